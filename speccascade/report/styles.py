@@ -50,7 +50,14 @@ FAMILIES = (
     colour="#56b4e9",
     dark="#a5dbfa",
     marker="s",
-    prefixes=("spec_decode_lossy", "mentored", "bild", "ensemble", "lenient"),
+    prefixes=(
+      "spec_decode_lossy",
+      "mentored",
+      "cactus",
+      "bild",
+      "ensemble",
+      "lenient",
+    ),
   ),
   MethodFamily(
     name="speculative cascade",
@@ -64,7 +71,12 @@ FAMILIES = (
     colour="#e69f00",
     dark="#ffc44d",
     marker="v",
-    prefixes=("spec_cascade_token", "spec_cascade_typical"),
+    prefixes=(
+      "spec_cascade_token",
+      "spec_cascade_typical",
+      "spec_cascade_top_k",
+      "spec_cascade_min2",
+    ),
   ),
   MethodFamily(
     name="sequential cascade",
@@ -133,8 +145,10 @@ def style(method: str) -> Style:
   members = [name for name in METHODS if family(name) == number]
   place = members.index(method) if method in members else len(members)
   start = _MARKERS.index(FAMILIES[number].marker)
+  # The second time round the markers come with other dashes.
+  dashes = place + place // len(_MARKERS)
   return Style(
     FAMILIES[number].colour,
     _MARKERS[(start + place) % len(_MARKERS)],
-    _DASHES[place % len(_DASHES)],
+    _DASHES[dashes % len(_DASHES)],
   )

@@ -155,12 +155,14 @@ def test_the_chains_show_known_mistakes(name):
 # End points.
 
 # The alphas at which pi is p, and q, cut to the row's range. Of the missing
-# ones OPT's are at infinity, V3 keeps the verifier's arg-max at 0, and typical
-# acceptance has its own scale.
+# ones OPT's are at infinity, some rules keep the verifier's arg-max at every
+# alpha, typical acceptance has its own scale, and Min2 keeps two tokens or one.
 LOW_IS_VERIFIER = {
   "spec_decode_lossy": 0.0,
   "spec_decode_lossy_star": 0.0,
   "mentored": 0.0,
+  "mentored_tv": 0.0,
+  "cactus": 0.0,
   "bild_star": 0.0,
   "bild_star_kl": 0.0,
   "bild_star_js": 0.0,
@@ -177,6 +179,9 @@ LOW_IS_VERIFIER = {
 HIGH_IS_DRAFTER = {
   "spec_decode_lossy": 0.999,
   "spec_decode_lossy_star": 0.999,
+  "spec_decode_lossy_from_p": 0.999,
+  "mentored_tv": 1.0,
+  "cactus": 1e4,
   "bild_star": 1.0,
   "spec_cascade_chow": 1.0,
   "ensemble": 1.0,
@@ -184,6 +189,7 @@ HIGH_IS_DRAFTER = {
   "spec_cascade_token_v2": 1.0,
   "spec_cascade_diff": 1.0,
   "spec_cascade_token_v3": 1.0,
+  "spec_cascade_top_k": 3.0,
   "spec_cascade_chow_log": math.inf,
   "spec_cascade_diff_log": math.inf,
   "spec_cascade_opt": 100.0,
@@ -216,9 +222,11 @@ def test_the_ends_of_alpha_are_the_models(name, alpha, model):
 
 def test_every_row_has_its_ends_named():
   plain = {n for n in SAMPLED if METHODS[n].compose is None}
-  without_low = {"spec_decode", "bild_star_nll", "spec_cascade_token_v3"}
-  assert set(LOW_IS_VERIFIER) == plain - without_low - {"spec_cascade_typical"}
-  without_high = {"spec_decode", "bild_star_kl", "spec_cascade_typical"}
+  neither = {"spec_decode", "spec_cascade_typical", "spec_cascade_min2"}
+  without_low = {"bild_star_nll", "spec_decode_lossy_from_p"}
+  without_low |= {"spec_cascade_token_v3", "spec_cascade_top_k"}
+  assert set(LOW_IS_VERIFIER) == plain - without_low - neither
+  without_high = neither | {"bild_star_kl"}
   assert set(HIGH_IS_DRAFTER) == plain - without_high
 
 
@@ -226,7 +234,7 @@ def test_every_row_has_its_ends_named():
 
 
 @pytest.mark.parametrize(
-  "name", ["spec_decode_lossy", "spec_decode_lossy_star", "mentored"]
+  "name", [n for n in SAMPLED if METHODS[n].target.is_lossless_when_greedy]
 )
 def test_lossy_at_temperature_0_is_spec_decode(name):
   chain = toy.pair(3, 2)

@@ -44,9 +44,9 @@ def test_every_method_has_a_family():
   families = [
     "drafter verifier",
     "spec_decode",
-    "spec_decode_lossy_star bild_star",
+    "spec_decode_lossy_star bild_star cactus mentored_tv",
     "spec_cascade_opt spec_cascade_chow_log",
-    "spec_cascade_token_v3 spec_cascade_typical",
+    "spec_cascade_token_v3 spec_cascade_typical spec_cascade_min2",
     "seq_cascade_chow token_cascade_chow_log",
     "oracle_cascade_opt_log",
   ]

@@ -23,7 +23,8 @@ WITH_ALPHA = [name for name, method in METHODS.items() if method.uses_alpha]
 @pytest.mark.parametrize("vocab_size", [16, 4000, 32128])
 def test_every_method_has_a_grid_inside_its_range(name, vocab_size):
   method = METHODS[name]
-  lossless = ("spec_decode_lossy", "mentored", "spec_decode_lossy_star")
+  target = method.target
+  is_lossless = target is not None and target.is_lossless_when_greedy
   for greedy in (True, False):
     alphas = alpha_grids.grid(method, vocab_size, greedy=greedy).alphas
     for alpha in alphas:
@@ -31,7 +32,7 @@ def test_every_method_has_a_grid_inside_its_range(name, vocab_size):
     assert list(alphas) == sorted(set(alphas))
     if name not in WITH_ALPHA:
       assert alphas == ()
-    elif greedy and name in lossless:
+    elif greedy and is_lossless:
       assert alphas == (method.default_alpha,)
     else:
       assert 6 <= len(alphas) <= 8
@@ -64,7 +65,9 @@ def test_every_value_of_a_grid_matters(name):
   apart = lambda a, b: np.abs(a - b).sum(-1).mean() / 2
   moved = [apart(*pair) for pair in itertools.pairwise(laws)]
   assert min(moved) > 1e-3, moved
-  assert apart(laws[0], laws[-1]) > 0.4 * apart(*sampled)
+  # Min2 never keeps more than two tokens.
+  least = 0.3 if name == "spec_cascade_min2" else 0.4
+  assert apart(laws[0], laws[-1]) > least * apart(*sampled)
 
 
 def test_opt_needs_no_alpha_beyond_one():

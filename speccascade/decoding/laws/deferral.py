@@ -27,6 +27,7 @@ import jax.numpy as jnp
 
 from speccascade.decoding.laws.interval import LOG, Interval
 from speccascade.decoding.laws.numerics import (
+  bisect,
   entropy,
   first_argmax,
   jensen_shannon,
@@ -406,6 +407,75 @@ def typical(q, p, *, alpha, sampled=None):
   alpha = jnp.asarray(alpha, p.dtype)
   bound = jnp.minimum(alpha, jnp.sqrt(alpha) * jnp.exp(-entropy(p)))
   return p, _like(jnp.nextafter(bound, jnp.full_like(bound, 2)), p)
+
+
+@rule(
+  low=1,
+  high=lambda size: size,
+  default=2,
+  grid=(1, 2, 3, 5, 8, 12, 20),
+  scale=LOG,
+  per_token=True,
+  needs_confidence=False,
+)
+def top_k(q, p, *, alpha, sampled=None):
+  """Top-k acceptance: keeps the alpha likeliest tokens of p.
+
+  Tokens as likely as the last of them are kept, too.
+
+  Args:
+    alpha: k, from 1 to V; a fraction counts as the next whole number.
+
+  Source: a baseline of Hao and Mou, Cactus (arXiv 2604.04987). Their code
+  replaces a rejected draft from norm(max(0, [v is kept] - q)), in which p has
+  no part; here it is replaced from p, as in all token rules.
+  """
+  bits = jax.lax.bitcast_convert_type(
+    p, jnp.int64 if p.dtype == jnp.float64 else jnp.int32
+  )
+
+  def holds(threshold: Array) -> Array:
+    """Whether alpha tokens or more are as likely as a threshold."""
+    is_likely = (bits >= threshold).astype(p.dtype)
+    return jnp.sum(is_likely, axis=-1, keepdims=True) >= alpha
+
+  # Probabilities order as their bit patterns do, and the threshold is one of
+  # them.
+  last = jnp.max(bits, axis=-1, keepdims=True) + 1
+  threshold = bisect(holds, jnp.zeros_like(last), last)
+  bound = jax.lax.bitcast_convert_type(threshold, p.dtype)
+  return p, jnp.broadcast_to(bound, p.shape)
+
+
+@rule(
+  low=0,
+  high=1,
+  default=0.3,
+  grid=(0.0, 0.2, 0.4, 0.6, 0.8, 0.9, 0.97),
+  per_token=True,
+  needs_confidence=False,
+)
+def min2(q, p, *, alpha, sampled=None):
+  """Keeps p's arg-max, and the second v where p(v) >= (1 - alpha) max p.
+
+  It is rule V3 with at most two tokens. Of equal tokens the lower ids come
+  first.
+
+  Args:
+    alpha: scalar in [0, 1]. 1 - alpha is exp(-m), where m is the margin of the
+      two logits in nats.
+
+  Source: Song et al., MARS (arXiv 2601.15498). MARS compares the ratio of the
+  two logits with a threshold, which changes when all logits are shifted; the
+  difference of the logits, which is a ratio of probabilities, does not.
+  """
+  ids = jax.lax.broadcasted_iota(jnp.int32, p.shape, p.ndim - 1)
+  is_first = ids == first_argmax(p)[..., None]
+  others = jnp.where(is_first, -1, p)
+  is_second = ids == first_argmax(others)[..., None]
+  # No threshold is as low as -1.
+  left = jnp.where(is_first | is_second, p, -1)
+  return left, _like((1 - alpha) * max_prob(p), p)
 
 
 # Greedy lenience: three rules of three sources (V3 is a fourth). At temperature

@@ -5,6 +5,8 @@ same code runs in float32 inside the decoder and in float64 in the tests of the
 output's distribution.
 """
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 from jax.scipy.special import entr, kl_div
@@ -127,3 +129,23 @@ def residual(pi: Array, q: Array) -> Array:
   Source: Narasimhan et al. (arXiv 2405.19261), Algorithm 4.
   """
   return normalise(jnp.maximum(pi - q, 0), pi)
+
+
+def bisect(holds: Callable[[Array], Array], low: Array, high: Array) -> Array:
+  """Returns the largest integer in [low, high) at which `holds` is true.
+
+  Args:
+    holds: true up to some integer and false after it. It must be true at `low`,
+      where it is not asked.
+    low: int, any shape.
+    high: int, the shape of `low`.
+  """
+
+  def narrow(bounds):
+    low, high = bounds
+    middle = low + (high - low) // 2
+    yes = holds(middle)
+    return jnp.where(yes, middle, low), jnp.where(yes, high, middle)
+
+  is_open = lambda bounds: jnp.any(bounds[1] - bounds[0] > 1)
+  return jax.lax.while_loop(is_open, narrow, (low, high))[0]

@@ -201,7 +201,7 @@ def top_p_mask(p: Array, top_p: Array) -> Array:
   # The largest threshold whose tokens still hold top_p: mass(bits >= low) >=
   # top_p. For p = [.4, .3, .2, .1] and top_p = .6 it is .3: the tokens from .3
   # on hold .7, and those above .3 hold .4, which is too little.
-  low = _bisect(
+  low = numerics.bisect(
     lambda t: mass(bits >= t) >= top_p,
     jnp.zeros_like(top_p, int_type),
     jnp.max(bits, axis=-1, keepdims=True) + 1,
@@ -213,32 +213,12 @@ def top_p_mask(p: Array, top_p: Array) -> Array:
   # [.3, .4, .3] and top_p = .6 nothing tied is below id 0, and token 0
   # suffices.
   tied = bits == low
-  last = _bisect(
+  last = numerics.bisect(
     lambda i: above + mass(tied & (ids < i)) < top_p,
     jnp.zeros_like(low),
     jnp.full_like(low, p.shape[-1]),
   )
   return (bits > low) | (tied & (ids <= last))
-
-
-def _bisect(holds, low: Array, high: Array) -> Array:
-  """Returns the largest integer in [low, high) at which `holds` is true.
-
-  Args:
-    holds: true up to some integer and false after it. It must be true at `low`,
-      where it is not asked.
-    low: int, any shape.
-    high: int, the shape of `low`.
-  """
-
-  def narrow(bounds):
-    low, high = bounds
-    middle = low + (high - low) // 2
-    yes = holds(middle)
-    return jnp.where(yes, middle, low), jnp.where(yes, high, middle)
-
-  is_open = lambda bounds: jnp.any(bounds[1] - bounds[0] > 1)
-  return jax.lax.while_loop(is_open, narrow, (low, high))[0]
 
 
 def is_law(logits: Array) -> Array:

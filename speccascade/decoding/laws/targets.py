@@ -193,7 +193,11 @@ _LENIENT = Interval(
 )
 
 
-@target(interval=_LENIENT, is_lossless_when_greedy=True)
+# Makes a target of a lenience of 1 - alpha.
+lenient_target = target(interval=_LENIENT, is_lossless_when_greedy=True)
+
+
+@lenient_target
 def lossy(q, p, *, alpha, sampled):
   """What lossy speculative decoding with beta = 1 really samples from.
 
@@ -220,7 +224,7 @@ def lossy(q, p, *, alpha, sampled):
   return accepted + rejected * residual(p, q)
 
 
-@target(interval=_LENIENT, is_lossless_when_greedy=True)
+@lenient_target
 def lossy_star(q, p, *, alpha, sampled):
   """Lossy speculative decoding with the beta at which pi sums to 1.
 
@@ -237,10 +241,10 @@ def lossy_star(q, p, *, alpha, sampled):
   decoding), whose alpha is 1 - alpha here.
   """
   q, p = sampled
-  return _optimal_lossy(q, p, 1 - alpha)
+  return optimal_lossy(q, p, 1 - alpha)
 
 
-def _optimal_lossy(q, p, keep):
+def optimal_lossy(q, p, keep):
   """Returns max{min{q, p / keep}, p / beta} with the beta that sums it to 1.
 
   Args:
@@ -305,12 +309,12 @@ def mentored(q, p, *, alpha, sampled):
   def halve(_, bounds):
     low, high = bounds
     middle = (low + high) / 2
-    too_far = numerics.kl(p, _optimal_lossy(q, p, middle))[..., None] > alpha
+    too_far = numerics.kl(p, optimal_lossy(q, p, middle))[..., None] > alpha
     return jnp.where(too_far, middle, low), jnp.where(too_far, high, middle)
 
   ends = (jnp.zeros_like(p[..., :1]), jnp.ones_like(p[..., :1]))
   _, keep = jax.lax.fori_loop(0, _BUDGET_STEPS, halve, ends)
-  return jnp.where(within, q, _optimal_lossy(q, p, keep))
+  return jnp.where(within, q, optimal_lossy(q, p, keep))
 
 
 @target(

@@ -29,6 +29,8 @@ _ALPHAS = {
   "lossy": 0.4,
   "lossy_star": 0.4,
   "mentored": 0.1,
+  "cactus": 0.05,
+  "lossy_from_p": 0.4,
   "ensemble": 0.25,
   "chow": 0.4,
   "diff": -0.2,

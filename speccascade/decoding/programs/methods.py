@@ -15,6 +15,11 @@ from speccascade.decoding.drafting.autoregressive import AutoregressiveDrafter
 from speccascade.decoding.drafting.cascade import cascade_drafter
 from speccascade.decoding.drafting.max_gram import MaxGramDrafter
 from speccascade.decoding.drafting.vertical import VerticalDrafter
+from speccascade.decoding.laws.acceptance_rules import (
+  cactus,
+  lossy_from_p,
+  mentored_tv,
+)
 from speccascade.decoding.laws.deferral import (
   bild_js,
   bild_kl,
@@ -27,11 +32,13 @@ from speccascade.decoding.laws.deferral import (
   lenient_cs_code,
   lenient_cs_paper,
   lenient_leviathan,
+  min2,
   opt,
   opt_log,
   token_v1,
   token_v2,
   token_v3,
+  top_k,
   typical,
 )
 from speccascade.decoding.laws.interval import Interval
@@ -252,7 +259,12 @@ METHODS = {
   "spec_decode": _spec(lossless, "SpecDecode"),
   "spec_decode_lossy": _spec(lossy, "SpecDecode [Lossy]"),
   "spec_decode_lossy_star": _spec(lossy_star, "SpecDecode [Lossy*]"),
+  "spec_decode_lossy_from_p": _spec(
+    lossy_from_p, "SpecDecode [Lossy, replaced from p]"
+  ),
   "mentored": _spec(mentored, "Mentored"),
+  "mentored_tv": _spec(mentored_tv, "Mentored [TV]"),
+  "cactus": _spec(cactus, "Cactus"),
   "bild_star": _spec(defer(bild_tv), "BiLD*"),
   "bild_star_kl": _spec(defer(bild_kl), "BiLD* [KL]"),
   "bild_star_js": _spec(defer(bild_js), "BiLD* [JS]"),
@@ -289,6 +301,8 @@ METHODS = {
     defer_tokens(token_v3), "SpecCascade [Token V3]"
   ),
   "spec_cascade_typical": _spec(defer_tokens(typical), "SpecCascade [Typical]"),
+  "spec_cascade_top_k": _spec(defer_tokens(top_k), "SpecCascade [Top-k]"),
+  "spec_cascade_min2": _spec(defer_tokens(min2), "SpecCascade [Min2]"),
   "ensemble": _spec(ensemble, "Ensemble"),
   # Drafters that are cascades themselves.
   "cascade_drafting": _spec(lossless, "CS Drafting", compose=_cascade_drafting),

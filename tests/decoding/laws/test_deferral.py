@@ -67,6 +67,15 @@ KEEP_SETS = [
   ("typical", 1, 0.64, [0, 1, 1, 0]),
   ("typical", 1, 0.09, [1, 1, 1, 1]),  # min(.09, .3 * .278 = .0834)
   ("typical", 2, 0.09, [1, 1, 1, 0]),  # min(.09, .3 * .4008 = .1202)
+  ("top_k", 1, 1, [0, 1, 0, 0]),
+  ("top_k", 1, 2.5, [1, 1, 1, 0]),
+  ("top_k", "line", 2, [1, 1, 1]),  # as likely as the second
+  ("top_k", "same", 1, [1, 1, 0]),
+  ("min2", 1, 0.26, [0, 1, 1, 0]),
+  ("min2", 1, 0.24, [0, 1, 0, 0]),
+  ("min2", 1, 1.0, [0, 1, 1, 0]),
+  ("min2", "line", 0.5, [1, 1, 0]),  # of equals the lower id
+  ("min2", "same", 0.0, [1, 1, 0]),
   ("lenient_leviathan", 1, 0.3, [0, 1, 1, 0]),
   ("lenient_leviathan", 1, 0.0, [0, 1, 0, 0]),
   # q <= p / (1 - alpha), or the arg-max of p
@@ -123,20 +132,24 @@ def test_opt_prices_the_sampled_pair():
 @pytest.mark.parametrize("name", RULES)
 def test_what_a_rule_says_of_itself(name):
   # needs_verifier and needs_confidence: does the answer hang on p, on q?
-  known, hangs_on_q, hangs_on_p = RULES[name], False, False
+  hangs_on_q = hangs_on_p = False
   rng = np.random.default_rng(0)
   q, p, r = (
     jnp.asarray(x, jnp.float32) for x in rng.dirichlet([1] * 5, (3, 64))
   )
-  for alpha in np.linspace(-0.9, 0.9, 13):
+  known = RULES[name]
+  # One program for all alphas: some rules search in loops.
+  sides = jax.jit(lambda q, p, alpha: known(q, p, alpha=alpha))
+  low, high = known.interval.ends(5)
+  for alpha in np.linspace(max(low, -0.9), min(high, 4.0), 13):
     if not known.interval.contains(alpha, 5):
       continue
-    base = np.less(*known(q, p, alpha=alpha))
-    hangs_on_q |= np.any(base != np.less(*known(r, p, alpha=alpha)))
-    hangs_on_p |= np.any(base != np.less(*known(q, r, alpha=alpha)))
+    base = np.less(*sides(q, p, alpha))
+    hangs_on_q |= np.any(base != np.less(*sides(r, p, alpha)))
+    hangs_on_p |= np.any(base != np.less(*sides(q, r, alpha)))
   assert known.needs_confidence == hangs_on_q
   assert known.needs_verifier == hangs_on_p
-  assert known.per_token == (np.ndim(known(q, p, alpha=0.3)[0]) == 2)
+  assert known.per_token == (np.ndim(known(q, p, alpha=alpha)[0]) == 2)
   assert known.__doc__
 
 
@@ -163,6 +176,8 @@ RANGES = {
   "token_v2": "[-1, 1]",
   "token_v3": "[0, 1]",
   "typical": "(0, 1]",
+  "top_k": "[1, 4]",
+  "min2": "[0, 1]",
   "lenient_leviathan": "[0, 1]",
   "lenient_cs_paper": "[0, 1)",
   "lenient_cs_code": "[0, 1)",

@@ -1,0 +1,166 @@
+"""Targets of published acceptance rules that are no deferral rules.
+
+A published rule accepts a draft x with a probability a(x), and replaces a
+rejected x by a draw of a distribution R_x. If a and R_x depend on q and p
+alone, each emitted token has the distribution
+
+  pi(v) = q(v) a(v) + sum_x q(x) (1 - a(x)) R_x(v).
+
+A target below is that pi. The exact verifier step then accepts a draft of q
+with probability sum min(q, pi), which is at least sum q a. So no rule is slower
+as a target than as it was published, and it can be combined with block
+verification, trees and the exact bonus. The test of this module enumerates each
+rule as it was published, and draws from it.
+
+The numbers in the docstrings are for the pair of `targets`:
+
+  q = [.5, .3, .15, .05],  p = [.2, .4, .3, .1]
+"""
+
+import jax
+import jax.numpy as jnp
+
+from speccascade.decoding.laws import numerics
+from speccascade.decoding.laws.interval import LOG, Interval
+from speccascade.decoding.laws.targets import (
+  lenient_target,
+  optimal_lossy,
+  target,
+)
+
+Array = jax.Array
+
+# Newton's method ends once nothing moves, which takes fewer steps than these.
+_SHARE_STEPS = 30
+_MOST = 1e30  # a factor whose product with a probability is finite
+
+
+@target(
+  interval=Interval(
+    0,
+    default=0.75,
+    grid=(0.003, 0.01, 0.03, 0.1, 0.3, 0.75, 2.0),
+    scale=LOG,
+  ),
+  is_lossless_when_greedy=True,
+)
+def cactus(q, p, *, alpha, sampled):
+  """What Cactus samples from.
+
+  Cactus accepts a draft x with probability min(1, h(x) / q(x)), where
+
+    h(x) = min(1, p(x) + sqrt(2 alpha p(x) (1 - p(x))))
+
+  It replaces a rejected x by a draw of norm(max(0, c(x) p - q)), where c(x) =
+  (1 - h(x)) / (1 - p(x)): the probability that is left for the other tokens if
+  x has h(x).
+
+  At alpha .05 only token 1 can be rejected: h(1) = .326 and c(1) = .842. A
+  rejected draft is replaced from [0, .212, .591, .197], and pi = [.326, .337,
+  .253, .084].
+
+  Different tokens have different replacements. The target adds them up one
+  value of c after another, from the largest on. So its time grows with the
+  number of tokens with q(x) > h(x), which is small for alpha of .01 or more.
+
+  Args:
+    alpha: scalar, 0 or more: the delta of the paper. 0 is lossless. The paper
+      uses .75 and 1.
+
+  Source: Hao and Mou, Cactus (arXiv 2604.04987). The distribution of the output
+  is derived here.
+  """
+  q, p = sampled
+  raised = jnp.minimum(p + jnp.sqrt(2 * alpha * p * (1 - p)), 1)
+  accepted = jnp.minimum(q, raised)
+  rejected = q - accepted
+  # A token with q > h has h < 1, so that its c is above 0.
+  left = jnp.where(rejected > 0, numerics.ratio(1 - raised, 1 - p, 1), 0)
+
+  def replace(carry: tuple[Array, Array]) -> tuple[Array, Array]:
+    """Adds the replacements of the tokens with the largest c."""
+    left, pi = carry
+    scale = jnp.max(left, axis=-1, keepdims=True)
+    is_next = (left == scale) & (left > 0)
+    mass = jnp.sum(jnp.where(is_next, rejected, 0), axis=-1, keepdims=True)
+    # For a rejected x itself c(x) p(x) is below q(x): it is never drawn again.
+    replacement = numerics.normalise(jnp.maximum(scale * p - q, 0), p)
+    return jnp.where(is_next, 0, left), pi + mass * replacement
+
+  is_open = lambda carry: jnp.any(carry[0] > 0)
+  return jax.lax.while_loop(is_open, replace, (left, accepted))[1]
+
+
+@lenient_target
+def lossy_from_p(q, p, *, alpha, sampled):
+  """Lossy speculative decoding that replaces a rejected draft from p.
+
+    pi = min(q, p / (1 - alpha)) + R p
+
+  R is the rejected mass. The acceptance is that of `lossy`. The replacement is
+  a draw of p itself: no residual is needed, and the sampler of the large model
+  can go on as it is. At alpha 0 the distribution is not p, since a likely token
+  gets a part of R although q drafts it often enough.
+
+  At alpha .4, R = .167 and pi = [.367, .367, .2, .067].
+
+  Args:
+    alpha: scalar in [0, 1).
+
+  Source: Liu et al., SPEC-RL (arXiv 2509.23232), whose code accepts with
+  probability min(1, exp(s (log p - log q - b))) and then goes on with the
+  verifier; alpha is 1 - exp(b), and s is 1 here.
+  """
+  q, p = sampled
+  accepted = jnp.minimum(q, p / (1 - alpha))
+  rejected = jnp.sum(q - accepted, axis=-1, keepdims=True)
+  return accepted + rejected * p
+
+
+@target(
+  interval=Interval(
+    0, 1, default=0.1, grid=(0.01, 0.03, 0.07, 0.15, 0.3, 0.5, 0.8)
+  ),
+  is_lossless_when_greedy=True,
+)
+def mentored_tv(q, p, *, alpha, sampled):
+  """The distribution that accepts most drafts within a budget of TV(p, pi).
+
+  The largest acceptance is 1 - TV(p, q) + alpha. Every distribution between p
+  and q with TV(p, pi) = alpha has it; pi is the one of them with the least max
+  pi / p, which is `lossy_star` at some alpha of its own. Tokens that p never
+  draws get nothing, unless the budget is more than TV(p, q).
+
+  At a budget of .1 the acceptance is .8, and pi = [.3, .35, .263, .088].
+
+  Args:
+    alpha: scalar in [0, 1], the budget. 0 is lossless; with more than
+      TV(p, q), pi is q.
+
+  Source: arXiv 2609.30474, of which the measure of the budget is known here and
+  not which of the best distributions it takes; Tran-Thien has the budget in KL.
+  """
+  q, p = sampled
+  tv = numerics.total_variation(q, p)[..., None]
+  # A budget of TV(p, q) or more is enough for q.
+  wanted = 1 - jnp.maximum(tv - alpha, 0)
+
+  def moves(carry: tuple[Array, Array, Array]) -> Array:
+    step, _, has_moved = carry
+    return (step < _SHARE_STEPS) & has_moved
+
+  def newton(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+    step, s, _ = carry
+    # The acceptance sum min(q, s p) is concave in s, and straight while the
+    # same tokens have s p < q: it is s P + Q there. From s = 1, where it is 1 -
+    # TV, Newton's points rise to the root and never pass it.
+    is_cut = s * p < q
+    mass_p = jnp.sum(jnp.where(is_cut, p, 0), axis=-1, keepdims=True)
+    mass_q = jnp.sum(jnp.where(is_cut, 0, q), axis=-1, keepdims=True)
+    higher = numerics.ratio(wanted - mass_q, mass_p, s)
+    higher = jnp.clip(higher, s, _MOST)
+    return step + 1, higher, jnp.any(higher != s)
+
+  start = (0, jnp.ones_like(tv), jnp.array(True))
+  _, s, _ = jax.lax.while_loop(moves, newton, start)
+  return jnp.where(tv < alpha, q, optimal_lossy(q, p, 1 / s))
