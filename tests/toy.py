@@ -120,7 +120,8 @@ class WholeLM(FiniteContext):
       numbers = (before[:, None] + inside) % self.table.shape[0]
       numbers = jnp.take_along_axis(numbers, place, axis=1)
     state = state.replace(tokens=fed, length=state.length + count)
-    return state, Output(logits=self.table[numbers])
+    hidden = numbers[..., None].astype(jnp.float32)
+    return state, Output(logits=self.table[numbers], hidden=hidden)
 
   def weigh(self, text, place):
     """Returns [B, L], what each token at its place adds to a text's number."""

@@ -8,6 +8,7 @@ from speccascade.decoding.drafting.autoregressive import (
 from speccascade.decoding.drafting.branched import BranchedDrafter
 from speccascade.decoding.drafting.cascade import cascade_drafter
 from speccascade.decoding.drafting.draft_tree import DraftTree
+from speccascade.decoding.drafting.heads_drafter import HeadsDrafter
 from speccascade.decoding.drafting.horizontal import HorizontalDrafter
 from speccascade.decoding.drafting.max_gram import MaxGramDrafter
 from speccascade.decoding.drafting.several_drafters import SeveralDrafters
@@ -47,6 +48,7 @@ __all__ = [
   "DraftLength",
   "DraftTree",
   "Drafter",
+  "HeadsDrafter",
   "HorizontalDrafter",
   "LanguageModel",
   "LogProbs",

@@ -247,7 +247,8 @@ class Proposal(struct.PyTreeNode):
       asked for, or if the fault itself ended the block.
     knows_bonus: [B] bool, whether the drafter has a distribution at the bonus
       position, if it was asked for one. Where it has none, the target at that
-      position is the verifier. A tree always has one where it was asked.
+      position is the verifier. In a tree the bonus positions are the nodes that
+      no draft follows.
     writer: [B, N+1] int32, or one number for all tokens: the index in `calls`
       of the model that wrote each token; -1 where the token was copied, even if
       a model reviewed the copy.
@@ -273,7 +274,8 @@ class Drafter(Part, Protocol):
   A drafter of chains inherits `ChainDrafter`, which has the two members that
   trees need. A drafter that states no distribution at some places may have a
   method `check_review(target, settings)`, which raises ValueError where a
-  target and `ReviewSettings` ask for one.
+  target and `ReviewSettings` ask for one. A drafter that reads the verifier is
+  a `Reader`, too.
   """
 
   @property
@@ -360,19 +362,89 @@ class ChainDrafter:
     return self.rewind(state, length + count)
 
 
-_IS_DRAFTER: dict[type, bool] = {}
+@runtime_checkable
+class Reader(Protocol):
+  """A drafter that reads what the verifier's last pass left.
+
+  The loop calls `observe` after each round, so in the first round the drafter
+  has observed nothing, and proposes nothing.
+  """
+
+  def observe(
+    self, state: State, hidden: Array, node: Array, length: Array
+  ) -> State:
+    """Reads the hidden state at the last token that the round accepted.
+
+    Args:
+      state: the drafter's state, after `rewind` or `keep`.
+      hidden: [B, N+1, D], the verifier's last hidden states after the last
+        token of the prefix and after each draft.
+      node: [B] int32, the index of the last accepted draft plus 1, and 0 where
+        no draft was accepted.
+      length: [B] int32, the tokens of the row up to and including that token.
+        One more token, which the verifier drew, has been written after it.
+    """
 
 
-def is_drafter(part: Any) -> TypeGuard[Drafter]:
-  """Whether a part of a pair is a `Drafter`, and not a model.
+@runtime_checkable
+class Heads(Protocol):
+  """Draft heads over a verifier: a pytree in a drafter's place.
+
+  Head k, from 1 on, gives a distribution of the token k + 1 places after the
+  token at which the verifier left a hidden state. The verifier's own output
+  projection gives the token 1 place after it.
+  """
+
+  @property
+  def vocab_size(self) -> int:
+    """V, the number of logits of each head."""
+
+  @property
+  def num_heads(self) -> int:
+    """Static: K, the number of heads."""
+
+  @property
+  def width(self) -> int:
+    """Static: D, the width of a hidden state."""
+
+  def head_logits(self, verifier: Any, hidden: Array, num: int) -> Array:
+    """Returns the logits of the first `num` heads, [B, num, V] float32.
+
+    Args:
+      verifier: the language model that the heads were trained for.
+      hidden: [B, D] float32.
+      num: static, 1 to K.
+    """
+
+
+_KINDS: dict[tuple[type, type], bool] = {}
+
+
+def _is_kind(part: Any, protocol: Any) -> bool:
+  """Whether a part keeps a protocol.
 
   An `isinstance` check against a protocol takes long, so each type is checked
   once.
   """
-  kind = type(part)
-  if kind not in _IS_DRAFTER:
-    _IS_DRAFTER[kind] = isinstance(part, Drafter)
-  return _IS_DRAFTER[kind]
+  kind = (type(part), protocol)
+  if kind not in _KINDS:
+    _KINDS[kind] = isinstance(part, protocol)
+  return _KINDS[kind]
+
+
+def is_drafter(part: Any) -> TypeGuard[Drafter]:
+  """Whether a part of a pair is a `Drafter`, and not a model."""
+  return _is_kind(part, Drafter)
+
+
+def is_reader(part: Any) -> TypeGuard[Reader]:
+  """Whether a drafter reads the verifier's hidden states."""
+  return _is_kind(part, Reader)
+
+
+def is_heads(part: Any) -> TypeGuard[Heads]:
+  """Whether a part of a pair is `Heads`, and not a model or a `Drafter`."""
+  return _is_kind(part, Heads)
 
 
 def block_depth(drafter: Drafter) -> int:

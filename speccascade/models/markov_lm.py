@@ -120,8 +120,12 @@ class FiniteContext:
     if read is not None:
       context = [jnp.take_along_axis(x, read, axis=1) for x in context]
     logits = self.look_up(state.source, context)
+    # What the law depends on stands for a hidden state: the source, and the
+    # tokens of the context.
+    source = jnp.broadcast_to(state.source[:, None], logits.shape[:2])
+    hidden = jnp.stack([source, *context], axis=-1).astype(logits.dtype)
     state = state.replace(tokens=fed, length=state.length + count)
-    return state, Output(logits=logits)
+    return state, Output(logits=logits, hidden=hidden)
 
   def _back(
     self,

@@ -8,6 +8,7 @@ where that token is a certain child, the path goes on through the child.
 Axes: B rows, P parents, K children of each, V vocabulary, N drafts of a tree.
 """
 
+from collections.abc import Mapping
 from typing import Literal
 
 import jax
@@ -87,6 +88,52 @@ def draw_children(
     tokens.append(token)
     certain.append(is_empty)
   return jnp.stack(tokens, axis=-1), jnp.stack(certain, axis=-1)
+
+
+def draw_level(
+  level: tuple[int, ...],
+  tree: DraftTree,
+  laws: Mapping[int, tuple[Array, Array]],
+  u: Array,
+  drawing: Drawing,
+  *,
+  greedy: bool,
+) -> tuple[Array, Array]:
+  """Draws the drafts of one level of a tree.
+
+  Args:
+    level: the W drafts of the level.
+    tree: static, the shape of the tree.
+    laws: (q, plain) of each node that the level follows, [B, V] each; see
+      `draw_children`.
+    u: [B, N] uniforms, one for each draft of the tree.
+    drawing: static, one of `DRAWINGS`.
+    greedy: static, whether at temperature 0.
+
+  Returns:
+    Tokens [B, W] int32 of the drafts, and [B, W] bool whether each is certain.
+  """
+  tokens: dict[int, Array] = {}
+  certain: dict[int, Array] = {}
+  parents = sorted({tree.parents[draft] + 1 for draft in level})
+  # Parents of as many children are taken together.
+  for num in sorted({tree.num_children[node] for node in parents}):
+    group = [node for node in parents if tree.num_children[node] == num]
+    q = jnp.stack([laws[node][0] for node in group], axis=1)
+    plain = jnp.stack([laws[node][1] for node in group], axis=1)
+    members = [i for i in level if tree.parents[i] + 1 in group]
+    places = np.array(members).reshape(len(group), num)
+    children, is_certain = draw_children(
+      q, plain, u[:, places], drawing, greedy=greedy
+    )
+    for row, node_drafts in enumerate(places):
+      for column, draft in enumerate(node_drafts):
+        tokens[draft] = children[:, row, column]
+        certain[draft] = is_certain[:, row, column]
+  return (
+    jnp.stack([tokens[i] for i in level], axis=1),
+    jnp.stack([certain[i] for i in level], axis=1),
+  )
 
 
 def merge_siblings(tokens: Array, tree: DraftTree) -> Array:

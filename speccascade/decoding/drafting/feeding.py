@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from speccascade.decoding.drafting.draft_tree import DraftTree
 from speccascade.decoding.types import (
   LanguageModel,
+  Output,
   Part,
   State,
   is_drafter,
@@ -161,7 +162,7 @@ def feed_tree(
   tokens: Array,
   tree: DraftTree,
   count: Array,
-) -> tuple[State, Array]:
+) -> tuple[State, Output]:
   """Feeds the last token of the prefix and a tree of drafts, in one pass.
 
   In a tree the place of a token is its depth, and a token sees its own path.
@@ -178,19 +179,18 @@ def feed_tree(
 
   Returns:
     The state with the tokens fed, of which `model.keep` keeps a path, and the
-    logits [B, N+1, V] at the nodes.
+    `Output` at the N + 1 nodes.
   """
   rows = tokens.shape[0]
   depth = jnp.asarray(tree.node_depths)[None]
   sees = jnp.asarray(tree.node_sees)[None]
-  state, out = model.extend(
+  return model.extend(
     state,
     jnp.concatenate([last, tokens], axis=1),
     count,
     depth=jnp.broadcast_to(depth, (rows, *depth.shape[1:])),
     ancestors=jnp.broadcast_to(sees, (rows, *sees.shape[1:])),
   )
-  return state, out.logits
 
 
 def catch_up(

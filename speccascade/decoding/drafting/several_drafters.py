@@ -240,7 +240,7 @@ class SeveralDrafters(struct.PyTreeNode):
       index = cast(int, self.designated)
       # The last token is read once more, with the tree that follows it.
       last = jnp.take_along_axis(tokens, length[:, None] - 1, axis=1)
-      states[index], logits = feeding.feed_tree(
+      states[index], out = feeding.feed_tree(
         scorer,
         scorer.rewind(states[index], length - 1),
         last,
@@ -249,7 +249,7 @@ class SeveralDrafters(struct.PyTreeNode):
         jnp.where(active, 1 + self.width, 0),
       )
       calls[index] = calls[index] + active.astype(jnp.int32)[:, None]
-      q1, q, _, is_law = sampling.step(logits)
+      q1, q, _, is_law = sampling.step(out.logits)
       bad = at_nodes["bad"] | ~is_law
       at_nodes = {
         "q": q,

@@ -12,7 +12,7 @@ from speccascade.decoding.drafting.children import (
   GREEDY_AND_RANDOM,
   IID,
   Drawing,
-  draw_children,
+  draw_level,
   merge_siblings,
 )
 from speccascade.decoding.drafting.draft_tree import DraftTree
@@ -137,14 +137,16 @@ class TreeDrafter(struct.PyTreeNode):
     # The laws at the nodes, in the order of the nodes; the nodes at which
     # nothing was read keep a law of zeros.
     unknown = jnp.zeros_like(q)
-    laws = {0: (q[:, 0], q1[:, 0], ~is_law[:, 0])}
+    laws = {0: (q[:, 0], q1[:, 0])}
+    bad = {0: ~is_law[:, 0]}
     drafts: list[Array] = []
     certain: list[Array] = []
     read: list[int] = []
     for level in tree.levels:
       # Draw the children of the level's parents.
-      parents = sorted({tree.parents[draft] + 1 for draft in level})
-      new, is_certain = self._draw(level, parents, laws, u, sampling)
+      new, is_certain = draw_level(
+        level, tree, laws, u, self.drawing, greedy=sampling.greedy
+      )
       drafts.append(new)
       certain.append(is_certain)
       # Read those whose own law is needed.
@@ -161,12 +163,16 @@ class TreeDrafter(struct.PyTreeNode):
         calls += fed
         q1, q, _, is_law = sampling.step(out.logits)
         for place, draft in enumerate(members):
-          laws[draft + 1] = (q[:, place], q1[:, place], ~is_law[:, place])
-    nothing = (unknown[:, 0], unknown[:, 0], jnp.zeros((rows,), bool))
+          laws[draft + 1] = (q[:, place], q1[:, place])
+          bad[draft + 1] = ~is_law[:, place]
+    nothing = (unknown[:, 0], unknown[:, 0])
     nodes = range(tree.num_drafts + 1)
-    q, q1, bad = (
+    q, q1 = (
       jnp.stack(arrays, axis=1)
       for arrays in zip(*(laws.get(node, nothing) for node in nodes))
+    )
+    is_bad = jnp.stack(
+      [bad.get(node, jnp.zeros((rows,), bool)) for node in nodes], axis=1
     )
     block = jnp.concatenate(drafts, axis=1)
     if self.drawing == IID and not sampling.greedy:
@@ -184,53 +190,10 @@ class TreeDrafter(struct.PyTreeNode):
       count=jnp.full_like(length, tree.num_drafts),
       q=q,
       q1=q1,
-      copied=jnp.zeros_like(bad),
+      copied=jnp.zeros_like(is_bad),
       calls=calls[:, None],
-      bad=bad,
+      bad=is_bad,
       branches=branches,
-    )
-
-  def _draw(
-    self,
-    level: tuple[int, ...],
-    parents: list[int],
-    laws: dict,
-    u: Array,
-    sampling: Sampling,
-  ) -> tuple[Array, Array]:
-    """Draws the drafts of one level.
-
-    Args:
-      level: the drafts of the level.
-      parents: the nodes that they follow, each once.
-      laws: (q, q1, bad) of each node.
-      u: [B, N] uniforms, one for each draft.
-      sampling: how logits become distributions.
-
-    Returns:
-      Tokens [B, W] int32 of the W drafts, and [B, W] bool whether each is
-      certain.
-    """
-    tree = self.tree
-    tokens: dict[int, Array] = {}
-    certain: dict[int, Array] = {}
-    # Parents of as many children are taken together.
-    for num in sorted({tree.num_children[node] for node in parents}):
-      group = [node for node in parents if tree.num_children[node] == num]
-      q = jnp.stack([laws[node][0] for node in group], axis=1)
-      q1 = jnp.stack([laws[node][1] for node in group], axis=1)
-      members = [i for i in level if tree.parents[i] + 1 in group]
-      places = np.array(members).reshape(len(group), num)
-      children, is_certain = draw_children(
-        q, q1, u[:, places], self.drawing, greedy=sampling.greedy
-      )
-      for row, node_drafts in enumerate(places):
-        for column, draft in enumerate(node_drafts):
-          tokens[draft] = children[:, row, column]
-          certain[draft] = is_certain[:, row, column]
-    return (
-      jnp.stack([tokens[i] for i in level], axis=1),
-      jnp.stack([certain[i] for i in level], axis=1),
     )
 
   @staticmethod

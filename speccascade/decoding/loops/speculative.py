@@ -34,6 +34,7 @@ from speccascade.decoding.types import (
   Proposal,
   Stats,
   block_depth,
+  is_reader,
 )
 from speccascade.decoding.verification import steps
 from speccascade.decoding.verification.review import (
@@ -83,28 +84,29 @@ def speculative(
     drafting, proposal = draft(drafter, drafting, carry.prefix, keys, settings)
     # Verify: the verifier scores the block in one pass, q and p make pi, a
     # prefix of the block is accepted, and one more token is drawn.
-    verifying, logits = score(verifier, verifying, carry.prefix, proposal)
-    block = verify(proposal, logits, keys, settings)
+    verifying, out = score(verifier, verifying, carry.prefix, proposal)
+    block = verify(proposal, out.logits, keys, settings)
     # Commit: the new tokens are written, cut at EOS and at the length limit.
     # The caches hold every draft; they are rewound to all tokens but the last
     # one, which the next round feeds. With 7 tokens and 2 new ones, 8 are held.
     num = block.verdict.num_accepted + 1
     after, emitted = rounds.commit(carry, block.new, num, block.fault, settings)
     # Of a tree they keep the accepted path.
+    held = after.length - 1
+    # The last token that the caches keep, among those that were fed.
+    node = jnp.maximum(emitted - 1, 0)
     if proposal.branches is None:
-      held = after.length - 1
-      models = (
-        drafter.rewind(drafting, held),
-        verifier.rewind(verifying, held),
-      )
+      drafting = drafter.rewind(drafting, held)
+      verifying = verifier.rewind(verifying, held)
     else:
       # The verifier was fed the last token of the prefix, and then the drafts.
       path = cast(Array, block.verdict.path)
       fed = jnp.pad(path + 1, ((0, 0), (1, 0)))
-      models = (
-        drafter.keep(drafting, carry.length, path, emitted - 1),
-        verifier.keep(verifying, carry.length - 1, fed, emitted),
-      )
+      node = numerics.of_token(fed, node)
+      drafting = drafter.keep(drafting, carry.length, path, emitted - 1)
+      verifying = verifier.keep(verifying, carry.length - 1, fed, emitted)
+    if is_reader(drafter):
+      drafting = drafter.observe(drafting, cast(Array, out.hidden), node, held)
     # Count and record; only positions that were emitted count as deferred.
     deferred = defers(block.left, block.right)
     deferred &= jnp.arange(block.new.shape[1])[None] < emitted[:, None]
@@ -122,7 +124,7 @@ def speculative(
         jnp.minimum(block.verdict.num_accepted, emitted),
         carry.stats.num_blocks,
       )
-    return after.replace(models=models, stats=stats, **recorded)
+    return after.replace(models=(drafting, verifying), stats=stats, **recorded)
 
   return Loop(
     round_=round_,

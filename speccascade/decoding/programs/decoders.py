@@ -17,11 +17,13 @@ from speccascade.decoding.decode_settings import (
   ReviewSettings,
   values_of,
 )
+from speccascade.decoding.drafting import heads_drafter
 from speccascade.decoding.drafting.autoregressive import (
   AutoregressiveDrafter,
   StopPolicy,
 )
 from speccascade.decoding.drafting.children import TOP_K
+from speccascade.decoding.drafting.heads_drafter import HeadsDrafter
 from speccascade.decoding.drafting.tree_drafter import TreeDrafter
 from speccascade.decoding.laws.sampling import Sampling
 from speccascade.decoding.laws.targets import Target
@@ -30,7 +32,12 @@ from speccascade.decoding.loops.execution import LoopSettings
 from speccascade.decoding.loops.rounds import Loop
 from speccascade.decoding.programs.families import choose
 from speccascade.decoding.programs.methods import Method, family, find
-from speccascade.decoding.types import Decoded, block_depth, is_drafter
+from speccascade.decoding.types import (
+  Decoded,
+  block_depth,
+  is_drafter,
+  is_heads,
+)
 from speccascade.settings import fields
 
 # What a verification of trees is on a chain.
@@ -93,8 +100,8 @@ class Decoder(BlockShape, Records):
 
     Args:
       drafter: a language model; a tuple of several, largest first, for methods
-        that compose several; or a `Drafter`, which is used as it is. None for
-        the method `verifier`.
+        that compose several; `Heads` over the verifier; or a `Drafter`, which
+        is used as it is. None for the method `verifier`.
       verifier: a language model; None for the method `drafter`.
       inputs: [B, S] int32 source tokens, 0 is padding. For decoder-only models
         they are prompts, and `prompts.PAD` is padding.
@@ -207,6 +214,8 @@ class Decoder(BlockShape, Records):
       return
     if is_drafter(drafter):
       self._check_drafter(drafter)
+    elif is_heads(drafter):
+      self._check_heads(drafter)
     elif method.compose is None and num != 1:
       raise ValueError(f"{method.label} takes one drafter; {num} were given")
     elif num < method.num_drafters:
@@ -251,6 +260,26 @@ class Decoder(BlockShape, Records):
         "verification is 'block', which weighs a chain; the drafter given"
         " drafts a tree: use 'traversal'"
       )
+
+  def _check_heads(self, heads):
+    """Raises ValueError where draft heads do not fit."""
+    label, policy = self.method.label, self.draft_length.policy
+    if not self.method.has_blocks or self.method.compose is not None:
+      raise ValueError(
+        f"draft heads are given, and {label} wants a language model as its"
+        " drafter: give one, or use another speculative method"
+      )
+    if policy != FIXED:
+      raise ValueError(
+        f"draft_length is {policy!r}, and draft heads draft whole blocks: leave"
+        " it out"
+      )
+    if self.gamma > heads.num_heads:
+      raise ValueError(
+        f"gamma is {self.gamma}, and there are {heads.num_heads} draft heads,"
+        f" one for each draft in a row: set gamma to {heads.num_heads} or less"
+      )
+    heads_drafter.check_review(self.method.target, self)
 
   def _check_temperature(self, sampling: Sampling):
     """Raises ValueError where a method of temperature 0 is to sample."""
@@ -386,7 +415,11 @@ class Program:
     stop, policy = None, static.draft_length.policy
     if policy != FIXED:
       stop = StopPolicy(threshold, before_draw=policy == MAX_PROB)
-    if method.has_blocks and not is_drafter(drafter):
+    if is_heads(drafter):
+      drafter = HeadsDrafter(
+        drafter, verifier, static.gamma, static.draft_tree, static.tree_drawing
+      )
+    elif method.has_blocks and not is_drafter(drafter):
       if method.compose is not None:
         drafter = method.compose(_models(drafter), static.gamma, alpha)
       elif static.draft_tree is not None:

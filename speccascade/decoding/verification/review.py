@@ -20,6 +20,7 @@ from speccascade.decoding.types import (
   Branches,
   Drafter,
   LanguageModel,
+  Output,
   Proposal,
   State,
   Verdict,
@@ -115,7 +116,7 @@ def draft(
 @jax.named_scope("score")
 def score(
   verifier: LanguageModel, state: State, prefix: Prefix, proposal: Proposal
-) -> tuple[State, Array]:
+) -> tuple[State, Output]:
   """Feeds a verifier the last token of the prefix, and the block after it.
 
   The verifier's cache must lack the last token of the prefix alone.
@@ -128,7 +129,8 @@ def score(
 
   Returns:
     The verifier's state with every draft fed, which the caller rewinds, and the
-    logits [B, G+1, V] after the last token and after each draft.
+    verifier's `Output` after the last token and after each draft, N + 1 of
+    them.
   """
   count = jnp.where(prefix.active, 1 + proposal.count, 0)
   if proposal.branches is not None:
@@ -141,8 +143,7 @@ def score(
       count,
     )
   block = jnp.concatenate([prefix.last, proposal.tokens], axis=1)
-  state, out = verifier.extend(state, block, count)
-  return state, out.logits
+  return verifier.extend(state, block, count)
 
 
 @jax.named_scope("score")
@@ -165,7 +166,9 @@ def score_and_catch_up(
       one pass is enough.
 
   Returns:
-    What `score` returns, and [B] int32 passes.
+    The verifier's state with every draft fed, which the caller rewinds; the
+    logits [B, G+1, V] after the last token and after each draft; and [B] int32
+    passes.
   """
   # The block is written after the prefix, and the verifier is fed up to its
   # end. The logits after the last token of the prefix (index length - 1) and
@@ -331,8 +334,9 @@ def _verify_tree(
   )
   # Without a bonus law q is asked for only where drafts follow.
   has_children = branches.has_children
-  known_q = has_children | settings.bonus_law
-  if target.uses_q and not settings.bonus_law:
+  knows_bonus = settings.bonus_law and proposal.knows_bonus
+  known_q = has_children | jnp.reshape(knows_bonus, (-1, 1))
+  if target.uses_q and knows_bonus is not True:
     pi = jnp.where(known_q[..., None], pi, p)
   # Every draft has a uniform to be accepted by, and every node one to draw the
   # token there.

@@ -178,8 +178,8 @@ def one_round(drafter, keys, target, alpha=0.0, written=(0,)):
     state = drafter.prefill(inputs, capacity=10)
     _, proposal = draft(drafter, state, prefix, keys, settings)
     state = verifier.prefill(inputs, capacity=10)
-    _, logits = score(verifier, state, prefix, proposal)
-    return verify(proposal, logits, keys, settings)
+    _, out = score(verifier, state, prefix, proposal)
+    return verify(proposal, out.logits, keys, settings)
 
   return run(drafter, LARGE, keys)
 
