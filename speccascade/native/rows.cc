@@ -13,6 +13,9 @@ constexpr int MOST_ROWS = 6;  // of a tile
 constexpr int DEPTH = 128;
 constexpr int AHEAD =
     64;  // rows of a panel from one that is read to one fetched
+// Rows of a panel that narrow tiles side by side read before any of them goes
+// on. They take 16 KiB, half of the L1 cache of most processors.
+constexpr int GROUP = 64;
 
 #if defined(__AVX512BF16__)
 constexpr bool HAS_DOTS = true;
@@ -55,19 +58,24 @@ static inline Floats multiply_in(const float* x, Floats w, Floats z) {
 //
 // A tile has M rows of x and N vectors of columns; its M * N sums stay in
 // registers while it walks down n rows of the panel. Rows of w are PANEL apart,
-// rows of sums `step`, rows of x `in`. With one or two rows weights are read so
-// fast that the processor fetches them ahead by itself; with more, the tile
-// fetches those AHEAD rows further on.
-template <int M, int N, Weights W>
+// rows of sums COLUMNS, rows of x `in`. With one row weights are read so fast
+// that the processor fetches them ahead by itself, and also with two rows where
+// the tile is as wide as the strip. Else the tile fetches whole rows of a panel
+// from `next` on: one row for each row that it reads where it is as wide as the
+// strip, and one row for each TILES rows where TILES of them are.
+template <int M, int N, int COLUMNS, Weights W>
 static inline void tile(const float* x, long in, const float* w, float* sums,
-                        long step, long n, bool adds) {
+                        long n, bool adds, const float* next) {
+  constexpr int WIDTH = N * LANES, TILES = COLUMNS / WIDTH;
+  constexpr bool FETCHES = M > (TILES > 1 ? 1 : 2);
   Floats sum[M][N] = {};
   for (int m = 0; adds && m < M; m++)
-    for (int v = 0; v < N; v++) sum[m][v] = load(sums + m * step + v * LANES);
+    for (int v = 0; v < N; v++) sum[m][v] = load(sums + m * COLUMNS + v * LANES);
   for (long k = 0; k < n; k++, w += PANEL) {
     // 16 floats are a line of the cache.
-    for (int j = 0; M > 2 && j < N * LANES; j += 16)
-      __builtin_prefetch(w + AHEAD * PANEL + j, 0, 2);
+    for (int j = 0; FETCHES && j < WIDTH; j += 16)
+      __builtin_prefetch(next + k / TILES * PANEL + k % TILES * WIDTH + j, 0,
+                         2);
 #pragma GCC unroll 2
     for (int i = 0; i < inputs(W); i++) {
       Floats weights[N];
@@ -83,17 +91,29 @@ static inline void tile(const float* x, long in, const float* w, float* sums,
     }
   }
   for (int m = 0; m < M; m++)
-    for (int v = 0; v < N; v++) store(sums + m * step + v * LANES, sum[m][v]);
+    for (int v = 0; v < N; v++) store(sums + m * COLUMNS + v * LANES, sum[m][v]);
 }
 
-// Does the work of `tile` for COLUMNS columns of a panel, one tile after
-// another; rows of sums are COLUMNS apart.
+// Does the work of `tile` for COLUMNS columns of a panel; rows of sums are
+// COLUMNS apart.
+//
+// Where a tile has fewer columns, because the registers hold no more sums, each
+// group of rows is read by all tiles in turn, the first time from memory and
+// then from the L1 cache. Meanwhile the tiles fetch the next group, each tile a
+// share of its rows. So memory is read once, in order, and waits for nothing.
 template <int M, int COLUMNS, Weights W>
 static void strip(const float* x, long in, const float* w, float* sums, long n,
                   bool adds) {
-  constexpr int N = std::min(vectors(M), COLUMNS / LANES);
-  for (int j = 0; j < COLUMNS; j += N * LANES)
-    tile<M, N, W>(x, in, w + j, sums + j, COLUMNS, n, adds);
+  constexpr int N = std::min(vectors(M), COLUMNS / LANES), WIDTH = N * LANES;
+  constexpr int TILES = COLUMNS / WIDTH, SHARE = GROUP / TILES;
+  if (TILES == 1)
+    return tile<M, N, COLUMNS, W>(x, in, w, sums, n, adds, w + AHEAD * PANEL);
+  for (long k = 0; k < n; k += GROUP)
+    for (int j = 0; j < TILES; j++)
+      tile<M, N, COLUMNS, W>(x + k * inputs(W), in, w + k * PANEL + j * WIDTH,
+                             sums + j * WIDTH, std::min<long>(GROUP, n - k),
+                             adds || k > 0,
+                             w + (k + GROUP + j * SHARE) * PANEL);
 }
 
 // Does the work of `strip` for any number of rows, in tiles as even as can be:
