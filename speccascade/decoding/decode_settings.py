@@ -235,12 +235,17 @@ class _IsFloat32:
 class SamplingSettings:
   """How tokens are drawn; `Sampling.of` makes the arrays of a program.
 
+  The temperature comes first, then top-k, then top-p, then min-p, each on the
+  tokens that the one before it kept.
+
   Attributes:
     temperature: divides the logits. 0 is greedy: the likeliest token is taken.
     top_k: exactly so many of the likeliest tokens are kept; None or 0 keeps
       every token.
     top_p: the smallest set of likeliest tokens that holds this much probability
       is kept, and always the likeliest token; None or 1 keeps every token.
+    min_p: tokens are kept that are at least so many times as likely as the
+      likeliest token; None or 0 keeps every token.
   """
 
   temperature: Annotated[float, fields.Bounds(0), _IsFloat32()] = 1.0
@@ -250,6 +255,9 @@ class SamplingSettings:
   )
   top_p: Annotated[float, fields.Bounds(0, 1, low_open=True)] | None = (
     dataclasses.field(default=None, metadata={"everything": 1})
+  )
+  min_p: fields.Share | None = dataclasses.field(
+    default=None, metadata={"everything": 0}
   )
 
   @property

@@ -29,7 +29,7 @@ SAMPLINGS = {
   "T=1.7": {"temperature": 1.7},
   "top-k": {"temperature": 1.0, "top_k": 2},
   "top-p": {"temperature": 0.9, "top_p": 0.8},
-  "both": {"temperature": 1.3, "top_k": 3, "top_p": 0.7},
+  "all": {"temperature": 1.3, "top_k": 3, "top_p": 0.9, "min_p": 0.3},
 }
 TOLERANCE = 1e-10
 pytestmark = pytest.mark.usefixtures("float64")

@@ -85,19 +85,25 @@ POLICIES = {
   "block": {"verification": "block", "gamma": 3},
   "printed bonus": {"bonus": "verifier"},
 }
-NIGHTLY = {
-  f"{name} {label}": (name, {}, settings)
-  for name, row in METHODS.items()
-  if row.target is not None and row.compose is None and not row.greedy_only
-  for label, settings in (
-    ("plain", {"temperature": 1.0}),
-    ("top-k", {"temperature": 1.7, "top_k": 2}),
-  )
-} | {
-  f"{name} {label}": (name, options, {"temperature": 1.0})
-  for name in ("spec_cascade_chow", "spec_decode_lossy_star", "mentored")
-  for label, options in POLICIES.items()
-}
+NIGHTLY = (
+  {
+    f"{name} {label}": (name, {}, settings)
+    for name, row in METHODS.items()
+    if row.target is not None and row.compose is None and not row.greedy_only
+    for label, settings in (
+      ("plain", {"temperature": 1.0}),
+      ("top-k", {"temperature": 1.7, "top_k": 2}),
+    )
+  }
+  | {
+    "min-p": ("spec_decode", {}, {"temperature": 1.3, "min_p": 0.4}),
+  }
+  | {
+    f"{name} {label}": (name, options, {"temperature": 1.0})
+    for name in ("spec_cascade_chow", "spec_decode_lossy_star", "mentored")
+    for label, options in POLICIES.items()
+  }
+)
 # Two sources, so that neighbours in the batch differ.
 PAIRS = toy.pair(3, 2), toy.pair(3, 2, 15)
 SOURCES = np.arange(2)[:, None]

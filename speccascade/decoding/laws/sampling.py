@@ -2,7 +2,8 @@
 
 One is the confidence, at temperature 1 and unfiltered, which deferral rules
 read. The other is the sampled distribution, which tokens are drawn from. Each
-model filters its own logits: temperature first, then top-k, then top-p.
+model filters its own logits: temperature first, then top-k, then top-p, then
+min-p.
 
 Nothing here sorts. A sort over a vocabulary inside the loop costs more than the
 model does.
@@ -47,6 +48,7 @@ class Sampling:
     temperature: scalar, traced.
     top_p: scalar in (0, 1], traced; None keeps every token.
     top_k: static; None keeps every token.
+    min_p: scalar in [0, 1], traced; None keeps every token.
     greedy: static. The distribution is one-hot at the arg-max; ties go to the
       lowest id.
   """
@@ -54,6 +56,7 @@ class Sampling:
   temperature: Array
   top_p: Array | None = None
   top_k: int | None = struct.field(pytree_node=False, default=None)
+  min_p: Array | None = None
   greedy: bool = struct.field(pytree_node=False, default=False)
 
   @classmethod
@@ -122,10 +125,14 @@ class Sampling:
     if self.top_k is not None and self.top_k < logits.shape[-1]:
       scaled = logits / self.temperature.astype(logits.dtype)
       kept = jnp.where(top_k_mask(scaled, self.top_k), logits, -jnp.inf)
-    whole = None if self.top_p is not None else u  # else drawn once filtered
+    is_filtered = self.top_p is not None or self.min_p is not None
+    whole = None if is_filtered else u  # else drawn once filtered
     law, token, is_law = _law(kept, self.temperature, whole, column)
     if self.top_p is not None:
       law = _nucleus(law, self.top_p)
+    if self.min_p is not None:
+      law = _likely(law, self.min_p)
+    if is_filtered:
       token = _draw(law, u, column)
     # What was filtered away may have been no number.
     return Step(plain, law, token, is_law if kept is logits else is_whole)
@@ -152,6 +159,15 @@ def _nucleus(law: Array, top_p: Array) -> Array:
   if native.takes(law, top_p):
     return native.nucleus(law, top_p)
   return numerics.normalise(jnp.where(top_p_mask(law, top_p), law, 0), law)
+
+
+def _likely(law: Array, min_p: Array) -> Array:
+  """Returns `law` over the tokens with min_p times the largest probability.
+
+  Source: Nguyen et al., min-p sampling (arXiv 2407.01082).
+  """
+  least = min_p.astype(law.dtype) * jnp.max(law, axis=-1, keepdims=True)
+  return numerics.normalise(jnp.where(law >= least, law, 0), law)
 
 
 def _draw(law, u, column):

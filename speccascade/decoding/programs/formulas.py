@@ -47,8 +47,8 @@ speccascade.decoding.programs.formulas` prints the page from the code.
 q is the drafter's distribution of the next token and p the verifier's. A rule
 reads the *confidences*, which are q and p at temperature 1 and unfiltered. pi
 is made of the *sampled* pair, which tokens are drawn from: with the
-temperature, top-k and top-p of the decode (Remark 3 of Narasimhan et al.,
-arXiv 2405.19261). TV(p, q) = sum max(0, p - q).
+temperature, top-k, top-p and min-p of the decode (Remark 3 of Narasimhan et
+al., arXiv 2405.19261). TV(p, q) = sum max(0, p - q).
 
 ## How a draft becomes a token of pi
 

@@ -21,6 +21,7 @@ def _number(*more: str) -> tuple[str, ...]:
 _POINT = {
   "TOP_K": _whole(least=0),
   "TOP_P": _number("0", "1.5", "-1e-300"),
+  "MIN_P": _number("-0.1", "1.5"),
   "BONUS": ('"both"', "1", "None"),
   "VERIFICATION": ('"tree"', "1", "None"),
   "TREE": ("()", "(0,)", "(2, 2.5)", "(-1, 5)", '"wide"', "3", "(99, 99)"),

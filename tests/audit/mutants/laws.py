@@ -88,6 +88,9 @@ the empty set holds the least top-p <- test_the_least_top_p_keeps_one_token
 top-p looks at the law before temperature <- test_filters_in_float32_keep_the
 - _nucleus(law, self.top_p)
 + _nucleus(plain, self.top_p)
+min-p looks at the law before temperature <- test_min_p_comes_after
+- _likely(law, self.min_p)
++ _likely(plain, self.min_p)
 a NaN that top-k drops goes unseen <- test_a_nan_that_top_k_drops_is_seen
 - is_law if kept is logits else is_whole
 + is_law

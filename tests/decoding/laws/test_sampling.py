@@ -30,7 +30,7 @@ def rows(vocab_size=11, num=40):
   return x.astype(np.float32)
 
 
-def twin(logits, temperature, top_k=None, top_p=None):
+def twin(logits, temperature, top_k=None, top_p=None, min_p=0.0):
   """Sorts, where the product searches; float64."""
 
   def sort(x):
@@ -47,6 +47,9 @@ def twin(logits, temperature, top_k=None, top_p=None):
     goal = np.minimum(np.float64(np.float32(top_p)), p.sum(-1, keepdims=True))
     is_kept = np.cumsum(ranked, axis=-1) - ranked < goal - 1e-12
     np.put_along_axis(p, order, np.where(is_kept, ranked, 0), axis=-1)
+  # Rounding must not drop a token on the line.
+  least = np.float64(np.float32(min_p)) * p.max(-1, keepdims=True)
+  p[p < least * (1 - 1e-12)] = 0
   return p / p.sum(-1, keepdims=True)
 
 
@@ -61,6 +64,9 @@ SETTINGS = [
   {"temperature": 1.3, "top_p": 0.35},
   {"temperature": 1.0, "top_p": 1e-6},
   {"temperature": 0.9, "top_k": 5, "top_p": 0.8},
+  {"temperature": 1.0, "min_p": 0.2},
+  {"temperature": 1.7, "min_p": 1.0},
+  {"temperature": 0.8, "top_k": 6, "top_p": 0.9, "min_p": 0.15},
 ]
 
 
@@ -101,6 +107,23 @@ def test_top_p_takes_the_lower_of_equals(top_p, num):
     assert set(np.flatnonzero(row)) == set(ids[:num].tolist())
 
 
+def test_min_p_comes_after_temperature_and_top_p():
+  """By hand: of .5, .3, .12, .08 the line of min-p .2 is .1."""
+  law = jnp.log(jnp.array([[0.5, 0.3, 0.12, 0.08]]))
+  keeps = lambda **settings: (
+    Sampling.create(**settings).laws(law)[1] > 0
+  ).sum()
+  assert keeps(min_p=0.2) == 3
+  # At temperature .5 the ratios are squared: .3 is .36 of the largest.
+  assert keeps(temperature=0.5, min_p=0.2) == 2
+  # Top-p .9 asks for three tokens of the whole, and min-p then drops one; of
+  # the tokens that min-p .3 keeps, top-p .9 would ask for two as well.
+  assert keeps(top_p=0.9, min_p=0.3) == 2
+  assert keeps(top_p=0.9) == keeps(top_p=0.9, min_p=0.2) == 3
+  got = Sampling.create(top_k=3, min_p=0.5).laws(law)[1]
+  np.testing.assert_allclose(got, [[0.625, 0.375, 0, 0]], rtol=1e-6)
+
+
 # The least normal number of float32; below it programs may see 0; 0 in float32.
 @pytest.mark.parametrize("top_p", [1.2e-38, 1.1e-38, 1e-40, 1.5e-45, 1e-46])
 def test_the_least_top_p_keeps_one_token(top_p):
@@ -133,6 +156,8 @@ def test_greedy_is_one_hot_at_the_lowest_best_id():
     # A number that float32 would round to 1.
     ({"top_p": 1 + 1e-9}, "top_p is 1.000000001; wanted a number above 0 to 1"),
     ({"top_p": -1e-46}, "top_p is -1e-46; wanted a number above 0 to 1"),
+    ({"min_p": -0.1}, "min_p is -0.1; wanted a number from 0 to 1 or None"),
+    ({"min_p": 1.5}, "min_p is 1.5; wanted a number from 0 to 1 or None"),
     ({"top_p": float("nan")}, "top_p is nan; wanted a number above 0 to 1"),
     # As programs will see it, in float32.
     (
