@@ -2,9 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 import dataclasses
-from typing import Annotated, Literal, TypeVar
+import itertools
+from typing import Annotated, Any, Literal, TypeVar
 
-from speccascade.decoding.decode_settings import BlockSize
+from speccascade.decoding.decode_settings import (
+  BlockSize,
+  SamplingSettings,
+  names_of,
+)
 from speccascade.decoding.laws.sampling import Sampling
 from speccascade.decoding.programs import methods
 from speccascade.inference.points.point import Point
@@ -16,6 +21,13 @@ from speccascade.settings import fields
 # Every report compares the other methods with these two.
 ALWAYS = ("drafter", "verifier")
 DEFAULT, ADAPTIVE, ONE = "default", "adaptive", "one"
+
+# The methods that have the large model's own distribution.
+_LOSSLESS = [
+  name
+  for name, method in methods.METHODS.items()
+  if method.is_lossless and name != "drafter"
+]
 
 _Method = Annotated[str, methods.find]
 _T = TypeVar("_T")
@@ -47,6 +59,11 @@ class Plan:
     gammas: block sizes.
     temperatures: 0 is greedy.
     seeds: seeds of the keys.
+    baselines: samplings of the large model alone, with which methods that
+      change its distribution are to be compared: fields of `SamplingSettings`,
+      as in {"top_p": 0.9}, of which the temperature is the highest of
+      `temperatures` where it is not given. {"method": "spec_decode"} among them
+      draws from the same distribution faster; another lossless method does too.
   """
 
   methods: Several[_Method] | None = None
@@ -57,8 +74,11 @@ class Plan:
   gammas: Several[BlockSize] = (5,)
   temperatures: Several[Annotated[float, fields.Bounds(0)]] = (0.0, 1.0)
   seeds: Several[fields.NonNegative] = (0,)
+  baselines: Sequence[Mapping[str, Any]] = ()
 
   def __post_init__(self):
+    for baseline in self.baselines:
+      _check_baseline(baseline)
     if any(_is_greedy(temperature) for temperature in self.temperatures):
       return
     for name in self.methods or ():
@@ -97,7 +117,7 @@ class Plan:
     named = self._named_grids(names, vocab_size)
     every = [*ALWAYS, *names]
     common.check_shared(every)
-    return grid.curves(
+    curves = grid.curves(
       common,
       every,
       lambda point: self._grid(point, named, vocab_size),
@@ -105,6 +125,24 @@ class Plan:
       gammas=self.gammas,
       seeds=self.seeds,
     )
+    known = {(curve.base, curve.seed) for curve in curves}
+    return curves + [
+      curve
+      for curve in self._baseline_curves(common)
+      if (curve.base, curve.seed) not in known
+    ]
+
+  def _baseline_curves(self, common: Point) -> list[Curve]:
+    """Returns a curve of one point for each baseline, gamma and seed."""
+    curves = {}
+    for baseline in self.baselines:
+      settings = {"temperature": max(self.temperatures)} | baseline
+      name = settings.pop("method", ALWAYS[1])
+      gammas = self.gammas if methods.find(name).has_blocks else self.gammas[:1]
+      for gamma, seed in itertools.product(gammas, self.seeds):
+        base = common.of(name, gamma=gamma, **settings)
+        curves[base, seed] = Curve(base, seed, Grid(()))
+    return list(curves.values())
 
   def _grid(
     self, point: Point, named: Mapping[str, Grid], vocab_size: int
@@ -132,6 +170,19 @@ class Plan:
         )
       named[name] = alpha_grids.custom_grid(name, self.alphas[name], vocab_size)
     return named
+
+
+def _check_baseline(baseline: Mapping[str, Any]):
+  """Raises SettingError where a baseline is no sampling of the large model."""
+  known = [*names_of(SamplingSettings), "method"]
+  for name in baseline:
+    if name not in known:
+      fault = f" has {name!r}; {fields.suggest(name, known)}"
+      raise fields.SettingError("baselines", fault, Plan)
+  method = baseline.get("method", ALWAYS[1])
+  if method not in _LOSSLESS:
+    fault = f" has method {method!r}; wanted one of {', '.join(_LOSSLESS)}"
+    raise fields.SettingError("baselines", fault, Plan)
 
 
 def _is_greedy(temperature: float) -> bool:

@@ -1,6 +1,7 @@
 """Sweeps with a tiny pair: points, programs, resuming, and every refusal."""
 
 import collections
+import dataclasses
 import functools
 import itertools
 import json
@@ -279,6 +280,15 @@ def test_more_points_join_those_on_disk(sampled, files):
       r"GAMMAS is \[2, 3\]; the CASCADE says how long its blocks are",
     ),
     (
+      {"baselines": [{"topp": 0.9}]},
+      r"baselines has 'topp'; did you mean top_p",
+    ),
+    (
+      {"baselines": [{"method": METHOD}]},
+      "baselines has method .* wanted one of verifier, spec_decode",
+    ),
+    ({"baselines": [{"top_p": 1.5}]}, "top_p is 1.5; wanted a number above 0"),
+    (
       {"verification": "block"},
       "verification is 'block'; none of Small model, Large model, SeqCascade",
     ),
@@ -371,3 +381,32 @@ def test_timed_examples_are_drawn_from_all():
   assert order[:10] == sorted(order[:10])
   assert order[10:] == sorted(order[10:])
   assert max(order[:10]) > 50
+
+
+def test_baselines_are_points_of_the_large_model_alone():
+  sampled = {"temperatures": [0.0, 0.9], "gammas": [2, 3], "seeds": [1, 4]}
+  plan = Plan(
+    methods=["spec_decode"],
+    baselines=[
+      {"top_p": 0.8},
+      {"temperature": 0.5, "min_p": 0.1},
+      {"method": "spec_decode", "top_k": 4},
+      {"temperature": 0.9, "top_k": 0},  # the plan's own
+    ],
+    **sampled,
+  )
+  common = Point("spec_decode", bonus="verifier")
+  bare = dataclasses.replace(plan, baselines=())
+  curves = plan.curves(common, 100, ["spec_decode"])
+  added = curves[len(bare.curves(common, 100, ["spec_decode"])) :]
+  settings = lambda base: (base.temperature, base.top_k, base.top_p, base.min_p)
+  known = {(x.base.method, *settings(x.base), x.seed) for x in added}
+  assert {x for x in known if x[0] == "verifier" and x[2] != 0} == {
+    ("verifier", *rest, seed)
+    for rest in ((0.9, None, 0.8, None), (0.5, None, None, 0.1))
+    for seed in (1, 4)
+  }
+  blocks = [x for x in added if x.base.method == "spec_decode"]
+  assert [(x.base.gamma, x.seed, x.base.top_k) for x in blocks] == [
+    (gamma, seed, 4) for gamma in (2, 3) for seed in (1, 4)
+  ]
