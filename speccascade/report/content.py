@@ -160,6 +160,7 @@ def _section(
   for clock in clocks:
     tables.append(summaries.speedup_table(study, clock))
     tables.append(summaries.gap_table(study, clock))
+  tables.append(point_tables.baselines(study, model))
   tables.append(losses)
   tables.append(point_tables.gammas(study, model))
   tables.append(point_tables.points(study, model))

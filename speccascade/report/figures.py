@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 import dataclasses
+import itertools
 
 from speccascade.inference.rows.results import ResultRow
 from speccascade.report import claims, styles
@@ -46,6 +47,11 @@ _WHAT_IS_SHOWN = {
     "the same decodes, if a block\ncost one step of the large model (modelled)"
   ),
 }
+_BASELINES = (
+  " Lines with the name of a setting are the large model's own distribution at"
+  " other samplings, whose latency is relative to the large model alone at the"
+  " same sampling."
+)
 MAX_LABELS = 14  # of a panel that shows all methods
 _MODEL_FAMILY = styles.family("verifier")
 
@@ -66,6 +72,19 @@ def _label(curve: PointGroup) -> str:
   """Returns the label of a line: what one types, and which model it is."""
   model = MODELS.get(curve.settings.method)
   return f"{curve.typed} ({model})" if model else curve.typed
+
+
+def _baseline_line(curve: PointGroup, panel: PointGroup) -> LabelledPoints:
+  """Returns the line of the large model at other samplings than a panel's."""
+  changes = [panel.sampling_changes(point) for point in curve.points]
+  kind = f"{curve.settings.method}, {' '.join(changes[0])}"
+  marks = [
+    "/".join("-" if x is None else f"{x:g}" for x in each.values())
+    for each in changes
+  ]
+  if len(marks) > 1:
+    return LabelledPoints(kind, curve.points, kind, marks)
+  return LabelledPoints(f"{kind} {marks[0]}", curve.points, kind, [""])
 
 
 def _quality_panel(
@@ -89,6 +108,8 @@ def _quality_panel(
     for curve in panel.curves
     if is_shown(curve.settings.method)
   ]
+  if clock is not None:
+    lines += map(_baseline_line, panel.baseline_curves, itertools.repeat(panel))
   has_large = panel.large is not None
   return LinePanel(
     panel.title,
@@ -139,7 +160,8 @@ def quality_latency(panels: Sequence[PointGroup], clock: Clock) -> Plot:
     f"Each method{'' if is_whole else ' of the papers'} is a line over alpha,"
     " and the values of alpha are written next to the points. The dotted lines"
     " are the large model's quality and latency; points in the shaded corner"
-    " are better in both. The bars are 95% intervals.",
+    " are better in both. The bars are 95% intervals."
+    f"{_BASELINES if any(panel.baselines for panel in panels) else ''}",
     [panel for panel in drawn if panel.series],
     claim=claims.claim(panels, clock),
   )
@@ -168,7 +190,7 @@ def _family_panel(panel: LinePanel, family: int) -> LinePanel | None:
     series=[
       line
       for line in panel.series
-      if _family_of(line) == family or line.method == "verifier"
+      if _family_of(line) == family or line.method.startswith("verifier")
     ],
     background=[
       line

@@ -7,7 +7,11 @@ import operator
 
 import numpy as np
 
-from speccascade.decoding.decode_settings import BlockShape, names_of
+from speccascade.decoding.decode_settings import (
+  BlockShape,
+  SamplingSettings,
+  names_of,
+)
 from speccascade.inference.rows.results import ResultRow, Settings
 from speccascade.report.measured import (
   METRICS,
@@ -41,6 +45,11 @@ _temperature_of = operator.attrgetter("settings.temperature")
 _method_of = operator.attrgetter("settings.method")
 _variant_of = _settings_getter(_VARIED)
 _study_of = _settings_getter(name for name in _NAMES if name not in _POINTS)
+_SAMPLING = names_of(SamplingSettings)
+_sampling_of = _settings_getter(_SAMPLING)
+_pair_of = _settings_getter(
+  name for name in _NAMES if name not in {*_POINTS, *_SAMPLING}
+)
 _point_of = _settings_getter(name for name in _NAMES if name != "seed")
 
 
@@ -72,9 +81,12 @@ class PointGroup:
   Attributes:
     points: in the order of temperature, curve and alpha. Only `at_gamma` makes
       a group without points.
+    baselines: of a study and its panels, the points of the large model at other
+      samplings, which its methods are compared with.
   """
 
   points: Sequence[Measured]
+  baselines: Sequence[Measured] = ()
 
   @property
   def settings(self) -> Settings:
@@ -95,7 +107,32 @@ class PointGroup:
   def panels(self) -> list["PointGroup"]:
     """The panels of a study, by temperature."""
     by_temperature = group_by(self.points, _temperature_of)
-    return [PointGroup(points) for _, points in sorted(by_temperature.items())]
+    # Greedily there is nothing that a filter leaves out.
+    return [
+      PointGroup(points, self.baselines if temperature else ())
+      for temperature, points in sorted(by_temperature.items())
+    ]
+
+  @functools.cached_property
+  def baseline_curves(self) -> list["PointGroup"]:
+    """The baselines of a panel: one method and the same changed settings."""
+    panel, by_kind = _sampling_of(self), {}
+    for point in self.baselines:
+      own = _sampling_of(point)
+      changed = [n for n, a, b in zip(_SAMPLING, own, panel) if a != b]
+      kind = (point.method, _variant_of(point), tuple(changed))
+      by_kind.setdefault(kind, []).append(point)
+    curves = []
+    for (_, _, changed), points in by_kind.items():
+      if changed:
+        points.sort(key=functools.partial(_in_order, changed))
+        curves.append(PointGroup(points))
+    return curves
+
+  def sampling_changes(self, point: Measured) -> dict[str, float | None]:
+    """Returns in which settings a point is sampled otherwise than a panel."""
+    pairs = zip(_SAMPLING, _sampling_of(point), _sampling_of(self))
+    return {name: own for name, own, of_panel in pairs if own != of_panel}
 
   @functools.cached_property
   def curves(self) -> list["PointGroup"]:
@@ -148,7 +185,11 @@ class PointGroup:
   def at_gamma(self, gamma: int | None) -> "PointGroup":
     """Returns the points of one gamma, and the points that have no gamma."""
     gammas = (gamma, None)
-    return PointGroup([p for p in self.points if p.settings.gamma in gammas])
+    points, others = (
+      [point for point in several if point.settings.gamma in gammas]
+      for several in (self.points, self.baselines)
+    )
+    return PointGroup(points, others)
 
   def first(self, method: str) -> Measured | None:
     """Returns the first point of a method, None where there is no point."""
@@ -192,15 +233,52 @@ def studies(
   Raises:
     ValueError: the rows of a study lack the metric.
   """
+  rows = list(rows)
+  by_pair = {
+    pair: _split_baselines(members)
+    for pair, members in group_by(rows, _pair_of).items()
+  }
+  baselines = {row.key for others in by_pair.values() for row in others}
   several = []
-  for members in group_by(rows, _study_of).values():
-    chosen = _choose_metric(metric, PointGroup([Measured(tuple(members))]))
-    by_point = group_by(members, _point_of).values()
-    study = PointGroup([Measured(tuple(seeds), chosen) for seeds in by_point])
+  plain = [row for row in rows if row.key not in baselines]
+  for members in group_by(plain, _study_of).values():
+    others = by_pair[_pair_of(members[0])]
+    chosen = _choose_metric(metric, PointGroup([Measured((*members, *others))]))
+    study = PointGroup(_points(members, chosen))
     # The order of a study's points is the order of its panels and curves.
     curves = (curve for panel in study.panels for curve in panel.curves)
-    several.append(PointGroup([p for curve in curves for p in curve.points]))
+    points = [p for curve in curves for p in curve.points]
+    several.append(PointGroup(points, _points(others, chosen)))
   return several
+
+
+def _in_order(names: Sequence[str], point: Measured) -> list[tuple]:
+  """Returns a key that sorts points by settings, a missing one last."""
+  values = [getattr(point.settings, name) for name in names]
+  return [(value is None, value or 0.0) for value in values]
+
+
+def _points(rows: Iterable[ResultRow], metric: str) -> list[Measured]:
+  """Returns the points of rows, with the rows of all seeds together."""
+  by_point = group_by(rows, _point_of).values()
+  return [Measured(tuple(seeds), metric) for seeds in by_point]
+
+
+def _split_baselines(rows: Sequence[ResultRow]) -> list[ResultRow]:
+  """Returns the rows of a pair that are there to be compared with.
+
+  They are samplings above temperature 0 at which only the large model's own
+  distribution was measured, next to a sampling with other methods. A sweep
+  measures the small model at every sampling of its own.
+  """
+  sampled = [row for row in rows if row.settings.temperature > 0]
+  others, has_methods = [], False
+  for members in group_by(sampled, _sampling_of).values():
+    if all(Measured((row,)).has_large_distribution for row in members):
+      others += members
+    else:
+      has_methods = True
+  return others if has_methods else []
 
 
 def _choose_metric(metric: str | None, study: PointGroup) -> str:

@@ -31,7 +31,8 @@ class Series(NamedTuple):
   """A labelled line.
 
   Attributes:
-    method: the name of the method, which decides colour, marker and dashes.
+    method: the name of the method, which decides colour, marker and dashes; of
+      a baseline with the settings that change, as in "verifier, top_p".
     label: the text in the margin.
     dots: the points in the order in which the line connects them.
   """
@@ -52,10 +53,15 @@ class LabelledPoints(NamedTuple):
   Attributes:
     label: the text in the margin.
     points: the points in the order in which the line connects them.
+    style: what the line is drawn as; None takes the method of its points.
+    marks: the text next to each point; None writes the alphas where they tell
+      the points apart.
   """
 
   label: str
   points: Sequence[Measured]
+  style: str | None = None
+  marks: Sequence[str] | None = None
 
 
 def make_series(
@@ -73,17 +79,18 @@ def make_series(
     min_dots: how many dots a line needs.
   """
   drawn = []
-  for label, points in lines:
+  for label, points, style, marks in lines:
     # Alphas are written at the dots only where they tell the dots apart.
     varies = len({point.settings.alpha for point in points}) > 1
+    if marks is None:
+      marks = [alpha_text(point) if varies else "" for point in points]
     dots = []
-    for point in points:
-      mark = alpha_text(point) if varies else ""
+    for point, mark in zip(points, marks):
       for x, y in places_of(point):
         if x is not None and y is not None:
           dots.append(Dot(_estimate(x), _estimate(y), tip(point, clock), mark))
     if len(dots) >= min_dots:
-      drawn.append(Series(points[0].method, label, dots))
+      drawn.append(Series(style or points[0].method, label, dots))
   return drawn
 
 
@@ -112,6 +119,9 @@ def tip(point: Measured, clock: Clock | None = None) -> str:
     parts.append(f"alpha {settings.alpha:g}")
   if settings.gamma is not None:
     parts.append(f"gamma {settings.gamma}")
+  for name in ("top_k", "top_p", "min_p"):
+    if getattr(settings, name) is not None:
+      parts.append(f"{name} {getattr(settings, name):g}")
   quality = tables.format_estimate(point.quality, 1)
   parts.append(f"{metric_title(point.metric)} {quality}")
   latency = clock.latency_of(point) if clock else None

@@ -3,6 +3,7 @@
 import functools
 from typing import NamedTuple
 
+from speccascade.decoding.decode_settings import SamplingSettings, names_of
 from speccascade.decoding.programs.methods import METHODS
 
 # The methods of a family take these in turn, from the family's own marker and
@@ -139,10 +140,14 @@ class Style(NamedTuple):
 def style(method: str) -> Style:
   """Returns a method's style.
 
-  Methods of one family share a colour, and differ in marker and dashes.
+  Methods of one family share a colour, and differ in marker and dashes. A
+  baseline, as "verifier, top_p", has the colour of its method.
   """
   number = family(method)
   members = [name for name in METHODS if family(name) == number]
+  _, _, setting = method.partition(", ")
+  members += names_of(SamplingSettings)
+  method = setting or method
   place = members.index(method) if method in members else len(members)
   start = _MARKERS.index(FAMILIES[number].marker)
   # The second time round the markers come with other dashes.

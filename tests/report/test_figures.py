@@ -13,8 +13,10 @@ from speccascade.decoding import METHODS
 from speccascade.report import (
   block_figures,
   figures,
+  groups,
   labels,
   page,
+  point_tables,
   styles,
   summaries,
 )
@@ -231,3 +233,29 @@ def test_the_title_stands_above_the_panels_and_inside_the_figure():
   labels_too_long = labels.wrap("word " * 60, 8.0)
   assert len(labels_too_long) > 2
   assert labels.wrap("", 8.0) == []
+
+
+def test_other_samplings_of_the_large_model_are_lines_of_their_own():
+  rows = synthetic.rows(temperatures=(1.0,))
+  large = next(row for row in rows if row.settings.method == "verifier")
+  rows += [
+    synthetic.changed(large, **settings)
+    for settings in ({"top_p": 0.9}, {"top_p": 0.8}, {"min_p": 0.1})
+  ]
+  [study] = groups.studies(rows)
+  plot = figures.quality_latency(study.panels, MEASURED)
+  labels = {line.label: line for line in plot.panels[0].series}
+  assert [dot.mark for dot in labels["verifier, top_p"].dots] == ["0.8", "0.9"]
+  assert "verifier, min_p 0.1" in labels
+  assert "top_p 0.8" in labels["verifier, top_p"].dots[0].tip
+  assert "other samplings" in plot.note
+  kinds = [
+    "verifier",
+    "verifier, top_p",
+    "verifier, min_p",
+    "spec_decode, top_p",
+  ]
+  assert len({styles.style(kind) for kind in kinds}) == len(kinds)
+  assert styles.style(kinds[1]).color == styles.style("verifier").color
+  table = point_tables.baselines(study, None)
+  assert [line.settings.top_p for line in table.lines] == [0.9, 0.8, None]

@@ -146,3 +146,44 @@ def test_metrics_known_first():
   rows.append(changed(row, quality={"mine": score}, gamma=9))
   (pair,) = groups.studies(rows)
   assert pair.metrics == [pair.points[0].metric] == ["mine"]
+
+
+def sampled_otherwise(*settings, method="verifier"):
+  """Returns rows of the large model at other samplings, and all other rows."""
+  rows = synthetic.rows()
+  row = next(
+    row
+    for row in rows
+    if (row.settings.method, row.settings.temperature) == (method, 1.0)
+  )
+  return [synthetic.changed(row, **each) for each in settings], rows
+
+
+def test_the_large_model_at_other_samplings_joins_the_sampled_panels():
+  settings = ({"top_p": 0.9}, {"top_p": 0.8}, {"temperature": 0.7})
+  others, rows = sampled_otherwise(*settings, {"top_p": 0.5, "min_p": 0.1})
+  speculated, _ = sampled_otherwise({"top_p": 0.9}, method="spec_decode")
+  others += speculated
+  [study] = groups.studies(others[:2] + rows + others[2:])
+  [alone] = groups.studies(rows)
+  assert [p.rows for p in study.points] == [p.rows for p in alone.points]
+  joined = [point.rows[0] for point in study.baselines]
+  assert sorted(row.key for row in joined) == sorted(row.key for row in others)
+  greedy, sampled = study.panels
+  assert not greedy.baselines
+  curves = [
+    [tuple(sampled.sampling_changes(p).items()) for p in curve.points]
+    for curve in sampled.baseline_curves
+  ]
+  assert sorted(curves) == [
+    [(("temperature", 0.7),)],
+    [(("top_p", 0.5), ("min_p", 0.1))],
+    [(("top_p", 0.8),), (("top_p", 0.9),)],
+    [(("top_p", 0.9),)],
+  ]
+  # A small model at that sampling makes it a study of its own.
+  [small] = sampled_otherwise({"top_p": 0.9}, method="drafter")[0]
+  assert len(groups.studies([*rows, *others, small])) == 2
+  # Alone, such rows are what is looked at.
+  [only] = groups.studies(others[:2])[:1]
+  assert not only.baselines
