@@ -660,7 +660,8 @@ class LogProbs(struct.PyTreeNode):
 
   Every field is [B, T] float32. It is NaN after the end of a row and where the
   distribution is unknown, and -inf where a known distribution gives the token
-  no mass. docs/definitions.md says what the sums of these numbers mean.
+  no mass. docs/definitions.md says what the sums of these numbers mean. The
+  last four fields say how pi and the token stand to p.
 
   Attributes:
     pi: under the method's own target; under p where a bonus token was drawn
@@ -670,6 +671,11 @@ class LogProbs(struct.PyTreeNode):
       or copied the token.
     p1: under the verifier at temperature 1, unfiltered.
     q1: under the drafter at temperature 1, unfiltered: its confidence.
+    entropy: of pi, in nats.
+    overshoot: log max_v pi(v) / p(v).
+    ahead: the mass of p on the tokens that come before the token if the
+      likeliest come first, and of equal tokens the lower ids.
+    margin: log of the largest p over the p of the token.
   """
 
   pi: Array
@@ -677,6 +683,10 @@ class LogProbs(struct.PyTreeNode):
   q: Array
   p1: Array
   q1: Array
+  entropy: Array
+  overshoot: Array
+  ahead: Array
+  margin: Array
 
 
 class Decoded(struct.PyTreeNode):

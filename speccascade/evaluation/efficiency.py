@@ -191,6 +191,12 @@ def _until_last(counts: Sequence[int]) -> Sequence[int]:
   return counts[:num]
 
 
+# The fields of `types.LogProbs` that are log-probabilities.
+_DISTRIBUTIONS = ("pi", "p", "q", "p1", "q1")
+# A token is unlikely if samplers in common use would leave it out.
+TOP_P, MIN_P = 0.95, 0.05
+
+
 def mean_log_probs(parts: Sequence[dict]) -> dict[str, float | None] | None:
   """Returns the mean log probability that each distribution gave the tokens.
 
@@ -209,12 +215,56 @@ def mean_log_probs(parts: Sequence[dict]) -> dict[str, float | None] | None:
     return None
 
   def mean(name):
-    values = [np.asarray(part[name], float).ravel() for part in parts]
-    values = np.concatenate(values)
-    total, num = float(np.nansum(values)), int(np.sum(~np.isnan(values)))
-    return ratio(total, num) if np.isfinite(total) else None
+    return _mean(_known(parts, name))
 
-  return {name: mean(name) for name in parts[0]}
+  return {name: mean(name) for name in _DISTRIBUTIONS if name in parts[0]}
+
+
+def sharpness(parts: Sequence[dict]) -> dict[str, float | None] | None:
+  """Returns how the distribution of the tokens stands to the verifier's p.
+
+  entropy: the mean entropy of pi, in nats.
+  overshoot: the geometric mean of max_v pi(v) / p(v): how many times as likely
+    as under p a token may become.
+  largest_overshoot: the largest max_v pi(v) / p(v).
+  outside_top_p: the share of tokens that top-p .95 of p leaves out.
+  outside_min_p: the share of tokens that min-p .05 of p leaves out.
+
+  Args:
+    parts: as in `mean_log_probs`.
+
+  Returns:
+    {name: number}. A number is None where it is known of no token, and where it
+    is infinite. None where nothing was recorded, or without these fields.
+  """
+  if not parts or "overshoot" not in parts[0]:
+    return None
+  overshoot = _known(parts, "overshoot")
+  typical = _mean(overshoot)
+  largest = float(np.max(overshoot)) if overshoot.size else np.inf
+  # In float32 the whole of p may sum to a little less than 1.
+  is_outside = _known(parts, "ahead") >= TOP_P
+  is_small = _known(parts, "margin") > -np.log(MIN_P)
+  return {
+    "entropy": _mean(_known(parts, "entropy")),
+    "overshoot": None if typical is None else float(np.exp(typical)),
+    "largest_overshoot": float(np.exp(largest)) if largest < 700 else None,
+    "outside_top_p": _mean(is_outside.astype(float)),
+    "outside_min_p": _mean(is_small.astype(float)),
+  }
+
+
+def _known(parts: Sequence[dict], name: str) -> np.ndarray:
+  """Returns the known values of a field of `types.LogProbs`, [N] float64."""
+  values = [np.asarray(part[name], float).ravel() for part in parts]
+  values = np.concatenate(values)
+  return values[~np.isnan(values)]
+
+
+def _mean(values: np.ndarray) -> float | None:
+  """Returns the mean; None where there is no value, or an infinite one."""
+  total = float(np.sum(values))
+  return ratio(total, values.size) if np.isfinite(total) else None
 
 
 @dataclasses.dataclass(frozen=True)

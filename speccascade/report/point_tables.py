@@ -128,6 +128,30 @@ def _log_p(point: Measured) -> float | None:
   return point.mean("log_probs", "p1")
 
 
+# The numbers of `efficiency.sharpness` as columns: the heading and the digits.
+_SHARPNESS = {
+  "entropy": ("entropy of pi", 3),
+  "overshoot": ("max pi/p", 3),
+  "largest_overshoot": ("largest max pi/p", 3),
+  "outside_top_p": ("outside top-p .95", 4),
+  "outside_min_p": ("outside min-p .05", 4),
+}
+
+
+def _sharpness_columns(points: Sequence[Measured]) -> list[Column]:
+  """Returns the columns of `efficiency.sharpness`; none where no row has it."""
+  if not any(row.sharpness for point in points for row in point.rows):
+    return []
+
+  def mean(point: Measured, name: str) -> float | None:
+    return point.mean("sharpness", name)
+
+  return [
+    Column(title, functools.partial(mean, name=name), digits)
+    for name, (title, digits) in _SHARPNESS.items()
+  ]
+
+
 def _milliseconds(point: Measured) -> float | None:
   return point.milliseconds.text if point.milliseconds else None
 
@@ -154,6 +178,7 @@ def points(study: PointGroup, model: Clock | None) -> Table:
   columns = [*_POINT, *map(_quality_column, study.metrics)]
   if any(_log_p(point) is not None for point in study.points):
     columns.append(Column("verifier's log p a token", _log_p, 3))
+  columns += _sharpness_columns(study.points)
   columns += [
     _ACCEPTANCE,
     BY_POSITION,
@@ -180,6 +205,37 @@ def points(study: PointGroup, model: Clock | None) -> Table:
     " where a block costs one verifier step.",
     columns,
     study.points,
+  )
+
+
+def baselines(study: PointGroup, model: Clock | None) -> Table:
+  """Returns the points of the large model at other samplings.
+
+  Args:
+    study: all points of a pair.
+    model: the clock of modelled latency, or None.
+  """
+  return Table(
+    "baselines",
+    "The large model at other samplings",
+    "What a method gains by drawing fewer unlikely tokens the large model may"
+    " gain by itself. Latency is relative to the large model alone at the same"
+    " sampling.",
+    (
+      METHOD,
+      Column("name", "settings.method"),
+      TEMPERATURE,
+      *(
+        Column(name, f"settings.{name}") for name in ("top_k", "top_p", "min_p")
+      ),
+      Column("gamma", "settings.gamma"),
+      *map(_quality_column, study.metrics),
+      *_sharpness_columns(study.baselines),
+      Column("relative latency (measured)", "latency", 3, has_interval=True),
+      PER_TOKEN,
+      *_modelled_columns(model),
+    ),
+    study.baselines,
   )
 
 

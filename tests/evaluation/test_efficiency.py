@@ -155,3 +155,30 @@ def test_prediction_of_references():
 
 def test_prediction_needs_the_width(counts):
   assert efficiency.predicted_speedup(counts, COSTS, width=12) is None
+
+
+def test_sharpness():
+  nan, inf = float("nan"), float("inf")
+  part = {
+    "entropy": [0.2, 0.4, nan],
+    "overshoot": [0.0, np.log(4.0), None],
+    "ahead": np.array([0.0, 0.95, 0.94]),
+    "margin": [0.0, inf, -np.log(0.06)],
+  }
+  got = efficiency.sharpness([part, part])
+  assert got == pytest.approx(
+    {
+      "entropy": 0.3,
+      "overshoot": 2.0,
+      "largest_overshoot": 4.0,
+      "outside_top_p": 1 / 3,
+      "outside_min_p": 1 / 3,
+    }
+  )
+  unbounded = efficiency.sharpness([part | {"overshoot": [1.0, inf, 0.0]}])
+  assert unbounded["overshoot"] is unbounded["largest_overshoot"] is None
+  unknown = efficiency.sharpness(
+    [part | {"overshoot": [nan], "entropy": [nan]}]
+  )
+  assert unknown["entropy"] is unknown["largest_overshoot"] is None
+  assert efficiency.sharpness([]) is None

@@ -5,6 +5,8 @@ slot for each slot of the token buffer. A round makes a `Record` of its tokens,
 and `record` writes it where the tokens go.
 """
 
+import dataclasses
+
 from flax import struct
 import jax
 import jax.numpy as jnp
@@ -87,7 +89,9 @@ def empty_trace(rows: int, size: int, vocab_size: int) -> Trace:
 def empty_log_probs(rows: int, size: int) -> LogProbs:
   """Returns log-probabilities with `size` slots for each row, all NaN."""
   nothing = jnp.full((rows, size), jnp.nan, jnp.result_type(float))
-  return LogProbs(pi=nothing, p=nothing, q=nothing, p1=nothing, q1=nothing)
+  return LogProbs(
+    **{field.name: nothing for field in dataclasses.fields(LogProbs)}
+  )
 
 
 def empty_trees(rows: int, blocks: int, num_drafts: int) -> DraftedTrees:
@@ -156,7 +160,7 @@ def record(carry: Carry, new: Record, tokens: Array, block: Array) -> dict:
 
 
 def log_probs(new: Record, tokens: Array) -> LogProbs:
-  """Returns the log-probability of tokens [B, N] under each distribution."""
+  """Returns what `LogProbs` says of tokens [B, N]."""
 
   def log_prob(law: Array | None, known: Array | bool = True) -> Array:
     if law is None:
@@ -171,7 +175,32 @@ def log_probs(new: Record, tokens: Array) -> LogProbs:
     q=log_prob(new.q, new.known_q1),
     p1=log_prob(new.p1, new.known_p),
     q1=log_prob(new.q1, new.known_q1),
+    **_compare(new, tokens),
   )
+
+
+def _compare(new: Record, tokens: Array) -> dict[str, Array]:
+  """Returns the fields of `LogProbs` that compare with p; [B, N] each."""
+  unknown = jnp.full(tokens.shape, jnp.nan)
+  values = dict.fromkeys(("entropy", "overshoot", "ahead", "margin"), unknown)
+  if new.pi is not None:
+    values["entropy"] = numerics.entropy(new.pi)
+  if new.p is None:
+    return values
+  p, known = new.p, new.known_p
+  if new.pi is not None:
+    # A token that pi gives mass, and p does not, has the ratio infinity.
+    ratio = numerics.ratio(new.pi, p, jnp.where(new.pi > 0, jnp.inf, 0))
+    overshoot = jnp.log(jnp.max(ratio, axis=-1))
+    values["overshoot"] = jnp.where(known, overshoot, jnp.nan)
+  of_token = numerics.of_token(p, tokens)[..., None]
+  ids = jax.lax.broadcasted_iota(jnp.int32, p.shape, p.ndim - 1)
+  is_before = (p > of_token) | ((p == of_token) & (ids < tokens[..., None]))
+  ahead = jnp.sum(jnp.where(is_before, p, 0), axis=-1)
+  margin = jnp.log(numerics.max_prob(p)) - jnp.log(of_token[..., 0])
+  values["ahead"] = jnp.where(known, ahead, jnp.nan)
+  values["margin"] = jnp.where(known, margin, jnp.nan)
+  return values
 
 
 def mask_log_probs(
@@ -186,7 +215,10 @@ def mask_log_probs(
       unknown everywhere.
   """
   values = jax.tree.map(lambda x: jnp.where(inside, x, jnp.nan), values)
-  return values if has_target else values.replace(pi=values.pi + jnp.nan)
+  if has_target:
+    return values
+  nothing = jnp.full_like(values.pi, jnp.nan)
+  return values.replace(pi=nothing, entropy=nothing, overshoot=nothing)
 
 
 def write(trace: Trace, new: Record, start: Array, block: Array) -> Trace:

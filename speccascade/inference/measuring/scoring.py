@@ -101,6 +101,7 @@ def result_row(
     environment=environment(study.pair.layout),
     num_parameters=study.pair.num_parameters,
     log_probs=efficiency.mean_log_probs(log_probs),
+    sharpness=efficiency.sharpness(log_probs),
   )
 
 

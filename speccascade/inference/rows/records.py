@@ -79,7 +79,7 @@ def records(
     if decoded.log_probs is not None:
       columns = _slice_columns(decoded.log_probs, emitted)
       aux["log_probs"] = {
-        name: _to_lists(column, least="-inf")
+        name: _to_lists(column, least="-inf", most="inf")
         for name, column in columns.items()
       }
     record = {"inputs": example.text}
@@ -137,12 +137,15 @@ def _tree_lists(columns: dict[str, np.ndarray], vocabulary) -> list[dict]:
   return trees
 
 
-def _to_lists(array: np.ndarray, least: str | None = None) -> list:
+def _to_lists(
+  array: np.ndarray, least: str | None = None, most: str | None = None
+) -> list:
   """Returns an array as nested lists that JSON can hold.
 
   Args:
     array: numbers or bools.
-    least: what stands for -inf. NaN and the other infinity become None.
+    least: what stands for -inf.
+    most: what stands for inf. NaN becomes None.
   """
   if array.dtype.kind != "f":
     return array.tolist()
@@ -152,6 +155,8 @@ def _to_lists(array: np.ndarray, least: str | None = None) -> list:
       return [convert(entry) for entry in value]
     if value == -math.inf:
       return least
+    if value == math.inf:
+      return most
     return round(value, _DIGITS) if math.isfinite(value) else None
 
   return convert(array.astype(np.float64).tolist())

@@ -222,6 +222,7 @@ class ResultRow:
     num_parameters: parameters of the "drafter", of several together, and of the
       "verifier", as far as the numbers are known.
     log_probs: `efficiency.mean_log_probs`; None where nothing was recorded.
+    sharpness: `efficiency.sharpness`; None where nothing was recorded.
   """
 
   settings: Settings
@@ -240,6 +241,7 @@ class ResultRow:
     default_factory=dict
   )
   log_probs: dict[str, float | None] | None = None
+  sharpness: dict[str, float | None] | None = None
 
   @property
   def key(self) -> str:
@@ -250,6 +252,8 @@ class ResultRow:
     """Returns the row as a line of JSON, without the line's end."""
     values = {"schema": SCHEMA, "key": self.key, **dataclasses.asdict(self)}
     values["settings"] = self.settings.to_dict()
+    if self.sharpness is None:
+      del values["sharpness"]
     return json.dumps(values, ensure_ascii=False, allow_nan=False)
 
   @classmethod
