@@ -12,6 +12,7 @@ from speccascade.report import (
   point_tables,
   slowdowns,
   summaries,
+  truncation,
 )
 from speccascade.report.drawing import Plot
 from speccascade.report.groups import PointGroup, studies
@@ -160,6 +161,7 @@ def _section(
   for clock in clocks:
     tables.append(summaries.speedup_table(study, clock))
     tables.append(summaries.gap_table(study, clock))
+    tables.append(truncation.table(study, clock))
   tables.append(point_tables.baselines(study, model))
   tables.append(losses)
   tables.append(point_tables.gammas(study, model))

@@ -285,7 +285,7 @@ def gaps(panel: PointGroup, clock: Clock) -> list[GapLine]:
         low=low,
         high=high,
         gap=gap,
-        verdict=_verdict(gap),
+        verdict=verdict(gap),
         at_speed=at_speed,
       )
     )
@@ -300,7 +300,7 @@ def _gap_at_speed(points: Points, baseline: Points, plain: Points) -> float:
   return gap if math.isfinite(gap) else math.nan
 
 
-def _verdict(gap: IntervalEstimate) -> str:
+def verdict(gap: IntervalEstimate) -> str:
   """Returns what the interval of a gap says."""
   if math.isnan(gap.value):
     return "no common latencies"
