@@ -132,6 +132,12 @@ class Study:
     """
     return self.run.batch_size == 1 and bool(self.timed_examples)
 
+  @property
+  def _has_untimed(self) -> bool:
+    """Whether examples are decoded that are not timed."""
+    has_others = len(self.examples) > len(self.timed_examples)
+    return has_others and not self._shares_timed_programs
+
   @functools.cached_property
   def timed_length(self) -> int:
     """The length that timed examples are padded to.
@@ -206,6 +212,9 @@ class Study:
     if timed or self._shares_timed_programs:
       run = dataclasses.replace(run, batch_size=1)
       lengths = [self.timed_length]
+    if timed and self._has_untimed:
+      # What is recorded takes time, and is known of the other examples.
+      run = dataclasses.replace(run, log_probs=False)
     batches = Batches(
       pair=self.pair,
       point=point,

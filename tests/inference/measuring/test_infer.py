@@ -129,9 +129,13 @@ def test_log_probs(run, lines):
   for record in lines():
     log_probs = record["aux"]["log_probs"]
     num_tokens = len(record["aux"]["tokens"])
-    assert [len(values) for values in log_probs.values()] == [num_tokens] * 5
+    assert [len(values) for values in log_probs.values()] == [num_tokens] * 9
     for name, values in log_probs.items():
-      columns[name] += values
+      columns.setdefault(name, []).extend(values)
+  assert row.sharpness["entropy"] == 0
+  # Only the small model chose some tokens: pi / p is infinite there.
+  assert set(columns["overshoot"]) == {0.0, "inf"}
+  assert row.sharpness["overshoot"] is None
   # In greedy decoding the target is sure of its token. Where only one model
   # chose that token, the other gives it no probability: "-inf", not unknown.
   assert set(columns["pi"]) == {0.0}
