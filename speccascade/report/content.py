@@ -224,6 +224,7 @@ def _plots_of_panels(
   for clock in clocks:
     plots.append(figures.quality_latency(panels, clock))
     plots.append(figures.by_family(panels, clock))
+    plots.append(truncation.plot(panels, clock))
   plots.append(figures.quality_deferral(panels))
   plots.append(block_figures.acceptance_by_position(panels))
   plots.append(block_figures.acceptance_histogram(panels))

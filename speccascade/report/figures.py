@@ -121,7 +121,7 @@ def _quality_panel(
   )
 
 
-def _latency_panel(
+def latency_panel(
   panel: PointGroup, clock: Clock, is_shown: Callable[[str], bool]
 ) -> LinePanel:
   """Returns quality against latency of the methods that are shown."""
@@ -140,7 +140,7 @@ def quality_latency(panels: Sequence[PointGroup], clock: Clock) -> Plot:
     panels: the points of each temperature.
     clock: the definition of latency.
   """
-  drawn = [_latency_panel(panel, clock, is_fast) for panel in panels]
+  drawn = [latency_panel(panel, clock, is_fast) for panel in panels]
   is_whole = max(panel.num_labels for panel in drawn) <= MAX_LABELS
   if not is_whole:
     main = {*PAPERS, "verifier"}
@@ -152,7 +152,7 @@ def quality_latency(panels: Sequence[PointGroup], clock: Clock) -> Plot:
     def is_main(method: str) -> bool:
       return method in main
 
-    drawn = [_latency_panel(panel, clock, is_main) for panel in panels]
+    drawn = [latency_panel(panel, clock, is_main) for panel in panels]
   return Plot(
     f"figure2_{clock.name}",
     "Figure 2",
@@ -209,7 +209,7 @@ def by_family(panels: Sequence[PointGroup], clock: Clock) -> Plot:
     panels: the points of each temperature.
     clock: the definition of latency.
   """
-  whole = [_latency_panel(panel, clock, is_fast) for panel in panels]
+  whole = [latency_panel(panel, clock, is_fast) for panel in panels]
   if max(panel.num_labels for panel in whole) <= MAX_LABELS:
     whole = []
   families = {_family_of(line) for panel in whole for line in panel.series}

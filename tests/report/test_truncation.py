@@ -88,3 +88,17 @@ def test_modelled_latency_comes_from_the_counts():
   gap = found["spec_decode_lossy"].gap
   assert math.isfinite(gap.value)
   assert gap.low < gap.value < gap.high
+
+
+def test_the_figure_has_truncation_in_every_panel():
+  rows = rows_with(("spec_decode", 0.5, LARGE + 1), ("verifier", 1.0, LARGE))
+  [study] = groups.studies(rows)
+  plot = truncation.plot(study.panels, MEASURED)
+  assert len(plot.panels) == 4  # families of the lossy methods
+  for panel in plot.panels:
+    methods = {line.method for line in panel.series}
+    assert {"spec_decode", "spec_decode, top_p"} < methods
+    assert not any(name.startswith(("verifier", "drafter")) for name in methods)
+  shown = {line.method for panel in plot.panels for line in panel.series}
+  assert {"spec_decode_lossy", "spec_cascade_opt"} < shown
+  assert not truncation.plot(synthetic.study().panels, MEASURED).panels
