@@ -75,6 +75,15 @@ a budget is measured the other way round <- test_mentored_spends_no_more_than
 - within = numerics.kl(p, q)[..., None] <= alpha
 + within = numerics.kl(q, p)[..., None] <= alpha
 
+=== decoding/laws/acceptance_rules.py
+Cactus replaces as lossless speculation does <-
+  test_worked_numbers[cactus-0.05-pi0]
+- jnp.maximum(scale * p - q, 0)
++ jnp.maximum(p - q, 0)
+a budget in TV is not spent <- test_a_budget_in_total_variation[7]
+- wanted = 1 - jnp.maximum(tv - alpha, 0)
++ wanted = 1 - tv
+
 === decoding/laws/sampling.py
 laws are not filtered by top-k <- test_filters_in_float32_keep_the_same_tokens
 - jnp.where(top_k_mask(scaled, self.top_k), logits, -jnp.inf)

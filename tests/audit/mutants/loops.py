@@ -243,8 +243,8 @@ likelihoods go on behind an end <- test_log_probs.py::test_speculative[quick]
 - jnp.where(inside, x, jnp.nan)
 + x
 what has no target has a pi <- test_bild.py::test_bild_worked
-- return values if has_target else values.replace(pi=values.pi + jnp.nan)
-+ return values
+- if has_target:
++ if True:
 
 === decoding/loops/oracle_cascade.py
     decoding/loops/test_paths.py::test_stepwise_paths
@@ -297,8 +297,8 @@ a law that gives a token nothing is written as unknown
 
 === evaluation/efficiency.py evaluation/test_efficiency.py::test_mean_log_probs
 what is not known counts in a mean
-- int(np.sum(~np.isnan(values)))
-+ values.size
+- values[~np.isnan(values)]
++ np.nan_to_num(values)
 
 === exchange/decode_folder.py exchange/test_formats.py
 a trace of other blocks is taken <- test_what_is_refused
