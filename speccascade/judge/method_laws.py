@@ -43,13 +43,13 @@ def _target(target, q1, p1, alpha, q, p):
   return target.probs(q1, p1, alpha=alpha, sampled=(q, p))
 
 
-def laws(pair: ChainPair, target, alpha: float, sampling) -> MethodLaws:
+def laws(pair: ChainPair, target, alpha, sampling) -> MethodLaws:
   """Returns the laws of a pair under a target.
 
   Args:
     pair: a `ChainPair`.
     target: a `Target`, such as `METHODS[name].target`.
-    alpha: the parameter of the target.
+    alpha: the parameter of the target, a number or a `FittedAlpha`.
     sampling: a `Sampling`.
 
   Raises:
@@ -62,5 +62,6 @@ def laws(pair: ChainPair, target, alpha: float, sampling) -> MethodLaws:
   q_logits, p_logits = (jnp.asarray(x) for x in pair.flat())
   q1, q = _laws(sampling, q_logits)
   p1, p = _laws(sampling, p_logits)
-  pi = _target(target, q1, p1, jnp.asarray(alpha, q.dtype), q, p)
+  alpha = jax.tree.map(lambda leaf: jnp.asarray(leaf, q.dtype), alpha)
+  pi = _target(target, q1, p1, alpha, q, p)
   return MethodLaws(*(np.asarray(x) for x in (q1, p1, q, p, pi)))

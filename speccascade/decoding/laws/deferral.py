@@ -25,6 +25,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from speccascade.decoding.laws.fitted import (
+  FittedAlpha,
+  ParameterKind,
+  with_parameters,
+)
 from speccascade.decoding.laws.interval import LOG, Interval
 from speccascade.decoding.laws.numerics import (
   bisect,
@@ -61,19 +66,22 @@ class Rule:
     per_token: whether the rule returns [..., V] (a keep-set) and not [...].
     needs_confidence: whether the rule reads q. Such a rule needs a drafter
       whose q is a confidence, and not a one-hot proposal.
+    kind: the kind of the parameters that were fitted to text, which the
+      function gets as a part of alpha; None for a rule without parameters.
   """
 
   function: RuleFunction
   interval: Interval
   per_token: bool = False
   needs_confidence: bool = True
+  kind: ParameterKind | None = None
 
   def __call__(
     self,
     q: Array,
     p: Array | None = None,
     *,
-    alpha: Array | float,
+    alpha: Array | float | FittedAlpha,
     sampled: tuple[Array, Array] | None = None,
   ) -> tuple[Array, Array]:
     """Returns (left, right): [...] each, or [..., V] each for a token rule.
@@ -81,7 +89,8 @@ class Rule:
     Args:
       q: [..., V] drafter probabilities at temperature 1: its confidence.
       p: [..., V] verifier probabilities at temperature 1.
-      alpha: scalar in `interval`.
+      alpha: scalar in `interval`; or a `FittedAlpha` for a rule with
+        parameters, which is its plug-in at a scalar.
       sampled: the pair (q, p) that tokens are drawn from, at the sampling
         temperature (Narasimhan et al., Remark 3). None means q and p
         themselves.
@@ -92,6 +101,8 @@ class Rule:
     """
     if p is None and self.needs_verifier:
       raise TypeError(f"rule {self.name} needs the verifier's p")
+    if self.kind is not None:
+      alpha = with_parameters(alpha, self.kind, q.dtype)
     sides = self.function(q, p, alpha=alpha, sampled=sampled)
     for side, values in zip(("left", "right"), sides):
       wanted = q.shape if self.per_token else q.shape[:-1]
@@ -114,19 +125,26 @@ class Rule:
 
 
 def rule(
-  *, per_token: bool = False, needs_confidence: bool = True, **interval: Any
+  *,
+  per_token: bool = False,
+  needs_confidence: bool = True,
+  kind: ParameterKind | None = None,
+  **interval: Any,
 ) -> Callable[[RuleFunction], Rule]:
   """Returns a decorator that makes a function a `Rule`.
 
   Args:
     per_token: as in `Rule`.
     needs_confidence: as in `Rule`.
+    kind: as in `Rule`.
     **interval: fields of `Interval`: the range of alpha, its default, and the
       alphas that a sweep tries.
   """
 
   def decorate(function: RuleFunction) -> Rule:
-    return Rule(function, Interval(**interval), per_token, needs_confidence)
+    return Rule(
+      function, Interval(**interval), per_token, needs_confidence, kind
+    )
 
   return decorate
 

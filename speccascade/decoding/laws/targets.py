@@ -26,6 +26,11 @@ import numpy as np
 
 from speccascade.decoding.laws import numerics
 from speccascade.decoding.laws.deferral import Rule, defers
+from speccascade.decoding.laws.fitted import (
+  FittedAlpha,
+  ParameterKind,
+  with_parameters,
+)
 from speccascade.decoding.laws.interval import ANY, LOG, Interval
 from speccascade.decoding.laws.numerics import residual
 from speccascade.decoding.types import TargetFunction, check_shape
@@ -57,6 +62,8 @@ class Target:
     needs_confidence: whether the target reads q at temperature 1, and so
       refuses a drafter without a confidence (a one-hot proposal).
     rule: the deferral rule inside, or None.
+    kind: the kind of the parameters that were fitted to text, which the
+      function gets as a part of alpha; None for a target without parameters.
   """
 
   function: TargetFunction
@@ -67,13 +74,14 @@ class Target:
   uses_q: bool = True
   needs_confidence: bool = False
   rule: Rule | None = None
+  kind: ParameterKind | None = None
 
   def __call__(
     self,
     q: Array,
     p: Array,
     *,
-    alpha: Array | float = 0.0,
+    alpha: Array | float | FittedAlpha = 0.0,
     sampled: Pair | None = None,
   ) -> tuple[Array, Array | None, Array | None]:
     """Returns (pi [..., V], left, right).
@@ -84,12 +92,13 @@ class Target:
     Args:
       q: [..., V] drafter probabilities at temperature 1.
       p: [..., V] verifier probabilities at temperature 1.
-      alpha: scalar in `interval`.
+      alpha: scalar in `interval`; or a `FittedAlpha` for a target with
+        parameters, which is its plug-in at a scalar.
       sampled: the pair (q, p) that tokens are drawn from; None means q and p
         themselves.
     """
     sampled = (q, p) if sampled is None else sampled
-    alpha = jnp.asarray(alpha, sampled[1].dtype)
+    alpha = with_parameters(alpha, self.kind, sampled[1].dtype)
     return self.function(q, p, alpha=alpha, sampled=sampled)
 
   def probs(
@@ -97,7 +106,7 @@ class Target:
     q: Array,
     p: Array,
     *,
-    alpha: Array | float = 0.0,
+    alpha: Array | float | FittedAlpha = 0.0,
     sampled: Pair | None = None,
   ) -> Array:
     """Returns pi alone, [..., V]. The arguments are those of a call."""
@@ -109,7 +118,7 @@ class Target:
     p: Array,
     tokens: Array | Callable[[Array], Array],
     *,
-    alpha: Array | float,
+    alpha: Array | float | FittedAlpha,
     sampled: Pair,
   ) -> tuple[Array, Array, Array]:
     """Returns (pi [..., V], left [...], right [...]), the sides at the tokens.
@@ -120,7 +129,7 @@ class Target:
       tokens: [...] int32, where the sides of a token rule are read; or a
         function of pi that returns such tokens, for executions that draw from
         pi first. Without a rule the sides are NaN.
-      alpha: scalar.
+      alpha: as in a call.
       sampled: the pair (q, p) that tokens are drawn from.
 
     Raises:
@@ -136,7 +145,9 @@ class Target:
       right = numerics.of_token(right, tokens)
     return pi, left, right
 
-  def early(self, q: Array, alpha: Array | float) -> tuple[Array, Array]:
+  def early(
+    self, q: Array, alpha: Array | float | FittedAlpha
+  ) -> tuple[Array, Array]:
     """Returns the sides [...] of a rule of q alone, before p exists.
 
     Raises:
@@ -147,7 +158,7 @@ class Target:
         f"target {self.name} has no rule; a sequential cascade asks a rule of"
         " the drafter's q before it asks the verifier"
       )
-    return self.rule(q, alpha=jnp.asarray(alpha, q.dtype))
+    return self.rule(q, alpha=with_parameters(alpha, self.kind, q.dtype))
 
   @property
   def reads_tokens(self) -> bool:
@@ -391,6 +402,7 @@ def _lift(rule: Rule, mix: Callable[[Array, Array, Array], Array]) -> Target:
     interval=rule.interval,
     needs_confidence=rule.needs_confidence,
     rule=rule,
+    kind=rule.kind,
   )
 
 

@@ -25,10 +25,11 @@ from speccascade.decoding.drafting.autoregressive import (
 from speccascade.decoding.drafting.children import TOP_K
 from speccascade.decoding.drafting.heads_drafter import HeadsDrafter
 from speccascade.decoding.drafting.tree_drafter import TreeDrafter
+from speccascade.decoding.laws.fitted import FittedAlpha
 from speccascade.decoding.laws.sampling import Sampling
 from speccascade.decoding.laws.targets import Target
 from speccascade.decoding.loops import prompts
-from speccascade.decoding.loops.execution import LoopSettings
+from speccascade.decoding.loops.execution import Execution, LoopSettings
 from speccascade.decoding.loops.rounds import Loop
 from speccascade.decoding.programs.families import choose
 from speccascade.decoding.programs.methods import Method, family, find
@@ -94,7 +95,13 @@ class Decoder(BlockShape, Records):
       )
 
   def __call__(
-    self, drafter, verifier, inputs, rngs, alpha: float, sampling: Sampling
+    self,
+    drafter,
+    verifier,
+    inputs,
+    rngs,
+    alpha: float | FittedAlpha,
+    sampling: Sampling,
   ) -> Decoded:
     """Decodes a batch.
 
@@ -106,7 +113,9 @@ class Decoder(BlockShape, Records):
       inputs: [B, S] int32 source tokens, 0 is padding. For decoder-only models
         they are prompts, and `prompts.PAD` is padding.
       rngs: [B] typed keys, see `draws.row_keys`.
-      alpha: a number in the method's range.
+      alpha: a number in the method's range; or a `FittedAlpha` with such a
+        number, for a method with parameters that were fitted to text. A number
+        alone then stands for the plug-in.
       sampling: a `Sampling`.
 
     Raises:
@@ -121,7 +130,13 @@ class Decoder(BlockShape, Records):
     return _run(program, *arguments)
 
   def call(
-    self, drafter, verifier, inputs, rngs, alpha: float, sampling: Sampling
+    self,
+    drafter,
+    verifier,
+    inputs,
+    rngs,
+    alpha: float | FittedAlpha,
+    sampling: Sampling,
   ) -> tuple["Program", "ProgramArguments"]:
     """Checks the arguments of a call, and returns what the call runs.
 
@@ -139,7 +154,7 @@ class Decoder(BlockShape, Records):
       verifier=verifier if execution.needs_verifier else None,
       inputs=inputs,
       rngs=rngs,
-      alpha=np.float32(execution.host_alpha(alpha)),
+      alpha=_host_alpha(execution, alpha),
       threshold=np.float32(self.draft_length.threshold),
       sampling=sampling,
       index=np.int32(index),
@@ -187,7 +202,9 @@ class Decoder(BlockShape, Records):
     targets = tuple(member.target for member in members)
     return Program(static, targets), members.index(method)
 
-  def check(self, drafter, verifier, alpha: float, sampling: Sampling):
+  def check(
+    self, drafter, verifier, alpha: float | FittedAlpha, sampling: Sampling
+  ):
     """Checks what a call gets, without decoding; raises as a call does."""
     self._check_roles(drafter, verifier)
     self._check_drafters(drafter)
@@ -344,7 +361,8 @@ class ProgramArguments(NamedTuple):
     verifier: as in a call of `Decoder`; None where the method needs none.
     inputs: [B, S] int32; None for a loop that only goes on.
     rngs: [B] typed keys.
-    alpha: float32 [], as `Execution.host_alpha` made it.
+    alpha: float32 [], as `Execution.host_alpha` made it; or a `FittedAlpha`
+      with such an array.
     threshold: float32 [], the threshold of the draft length.
     sampling: a `Sampling`.
     index: int32 [], the index of a target of the program.
@@ -439,6 +457,18 @@ class Program:
       room=room,
     )
     return method.execution.run(drafter, verifier, inputs, rngs, settings)
+
+
+def _host_alpha(execution: Execution, alpha: Any) -> np.float32 | FittedAlpha:
+  """Returns alpha as a program takes it, in float32.
+
+  Args:
+    execution: of the method.
+    alpha: a number or a `FittedAlpha`.
+  """
+  if isinstance(alpha, FittedAlpha):
+    return alpha.replace(alpha=_host_alpha(execution, alpha.alpha))
+  return np.float32(execution.host_alpha(alpha))
 
 
 def _models(drafter) -> tuple:

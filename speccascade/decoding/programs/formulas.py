@@ -224,6 +224,12 @@ def _section(target: Target) -> str:
   if target.needs_confidence:
     reads += "; the rule reads q's confidence, so one-hot drafts are refused"
   facts.append(f"Kind: {kind}. pi depends on {reads}.")
+  if target.kind is not None:
+    facts.append(
+      f"Parameters: {target.kind.name}, in the file that RULE_PARAMETERS names"
+      " ([learned rules](learned_rule.md)). The position above is worked out"
+      " with parameters that correct nothing."
+    )
   if target.is_lossless_when_greedy:
     facts.append("At temperature 0 pi is p, whatever alpha.")
   names = [

@@ -41,7 +41,15 @@ from speccascade.decoding.laws.deferral import (
   top_k,
   typical,
 )
+from speccascade.decoding.laws.fitted import FittedAlpha, number_of
 from speccascade.decoding.laws.interval import Interval
+from speccascade.decoding.laws.learned import (
+  chow_calibrated,
+  diff_calibrated,
+  learned,
+  mixture,
+  opt_calibrated,
+)
 from speccascade.decoding.laws.numerics import as_float32
 from speccascade.decoding.laws.targets import (
   Target,
@@ -109,6 +117,11 @@ class Method:
   def uses_alpha(self) -> bool:
     """Whether alpha changes anything."""
     return not self.is_lossless
+
+  @property
+  def has_parameters(self) -> bool:
+    """Whether the rule or the target has parameters that are fitted to text."""
+    return self.target is not None and self.target.kind is not None
 
   @property
   def has_blocks(self) -> bool:
@@ -181,19 +194,27 @@ class Method:
     }
     return known.get(self.target.name, f"T[{self.target.name}](q, p)")
 
-  def check_alpha(self, alpha: float, vocab_size: int):
+  def check_alpha(self, alpha: float | FittedAlpha, vocab_size: int):
     """Raises ValueError where alpha is outside the range.
 
     Args:
-      alpha: as the user gives it.
+      alpha: as the user gives it, perhaps with the parameters of the rule.
       vocab_size: V; the range of some rules depends on it.
     """
     interval = self.alpha_interval
-    if self.is_lossless or interval.contains(alpha, vocab_size):
+    if self.target is not None and self.target.kind is not None:
+      self.target.kind.check(alpha, self.label)
+    elif isinstance(alpha, FittedAlpha):
+      raise ValueError(
+        f"{self.label} has no parameters, and was given some; pass alpha as a"
+        " number"
+      )
+    number = number_of(alpha)
+    if self.is_lossless or interval.contains(number, vocab_size):
       return
     # Programs see alpha in float32, where it may be outside the range although
     # the user's number is inside: the message then shows both.
-    exact, used = f"{alpha:.12g}", f"{as_float32(alpha):.7g}"
+    exact, used = f"{number:.12g}", f"{as_float32(number):.7g}"
     rounded = "" if float(exact) == float(used) else f", {used} in float32"
     raise ValueError(
       f"alpha is {exact}{rounded}; {self.label} takes"
@@ -304,6 +325,22 @@ METHODS = {
   "spec_cascade_top_k": _spec(defer_tokens(top_k), "SpecCascade [Top-k]"),
   "spec_cascade_min2": _spec(defer_tokens(min2), "SpecCascade [Min2]"),
   "ensemble": _spec(ensemble, "Ensemble"),
+  # Rules and a mixture that are fitted to right answers.
+  "spec_cascade_learned": _spec(defer(learned), "SpecCascade [Learned]"),
+  "spec_cascade_mixture": _spec(mixture, "SpecCascade [Mixture]"),
+  "spec_cascade_chow_calibrated": _spec(
+    defer(chow_calibrated), "SpecCascade [Chow, calibrated]"
+  ),
+  "spec_cascade_diff_calibrated": _spec(
+    defer(diff_calibrated), "SpecCascade [Diff, calibrated]"
+  ),
+  "spec_cascade_opt_calibrated": _spec(
+    defer(opt_calibrated), "SpecCascade [OPT, calibrated]"
+  ),
+  "token_cascade_chow_calibrated": _sequential(
+    defer(chow_calibrated), "TokenCascade [Chow, calibrated]"
+  ),
+  "oracle_cascade_learned": _oracle(defer(learned), "Oracle [Learned]"),
   # Drafters that are cascades themselves.
   "cascade_drafting": _spec(lossless, "CS Drafting", compose=_cascade_drafting),
   "spec_cascade_opt_three": _spec(
@@ -358,6 +395,9 @@ def family(method: Method, greedy: bool) -> list[Method]:
     """Returns what a family has in common; None for a method without one."""
     target = member.target
     if target is None or target.is_lossless or member.compose is not None:
+      return None
+    # Parameters are arguments of a program, which the other methods lack.
+    if member.has_parameters:
       return None
     return member.execution, target.uses_q
 

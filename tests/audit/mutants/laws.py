@@ -29,6 +29,32 @@ BiLD's NLL is that of the verifier's own choice <- test_nll_looks_at_the
 - token = first_argmax(q)
 + token = first_argmax(p)
 
+=== decoding/laws/learned.py
+a head speaks for the other model <- test_the_learned_rule_prices_what
+- return both[..., 0], both[..., 1]
++ return both[..., 1], both[..., 0]
+the learned rule prices the unscaled pair <- test_the_learned_rule_prices_what
+- tv = total_variation(*(sampled or (q, p)))
++ tv = total_variation(q, p)
+a calibration reads the other model <- test_calibrated_rules_compare_what
+- return self.of_q(max_prob(q)), self.of_p(max_prob(p))
++ return self.of_q(max_prob(p)), self.of_p(max_prob(q))
+phi is the drafter's weight <- test_the_mixture_mixes_the_sampled_pair
+- return (1 - phi) * q + phi * p
++ return phi * q + (1 - phi) * p
+the second largest is the largest <- test_features
+- jnp.where(index == best[..., None], 0, probs)
++ probs
+an increasing function goes on beyond its knots <- test_an_increasing
+- jnp.clip(ratio(x[..., None] - start, width), 0, 1)
++ jnp.maximum(ratio(x[..., None] - start, width), 0)
+
+=== decoding/laws/fitted.py
+    decoding/laws/test_learned.py
+parameters of other shapes pass <- test_parameters_of_another_rule
+- str(jax.tree.map(np.shape, tree))
++ type(tree).__name__
+
 === decoding/laws/numerics.py
 the total variation is the whole L1 distance <- test_pairs
 - return jnp.sum(jnp.maximum(p - q, 0), axis=-1)

@@ -203,6 +203,7 @@ READ_Q = {
   *(f"spec_cascade_{rule}_log" for rule in ("chow", "diff", "opt")),
   *(name for name in METHODS if name.startswith("bild_star")),
   *("lenient_cs_paper", "spec_cascade_opt_three"),
+  *(name for name, row in METHODS.items() if row.has_parameters),
 }
 
 
