@@ -47,7 +47,11 @@ def rates_along(
   for here, tokens, laws in laws_along(study, points[0].sampling, texts):
     # Every target is a function of the two models' distributions.
     for target, places in places_by_target.items():
-      alphas = np.array([points[i].alpha for i in places], np.float32)
+      # The alphas of a learned rule share its parameters.
+      stacked = [points[i].decoder_alpha for i in places]
+      alphas = jax.tree.map(
+        lambda *each: jnp.asarray(each, jnp.float32), *stacked
+      )
       of_rows = _rates(
         target, is_own or target.is_lossless, alphas, laws, tokens
       )
@@ -120,7 +124,7 @@ def _rates(target, is_own, alphas, laws, tokens):
   Args:
     target: the target; static.
     is_own: whether the target's chain wrote the texts; static.
-    alphas: [A] float32.
+    alphas: [A] float32; or a `FittedAlpha` whose leaves have A as axis 0.
     laws: what `_laws` returns, for the drafter and for the verifier.
     tokens: [B, T] int32, the texts.
   """

@@ -68,7 +68,7 @@ def rank_rates_along(
   ):
     of_rows = _rank_rates(
       target,
-      point.alpha,
+      point.decoder_alpha,
       laws,
       tokens,
       jax.random.fold_in(key, number),

@@ -397,7 +397,9 @@ def _shares_of_optimum(
   (q1, q), (p1, p) = [
     [np.asarray(law)[rows, columns] for law in model] for model in laws
   ]
-  pi = point.spec.target.probs(q1, p1, alpha=point.alpha, sampled=(q, p))
+  pi = point.spec.target.probs(
+    q1, p1, alpha=point.decoder_alpha, sampled=(q, p)
+  )
   shares = {}
   for num in {_num_first(offer) for offer in offers}:
     drawing = "iid" if num == 1 else trees.drawing

@@ -56,6 +56,7 @@ class Wanted:
       name
       for name, method in methods.METHODS.items()
       if _is_predicted(method)
+      if common.rule_parameters is not None or not method.has_parameters
       if name == LOSSLESS or self.methods is None or name in self.methods
     ]
     curves = grid.curves(

@@ -59,7 +59,7 @@ class TextStream(Iterator[str]):
     self._source, self._run = study.examples[:1], study.run
     prepared = batches.prepare(self._source, number)
     self._stream = Stream(
-      batches.decoder, *prepared, point.alpha, point.sampling, room=room
+      batches.decoder, *prepared, point.decoder_alpha, point.sampling, room=room
     )
     self._begin()
 

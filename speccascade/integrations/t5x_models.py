@@ -166,7 +166,7 @@ class PairModel(models.EncoderDecoderModel):
       )
     # The check reads no parameters, so that it is made before T5X has any.
     pair = (self._drafter({}, None), self._verifier({}))
-    self._decoder(1).check(*pair, point.alpha, point.sampling)
+    self._decoder(1).check(*pair, point.decoder_alpha, point.sampling)
 
   def _decoder(self, length: int) -> Decoder:
     return self.point.decoder(
@@ -244,7 +244,7 @@ class PairModel(models.EncoderDecoderModel):
       self._verifier(params),
       inputs,
       _row_keys(rng, self.seed, num_rows),
-      self.point.alpha,
+      self.point.decoder_alpha,
       self.point.sampling,
     )
     counts = {

@@ -176,7 +176,7 @@ def communication(
     drafters = tuple(lms.values())
     drafter = drafters[0] if len(drafters) == 1 else drafters or None
     lowered = decoder.lower(
-      drafter, verifier, *rows, point.alpha, point.sampling
+      drafter, verifier, *rows, point.decoder_alpha, point.sampling
     )
     return collectives.read(lowered.compile().as_text())
 

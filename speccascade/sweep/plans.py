@@ -34,12 +34,20 @@ _T = TypeVar("_T")
 Several = Annotated[Sequence[_T], fields.NOT_EMPTY]
 
 
-def default_methods(num_drafters: int = 1) -> list[str]:
-  """Returns the names of the methods that need at most `num_drafters`."""
+def default_methods(
+  num_drafters: int = 1, *, fitted: bool = False
+) -> list[str]:
+  """Returns the names of the methods that need at most `num_drafters`.
+
+  Args:
+    num_drafters: the number of drafters that there are.
+    fitted: whether there are parameters of learned rules.
+  """
   return [
     name
     for name, method in methods.METHODS.items()
     if method.num_drafters <= num_drafters
+    if fitted or not method.has_parameters
   ]
 
 

@@ -147,7 +147,9 @@ def prepare(
   studies = Studies(study, composed)
   # A plan that names no methods takes all that these drafters can serve.
   names = plan.methods or studies.allowed_methods(
-    plans.default_methods(len(study.pair.drafters))
+    plans.default_methods(
+      len(study.pair.drafters), fitted=common.rule_parameters is not None
+    )
   )
   curves = plan.curves(common, models.verifier_lm.vocab_size, names)
   for curve in curves:

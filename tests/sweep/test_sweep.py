@@ -322,9 +322,11 @@ def test_another_sweeps_folder_is_refused(sampled, files):
 
 
 def test_default_methods_are_those_one_drafter_allows():
+  fitted = {n for n, m in methods.METHODS.items() if m.has_parameters}
   names = {*methods.METHODS} - {"spec_cascade_opt_three"}
-  assert {*plans.default_methods(1)} == names
-  assert len(plans.default_methods(2)) == len(methods.METHODS)
+  assert {*plans.default_methods(1)} == names - fitted
+  assert {*plans.default_methods(1, fitted=True)} == names
+  assert len(plans.default_methods(2, fitted=True)) == len(methods.METHODS)
 
 
 def test_no_point_comes_twice():

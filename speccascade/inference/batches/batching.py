@@ -135,7 +135,7 @@ class Batches:
     self.decoder.check(
       self.pair.drafter_lm,
       self.pair.verifier_lm,
-      self.point.alpha,
+      self.point.decoder_alpha,
       self.point.sampling,
     )
 
@@ -171,7 +171,9 @@ class Batches:
     The result includes the rows that pad the batch. Nothing is checked; see
     `check_finite`.
     """
-    return self.decoder(*prepared, self.point.alpha, self.point.sampling)
+    return self.decoder(
+      *prepared, self.point.decoder_alpha, self.point.sampling
+    )
 
   def decode(self, batch: Sequence[Source], trial: int = 0) -> Decoded:
     """Decodes one batch.
@@ -210,7 +212,7 @@ class Batches:
     for places, decoded in decode_continuously(
       self.decoder,
       *self.prepare(batch, trial),
-      self.point.alpha,
+      self.point.decoder_alpha,
       self.point.sampling,
       rows=self.run.batch_size,
     ):
@@ -321,7 +323,10 @@ class Batches:
     It is what `jax.jit` looks at besides the shapes of a batch: the static
     program, and the tree, shapes and types of the traced arguments.
     """
-    execution, traced = self.point.spec.execution, [self.point.sampling]
+    execution = self.point.spec.execution
+    traced = [self.point.sampling]
+    if self.point.spec.has_parameters:
+      traced.append(self.point.decoder_alpha.parameters)
     # A model that the method does not call is not part of its program.
     if execution.needs_drafter:
       traced.append(self.pair.drafter_lm)

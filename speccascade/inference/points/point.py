@@ -5,6 +5,10 @@ import dataclasses
 import functools
 from typing import Annotated, Literal, Self
 
+import jax
+import jax.numpy as jnp
+
+from speccascade.checkpoints import rule_files
 from speccascade.decoding.decode_settings import (
   FIXED,
   MAX_PROB,
@@ -15,6 +19,7 @@ from speccascade.decoding.decode_settings import (
   SamplingSettings,
   values_of,
 )
+from speccascade.decoding.laws.fitted import FittedAlpha
 from speccascade.decoding.laws.sampling import Sampling
 from speccascade.decoding.programs import decoders, methods
 from speccascade.decoding.programs.decoders import Decoder
@@ -37,8 +42,8 @@ class Point(SamplingSettings, BlockShape):
   here.
 
   A verification or a draft length that the method would ignore is refused. The
-  configuration of a figure sets gamma and bonus for all of its methods, so a
-  method that does not use them leaves them aside.
+  configuration of a figure sets gamma, bonus and rule_parameters for all of its
+  methods, so a method that does not use them leaves them aside.
 
   Attributes:
     method: a name in `METHODS`.
@@ -48,6 +53,8 @@ class Point(SamplingSettings, BlockShape):
     draft_length: "fixed", or (policy, threshold) as in ("max_prob", 0.4); see
       `DraftLength`.
     advice: OUTPUT_DIR of `speccascade.advise`, or its JSON file.
+    rule_parameters: the file of `speccascade.learned_rule`, for methods whose
+      rule or target was fitted to text.
 
   Raises:
     ValueError: a setting is unknown or out of range, or the method ignores it.
@@ -59,6 +66,7 @@ class Point(SamplingSettings, BlockShape):
   gamma: BlockSize | Literal["auto"] = 5
   draft_length: DraftLengthText = FIXED
   advice: fields.Path | None = None
+  rule_parameters: fields.Path | None = None
 
   def __post_init__(self):
     if self.alpha is None:
@@ -75,6 +83,32 @@ class Point(SamplingSettings, BlockShape):
         f"{self.method} is defined at temperature 0 only; TEMPERATURE is"
         f" {self.temperature:g}"
       )
+    if self.spec.has_parameters:
+      self._check_parameters()
+
+  def _check_parameters(self):
+    """Raises SettingError where the parameters of the rule are missing."""
+    kind, fault = self.spec.target.kind.name, None
+    if self.rule_parameters is None:
+      fault = f" is None, and {self.spec.label} has parameters"
+    elif kind not in self._rule_file.parameters:
+      fault = f" names a file without {kind}, which {self.spec.label} has"
+    if fault:
+      fault += ": name the file that python -m speccascade.learned_rule writes"
+      raise fields.SettingError("rule_parameters", fault, Point)
+
+  @property
+  def _rule_file(self) -> rule_files.RuleFile:
+    """The file of the rule's parameters, which is read once."""
+    return rule_files.read(self.rule_parameters)
+
+  @functools.cached_property
+  def decoder_alpha(self) -> float | FittedAlpha:
+    """Alpha as a decoder takes it: with the parameters of the rule, if any."""
+    if not self.spec.has_parameters:
+      return self.alpha
+    parameters = self._rule_file.parameters[self.spec.target.kind.name]
+    return FittedAlpha(self.alpha, jax.tree.map(jnp.asarray, parameters))
 
   @property
   def _optional(self) -> dict[str, str]:
@@ -181,6 +215,7 @@ class Point(SamplingSettings, BlockShape):
       method=self.method,
       alpha=self.alpha if spec.uses_alpha else None,
       draft_threshold=length.threshold,
+      rule_parameters=(self._rule_file.digest if spec.has_parameters else None),
       **self.sampled,
       **shape,
       **run,

@@ -98,6 +98,8 @@ class Settings:
     num_examples: examples decoded for quality and counts.
     drafter: name of the drafter, with its step.
     verifier: name of the verifier, with its step.
+    rule_parameters: the digest of the file of the rule's parameters; None where
+      the rule has none.
   """
 
   method: str
@@ -119,8 +121,10 @@ class Settings:
   draft_length: str | None = None
   draft_threshold: float = 0.0
   dtype: str = "float32"
+  rule_parameters: str | None = None
 
-  _added: ClassVar[tuple[str, ...]] = ()  # the fields that `_record` added
+  # The fields that rows leave out while they are None; `_record` adds to them.
+  _added: ClassVar[tuple[str, ...]] = ("rule_parameters",)
 
   @property
   def key(self) -> str:

@@ -60,7 +60,11 @@ _VALUES = {
     **_MEMORY,
     "TASK_FEATURE_LENGTHS": _LENGTHS,
     "TRUNCATE": _BOOLEAN,
-    "METHOD": ('"spec_decod"', "5", "None", '["spec_decode"]', '""'),
+    "METHOD": (
+      *('"spec_decod"', "5", "None", '["spec_decode"]', '""'),
+      '"spec_cascade_learned"',  # without RULE_PARAMETERS
+    ),
+    "RULE_PARAMETERS": ("5", "[5]"),
     "ALPHA": _number("0.3", "0"),  # spec_decode has none
     "GAMMA": _whole("None", "1000000"),
     "TEMPERATURE": _number("None", "-1", "1e300"),

@@ -2,6 +2,8 @@
 
 import pytest
 
+from speccascade.checkpoints import rule_files
+from speccascade.decoding.laws import learned
 from speccascade.decoding.programs.decoders import DraftLength
 from speccascade.evaluation.efficiency import Costs, Counts
 from speccascade.inference.points.point import Point
@@ -174,3 +176,29 @@ def test_costs_predict_where_calls_are_of_one_width():
     predicted = point.predicted_speedup(counts, costs)
     assert predicted == (speedup and pytest.approx(speedup))
   assert not Point("bild", temperature=0.0).is_predictable
+
+
+def test_a_learned_rule_needs_the_file_of_its_parameters(tmp_path):
+  name = "spec_cascade_learned"
+  message = (
+    r"rule_parameters is None, and SpecCascade \[Learned\] has parameters:"
+    " name the file that python -m speccascade.learned_rule writes"
+  )
+  with pytest.raises(SettingError, match=message):
+    Point(name)
+  for number, kind in enumerate(("calibration", "heads")):
+    parameters = learned.KINDS[kind].plug_in()
+    path = tmp_path / f"{number}.npz"
+    rule_files.write(path, {kind: parameters}, {})
+  message = "rule_parameters names a file without heads, which SpecCascade"
+  with pytest.raises(SettingError, match=message):
+    Point(name, rule_parameters=tmp_path / "0.npz")
+  point = Point(name, 0.5, rule_parameters=tmp_path / "1.npz")
+  assert point.decoder_alpha.alpha == 0.5
+  # Rows tell parameters apart, and those of other methods do not change.
+  digest = point.settings(**RUN).rule_parameters
+  assert digest == rule_files.read(tmp_path / "1.npz").digest
+  plain = Point("spec_cascade_opt", rule_parameters=tmp_path / "1.npz")
+  assert plain.decoder_alpha == plain.alpha
+  assert "rule_parameters" not in plain.settings(**RUN).to_dict()
+  assert point.of("verifier").alpha == 0
