@@ -28,6 +28,7 @@ PARTS = (
     "inputs",
     "measuring",
     "method",
+    "learned_rule",
     "side_by_side",
     "pair",
     "point",
@@ -42,6 +43,7 @@ BASES = {
 USERS = {
   *("BIGRAMS", "DRAFTER_CHECKPOINT", "INPUT_FILE", "METHOD", "MODEL_DIR"),
   "OUTPUT_DIR",
+  "RULE_PARAMETERS",
   *(
     "TEACHER_CHECKPOINT",
     "TEST_FILES",
@@ -60,7 +62,7 @@ SHARED = {
   "configs/experiments/gsm8k/files.gin",
   *("configs/own_text/train.gin", "configs/own_text/pair.gin"),
 }
-COMMANDS = ("train", "decode", "sweep", "cascade_search")
+COMMANDS = ("train", "decode", "sweep", "cascade_search", "learned_rule")
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,9 @@ import gin
 import pytest
 
 from speccascade import cli, decode
+from speccascade.checkpoints import rule_files
 from speccascade.cli import gin_setup
+from speccascade.decoding.laws.learned import KINDS
 from speccascade.inference.points.point import Point
 from speccascade.inference.rows import results
 from speccascade.runtime.signals import Stop
@@ -26,7 +28,7 @@ pytestmark = pytest.mark.needs_tf
 ROOT = pathlib.Path(__file__).parents[2]
 CONFIGS = sorted(
   path.relative_to(ROOT).as_posix()
-  for pattern in ("sweep.gin", "figure*.gin", "table*.gin", "results*.gin")
+  for pattern in ("sweep*.gin", "figure*.gin", "table*.gin", "results*.gin")
   for path in (ROOT / "configs").glob(f"**/{pattern}")
   if "runs" not in path.parts
 )
@@ -129,13 +131,17 @@ def test_trees_take_their_depth_from_the_plan():
 
 
 @pytest.mark.parametrize("path", CONFIGS)
-def test_every_configs_points_are_in_range(path):
+def test_every_configs_points_are_in_range(path, tmp_path):
   """Its methods, alphas and settings make a plan; paths alone are missing."""
   macros = dict.fromkeys(
     ("DRAFTER_CHECKPOINT", "VERIFIER_CHECKPOINT", "OUTPUT_DIR"), "a"
   )
   if any(name in path for name in ("multi30k", "gsm8k", "own_text")):
     macros |= {"TEST_FILES": "a", "VOCABULARY": "b"}
+  if "learned" in path:
+    macros["RULE_PARAMETERS"] = str(tmp_path / "rule.npz")
+    plug_ins = {name: kind.plug_in() for name, kind in KINDS.items()}
+    rule_files.write(macros["RULE_PARAMETERS"], plug_ins, {})
   bindings = [f"{name} = {value!r}" for name, value in macros.items()]
   try:
     gin_setup.parse([str(ROOT / path)], bindings)
@@ -148,7 +154,7 @@ def test_every_configs_points_are_in_range(path):
   used = {curve.base.method for curve in curves}
   assert used == {"drafter", "verifier", *(planned.methods or names)}
   asked = {name: {1.0} for name in ("papers", "own_text", "built_in")}
-  asked["greedy"] = {0.0}
+  asked |= {"greedy": {0.0}, "learned": {1.0}}
   kind = pathlib.Path(path)
   has_own = kind.parent.name in ("own_text", "built_in")
   kind = kind.parent.name if has_own else kind.stem.split("_")[-1]

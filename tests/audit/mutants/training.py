@@ -27,4 +27,18 @@ the last prompt token does not learn the first of the output <-
 prompts are learned <- test_the_loss_is_of_outputs_alone[0.0-False]
 - weights[b, learned] = 1
 + weights[b, here] = 1
+
+=== training/rule_fitting.py
+the isotonic fit does not pool <- test_increasing_is_the_isotonic_fit
+- while len(blocks) > 1 and _mean(blocks[-2]) > _mean(blocks[-1]):
++ while len(blocks) > 1 and _mean(blocks[-2]) > 2 + _mean(blocks[-1]):
+pooled knots have equal weights <- test_equal_numbers_are_one_knot
+- sums = np.bincount(knots, [y[group].sum() for group in groups])
++ sums = np.bincount(knots, [y[group].mean() for group in groups])
+a rejection costs nothing <- test_the_mixture_pays_where_the_verifier
+- + alpha * phi * tv
++ + 0 * phi * tv
+the heads learn one model <- test_the_heads_learn_who_is_right
+- cross_entropy(g_q, rows.q_right) + cross_entropy(g_p, rows.p_right)
++ cross_entropy(g_q, rows.p_right) + cross_entropy(g_p, rows.q_right)
 """)
