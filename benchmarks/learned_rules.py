@@ -1,0 +1,265 @@
+"""Learned rules compared with plug-ins, at equal numbers of verifier calls.
+
+  python -m benchmarks.learned_rules --pair speccascade/built_in \\
+    --rule out/rule/rule.npz
+  python -m benchmarks.learned_rules --pair out/multi30k \\
+    --rule out/multi30k/rule/rule.npz --vocabulary multi30k.model \\
+    --test_files data/test_2016_flickr --max_decode_len 64 --gamma 3
+
+Each method decodes a test split at its default alphas, by sampling. The quality
+of a method at a number of verifier calls a token lies on the line between two
+of its points. Its difference from OPT's quality there has the 95% interval of a
+bootstrap over sentences, with the same resamples for all methods, of quality
+and of calls. --costs times pi alone, the methods in turn, on random pairs.
+"""
+
+from collections.abc import Sequence
+import functools
+import json
+import time
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from benchmarks import built_in
+from speccascade.data import tasks
+from speccascade.data.generated import task
+from speccascade.evaluation import quality
+from speccascade.inference.batches.inputs import Inputs
+from speccascade.inference.measuring.study import Study
+from speccascade.inference.pair.pairs import PairSpec
+from speccascade.inference.points.point import Point
+from speccascade.inference.points.settings import Run
+from speccascade.inference.rows.records import text_of
+from speccascade.report import frontier
+from speccascade.search import alpha_grids
+
+BASE = "spec_cascade_opt"
+METHODS = (
+  BASE,
+  "spec_cascade_diff",
+  "spec_cascade_opt_calibrated",
+  "spec_cascade_diff_calibrated",
+  "spec_cascade_learned",
+  "spec_cascade_mixture",
+  "spec_cascade_token_v3",
+  "spec_decode_lossy",
+)
+RESAMPLES = 1000
+
+
+class Decodes(NamedTuple):
+  """What the decodes of one point gave, summed over trials.
+
+  Attributes:
+    statistics: `quality.Statistics` of N sentences.
+    calls: [N] verifier calls.
+    tokens: [N] emitted tokens.
+    examined: [N] drafts that were examined.
+    accepted: [N] drafts that were accepted.
+  """
+
+  statistics: quality.Statistics
+  calls: np.ndarray
+  tokens: np.ndarray
+  examined: np.ndarray
+  accepted: np.ndarray
+
+  @property
+  def rejection(self) -> float:
+    return 1 - self.accepted.sum() / self.examined.sum()
+
+  def samples(self) -> tuple[np.ndarray, np.ndarray]:
+    """Returns calls a token and quality, [1 + RESAMPLES] each."""
+    num = len(self.tokens)
+    rng = np.random.default_rng(0)
+    weights = [np.ones(num)]
+    for _ in range(RESAMPLES):
+      drawn = rng.integers(num, size=num)
+      weights.append(np.bincount(drawn, minlength=num))
+    weights = np.stack(weights)
+    calls = (weights @ self.calls) / (weights @ self.tokens)
+    scores = [self.statistics.score(x) for x in weights @ self.statistics.sums]
+    return calls, np.array(scores)
+
+
+def decode(study: Study, point: Point, trials: int, metric: str) -> Decodes:
+  """Decodes all examples at a point, several times."""
+  texts, columns, groups = [], [], []
+  for trial in range(trials):
+    decoded = study.batches(point).decode_all(study.examples, trial)
+    ends = zip(decoded.tokens, decoded.lengths)
+    texts += [text_of(study.vocabulary, row[:end]) for row, end in ends]
+    stats = decoded.stats
+    columns.append(
+      [stats.verifier_calls, decoded.lengths, stats.examined, stats.accepted]
+    )
+    groups += range(len(study.examples))
+  references = [example.references for example in study.examples] * trials
+  [statistics] = quality.metric(metric)(texts, references)
+  return Decodes(
+    statistics.grouped(groups), *np.sum(columns, axis=0, dtype=np.float64)
+  )
+
+
+def compare(decodes: dict[str, list[Decodes]], metric: str):
+  """Prints the quality of each method at equal calls, and against OPT's."""
+  curves = {
+    name: frontier.points_by_replicate(
+      *zip(*(each.samples() for each in several))
+    )
+    for name, several in decodes.items()
+  }
+  ends = [
+    (points[0].latency.min(), points[0].latency.max())
+    for points in curves.values()
+  ]
+  low, high = max(x for x, _ in ends), min(x for _, x in ends)
+  shown = np.linspace(low, high, 5)
+  print(f"\n{metric} at verifier calls a token, and over {BASE}")
+  print("| method |", " | ".join(f"{x:.3f}" for x in shown), "| mean gap |")
+  print("| --- |", " | ".join("---:" for _ in shown), "| ---: |")
+  for name, points in curves.items():
+    cells = []
+    for budget in shown:
+      score = functools.partial(frontier.quality_within, latency=budget)
+      at = frontier.estimate(score, points)
+      gap = frontier.estimate(
+        functools.partial(_gap, budget), points, curves[BASE]
+      )
+      cells.append(f"{at.value:.2f}{format_gap(gap, name)}")
+    gap = frontier.estimate(frontier.mean_gap, points, curves[BASE])
+    cells.append(format_gap(gap, name).strip() or "-")
+    print(f"| {name} |", " | ".join(cells), "|")
+
+
+def _gap(budget: float, points, base) -> float:
+  """Returns the quality of points within a budget, minus that of the base."""
+  of = frontier.quality_within(points, budget)
+  return of - frontier.quality_within(base, budget)
+
+
+def format_gap(gap: frontier.IntervalEstimate, name: str) -> str:
+  if name == BASE:
+    return ""
+  low, high = gap.bounds
+  return f" ({gap.value:+.2f} [{low:+.2f}, {high:+.2f}])"
+
+
+def costs(points: Sequence[Point], vocab_size: int, gamma: int, rounds: int):
+  """Prints the time of pi of a block, as a ratio to that of lossless pi."""
+  rng = np.random.default_rng(0)
+  shape = (1, gamma + 1, vocab_size)
+  q, p = (
+    jax.nn.softmax(jnp.asarray(rng.normal(0, 4, shape), jnp.float32))
+    for _ in range(2)
+  )
+  functions = {}
+  for point in points:
+    target = point.spec.target
+
+    # What verification does next is a part of it: min(q, pi) is summed up.
+    @jax.jit
+    def block(q, p, alpha, target=target):
+      pi = target.probs(q, p, alpha=alpha, sampled=(q, p))
+      return jnp.sum(jnp.minimum(q, pi), axis=-1)
+
+    functions[point.method] = (block, point.decoder_alpha)
+  seconds = {name: [] for name in functions}
+  for number in range(rounds + 1):
+    for name, (block, alpha) in functions.items():
+      start = time.perf_counter()
+      for _ in range(20):
+        block(q, p, alpha).block_until_ready()
+      if number:  # the first round compiles
+        seconds[name].append((time.perf_counter() - start) / 20)
+  print(f"\npi of a block, V {vocab_size}, gamma {gamma}: over {BASE}'s")
+  base = np.array(seconds[BASE])
+  for name, values in seconds.items():
+    ratios = np.array(values) / base
+    low, middle, high = np.quantile(ratios, [0.25, 0.5, 0.75])
+    print(f"| {name} | {middle:.2f} [{low:.2f}, {high:.2f}] |")
+
+
+def main():
+  parser = built_in.parser("learned_rules", __doc__)
+  add = parser.add_argument
+  add("--rule", required=True, help="the file of speccascade.learned_rule")
+  add("--methods", nargs="+", default=METHODS)
+  add("--test_files", help="NAME of NAME.en and NAME.de; None: built-in task")
+  add("--vocabulary", help="of the test files")
+  add("--metric", help="the task's first one")
+  add("--num_examples", type=int, default=500)
+  add("--max_decode_len", type=int, default=96)
+  add("--gamma", type=int, default=5)
+  add("--temperature", type=float, default=1.0)
+  add("--trials", type=int, default=2)
+  add("--batch_size", type=int, default=50)
+  add("--split", default="test", help="of the built-in task")
+  add("--rows", help="a file that gets a line of JSON for each point")
+  add("--costs", type=int, default=0, help="rounds of timing pi; 0 decodes")
+  args = parser.parse_args()
+  name = task.register()
+  if args.test_files is not None:
+    name = tasks.register_text_task(
+      "learned_rules_task",
+      tasks.TextSplits(test=args.test_files),
+      prefix="",
+      vocabulary=args.vocabulary,
+    )
+  sources = Inputs(
+    {"inputs": 96},
+    mixture_or_task_name=name,
+    split=args.split,
+    num_examples=args.num_examples,
+  ).read()
+  metric = args.metric or sources.metrics[0]
+  pair = PairSpec(
+    drafter_checkpoint=str(args.pair / "small"),
+    verifier_checkpoint=str(args.pair / "large"),
+  ).load(sources.vocabulary)
+  run = Run(
+    max_decode_len=args.max_decode_len,
+    batch_size=args.batch_size,
+    num_lengths=1,
+    progress=False,
+  )
+  study = Study(pair, sources.fit_padding(), run)
+  size = pair.verifier_lm.vocab_size
+  point = Point(
+    "spec_decode",
+    gamma=args.gamma,
+    temperature=args.temperature,
+    rule_parameters=args.rule,
+  )
+  if args.costs:
+    points = [point.of(name) for name in ("spec_decode", *args.methods)]
+    for vocab_size in (size, 32128):
+      costs(points, vocab_size, args.gamma, args.costs)
+    return
+  decodes: dict[str, list[Decodes]] = {}
+  for name in ("spec_decode", *args.methods):
+    method = point.of(name)
+    grid = alpha_grids.grid(method.spec, size, greedy=method.is_greedy)
+    for alpha in grid.alphas or (None,):
+      each = decode(study, point.of(name, alpha=alpha), args.trials, metric)
+      decodes.setdefault(name, []).append(each)
+      row = {
+        "method": name,
+        "alpha": alpha,
+        metric: each.statistics.value,
+        "calls_per_token": each.calls.sum() / each.tokens.sum(),
+        "rejection_rate": each.rejection,
+      }
+      print(json.dumps(row), flush=True)
+      if args.rows:
+        with open(args.rows, "a", encoding="utf-8") as file:
+          file.write(json.dumps(row) + "\n")
+  del decodes["spec_decode"]  # a point, and no curve
+  compare(decodes, metric)
+
+
+if __name__ == "__main__":
+  main()
