@@ -10,7 +10,8 @@ Each method decodes a test split at its default alphas, by sampling. The quality
 of a method at a number of verifier calls a token lies on the line between two
 of its points. Its difference from OPT's quality there has the 95% interval of a
 bootstrap over sentences, with the same resamples for all methods, of quality
-and of calls. --costs times pi alone, the methods in turn, on random pairs.
+and of calls. --costs times pi alone on random pairs, and whole blocks of
+decodes of one sentence at a time, the methods in turn.
 """
 
 from collections.abc import Sequence
@@ -31,7 +32,7 @@ from speccascade.inference.batches.inputs import Inputs
 from speccascade.inference.measuring.study import Study
 from speccascade.inference.pair.pairs import PairSpec
 from speccascade.inference.points.point import Point
-from speccascade.inference.points.settings import Run
+from speccascade.inference.points.settings import Measuring, Run
 from speccascade.inference.rows.records import text_of
 from speccascade.report import frontier
 from speccascade.search import alpha_grids
@@ -104,7 +105,11 @@ def decode(study: Study, point: Point, trials: int, metric: str) -> Decodes:
   )
 
 
-def compare(decodes: dict[str, list[Decodes]], metric: str):
+def compare(
+  decodes: dict[str, list[Decodes]],
+  metric: str,
+  budgets: Sequence[float] | None,
+):
   """Prints the quality of each method at equal calls, and against OPT's."""
   curves = {
     name: frontier.points_by_replicate(
@@ -112,12 +117,11 @@ def compare(decodes: dict[str, list[Decodes]], metric: str):
     )
     for name, several in decodes.items()
   }
-  ends = [
-    (points[0].latency.min(), points[0].latency.max())
-    for points in curves.values()
-  ]
-  low, high = max(x for x, _ in ends), min(x for _, x in ends)
-  shown = np.linspace(low, high, 5)
+  shown = np.asarray(budgets)
+  if budgets is None:
+    ranges = [points[0].latency for points in curves.values()]
+    ends = max(x.min() for x in ranges), min(x.max() for x in ranges)
+    shown = np.linspace(*ends, 5)
   print(f"\n{metric} at verifier calls a token, and over {BASE}")
   print("| method |", " | ".join(f"{x:.3f}" for x in shown), "| mean gap |")
   print("| --- |", " | ".join("---:" for _ in shown), "| ---: |")
@@ -148,8 +152,8 @@ def format_gap(gap: frontier.IntervalEstimate, name: str) -> str:
   return f" ({gap.value:+.2f} [{low:+.2f}, {high:+.2f}])"
 
 
-def costs(points: Sequence[Point], vocab_size: int, gamma: int, rounds: int):
-  """Prints the time of pi of a block, as a ratio to that of lossless pi."""
+def pi_costs(points: Sequence[Point], vocab_size: int, gamma: int, rounds: int):
+  """Prints the time of pi of a block, and its ratio to OPT's."""
   rng = np.random.default_rng(0)
   shape = (1, gamma + 1, vocab_size)
   q, p = (
@@ -175,12 +179,35 @@ def costs(points: Sequence[Point], vocab_size: int, gamma: int, rounds: int):
         block(q, p, alpha).block_until_ready()
       if number:  # the first round compiles
         seconds[name].append((time.perf_counter() - start) / 20)
-  print(f"\npi of a block, V {vocab_size}, gamma {gamma}: over {BASE}'s")
+  print_ratios(f"pi of a block, V {vocab_size}, gamma {gamma}", seconds)
+
+
+def block_costs(study: Study, points: Sequence[Point], rounds: int):
+  """Prints the time of a block of whole decodes, and its ratio to OPT's."""
+  alone = [study.batches(point, timed=True, shared=False) for point in points]
+  seconds: dict[str, list[float]] = {point.method: [] for point in points}
+  for number in range(rounds + 1):
+    # The first round compiles.
+    example = study.examples[max(number - 1, 0)]
+    for point, batches in zip(points, alone):
+      prepared = batches.prepare([example])
+      start = time.perf_counter()
+      decoded = jax.block_until_ready(batches.call(prepared))
+      taken = time.perf_counter() - start
+      if number:
+        num_blocks = int(decoded.stats.num_blocks.sum())
+        seconds[point.method].append(taken / num_blocks)
+  print_ratios("a block of a decode at batch 1, encoder included", seconds)
+
+
+def print_ratios(what: str, seconds: dict[str, list[float]]):
+  """Prints medians, and the quartiles of the ratio to OPT in the same turn."""
+  print(f"\n{what}: us, and over {BASE}")
   base = np.array(seconds[BASE])
   for name, values in seconds.items():
-    ratios = np.array(values) / base
-    low, middle, high = np.quantile(ratios, [0.25, 0.5, 0.75])
-    print(f"| {name} | {middle:.2f} [{low:.2f}, {high:.2f}] |")
+    low, middle, high = np.quantile(np.array(values) / base, [0.25, 0.5, 0.75])
+    median = 1e6 * np.median(values)
+    print(f"| {name} | {median:.0f} | {middle:.2f} [{low:.2f}, {high:.2f}] |")
 
 
 def main():
@@ -199,6 +226,7 @@ def main():
   add("--batch_size", type=int, default=50)
   add("--split", default="test", help="of the built-in task")
   add("--rows", help="a file that gets a line of JSON for each point")
+  add("--calls", type=float, nargs="+", help="a token, where to compare")
   add("--costs", type=int, default=0, help="rounds of timing pi; 0 decodes")
   args = parser.parse_args()
   name = task.register()
@@ -226,7 +254,8 @@ def main():
     num_lengths=1,
     progress=False,
   )
-  study = Study(pair, sources.fit_padding(), run)
+  measuring = Measuring(num_timed=args.costs)
+  study = Study(pair, sources.fit_padding(), run, measuring)
   size = pair.verifier_lm.vocab_size
   point = Point(
     "spec_decode",
@@ -237,7 +266,8 @@ def main():
   if args.costs:
     points = [point.of(name) for name in ("spec_decode", *args.methods)]
     for vocab_size in (size, 32128):
-      costs(points, vocab_size, args.gamma, args.costs)
+      pi_costs(points, vocab_size, args.gamma, args.costs)
+    block_costs(study, points, args.costs)
     return
   decodes: dict[str, list[Decodes]] = {}
   for name in ("spec_decode", *args.methods):
@@ -258,7 +288,7 @@ def main():
         with open(args.rows, "a", encoding="utf-8") as file:
           file.write(json.dumps(row) + "\n")
   del decodes["spec_decode"]  # a point, and no curve
-  compare(decodes, metric)
+  compare(decodes, metric, args.calls)
 
 
 if __name__ == "__main__":

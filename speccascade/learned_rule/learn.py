@@ -141,7 +141,7 @@ def learn(
     }
     held_out = rows[splits.validation]
     parameters = rule_fitting.fit(rows[splits.train], held_out, fitting)
-    losses = rule_fitting.losses(parameters, held_out)
+    losses = rule_fitting.losses(parameters, held_out, fitting)
     path = run.folder / FILE_NAME
     rule_files.write(path, parameters, about)
     files.write_whole(run.folder / LOSSES, json.dumps(losses, indent=2) + "\n")

@@ -10,7 +10,7 @@ N rows, F features, I inputs of a network.
 from collections.abc import Callable
 import dataclasses
 import functools
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -58,6 +58,7 @@ class Fitting:
       the validation rows, of those after every hundred steps, are kept.
     batch_size: rows of a step.
     learning_rate: of the first step; it falls to 0 along a cosine.
+    heads: what the two heads predict, see `head_rows`.
     seed: of the first parameters and of the batches.
   """
 
@@ -65,6 +66,7 @@ class Fitting:
   batch_size: fields.Positive = 1024
   learning_rate: Annotated[float, fields.Bounds(0, low_open=True)] = 0.01
   seed: fields.NonNegative = 0
+  heads: Literal["argmax", "sampled"] = "argmax"
 
 
 def fit(
@@ -80,12 +82,30 @@ def fit(
   return {
     learned.CALIBRATION.name: calibration(rows),
     learned.HEADS.name: _fit_network(
-      _heads_loss, learned.HEADS.plug_in(), rows, held_out, fitting
+      _heads_loss,
+      learned.HEADS.plug_in(),
+      head_rows(rows, fitting),
+      head_rows(held_out, fitting),
+      fitting,
     ),
     learned.MIXTURE.name: _fit_network(
       _mixture_loss, learned.MIXTURE.plug_in(), rows, held_out, fitting
     ),
   }
+
+
+def head_rows(rows: TokenRows, fitting: Fitting) -> TokenRows:
+  """Returns rows whose `q_right` and `p_right` are what the heads predict.
+
+  Args:
+    rows: the rows.
+    fitting: "argmax" predicts whether a model's likeliest token is right, which
+      is what the plug-in rules estimate. "sampled" predicts whether a token
+      that is drawn from the model is right: q(y) and p(y), in the mean.
+  """
+  if fitting.heads == "argmax":
+    return rows
+  return rows._replace(q_right=rows.q_gold, p_right=rows.p_gold)
 
 
 def calibration(rows: TokenRows) -> Calibration:
@@ -264,21 +284,24 @@ def _standardised(plug_in: Network, rows: TokenRows, key: Array) -> Network:
 
 
 def losses(
-  parameters: dict[str, Any], rows: TokenRows
+  parameters: dict[str, Any], rows: TokenRows, fitting: Fitting
 ) -> dict[str, dict[str, float]]:
   """Returns the mean losses of fitted parameters and of their plug-ins.
 
   Args:
     parameters: as `fit` returns them.
     rows: of a split that the parameters were not fitted to.
+    fitting: as in `fit`.
 
   Returns:
-    {what: {variant: nats}}. "drafter right" and "verifier right" are
-    cross-entropies of [y = arg-max] under the largest probability itself, its
-    isotonic fit, and the head. "right token" is -log of the right token under
-    the drafter, the verifier, and the mixture at alpha 0.
+    {what: {variant: nats}}. "drafter right" and "verifier right" are the
+    cross-entropies of what the heads predict, under the largest probability
+    itself, its isotonic fit, and the head. "right token" is -log of the right
+    token's probability under the drafter, the verifier, and the mixture at
+    alpha 0.
   """
   rows = TokenRows(*(jnp.asarray(x, jnp.float32) for x in rows))
+  rows = head_rows(rows, fitting)
   fitted = parameters[learned.CALIBRATION.name]
   max_q, max_p = rows.features[:, 0], rows.features[:, 1]
   g_q, g_p = learned.confidences(parameters[learned.HEADS.name], rows.features)

@@ -86,10 +86,20 @@ def test_the_heads_learn_who_is_right(fitted):
   truth = rows.features[:, 0] ** 3 * rows.features[:, -1]
   assert np.abs(g_q - truth).mean() < 0.04
   assert np.abs(g_p - rows.features[:, 1]).mean() < 0.04
-  losses = rule_fitting.losses(parameters, rows)["drafter right"]
+  losses = rule_fitting.losses(parameters, rows, Fitting())["drafter right"]
   # An isotonic fit does not see whether the arg-maxes agree.
   assert losses["learned"] < losses["isotonic"] - 0.1
   assert losses["isotonic"] < losses["plug-in"] - 0.1
+
+
+def test_heads_of_draws_learn_the_probability_of_the_right_token():
+  how = Fitting(steps=300, batch_size=512, heads="sampled")
+  rows = draw_rows(20_000, 3)
+  heads = rule_fitting.fit(rows, draw_rows(2_000, 4), how)["heads"]
+  g_q, _ = learned.confidences(heads, jnp.asarray(rows.features))
+  agree = rows.features[:, -1] == 1
+  # q(y) is 0.6 in the mean where they agree, and 0.02 elsewhere.
+  assert np.abs(np.asarray(g_q) - np.where(agree, 0.6, 0.02)).mean() < 0.04
 
 
 def test_the_mixture_pays_where_the_verifier_knows_more(fitted):
