@@ -66,7 +66,7 @@ class Fitting:
   batch_size: fields.Positive = 1024
   learning_rate: Annotated[float, fields.Bounds(0, low_open=True)] = 0.01
   seed: fields.NonNegative = 0
-  heads: Literal["argmax", "sampled"] = "argmax"
+  heads: Literal["sampled", "argmax"] = "sampled"
 
 
 def fit(

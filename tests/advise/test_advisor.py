@@ -15,6 +15,8 @@ from speccascade.advise.effort import Effort
 from speccascade.advise.offers import Drafting, make_monotone
 from speccascade.advise.wanted import Wanted
 from speccascade.analysis.speedup import blocks_of_texts
+from speccascade.checkpoints import rule_files
+from speccascade.decoding.laws import learned
 from speccascade.evaluation import timing
 from speccascade.evaluation.efficiency import Costs
 from speccascade.inference.batches.sources import Source, Sources
@@ -112,6 +114,30 @@ def test_rates_are_those_of_each_text(monkeypatch):
   )
   monkeypatch.setattr(acceptance, "_MOST", 3 * 6 * 7)
   np.testing.assert_allclose(read(is_own=False), want, rtol=1e-6)
+
+
+def test_rates_of_a_learned_rule_are_those_of_its_parameters(tmp_path):
+  """With parameters that correct nothing, calibrated OPT is OPT."""
+  kind = learned.CALIBRATION
+  rule_files.write(tmp_path / "rule.npz", {kind.name: kind.plug_in()}, {})
+  run = Run(max_decode_len=6, batch_size=8, num_lengths=1)
+  study = Study(pair(7), sources(7), run, Measuring())
+  tokens = np.random.default_rng(0).integers(2, 7, (7, 6), np.int32)
+  texts = types.SimpleNamespace(tokens=tokens, lengths=np.full(7, 6))
+  fitted = {"rule_parameters": tmp_path / "rule.npz"}
+  opt, calibrated = (
+    [Point(name, alpha, **how) for alpha in (-0.5, 0.3)]
+    for name, how in (
+      ("spec_cascade_opt", {}),
+      ("spec_cascade_opt_calibrated", fitted),
+    )
+  )
+  got, want = (
+    rates_along(study, points, texts, is_own=False)
+    for points in (calibrated, opt)
+  )
+  np.testing.assert_allclose(got, want, rtol=1e-5)
+  assert np.abs(want[0] - want[1]).max() > 0.1
 
 
 def chains_after_start(num):

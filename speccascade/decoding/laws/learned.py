@@ -7,7 +7,7 @@ function that was fitted to texts with their right tokens y takes their place:
 - calibrated rules: two increasing functions of one number each, fitted by
   isotonic regression of [y = arg-max] on the largest probability;
 - `learned`: two heads g_q and g_p on ten features of the pair (q, p), fitted by
-  the cross-entropy of [y = arg-max q] and of [y = arg-max p];
+  cross-entropies of whether a draw of q and of p is y, or the arg-maxes are;
 - `mixture`: no rule but a distribution, pi = (1 - phi) q + phi p, whose phi is
   a function of the same features and of alpha, fitted by
   -log pi(y) + alpha phi TV(p, q), the last term being the chance of rejection.
@@ -202,7 +202,7 @@ KINDS = {kind.name: kind for kind in (HEADS, MIXTURE, CALIBRATION)}
 
 
 def confidences(network: Network, seen: Array) -> tuple[Array, Array]:
-  """Returns (g_q, g_p) [...], how likely each model's likeliest token is right.
+  """Returns (g_q, g_p) [...], how likely each model's token is right.
 
   g is the sigmoid of the logit of the largest probability plus an output of the
   network. So a network of zeros gives max q and max p.
@@ -242,10 +242,10 @@ _OF_OPT = (-1.0, -0.6, -0.3, 0.0, 0.3, 0.6, 0.9)
 def learned(q, p, *, alpha, sampled=None):
   """Learned OPT: defers where g_q < g_p - alpha TV(p, q).
 
-  g_q and g_p are the probabilities that the arg-max of q and of p is the right
-  token, as two heads on ten features of the pair tell them. The heads were
-  fitted to texts with their right tokens. With heads that correct nothing the
-  rule is OPT.
+  g_q and g_p are the probabilities that a token of q and of p is the right one,
+  as two heads on ten features of the pair tell them. The heads were fitted to
+  texts with their right tokens. With heads that correct nothing the rule is
+  OPT.
 
   Args:
     alpha: scalar, price per unit of total variation; any finite number.
@@ -316,7 +316,7 @@ def opt_calibrated(q, p, *, alpha, sampled=None):
 
 @target(
   interval=Interval(
-    -8, 32, default=1.0, grid=(-4.0, -1.0, 0.0, 0.5, 1.0, 2.0, 4.0, 16.0)
+    -8, 32, default=1.0, grid=(-4.0, 0.0, 0.25, 0.5, 1.0, 2.0, 4.0, 16.0)
   ),
   needs_confidence=True,
   kind=MIXTURE,
