@@ -18,7 +18,10 @@ from speccascade.training.rule_fitting import TokenRows
 from tests import mains
 from tests.inference import tiny
 
-pytestmark = pytest.mark.needs_tf
+pytestmark = [
+  pytest.mark.needs_tf,
+  pytest.mark.usefixtures("quick_compiles"),
+]
 
 ROOT = pathlib.Path(__file__).parents[2]
 # Inputs and outputs of several lengths.

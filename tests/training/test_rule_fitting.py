@@ -94,6 +94,7 @@ def test_the_heads_learn_who_is_right(fitted):
   assert losses["isotonic"] < losses["plug-in"] - 0.1
 
 
+@pytest.mark.slow
 def test_heads_of_draws_learn_the_probability_of_the_right_token():
   how = Fitting(steps=300, batch_size=512, heads="sampled")
   rows = draw_rows(20_000, 3)
@@ -133,6 +134,7 @@ def test_the_mixture_pays_where_the_verifier_knows_more(fitted):
   assert -1e-3 < np.mean(np.asarray(got) - best) < 0.15
 
 
+@pytest.mark.slow
 def test_a_fit_repeats_itself():
   rows, how = draw_rows(500, 2), Fitting(steps=20, batch_size=64)
   first, second = (rule_fitting.fit(rows, rows, how) for _ in range(2))
