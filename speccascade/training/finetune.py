@@ -48,8 +48,8 @@ class TrainingData:
     files: {"train": ..., "validation": ...}, the files of each split. They are
       line files, or JSON lines with `targets`, or JSON lines that `decode`
       wrote; see `prompting.read_files`.
-    teacher_checkpoint: the checkpoint of a teacher. `Objective.teacher_share`
-      says how much of its distributions is learned; evaluations compare the
+    teacher_checkpoint: the checkpoint of a teacher. `Objective.loss`
+      says what is learned of its distributions; evaluations compare the
       model with it.
     prompt: see `Prompting.format`.
     chat_variables: see `Prompting.variables`.
@@ -302,8 +302,8 @@ def train(
       need.add_parameters(
         "TEACHER_CHECKPOINT", teacher.module.config, bytes_each=4
       )
-    elif objective.teacher_share:
-      raise ValueError("TEACHER_SHARE needs a TEACHER_CHECKPOINT")
+    elif objective.needs_teacher:
+      raise ValueError("LOSS and TEACHER_SHARE need a TEACHER_CHECKPOINT")
     # Read the training data, and plan its batches.
     arrays = _training_tokens(data, run, identity)
     _print_num_cut(arrays)
@@ -317,7 +317,7 @@ def train(
       TASK_FEATURE_LENGTHS=dict(data.task_feature_lengths),
     )
     # The teacher reads each text once, before the first step.
-    if data.teacher_cache_dir and objective.teacher_share:
+    if data.teacher_cache_dir and objective.needs_teacher:
       batches = teachers.with_hidden(
         teacher, batches, data.teacher_cache_dir, run.progress
       )
@@ -412,14 +412,18 @@ def _settings_to_resume(
   With another value of these a resumed run would read other batches, or learn
   something else, and would not end as the unbroken run does.
   """
-  return {
+  settings = {
     "MIXTURE_OR_TASK_NAME": data.name,
-    "TEACHER_SHARE": objective.teacher_share,
+    "TEACHER_SHARE": objective.teacher_share or 0.0,
     "BATCH_SIZE": data.batch_size,
     "BUCKETS": data.buckets and list(data.buckets),
     "PACK": data.pack,
     "training data of sha256": arrays.digest[:16],
   }
+  # Runs that were begun before there was a choice have no such setting.
+  if objective.loss is not None:
+    settings["LOSS"] = str(objective.whole)
+  return settings
 
 
 def _evaluation(

@@ -201,8 +201,8 @@ def fit(
       writes over it.
     optimizer: an optimizer from `optimizers`; None takes T5 v1.1's Adafactor.
     objective: what is minimised; None takes T5 v1.1's objective.
-    teacher: the model whose distributions are learned, which an objective with
-      a `teacher_share` needs.
+    teacher: the model whose distributions are learned, which an objective
+      needs whose loss reads a teacher.
     seed: seeds the parameters and dropout.
     first_step: global step of the first batch.
     log_every: steps between two calls of `on_log`; the metrics are means over
@@ -218,7 +218,7 @@ def fit(
 
   Raises:
     ValueError: the parameters or a batch do not fit the model, the batches run
-      out, or the objective has a share for a teacher and there is no teacher.
+      out, or the objective's loss reads a teacher and there is no teacher.
     LossNotFiniteError: the loss became NaN or infinite; no callback has been
       called with a state after that step.
   """
@@ -298,20 +298,20 @@ def _first_state(
 def _teacher_in_use(
   teacher: states.Teacher | None, objective: states.Objective
 ) -> states.Teacher | None:
-  """Returns the teacher, or None where the objective has no share for it.
+  """Returns the teacher, or None where a step does not need it.
 
-  A step without a share must not take the teacher's parameters: they would be
-  one more argument to compile for and to hold.
+  A step that does not read the teacher must not take its parameters: they would
+  be one more argument to compile for and to hold.
 
   Raises:
-    ValueError: the objective has a share for a teacher, and there is none.
+    ValueError: the objective's loss reads a teacher, and there is none.
   """
-  if not objective.teacher_share:
-    return None
-  if teacher is None:
+  if teacher is None and objective.needs_teacher:
     raise ValueError(
-      f"teacher_share is {objective.teacher_share}, and there is no teacher"
+      f"the objective's loss is {objective.whole}, and there is no teacher"
     )
+  if not objective.needs_teacher and not (teacher and teacher.earlier):
+    return None
   return teacher
 
 

@@ -1,4 +1,7 @@
-"""The training losses: cross-entropy, and divergence from a teacher.
+"""The training losses: cross-entropy, and divergences from a teacher.
+
+p is the teacher's distribution and q the distribution of the model that learns,
+the pair of speculative decoding. `objectives` makes settings of these losses.
 
 Axes: B rows, T target length, V vocabulary.
 
@@ -81,6 +84,94 @@ def divergence(teacher_logits, logits):
   """
   log_p, log_q = map(jax.nn.log_softmax, (teacher_logits, logits))
   return jnp.sum(jnp.exp(log_p) * (log_p - log_q), axis=-1)
+
+
+def reverse_divergence(teacher_logits, logits):
+  """Returns the reverse divergence KL(q || p) at each position.
+
+  It is large where q has probability that p lacks, and lets q leave out what p
+  may say. The arguments and the result are those of `divergence`.
+
+  Source: Zhou et al. (DistillSpec), arXiv:2310.08461, its "RKL".
+
+  >>> half, sure = jnp.log(jnp.array([[0.5, 0.5], [0.75, 0.25]]))
+  >>> print(f"{reverse_divergence(half, sure):.4f}")  # log(27 / 16) / 4
+  0.1308
+  """
+  return divergence(logits, teacher_logits)
+
+
+def jensen_shannon(teacher_logits, logits, *, beta):
+  """Returns the generalised Jensen-Shannon divergence at each position.
+
+    beta KL(p || m) + (1 - beta) KL(q || m),  m = beta p + (1 - beta) q
+
+  Divided by beta it becomes KL(p || q) as beta falls to 0; divided by 1 - beta
+  it becomes KL(q || p) as beta rises to 1.
+
+  Args:
+    teacher_logits: [..., V] float32, logits of p.
+    logits: [..., V] float32, logits of q.
+    beta: scalar in (0, 1), the weight of p; 1/2 is the symmetric divergence.
+
+  Returns:
+    [...] float32, in nats.
+
+  Source: Agarwal et al. (GKD), arXiv:2306.13649, its JSD(beta); the JSD of Zhou
+  et al. (DistillSpec), arXiv:2310.08461.
+
+  >>> half, sure = jnp.log(jnp.array([[0.5, 0.5], [0.75, 0.25]]))
+  >>> print(f"{jensen_shannon(half, sure, beta=0.5):.4f}")
+  0.0338
+  """
+  log_p, log_q = map(jax.nn.log_softmax, (teacher_logits, logits))
+  log_m = jnp.logaddexp(log_p + jnp.log(beta), log_q + jnp.log1p(-beta))
+  of_p = jnp.sum(jnp.exp(log_p) * (log_p - log_m), axis=-1)
+  of_q = jnp.sum(jnp.exp(log_q) * (log_q - log_m), axis=-1)
+  return beta * of_p + (1 - beta) * of_q
+
+
+def variation(teacher_logits, logits):
+  """Returns the total variation TV(p, q) at each position, [...] in [0, 1].
+
+  It is half the sum of |p - q|, and the chance that speculative sampling from p
+  rejects a draft of q. The arguments are those of `divergence`.
+
+  Source: Zhou et al. (DistillSpec), arXiv:2310.08461, its "TVD"; Leviathan et
+  al., arXiv:2211.17192, Theorem 3.5.
+
+  >>> half, sure = jnp.log(jnp.array([[0.5, 0.5], [0.75, 0.25]]))
+  >>> print(f"{variation(half, sure):.4f}")
+  0.2500
+  """
+  p, q = map(jax.nn.softmax, (teacher_logits, logits))
+  return jnp.sum(jnp.abs(p - q), axis=-1) / 2
+
+
+def rejection(teacher_logits, logits, target, *, alpha):
+  """Returns the chance that a draft of q is rejected under a target.
+
+    1 - sum_v min(q, T(q, p))
+
+  The gradient goes through T too: a draft is accepted more often where q moves
+  to the target, and where the target moves to q. What a rule decides is held
+  fixed: the comparison of a rule's sides has no gradient. The roots that
+  `lossy_star` and `mentored` search for are held fixed too.
+
+  Args:
+    teacher_logits: [..., V] float32, logits of p.
+    logits: [..., V] float32, logits of q.
+    target: a `laws.targets.Target`. For `lossless` the result is TV(p, q).
+    alpha: scalar in the target's range.
+
+  Returns:
+    [...] float32, in [0, 1]. Temperature 1.
+
+  Source: the accept probability is Narasimhan et al. (arXiv 2405.19261),
+  Algorithm 4; to train on it is ours.
+  """
+  p, q = map(jax.nn.softmax, (teacher_logits, logits))
+  return 1 - jnp.sum(jnp.minimum(q, target.probs(q, p, alpha=alpha)), axis=-1)
 
 
 def overlap(teacher_logits, logits):

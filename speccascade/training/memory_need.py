@@ -41,12 +41,12 @@ class MemoryNeed:
   def add_logits(self, batches, model: Config, objective: Objective):
     """Adds the float32 logits of the largest batch, or of its microbatch.
 
-    A teacher's logits are added too, where the objective has a share for one.
+    A teacher's logits are added too, where the objective's loss reads one.
 
     Args:
       batches: a `TrainBatches`.
       model: the architecture.
-      objective: has the number of microbatches, and the teacher's share.
+      objective: has the number of microbatches, and the loss.
 
     Raises:
       ValueError: the number of microbatches does not divide a batch's rows.
@@ -63,7 +63,7 @@ class MemoryNeed:
       bucket.batch_size // count * bucket.widths[-1]
       for bucket in batches.buckets
     )
-    num_models = 2 if objective.teacher_share else 1
+    num_models = 2 if objective.needs_teacher else 1
     num_bytes = 4 * num_models * positions * model.vocab_size
     self.num_bytes += num_bytes / self.num_parts
 

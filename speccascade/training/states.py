@@ -39,7 +39,7 @@ from speccascade.models.sharding.partitioning import (
 )
 from speccascade.models.t5.network import Transformer
 from speccascade.settings import fields
-from speccascade.training import losses, optimizers
+from speccascade.training import losses, objectives, optimizers
 
 Array = jax.Array
 
@@ -235,10 +235,14 @@ class Teacher:
     params: the teacher's parameters, which training does not change.
     module: the teacher's network, static. It has the kind and the vocabulary of
       the model that learns.
+    earlier: drafters of this teacher that were trained before. The model then
+      learns only the positions where none of them agrees with the teacher, see
+      `lesson.disagreement`.
   """
 
   params: Any
   module: Network = struct.field(pytree_node=False)
+  earlier: tuple["Teacher", ...] = ()
 
   def logits(self, batch: Mapping, layout: Layout | None = None) -> Array:
     """Returns teacher-forced logits [B, T, V], without a gradient.
@@ -334,9 +338,12 @@ class Objective:
       better without label smoothing at the end.
     loss_normalizing_factor: what the summed loss is divided by, see
       `losses.normalize`.
-    teacher_share: share s of a teacher in the loss: (1 - s) times the
-      cross-entropy with its smoothing and z-loss, plus s times
-      `losses.divergence` from the teacher's distributions.
+    loss: what is minimised: a name of `objectives.LOSSES`, or a loss with its
+      own fields. None is the cross-entropy, of which `teacher_share` may
+      replace a part by the forward divergence.
+    teacher_share: share s of a loss that reads a teacher: (1 - s) times the
+      cross-entropy with its smoothing and z-loss, plus s times the loss. None
+      is 1 where `loss` reads a teacher, and 0 where `loss` is None.
     microbatches: the number of parts in which a batch is fed. The parts'
       gradients are added up; the step equals the whole batch's step but for
       rounding and dropout's masks.
@@ -352,6 +359,31 @@ class Objective:
   loss_normalizing_factor: (
     Annotated[float, fields.Bounds(0, low_open=True)] | losses.Normalizer | None
   ) = None
-  teacher_share: fields.Share = 0.0
+  loss: Literal[*objectives.LOSSES] | objectives.TrainingLoss | None = None
+  teacher_share: fields.Share | None = None
   microbatches: fields.Size = 1
   remat: Literal[*layers.REMAT] | None = None
+
+  @functools.cached_property
+  def whole(self) -> objectives.TrainingLoss:
+    """The loss with the cross-entropy's part in it."""
+    text = objectives.CrossEntropy(
+      self.z_loss, self.label_smoothing, self.smoothing_ends
+    )
+    loss, share = self.loss, self.teacher_share
+    if loss == "cross_entropy" or (loss is None and not share):
+      return text
+    if loss is None:
+      loss = objectives.ForwardKL()
+    elif isinstance(loss, str):
+      loss = objectives.LOSSES[loss]()
+    if share is None or not loss.needs_teacher:
+      share = 1.0
+    if share in (0, 1):
+      return loss if share else text
+    return objectives.MixedLoss(share, text, loss)
+
+  @property
+  def needs_teacher(self) -> bool:
+    """Whether the loss reads a teacher's distributions."""
+    return self.whole.needs_teacher

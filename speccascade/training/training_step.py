@@ -10,6 +10,7 @@ import optax
 from speccascade.models.parameters import shardings
 from speccascade.models.sharding.partitioning import Layout, state_shardings
 from speccascade.training import losses, optimizers, states
+from speccascade.training.lesson import Lesson, disagreement
 
 Array = jax.Array
 
@@ -22,8 +23,8 @@ def make_step(
 ) -> Callable[..., states.TrainState]:
   """Returns the compiled training step, which writes over the state it takes.
 
-  The step takes a state, a batch, and a `Teacher` where the objective has a
-  share for a teacher. It returns the next state without waiting for the device.
+  The step takes a state, a batch, and a `Teacher` where the objective's loss
+  reads one. It returns the next state without waiting for the device.
   It compiles once for each shape of batch.
 
   Args:
@@ -42,6 +43,12 @@ def make_step(
     batch: Mapping,
     teacher: states.Teacher | None = None,
   ) -> states.TrainState:
+    # Leave out what earlier drafters know. Weights that a batch lacks are those
+    # that `normalize` would give it.
+    if teacher is not None and teacher.earlier:
+      weights, _ = losses.normalize(batch, None)
+      weights *= disagreement(teacher, batch, layout)
+      batch = {**batch, "decoder_loss_weights": weights}
     # Differentiate the summed loss.
     weights, divisor = losses.normalize(
       batch, objective.loss_normalizing_factor
@@ -55,8 +62,7 @@ def make_step(
       "weights": weights,
       "numbers": jnp.arange(weights.shape[0]),
     }
-    smoothing = _label_smoothing(objective, state.step)
-    grads, sums = gradients(state.params, smoothing, rng, teacher, rows)
+    grads, sums = gradients(state.params, state.step, rng, teacher, rows)
     # Divide by the weight of the whole batch, not part by part: microbatches
     # then give the whole batch's gradient whatever their weights are.
     if objective.loss_normalizing_factor is not None:
@@ -87,44 +93,30 @@ def make_step(
   return jax.jit(step if layout is None else step_on_mesh, donate_argnums=0)
 
 
-def _label_smoothing(objective: states.Objective, step: Array) -> float | Array:
-  """Returns the label smoothing of a step, traced only where it ends."""
-  smoothing = objective.label_smoothing
-  if smoothing and objective.smoothing_ends is not None:
-    return jnp.where(step < objective.smoothing_ends, smoothing, 0.0)
-  return smoothing
-
-
 def _make_gradients(
   module: states.Network, objective: states.Objective, layout: Layout | None
 ) -> Callable[..., tuple[Any, states.Sums]]:
   """Returns the gradient of a batch's summed loss, computed part by part.
 
-  It is a function of (params, smoothing, rng, teacher, rows). `rows` is a dict
+  It is a function of (params, step, rng, teacher, rows). `rows` is a dict
   of what has one entry for each row of the batch: the "batch" itself, the
   target tokens' "weights" [B, T], and the rows' "numbers" [B].
   """
-  count, share = objective.microbatches, objective.teacher_share
+  count, loss_of = objective.microbatches, objective.whole
 
-  def summed_loss(params, smoothing, rng, teacher, rows):
+  def summed_loss(params, step, rng, teacher, rows):
     batch, weights = rows["batch"], rows["weights"]
     if count > 1 and rng is not None:
       # Each part draws masks of its own. Part i of n holds the rows i, i + n,
       # i + 2 n, ..., so the number of its first row tells the parts apart.
       rng = jax.random.fold_in(rng, rows["numbers"][0])
-    logits = states.forward(module, params, batch, rng, layout)
-    targets = batch["decoder_target_tokens"]
-    loss, z_loss = losses.cross_entropy(
-      logits, targets, label_smoothing=smoothing, z_loss=objective.z_loss
-    )
-    if share:
-      divergence = losses.divergence(teacher.logits(batch, layout), logits)
-      loss = (1 - share) * loss + share * divergence
-      z_loss = (1 - share) * z_loss
+    lesson = Lesson(module, params, batch, step, rng, teacher, layout)
+    loss, z_loss = loss_of(lesson)
+    is_correct = states.is_correct(lesson.logits, lesson.targets)
     sums = states.Sums(
       loss=jnp.sum(loss * weights),
       z_loss=jnp.sum(z_loss * weights),
-      correct=jnp.sum(states.is_correct(logits, targets) * weights),
+      correct=jnp.sum(is_correct * weights),
     )
     return sums.loss, sums
 
@@ -132,7 +124,7 @@ def _make_gradients(
   if count == 1:
     return gradient
 
-  def summed_gradient(params, smoothing, rng, teacher, rows):
+  def summed_gradient(params, step, rng, teacher, rows):
     num_rows = rows["weights"].shape[0]
     if num_rows % count:
       raise ValueError(
@@ -142,6 +134,6 @@ def _make_gradients(
     # optax takes every count-th row for a part. On a mesh each device then
     # finds rows of every part among its own, and no row moves.
     by_part = optax.microbatch(gradient, 4, num_rows // count)
-    return by_part(params, smoothing, rng, teacher, rows)
+    return by_part(params, step, rng, teacher, rows)
 
   return summed_gradient

@@ -1,0 +1,216 @@
+"""What training minimises: losses as settings, each with its own fields.
+
+A loss is called with a `Lesson`, which has everything that one batch offers:
+the model's logits, the teacher's, the targets, the step. It returns one number
+for each target token. The training step multiplies the numbers with the tokens'
+weights and sums them, so padding and prompts are left out in one place,
+whatever the loss.
+
+To add a loss, write a frozen dataclass with `needs_teacher` and `__call__`, and
+its line in `LOSSES` if it needs no fields.
+"""
+
+from collections.abc import Callable
+import dataclasses
+from typing import TYPE_CHECKING, Annotated, ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from speccascade.decoding.programs import methods
+from speccascade.settings import fields
+from speccascade.training import losses
+
+if TYPE_CHECKING:
+  from speccascade.training.lesson import Lesson
+
+Array = jax.Array
+
+
+class TokenLoss(NamedTuple):
+  """The loss of each target token, before it is weighted and summed.
+
+  Attributes:
+    loss: [B, T] float32, the loss, in nats or as a probability.
+    z_loss: [B, T] float32, the z-loss part of `loss`, for the log.
+  """
+
+  loss: Array
+  z_loss: Array
+
+  @classmethod
+  def plain(cls, loss: Array) -> "TokenLoss":
+    """Returns a loss that has no z-loss."""
+    return cls(loss, jnp.zeros_like(loss))
+
+
+class TrainingLoss:
+  """A loss of target tokens; the base of all losses.
+
+  Attributes:
+    needs_teacher: whether the loss reads a teacher's distributions.
+  """
+
+  needs_teacher: ClassVar[bool] = False
+
+  def __call__(self, lesson: "Lesson") -> TokenLoss:
+    """Returns the loss of each target token of a batch."""
+    raise NotImplementedError
+
+
+@fields.checked
+@dataclasses.dataclass(frozen=True)
+class CrossEntropy(TrainingLoss):
+  """The cross-entropy of the text that a batch holds.
+
+  Attributes:
+    z_loss: the weight of log(Z) ** 2 in the loss, Z the softmax's normaliser.
+    label_smoothing: the probability that the label gives to all other tokens.
+    smoothing_ends: the step from which on there is no label smoothing; None
+      smooths until the end.
+  """
+
+  z_loss: Annotated[float, fields.Bounds(0)] = 1e-4
+  label_smoothing: Annotated[float, fields.Bounds(0, 1, high_open=True)] = 0.0
+  smoothing_ends: fields.NonNegative | None = None
+
+  def __call__(self, lesson: "Lesson") -> TokenLoss:
+    smoothing: float | Array = self.label_smoothing
+    # The smoothing is traced only where it ends.
+    if smoothing and self.smoothing_ends is not None:
+      smoothing = jnp.where(lesson.step < self.smoothing_ends, smoothing, 0.0)
+    return TokenLoss(
+      *losses.cross_entropy(
+        lesson.logits,
+        lesson.targets,
+        label_smoothing=smoothing,
+        z_loss=self.z_loss,
+      )
+    )
+
+
+class TaughtLoss(TrainingLoss):
+  """A loss of the teacher's p and the model's q alone, whatever the text."""
+
+  needs_teacher = True
+
+  def __call__(self, lesson: "Lesson") -> TokenLoss:
+    return TokenLoss.plain(self.between(lesson.teacher_logits, lesson.logits))
+
+  def between(self, teacher_logits: Array, logits: Array) -> Array:
+    """Returns the loss [...] of logits [..., V] of p and of q."""
+    raise NotImplementedError
+
+
+@dataclasses.dataclass(frozen=True)
+class ForwardKL(TaughtLoss):
+  """KL(p || q): the model covers all that the teacher may say."""
+
+  def between(self, teacher_logits: Array, logits: Array) -> Array:
+    return losses.divergence(teacher_logits, logits)
+
+
+@dataclasses.dataclass(frozen=True)
+class ReverseKL(TaughtLoss):
+  """KL(q || p): the model says nothing that the teacher would not say."""
+
+  def between(self, teacher_logits: Array, logits: Array) -> Array:
+    return losses.reverse_divergence(teacher_logits, logits)
+
+
+@fields.checked
+@dataclasses.dataclass(frozen=True)
+class GeneralJSD(TaughtLoss):
+  """JSD(beta): between the forward and the reverse divergence.
+
+  Attributes:
+    beta: the weight of p; see `losses.jensen_shannon`.
+  """
+
+  beta: Annotated[float, fields.Bounds(0, 1, low_open=True, high_open=True)] = (
+    0.5
+  )
+
+  def between(self, teacher_logits: Array, logits: Array) -> Array:
+    return losses.jensen_shannon(teacher_logits, logits, beta=self.beta)
+
+
+@dataclasses.dataclass(frozen=True)
+class VariationLoss(TaughtLoss):
+  """TV(p, q): the chance that speculative sampling rejects a draft."""
+
+  def between(self, teacher_logits: Array, logits: Array) -> Array:
+    return losses.variation(teacher_logits, logits)
+
+
+@fields.checked
+@dataclasses.dataclass(frozen=True)
+class RejectionLoss(TaughtLoss):
+  """The chance that a draft is rejected under the target of a method.
+
+  Attributes:
+    method: a method of the table that has a target distribution.
+    alpha: the target's alpha; None takes the default of its range.
+  """
+
+  method: str = "spec_decode"
+  alpha: float | None = None
+
+  def __post_init__(self):
+    target = methods.find(self.method).target
+    if target is None:
+      raise ValueError(
+        f"method {self.method} has no target distribution, so it has no"
+        " acceptance to train on; give a method that has one, say"
+        " spec_cascade_opt"
+      )
+
+  def between(self, teacher_logits: Array, logits: Array) -> Array:
+    target = methods.find(self.method).target
+    assert target is not None
+    alpha = target.interval.default if self.alpha is None else self.alpha
+    vocab_size = logits.shape[-1]
+    if not target.interval.contains(alpha, vocab_size):
+      raise ValueError(
+        f"alpha {alpha:g} is outside the range of {self.method}; wanted"
+        f" {target.interval.describe(vocab_size)}"
+      )
+    return losses.rejection(teacher_logits, logits, target, alpha=alpha)
+
+
+@fields.checked
+@dataclasses.dataclass(frozen=True)
+class MixedLoss(TrainingLoss):
+  """(1 - share) times one loss plus share times another.
+
+  Attributes:
+    share: the weight of `second`.
+    first: a loss.
+    second: a loss.
+  """
+
+  share: fields.Share
+  first: TrainingLoss
+  second: TrainingLoss
+
+  @property
+  def needs_teacher(self) -> bool:  # type: ignore[override]
+    """Whether one of the two losses reads a teacher."""
+    return self.first.needs_teacher or self.second.needs_teacher
+
+  def __call__(self, lesson: "Lesson") -> TokenLoss:
+    first, second = self.first(lesson), self.second(lesson)
+    return TokenLoss(
+      *((1 - self.share) * x + self.share * y for x, y in zip(first, second))
+    )
+
+
+# The losses that a name stands for, with the defaults of their fields.
+LOSSES: dict[str, Callable[[], TrainingLoss]] = {
+  "cross_entropy": CrossEntropy,
+  "forward_kl": ForwardKL,
+  "reverse_kl": ReverseKL,
+  "jsd": GeneralJSD,
+  "tvd": VariationLoss,
+  "acceptance": RejectionLoss,
+}
