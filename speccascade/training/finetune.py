@@ -26,6 +26,7 @@ from speccascade.training import evaluate, optimizers, teachers, trainer
 from speccascade.training.checkpointing import Checkpoints
 from speccascade.training.memory_need import MemoryNeed
 from speccascade.training.states import Objective, Teacher
+from speccascade.training.written_text import WrittenText
 
 
 def _is_rising(buckets):
@@ -51,6 +52,12 @@ class TrainingData:
     teacher_checkpoint: the checkpoint of a teacher. `Objective.loss`
       says what is learned of its distributions; evaluations compare the
       model with it.
+    earlier_drafters: checkpoints of drafters of the teacher, already trained.
+      The model learns only positions where the most likely token of none of
+      them is the teacher's.
+    student_text: the share of steps whose texts the model itself writes, see
+      `WrittenText`.
+    teacher_text: the share of steps whose texts the teacher writes.
     prompt: see `Prompting.format`.
     chat_variables: see `Prompting.variables`.
     task_feature_lengths: {"inputs": ..., "targets": ...}, the most tokens of
@@ -76,6 +83,9 @@ class TrainingData:
     default_factory=dict
   )
   teacher_checkpoint: fields.Path | None = None
+  earlier_drafters: Sequence[fields.Path] = ()
+  student_text: fields.Share = 0.0
+  teacher_text: fields.Share = 0.0
   prompt: Literal[FORMATS] | None = None
   chat_variables: Mapping[str, Any] = dataclasses.field(default_factory=dict)
   task_feature_lengths: Annotated[
@@ -102,6 +112,15 @@ class TrainingData:
       )
     if self.files and not self.vocabulary:
       raise ValueError("files need a VOCABULARY: they do not bring one")
+    if (self.student_text or self.teacher_text) and (
+      self.pack or self.teacher_cache_dir
+    ):
+      raise ValueError(
+        "STUDENT_TEXT and TEACHER_TEXT are written during the run, in rows"
+        " apart; leave out PACK and TEACHER_CACHE_DIR"
+      )
+    if self.earlier_drafters and not self.teacher_checkpoint:
+      raise ValueError("EARLIER_DRAFTERS need a TEACHER_CHECKPOINT")
 
   @functools.cached_property
   def _vocabulary_of_path(self):
@@ -304,6 +323,21 @@ def train(
       )
     elif objective.needs_teacher:
       raise ValueError("LOSS and TEACHER_SHARE need a TEACHER_CHECKPOINT")
+    if teacher and data.earlier_drafters:
+      earlier = [
+        teachers.read(path, model, identity, layout, "EARLIER_DRAFTERS")
+        for path in data.earlier_drafters
+      ]
+      teacher = teacher.replace(earlier=tuple(earlier))
+    written = None
+    if data.student_text or data.teacher_text:
+      written = WrittenText(
+        data.student_text,
+        data.teacher_text,
+        seed=run.seed,
+        eos_id=vocabulary.eos_id,
+        teacher=teacher if data.teacher_text else None,
+      )
     # Read the training data, and plan its batches.
     arrays = _training_tokens(data, run, identity)
     _print_num_cut(arrays)
@@ -354,6 +388,7 @@ def train(
       optimizer=optimizer,
       objective=objective,
       teacher=teacher,
+      written=written,
       evaluation=evaluation,
       writer=trainer.EventFiles(folder) if writes_events else None,
       on_start=write_first_files,
@@ -423,6 +458,11 @@ def _settings_to_resume(
   # Runs that were begun before there was a choice have no such setting.
   if objective.loss is not None:
     settings["LOSS"] = str(objective.whole)
+  for name in ("student_text", "teacher_text"):
+    if getattr(data, name):
+      settings[name.upper()] = getattr(data, name)
+  if data.earlier_drafters:
+    settings["EARLIER_DRAFTERS"] = [str(x) for x in data.earlier_drafters]
   return settings
 
 

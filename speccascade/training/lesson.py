@@ -78,6 +78,8 @@ def disagreement(
   """
   best = teacher.logits(batch, layout).argmax(-1)
   differs = jnp.ones(best.shape, bool)
+  # Stored hidden states are the teacher's, and no drafter must read them.
+  batch = {k: v for k, v in batch.items() if k != "teacher_hidden"}
   for drafter in teacher.earlier:
     differs &= drafter.logits(batch, layout).argmax(-1) != best
   return differs.astype(jnp.float32)

@@ -17,6 +17,7 @@ from speccascade.models.parameters import Config, check_params, network
 from speccascade.models.sharding.partitioning import layout_of
 from speccascade.runtime.progress import ProgressBar, note
 from speccascade.training import optimizers, programs, states
+from speccascade.training.written_text import WrittenText
 
 Batch = Mapping[str, np.ndarray]
 # A list is repeated without end. A function returns the batches from a position
@@ -171,6 +172,7 @@ def fit(
   optimizer: optimizers.Optimizer | None = None,
   objective: states.Objective | None = None,
   teacher: states.Teacher | None = None,
+  written: WrittenText | None = None,
   seed: int = 0,
   first_step: int = 0,
   log_every: int = 100,
@@ -203,6 +205,7 @@ def fit(
     objective: what is minimised; None takes T5 v1.1's objective.
     teacher: the model whose distributions are learned, which an objective
       needs whose loss reads a teacher.
+    written: who writes the texts of a step; None takes the batches as they are.
     seed: seeds the parameters and dropout.
     first_step: global step of the first batch.
     log_every: steps between two calls of `on_log`; the metrics are means over
@@ -255,6 +258,8 @@ def fit(
       # each process looks exactly once before each step.
       if stop:
         break
+      if written is not None:
+        batch = written(batch, step, module, state.params)
       # Step: the call returns before the device is done. The old state is
       # donated to the step and must not be read afterwards.
       if not train_step.prepare(state, batch, teacher).done():

@@ -33,7 +33,13 @@ PART = 256
 TABLE = "token_embedder"
 
 
-def read(path, model: Config, identity, layout=None) -> Teacher | None:
+def read(
+  path,
+  model: Config,
+  identity,
+  layout=None,
+  setting: str = "TEACHER_CHECKPOINT",
+) -> Teacher | None:
   """Returns the teacher that a checkpoint holds, or None without a path.
 
   Args:
@@ -42,6 +48,7 @@ def read(path, model: Config, identity, layout=None) -> Teacher | None:
     identity: {"path", "sha256"} of the vocabulary in use, or None where it is
       unknown.
     layout: where the teacher's parameters lie; None on one device.
+    setting: the setting that names the checkpoint, for messages.
 
   Raises:
     CheckpointError: the checkpoint cannot be read.
@@ -64,9 +71,9 @@ def read(path, model: Config, identity, layout=None) -> Teacher | None:
   elif identity and known and known["sha256"] != identity["sha256"]:
     fault = "has another vocabulary than VOCABULARY (their sha256 differ)"
   if fault:
-    raise ValueError(f"TEACHER_CHECKPOINT {checkpoint.path} {fault}")
+    raise ValueError(f"{setting} {checkpoint.path} {fault}")
   if layout is not None:
-    layout.check(config, "TEACHER_CHECKPOINT")
+    layout.check(config, setting)
     params = place_params(config, checkpoint.params, layout)
   else:
     params = jax.tree.map(

@@ -13,6 +13,7 @@ from speccascade.settings import fields
 from speccascade.training import evaluate, loop, optimizers
 from speccascade.training.checkpointing import Checkpoints, fault_of
 from speccascade.training.states import Objective, Teacher, TrainState
+from speccascade.training.written_text import WrittenText
 
 
 @fields.checked
@@ -74,6 +75,7 @@ def run(
   optimizer: optimizers.Optimizer | None = None,
   objective: Objective | None = None,
   teacher: Teacher | None = None,
+  written: WrittenText | None = None,
   evaluation: evaluate.Evaluation | None = None,
   writer: Any = None,
   say: Callable[[str], None] = print,
@@ -92,6 +94,7 @@ def run(
     optimizer: None takes T5 v1.1's Adafactor.
     objective: None takes T5 v1.1's objective.
     teacher: see `loop.fit`.
+    written: see `loop.fit`.
     evaluation: what is measured; None evaluates nothing.
     writer: has `write_scalars(step, {name: value})`
       and `flush()`, as clu's metric writers; None writes nothing.
@@ -142,6 +145,7 @@ def run(
       optimizer=optimizer,
       objective=objective,
       teacher=teacher,
+      written=written,
       first_step=first_step,
       log_every=settings.log_period,
       on_log=recorder.log,

@@ -265,6 +265,9 @@ def optimal_lossy(q, p, keep):
   """
   accepted = jnp.minimum(q, p / keep)
   rejected = jnp.sum(q - accepted, axis=-1, keepdims=True)
+  # The search for beta has no gradient: a loop whose length is not known cannot
+  # be differentiated backwards. Training holds beta fixed.
+  fixed_q, fixed_p, fixed_rejected = jax.lax.stop_gradient((q, p, rejected))
 
   def moves(carry: tuple[Array, Array, Array]) -> Array:
     step, _, has_moved = carry
@@ -279,13 +282,13 @@ def optimal_lossy(q, p, keep):
     # P and Q are their masses under p and q. So Newton's next point is
     # (R + Q) / P. From s = 1, where f is 0 or more, the points fall to the
     # root monotonically.
-    raised = p * s > q
-    mass_p = jnp.sum(jnp.where(raised, p, 0), axis=-1, keepdims=True)
-    mass_q = jnp.sum(jnp.where(raised, q, 0), axis=-1, keepdims=True)
-    lower = numerics.ratio(rejected + mass_q, mass_p, s)
+    raised = fixed_p * s > fixed_q
+    mass_p = jnp.sum(jnp.where(raised, fixed_p, 0), axis=-1, keepdims=True)
+    mass_q = jnp.sum(jnp.where(raised, fixed_q, 0), axis=-1, keepdims=True)
+    lower = numerics.ratio(fixed_rejected + mass_q, mass_p, s)
     return step + 1, lower, jnp.any(lower != s)
 
-  start = (0, jnp.ones_like(rejected), jnp.array(True))
+  start = (0, jnp.ones_like(fixed_rejected), jnp.array(True))
   _, s, _ = jax.lax.while_loop(moves, newton, start)
   # At the root the raised part has the mass `rejected`. It is normalised, so
   # that pi sums to 1 also where steps or rounding end beside the root.
@@ -313,17 +316,20 @@ def mentored(q, p, *, alpha, sampled):
   exact root, by bisection on his alpha (1 - alpha of `lossy_star`).
   """
   q, p = sampled
-  within = numerics.kl(p, q)[..., None] <= alpha
+  # The budget's root has no gradient, as beta has none in `_optimal_lossy`.
+  fixed_q, fixed_p = jax.lax.stop_gradient((q, p))
+  within = numerics.kl(fixed_p, fixed_q)[..., None] <= alpha
 
   # KL(p || pi) falls as `keep` grows to 1, where pi is p: the root lies between
   # a `keep` that spends too much and one that does not. The latter is returned.
   def halve(_, bounds):
     low, high = bounds
     middle = (low + high) / 2
-    too_far = numerics.kl(p, optimal_lossy(q, p, middle))[..., None] > alpha
+    pi = optimal_lossy(fixed_q, fixed_p, middle)
+    too_far = numerics.kl(fixed_p, pi)[..., None] > alpha
     return jnp.where(too_far, middle, low), jnp.where(too_far, high, middle)
 
-  ends = (jnp.zeros_like(p[..., :1]), jnp.ones_like(p[..., :1]))
+  ends = (jnp.zeros_like(fixed_p[..., :1]), jnp.ones_like(fixed_p[..., :1]))
   _, keep = jax.lax.fori_loop(0, _BUDGET_STEPS, halve, ends)
   return jnp.where(within, q, optimal_lossy(q, p, keep))
 

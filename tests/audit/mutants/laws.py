@@ -98,8 +98,8 @@ the dropped mass is that of p <- test_worked_targets
 - eta = jnp.sum(jnp.where(dropped, q, 0)
 + eta = jnp.sum(jnp.where(dropped, p, 0)
 a budget is measured the other way round <- test_mentored_spends_no_more_than
-- within = numerics.kl(p, q)[..., None] <= alpha
-+ within = numerics.kl(q, p)[..., None] <= alpha
+- within = numerics.kl(fixed_p, fixed_q)[..., None] <= alpha
++ within = numerics.kl(fixed_q, fixed_p)[..., None] <= alpha
 
 === decoding/laws/acceptance_rules.py
 Cactus replaces as lossless speculation does <-

@@ -8,11 +8,53 @@ the divergence is the reverse one <- test_divergence_is_its_definition
 - jnp.sum(jnp.exp(log_p) * (log_p - log_q), axis=-1)
 + jnp.sum(jnp.exp(log_q) * (log_q - log_p), axis=-1)
 
-=== training/training_step.py training/test_teaching.py
+=== training/losses.py training/test_objectives.py
+the reverse divergence is the forward one <-
+  test_a_loss_and_its_gradient_are_their_definitions[reverse_kl]
+- return divergence(logits, teacher_logits)
++ return divergence(teacher_logits, logits)
+beta weighs the model and not the teacher <-
+  test_a_loss_and_its_gradient_are_their_definitions[jsd 0.2]
+- log_p + jnp.log(beta), log_q + jnp.log1p(-beta)
++ log_p + jnp.log1p(-beta), log_q + jnp.log(beta)
+the target of a loss on the acceptance is held fixed <-
+  test_a_loss_and_its_gradient_are_their_definitions[token_v3]
+- target.probs(q, p, alpha=alpha)
++ jax.lax.stop_gradient(target.probs(q, p, alpha=alpha))
+the models change places in a target <-
+  test_a_loss_and_its_gradient_are_their_definitions[ensemble]
+- target.probs(q, p, alpha=alpha)
++ target.probs(p, q, alpha=alpha)
+
+=== decoding/laws/deferral.py training/test_objectives.py
+a gradient goes through a rule's decision <-
+  test_a_loss_and_its_gradient_are_their_definitions[opt]
+- return left < right
++ return jax.nn.sigmoid(100 * (right - left))
+
+=== training/training_step.py training/test_objectives.py
+padding is learned <- test_an_encoder_decoder_learns_from_a_teacher_on_targets
+- loss=jnp.sum(loss * weights)
++ loss=jnp.sum(loss)
+
+=== training/lesson.py training/test_objectives.py
+one earlier drafter that differs is enough <- test_earlier_drafters_leave_what
+- differs &= drafter
++ differs |= drafter
+
+=== training/written_text.py training/test_written_text.py
+texts do not depend on the step <- test_texts_follow_the_seed_and_the_step
+- row_keys(self.seed, step,
++ row_keys(self.seed, 0,
+the teacher's texts are the student's <- test_texts_are_drawn_from_the_author
+- module, params = self.teacher.module, self.teacher.params
++ module = self.teacher.module
+
+=== training/objectives.py training/test_teaching.py
 the teacher's share is added to the whole cross-entropy <-
   test_the_loss_is_of_outputs_alone[0.3-False]
-- (1 - share) * loss + share * divergence
-+ loss + share * divergence
+- (1 - self.share) * x + self.share * y
++ x + self.share * y
 
 === training/states.py training/test_teaching.py
 packed texts of decoder-only models see each other <- test_the_loss_is[0.0-True]
