@@ -7,13 +7,13 @@ them to OUTPUT_DIR/pair in bfloat16, with a card of recipe and hashes. A second
 run goes on where the first one stopped.
 """
 
-import hashlib
 import importlib.metadata
 import pathlib
 import shutil
 import sys
 
 from speccascade import cli
+from speccascade.report import card as model_card
 from speccascade.runtime import files, folders
 
 CONFIGS = "configs/built_in"
@@ -26,26 +26,18 @@ FAST_MODEL = {
 }
 LIBRARIES = ("jax", "flax", "optax", "seqio", "tensorflow")
 
+_TITLE = "The pair that comes with the package"
 _TEXT = """\
-# The pair that comes with the package
-
 Two T5 models that translate the sentences of the built-in task (English to
 German, `speccascade/data/generated`). The sentences are generated, so nobody
 else's text is in the models. They are for trying out what the package does, and
-for nothing else.
-
-- Made by `python -m speccascade.quickstart.packaged`, which trains with
+for nothing else."""
+_RECIPE = """\
+by `python -m speccascade.quickstart.packaged`, which trains with
   `configs/built_in/train_small.gin` and `configs/built_in/train_large.gin`, and
-  writes the last checkpoints in bfloat16 in the layout of transformers.
-- Versions: {versions}.
-- Licence: Apache-2.0, as the package.
-
-A training elsewhere gives models of the same quality, but not the same bits.
-
-| file | bytes | SHA-256 |
-| --- | ---: | --- |
-{table}
-"""
+  writes the last checkpoints in bfloat16 in the layout of transformers"""
+_CLOSING = """\
+A training elsewhere gives models of the same quality, but not the same bits."""
 
 
 def make(folder: pathlib.Path, *, is_fast: bool = False) -> pathlib.Path:
@@ -76,11 +68,12 @@ def make(folder: pathlib.Path, *, is_fast: bool = False) -> pathlib.Path:
       vocabulary=vocabulary.model_path(),
       parameters_only=True,
     )
-  files.write_whole(pair / CARD, card(pair))
+  files.write_whole(pair / CARD, card(pair).to_markdown())
+  files.write_whole(pair / "card.json", card(pair).to_json())
   return pair
 
 
-def card(pair: pathlib.Path) -> str:
+def card(pair: pathlib.Path) -> model_card.ModelCard:
   """Returns the card of a pair: its recipe, and the hashes of its files.
 
   Args:
@@ -89,22 +82,14 @@ def card(pair: pathlib.Path) -> str:
   versions = ", ".join(
     f"{name} {importlib.metadata.version(name)}" for name in LIBRARIES
   )
-  return _TEXT.format(versions=versions, table=hash_table(pair))
-
-
-def hash_table(pair: pathlib.Path) -> str:
-  """Returns the rows of the card's table: file, bytes, SHA-256.
-
-  Args:
-    pair: as in `card`.
-  """
-  rows = []
-  for name in MODELS:
-    for path in sorted((pair / name).iterdir()):
-      content = path.read_bytes()
-      digest = hashlib.sha256(content).hexdigest()
-      rows.append(f"| {name}/{path.name} | {len(content)} | {digest} |")
-  return "\n".join(rows)
+  return model_card.ModelCard(
+    title=_TITLE,
+    text=_TEXT,
+    facts={"Made": _RECIPE, "Versions": versions},
+    licence="Apache-2.0, as the package",
+    hashes=model_card.hashes_of(pair, MODELS),
+    closing=_CLOSING,
+  )
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -1,5 +1,6 @@
 """The pair of the package: what it weighs, what it writes, how it is made."""
 
+import json
 import pathlib
 import re
 
@@ -12,6 +13,7 @@ import speccascade as sc
 from speccascade import built_in, checkpoints
 from speccascade.data.generated import examples, vocabulary
 from speccascade.quickstart import packaged
+from speccascade.report import card as model_card
 
 pytestmark = pytest.mark.needs_tf
 MAX_BYTES = 8_000_000
@@ -20,7 +22,13 @@ NUM_TEXTS = 24
 
 def test_the_card_has_the_hashes_of_the_files():
   card = (built_in.FOLDER / packaged.CARD).read_text(encoding="utf-8")
-  assert packaged.hash_table(built_in.FOLDER) in card
+  # The card is the one that the pair would get today, in its versions.
+  today = packaged.card(built_in.FOLDER)
+  assert all(row in card for row in model_card.hash_rows(today.hashes))
+  assert (
+    card.partition("- Versions")[0]
+    == (today.to_markdown().partition("- Versions")[0])
+  )
   sizes = [int(size) for size in re.findall(r"\| (\d+) \| \w{64} \|", card)]
   assert len(sizes) == 6
   assert sum(sizes) <= MAX_BYTES
@@ -60,6 +68,8 @@ def test_it_is_made(tmp_path, monkeypatch, capsys):
   folder = tmp_path / "pair"
   assert str(folder) in capsys.readouterr().out
   card = (folder / packaged.CARD).read_text(encoding="utf-8")
-  assert packaged.hash_table(folder) in card
+  hashes = model_card.hashes_of(folder, packaged.MODELS)
+  assert "\n".join(model_card.hash_rows(hashes)) in card
+  assert json.loads((folder / "card.json").read_text())["hashes"]
   pair = sc.load_pair(drafter=folder / "small", verifier=folder / "large")
   assert pair.vocabulary.vocab_size == vocabulary.SIZE

@@ -1,0 +1,303 @@
+"""Trains one drafter by every loss and every kind of text, and compares them.
+
+  python -m benchmarks.distillation --data data --vocabulary multi30k.model \\
+    --drafter out/small --verifier out/wide --output_dir out/distillation
+
+Each drafter begins at the same checkpoint, takes --steps more steps by
+configs/experiments/multi30k/distil.gin, and drafts for the verifier on a test
+set. Where a run was killed, the same command goes on. OUTPUT_DIR/table.md has
+a row for each drafter and method: the acceptance rate and the tokens of a
+block, with 95% intervals over the sentences, and the BLEU at the verifier calls
+a token that lossless speculative decoding with the first drafter needs.
+"""
+
+import argparse
+import json
+import math
+import pathlib
+import shlex
+import subprocess
+import sys
+
+import numpy as np
+
+CONFIGS = "configs/experiments/multi30k"
+GAMMA = 3
+SAMPLES = 1000  # bootstrap resamples
+# The losses: a name, and the gin macros that choose it.
+LOSSES = {
+  "cross_entropy": {"LOSS": '"cross_entropy"'},
+  "forward_kl": {"LOSS": '"forward_kl"'},
+  "reverse_kl": {"LOSS": '"reverse_kl"'},
+  "jsd_0.1": {"LOSS": "@objectives.GeneralJSD()", "JSD_BETA": 0.1},
+  "jsd_0.5": {"LOSS": "@objectives.GeneralJSD()", "JSD_BETA": 0.5},
+  "tvd": {"LOSS": '"tvd"'},
+  "acceptance_opt": {
+    "LOSS": "@objectives.RejectionLoss()",
+    "ACCEPTANCE_METHOD": '"spec_cascade_opt"',
+    "ACCEPTANCE_ALPHA": -0.3,
+  },
+  "acceptance_token_v3": {
+    "LOSS": "@objectives.RejectionLoss()",
+    "ACCEPTANCE_METHOD": '"spec_cascade_token_v3"',
+    "ACCEPTANCE_ALPHA": 0.6,
+  },
+}
+# The kinds of text. The teacher writes its text once, before any training.
+TEXTS = {
+  "gold": {},
+  "teacher": {},
+  "student": {"STUDENT_TEXT": 1.0},
+  "mixed": {"STUDENT_TEXT": 0.5},
+}
+# The methods, with the alphas at which quality is compared at equal calls.
+METHODS = {
+  "spec_decode": [None],
+  "spec_cascade_opt": [-0.6, -0.3, 0.0, 0.3],
+  "spec_cascade_token_v3": [0.2, 0.4, 0.6, 0.8],
+}
+# The columns of the table.
+COLUMNS = (
+  "drafter",
+  "method",
+  "alpha",
+  "acceptance",
+  "tokens a block",
+  "verifier calls a token",
+  "BLEU",
+  "BLEU at equal calls",
+)
+
+
+def drafters() -> list[str]:
+  """Returns the names "loss on text" of the drafters that are compared.
+
+  A model that learns its own text by cross-entropy learns nothing: that pair is
+  left out.
+  """
+  return [
+    f"{loss} on {text}"
+    for loss in LOSSES
+    for text in TEXTS
+    if loss != "cross_entropy" or text in ("gold", "teacher")
+  ]
+
+
+def macros_of(name: str) -> dict:
+  """Returns the gin macros of a drafter, by its name of `drafters`."""
+  loss, _, text = name.partition(" on ")
+  return LOSSES[loss] | TEXTS[text]
+
+
+def run(module: str, config: str, macros: dict):
+  """Runs a command of the package; raises CalledProcessError if it fails."""
+  flags = [f"--gin.{name}={value}" for name, value in macros.items()]
+  command = [sys.executable, "-m", module, f"--gin_file={CONFIGS}/{config}"]
+  print(shlex.join(["python", *command[1:], *flags]), flush=True)
+  subprocess.run([*command, *flags], check=True)
+
+
+def text(value) -> str:
+  """Returns a path as a text of gin."""
+  return json.dumps(str(value))
+
+
+def write_teacher_text(args, folder: pathlib.Path) -> pathlib.Path:
+  """Returns JSON lines of the training sources, with the verifier's outputs."""
+  path = folder / "teacher.jsonl"
+  if path.exists():
+    return path
+  run(
+    "speccascade.decode",
+    "decode.gin",
+    pair_macros(args, args.verifier)
+    | {
+      "METHOD": '"verifier"',
+      "TRAIN_FILES": text(args.data / "train"),
+      "SPLIT": '"train"',
+      "MAX_DECODE_LEN": 40,
+      "NUM_EXAMPLES": args.num_written,
+      "OUTPUT_DIR": text(folder / "written"),
+    },
+  )
+  lines = (folder / "written" / "predictions.jsonl").read_text().splitlines()
+  pairs = []
+  for line in lines:
+    record = json.loads(line)
+    pairs.append({"inputs": record["inputs"], "targets": record["prediction"]})
+  part = path.with_suffix(".part")
+  part.write_text("".join(json.dumps(x) + "\n" for x in pairs if x["targets"]))
+  part.replace(path)
+  return path
+
+
+def pair_macros(args, drafter) -> dict:
+  """Returns the macros that a decode has in common."""
+  return {
+    "TEST_FILES": text(args.data / args.test),
+    "VOCABULARY": text(args.vocabulary),
+    "DRAFTER_CHECKPOINT": text(drafter),
+    "VERIFIER_CHECKPOINT": text(args.verifier),
+    "TEMPERATURE": 1.0,
+    "GAMMA": GAMMA,
+  }
+
+
+def train(args, name: str, folder: pathlib.Path, first_step: int):
+  """Trains a drafter in a folder; a folder with its last step is left."""
+  steps = first_step + args.steps
+  if (folder / f"checkpoint_{steps}").exists():
+    return
+  train_files = args.data / "train"
+  if name.endswith(" on teacher"):
+    train_files = write_teacher_text(args, args.output_dir)
+  run(
+    "speccascade.train",
+    "distil.gin",
+    macros_of(name)
+    | {
+      "TRAIN_FILES": text(train_files),
+      "VALIDATION_FILES": text(args.data / "val"),
+      "VOCABULARY": text(args.vocabulary),
+      "TEACHER_CHECKPOINT": text(args.verifier),
+      "INITIAL_CHECKPOINT_PATH": text(args.drafter),
+      "TRAIN_STEPS": steps,
+      "EVAL_PERIOD": args.steps,
+      "NUM_DECODED_EXAMPLES": 0,
+      "MODEL_DIR": text(folder),
+    },
+  )
+
+
+def point(args, folder: pathlib.Path, method: str, alpha) -> dict:
+  """Returns a measured point of the table, decoding it where it is missing."""
+  place = folder / "points" / f"{method}_{alpha}"
+  if not (place / "metrics.json").exists():
+    macros = pair_macros(args, folder) | {
+      "METHOD": text(method),
+      "NUM_EXAMPLES": args.num_examples,
+      "OUTPUT_DIR": text(place),
+    }
+    if alpha is not None:
+      macros["ALPHA"] = alpha
+    run("speccascade.decode", "decode.gin", macros)
+  row = json.loads((place / "metrics.json").read_text())
+  lines = (place / "predictions.jsonl").read_text().splitlines()
+  return summary([json.loads(x)["aux"]["counts"] for x in lines]) | {
+    "BLEU": row["quality"]["bleu"]
+  }
+
+
+def summary(counts: list[dict]) -> dict[str, tuple[float, float, float]]:
+  """Returns ratios of sums over sentences, as (value, low, high).
+
+  A sentence is drawn as a whole, since drafts of one sentence depend on each
+  other.
+
+  >>> counts = [{"accepted": 1, "examined": 2, "num_tokens": 4,
+  ...            "num_blocks": 2, "verifier_calls": 2}]
+  >>> summary(counts)["acceptance"]
+  (0.5, 0.5, 0.5)
+  """
+  names = (
+    "accepted",
+    "examined",
+    "num_tokens",
+    "num_blocks",
+    "verifier_calls",
+  )
+  table = np.array([[each[name] for name in names] for each in counts], float)
+  drawn = np.random.default_rng(0).multinomial(
+    len(table), np.full(len(table), 1 / len(table)), SAMPLES
+  )
+  sums = np.vstack([table.sum(0), drawn @ table])
+  ratios = {}
+  for label, top, bottom in (
+    ("acceptance", 0, 1),
+    ("tokens a block", 2, 3),
+    ("verifier calls a token", 4, 2),
+  ):
+    values = sums[:, top] / np.maximum(sums[:, bottom], 1)
+    low, high = np.quantile(values[1:], (0.025, 0.975))
+    ratios[label] = (float(values[0]), float(low), float(high))
+  return ratios
+
+
+def at_calls(points: list[dict], calls: float) -> float:
+  """Returns the BLEU of a method at a number of verifier calls a token.
+
+  It is read from the line between the two measured alphas around the number;
+  NaN where the alphas' calls do not reach it.
+
+  >>> points = [{"verifier calls a token": (c, c, c), "BLEU": {"value": b}}
+  ...           for c, b in ((0.4, 30.0), (0.6, 34.0))]
+  >>> at_calls(points, 0.45)
+  31.0
+  """
+  pairs = sorted(
+    (each["verifier calls a token"][0], each["BLEU"]["value"])
+    for each in points
+  )
+  xs, ys = zip(*pairs)
+  if not xs[0] <= calls <= xs[-1]:
+    return math.nan
+  return round(float(np.interp(calls, xs, ys)), 2)
+
+
+def write_table(measured: dict, path: pathlib.Path):
+  """Writes the table of {(drafter, method, alpha): point}, in Markdown."""
+  first = next(iter(measured))
+  calls = measured[first]["verifier calls a token"][0]
+  lines = [
+    f"| {' | '.join(COLUMNS)} |",
+    f"| {' | '.join(['---'] * 3 + ['---:'] * (len(COLUMNS) - 3))} |",
+  ]
+  for (name, method, alpha), each in measured.items():
+    curve = [x for key, x in measured.items() if key[:2] == (name, method)]
+    score = each["BLEU"]
+    ranges = [each[column] for column in COLUMNS[3:6]]
+    cells = [name, method, "" if alpha is None else f"{alpha:g}"]
+    cells += [f"{x:.3f} [{low:.3f}, {high:.3f}]" for x, low, high in ranges]
+    cells.append(
+      f"{score['value']:.1f} [{score['low']:.1f}, {score['high']:.1f}]"
+    )
+    equal = at_calls(curve, calls) if len(curve) > 1 else math.nan
+    cells.append("" if math.isnan(equal) else f"{equal:.1f}")
+    lines.append(f"| {' | '.join(cells)} |")
+  path.write_text("\n".join(lines) + "\n")
+
+
+def main(argv=None):
+  """Trains, measures and writes the table, which is printed too."""
+  parser = argparse.ArgumentParser(
+    description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+  )
+  for name in ("data", "vocabulary", "drafter", "verifier", "output_dir"):
+    parser.add_argument(f"--{name}", type=pathlib.Path, required=True)
+  parser.add_argument("--test", default="test_2016_flickr")
+  parser.add_argument("--steps", type=int, default=2000)
+  parser.add_argument("--num_examples", type=int, default=500)
+  parser.add_argument("--num_written", type=int, default=29000)
+  parser.add_argument("--only", nargs="+", choices=drafters(), metavar="NAME")
+  parser.add_argument(
+    "--methods", nargs="+", choices=METHODS, default=list(METHODS)
+  )
+  args = parser.parse_args(argv)
+  from speccascade.checkpoints import restore
+
+  first_step = restore.load(args.drafter, lazy=True).step
+  args.output_dir.mkdir(parents=True, exist_ok=True)
+  measured = {}
+  for name in args.only or drafters():
+    folder = args.output_dir / name.replace(" ", "_")
+    train(args, name, folder, first_step)
+    for method in args.methods:
+      for alpha in METHODS[method]:
+        key = (name, method, alpha)
+        measured[key] = point(args, folder, method, alpha)
+    write_table(measured, args.output_dir / "table.md")
+  print((args.output_dir / "table.md").read_text())
+
+
+if __name__ == "__main__":
+  main()
