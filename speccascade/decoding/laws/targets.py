@@ -316,7 +316,7 @@ def mentored(q, p, *, alpha, sampled):
   exact root, by bisection on his alpha (1 - alpha of `lossy_star`).
   """
   q, p = sampled
-  # The budget's root has no gradient, as beta has none in `_optimal_lossy`.
+  # The budget's root has no gradient, as beta has none in `optimal_lossy`.
   fixed_q, fixed_p = jax.lax.stop_gradient((q, p))
   within = numerics.kl(fixed_p, fixed_q)[..., None] <= alpha
 
