@@ -6,7 +6,7 @@
     --rule out/multi30k/rule/rule.npz --vocabulary multi30k.model \\
     --test_files data/test_2016_flickr --max_decode_len 64 --gamma 3
 
-Each method decodes a test split at its default alphas, by sampling. The quality
+Each method decodes a test split at its default alphas or at others. The quality
 of a method at a number of verifier calls a token lies on the line between two
 of its points. Its difference from OPT's quality there has the 95% interval of a
 bootstrap over sentences, with the same resamples for all methods, of quality
@@ -226,6 +226,7 @@ def main():
   add("--batch_size", type=int, default=50)
   add("--split", default="test", help="of the built-in task")
   add("--rows", help="a file that gets a line of JSON for each point")
+  add("--alphas", type=float, nargs="+", help="each method's own grid")
   add("--calls", type=float, nargs="+", help="a token, where to compare")
   add("--costs", type=int, default=0, help="rounds of timing pi; 0 decodes")
   args = parser.parse_args()
@@ -273,7 +274,8 @@ def main():
   for name in ("spec_decode", *args.methods):
     method = point.of(name)
     grid = alpha_grids.grid(method.spec, size, greedy=method.is_greedy)
-    for alpha in grid.alphas or (None,):
+    alphas = grid.alphas and (args.alphas or grid.alphas)
+    for alpha in alphas or [None]:
       each = decode(study, point.of(name, alpha=alpha), args.trials, metric)
       decodes.setdefault(name, []).append(each)
       row = {

@@ -18,6 +18,7 @@ from speccascade.decoding.laws import deferral, fitted, learned
 from speccascade.decoding.laws.fitted import FittedAlpha
 from speccascade.decoding.laws.targets import trial_pairs
 from speccascade.decoding.programs import decoders
+from speccascade.judge import goodness, method_laws, toy_chains
 from tests import toy
 from tests.decoding import enumeration
 
@@ -176,10 +177,10 @@ def test_output_has_the_law_of_the_targets_chain(name):
   """Path by path, as tests/decoding/test_exact_laws.py does for the table."""
   target = METHODS[name].target
   chain, sampling = toy.pair(3, 2), Sampling.create(0.8)
-  law = enumeration.laws(chain, target, fitted_alpha(name), sampling)
-  plug_in = enumeration.laws(chain, target, ALPHA, sampling)
+  law = method_laws.laws(chain, target, fitted_alpha(name), sampling)
+  plug_in = method_laws.laws(chain, target, ALPHA, sampling)
   assert np.abs(law.pi - plug_in.pi).max() > 0.01
-  expected = toy.chain_law(chain, law.pi, 4)
+  expected = toy_chains.chain_law(chain, law.pi, 4)
   assert abs(expected.sum() - 1) < 1e-10
   for verification in ("token", "block"):
     actual = enumeration.speculative_law(
@@ -195,9 +196,10 @@ def test_samples_have_the_law_of_the_parameters(name):
   chain, length, num = toy.pair(3, 2), 4, 100_000
   alpha, sampling = fitted_alpha(name), Sampling.create(1.0)
   with jax.enable_x64(True):
-    of = functools.partial(enumeration.laws, chain, METHODS[name].target)
+    of = functools.partial(method_laws.laws, chain, METHODS[name].target)
     laws = [
-      toy.chain_law(chain, of(a, sampling).pi, length) for a in (alpha, ALPHA)
+      toy_chains.chain_law(chain, of(a, sampling).pi, length)
+      for a in (alpha, ALPHA)
     ]
   decoded = toy.decode(
     name,
@@ -210,8 +212,8 @@ def test_samples_have_the_law_of_the_parameters(name):
     max_decode_len=length,
   )
   seen = toy.counts(decoded, 3, length)
-  assert toy.p_value(seen, laws[0]) > toy.LEVEL
-  assert toy.p_value(seen, laws[1]) < toy.LEVEL
+  assert goodness.p_value(seen, laws[0]) > toy.LEVEL
+  assert goodness.p_value(seen, laws[1]) < toy.LEVEL
 
 
 # Programs, and what is refused.
