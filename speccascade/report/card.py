@@ -42,6 +42,10 @@ _MACROS = (
   "LABEL_SMOOTHING",
   "RANDOM_SEED",
 )
+_OWNERS = {
+  "GeneralJSD": ("JSD_BETA",),
+  "RejectionLoss": ("ACCEPTANCE_METHOD", "ACCEPTANCE_ALPHA"),
+}
 # Columns of the measured points: field of `MeasuredPoint`, title.
 _COLUMNS = {
   "task": "task",
@@ -303,6 +307,11 @@ def macros_in(text: str) -> dict[str, str]:
   values = {
     name: " ".join(value.replace("\\", "").split()) for name, value in lines
   }
+  # Settings of a loss are named where the run has that loss.
+  loss = values.get("LOSS", "")
+  for owner, settings in _OWNERS.items():
+    if owner not in loss:
+      values = {k: v for k, v in values.items() if k not in settings}
   names = [name for name in _MACROS if values.get(name, "None") != "None"]
   return {name: values[name] for name in names}
 
@@ -336,12 +345,13 @@ def of_checkpoint(
     "Architecture": type(config).__name__,
     "Parameters": f"{parameters.num_parameters(config):,}",
     "Steps": checkpoint.step,
-    **(checkpoint.extra.get("settings") or {}),
   }
   if checkpoint.vocabulary:
     facts["SHA-256 of the vocabulary"] = checkpoint.vocabulary["sha256"]
   if (folder / "config.gin").is_file():
     facts |= macros_in((folder / "config.gin").read_text(encoding="utf-8"))
+  # What the checkpoint itself says comes last: it holds values, not references.
+  facts |= checkpoint.extra.get("settings") or {}
   card = ModelCard(
     title=f"The drafter {name}",
     text="Drafts tokens for a verifier that has the same vocabulary. It is not"

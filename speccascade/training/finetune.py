@@ -449,14 +449,15 @@ def _settings_to_resume(
   """
   settings = {
     "MIXTURE_OR_TASK_NAME": data.name,
-    "TEACHER_SHARE": objective.teacher_share or 0.0,
     "BATCH_SIZE": data.batch_size,
     "BUCKETS": data.buckets and list(data.buckets),
     "PACK": data.pack,
     "training data of sha256": arrays.digest[:16],
   }
-  # Runs that were begun before there was a choice have no such setting.
-  if objective.loss is not None:
+  # Without a choice the settings are those of runs that had none.
+  if objective.loss is None:
+    settings["TEACHER_SHARE"] = objective.teacher_share or 0.0
+  else:
     settings["LOSS"] = str(objective.whole)
   for name in ("student_text", "teacher_text"):
     if getattr(data, name):
