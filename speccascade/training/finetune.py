@@ -328,6 +328,10 @@ def train(
         teachers.read(path, model, identity, layout, "EARLIER_DRAFTERS")
         for path in data.earlier_drafters
       ]
+      for drafter in earlier:
+        need.add_parameters(
+          "EARLIER_DRAFTERS", drafter.module.config, bytes_each=4
+        )
       teacher = teacher.replace(earlier=tuple(earlier))
     written = None
     if data.student_text or data.teacher_text:
