@@ -164,6 +164,7 @@ def train(args, name: str, folder: pathlib.Path, first_step: int):
       "TRAIN_STEPS": steps,
       "EVAL_PERIOD": args.steps,
       "NUM_DECODED_EXAMPLES": 0,
+      **({"BUCKETS": args.buckets} if args.buckets else {}),
       "MODEL_DIR": text(folder),
     },
   )
@@ -278,6 +279,12 @@ def main(argv=None):
   parser.add_argument("--steps", type=int, default=2000)
   parser.add_argument("--num_examples", type=int, default=500)
   parser.add_argument("--num_written", type=int, default=29000)
+  parser.add_argument(
+    "--buckets",
+    nargs="+",
+    type=int,
+    help="widths of batches; one compiles once",
+  )
   parser.add_argument("--only", nargs="+", choices=drafters(), metavar="NAME")
   parser.add_argument(
     "--methods", nargs="+", choices=METHODS, default=list(METHODS)
