@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from speccascade.models import CausalTransformer, LlamaConfig
-from speccascade.training import loop, states
+from speccascade.training import finetune, loop, states
 from speccascade.training.written_text import WrittenText
 from tests.training.conftest import BARE, DESCENT, random_batch, same
 
@@ -162,3 +162,23 @@ def test_shares_and_batches_that_do_not_fit_are_refused(batch, params):
   packed = batch | {"decoder_segment_ids": batch["decoder_target_tokens"]}
   with pytest.raises(ValueError, match="has decoder_segment_ids, and the stu"):
     WrittenText(1.0)(packed, 0, T5, params)
+
+
+@pytest.mark.parametrize(
+  ("settings", "message"),
+  [
+    ({"student_text": 0.5, "pack": True}, "leave out PACK and TEACHER_CACHE"),
+    ({"teacher_text": 0.5, "teacher_cache_dir": "x"}, "leave out PACK and"),
+    ({"earlier_drafters": ["x"]}, "EARLIER_DRAFTERS need a TEACHER_CHECKPOINT"),
+    ({"student_text": 1.5}, "student_text is 1.5"),
+  ],
+)
+def test_settings_that_exclude_each_other_are_refused(settings, message):
+  lengths = {"inputs": 8, "targets": 8}
+  with pytest.raises(ValueError, match=message):
+    finetune.TrainingData(
+      mixture_or_task_name="t",
+      task_feature_lengths=lengths,
+      batch_size=1,
+      **settings,
+    )
