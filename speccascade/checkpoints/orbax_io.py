@@ -35,6 +35,7 @@ from speccascade.checkpoints.errors import (
   CheckpointError,
   CheckpointNotFoundError,
 )
+from speccascade.models.draft_heads import HeadsConfig
 from speccascade.models.llama.config import LlamaConfig
 from speccascade.models.parameters import Config
 from speccascade.models.sharding import partitioning
@@ -44,7 +45,7 @@ from speccascade.settings import fields
 FORMAT = "speccascade"
 VERSION = 1
 METADATA = "metadata/metadata.json"
-KINDS = {"t5": T5Config, "llama": LlamaConfig}
+KINDS = {"t5": T5Config, "llama": LlamaConfig, "heads": HeadsConfig}
 STEP_PREFIX = "checkpoint"
 
 
@@ -223,7 +224,7 @@ def read_metadata(directory: storage.Directory) -> dict:
   """Returns metadata.json of a step directory that this package wrote.
 
   Returns:
-    The metadata. `config` is a `T5Config` or a `LlamaConfig`. `checksums` are
+    The metadata. `config` is one of `KINDS`. `checksums` are
     {item: {name: Checksums}}, or None for a checkpoint that is older than
     checksums are.
 

@@ -1,5 +1,7 @@
 """The language models that decoding drives: T5 and Llama."""
 
+from speccascade.models.draft_heads import HeadsConfig, HeadsNetwork
+from speccascade.models.heads_model import HeadsModel
 from speccascade.models.llama.config import LlamaConfig
 from speccascade.models.llama.network import CausalTransformer
 from speccascade.models.llama_lm import LlamaLM
@@ -10,6 +12,9 @@ from speccascade.models.t5_lm import T5LM
 __all__ = [
   "T5LM",
   "CausalTransformer",
+  "HeadsConfig",
+  "HeadsModel",
+  "HeadsNetwork",
   "LlamaConfig",
   "LlamaLM",
   "T5Config",

@@ -245,6 +245,17 @@ class CachedLM:
     state = state.replace(caches=caches, length=state.length + count)
     return state, Output(logits=logits, hidden=hidden)
 
+  def project(self, hidden: Array) -> Array:
+    """Returns the logits of hidden states, by the output projection.
+
+    Args:
+      hidden: [B, R, E], as in `Output.hidden`.
+
+    Returns:
+      [B, R, V] float32.
+    """
+    return self._apply("logits", hidden)
+
   def rewind(self, state: Any, length: Array) -> Any:
     """Lowers the lengths to `length` [B]. See `LanguageModel`."""
     # Slots past the length mean nothing, so nothing has to be erased.

@@ -15,14 +15,19 @@ import jax.numpy as jnp
 import numpy as np
 
 from speccascade import native
+from speccascade.models.draft_heads import HeadsConfig, HeadsNetwork
 from speccascade.models.llama.config import LlamaConfig
 from speccascade.models.llama.network import CausalTransformer
 from speccascade.models.sharding import partitioning
 from speccascade.models.t5.config import T5Config
 from speccascade.models.t5.network import Transformer
 
-Config = T5Config | LlamaConfig
-NETWORKS = {T5Config: Transformer, LlamaConfig: CausalTransformer}
+Config = T5Config | LlamaConfig | HeadsConfig
+NETWORKS = {
+  T5Config: Transformer,
+  LlamaConfig: CausalTransformer,
+  HeadsConfig: HeadsNetwork,
+}
 # The last two store kernels in bfloat16. A native product multiplies float32
 # rows by them; the last one rounds the rows to bfloat16, too.
 ROUNDED = "bfloat16_products"
@@ -239,7 +244,7 @@ def storage(
 ) -> Storage:
   """Returns how `prepare` stores the parameter of a name "a/b/c"."""
   is_table = name == "token_embedder/embedding"
-  is_tied = is_table and config.logits_via_embedding
+  is_tied = is_table and getattr(config, "logits_via_embedding", False)
   # Logits are computed in float32 whatever the activations are.
   is_head = is_tied or name == "decoder/logits_dense/kernel"
   used = "float32" if is_head else config.dtype

@@ -125,7 +125,39 @@ class Transformer(nn.Module):
       not enable_dropout,
     )
 
-  def decode(
+  def decode(self, *args: Any, **options: Any) -> jax.Array:
+    """Returns logits [B, T, V] float32 for an encoded source [B, S, E].
+
+    Arguments as of `decode_hidden`.
+    """
+    return self.logits(self.decode_hidden(*args, **options))
+
+  def hidden(
+    self,
+    encoder_input_tokens: jax.Array,
+    decoder_input_tokens: jax.Array,
+    decoder_target_tokens: jax.Array,
+    encoder_segment_ids: jax.Array | None = None,
+    decoder_segment_ids: jax.Array | None = None,
+  ) -> jax.Array:
+    """Returns teacher-forced hidden states [B, T, E], for `logits`.
+
+    They are those after the last norm, without dropout; arguments as of a call.
+    """
+    encoded = self.encode(
+      encoder_input_tokens, encoder_segment_ids, enable_dropout=False
+    )
+    return self.decode_hidden(
+      encoded,
+      encoder_input_tokens,
+      decoder_input_tokens,
+      decoder_target_tokens,
+      encoder_segment_ids,
+      decoder_segment_ids,
+      enable_dropout=False,
+    )
+
+  def decode_hidden(
     self,
     encoded: jax.Array,
     encoder_input_tokens: jax.Array,
@@ -138,7 +170,7 @@ class Transformer(nn.Module):
     decode: bool = False,
     max_decode_length: int | None = None,
   ) -> jax.Array:
-    """Returns logits [B, T, V] float32 for an encoded source [B, S, E].
+    """Returns hidden states [B, T, E] for an encoded source [B, S, E].
 
     Other arguments as of a call.
 
@@ -170,7 +202,7 @@ class Transformer(nn.Module):
       masks.append(_same(decoder_segment_ids, decoder_segment_ids))
       assert encoder_segment_ids is not None  # packed rows have both
       source_masks.append(_same(decoder_segment_ids, encoder_segment_ids))
-    x = self.decoder(
+    return self.decoder(
       self.token_embedder(decoder_input_tokens),
       encoded,
       _mask_bias(self.config.dtype, *masks),
@@ -179,9 +211,9 @@ class Transformer(nn.Module):
       decode=decode,
       length=length,
     )
-    return self._logits(x)
 
-  def _logits(self, x: jax.Array) -> jax.Array:
+  def logits(self, x: jax.Array) -> jax.Array:
+    """Returns logits [B, T, V] float32 of hidden states [B, T, E]."""
     is_tied = self.config.logits_via_embedding
     head = self.token_embedder if is_tied else self.decoder
     axes = ("batch", "length", "vocab")
@@ -252,4 +284,4 @@ class Transformer(nn.Module):
     )
     if read is not None and not is_fewer:
       x = jnp.take_along_axis(x, read[..., None], axis=1)
-    return caches, self._logits(x), x
+    return caches, self.logits(x), x

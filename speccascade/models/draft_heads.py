@@ -1,0 +1,195 @@
+"""Draft heads: their hyperparameters, and the network over a hidden state.
+
+Axes: B rows, K heads, E model width of the verifier, V vocabulary.
+"""
+
+from collections.abc import Mapping
+import dataclasses
+import hashlib
+from typing import Annotated, Any, Literal
+
+from flax import linen as nn
+from flax import traverse_util
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from speccascade.models import layers
+from speccascade.settings import fields
+
+MEDUSA: Literal["medusa"] = "medusa"
+BLOCKWISE: Literal["blockwise"] = "blockwise"
+
+
+@fields.checked
+@dataclasses.dataclass(frozen=True)
+class HeadsConfig:
+  """Hyperparameters of draft heads over a verifier.
+
+  A user sets the first three. The others say which verifier the heads were
+  trained for; `of_verifier` fills them in.
+
+  Attributes:
+    kind: "medusa" gives each head an output projection of its own. "blockwise"
+      shares the verifier's output projection, and is smaller by far.
+    num_heads: K, the largest number of drafts in a row. One head more than
+      gamma gives a law at the place after the drafts, for targets that use it.
+    mlp_dim: inner width of the feed-forward layer of a blockwise head.
+    vocab_size: V, rows of the verifier's vocabulary.
+    emb_dim: E, the verifier's model width.
+    prompted: whether the verifier is decoder-only.
+    verifier_sha256: what `fingerprint` says of the verifier's parameters.
+    dtype: dtype of the activations; parameters are always float32.
+  """
+
+  kind: Literal["medusa", "blockwise"] = MEDUSA
+  num_heads: Annotated[int, fields.Bounds(1, 64)] = 4
+  mlp_dim: Annotated[int, fields.Bounds(1, 2**20)] = 1024
+  vocab_size: Annotated[int, fields.Bounds(1, 2**24)] = 1
+  emb_dim: fields.Size = 1
+  prompted: bool = False
+  verifier_sha256: str = ""
+  dtype: Literal["float32", "bfloat16", "float16", "float64"] = "float32"
+
+  def of_verifier(self, config: Any, params: Mapping) -> "HeadsConfig":
+    """Returns the heads of a verifier.
+
+    Args:
+      config: the verifier's architecture.
+      params: the verifier's parameters, in T5X's names.
+    """
+    return dataclasses.replace(
+      self,
+      vocab_size=config.vocab_size,
+      emb_dim=config.emb_dim,
+      prompted=not hasattr(config, "num_encoder_layers"),
+      verifier_sha256=fingerprint(params),
+    )
+
+
+def fingerprint(params: Mapping) -> str:
+  """Returns a digest that tells a model's parameters from other ones.
+
+  It covers the names and shapes of all arrays, and the numbers of those that
+  have one axis: the scales of norms, which every step of training changes. So
+  large arrays, which may not have been read yet, need not be.
+
+  Args:
+    params: nested dict of arrays, in T5X's names.
+  """
+  digest = hashlib.sha256()
+  flat = traverse_util.flatten_dict(params, sep="/")
+  for name, leaf in sorted(flat.items()):
+    digest.update(f"{name} {tuple(leaf.shape)}\n".encode())
+    if len(leaf.shape) == 1:
+      numbers = np.asarray(leaf, np.float32)
+      digest.update(np.ascontiguousarray(numbers).tobytes())
+  return digest.hexdigest()
+
+
+class HeadsNetwork(nn.Module):
+  """K heads over a hidden state h [..., E] of a verifier.
+
+  A Medusa head is softmax(W (h + SiLU(V h))), where V is 0 and W the verifier's
+  own output projection before training. A blockwise head adds a feed-forward
+  layer of one hidden layer to h, and shares the verifier's output projection.
+  Either begins as the verifier's own law of the next token.
+
+  Attributes:
+    config: the heads.
+    remat: not used: the heads are shallow.
+
+  Source: Cai et al., "Medusa" (arXiv 2401.10774), section 2.1.1; Stern et al.,
+  "Blockwise Parallel Decoding for Deep Autoregressive Models" (NeurIPS 2018).
+  Stern et al. have one feed-forward layer for all heads; here each head has its
+  own.
+  """
+
+  config: HeadsConfig
+  remat: str | None = None
+
+  def setup(self):
+    cfg = self.config
+    zeros = nn.initializers.zeros
+    inner, outer, projections = [], [], []
+    for _ in range(cfg.num_heads):
+      if cfg.kind == MEDUSA:
+        axes = ("embed", "mlp")
+        inner.append(layers.Dense(cfg.emb_dim, axes, cfg.dtype, zeros))
+        projections.append(layers.Dense(cfg.vocab_size, ("embed", "vocab")))
+      else:
+        inner.append(layers.Dense(cfg.mlp_dim, ("embed", "mlp"), cfg.dtype))
+        axes = ("mlp", "embed")
+        outer.append(layers.Dense(cfg.emb_dim, axes, cfg.dtype, zeros))
+    self.inner, self.outer, self.logits_dense = inner, outer, projections
+
+  @nn.nowrap
+  def initial(self, rng: jax.Array) -> Any:
+    """Returns initial parameters; a Medusa head's projections are random."""
+    return self.initial_variables(rng)["params"]
+
+  @nn.nowrap
+  def initial_variables(self, rng: jax.Array) -> Any:
+    """Returns initial "params", and names of axes as "params_axes"."""
+    return self.init(rng, jnp.zeros((1, self.config.emb_dim)))
+
+  def __call__(self, hidden: jax.Array) -> jax.Array:
+    """Returns [..., K, E or V]: what is left to do of each head is no module's.
+
+    Args:
+      hidden: [..., E].
+    """
+    states = self.states(hidden, self.config.num_heads)
+    return self.logits(states) if self.config.kind == MEDUSA else states
+
+  def states(self, hidden: jax.Array, num: int) -> jax.Array:
+    """Returns the vectors that the output projections of heads take.
+
+    Args:
+      hidden: [..., E].
+      num: static, how many heads, the first ones.
+
+    Returns:
+      [..., num, E].
+    """
+    hidden = hidden.astype(self.config.dtype)
+    states = []
+    for k in range(num):
+      inner = self.inner[k](hidden)
+      if self.config.kind == MEDUSA:
+        states.append(hidden + nn.silu(inner))
+      else:
+        states.append(hidden + self.outer[k](nn.relu(inner)))
+    return jnp.stack(states, axis=-2)
+
+  def logits(self, states: jax.Array) -> jax.Array:
+    """Returns the logits of Medusa heads, [..., num, V] float32.
+
+    Args:
+      states: [..., num, E], of the first heads.
+    """
+    logits = [
+      self.logits_dense[k](states[..., k, :]) for k in range(states.shape[-2])
+    ]
+    return jnp.stack(logits, axis=-2)
+
+
+def initial_params(config: HeadsConfig, verifier: Any, verifier_params: Any):
+  """Returns the parameters of heads before training.
+
+  Args:
+    config: the heads.
+    verifier: the verifier's network.
+    verifier_params: the verifier's parameters.
+  """
+  params = HeadsNetwork(config).initial(jax.random.key(0, impl="threefry2x32"))
+  if config.kind != MEDUSA:
+    return params
+  # The logits of the unit vectors are the rows of the projection, whatever the
+  # verifier makes its logits of.
+  kernel = verifier.apply(
+    {"params": verifier_params}, jnp.eye(config.emb_dim)[None], method="logits"
+  )[0]
+  for k in range(config.num_heads):
+    params[f"logits_dense_{k}"] = {"kernel": kernel}
+  return params

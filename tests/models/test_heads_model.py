@@ -1,0 +1,146 @@
+"""Kinds of draft heads over tiny T5s and Llamas: the law of a decode."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from speccascade.decoding import METHODS, Sampling, row_keys
+from speccascade.models import T5LM, HeadsConfig, HeadsModel, draft_heads
+from speccascade.models.heads_model import HeadsNetwork
+from tests import toy
+from tests.decoding.test_sampled_laws import (
+  PROMPTS,
+  T5_LENGTH,
+  T5_SOURCES,
+  T5_VOCAB,
+  forced_laws,
+  t5_sequence_law,
+  tiny_llama,
+  tiny_t5,
+)
+
+MODELS = {"t5": (tiny_t5, T5_SOURCES), "llama": (tiny_llama, PROMPTS)}
+WAYS = {
+  "chain": {"gamma": 2},
+  "block": {"gamma": 2, "verification": "block"},
+  "tree": {"gamma": 2, "tree": (2, 1)},
+  "traversal": {
+    "gamma": 2,
+    "tree": (2, 1),
+    "drawing": "without_replacement",
+    "verification": "traversal",
+  },
+}
+
+
+def heads_of(verifier, kind: str, num_heads: int = 2, noise: float = 0.3):
+  """Returns heads of a verifier that say something else than the verifier."""
+  config = HeadsConfig(kind=kind, num_heads=num_heads, mlp_dim=8)
+  config = config.of_verifier(verifier.module.config, verifier.params)
+  params = draft_heads.initial_params(config, verifier.module, verifier.params)
+  rng = np.random.default_rng(1)
+  params = jax.tree.map(
+    lambda leaf: leaf + noise * rng.normal(0, 1, leaf.shape), params
+  )
+  return HeadsModel.create(config, params)
+
+
+CASES = [
+  (model, kind, way)
+  for model in MODELS
+  for kind in ("medusa", "blockwise")
+  for way in WAYS
+]
+QUICK = [("t5", "medusa", "tree"), ("llama", "blockwise", "chain")]
+
+
+@pytest.mark.parametrize(("model", "kind", "way"), toy.nightly(CASES, QUICK))
+def test_samples_have_the_verifiers_law(model, kind, way):
+  make, sources = MODELS[model]
+  verifier, sampling = make(2), Sampling.create(0.9)
+  num = 20_000
+  which = np.arange(num) % 2
+  decoded = toy.decode(
+    "spec_decode",
+    (heads_of(verifier, kind), verifier),
+    sampling=sampling,
+    inputs=jnp.asarray(sources[which], jnp.int32),
+    keys=row_keys(3, 0, jnp.arange(num)),
+    max_decode_len=T5_LENGTH,
+    **WAYS[way],
+  )
+  # Heads take part from the second block on.
+  assert decoded.stats.accepted.sum() > 0.05 * num
+  assert np.all(decoded.stats.accepted_at[:, 0] >= 1)
+  for number, (_, p) in enumerate(forced_laws(verifier, sources, sampling)):
+    law = t5_sequence_law(np.asarray(p, np.float64))
+    seen = toy.counts(decoded, T5_VOCAB, T5_LENGTH, which == number)
+    assert toy.p_value(seen, law) > toy.LEVEL
+
+
+@pytest.mark.parametrize(
+  "kind", toy.nightly(["medusa", "blockwise"], ["blockwise"])
+)
+def test_packed_kernels_give_the_same_heads(kind):
+  config = toy.t5_config()
+  lm = T5LM.init(config, jax.random.key(0))
+  packed = T5LM.create(config, lm.params, kernel_dtype="float32")
+  heads = heads_of(lm, kind, num_heads=3)
+  hidden = jax.random.normal(jax.random.key(1), (2, config.emb_dim))
+  want = heads.head_logits(lm, hidden, 3)
+  np.testing.assert_allclose(
+    heads.head_logits(packed, hidden, 3), want, atol=1e-4
+  )
+  # Fewer heads are the first ones.
+  np.testing.assert_allclose(
+    heads.head_logits(lm, hidden, 1), want[:, :1], atol=1e-6
+  )
+  assert heads.width == config.emb_dim
+  assert heads.vocab_size == config.vocab_size
+
+
+def test_a_hidden_state_is_what_training_reads():
+  """The hidden states of cached blocks are those of teacher forcing."""
+  config = toy.t5_config()
+  lm = T5LM.init(config, jax.random.key(0))
+  rng = np.random.default_rng(0)
+  inputs = jnp.asarray(rng.integers(2, 40, (2, 5)), jnp.int32)
+  tokens = jnp.asarray(rng.integers(2, 40, (2, 4)), jnp.int32)
+
+  @jax.jit
+  def run(lm):
+    state = lm.prefill(inputs, capacity=4)
+    _, out = lm.extend(state, tokens, jnp.full(2, 4))
+    variables = {"params": lm.params}
+    forced = lm.module.apply(variables, inputs, tokens, tokens, method="hidden")
+    return out, forced, lm.project(out.hidden)
+
+  out, forced, logits = run(lm)
+  np.testing.assert_allclose(out.hidden, forced, atol=1e-4)
+  np.testing.assert_allclose(logits, out.logits, atol=1e-4)
+
+
+def test_heads_on_a_mesh_are_refused():
+  lm = tiny_t5(0)
+  config = HeadsConfig(num_heads=1).of_verifier(lm.module.config, lm.params)
+  params = HeadsNetwork(config).initial(jax.random.key(0))
+  with pytest.raises(ValueError, match="leave MESH out"):
+    HeadsModel.create(config, params, layout=object())
+
+
+@pytest.mark.slow
+def test_every_method_of_one_drafter_takes_heads():
+  verifier = tiny_t5(2)
+  heads = heads_of(verifier, "medusa", num_heads=3)
+  for name in ("spec_cascade_opt", "mentored", "ensemble"):
+    row = METHODS[name]
+    decoded = toy.decode(
+      row,
+      (heads, verifier),
+      sampling=Sampling.create(1.0),
+      inputs=jnp.asarray(T5_SOURCES, jnp.int32),
+      max_decode_len=6,
+      gamma=2,
+    )
+    assert np.all(decoded.bad_step == -1)
