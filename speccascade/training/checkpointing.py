@@ -61,6 +61,8 @@ class Checkpoints:
     best_mode: "max" or "min": which value of the metric is the best.
     layout: where the state lies; None on one device. With a layout the state is
       read part by part, and each device's part is saved as it lies.
+    initial_params: parameters that a run starts from in place of random ones,
+      where there is no checkpoint, e.g. those of `draft_heads.initial_params`.
     settings: JSON values that a resumed run must have in common with the run
       that it resumes, by the names its user knows, e.g. {"BATCH_SIZE": 128}.
   """
@@ -73,6 +75,7 @@ class Checkpoints:
   metric: str | None = None
   best_mode: str = "max"
   layout: Layout | None = None
+  initial_params: Mapping | None = None
   settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
   def __post_init__(self):
@@ -207,7 +210,10 @@ class Checkpoints:
     seed: int,
     embedding_path: str | os.PathLike | None,
   ) -> StartingPoint:
-    """Returns the state of a new run with random parameters."""
+    """Returns the state of a new run without a checkpoint."""
+    if self.initial_params is not None:
+      state = states.create(self.initial_params, optimizer, seed=seed)
+      return StartingPoint(state, 0, "starting from the verifier's own law")
     params = states.init_params(network(self.config), seed, self.layout)
     source = "starting from random parameters"
     if embedding_path:

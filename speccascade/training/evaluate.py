@@ -1,5 +1,6 @@
 """Evaluation during training: loss, token accuracy, and decoded quality."""
 
+import collections
 from collections.abc import Callable, Iterable, Mapping, Sequence
 import dataclasses
 import functools
@@ -14,11 +15,12 @@ from speccascade.data.prompting import Prompting
 from speccascade.decoding.laws.draws import row_keys
 from speccascade.decoding.laws.sampling import Sampling
 from speccascade.decoding.programs import decoders
+from speccascade.models.draft_heads import HeadsNetwork
 from speccascade.models.parameters import Config, network
 from speccascade.models.sharding.partitioning import fetch, layout_of
 from speccascade.models.t5.config import T5Config
 from speccascade.models.t5_lm import T5LM
-from speccascade.training import losses, states
+from speccascade.training import head_losses, losses, states
 from speccascade.training.loop import check_batch
 
 EOS_ID = 1
@@ -42,8 +44,11 @@ def _sums(module, params, batch, teacher, layout):
     layout: where the parameters lie, static; None on one device.
 
   Returns:
-    {name: [] float32} for each metric, not divided yet, and "weight".
+    {name: ([] float32, [] float32)}: for each metric its sum, not divided yet,
+    and the weight that it is to be divided by.
   """
+  if isinstance(module, HeadsNetwork):
+    return head_losses.measure(module, params, batch, teacher)
   logits = states.forward(module, params, batch, layout=layout)
   targets = batch["decoder_target_tokens"]
   weights, _ = losses.normalize(batch, None)
@@ -53,8 +58,8 @@ def _sums(module, params, batch, teacher, layout):
     teacher_logits = teacher.logits(batch, layout)
     by_token["divergence"] = losses.divergence(teacher_logits, logits)
     by_token["acceptance"] = losses.overlap(teacher_logits, logits)
-  sums = {name: jnp.sum(x * weights) for name, x in by_token.items()}
-  return sums | {"weight": weights.sum()}
+  weight = weights.sum()
+  return {name: (jnp.sum(x * weights), weight) for name, x in by_token.items()}
 
 
 def teacher_forced(
@@ -69,7 +74,8 @@ def teacher_forced(
   different objectives can be compared. "accuracy" is the share of target tokens
   with the highest logit. With a teacher there are two more means: "divergence"
   from the teacher in nats, and "acceptance", the chance that the teacher's
-  speculative sampling at temperature 1 accepts a draft.
+  speculative sampling at temperature 1 accepts a draft. For draft heads, whose
+  teacher is their verifier, the metrics are those of `head_losses.measure`.
 
   Args:
     config: the architecture.
@@ -83,20 +89,25 @@ def teacher_forced(
     ValueError: a batch does not fit the model, or there is no target token.
   """
   module, layout = network(config), layout_of(params)
-  names = NAMES if teacher is None else NAMES + TEACHER_NAMES
   # Totals over batches are float64: float32 would lose small batches in them.
-  totals = dict.fromkeys((*names, "weight"), 0.0)
+  totals: dict[str, float] = collections.defaultdict(float)
+  weights: dict[str, float] = collections.defaultdict(float)
   for number, batch in enumerate(batches):
     batch = check_batch(batch, config, number)
     if layout is not None:
       batch = layout.rows(batch)
-    for name, value in fetch(
+    for name, (value, weight) in fetch(
       _sums(module, params, batch, teacher, layout)
     ).items():
       totals[name] += float(value)
-  if totals["weight"] == 0:
+      weights[name] += float(weight)
+  if not weights["loss"]:
     raise ValueError("there are no target tokens to evaluate on")
-  return {name: totals[name] / totals["weight"] for name in names}
+  names = NAMES if teacher is None else NAMES + TEACHER_NAMES
+  if isinstance(module, HeadsNetwork):
+    names = head_losses.metric_names(module.config.num_heads)
+  # A head that looks past the end of every text has no target.
+  return {name: totals[name] / max(weights[name], 1e-9) for name in names}
 
 
 def greedy(
@@ -160,6 +171,7 @@ class Evaluation:
     batch_size: rows decoded at once.
     eos_id: the token that ends an output.
     teacher: see `teacher_forced`.
+    num_heads: the number of draft heads; 0 of a model.
   """
 
   batches: Sequence[Mapping[str, np.ndarray]]
@@ -169,6 +181,7 @@ class Evaluation:
   batch_size: int = 32
   eos_id: int = EOS_ID
   teacher: states.Teacher | None = None
+  num_heads: int = 0
 
   @property
   def _is_decoding(self) -> bool:
@@ -179,6 +192,8 @@ class Evaluation:
 
     The names of `score` are the names that it returns for empty outputs.
     """
+    if self.num_heads:
+      return list(head_losses.metric_names(self.num_heads))
     names = list(NAMES)
     if self.teacher is not None:
       names += TEACHER_NAMES

@@ -18,14 +18,15 @@ from speccascade.checkpoints import storage
 from speccascade.checkpoints.errors import CheckpointError
 from speccascade.data import prompting, text_files
 from speccascade.data.prompting import FORMATS, Prompting
-from speccascade.models.llama.config import LlamaConfig
+from speccascade.models import draft_heads
+from speccascade.models.draft_heads import HeadsConfig
 from speccascade.models.parameters import Config
 from speccascade.runtime import folders, processes
 from speccascade.settings import fields
 from speccascade.training import evaluate, optimizers, teachers, trainer
 from speccascade.training.checkpointing import Checkpoints
 from speccascade.training.memory_need import MemoryNeed
-from speccascade.training.states import Objective, Teacher
+from speccascade.training.states import Objective, Teacher, is_prompted
 from speccascade.training.written_text import WrittenText
 
 
@@ -285,8 +286,12 @@ def train(
   that cannot fit memory, or has the wrong vocabulary, fails before it reads
   data.
 
+  Draft heads are trained in the same way. Their teacher is their verifier: it
+  gives them their shape, and stays as it is.
+
   Args:
-    model: the architecture, with its dropout rate and its activations' dtype.
+    model: the architecture, with its dropout rate and its activations' dtype;
+      or draft heads.
     data: what the model learns, and the batches.
     run: how long the run is, where it starts, how often it is measured.
     model_dir: where the run writes, and which files stay.
@@ -313,10 +318,29 @@ def train(
   with folders.sole_writer(folder, "MODEL_DIR"):
     # Vocabulary and teacher are compared before the data is tokenized.
     vocabulary = data.prompting.vocabulary
-    _check_vocabulary(vocabulary, model, data)
     identity = prompting.identity(vocabulary)
+    teacher = initial_params = None
+    if isinstance(model, HeadsConfig):
+      if not data.teacher_checkpoint or layout is not None:
+        raise ValueError(
+          "draft heads need a TEACHER_CHECKPOINT, which is their verifier, and"
+          " one device: set it, and leave MESH out"
+        )
+      if data.student_text or data.earlier_drafters:
+        raise ValueError(
+          "STUDENT_TEXT and EARLIER_DRAFTERS are for drafters that are models;"
+          " leave them out for draft heads, and set TEACHER_TEXT for the"
+          " verifier's own text"
+        )
+      teacher = teachers.read(data.teacher_checkpoint, model, identity)
+      verifier, params = teacher.module, teacher.params
+      model = model.of_verifier(verifier.config, params)
+      initial_params = draft_heads.initial_params(model, verifier, params)
+      need.add_parameters("MODEL", model, bytes_each=12)
+    _check_vocabulary(vocabulary, model, data)
     vocabularies.check_saved(vocabulary, folder, "MODEL_DIR")
-    teacher = teachers.read(data.teacher_checkpoint, model, identity, layout)
+    if teacher is None:
+      teacher = teachers.read(data.teacher_checkpoint, model, identity, layout)
     if teacher:
       need.add_parameters(
         "TEACHER_CHECKPOINT", teacher.module.config, bytes_each=4
@@ -355,12 +379,13 @@ def train(
       TASK_FEATURE_LENGTHS=dict(data.task_feature_lengths),
     )
     # The teacher reads each text once, before the first step.
-    if data.teacher_cache_dir and objective.needs_teacher:
+    needs_hidden = objective.needs_teacher or isinstance(model, HeadsConfig)
+    if data.teacher_cache_dir and needs_hidden:
       batches = teachers.with_hidden(
         teacher, batches, data.teacher_cache_dir, run.progress
       )
     # Read the held-out data.
-    evaluation = _evaluation(data, evaluating, run, teacher)
+    evaluation = _evaluation(model, data, evaluating, run, teacher)
     metric = _best_metric(model_dir, evaluation)
     checkpoints = Checkpoints(
       folder,
@@ -370,6 +395,7 @@ def train(
       layout=layout,
       metric=metric and f"eval/{metric}",
       best_mode="min" if metric in ("loss", "divergence") else "max",
+      initial_params=initial_params,
       settings=_settings_to_resume(data, objective, arrays),
     )
 
@@ -404,7 +430,7 @@ def _check_vocabulary(vocabulary, model: Config, data: TrainingData):
   from speccascade.data import vocabularies
 
   vocabularies.check_fits(vocabulary, model.vocab_size, "MODEL")
-  data.prompting.check_fits(prompted=isinstance(model, LlamaConfig))
+  data.prompting.check_fits(prompted=is_prompted(model))
   if data.teacher_cache_dir and not data.prompting.prompted:
     raise ValueError("TEACHER_CACHE_DIR is for decoder-only models")
 
@@ -453,6 +479,7 @@ def _settings_to_resume(
   """
   settings = {
     "MIXTURE_OR_TASK_NAME": data.name,
+    "HEAD_DECAY": objective.head_decay,
     "BATCH_SIZE": data.batch_size,
     "BUCKETS": data.buckets and list(data.buckets),
     "PACK": data.pack,
@@ -472,6 +499,7 @@ def _settings_to_resume(
 
 
 def _evaluation(
+  model: Config,
   data: TrainingData,
   evaluating: Evaluating,
   run: trainer.TrainingRun,
@@ -483,9 +511,13 @@ def _evaluation(
   if evaluating.num_examples == 0:
     return None
   held_out = data.read(evaluating.split, evaluating.num_examples, run)
-  decoding = evaluate.task_decoding(
-    data.task, data.prompting, evaluating, dict(data.task_feature_lengths)
-  )
+  # Heads change no text, so that nothing is decoded with them.
+  num_heads = model.num_heads if isinstance(model, HeadsConfig) else 0
+  decoding = evaluate.TaskDecoding()
+  if not num_heads:
+    decoding = evaluate.task_decoding(
+      data.task, data.prompting, evaluating, dict(data.task_feature_lengths)
+    )
   return evaluate.Evaluation(
     list(training_batches.eval_batches(held_out, **data.shapes)),
     sources=decoding.sources,
@@ -495,6 +527,7 @@ def _evaluation(
     batch_size=min(data.batch_size, 64),
     eos_id=data.prompting.vocabulary.eos_id,
     teacher=teacher,
+    num_heads=num_heads,
   )
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from speccascade.models.draft_heads import HeadsNetwork
 from speccascade.models.parameters import Config, check_params, network
 from speccascade.models.sharding.partitioning import layout_of
 from speccascade.runtime.progress import ProgressBar, note
@@ -233,7 +234,8 @@ def fit(
   if step >= steps:
     return state
   objective = states.Objective() if objective is None else objective
-  teacher = _teacher_in_use(teacher, objective)
+  is_heads = isinstance(module, HeadsNetwork)
+  teacher = _teacher_in_use(teacher, objective, is_heads=is_heads)
   layout = layout_of(state.params)
   train_step = programs.programs(module, optimizer, objective, layout)
   position = step - first_step
@@ -301,9 +303,11 @@ def _first_state(
 
 
 def _teacher_in_use(
-  teacher: states.Teacher | None, objective: states.Objective
+  teacher: states.Teacher | None, objective: states.Objective, *, is_heads: bool
 ) -> states.Teacher | None:
   """Returns the teacher, or None where a step does not need it.
+
+  Draft heads always need it: it is their verifier.
 
   A step that does not read the teacher must not take its parameters: they would
   be one more argument to compile for and to hold.
@@ -311,6 +315,10 @@ def _teacher_in_use(
   Raises:
     ValueError: the objective's loss reads a teacher, and there is none.
   """
+  if is_heads:
+    if teacher is None:
+      raise ValueError("draft heads need a teacher: the verifier")
+    return teacher
   if teacher is None and objective.needs_teacher:
     raise ValueError(
       f"the objective's loss is {objective.whole}, and there is no teacher"

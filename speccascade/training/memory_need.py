@@ -7,6 +7,7 @@ and before XLA fails in many lines.
 import dataclasses
 
 from speccascade.models import parameters
+from speccascade.models.draft_heads import HeadsConfig
 from speccascade.models.parameters import Config
 from speccascade.runtime import memory
 from speccascade.training.states import Objective
@@ -64,6 +65,8 @@ class MemoryNeed:
       for bucket in batches.buckets
     )
     num_models = 2 if objective.needs_teacher else 1
+    if isinstance(model, HeadsConfig):
+      num_models += model.num_heads - 1
     num_bytes = 4 * num_models * positions * model.vocab_size
     self.num_bytes += num_bytes / self.num_parts
 

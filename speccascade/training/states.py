@@ -27,6 +27,7 @@ import jax
 import jax.numpy as jnp
 
 from speccascade.models import layers
+from speccascade.models.draft_heads import HeadsConfig, HeadsNetwork
 from speccascade.models.llama.config import LlamaConfig
 from speccascade.models.llama.network import CausalTransformer
 from speccascade.models.parameters import Config, shardings
@@ -43,7 +44,7 @@ from speccascade.training import losses, objectives, optimizers
 
 Array = jax.Array
 
-Network = Transformer | CausalTransformer
+Network = Transformer | CausalTransformer | HeadsNetwork
 
 # The token arrays that each kind of model needs, and the arrays that the batch
 # of an encoder-decoder has too where rows are packed.
@@ -229,7 +230,7 @@ def _shape_at(leaf: Any, place: jax.sharding.Sharding) -> jax.ShapeDtypeStruct:
 
 @struct.dataclass
 class Teacher:
-  """A model whose distributions another model learns.
+  """A model whose distributions another model learns, or that heads draft for.
 
   Attributes:
     params: the teacher's parameters, which training does not change.
@@ -259,6 +260,21 @@ class Teacher:
       logits = self.module.apply(variables, hidden, method="logits")
     return jax.lax.stop_gradient(logits)
 
+  def hidden(self, batch: Mapping) -> Array:
+    """Returns teacher-forced hidden states [B, T, E], without a gradient."""
+    hidden = batch.get("teacher_hidden")
+    if hidden is None:
+      hidden = _apply(self.module, self.params, batch, method="hidden")
+    return jax.lax.stop_gradient(hidden.astype(jnp.float32))
+
+  def project(self, hidden: Array) -> Array:
+    """Returns the logits [B, T, V] of hidden states [B, T, E].
+
+    The gradient goes to the hidden states alone.
+    """
+    params = jax.lax.stop_gradient(self.params)
+    return self.module.apply({"params": params}, hidden, method="logits")
+
 
 @functools.partial(jax.jit, static_argnums=(0, 2))
 def init_params(
@@ -279,7 +295,31 @@ def init_params(
 
 def input_names(config: Config) -> tuple[str, ...]:
   """Returns the names of the token arrays that a model's batches must have."""
-  return CAUSAL if isinstance(config, LlamaConfig) else INPUTS
+  return CAUSAL if is_prompted(config) else INPUTS
+
+
+def is_prompted(config: Config) -> bool:
+  """Whether a model is decoder-only, or heads are those of such a model."""
+  if isinstance(config, HeadsConfig):
+    return config.prompted
+  return isinstance(config, LlamaConfig)
+
+
+def _apply(module: Network, params: Any, batch: Mapping, **options: Any):
+  """Returns what a method of a network computes of a batch, without dropout."""
+  variables = {"params": params}
+  tokens = batch["decoder_input_tokens"]
+  segments = batch.get("decoder_segment_ids")
+  if isinstance(module, CausalTransformer):
+    positions = batch.get("decoder_positions")
+    return module.apply(variables, tokens, segments, positions, **options)
+  return module.apply(
+    variables,
+    *(batch[name] for name in INPUTS),
+    batch.get("encoder_segment_ids"),
+    segments,
+    **options,
+  )
 
 
 def forward(
@@ -344,6 +384,7 @@ class Objective:
     teacher_share: share s of a loss that reads a teacher: (1 - s) times the
       cross-entropy with its smoothing and z-loss, plus s times the loss. None
       is 1 where `loss` reads a teacher, and 0 where `loss` is None.
+    head_decay: of draft heads: the loss of head k counts `head_decay` ** k.
     microbatches: the number of parts in which a batch is fed. The parts'
       gradients are added up; the step equals the whole batch's step but for
       rounding and dropout's masks.
@@ -361,6 +402,7 @@ class Objective:
   ) = None
   loss: Literal[*objectives.LOSSES] | objectives.TrainingLoss | None = None
   teacher_share: fields.Share | None = None
+  head_decay: Annotated[float, fields.Bounds(0, low_open=True)] = 0.8
   microbatches: fields.Size = 1
   remat: Literal[*layers.REMAT] | None = None
 

@@ -20,6 +20,7 @@ import numpy as np
 
 from speccascade.checkpoints import restore, storage
 from speccascade.data import training_batches
+from speccascade.models.draft_heads import HeadsConfig
 from speccascade.models.parameters import Config, network, place_params
 from speccascade.models.sharding.partitioning import fetch
 from speccascade.runtime import array_files, files, processes
@@ -64,11 +65,16 @@ def read(
   if not known and storage.Directory(checkpoint.path).vocabulary():
     known = vocabularies.load(checkpoint.path).identity
   fault = None
-  if type(config) is not type(model):
+  if isinstance(config, HeadsConfig):
+    fault = "has draft heads; wanted a language model"
+  elif isinstance(model, HeadsConfig):
+    # Heads take their shape from their verifier.
+    pass
+  elif type(config) is not type(model):
     fault = "is of another kind than MODEL"
   elif config.vocab_size != model.vocab_size:
     fault = f"has {config.vocab_size} vocabulary rows, MODEL {model.vocab_size}"
-  elif identity and known and known["sha256"] != identity["sha256"]:
+  if not fault and identity and known and known["sha256"] != identity["sha256"]:
     fault = "has another vocabulary than VOCABULARY (their sha256 differ)"
   if fault:
     raise ValueError(f"{setting} {checkpoint.path} {fault}")

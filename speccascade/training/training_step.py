@@ -7,9 +7,10 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from speccascade.models.draft_heads import HeadsNetwork
 from speccascade.models.parameters import shardings
 from speccascade.models.sharding.partitioning import Layout, state_shardings
-from speccascade.training import losses, optimizers, states
+from speccascade.training import head_losses, losses, optimizers, states
 from speccascade.training.lesson import Lesson, disagreement
 
 Array = jax.Array
@@ -110,6 +111,11 @@ def _make_gradients(
       # Each part draws masks of its own. Part i of n holds the rows i, i + n,
       # i + 2 n, ..., so the number of its first row tells the parts apart.
       rng = jax.random.fold_in(rng, rows["numbers"][0])
+    if isinstance(module, HeadsNetwork):
+      sums = head_losses.summed(
+        module, params, batch, step, weights, teacher, objective
+      )
+      return sums.loss, sums
     lesson = Lesson(module, params, batch, step, rng, teacher, layout)
     loss, z_loss = loss_of(lesson)
     is_correct = states.is_correct(lesson.logits, lesson.targets)
