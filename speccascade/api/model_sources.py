@@ -8,14 +8,22 @@ from speccascade.inference.batches import inputs
 from speccascade.inference.pair import pair_checks, pairs
 from speccascade.inference.pair.model_loading import Model, load_model
 from speccascade.inference.pair.pairs import ModelPair, PairError
-from speccascade.models import T5LM, LlamaConfig, LlamaLM, T5Config
+from speccascade.models import (
+  T5LM,
+  HeadsModel,
+  LlamaConfig,
+  LlamaLM,
+  T5Config,
+)
 from speccascade.models.sharding.meshes import Mesh
 from speccascade.models.sharding.partitioning import Layout
 from speccascade.settings import fields
 
 Path = str | os.PathLike
 # The path of a checkpoint, a path with an architecture, or a model in memory.
-ModelSource = Path | tuple[Path, T5Config | LlamaConfig] | T5LM | LlamaLM
+ModelSource = (
+  Path | tuple[Path, T5Config | LlamaConfig] | T5LM | LlamaLM | HeadsModel
+)
 
 
 def path_of(source: ModelSource) -> Path | None:
@@ -40,7 +48,8 @@ def read_model(
       mesh.
     CheckpointError: the checkpoint cannot be read.
   """
-  if hasattr(source, "prefill") and hasattr(source, "extend"):
+  is_model = hasattr(source, "prefill") and hasattr(source, "extend")
+  if is_model or (role == "drafter" and isinstance(source, HeadsModel)):
     if layout not in (None, getattr(source, "layout", None)):
       raise PairError(
         f"{role} is in memory, and does not lie on the mesh; give the path of"

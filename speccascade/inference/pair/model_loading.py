@@ -5,6 +5,7 @@ import dataclasses
 import math
 import os
 import pathlib
+from typing import Any
 
 from absl import logging
 import jax
@@ -18,6 +19,8 @@ from speccascade.inference.measuring.environment import (
 )
 from speccascade.inference.pair.pair_checks import PairError, cut_rows
 from speccascade.models import intersection
+from speccascade.models.draft_heads import HeadsConfig, fingerprint
+from speccascade.models.heads_model import HeadsModel
 from speccascade.models.llama.config import LlamaConfig
 from speccascade.models.llama_lm import LlamaLM
 from speccascade.models.parameters import Config
@@ -26,7 +29,11 @@ from speccascade.models.t5.config import T5Config
 from speccascade.models.t5_lm import T5LM
 
 # Architecture -> the class of the model that it describes.
-KINDS = {T5Config: T5LM, LlamaConfig: LlamaLM}
+KINDS: dict[type, Any] = {
+  T5Config: T5LM,
+  LlamaConfig: LlamaLM,
+  HeadsConfig: HeadsModel,
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,20 +41,28 @@ class Model:
   """A language model, together with the checkpoint that it was read from.
 
   Attributes:
-    lm: the language model.
+    lm: the language model; or draft heads, in a drafter's place.
     name: the name of the checkpoint and its step, for tables and rows.
     path: the path of the checkpoint; "" for a model made in memory.
     vocabulary: the identity {"path", "sha256"} of the vocabulary file that the
       checkpoint records, or that lies beside it. None where it is unknown.
     num_parameters: the number of parameters in the checkpoint, or None for a
       model made in memory.
+    fingerprint: what `draft_heads.fingerprint` says of a verifier's parameters;
+      "" where it is unknown.
   """
 
-  lm: T5LM | LlamaLM | intersection.IntersectionLM
+  lm: T5LM | LlamaLM | HeadsModel | intersection.IntersectionLM
   name: str
   path: str
   vocabulary: Mapping[str, str] | None = None
   num_parameters: int | None = None
+  fingerprint: str = ""
+
+  @property
+  def has_heads(self) -> bool:
+    """Whether these are draft heads, and no language model."""
+    return isinstance(self.lm, HeadsModel)
 
   @property
   def prompted(self) -> bool:
@@ -102,6 +117,13 @@ def load_model(
   # Counted before the parameters are donated, and before rows are cut.
   num_parameters = sum(leaf.size for leaf in jax.tree.leaves(stored.params))
   config, params = stored.require_config(), stored.params
+  if role == "verifier" and isinstance(config, HeadsConfig):
+    raise PairError(
+      f"{stored.path} has draft heads; the verifier must be a language model:"
+      " set DRAFTER_CHECKPOINT to the heads, and VERIFIER_CHECKPOINT to the"
+      " model that they were trained for"
+    )
+  digest = fingerprint(params) if role == "verifier" else ""
   if rows is not None and rows < config.vocab_size:
     config, params = cut_rows(config, params, rows)
   if layout is not None:
@@ -120,10 +142,11 @@ def load_model(
     path=stored.path,
     vocabulary=_vocabulary_identity(stored, lm),
     num_parameters=num_parameters,
+    fingerprint=digest,
   )
 
 
-def _log_sizes(path: str, lm: T5LM | LlamaLM):
+def _log_sizes(path: str, lm: Any):
   """Logs the bytes of a model's weights, and the memory of this process."""
   process_bytes = held_memory()
   in_memory = ""
@@ -148,7 +171,7 @@ def _checkpoint_name(checkpoint: checkpoints.Checkpoint) -> str:
 
 
 def _vocabulary_identity(
-  checkpoint: checkpoints.Checkpoint, lm: T5LM | LlamaLM
+  checkpoint: checkpoints.Checkpoint, lm: Any
 ) -> Mapping[str, str] | None:
   """Returns {"path", "sha256"} of the vocabulary that a model was trained with.
 

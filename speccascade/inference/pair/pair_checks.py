@@ -38,8 +38,9 @@ def check_models(pair):
     PairError: one model is decoder-only and another an encoder-decoder, or the
       models have different numbers of vocabulary rows, or they were trained
       with different vocabulary files. Files are compared only where both are
-      known.
+      known. Or draft heads were trained for another verifier.
   """
+  _check_heads(pair)
   first, *others = pair.models
   for model in others:
     if model.prompted != first.prompted:
@@ -59,6 +60,32 @@ def check_models(pair):
         f"{first.name} was trained with the vocabulary"
         f" {first.vocabulary['path']}, {model.name} with another,"
         f" {model.vocabulary['path']} (their sha256 differ); {_MUST_SHARE}"
+      )
+
+
+def _check_heads(pair):
+  """Raises PairError where draft heads are not those of the verifier."""
+  for model in pair.drafters:
+    if not model.has_heads:
+      continue
+    if len(pair.drafters) > 1:
+      raise PairError(
+        f"{model.name} has draft heads, which draft alone; give no other"
+        " drafter"
+      )
+    verifier = pair.verifier
+    if verifier is None:
+      raise PairError(
+        f"{model.name} has draft heads, which draft for a verifier; use a"
+        " speculative method, and set VERIFIER_CHECKPOINT"
+      )
+    wanted = model.lm.config.verifier_sha256
+    if wanted and verifier.fingerprint and wanted != verifier.fingerprint:
+      raise PairError(
+        f"{model.name} has draft heads that were trained for another verifier"
+        f" than {verifier.name} (the parameters of {verifier.name} differ from"
+        " those of their verifier): give that verifier, or train heads for"
+        " this one"
       )
 
 

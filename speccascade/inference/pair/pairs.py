@@ -139,7 +139,12 @@ class ModelPair:
 
   @property
   def has_costs(self) -> bool:
-    """Whether every drafter step costs the same, because one model drafts."""
+    """Whether every drafter step costs the same, because one model drafts.
+
+    Draft heads have no steps.
+    """
+    if any(model.has_heads for model in self.drafters):
+      return False
     return len(self.drafters) == 1 and self.composed is None
 
   def combine_drafters(
@@ -161,6 +166,12 @@ class ModelPair:
         f"CASCADE makes a drafter of blocks, and {method.label} has none; set"
         " METHOD = 'cascade_drafting', or CASCADE = None"
       )
+    for model in self.drafters:
+      if model.has_heads:
+        raise ValueError(
+          f"{model.name} has draft heads, and CASCADE combines language models;"
+          " leave CASCADE out"
+        )
     lms = [model.lm for model in self.drafters]
     verifier = self.verifier.lm
     drafter = cascade.build(
