@@ -334,9 +334,9 @@ def _verify_tree(
   )
   # Without a bonus law q is asked for only where drafts follow.
   has_children = branches.has_children
-  knows_bonus = settings.bonus_law and proposal.knows_bonus
-  known_q = has_children | jnp.reshape(knows_bonus, (-1, 1))
-  if target.uses_q and knows_bonus is not True:
+  has_law = proposal.knows_bonus if settings.bonus_law else False
+  known_q = has_children | jnp.reshape(jnp.asarray(has_law), (-1, 1))
+  if target.uses_q and has_law is not True:
     pi = jnp.where(known_q[..., None], pi, p)
   # Every draft has a uniform to be accepted by, and every node one to draw the
   # token there.

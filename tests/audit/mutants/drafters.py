@@ -107,6 +107,38 @@ behind a row of drafters there is no law <- test_the_law_after_a_row_is_its_last
 - bonus_law=bonus_law and is_last
 + bonus_law=False
 
+=== decoding/drafting/heads_drafter.py decoding/drafting/test_heads.py
+head k drafts the place of head k + 1 <-
+  test_heads_that_know_the_chain[chain-True]
+-       self.verifier, state.hidden, num + has_bonus
+-     )
++       self.verifier, state.hidden, num + has_bonus
++     )
++     logits = jnp.roll(logits, 1, axis=1)
+heads draft from nothing in the first round <-
+  test_nothing_is_proposed_without
+- known = active & (state.read == length - 1)
++ known = active
+a turn is drafted from the hidden state of another token <-
+  test_a_state_forgets_what_is_cut_or_overtaken
+- jnp.where(upto > state.read, _NOTHING, state.read)
++ state.read
+heads state a law that they do not draw from <- test_a_chain_is_drawn_from
+- tokens=drafts,
++ tokens=drafts[:, ::-1],
+the nodes of a tree have the law of the first head <-
+  test_a_tree_has_one_law_at_a_depth
+- q, q1, bad = q[:, depths], q1[:, depths], bad[:, depths]
++ q, q1, bad = q[:, 0 * depths], q1[:, depths], bad[:, depths]
+heads say a law after the last draft where they have none <-
+  test_a_tree_has_one_law_at_a_depth
+- knows_bonus=known if has_bonus else False
++ knows_bonus=known
+a whole block is weighed by laws that change at its end <-
+  test_what_heads_cannot_do_is_refused
+- settings.verification in ("block", "traversal")
++ False
+
 === decoding/drafting/max_gram.py
 the rightmost occurrence is copied <- test_worked_cases
 - jnp.min(jnp.where(ends, place, size)) + 1

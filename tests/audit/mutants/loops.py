@@ -34,11 +34,11 @@ every block has the same key
 - draws.fold_in(rngs, carry.stats.num_blocks)
 + draws.fold_in(rngs, 0 * carry.stats.num_blocks)
 the drafter's cache keeps what was rejected
-- drafter.rewind(drafting, held),
-+ drafting,
+- drafting = drafter.rewind(drafting, held)
++ pass
 the verifier's cache keeps what was rejected
-- verifier.rewind(verifying, held),
-+ verifying,
+- verifying = verifier.rewind(verifying, held)
++ pass
 the token's law is taken for the verifier's <-
   test_log_probs.py::test_speculative[quick]
 - pi=block.pi,
@@ -49,6 +49,15 @@ drafts behind an end are counted
 what was rejected was not expected
 - jnp.where(is_examined, chance, 0)
 + jnp.where(is_accepted, chance, 0)
+
+heads read the hidden state of the first token of a block <-
+  ../drafting/test_heads.py::test_heads_that_know_the_chain[chain-True]
+- node = jnp.maximum(emitted - 1, 0)
++ node = jnp.zeros_like(emitted)
+heads read the hidden state at the depth of a node of a tree <-
+  ../drafting/test_heads.py::test_heads_that_know_the_chain[tree-False]
+- node = numerics.of_token(fed, node)
++ pass
 
 === decoding/loops/prompts.py
 a prompt stays where its padding left it <- test_prompts_are_read_wherever_they

@@ -61,6 +61,25 @@ packed texts of decoder-only models see each other <- test_the_loss_is[0.0-True]
 - segment_ids=batch.get("decoder_segment_ids")
 + segment_ids=batch.get("no_segment_ids")
 
+=== training/head_losses.py training/test_head_training.py
+head k learns the token of head k + 1 <- test_the_loss_of_heads
+- wanted = ahead(targets, k)
+-     by_token, z
++ wanted = ahead(targets, k + 1)
++     by_token, z
+heads learn the targets of the next text in the row <-
+  test_the_loss_of_heads[medusa-llama]
+- jnp.where(ahead(segments, num) == segments, later, 0)
++ later
+every head counts the same <- test_the_loss_of_heads
+- factor = objective.head_decay**k
++ factor = 1.0
+
+=== models/draft_heads.py training/test_head_training.py
+a fingerprint is of shapes alone <- test_a_fingerprint_tells
+- if len(leaf.shape) == 1:
++ if False:
+
 === data/training_batches.py training/test_teaching.py
 the last prompt token does not learn the first of the output <-
   test_the_loss_is_of_outputs_alone[0.0-False]

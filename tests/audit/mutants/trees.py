@@ -136,7 +136,7 @@ a draft stands behind itself among its siblings
 === decoding/verification/review.py
     decoding/test_tree_decoding.py::test_records_are_those_of_the_path
 the printed bonus of a tree is weighed by q
-- if target.uses_q and not settings.bonus_law:
+- if target.uses_q and has_law is not True:
 + if False:
 the verifier's laws stay those of the nodes
 - p1, p, pi = along(p1), along(p), along(pi)
