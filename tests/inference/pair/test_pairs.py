@@ -1,13 +1,17 @@
 """Which models and vocabularies belong together."""
 
+import dataclasses
 import math
 import types
 
+import jax
 import pytest
 
-from speccascade.checkpoints import architecture
+from speccascade.checkpoints import architecture, orbax_io
+from speccascade.decoding import METHODS
 from speccascade.inference.pair import pairs
-from speccascade.inference.pair.model_loading import Model
+from speccascade.inference.pair.model_loading import Model, load_model
+from speccascade.models import HeadsConfig, HeadsModel, HeadsNetwork
 
 FIRST = {"path": "one.model", "sha256": "aa"}
 OTHER = {"path": "other.model", "sha256": "bb"}
@@ -20,6 +24,49 @@ def model(name, vocab_size=16, vocabulary=None):
 
 def pair(drafter, verifier):
   return pairs.ModelPair((drafter,), verifier)
+
+
+def heads_for(sha256):
+  config = HeadsConfig(num_heads=1, vocab_size=16, verifier_sha256=sha256)
+  params = HeadsNetwork(config).initial(jax.random.key(0))
+  return Model(HeadsModel.create(config, params), "heads", "/run/heads")
+
+
+@pytest.mark.parametrize(
+  ("heads", "verifier", "message"),
+  [("aa", "aa", None), ("aa", "", None), ("aa", "bb", "for another verifier")],
+)
+def test_heads_draft_for_their_verifier(heads, verifier, message):
+  large = dataclasses.replace(model("large"), fingerprint=verifier)
+  both = pair(heads_for(heads), large)
+  assert not both.has_costs
+  if message is None:
+    return pairs.check_models(both)
+  with pytest.raises(pairs.PairError, match=message):
+    pairs.check_models(both)
+
+
+def test_heads_draft_alone_and_for_a_verifier():
+  heads = heads_for("aa")
+  with pytest.raises(pairs.PairError, match="set VERIFIER_CHECKPOINT"):
+    pairs.check_models(pairs.ModelPair((heads,), None))
+  two = pairs.ModelPair((heads, model("small")), model("large"))
+  with pytest.raises(pairs.PairError, match="give no other drafter"):
+    pairs.check_models(two)
+  with pytest.raises(ValueError, match="CASCADE combines language models"):
+    pair(heads, model("large")).combine_drafters(
+      None, METHODS["cascade_drafting"]
+    )
+
+
+def test_heads_are_no_verifier(tmp_path):
+  heads = heads_for("aa").lm
+  orbax_io.save(tmp_path / "heads", heads.params, heads.config, step=1)
+  with pytest.raises(pairs.PairError, match="must be a language model"):
+    load_model("verifier", tmp_path / "heads")
+  read = load_model("drafter", tmp_path / "heads")
+  assert read.has_heads
+  assert read.lm.config == heads.config
 
 
 def in_use(vocab_size, path=None, sha256=None):
