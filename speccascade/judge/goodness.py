@@ -70,3 +70,31 @@ def chi_square_tail(value: float, degrees: int) -> float:
 def tv(law: np.ndarray, other: np.ndarray) -> float:
   """Returns the total variation between two laws."""
   return 0.5 * float(np.abs(law - other).sum())
+
+
+def noise_floor(law: np.ndarray, num: int, level: float) -> float:
+  """Returns what the total variation of samples exceeds with a chance <= level.
+
+  The mean distance of an outcome's share from its probability p is at most
+  sqrt(p (1 - p) / num). The distance of all differs from its mean by t or more
+  with a chance of at most exp(-2 num t^2) (McDiarmid's inequality).
+
+  Args:
+    law: [K] probabilities.
+    num: of samples.
+    level: in (0, 1).
+
+  >>> round(noise_floor(np.array([0.5, 0.5]), 10_000, 0.01), 4)
+  0.0202
+  """
+  mean = 0.5 * float(np.sqrt(law * (1 - law) / num).sum())
+  return mean + math.sqrt(math.log(1 / level) / (2 * num))
+
+
+def num_samples(law: np.ndarray, resolution: float, level: float) -> int:
+  """Returns the sample size at which a wrong law shows.
+
+  A law at a total variation of `resolution` is noticed then with a chance of at
+  least 1 - level: twice the noise floor is below the resolution.
+  """
+  return math.ceil((2 * noise_floor(law, 1, level) / resolution) ** 2)
