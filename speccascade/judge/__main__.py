@@ -1,4 +1,4 @@
-"""Judges a sampler: is it lossless, and if not, what does it sample from?
+"""Judges a sampler: whether it is lossless, and if not, what is wrong.
 
   python -m speccascade.judge MODULE:FUNCTION --kind=verify
 

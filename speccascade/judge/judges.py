@@ -12,7 +12,7 @@ from speccascade.judge import problems as asked
 from speccascade.judge.judgement import JudgedProblem, Judgement
 from speccascade.judge.problems import ClaimedTarget, Law, Problem
 from speccascade.judge.replaced import replaced
-from speccascade.judge.scripted import NotCoveredError, Script, Source
+from speccascade.judge.scripted import NotCoveredError, RandomSource, Script
 
 EXACT = 2e-6  # of code in float32
 SAME = 1e-5  # two enumerated laws are one
@@ -316,7 +316,7 @@ def enumerated_law(
   Raises:
     NotCoveredError: the code cannot be enumerated.
   """
-  source = Source()
+  source = RandomSource()
   source.race_width = race_width
   with replaced(source) as begin:
 
@@ -415,7 +415,7 @@ def _causes(seen: dict[Problem, Law], law_of_error) -> tuple[str, ...]:
   some.sort(key=lambda problem: len(seen[problem]))
   names = []
   for error in known_errors.STEP_ERRORS if some else ():
-    if all(
+    if error.applies(some[0]) and all(
       asked.distance(law_of_error(error, problem), seen[problem]) < SAME
       for problem in (some[0], some[-1])
     ):
@@ -429,6 +429,18 @@ def _step_error_law(error, problem: Problem, target) -> Law:
   return completed(enumerated_law(run).probs, problem, target)
 
 
+@functools.lru_cache(maxsize=256)
+def _sampler_error_law(error, problem: Problem) -> Law | None:
+  """Returns what an error writes; None where it writes what is right."""
+  if not error.applies(problem):
+    return None
+  run = functools.partial(_whole, known_errors.sampler_of(error), problem, 0)
+  try:
+    return enumerated_law(run).probs
+  except NotCoveredError:
+    return None
+
+
 def _sampler_causes(seen: dict) -> tuple[str, ...]:
   """Returns the errors that explain what a sampler wrote, on two problems."""
   some = [x for x in seen if all(text[:1] != (RAISED,) for text in seen[x][0])]
@@ -437,12 +449,8 @@ def _sampler_causes(seen: dict) -> tuple[str, ...]:
   for error in known_errors.KNOWN_ERRORS if some else ():
     for problem in {some[0], some[-1]}:
       written, line = seen[problem]
-      run = functools.partial(
-        _whole, known_errors.sampler_of(error), problem, 0
-      )
-      try:
-        law = enumerated_law(run).probs
-      except NotCoveredError:
+      law = _sampler_error_law(error, problem)
+      if law is None:
         break
       if line.num_samples is None:
         if asked.distance(law, written) >= SAME:

@@ -22,6 +22,11 @@ class RightSampler:
     self.problem, self.seed = problem, seed
     self.rng = np.random.default_rng(seed)
 
+  @classmethod
+  def applies(cls, problem: Problem) -> bool:
+    """Returns whether the error can change the distribution of a problem."""
+    return True
+
   def probs(self, logits, who: str) -> np.ndarray:
     """Returns the distribution of "drafter" or "verifier", as sampled."""
     of = self.problem
@@ -142,6 +147,10 @@ class EagerBlock(RightSampler):
 
   name = "a block rule accepts more than the optimum allows"
 
+  @classmethod
+  def applies(cls, problem):
+    return problem.gamma > 1
+
   def verify(self, tokens, q, p):
     reach, num = 1.0, 0
     for i, token in enumerate(tokens):
@@ -193,6 +202,10 @@ class TopPFirst(RightSampler):
 
   name = "top-p before temperature"
 
+  @classmethod
+  def applies(cls, problem):
+    return problem.top_p is not None and problem.temperature not in (0, 1)
+
   def probs(self, logits, who):
     of = self.problem
     if of.temperature == 0:
@@ -207,6 +220,10 @@ class VerifierUnfiltered(RightSampler):
 
   name = "top-k and top-p reach the drafter, not the verifier"
 
+  @classmethod
+  def applies(cls, problem):
+    return problem.top_k is not None or problem.top_p is not None
+
   def probs(self, logits, who):
     if who == "drafter":
       return super().probs(logits, who)
@@ -218,6 +235,10 @@ class VerifierWithoutTemperature(RightSampler):
   """Temperature reaches the drafter alone."""
 
   name = "temperature reaches the drafter, not the verifier"
+
+  @classmethod
+  def applies(cls, problem):
+    return problem.temperature != 1
 
   def probs(self, logits, who):
     if who == "drafter":
@@ -241,6 +262,10 @@ class SameNumbersEveryRow(RightSampler):
 
   name = "the rows of a batch share their random numbers"
 
+  @classmethod
+  def applies(cls, problem):
+    return len(problem.prompts) > 1
+
   def sample(self):
     texts = []
     for prompt in self.problem.prompts:
@@ -259,6 +284,10 @@ class AcceptsAtZero(RightSampler):
   """
 
   name = "a uniform of exactly 0 accepts a token of probability 0"
+
+  @classmethod
+  def applies(cls, problem):
+    return False
 
   def accepts(self, token, q, p):
     return bool(self.rng.random() * q[token] <= p[token])

@@ -27,6 +27,9 @@ FUTURES = (2, 0, 1, 3)
 # Uniforms at which the first future is tried, and the other ones.
 GRID = (scripted.LOW, 0.1, 0.26, 0.42, 0.58, 0.74, 0.9, scripted.HIGH)
 COARSE = (scripted.LOW, 0.35, 0.67, scripted.HIGH)
+# Two more futures, in which no new threshold may appear: where each future has
+# its own, a decision compares this uniform with a later one.
+TESTS = (4, 5)
 BISECTIONS = 28
 NEAR = 2e-7  # from a threshold, about the spacing of float32 next to 1
 NARROW = 1e-9  # cells that are not followed
@@ -34,6 +37,10 @@ MOST_CELLS = 64
 PROBES = 100
 _FIRST_PROBE = 1000
 _WRONG_WAY = object()
+_COMPARES = (
+  "a decision compares several random numbers with each other; sample the code"
+  " instead"
+)
 
 Run = Callable[[Script], Hashable]
 
@@ -96,9 +103,7 @@ def enumerate_law(run: Run, max_runs: int = 400_000) -> EnumeratedLaw:
     wrong = walk.wrong_probes(walk.visit((), 1.0))
   if wrong:
     raise NotCoveredError(
-      f"{wrong} of {PROBES} random runs returned something else than the"
-      " enumeration says: a decision compares several random numbers with each"
-      " other; sample the code instead"
+      f"{wrong} of {PROBES} random runs returned something else: {_COMPARES}"
     )
   return EnumeratedLaw(
     walk.law, walk.num_runs, frozenset(walk.at_zero), walk.repeated
@@ -166,7 +171,9 @@ class _Enumeration:
   def _edges(self, chosen: tuple, known: list[float]) -> list[float]:
     """Returns where what follows a unit changes."""
     edges = list(known)
-    for future in FUTURES:
+    moving = 0
+    for future in (*FUTURES, *TESTS):
+      num_known = len(edges)
       at = functools.cache(lambda u, f=future: self.follows((*chosen, u), f))
       if future == 0 and at(0.0) != at(scripted.LOW):
         self.at_zero.add(at(0.0)[0])
@@ -190,6 +197,9 @@ class _Enumeration:
             raise NotCoveredError(
               f"what follows a uniform changes more than {MOST_CELLS} times"
             )
+      moving += future in TESTS and len(edges) > num_known
+    if moving == len(TESTS):
+      raise NotCoveredError(_COMPARES)
     edges.sort()
     return [
       edge
@@ -226,12 +236,18 @@ class _Enumeration:
     if best is None:
       raise NotCoveredError("the noise of a draw is no race of its columns")
 
-    def ratio(index, other):
-      """Returns weight of index / weight of other."""
+    def ratio(index, other, scale=1.0):
+      """Returns weight of index / weight of other.
+
+      Args:
+        index: the one that is compared.
+        other: its rival, which leads elsewhere.
+        scale: the rival's noise, so small that no third index wins.
+      """
 
       def wins(x):
         noise = np.full(size, large)
-        noise[index], noise[other] = x, 1.0
+        noise[index], noise[other] = max(x * scale, small), scale
         return at(noise) != won[other]
 
       low, high = np.log(max(small, 1e-12)), np.log(min(large, 1e12))
@@ -250,7 +266,8 @@ class _Enumeration:
     rival = int(np.argmax(np.where(np.arange(size) == best, 0, weights)))
     for i in range(size):
       if i != best and node.ways[i] == node.ways[best]:
-        weights[i] = ratio(i, rival) * weights[rival]
+        scale = min(1.0, large / 2 * weights[rival])
+        weights[i] = ratio(i, rival, scale) * weights[rival]
     node.weights = weights / weights.sum()
     node.children = [None] * size
     for way in groups.values():

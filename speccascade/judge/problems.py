@@ -201,15 +201,21 @@ def step_problems() -> Iterator[Problem]:
   yield Problem("V = 4, gamma 1", *random_logits(4, 1), 1, 2)
 
 
+@functools.lru_cache(maxsize=16)
 def sampler_problems(
   settings: tuple[str, ...] = (), num_rows: int = 1
-) -> Iterator[Problem]:
-  """Yields the problems of a whole sampler.
+) -> tuple[Problem, ...]:
+  """Returns the problems of a whole sampler.
 
   Args:
     settings: those of temperature, top_k and top_p that the sampler takes.
     num_rows: how many rows it can be asked for at a time.
   """
+  return tuple(_sampler_problems(settings, num_rows))
+
+
+def _sampler_problems(settings, num_rows) -> Iterator[Problem]:
+  """Yields the problems of a whole sampler."""
   q, p = random_logits(3, 1)
   for label, q_logits, p_logits in pairs():
     yield Problem(f"{label}, one round", q_logits, p_logits)

@@ -1,4 +1,4 @@
-"""Puts a `Source` in the place of the random functions of libraries.
+"""Puts a `RandomSource` in the place of the random functions of libraries.
 
 `replaced` covers the modules `random` and `numpy.random`, and torch and JAX
 where the code has imported them. The functions are replaced as attributes of
@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from speccascade.judge.scripted import NotCoveredError, Source
+from speccascade.judge.scripted import NotCoveredError, RandomSource
 
 # Functions of numpy.random.
 _SCRIPTED = (
@@ -66,7 +66,7 @@ def refusal(name: str) -> Callable:
 
 
 @contextlib.contextmanager
-def replaced(source: Source) -> Iterator[Callable[[], None]]:
+def replaced(source: RandomSource) -> Iterator[Callable[[], None]]:
   """Replaces the random functions; yields a function that begins a run.
 
   Args:
@@ -93,7 +93,9 @@ def replaced(source: Source) -> Iterator[Callable[[], None]]:
     yield begin
 
 
-def _python(source: Source, replacements: Replacements, stack) -> Callable:
+def _python(
+  source: RandomSource, replacements: Replacements, stack
+) -> Callable:
   """Replaces the module `random`; returns a function that seeds it."""
   stack.callback(random.setstate, random.getstate())
   kind = random.Random
@@ -121,7 +123,7 @@ def _python(source: Source, replacements: Replacements, stack) -> Callable:
 class ScriptedGenerator:
   """What numpy.random.default_rng and RandomState return while code runs."""
 
-  def __init__(self, source: Source, real, draw: Callable):
+  def __init__(self, source: RandomSource, real, draw: Callable):
     """Takes the real generator, and a function that draws a number from it."""
     self._source, self._real, self._draw = source, real, draw
 
@@ -210,7 +212,7 @@ def _shaped(values, size):
   return values[()] if size is None else values
 
 
-def _numpy(source: Source, replacements: Replacements, stack) -> Callable:
+def _numpy(source: RandomSource, replacements: Replacements, stack) -> Callable:
   """Replaces numpy.random; returns a function that seeds it."""
   module = np.random
   stack.callback(module.set_state, module.get_state())

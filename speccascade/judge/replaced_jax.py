@@ -1,4 +1,4 @@
-"""Puts a `Source` in the place of jax.random's functions; see `replaced`.
+"""Puts a `RandomSource` in the place of jax.random's functions; see `replaced`.
 
 Compiled code cannot branch on the answers of a script, so that it runs without
 compilation, op by op. A key is its own state: the same key gives the same
@@ -10,10 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from speccascade.judge.replaced import Replacements
-from speccascade.judge.scripted import NotCoveredError, Source
+from speccascade.judge.scripted import NotCoveredError, RandomSource
 
 
-def replace(source: Source, replacements: Replacements, stack):
+def replace(source: RandomSource, replacements: Replacements, stack):
   """Replaces jax.random's functions that return numbers; keys stay real."""
   stack.enter_context(jax.disable_jit())
 

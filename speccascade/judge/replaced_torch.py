@@ -1,18 +1,21 @@
-"""Puts a `Source` in the place of torch's random functions; see `replaced`."""
+"""Puts a `RandomSource` in the place of torch's functions; see `replaced`."""
 
 from collections.abc import Callable
 
 import numpy as np
-import torch
 
 from speccascade.judge.replaced import Replacements
-from speccascade.judge.scripted import Source
+from speccascade.judge.scripted import RandomSource
 
 _LIKE = ("dtype", "device", "layout", "requires_grad")
 
 
-def replace(source: Source, replacements: Replacements, stack) -> Callable:
+def replace(
+  source: RandomSource, replacements: Replacements, stack
+) -> Callable:
   """Replaces torch's random functions; returns a function that seeds it."""
+  import torch  # The package does not need it: the judged code has it.
+
   stack.callback(torch.set_rng_state, torch.get_rng_state())
   draw, seed = torch.rand, torch.manual_seed
 

@@ -136,7 +136,7 @@ def index_of(u: float, weights: Sequence[float], total: float) -> int:
   return last
 
 
-class Source:
+class RandomSource:
   """Stands for all generators while code runs; see `replaced`.
 
   Attributes:
