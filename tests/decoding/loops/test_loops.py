@@ -94,7 +94,7 @@ def test_a_row_alone_is_the_row_in_the_batch(case):
     assert_same_rows(actual, whole, part)
     expected = jax.tree.map(operator.itemgetter(part), whole)
     inside = np.arange(10) < actual.lengths[:, None]
-    same = functools.partial(np.testing.assert_allclose, rtol=1e-5)
+    same = functools.partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-6)
     jax.tree.map(same, actual.stats, expected.stats)
     written = functools.partial(jax.tree.map, operator.itemgetter(inside))
     records = ((x.trace, x.log_probs) for x in (actual, expected))
