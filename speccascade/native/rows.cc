@@ -70,7 +70,8 @@ static inline void tile(const float* x, long in, const float* w, float* sums,
   constexpr bool FETCHES = M > (TILES > 1 ? 1 : 2);
   Floats sum[M][N] = {};
   for (int m = 0; adds && m < M; m++)
-    for (int v = 0; v < N; v++) sum[m][v] = load(sums + m * COLUMNS + v * LANES);
+    for (int v = 0; v < N; v++)
+      sum[m][v] = load(sums + m * COLUMNS + v * LANES);
   for (long k = 0; k < n; k++, w += PANEL) {
     // 16 floats are a line of the cache.
     for (int j = 0; FETCHES && j < WIDTH; j += 16)
@@ -91,7 +92,8 @@ static inline void tile(const float* x, long in, const float* w, float* sums,
     }
   }
   for (int m = 0; m < M; m++)
-    for (int v = 0; v < N; v++) store(sums + m * COLUMNS + v * LANES, sum[m][v]);
+    for (int v = 0; v < N; v++)
+      store(sums + m * COLUMNS + v * LANES, sum[m][v]);
 }
 
 // Does the work of `tile` for COLUMNS columns of a panel; rows of sums are
