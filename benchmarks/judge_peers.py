@@ -13,7 +13,6 @@ import argparse
 from collections.abc import Callable
 import datetime
 import importlib.metadata
-import os
 import platform
 import sys
 
@@ -39,59 +38,13 @@ def transformers_step() -> tuple[Callable, tuple[str, ...]]:
   return transformers_speculative_sampling, ("transformers", "torch")
 
 
-def keras_hub_sampler() -> tuple[Callable, tuple[str, ...]]:
-  """Returns `keras_hub.samplers.SpeculativeSampler` as a sampler, on JAX."""
-  os.environ.setdefault("KERAS_BACKEND", "jax")
-  import keras
-  import keras_hub
-
-  def keras_hub_speculative_sampler(problem, seed):
-    sampler = keras_hub.samplers.SpeculativeSampler(
-      num_speculative_tokens=problem.gamma,
-      base_sampler=keras_hub.samplers.RandomSampler(),
-      temperature=problem.temperature,
-      seed=seed,
-    )
-
-    def model(logits):
-      table = keras.ops.array(logits, "float32")
-
-      def following(text, cache, index):
-        return table[text[:, index - 1]], None, cache
-
-      return following
-
-    start = len(problem.prompt)
-    text = np.zeros((1, start + problem.num_tokens), np.int32)
-    text[0, :start] = problem.prompt
-    written = sampler(
-      model(problem.p_logits),
-      keras.ops.array(text),
-      index=start,
-      draft_next=model(problem.q_logits),
-    )
-    return np.asarray(written)[0, start:]
-
-  return keras_hub_speculative_sampler, ("keras-hub", "keras", "jax")
-
-
 def judge_transformers() -> tuple[judge.Judgement, tuple[str, ...]]:
   """Judges the speculative step of transformers."""
   step, packages = transformers_step()
   return judge.judge_step(step), packages
 
 
-def judge_keras_hub() -> tuple[judge.Judgement, tuple[str, ...]]:
-  """Judges the speculative sampler of keras-hub in the smallest problem."""
-  sampler, packages = keras_hub_sampler()
-  # 1e-7 is added to its probabilities, which moves them by as much.
-  judgement = judge.judge_sampler(
-    sampler, exact=True, only="V = 2, one round", tolerance=1e-5
-  )
-  return judgement, packages
-
-
-PEERS = {"transformers": judge_transformers, "keras_hub": judge_keras_hub}
+PEERS = {"transformers": judge_transformers}
 
 
 def main(argv: list[str] | None = None) -> int:
