@@ -35,7 +35,9 @@ def verifier_of(kind: str):
   """Returns (a `states.Teacher` with opinions, a batch for it)."""
   if kind == "llama":
     params = test_teaching.random_params(3)
-    batch = test_teaching.batches_of(test_teaching.texts(5), pack=True)[0]
+    # Prompts of one token, so that each text is followed by a target.
+    texts = [(p[-1:], targets) for p, targets in test_teaching.texts(5)]
+    batch = test_teaching.batches_of(texts, pack=True)[0]
     return states.Teacher(params, test_teaching.MODULE), batch
   module = Transformer(BARE)
   batch = loop.check_batch(random_batch(4), BARE, 0)
