@@ -35,7 +35,9 @@ MILLIONS = {
 
 
 def test_every_file_is_listed():
-  assert {path.stem for path in MODELS.glob("*.gin")} == set(MILLIONS)
+  # Draft heads have the sizes of their verifier.
+  names = {path.stem for path in MODELS.glob("*.gin")}
+  assert {name for name in names if "_heads" not in name} == set(MILLIONS)
 
 
 @pytest.mark.parametrize("name", MILLIONS)

@@ -224,7 +224,9 @@ def test_the_ends_of_alpha_are_the_models(name, alpha, model):
 
 
 def test_every_row_has_its_ends_named():
+  # The ends of a rule that is learned depend on what it learned.
   plain = {n for n in SAMPLED if METHODS[n].compose is None}
+  plain -= {n for n in plain if METHODS[n].has_parameters}
   neither = {"spec_decode", "spec_cascade_typical", "spec_cascade_min2"}
   without_low = {"bild_star_nll", "spec_decode_lossy_from_p"}
   without_low |= {"spec_cascade_token_v3", "spec_cascade_top_k"}

@@ -148,7 +148,9 @@ def test_figure_1_needs_a_token_cascade():
 
 def test_many_methods_are_shown_family_by_family():
   """At first the papers' and the fastest; then each with its family."""
-  several = panels(methods=list(METHODS), temperatures=(1.0,))
+  # A point of a rule that is learned needs a file of parameters.
+  names = [name for name, row in METHODS.items() if not row.has_parameters]
+  several = panels(methods=names, temperatures=(1.0,))
   (main,) = figures.quality_latency(several, MEASURED).panels
   fastest = summaries.fastest(summaries.speedups(*several, MEASURED))
   shown = {line.method for line in main.series}

@@ -99,7 +99,7 @@ def test_the_loss_of_heads(kind, model):
   @jax.jit
   def summed(params, batch, verifier):
     return head_losses.summed(
-      module, params, batch, weights, 0.0, verifier, objective
+      module, params, batch, 0, weights, verifier, objective
     )
 
   sums = summed(params, batch, verifier)

@@ -218,6 +218,7 @@ def teacher_of(seed, **kwargs):
   return states.Teacher(states.init_params(module, seed), module, **kwargs)
 
 
+@pytest.mark.slow
 def test_an_encoder_decoder_learns_from_a_teacher_on_targets_alone():
   """Positions of padding count for nothing, in the loss and its gradient."""
   batch = loop.check_batch(random_batch(0), BARE, 0)

@@ -73,22 +73,38 @@ def cactus(q, p, *, alpha, sampled):
   q, p = sampled
   raised = jnp.minimum(p + jnp.sqrt(2 * alpha * p * (1 - p)), 1)
   accepted = jnp.minimum(q, raised)
+  # A loop of unknown length has no gradient: what replaces is held fixed.
+  fixed = jax.lax.stop_gradient((q, p, raised, accepted))
+  return accepted + _cactus_replacements(*fixed)
+
+
+def _cactus_replacements(
+  q: Array, p: Array, raised: Array, accepted: Array
+) -> Array:
+  """Returns [..., V], what `cactus` adds for rejected drafts.
+
+  Args:
+    q: [..., V], as sampled.
+    p: [..., V], as sampled.
+    raised: [..., V], h of `cactus`.
+    accepted: [..., V], min(q, h).
+  """
   rejected = q - accepted
   # A token with q > h has h < 1, so that its c is above 0.
   left = jnp.where(rejected > 0, numerics.ratio(1 - raised, 1 - p, 1), 0)
 
   def replace(carry: tuple[Array, Array]) -> tuple[Array, Array]:
     """Adds the replacements of the tokens with the largest c."""
-    left, pi = carry
+    left, added = carry
     scale = jnp.max(left, axis=-1, keepdims=True)
     is_next = (left == scale) & (left > 0)
     mass = jnp.sum(jnp.where(is_next, rejected, 0), axis=-1, keepdims=True)
     # For a rejected x itself c(x) p(x) is below q(x): it is never drawn again.
     replacement = numerics.normalise(jnp.maximum(scale * p - q, 0), p)
-    return jnp.where(is_next, 0, left), pi + mass * replacement
+    return jnp.where(is_next, 0, left), added + mass * replacement
 
   is_open = lambda carry: jnp.any(carry[0] > 0)
-  return jax.lax.while_loop(is_open, replace, (left, accepted))[1]
+  return jax.lax.while_loop(is_open, replace, (left, jnp.zeros_like(q)))[1]
 
 
 @lenient_target
@@ -141,7 +157,9 @@ def mentored_tv(q, p, *, alpha, sampled):
   not which of the best distributions it takes; Tran-Thien has the budget in KL.
   """
   q, p = sampled
-  tv = numerics.total_variation(q, p)[..., None]
+  # The factor s of the search has no gradient.
+  fixed_q, fixed_p = jax.lax.stop_gradient((q, p))
+  tv = numerics.total_variation(fixed_q, fixed_p)[..., None]
   # A budget of TV(p, q) or more is enough for q.
   wanted = 1 - jnp.maximum(tv - alpha, 0)
 
@@ -154,9 +172,9 @@ def mentored_tv(q, p, *, alpha, sampled):
     # The acceptance sum min(q, s p) is concave in s, and straight while the
     # same tokens have s p < q: it is s P + Q there. From s = 1, where it is 1 -
     # TV, Newton's points rise to the root and never pass it.
-    is_cut = s * p < q
-    mass_p = jnp.sum(jnp.where(is_cut, p, 0), axis=-1, keepdims=True)
-    mass_q = jnp.sum(jnp.where(is_cut, 0, q), axis=-1, keepdims=True)
+    is_cut = s * fixed_p < fixed_q
+    mass_p = jnp.sum(jnp.where(is_cut, fixed_p, 0), axis=-1, keepdims=True)
+    mass_q = jnp.sum(jnp.where(is_cut, 0, fixed_q), axis=-1, keepdims=True)
     higher = numerics.ratio(wanted - mass_q, mass_p, s)
     higher = jnp.clip(higher, s, _MOST)
     return step + 1, higher, jnp.any(higher != s)

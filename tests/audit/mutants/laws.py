@@ -159,8 +159,8 @@ a round of the hash mixes in the wrong key word <- test_uniforms_are_those_of
 - x = x + schedule[(i + 1) % 3]
 + x = x + schedule[(i + 2) % 3]
 trials share the randomness of the next seed <- test_a_rows_key_is_that_of_its
-- jax.random.fold_in(jax.random.key(seed, impl="threefry2x32"), trial)
-+ jax.random.key(seed + trial, impl="threefry2x32")
+- _row_keys(key, trial, jnp
++ _row_keys(jax.random.key(seed + trial, impl="threefry2x32"), 0, jnp
 a draw forgets the blocks before its own <- test_draw_inverts_the_cumulative_sum
 - index < block[..., None]
 + index < block[..., None] - 1

@@ -63,10 +63,10 @@ packed texts of decoder-only models see each other <- test_the_loss_is[0.0-True]
 
 === training/head_losses.py training/test_head_training.py
 head k learns the token of head k + 1 <- test_the_loss_of_heads
-- wanted = ahead(targets, k)
--     by_token, z
-+ wanted = ahead(targets, k + 1)
-+     by_token, z
+- ahead(targets, k)
+-     p_later
++ ahead(targets, k + 1)
++     p_later
 heads learn the targets of the next text in the row <-
   test_the_loss_of_heads[medusa-llama]
 - jnp.where(ahead(segments, num) == segments, later, 0)

@@ -22,6 +22,7 @@ from speccascade.decoding import (
 from speccascade.decoding.drafting import children
 from speccascade.decoding.drafting.heads_drafter import HeadsState
 from speccascade.decoding.verification import tree_steps
+from speccascade.judge import goodness, toy_chains
 from tests import toy
 from tests.decoding.drafting import exact, toy_heads
 
@@ -263,7 +264,7 @@ def random_chain() -> tuple[np.ndarray, np.ndarray]:
   """Returns logits of a chain [V, V], and of four heads over it [4, V, V]."""
   rng = np.random.default_rng(3)
   p = rng.normal(0, 1.2, (V, V))
-  p[:, toy.EOS] = np.clip(p[:, toy.EOS], -1.0, 0.0)
+  p[:, toy_chains.EOS] = np.clip(p[:, toy_chains.EOS], -1.0, 0.0)
   heads = 0.5 * p[None] + rng.normal(0, 1.0, (4, V, V))
   heads[0, 2, 0] = -np.inf
   return p, heads
@@ -309,7 +310,7 @@ def law_with_heads(method, alpha, sampling, branching, num_heads: int):
 
   def go(text, chance, read, place):
     last = text[-1] if text else 0
-    if text and (last == toy.EOS or len(text) == LENGTH):
+    if text and (last == toy_chains.EOS or len(text) == LENGTH):
       law[text] = law.get(text, 0.0) + chance
       return
     if read is None or place >= num_heads:
@@ -326,7 +327,9 @@ def law_with_heads(method, alpha, sampling, branching, num_heads: int):
         go((*text, token), chance * ends, last, 0)
 
   go((), 1.0, None, 0)
-  got = np.array([law.get(tuple(x), 0.0) for x in toy.sequences(V, LENGTH)])
+  got = np.array(
+    [law.get(tuple(x), 0.0) for x in toy_chains.sequences(V, LENGTH)]
+  )
   return got / got.sum()
 
 
@@ -340,7 +343,7 @@ def telling_alpha(method, branching, num_heads: int) -> float:
   sampling = Sampling.create(0.9)
 
   def distance(alpha):
-    return toy.tv(
+    return goodness.tv(
       *(
         law_with_heads(method, alpha, sampling, branching, num)
         for num in (num_heads - 1, num_heads)
@@ -373,7 +376,7 @@ def assert_samples(method, num_heads, num, sampling, seed, **options):
   with jax.enable_x64(True):
     law = law_with_heads(method, alpha, sampling, branching, num_heads)
   counts = toy.counts(decoded, V, LENGTH)
-  assert toy.p_value(counts, law) > toy.LEVEL
+  assert goodness.p_value(counts, law) > toy.LEVEL
   return counts
 
 
@@ -435,7 +438,7 @@ def test_the_law_tells_heads_apart():
       for num in (0, 2, 3)
     ]
   for one, other in itertools.pairwise(laws):
-    assert toy.tv(one, other) > 0.02
+    assert goodness.tv(one, other) > 0.02
 
 
 # What is refused.

@@ -14,6 +14,7 @@ import pytest
 
 from speccascade.decoding import METHODS
 from speccascade.decoding.laws import numerics, targets
+from speccascade.judge import goodness
 from tests import toy
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -167,9 +168,9 @@ def test_drafts_accepted_and_replaced_have_the_target_as_their_distribution():
       tokens[where] = rng.choice(len(q), len(where), p=replacement[x])
     counts = np.bincount(tokens, minlength=len(q))
     pi = METHODS[name].target.probs(*map(jnp.asarray, (q, p)), alpha=alpha)
-    assert toy.p_value(counts, np.asarray(pi)) > toy.LEVEL, name
+    assert goodness.p_value(counts, np.asarray(pi)) > toy.LEVEL, name
     # A sampler that forgot the rule would be seen.
-    assert toy.p_value(counts, q) < toy.LEVEL, name
+    assert goodness.p_value(counts, q) < toy.LEVEL, name
 
 
 @pytest.mark.parametrize(
