@@ -91,15 +91,15 @@ def speculative(
     # one, which the next round feeds. With 7 tokens and 2 new ones, 8 are held.
     num = block.verdict.num_accepted + 1
     after, emitted = rounds.commit(carry, block.new, num, block.fault, settings)
-    # Of a tree they keep the accepted path.
     held = after.length - 1
-    # The last token that the caches keep, among those that were fed.
+    # Where the last token that they keep stands among the tokens that were fed.
     node = jnp.maximum(emitted - 1, 0)
     if proposal.branches is None:
       drafting = drafter.rewind(drafting, held)
       verifying = verifier.rewind(verifying, held)
     else:
-      # The verifier was fed the last token of the prefix, and then the drafts.
+      # Of a tree the caches keep the accepted path. The verifier was fed the
+      # last token of the prefix, and then the drafts.
       path = cast(Array, block.verdict.path)
       fed = jnp.pad(path + 1, ((0, 0), (1, 0)))
       node = numerics.of_token(fed, node)
