@@ -10,7 +10,7 @@ import pytest
 from speccascade import judge
 from speccascade.decoding import Sampling
 from speccascade.decoding.verification import steps
-from speccascade.judge import goodness, judges, problems
+from speccascade.judge import goodness, judged_runs, problems, sampling
 from tests import toy
 
 Q_P = problems.random_logits(3, 1)
@@ -134,7 +134,7 @@ def test_false_alarms_are_as_rare_as_promised():
   problem = problems.Problem("one round", *Q_P)
   right, alarms = problem.claimed(), 0
   for run in range(1000):
-    line, _ = judges._sampled(
+    line, _ = sampling.judge_by_samples(
       RIGHT, problem, right, 0.2, 0.05, 1024, 1_000_000 * run
     )
     alarms += not line.passed
@@ -165,7 +165,7 @@ def test_a_law_at_the_resolution_is_noticed():
   sampler = drawn(lambda problem: share * q + (1 - share) * p)
   problem = dataclasses.replace(problem, label="the resolution")
   for seed in range(20):
-    line, _ = judges._sampled(
+    line, _ = sampling.judge_by_samples(
       sampler, problem, right, 0.05, 1e-3, 4096, 1000 * seed
     )
     assert not line.passed
@@ -251,5 +251,5 @@ def test_what_is_asked_wrongly():
 
 
 def test_tokens_of_arrays():
-  assert judges.tokens_of(np.array([[1], [2]])) == (1, 2)
-  assert judges.tokens_of([np.int32(3)]) == (3,)
+  assert judged_runs.tokens_of(np.array([[1], [2]])) == (1, 2)
+  assert judged_runs.tokens_of([np.int32(3)]) == (3,)

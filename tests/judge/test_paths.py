@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from speccascade.judge import judges, paths, scripted
+from speccascade.judge import enumeration, paths, scripted
 from speccascade.judge.scripted import NotCoveredError
 
 WEIGHTS = np.array([0.5, 0.2, 0.0, 0.3])
@@ -15,7 +15,7 @@ WEIGHTS = np.array([0.5, 0.2, 0.0, 0.3])
 
 def law_of(program, **how):
   """Returns the `EnumeratedLaw` of a program without arguments."""
-  return judges.enumerated_law(lambda script: program(), **how)
+  return enumeration.enumerated_law(lambda script: program(), **how)
 
 
 def assert_law(program, expected, tolerance=1e-9, **how):
@@ -147,7 +147,7 @@ def test_an_error_is_an_outcome():
       raise RuntimeError("an empty residual")
     return 0
 
-  message = (judges.RAISED, "RuntimeError: an empty residual")
+  message = (enumeration.RAISED, "RuntimeError: an empty residual")
   assert_law(program, {0: 0.75, message: 0.25})
 
 
