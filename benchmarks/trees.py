@@ -1,28 +1,36 @@
 """Trees of drafts compared with chains, in calls and by the clock, in one run.
 
   python -m benchmarks.trees --pair out/quickstart
+  python -m benchmarks.trees --drafter out/small --verifier out/large \
+    --input_file test.en
 
 The verifier alone, chains of several gammas and trees of several shapes take
-turns on the test sentences of the built-in task at batch 1. "accepted" is the
-number of accepted drafts a block, "tokens" the number of tokens a block, which
-is a pass of the verifier. The speed-up over the verifier alone has the 95%
-interval of a bootstrap over sentences; so has the ratio to the best chain, with
-the same resamples. A tree of one branch is timed next to its chain, too.
+turns at batch 1 on the test sentences of the built-in task, or on the texts of
+a file. That pair may be decoder-only. "accepted" is the number of accepted
+drafts a block, "tokens" the number of tokens a block, which is a pass of the
+verifier. The speed-up over the verifier alone has the 95% interval of a
+bootstrap over sentences; so has the ratio to the best chain, with the same
+resamples. A tree of one branch is timed next to its chain, too.
 """
 
 import dataclasses
+import pathlib
 from typing import cast
 
 import jax
 import numpy as np
 
 from benchmarks import built_in
+from speccascade import cli
 from speccascade.decoding.decode_settings import draft_tree
 from speccascade.decoding.drafting.draft_tree import DraftTree
 from speccascade.evaluation import efficiency
+from speccascade.inference.batches.inputs import Inputs
+from speccascade.inference.batches.sources import Sources
 from speccascade.inference.measuring import measure
 from speccascade.inference.measuring.environment import device_name
 from speccascade.inference.measuring.study import Study
+from speccascade.inference.pair.pairs import ModelPair, PairSpec
 from speccascade.inference.points.point import Point
 from speccascade.inference.points.settings import Measuring, Run
 
@@ -124,20 +132,58 @@ def race(
   ]
 
 
+def read(args) -> tuple[Sources, ModelPair]:
+  """Returns the examples and the pair that the flags name."""
+  if args.pair:
+    return built_in.read(args.pair, args.num_examples)
+  spec = PairSpec(
+    drafter_checkpoint=args.drafter,
+    verifier_checkpoint=args.verifier,
+    kernel_dtype=args.kernel_dtype,
+  )
+  inputs = Inputs(
+    {"inputs": args.max_inputs},
+    input_file=args.input_file,
+    num_examples=args.num_examples,
+    truncate=True,
+  )
+  sources = inputs.read(spec.vocabulary_path)
+  return sources, spec.load(sources.vocabulary)
+
+
 def main():
-  parser = built_in.parser("trees", __doc__)
+  parser = cli.Parser("trees", __doc__, "benchmarks")
   add = parser.add_argument
+  add(
+    "--pair",
+    type=pathlib.Path,
+    help="a folder with small/ and large/, as the"
+    " quick start leaves it; in place of the next three",
+  )
+  add("--drafter", help="the checkpoint of another pair's drafter")
+  add("--verifier", help="its verifier's checkpoint")
+  add("--input_file", help="its texts, a line each, or JSON lines")
+  add("--kernel_dtype", default="float32", help="of it (%(default)s)")
+  add("--max_inputs", type=int, default=96, help="tokens of a text")
+  add(
+    "--max_decode_len",
+    type=int,
+    default=built_in.MAX_DECODE_LEN,
+    help="tokens of an output (%(default)s)",
+  )
   add("--methods", nargs="*", default=["spec_decode"])
   add("--temperatures", type=float, nargs="*", default=[1.0, 0.0])
   add("--gammas", type=int, nargs="*", default=[2, 3, 4, 5])
   add("--num_examples", type=int, default=24)
   add("--repeats", type=int, default=3, help="of each decode")
   args = parser.parse_args()
-  sources, pair = built_in.read(args.pair, args.num_examples)
+  if not args.pair and not (args.drafter and args.verifier and args.input_file):
+    parser.error("give --pair, or --drafter, --verifier and --input_file")
+  sources, pair = read(args)
   study = Study(
     pair,
     sources.fit_padding(),
-    Run(max_decode_len=built_in.MAX_DECODE_LEN, batch_size=1),
+    Run(max_decode_len=args.max_decode_len, batch_size=1),
     Measuring(num_timed=args.num_examples, repeats=args.repeats),
   )
   print(f"{pair.drafter_name} and {pair.verifier_name}, {device_name()}\n")
