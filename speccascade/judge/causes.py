@@ -6,8 +6,8 @@ from speccascade.judge import known_errors
 from speccascade.judge import problems as asked
 from speccascade.judge.enumeration import RAISED, completed, enumerated_law
 from speccascade.judge.judged_runs import tokens_of_rounds, tokens_of_sampler
+from speccascade.judge.judged_samples import p_value
 from speccascade.judge.problems import ClaimedTarget, Law, Problem
-from speccascade.judge.sampling import p_value
 from speccascade.judge.scripted import NotCoveredError
 
 _SAME = 1e-5  # two enumerated laws are one

@@ -15,9 +15,9 @@ from speccascade.judge.enumeration import (
   judge_by_enumeration,
 )
 from speccascade.judge.judged_runs import tokens_of_rounds, tokens_of_sampler
+from speccascade.judge.judged_samples import judge_by_samples
 from speccascade.judge.judgement import Judgement
 from speccascade.judge.problems import ClaimedTarget, Law, Problem
-from speccascade.judge.sampling import judge_by_samples
 
 EXACT = 2e-6  # of code in float32
 TWO_ROUNDS = Problem(

@@ -10,7 +10,7 @@ import pytest
 from speccascade import judge
 from speccascade.decoding import Sampling
 from speccascade.decoding.verification import steps
-from speccascade.judge import goodness, judged_runs, problems, sampling
+from speccascade.judge import goodness, judged_runs, judged_samples, problems
 from tests import toy
 
 Q_P = problems.random_logits(3, 1)
@@ -134,7 +134,7 @@ def test_false_alarms_are_as_rare_as_promised():
   problem = problems.Problem("one round", *Q_P)
   right, alarms = problem.claimed(), 0
   for run in range(1000):
-    line, _ = sampling.judge_by_samples(
+    line, _ = judged_samples.judge_by_samples(
       RIGHT, problem, right, 0.2, 0.05, 1024, 1_000_000 * run
     )
     alarms += not line.passed
@@ -165,7 +165,7 @@ def test_a_law_at_the_resolution_is_noticed():
   sampler = drawn(lambda problem: share * q + (1 - share) * p)
   problem = dataclasses.replace(problem, label="the resolution")
   for seed in range(20):
-    line, _ = sampling.judge_by_samples(
+    line, _ = judged_samples.judge_by_samples(
       sampler, problem, right, 0.05, 1e-3, 4096, 1000 * seed
     )
     assert not line.passed
