@@ -23,7 +23,13 @@ SAMPLED = [
   if not row.greedy_only and row.compose is None
 ]
 DAILY = ["spec_cascade_opt", "seq_cascade_chow"]
-ALPHA = {"seq_cascade_chow": 0.8, "seq_cascade_chow_norm": 0.55}
+# Where the default is no use: it is above log V of V = 2, for example.
+ALPHA = {
+  "seq_cascade_chow": 0.8,
+  "seq_cascade_chow_norm": 0.55,
+  "spec_cascade_chow_log": 0.5,
+  "token_cascade_chow_log": 0.5,
+}
 
 
 def decoded(name: str, **options):
@@ -53,15 +59,14 @@ def decoded(name: str, **options):
 def target_of(name: str):
   """Returns what a method claims of the rows (q, p), at temperature 1."""
   row = METHODS[name]
+  alpha = ALPHA.get(name, row.default_alpha)
   if name in ("drafter", "verifier"):
     return lambda q, p: q if name == "drafter" else p
 
   def target(q, p):
     with jax.enable_x64(True):
       return np.asarray(
-        row.target.probs(
-          jnp.asarray(q), jnp.asarray(p), alpha=row.default_alpha
-        )
+        row.target.probs(jnp.asarray(q), jnp.asarray(p), alpha=alpha)
       )
 
   return target
