@@ -61,8 +61,7 @@ class Carry(struct.PyTreeNode):
 # them with an operation of its own, and on a CPU a small operation costs as
 # much to start as a large one, so twenty writes cost as much as twenty large
 # ones. Between rounds all these numbers are the columns of one array: one
-# concatenation writes them, and slices that XLA fuses into their users read
-# them.
+# operation writes them, and slices that XLA fuses into their users read them.
 
 
 def _counted(carry: Carry) -> dict:
@@ -96,7 +95,14 @@ def pack(carry: Carry) -> tuple[Array, Carry]:
     else:
       bits = jax.lax.bitcast_convert_type(leaf, jnp.int32)
     columns.append(bits.reshape(bits.shape[0], -1))
-  packed = jnp.concatenate(columns, axis=1)
+  # XLA would compute each operand of a concatenation with an operation of its
+  # own. Of columns that are padded to the whole width, and whose bits are then
+  # combined, it computes all with one operation.
+  ends = np.cumsum([bits.shape[1] for bits in columns])
+  packed = jnp.zeros((), jnp.int32)
+  for bits, end in zip(columns, ends):
+    before = end - bits.shape[1]
+    packed |= jnp.pad(bits, ((0, 0), (before, ends[-1] - end)))
   return packed, carry.replace(**dict.fromkeys(_counted(carry)))
 
 
