@@ -85,6 +85,9 @@ def main():
   add("--method", default="spec_decode")
   add("--alpha", type=float, help="None takes the method's default")
   add("--gamma", type=int, default=5)
+  add("--tree", type=int, nargs="*", help="children of a draft at each depth")
+  add("--drawing", help="how the drafts of a tree are chosen")
+  add("--verification", default="token")
   add("--temperature", type=float, default=1.0)
   add("--max_decode_len", type=int, default=built_in.MAX_DECODE_LEN)
   add("--rows", type=int, default=1, help="of the batch")
@@ -99,7 +102,10 @@ def main():
     )
   decoder = decoders.decoder(
     args.method,
-    gamma=args.gamma,
+    gamma=len(args.tree) if args.tree else args.gamma,
+    tree=tuple(args.tree) if args.tree else None,
+    drawing=args.drawing,
+    verification=args.verification,
     max_decode_len=args.max_decode_len,
     eos_id=-1,
   )

@@ -13,6 +13,7 @@ from flax.linen.partitioning import with_sharding_constraint
 import jax
 import jax.numpy as jnp
 
+from speccascade import native
 from speccascade.decoding.types import Array, Output
 from speccascade.models import native_passes, tree_windows
 from speccascade.models.cache import constrain, keep_path
@@ -265,7 +266,10 @@ class CachedLM:
     """Moves one path of a fed tree to the front. See `LanguageModel`."""
     # Lengths count decoder tokens; slots also count the prompt before them.
     first = state.offset + start
-    caches = tuple(
-      keep_path(cache, first, path, count) for cache in state.caches
-    )
+    if self._is_native:
+      caches = native.keep_path(state.caches, first, path, count)
+    else:
+      caches = tuple(
+        keep_path(cache, first, path, count) for cache in state.caches
+      )
     return state.replace(caches=caches, length=start + count)

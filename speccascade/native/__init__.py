@@ -8,6 +8,7 @@ from speccascade.native.operations import (
   laws,
   nucleus,
   overlap,
+  plain_laws,
   products,
   replacement,
   takes,
@@ -27,6 +28,11 @@ from speccascade.native.sublayers import (
   SourceAttention,
   SourceKernels,
   Sublayer,
+)
+from speccascade.native.tree_calls import (
+  keep_path,
+  tree_children,
+  tree_walk,
 )
 
 __all__ = [
@@ -51,12 +57,16 @@ __all__ = [
   "draw",
   "encoder_pass",
   "is_available",
+  "keep_path",
   "laws",
   "nucleus",
   "overlap",
   "pack",
   "packed_shape",
+  "plain_laws",
   "products",
   "replacement",
   "takes",
+  "tree_children",
+  "tree_walk",
 ]

@@ -6,62 +6,13 @@
 #include <cfloat>
 #include <cmath>
 #include <cstring>
+#include <memory>
 #include <numeric>
 #include <vector>
 
-#include "shared.h"
+#include "draws.h"
 
-constexpr long BLOCK = 16 * LANES;  // weights that a draw may pass in one step
 constexpr long COST = 10;  // of an element of a law, counted in multiplications
-
-// Returns a vector of n < LANES numbers, and `rest` in the lanes after them.
-static inline Floats load_some(const float* p, long n, float rest) {
-  Floats x = rest - Floats{};
-  for (long i = 0; i < n; i++) x[i] = p[i];
-  return x;
-}
-
-static inline float sum_of(Floats x) {
-  float sum = 0;
-  for (int i = 0; i < LANES; i++) sum += x[i];
-  return sum;
-}
-
-static float sum_of(const float* x, long n) {
-  Floats sums = {};
-  long i = 0;
-  for (; i + LANES <= n; i += LANES) sums += load(x + i);
-  return sum_of(sums + load_some(x + i, n - i, 0));
-}
-
-// Returns the first index with mass whose cumulative sum exceeds u times the
-// total, else the last index with mass.
-static int32_t draw(const float* weights, float u, long n) {
-  double total = 0, sum = 0;
-  for (long i = 0; i < n; i += BLOCK)
-    total += sum_of(weights + i, std::min(BLOCK, n - i));
-  const double goal = u * total;
-  // Whole blocks are passed while the sum does not exceed the goal. The block
-  // in which it does is gone through weight by weight. Those sums round
-  // otherwise than the block's, so that none may exceed the goal: then the next
-  // block goes on.
-  for (long i = 0; i < n; i += BLOCK) {
-    const long end = std::min(i + BLOCK, n);
-    const double after = sum + sum_of(weights + i, end - i);
-    if (after <= goal) {
-      sum = after;
-      continue;
-    }
-    for (long j = i; j < end; j++) {
-      if (!(weights[j] > 0)) continue;
-      sum += weights[j];
-      if (sum > goal) return j;
-    }
-  }
-  // By rounding no sum exceeded the goal.
-  while (--n > 0 && !(weights[n] > 0)) continue;
-  return n;
-}
 
 struct Laws {
   const float* logits = nullptr;  // [R, V]
@@ -77,31 +28,10 @@ struct Laws {
   void operator()(long row) const {
     const float* x = logits + row * V;
     float* y = law + row * V;
-    // The largest logit of each lane, and the vector in which the lane first
-    // had it: lane 2 of vector 3 is logit 3 * LANES + 2.
-    Floats tops = -INFINITY - Floats{};
-    Words first = {}, wrong = {};
-    uint32_t n = 0;
-    const auto look = [&](Floats x) {
-      wrong |= (Words) ~(x < INFINITY - Floats{});  // NaN, too
-      first = x > tops ? n++ + Words{} : first;
-      tops = x > tops ? x : tops;
-    };
-    long i = 0;
-    for (; i + LANES <= V; i += LANES) look(load(x + i));
-    look(load_some(x + i, V - i, -INFINITY));
-    float top = -INFINITY;
-    bool is_wrong = false;
-    for (int i = 0; i < LANES; i++) {
-      top = std::max(top, tops[i]);
-      is_wrong |= wrong[i] != 0;
-    }
-    is_law[row] = !is_wrong && top > -INFINITY;
+    float top;
+    is_law[row] = find_top(x, top);
     if (greedy) {
-      // Of the lanes that have the top, the one that has it earliest.
-      long best = V - 1;
-      for (int i = 0; i < LANES; i++)
-        if (tops[i] == top) best = std::min<long>(best, first[i] * LANES + i);
+      const long best = first_of(x, top, V);
       std::fill(y, y + V, 0);
       y[best] = 1;
       token[row] = best;
@@ -109,27 +39,70 @@ struct Laws {
       std::fill(y, y + V, NAN);
       token[row] = 0;
     } else {
-      softmax(x, y, top);
-      token[row] = N ? draw(y, u[row * N], V) : 0;
+      std::vector<float>& sums = block_sums(V);
+      softmax(x, y, top, sums.data());
+      token[row] = N ? draw(y, sums.data(), u[row * N], V) : 0;
     }
   }
 
-  // Writes exp((x - top) / temperature), divided by the sum over V, to y [V].
-  void softmax(const float* x, float* y, float top) const {
-    const auto weigh = [&](Floats x) {
-      return exponential((x - top) / temperature);
+  // Finds the largest logit. Returns whether there is a law: no NaN, no +inf,
+  // and a finite number.
+  bool find_top(const float* x, float& top) const {
+    // Several vectors side by side do not wait for each other's results.
+    constexpr int SIDE = 4;
+    Floats tops[SIDE];
+    Words wrong[SIDE] = {};
+    for (Floats& t : tops) t = -INFINITY - Floats{};
+    const auto look = [&](int k, Floats x) {
+      wrong[k] |= (Words) ~(x < INFINITY - Floats{});  // NaN, too
+      tops[k] = x > tops[k] ? x : tops[k];
     };
+    long i = 0;
+    for (; i + SIDE * LANES <= V; i += SIDE * LANES)
+      for (int k = 0; k < SIDE; k++) look(k, load(x + i + k * LANES));
+    for (; i + LANES <= V; i += LANES) look(0, load(x + i));
+    look(0, load_some(x + i, V - i, -INFINITY));
+    top = -INFINITY;
+    bool is_wrong = false;
+    for (int k = 0; k < SIDE; k++)
+      for (int lane = 0; lane < LANES; lane++) {
+        top = std::max(top, tops[k][lane]);
+        is_wrong |= wrong[k][lane] != 0;
+      }
+    return !is_wrong && top > -INFINITY;
+  }
+
+  // Writes exp((x - top) / temperature), divided by the sum over V, to y [V],
+  // and the sums of its blocks.
+  void softmax(const float* x, float* y, float top, float* block_sum) const {
+    // A division by 1 changes nothing.
+    const auto plain = [=](Floats x) { return x - top; };
+    const auto heated = [=, t = temperature](Floats x) {
+      return (x - top) / t;
+    };
+    const float scale =
+        1 / (temperature == 1 ? weigh(x, y, plain) : weigh(x, y, heated));
+    for (long i = 0; i < V; i += BLOCK) {
+      const long n = std::min(BLOCK, V - i);
+      for (long j = i; j < i + n; j++) y[j] *= scale;
+      *block_sum++ = sum_of(y + i, n);
+    }
+  }
+
+  // Writes exp(exponent(x)) to y [V], and returns the sum.
+  template <class Exponent>
+  float weigh(const float* x, float* y, const Exponent& exponent) const {
     Floats sums = {};
     long i = 0;
     for (; i + LANES <= V; i += LANES) {
-      const Floats weight = weigh(load(x + i));
+      const Floats weight = exponential(exponent(load(x + i)));
       store(y + i, weight);
       sums += weight;
     }
-    const Floats rest = weigh(load_some(x + i, V - i, -INFINITY));
+    const Floats rest =
+        exponential(exponent(load_some(x + i, V - i, -INFINITY)));
     for (long j = i; j < V; j++) y[j] = rest[j - i];
-    const float scale = 1 / sum_of(sums + rest);
-    for (i = 0; i < V; i++) y[i] *= scale;
+    return sum_of(sums + rest);
   }
 };
 
@@ -150,6 +123,31 @@ static ffi::Error laws(ffi::ThreadPool pool, ffi::AnyBuffer logits,
   work.law = law->typed_data<float>();
   work.token = token->typed_data<int32_t>();
   work.is_law = is_law->typed_data<bool>();
+  auto stages = Stages::create(worth(pool, COST * rows * V, 6));
+  stages->add(rows, [work](long row, long) { work(row); });
+  Stages::run(pool, stages);
+  return ffi::Error::Success();
+}
+
+// Writes the laws at temperature 1. They are copied where they are at hand.
+static ffi::Error plain_laws(ffi::ThreadPool pool, ffi::AnyBuffer logits,
+                             ffi::AnyBuffer law,
+                             ffi::BufferR0<ffi::F32> temperature,
+                             ffi::Result<ffi::AnyBuffer> plain) {
+  const long V = logits.dimensions().back(), rows = law.element_count() / V;
+  float* y = plain->typed_data<float>();
+  if (temperature.typed_data()[0] == 1) {
+    std::copy_n(law.typed_data<float>(), rows * V, y);
+    return ffi::Error::Success();
+  }
+  std::vector<int32_t> token(rows);
+  const std::unique_ptr<bool[]> is_law(new bool[rows]);
+  Laws work;
+  work.logits = logits.typed_data<float>();
+  work.V = V;
+  work.law = y;
+  work.token = token.data();
+  work.is_law = is_law.get();
   auto stages = Stages::create(worth(pool, COST * rows * V, 6));
   stages->add(rows, [work](long row, long) { work(row); });
   Stages::run(pool, stages);
@@ -288,6 +286,13 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(LawsOfLogits, laws,
                                   .Ret<ffi::AnyBuffer>()
                                   .Attr<int64_t>("column")
                                   .Attr<bool>("greedy"));
+XLA_FFI_DEFINE_HANDLER_SYMBOL(PlainLaws, plain_laws,
+                              ffi::Ffi::Bind()
+                                  .Ctx<ffi::ThreadPool>()
+                                  .Arg<ffi::AnyBuffer>()
+                                  .Arg<ffi::AnyBuffer>()
+                                  .Arg<ffi::BufferR0<ffi::F32>>()
+                                  .Ret<ffi::AnyBuffer>());
 XLA_FFI_DEFINE_HANDLER_SYMBOL(Nucleus, nuclei,
                               ffi::Ffi::Bind()
                                   .Ctx<ffi::ThreadPool>()

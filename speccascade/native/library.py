@@ -32,6 +32,10 @@ HANDLERS = (
   "Replacement",
   "Copies",
   "Nucleus",
+  "PlainLaws",
+  "TreeWalk",
+  "TreeChildren",
+  "KeepPath",
 )
 SWITCH = "SPECCASCADE_NATIVE"
 # Parameters of glibc's mallopt, from malloc.h.

@@ -174,6 +174,22 @@ def laws(
   )
 
 
+def plain_laws(
+  logits: jax.Array, law: jax.Array, temperature: jax.Array
+) -> jax.Array:
+  """Returns each row's law at temperature 1, [..., V] float32.
+
+  It is `law` itself where that is the law at temperature 1 already.
+
+  Args:
+    logits: [..., V] float32, as in `laws`.
+    law: [..., V] float32, the law of these logits at `temperature`.
+    temperature: [] float32.
+  """
+  result = jax.ShapeDtypeStruct(logits.shape, jnp.float32)
+  return call("PlainLaws", result, logits, law, temperature)
+
+
 def nucleus(law: jax.Array, top_p: jax.Array) -> jax.Array:
   """Returns the smallest set of likeliest tokens that holds `top_p`, as a law.
 

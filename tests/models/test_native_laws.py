@@ -92,6 +92,16 @@ def test_a_row_is_the_same_to_the_bit_beside_any_others(size):
 
 
 @pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_plain_laws_are_those_at_temperature_1(build, size, temperature):
+  x, u = rows(size), np.zeros(12, np.float32)
+  x[6, 0] = np.nan
+  law = jnp.asarray(laws(x, u, temperature)[0])
+  plain = native.plain_laws(jnp.asarray(x), law, jnp.float32(temperature))
+  np.testing.assert_array_equal(plain, laws(x, u)[0])
+
+
+@pytest.mark.parametrize("size", SIZES)
 def test_overlaps_equal_float64_and_do_not_depend_on_other_rows(build, size):
   laws = np.random.default_rng(size).dirichlet(np.full(size, 0.3), (2, 3, 5))
   q, p = jnp.asarray(laws, jnp.float32)

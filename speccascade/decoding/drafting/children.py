@@ -8,13 +8,14 @@ where that token is a certain child, the path goes on through the child.
 Axes: B rows, P parents, K children of each, V vocabulary, N drafts of a tree.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from speccascade import native
 from speccascade.decoding.drafting.draft_tree import DraftTree
 from speccascade.decoding.laws import draws, numerics
 
@@ -61,15 +62,25 @@ def draw_children(
   et al. (arXiv 2502.18779).
   """
   num = u.shape[-1]
-  # The order in which certain children are taken: tokens of q first.
-  order = plain if greedy else jnp.where(q > 0, q, plain - 2)
-  ids = jax.lax.broadcasted_iota(jnp.int32, q.shape, q.ndim - 1)
   if greedy or drawing == TOP_K:
     num_drawn = 0
   elif drawing == GREEDY_AND_RANDOM:
     num_drawn = 1
   else:
     num_drawn = num
+  if native.takes(q, plain, u):
+    return native.tree_children(
+      q,
+      # Independent draws read the law alone.
+      q if num_drawn == num and drawing == IID else plain,
+      u,
+      num_certain=num - num_drawn,
+      drops=drawing != IID,
+      greedy=greedy,
+    )
+  # The order in which certain children are taken: tokens of q first.
+  order = plain if greedy else jnp.where(q > 0, q, plain - 2)
+  ids = jax.lax.broadcasted_iota(jnp.int32, q.shape, q.ndim - 1)
   tokens, certain = [], []
   for _ in range(num - num_drawn):
     token = numerics.first_argmax(order)
@@ -93,7 +104,7 @@ def draw_children(
 def draw_level(
   level: tuple[int, ...],
   tree: DraftTree,
-  laws: Mapping[int, tuple[Array, Array]],
+  laws: Callable[[Sequence[int]], tuple[Array, Array]],
   u: Array,
   drawing: Drawing,
   *,
@@ -104,8 +115,8 @@ def draw_level(
   Args:
     level: the W drafts of the level.
     tree: static, the shape of the tree.
-    laws: (q, plain) of each node that the level follows, [B, V] each; see
-      `draw_children`.
+    laws: a function from P nodes that the level follows to (q, plain) there,
+      [B, P, V] each; see `draw_children`.
     u: [B, N] uniforms, one for each draft of the tree.
     drawing: static, one of `DRAWINGS`.
     greedy: static, whether at temperature 0.
@@ -119,8 +130,7 @@ def draw_level(
   # Parents of as many children are taken together.
   for num in sorted({tree.num_children[node] for node in parents}):
     group = [node for node in parents if tree.num_children[node] == num]
-    q = jnp.stack([laws[node][0] for node in group], axis=1)
-    plain = jnp.stack([laws[node][1] for node in group], axis=1)
+    q, plain = laws(group)
     members = [i for i in level if tree.parents[i] + 1 in group]
     places = np.array(members).reshape(len(group), num)
     children, is_certain = draw_children(

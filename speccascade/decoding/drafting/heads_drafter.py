@@ -8,6 +8,7 @@ Axes: B rows, G depth of a block, N drafts, V vocabulary, K heads, D width of a
 hidden state.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 from flax import struct
@@ -223,10 +224,11 @@ class HeadsDrafter(struct.PyTreeNode):
       The drafts [B, N] int32, and their `Branches`.
     """
     depths = tree.node_depths
-    laws = {
-      node: (q[:, depths[node]], q1[:, depths[node]])
-      for node in range(tree.num_drafts + 1)
-    }
+
+    def laws(nodes: Sequence[int]) -> tuple[Array, Array]:
+      at = lambda x: jnp.stack([x[:, depths[node]] for node in nodes], axis=1)
+      return at(q), at(q1)
+
     drawn = [
       draw_level(level, tree, laws, u, self.drawing, greedy=sampling.greedy)
       for level in tree.levels

@@ -1,6 +1,6 @@
 """A language model that drafts a tree, one pass a level."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from flax import struct
 import jax
@@ -17,7 +17,7 @@ from speccascade.decoding.drafting.children import (
 )
 from speccascade.decoding.drafting.draft_tree import DraftTree
 from speccascade.decoding.laws import draws
-from speccascade.decoding.laws.sampling import Sampling
+from speccascade.decoding.laws.sampling import Sampling, Step
 from speccascade.decoding.types import (
   Branches,
   LanguageModel,
@@ -26,6 +26,50 @@ from speccascade.decoding.types import (
 )
 
 Array = jax.Array
+
+
+class _NodeLaws:
+  """The laws at the nodes that were read, a level at a time."""
+
+  def __init__(self):
+    self._steps: list[Step] = []
+    self._places: dict[int, tuple[int, int]] = {}
+
+  def add(self, nodes: Sequence[int], step: Step) -> None:
+    """Adds the laws at some nodes; arrays of the step are [B, P, ...]."""
+    for place, node in enumerate(nodes):
+      self._places[node] = len(self._steps), place
+    self._steps.append(step)
+
+  def at(self, nodes: Sequence[int], values: Callable[[Step], Array]) -> Array:
+    """Returns values at nodes, [B, P, ...]; 0 where nothing was read.
+
+    Args:
+      nodes: P nodes.
+      values: a function from a step to the array that is wanted.
+    """
+    # Neighbours of one array are taken together. A whole array is not copied.
+    runs: list[list[int]] = []  # [number of the array, first place, end]
+    for node in nodes:
+      number, place = self._places.get(node, (-1, 0))
+      goes_on = bool(runs) and runs[-1][0] == number
+      if goes_on and (number < 0 or runs[-1][2] == place):
+        runs[-1][2] += 1
+      else:
+        runs.append([number, place, place + 1])
+    arrays = []
+    for number, first, end in runs:
+      array = values(self._steps[number])
+      if number < 0:
+        rows, _, *others = array.shape
+        arrays.append(jnp.zeros((rows, end - first, *others), array.dtype))
+      else:
+        arrays.append(array[:, first:end])
+    return jnp.concatenate(arrays, axis=1) if len(arrays) > 1 else arrays[0]
+
+  def both(self, nodes: Sequence[int]) -> tuple[Array, Array]:
+    """Returns the laws and the confidences at nodes, [B, P, V] each."""
+    return self.at(nodes, lambda x: x.law), self.at(nodes, lambda x: x.plain)
 
 
 class TreeDrafter(struct.PyTreeNode):
@@ -133,19 +177,15 @@ class TreeDrafter(struct.PyTreeNode):
     )
     fed = active.astype(jnp.int32)
     calls = jnp.ones_like(length)
-    q1, q, _, is_law = sampling.step(logits)
-    # The laws at the nodes, in the order of the nodes; the nodes at which
-    # nothing was read keep a law of zeros.
-    unknown = jnp.zeros_like(q)
-    laws = {0: (q[:, 0], q1[:, 0])}
-    bad = {0: ~is_law[:, 0]}
+    laws = _NodeLaws()
+    laws.add([0], sampling.step(logits))
     drafts: list[Array] = []
     certain: list[Array] = []
     read: list[int] = []
     for level in tree.levels:
       # Draw the children of the level's parents.
       new, is_certain = draw_level(
-        level, tree, laws, u, self.drawing, greedy=sampling.greedy
+        level, tree, laws.both, u, self.drawing, greedy=sampling.greedy
       )
       drafts.append(new)
       certain.append(is_certain)
@@ -161,19 +201,10 @@ class TreeDrafter(struct.PyTreeNode):
           ancestors=self._constant(rows, tree.sees[np.ix_(members, read)]),
         )
         calls += fed
-        q1, q, _, is_law = sampling.step(out.logits)
-        for place, draft in enumerate(members):
-          laws[draft + 1] = (q[:, place], q1[:, place])
-          bad[draft + 1] = ~is_law[:, place]
-    nothing = (unknown[:, 0], unknown[:, 0])
+        laws.add([draft + 1 for draft in members], sampling.step(out.logits))
     nodes = range(tree.num_drafts + 1)
-    q, q1 = (
-      jnp.stack(arrays, axis=1)
-      for arrays in zip(*(laws.get(node, nothing) for node in nodes))
-    )
-    is_bad = jnp.stack(
-      [bad.get(node, jnp.zeros((rows,), bool)) for node in nodes], axis=1
-    )
+    q, q1 = laws.both(nodes)
+    is_bad = laws.at(nodes, lambda step: ~step.is_law)
     block = jnp.concatenate(drafts, axis=1)
     if self.drawing == IID and not sampling.greedy:
       followed = merge_siblings(block, tree)

@@ -118,8 +118,8 @@ class Sampling:
     """
     logits = numerics.at_least_float32(logits)
     unit = jnp.ones((), jnp.float32)
-    plain, _, is_whole = _law(logits, unit, None, 0)
     if self.greedy:
+      plain, _, _ = _law(logits, unit, None, 0)
       return Step(plain, *_law(logits, unit, u, column, greedy=True))
     kept = logits
     if self.top_k is not None and self.top_k < logits.shape[-1]:
@@ -128,6 +128,11 @@ class Sampling:
     is_filtered = self.top_p is not None or self.min_p is not None
     whole = None if is_filtered else u  # else drawn once filtered
     law, token, is_law = _law(kept, self.temperature, whole, column)
+    if kept is logits and native.takes(logits):
+      # At temperature 1 this is a copy.
+      plain, is_whole = native.plain_laws(logits, law, self.temperature), is_law
+    else:
+      plain, _, is_whole = _law(logits, unit, None, 0)
     if self.top_p is not None:
       law = _nucleus(law, self.top_p)
     if self.min_p is not None:

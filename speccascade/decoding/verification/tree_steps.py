@@ -8,6 +8,9 @@ All steps go down the tree from node to node. The drafts that follow a node are
 tried in the order in which they were drawn, which was fixed before any of them
 was looked at. An order that looks at the tokens would bias the output.
 
+On a CPU one native call takes the place of a step's many small operations
+(`native/trees.cc`). The code here says what that call does, and runs elsewhere.
+
 Axes: B rows, N drafts, V vocabulary, G depth of the tree.
 """
 
@@ -17,6 +20,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from speccascade import native
 from speccascade.decoding.drafting.children import (
   IID,
   TOP_K,
@@ -109,6 +113,42 @@ class _Drafts:
     if self.branches.drawing != WITHOUT_REPLACEMENT:
       return law
     return normalise(_drop(law, token), law)
+
+
+def _native_walk(
+  way: str,
+  tokens: Array,
+  branches: Branches,
+  q: Array,
+  pi: Array,
+  u_accept: Array,
+  u_draw: Array,
+) -> Verdict | None:
+  """Returns the verdict of a step by one native call; None without native code.
+
+  Arguments as in `token_verify`, after the step's name in `VERIFY`.
+  """
+  laws = q if branches.laws is None else branches.laws
+  if not native.takes(q, pi, laws, u_accept, u_draw):
+    return None
+  num_accepted, token, examined, path = native.tree_walk(
+    way,
+    tokens,
+    branches.parents,
+    branches.is_certain,
+    q,
+    pi,
+    branches.laws,
+    u_accept,
+    u_draw,
+    depth=branches.tree.depth,
+    drops_certain=branches.drawing not in (IID, TOP_K),
+    drops_drawn=branches.drawing == WITHOUT_REPLACEMENT,
+  )
+  read = num_accepted + 1
+  if way == "traversal":
+    read = jnp.full_like(read, tokens.shape[1] + 1)
+  return Verdict(num_accepted, token, examined, read, path)
 
 
 def _at(laws: Array, node: Array) -> Array:
@@ -257,6 +297,9 @@ def token_verify(
   (arXiv 2402.14160) without replacement, Hu et al. (arXiv 2502.18779) for
   certain children beside a drawn one.
   """
+  block = (tokens, branches, q, pi, u_accept, u_draw)
+  if (verdict := _native_walk("token", *block)) is not None:
+    return verdict
   drafts = _Drafts(tokens, branches, q, pi)
 
   def arrive(node: Array) -> dict:
@@ -339,6 +382,9 @@ def k_seq_verify(
 
   Source: Sun et al., "SpecTr" (arXiv 2310.15141), K-SEQ.
   """
+  block = (tokens, branches, q, pi, u_accept, u_draw)
+  if (verdict := _native_walk("k_seq", *block)) is not None:
+    return verdict
   drafts = _Drafts(tokens, branches, q, pi)
 
   def arrive(node: Array) -> dict:
@@ -400,6 +446,9 @@ def traversal_verify(
   Source: Weng et al., "Traversal Verification for Speculative Tree Decoding"
   (arXiv 2505.12398).
   """
+  block = (tokens, branches, q, pi, u_accept, u_draw)
+  if (verdict := _native_walk("traversal", *block)) is not None:
+    return verdict
   drafts = _Drafts(tokens, branches, q, pi)
   depth, num = branches.tree.depth, drafts.num
   # Children in the order of a key: the drawn ones, and then the certain ones.

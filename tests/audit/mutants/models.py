@@ -187,16 +187,49 @@ rows are multiplied before they are rounded
 - if (weights == ROUNDED) round_row(y, step());
 +
 
-=== native/laws.cc models/test_native_laws.py
-a native arg-max takes the last of a tie <- test_greedy_is_one_hot_at_the_first
-- best = std::min<long>(best, first[i] * LANES + i)
-+ best = first[i] * LANES + i
-a native law is made of NaN <- test_what_is_no_law_is_seen_wherever_it_stands
-- ~(x < INFINITY - Floats{})
-+ (x == INFINITY - Floats{})
+=== native/draws.h models/test_native_laws.py
+a native arg-max passes the block that has it <-
+  test_greedy_is_one_hot_at_the_first
+- if (any) break;
++ if (!any) break;
 a native draw forgets the blocks before its own <- test_laws_equal_float64
 -       sum = after;
 +       sum = 0 * after;
+
+=== native/trees.cc models/test_native_walks.py
+a native walk tries all drafts by one law <- test_walks_decide_as_the_steps_do
+- return laws ? law_at(laws, draft) : law.at;
++ return law.at;
+natively certain children stay in the law of the drawn one <-
+  test_walks_decide_as_the_steps_do
+- if (!drops_certain) return;
++ return;
+natively equal siblings keep their own children <-
+  test_walks_decide_as_the_steps_do
+- return token_of(i) == token_of(draft);
++ return i == draft;
+natively a traversal visits children as they stand <-
+  test_walks_decide_as_the_steps_do
+- return i + (is_certain[i] ? N : 0);
++ return i;
+natively a child may be drawn again <- test_children_are_those_of_the_definition
+- if (drops) law[tokens[k]] = 0;
++ if (drops) law[tokens[k]] += 0;
+
+=== native/kept.cc models/test_native_walks.py
+a native path is moved to the front of the cache <-
+  test_caches_keep_the_path_of_the_definition
+- to = first + k, from
++ to = k, from
+
+=== native/laws.cc models/test_native_laws.py
+natively laws at temperature 1 are those at hand <-
+  test_plain_laws_are_those_at_temperature_1
+- if (temperature.typed_data()[0] == 1)
++ if (temperature.typed_data()[0] > 0)
+a native law is made of NaN <- test_what_is_no_law_is_seen_wherever_it_stands
+- ~(x < INFINITY - Floats{})
++ (x == INFINITY - Floats{})
 a native residual is not scaled <- test_replacements_are_those_of_the_definition
 - factor * pi_n[i]
 + pi_n[i]

@@ -62,7 +62,8 @@ a traversal tries the likeliest child first <-
   test_steps_have_the_law_of_the_target[without_replacement-traversal]
 - key = drafts.index + jnp.where(branches.is_certain, num, 0)
 + key = jnp.argsort(jnp.argsort(tokens, axis=1), axis=1).astype(jnp.int32)
-a path stands backwards <- ../test_tree_decoding.py::test_a_greedy_tree_writes
+a path stands backwards <-
+  ../../models/test_native_walks.py::test_walks_decide_as_the_steps_do
 - jnp.take_along_axis(backwards, jnp.maximum(place, 0), axis=1)
 + backwards
 

@@ -250,7 +250,7 @@ def test_the_target_of_several_drafters_uses_one_of_them(method, designated):
   assert np.abs(others - pi).max() > 0.01
 
 
-def test_an_empty_residual_is_the_target():
+def test_an_empty_residual_is_the_target(either_way):
   # Rounding may refuse a draft where nothing of the target is left besides. The
   # token is then one of the target's, and not token 0, which has no mass.
   q = jnp.array([[[0, 0.5, 0.5]] * 2], jnp.float32)
@@ -283,7 +283,7 @@ def test_traversal_accepts_more_than_trials_of_each_draft():
 
 @pytest.mark.parametrize("drawing", children.DRAWINGS)
 @pytest.mark.parametrize("greedy", [False, True])
-def test_children_are_drawn_by_their_law(drawing, greedy):
+def test_children_are_drawn_by_their_law(either_way, drawing, greedy):
   size, num, rows = 4, 3, 200_000
   for q in ([0.4, 0.3, 0.2, 0.1], [0.0, 0.6, 0.4, 0.0]):
     law = np.array(q)
