@@ -124,26 +124,41 @@ def draw_level(
   Returns:
     Tokens [B, W] int32 of the drafts, and [B, W] bool whether each is certain.
   """
-  tokens: dict[int, Array] = {}
-  certain: dict[int, Array] = {}
+  drafts: list[int] = []
+  tokens, certain = [], []
   parents = sorted({tree.parents[draft] + 1 for draft in level})
   # Parents of as many children are taken together.
   for num in sorted({tree.num_children[node] for node in parents}):
     group = [node for node in parents if tree.num_children[node] == num]
     q, plain = laws(group)
     members = [i for i in level if tree.parents[i] + 1 in group]
-    places = np.array(members).reshape(len(group), num)
+    shape = (u.shape[0], len(group), num)
     children, is_certain = draw_children(
-      q, plain, u[:, places], drawing, greedy=greedy
+      q, plain, columns(u, members).reshape(shape), drawing, greedy=greedy
     )
-    for row, node_drafts in enumerate(places):
-      for column, draft in enumerate(node_drafts):
-        tokens[draft] = children[:, row, column]
-        certain[draft] = is_certain[:, row, column]
+    drafts += members
+    tokens.append(children.reshape(u.shape[0], -1))
+    certain.append(is_certain.reshape(u.shape[0], -1))
+  order = [drafts.index(draft) for draft in level]
   return (
-    jnp.stack([tokens[i] for i in level], axis=1),
-    jnp.stack([certain[i] for i in level], axis=1),
+    columns(jnp.concatenate(tokens, axis=1), order),
+    columns(jnp.concatenate(certain, axis=1), order),
   )
+
+
+def columns(values: Array, index: Sequence[int]) -> Array:
+  """Returns columns of values [B, N]; a slice where they stand in a row.
+
+  XLA gathers other columns one by one.
+
+  Args:
+    values: [B, N].
+    index: static, the numbers of the columns.
+  """
+  first, end = index[0], index[0] + len(index)
+  if list(index) == list(range(first, end)):
+    return values[:, first:end]
+  return values[:, np.array(index)]
 
 
 def merge_siblings(tokens: Array, tree: DraftTree) -> Array:

@@ -12,6 +12,7 @@ from speccascade.decoding.drafting.children import (
   GREEDY_AND_RANDOM,
   IID,
   Drawing,
+  columns,
   draw_level,
   merge_siblings,
 )
@@ -31,7 +32,7 @@ Array = jax.Array
 class _NodeLaws:
   """The laws at the nodes that were read, a level at a time."""
 
-  def __init__(self):
+  def __init__(self) -> None:
     self._steps: list[Step] = []
     self._places: dict[int, tuple[int, int]] = {}
 
@@ -195,7 +196,7 @@ class TreeDrafter(struct.PyTreeNode):
         read += members
         state, out = self.model.extend(
           state,
-          new[:, np.array(members) - level[0]],
+          columns(new, [draft - level[0] for draft in members]),
           len(members) * fed,
           depth=self._constant(rows, [tree.depths[i] - 1 for i in read]),
           ancestors=self._constant(rows, tree.sees[np.ix_(members, read)]),
