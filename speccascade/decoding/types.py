@@ -661,7 +661,8 @@ class LogProbs(struct.PyTreeNode):
   Every field is [B, T] float32. It is NaN after the end of a row and where the
   distribution is unknown, and -inf where a known distribution gives the token
   no mass. docs/definitions.md says what the sums of these numbers mean. The
-  last four fields say how pi and the token stand to p.
+  last four fields say how pi and the token stand to p1, the verifier at
+  temperature 1, unfiltered, whatever was sampled from.
 
   Attributes:
     pi: under the method's own target; under p where a bonus token was drawn
@@ -672,10 +673,10 @@ class LogProbs(struct.PyTreeNode):
     p1: under the verifier at temperature 1, unfiltered.
     q1: under the drafter at temperature 1, unfiltered: its confidence.
     entropy: of pi, in nats.
-    overshoot: log max_v pi(v) / p(v).
-    ahead: the mass of p on the tokens that come before the token if the
+    overshoot: log max_v pi(v) / p1(v).
+    ahead: the mass of p1 on the tokens that come before the token if the
       likeliest come first, and of equal tokens the lower ids.
-    margin: log of the largest p over the p of the token.
+    margin: log of the largest p1 over the p1 of the token.
   """
 
   pi: Array

@@ -223,6 +223,9 @@ def mean_log_probs(parts: Sequence[dict]) -> dict[str, float | None] | None:
 def sharpness(parts: Sequence[dict]) -> dict[str, float | None] | None:
   """Returns how the distribution of the tokens stands to the verifier's p.
 
+  p is the verifier at temperature 1, unfiltered, also where tokens are sampled
+  at another temperature or with a filter.
+
   entropy: the mean entropy of pi, in nats.
   overshoot: the geometric mean of max_v pi(v) / p(v): how many times as likely
     as under p a token may become.

@@ -180,14 +180,19 @@ def log_probs(new: Record, tokens: Array) -> LogProbs:
 
 
 def _compare(new: Record, tokens: Array) -> dict[str, Array]:
-  """Returns the fields of `LogProbs` that compare with p; [B, N] each."""
+  """Returns the fields of `LogProbs` that compare with p; [B, N] each.
+
+  They compare with the verifier at temperature 1, unfiltered, whatever the
+  sampling is. So the numbers of a rule and of the verifier at a lower
+  temperature or with a filter, which is the baseline, have one reference.
+  """
   unknown = jnp.full(tokens.shape, jnp.nan)
   values = dict.fromkeys(("entropy", "overshoot", "ahead", "margin"), unknown)
   if new.pi is not None:
     values["entropy"] = numerics.entropy(new.pi)
-  if new.p is None:
+  if new.p1 is None:
     return values
-  p, known = new.p, new.known_p
+  p, known = new.p1, new.known_p
   if new.pi is not None:
     # A token that pi gives mass, and p does not, has the ratio infinity.
     ratio = numerics.ratio(new.pi, p, jnp.where(new.pi > 0, jnp.inf, 0))

@@ -244,6 +244,10 @@ a filtered law is told as that of temperature 1 <-
   test_log_probs.py::test_stepwise[quick]
 - p1=log_prob(new.p1, new.known_p),
 + p1=log_prob(new.p, new.known_p),
+a baseline is compared with what its own filter left <-
+  test_log_probs.py::test_a_baseline_and_a_rule_are_compared
+- p, known = new.p1, new.known_p
++ p, known = new.p, new.known_p
 a copied token has the likelihood of its copy <-
   test_log_probs.py::test_copied_tokens_have_no_q
 - q=log_prob(new.q, new.known_q1),

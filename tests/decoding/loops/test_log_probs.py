@@ -88,11 +88,11 @@ assert_same = functools.partial(np.testing.assert_allclose, rtol=0)
 
 
 def assert_compared(values, law, contexts, tokens, drawn_from_p):
-  """Asserts, and takes out of `values`, the fields that compare pi with p."""
+  """Asserts, and takes out of `values`, the fields that compare with p1."""
   got = {x: values.pop(x) for x in ("entropy", "overshoot", "ahead", "margin")}
-  pi, p = law.pi[contexts], law.p[contexts]
+  pi, p = law.pi[contexts], law.p1[contexts]
   if drawn_from_p is not None:
-    pi = np.where(drawn_from_p[..., None], p, pi)
+    pi = np.where(drawn_from_p[..., None], law.p[contexts], pi)
   of_token = np.take_along_axis(p, tokens[..., None], axis=-1)
   ids = np.arange(p.shape[-1])
   order = (p > of_token) | ((p == of_token) & (ids < tokens[..., None]))
@@ -106,9 +106,9 @@ def assert_compared(values, law, contexts, tokens, drawn_from_p):
     }
   for field, number in got.items():
     of_pi = field in ("entropy", "overshoot")
-    known = ~np.isnan(values["pi" if of_pi else "p"])
+    known = ~np.isnan(values["pi" if of_pi else "p1"])
     if field == "overshoot":
-      known &= ~np.isnan(values["p"])
+      known &= ~np.isnan(values["p1"])
     expected[field][~known] = np.nan
     # Where rounding may order equal tokens otherwise.
     atol = 1e-6 if field != "ahead" else 1e-6 + 2 * of_token[..., 0]
@@ -247,6 +247,32 @@ def test_copied_tokens_have_no_q():
   assert np.all(is_kept | is_p)
   assert 0.2 < is_kept.mean() < 0.8
   assert np.all(decoded.trace.writer[inside] == -1)
+
+
+@pytest.mark.parametrize(
+  ("settings", "pi"),
+  [
+    ({"top_p": 0.7}, [0.625, 0.375, 0, 0]),
+    ({"min_p": 0.2}, [10 / 19, 6 / 19, 3 / 19, 0]),
+    # The squares of [10, 6, 3, 1], over their sum.
+    ({"temperature": 0.5}, [100 / 146, 36 / 146, 9 / 146, 1 / 146]),
+    ({"temperature": 0.0}, [1, 0, 0, 0]),
+  ],
+)
+def test_a_baseline_and_a_rule_are_compared_with_one_reference(settings, pi):
+  """The numbers tell pi from the verifier at temperature 1, unfiltered."""
+  plain = jnp.array([[[0.5, 0.3, 0.15, 0.05]] * 4])
+  tokens = jnp.array([[0, 1, 2, 3]])
+  p1, p = Sampling.create(**settings).laws(jnp.log(plain))
+  np.testing.assert_allclose(p[0, 0], pi, atol=1e-6)
+  for sampled in (p, p1):  # the baseline, and a rule with the same pi
+    record = tracing.Record(tokens, tokens < 0, p1=p1, p=sampled, pi=p)
+    got = tracing.log_probs(record, tokens)
+    overshoot = np.log(np.max(np.array(pi) / [0.5, 0.3, 0.15, 0.05]))
+    np.testing.assert_allclose(got.overshoot[0], overshoot, atol=1e-6)
+    np.testing.assert_allclose(got.ahead[0], [0, 0.5, 0.8, 0.95], atol=1e-6)
+    margin = np.log([1, 5 / 3, 10 / 3, 10])
+    np.testing.assert_allclose(got.margin[0], margin, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["spec_cascade_opt", "oracle_cascade_opt"])

@@ -133,10 +133,11 @@ def test_log_probs(run, lines):
     for name, values in log_probs.items():
       columns.setdefault(name, []).extend(values)
   assert row.sharpness["entropy"] == 0
-  # Where only the small model chose a token, pi / p is infinite.
-  is_foreign = [x == "-inf" for x in columns["p"]]
-  assert [x == "inf" for x in columns["overshoot"]] == is_foreign
-  assert (row.sharpness["overshoot"] is None) == any(is_foreign)
+  # The target is sure of the token, and is compared with p at temperature 1.
+  surprise = -np.array(columns["p1"])
+  np.testing.assert_allclose(columns["overshoot"], surprise, atol=1e-5)
+  overshoot = np.exp(surprise.mean())
+  assert row.sharpness["overshoot"] == pytest.approx(overshoot, rel=1e-4)
   # In greedy decoding the target is sure of its token. Where only one model
   # chose that token, the other gives it no probability: "-inf", not unknown.
   assert set(columns["pi"]) == {0.0}
