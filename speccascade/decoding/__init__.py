@@ -14,8 +14,9 @@ from speccascade.decoding.drafting.max_gram import MaxGramDrafter
 from speccascade.decoding.drafting.several_drafters import SeveralDrafters
 from speccascade.decoding.drafting.tree_drafter import TreeDrafter
 from speccascade.decoding.drafting.vertical import VerticalDrafter
-from speccascade.decoding.laws.deferral import RULES, Rule, rule
+from speccascade.decoding.laws.deferral import RULES
 from speccascade.decoding.laws.draws import row_keys
+from speccascade.decoding.laws.rules import Rule, rule
 from speccascade.decoding.laws.sampling import Sampling
 from speccascade.decoding.laws.targets import (
   Target,

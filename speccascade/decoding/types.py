@@ -27,7 +27,7 @@ State = Any
 
 # Functions that users and modules pass in. Each is documented where it is
 # called.
-# (q, p, *, alpha, sampled) -> (left, right): `deferral.Rule`.
+# (q, p, *, alpha, sampled) -> (left, right): `rules.Rule`.
 RuleFunction = Callable[..., tuple[Array, Array]]
 # (q, p, *, alpha, sampled) -> (pi, left, right): `targets.Target`.
 TargetFunction = Callable[..., tuple[Array, Array | None, Array | None]]

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from speccascade.decoding import METHODS
-from speccascade.decoding.laws import deferral, targets
+from speccascade.decoding.laws import deferral, rules, targets
 from speccascade.decoding.laws.interval import LINEAR, LOG, LOG_REST
 from speccascade.decoding.loops.speculative import speculative
 from speccascade.decoding.programs.methods import Method
@@ -95,7 +95,7 @@ def test_the_sequence_cascade_counts_in_nats():
   ],
 )
 def test_a_rule_of_ones_own_gets_a_grid_of_its_range(low, high, wanted):
-  mine = deferral.rule(low=low, high=high)(deferral.opt.function)
+  mine = rules.rule(low=low, high=high)(deferral.opt.function)
   method = Method(speculative, targets.defer(mine), "mine")
   alphas = alpha_grids.grid(method, 100).alphas
   assert (alphas[0], alphas[-1]) == wanted
@@ -105,7 +105,7 @@ def test_a_rule_of_ones_own_gets_a_grid_of_its_range(low, high, wanted):
 def test_a_rule_of_ones_own_declares_its_grid():
   """What is outside the range, here at V = 100 alone, is left out."""
   declared = {"high": math.log, "grid": (-2.0, 0.5, 5.0), "scale": LOG}
-  mine = deferral.rule(**declared)(deferral.opt.function)
+  mine = rules.rule(**declared)(deferral.opt.function)
   method = Method(speculative, targets.defer(mine), "mine")
   assert alpha_grids.grid(method, 1000).alphas == (-2.0, 0.5, 5.0)
   assert alpha_grids.grid(method, 100) == alpha_grids.Grid((-2.0, 0.5), LOG)

@@ -35,7 +35,7 @@ from speccascade.decoding.drafting.horizontal import HorizontalDrafter
 from speccascade.decoding.drafting.max_gram import MaxGramDrafter
 from speccascade.decoding.drafting.vertical import VerticalDrafter
 from speccascade.decoding.laws import targets
-from speccascade.decoding.laws.deferral import lenient_cs_paper
+from speccascade.decoding.laws.greedy_lenience import lenient_cs_paper
 from speccascade.decoding.types import Drafter, LanguageModel, VerifyFunction
 from speccascade.decoding.verification import steps
 

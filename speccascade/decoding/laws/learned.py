@@ -30,7 +30,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from speccascade.decoding.laws.deferral import rule
 from speccascade.decoding.laws.fitted import ParameterKind
 from speccascade.decoding.laws.interval import Interval
 from speccascade.decoding.laws.numerics import (
@@ -41,6 +40,7 @@ from speccascade.decoding.laws.numerics import (
   ratio,
   total_variation,
 )
+from speccascade.decoding.laws.rules import rule
 from speccascade.decoding.laws.targets import target
 
 Array = jax.Array

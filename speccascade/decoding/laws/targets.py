@@ -25,7 +25,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from speccascade.decoding.laws import numerics
-from speccascade.decoding.laws.deferral import Rule, defers
 from speccascade.decoding.laws.fitted import (
   FittedAlpha,
   ParameterKind,
@@ -33,6 +32,7 @@ from speccascade.decoding.laws.fitted import (
 )
 from speccascade.decoding.laws.interval import ANY, LOG, Interval
 from speccascade.decoding.laws.numerics import residual
+from speccascade.decoding.laws.rules import Rule, defers
 from speccascade.decoding.types import TargetFunction, check_shape
 
 Array = jax.Array

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 
 from speccascade.decoding.drafting import feeding
 from speccascade.decoding.laws import draws
-from speccascade.decoding.laws.deferral import defers
+from speccascade.decoding.laws.rules import defers
 from speccascade.decoding.loops.emission import Prefix
 from speccascade.decoding.loops.execution import LoopSettings, execution
 from speccascade.decoding.loops.rounds import Loop

@@ -18,7 +18,7 @@ from speccascade.decoding.drafting.children import (
   TOP_K,
 )
 from speccascade.decoding.laws import draws, numerics, optimum
-from speccascade.decoding.laws.deferral import defers
+from speccascade.decoding.laws.rules import defers
 from speccascade.decoding.loops import rounds, tracing
 from speccascade.decoding.loops.carry import Carry
 from speccascade.decoding.loops.execution import LoopSettings, execution

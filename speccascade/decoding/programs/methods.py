@@ -29,19 +29,15 @@ from speccascade.decoding.laws.deferral import (
   chow_log,
   diff,
   diff_log,
+  opt,
+  opt_log,
+)
+from speccascade.decoding.laws.fitted import FittedAlpha, number_of
+from speccascade.decoding.laws.greedy_lenience import (
   lenient_cs_code,
   lenient_cs_paper,
   lenient_leviathan,
-  min2,
-  opt,
-  opt_log,
-  token_v1,
-  token_v2,
-  token_v3,
-  top_k,
-  typical,
 )
-from speccascade.decoding.laws.fitted import FittedAlpha, number_of
 from speccascade.decoding.laws.interval import Interval
 from speccascade.decoding.laws.learned import (
   chow_calibrated,
@@ -60,6 +56,14 @@ from speccascade.decoding.laws.targets import (
   lossy,
   lossy_star,
   mentored,
+)
+from speccascade.decoding.laws.token_rules import (
+  min2,
+  token_v1,
+  token_v2,
+  token_v3,
+  top_k,
+  typical,
 )
 from speccascade.decoding.loops.bild import bild
 from speccascade.decoding.loops.execution import Execution

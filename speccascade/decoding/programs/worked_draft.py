@@ -11,7 +11,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 
 from speccascade.decoding.laws import numerics
-from speccascade.decoding.laws.deferral import defers
+from speccascade.decoding.laws.rules import defers
 from speccascade.decoding.programs.methods import METHODS
 
 TOKENS = ("sleeps", "sings", "reads", "waits")

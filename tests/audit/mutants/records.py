@@ -1,6 +1,6 @@
 """How mutants are written down: as patches, grouped by file.
 
-  === decoding/laws/deferral.py            the file, below speccascade/
+  === decoding/laws/rules.py               the file, below speccascade/
   a tie defers <- test_ties           the name, and what must fail
   - return left < right               the text, which is there once
   + return left <= right              what stands there instead

@@ -26,7 +26,7 @@ the models change places in a target <-
 - target.probs(q, p, alpha=alpha)
 + target.probs(p, q, alpha=alpha)
 
-=== decoding/laws/deferral.py training/test_objectives.py
+=== decoding/laws/rules.py training/test_objectives.py
 a gradient goes through a rule's decision <-
   test_a_loss_and_its_gradient_are_their_definitions[opt]
 - return left < right

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from speccascade.decoding.laws import deferral, numerics, targets
+from speccascade.decoding.laws import deferral, numerics, targets, token_rules
 from speccascade.decoding.laws.targets import (
   as_target,
   check,
@@ -196,7 +196,7 @@ def test_thresholds_are_unscaled_and_mixtures_scaled():
   # A keep-set from the temperature-1 pair, a mixture of the sampled one.
   q, p = (jnp.asarray(x) for x in (Q1, P1))
   sampled = (jnp.asarray([0.9, 0.1, 0, 0]), jnp.asarray([0, 0.3, 0.7, 0.0]))
-  target = defer_tokens(deferral.token_v3)
+  target = defer_tokens(token_rules.token_v3)
   pi = target.probs(q, p, alpha=0.3, sampled=sampled)  # keeps 1 and 2
   np.testing.assert_allclose(pi, [0, 0.1 + 0.9 * 0.3, 0.9 * 0.7, 0])
   pi = defer(deferral.chow).probs(q, p, alpha=0.6, sampled=sampled)
@@ -211,8 +211,8 @@ def test_what_a_target_says_of_itself():
     assert not known.needs_confidence
     assert known.name == name
   assert defer(deferral.chow).needs_confidence
-  assert not defer_tokens(deferral.token_v2).needs_confidence
-  assert defer_tokens(deferral.token_v2).uses_q
+  assert not defer_tokens(token_rules.token_v2).needs_confidence
+  assert defer_tokens(token_rules.token_v2).uses_q
   assert defer(deferral.diff).rule is deferral.diff
 
 
