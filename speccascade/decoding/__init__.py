@@ -18,12 +18,8 @@ from speccascade.decoding.laws.deferral import RULES
 from speccascade.decoding.laws.draws import row_keys
 from speccascade.decoding.laws.rules import Rule, rule
 from speccascade.decoding.laws.sampling import Sampling
-from speccascade.decoding.laws.targets import (
-  Target,
-  as_target,
-  defer,
-  defer_tokens,
-)
+from speccascade.decoding.laws.target_checks import as_target
+from speccascade.decoding.laws.targets import Target, defer, defer_tokens
 from speccascade.decoding.loops import prompts
 from speccascade.decoding.programs import methods
 from speccascade.decoding.programs.continuous import decode_continuously

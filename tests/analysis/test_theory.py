@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from speccascade.analysis import speedup, theory
-from speccascade.decoding.laws import deferral, targets
+from speccascade.decoding.laws import deferral, lossy_targets
 from tests.decoding.laws.test_targets import lossy_beta
 
 V = 5
@@ -129,14 +129,14 @@ def test_lemma_2_where_the_masses_balance(alpha):
   close(missed, gained)
   law = theory.lossy_law(q, p, **kwargs)
   close(law, theory.lossy_expression(q, p, **kwargs))
-  close(law, targets.lossy_star.probs(q, p, alpha=alpha), atol=1e-9)
+  close(law, lossy_targets.lossy_star.probs(q, p, alpha=alpha), atol=1e-9)
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.4, 0.8])
 def test_lossy_target_is_the_heuristics_law(alpha):
   _, q, p = arrays()
   law = theory.lossy_law(q, p, alpha=alpha, beta=1.0)
-  close(law, targets.lossy.probs(q, p, alpha=alpha))
+  close(law, lossy_targets.lossy.probs(q, p, alpha=alpha))
   # Leviathan et al., A.5: no token above p / l
   assert np.all(np.asarray(law) <= P / (1 - alpha) + 1e-12)
   if alpha == 0:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from speccascade.decoding import METHODS, DraftLength, Sampling
-from speccascade.decoding.laws import targets
+from speccascade.decoding.laws import target_checks, targets
 from speccascade.judge import chunk_laws, goodness, method_laws, toy_chains
 from tests import toy
 from tests.decoding import enumeration
@@ -267,8 +267,8 @@ def test_targets_are_distributions(name):
   # Whatever the pair: zeros, ties, one-hot rows, q = p; also in float32.
   alphas = alpha_grid(name, 7)[[0, 20, 40]]
   for alpha in (*alphas, METHODS[name].default_alpha):
-    targets.check(METHODS[name].target, alpha=float(alpha))
-    q, p = targets.trial_pairs(7, np.float64)
+    target_checks.check(METHODS[name].target, alpha=float(alpha))
+    q, p = target_checks.trial_pairs(7, np.float64)
     pi = METHODS[name].target.probs(q, p, alpha=float(alpha))
     assert np.abs(np.asarray(pi).sum(-1) - 1).max() < 1e-12
     assert np.asarray(pi).min() >= 0

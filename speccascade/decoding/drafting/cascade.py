@@ -34,7 +34,7 @@ from speccascade.decoding.drafting.autoregressive import AutoregressiveDrafter
 from speccascade.decoding.drafting.horizontal import HorizontalDrafter
 from speccascade.decoding.drafting.max_gram import MaxGramDrafter
 from speccascade.decoding.drafting.vertical import VerticalDrafter
-from speccascade.decoding.laws import targets
+from speccascade.decoding.laws import lossy_targets, targets
 from speccascade.decoding.laws.greedy_lenience import lenient_cs_paper
 from speccascade.decoding.types import Drafter, LanguageModel, VerifyFunction
 from speccascade.decoding.verification import steps
@@ -180,7 +180,7 @@ def cascade_drafter(
       reviewer=models[j],
       alpha=jnp.asarray(alpha, jnp.float32),
       width=width,
-      target=targets.lossy if is_lenient else targets.lossless,
+      target=lossy_targets.lossy if is_lenient else targets.lossless,
       greedy_target=LENIENT_GREEDY if is_lenient else None,
       verify=verify,
       bonus="verifier" if by_token else "target",

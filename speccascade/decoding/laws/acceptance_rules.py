@@ -22,11 +22,11 @@ import jax.numpy as jnp
 
 from speccascade.decoding.laws import numerics
 from speccascade.decoding.laws.interval import LOG, Interval
-from speccascade.decoding.laws.targets import (
+from speccascade.decoding.laws.lossy_targets import (
   lenient_target,
   optimal_lossy,
-  target,
 )
+from speccascade.decoding.laws.targets import target
 
 Array = jax.Array
 

@@ -46,16 +46,18 @@ from speccascade.decoding.laws.learned import (
   mixture,
   opt_calibrated,
 )
+from speccascade.decoding.laws.lossy_targets import (
+  ensemble,
+  lossy,
+  lossy_star,
+  mentored,
+)
 from speccascade.decoding.laws.numerics import as_float32
 from speccascade.decoding.laws.targets import (
   Target,
   defer,
   defer_tokens,
-  ensemble,
   lossless,
-  lossy,
-  lossy_star,
-  mentored,
 )
 from speccascade.decoding.laws.token_rules import (
   min2,

@@ -192,7 +192,7 @@ K is always read as increments <- test_cascade.py::test_both_published_forms_of
 - added = [b - a for a, b in zip([0, *added], added)]
 + added = list(added)
 a token comes from the reviewer in spite of lenience <- test_a_token_is_drawn
-- targets.lossy
+- lossy_targets.lossy
 + targets.lossless
 a reviewer reads what others wrote in passes of its own <-
   test_cascade.py::test_each_model_reads_what_others_wrote_in_its_next_pass

@@ -16,7 +16,7 @@ from speccascade.decoding import (
 )
 from speccascade.decoding.drafting.draft_tree import DraftTree
 from speccascade.decoding.drafting.tree_drafter import TreeDrafter
-from speccascade.decoding.laws import targets
+from speccascade.decoding.laws import lossy_targets
 from speccascade.judge import goodness
 from tests import toy
 from tests.decoding.test_tree_decoding import law
@@ -167,7 +167,7 @@ def test_sampled_texts_have_the_verifiers_law(kind, verification):
       reviewer=models[0],
       alpha=jnp.asarray(0.5),
       width=2,
-      target=targets.lossy,
+      target=lossy_targets.lossy,
     )
     drafter = BranchedDrafter(reviewed, 2)
   counts, batch = 0, 20_000

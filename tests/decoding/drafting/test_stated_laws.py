@@ -16,7 +16,7 @@ from speccascade.decoding import (
   Sampling,
   VerticalDrafter,
 )
-from speccascade.decoding.laws import targets
+from speccascade.decoding.laws import lossy_targets, targets
 from speccascade.decoding.loops.emission import Prefix
 from speccascade.decoding.loops.execution import BlockSettings
 from speccascade.decoding.verification import steps
@@ -60,7 +60,7 @@ def reviewed(drafter, reviewer, width, lenience=1, **options):
     reviewer,
     jnp.float32(1 - 1 / lenience),
     width,
-    target=targets.lossless if lenience == 1 else targets.lossy,
+    target=targets.lossless if lenience == 1 else lossy_targets.lossy,
     **options,
   )
 
@@ -223,7 +223,7 @@ def test_a_bonus_without_a_law_is_the_verifiers(name, monkeypatch):
   drafter, written, copies = BARE[name]
   digits = exact.Digits({(ACCEPT,): [8] * 2, (DRAW,): [8]})
   keys = digits.choose(monkeypatch)
-  block = one_round(drafter, keys, targets.lossy, 1 / 6, written)
+  block = one_round(drafter, keys, lossy_targets.lossy, 1 / 6, written)
   new, accepted = np.asarray(block.new), np.asarray(block.verdict.num_accepted)
   for i, copy in enumerate(copies):
     law = np.mean(new[accepted >= i, i] == copy)

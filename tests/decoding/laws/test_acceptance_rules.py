@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from speccascade.decoding import METHODS
-from speccascade.decoding.laws import numerics, targets
+from speccascade.decoding.laws import numerics, target_checks
 from speccascade.judge import goodness
 from tests import toy
 
@@ -120,7 +120,9 @@ PUBLISHED = {
 
 def pairs(vocab_size=7):
   """Rows of (q, p), the awkward ones of `trial_pairs` among them."""
-  awkward = (np.asarray(x, float) for x in targets.trial_pairs(vocab_size))
+  awkward = (
+    np.asarray(x, float) for x in target_checks.trial_pairs(vocab_size)
+  )
   rng = np.random.default_rng(3)
   plain = rng.dirichlet(np.full(vocab_size, 0.6), (2, 60))
   q, p = (np.concatenate(x) for x in zip(awkward, plain))

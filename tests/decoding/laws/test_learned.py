@@ -16,7 +16,7 @@ from scipy import stats
 from speccascade.decoding import METHODS, Sampling, row_keys
 from speccascade.decoding.laws import deferral, fitted, learned
 from speccascade.decoding.laws.fitted import FittedAlpha
-from speccascade.decoding.laws.targets import trial_pairs
+from speccascade.decoding.laws.target_checks import trial_pairs
 from speccascade.decoding.programs import decoders
 from speccascade.judge import goodness, method_laws, toy_chains
 from tests import toy

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from speccascade.decoding.laws import numerics
-from speccascade.decoding.laws.targets import trial_pairs
+from speccascade.decoding.laws.target_checks import trial_pairs
 
 Q, P = (np.asarray(x, np.float64) for x in trial_pairs(6))
 

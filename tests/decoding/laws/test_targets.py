@@ -5,13 +5,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from speccascade.decoding.laws import deferral, numerics, targets, token_rules
-from speccascade.decoding.laws.targets import (
-  as_target,
-  check,
-  defer,
-  defer_tokens,
+from speccascade.decoding.laws import (
+  deferral,
+  lossy_targets,
+  numerics,
+  target_checks,
+  targets,
+  token_rules,
 )
+from speccascade.decoding.laws.target_checks import as_target, check
+from speccascade.decoding.laws.targets import defer, defer_tokens
 from tests import toy
 
 PAIRS = toy.WORKED
@@ -34,18 +37,18 @@ V1, V2, V3 = (defer_tokens(deferral.RULES[f"token_v{x}"]) for x in (1, 2, 3))
 # target, pair, alpha, pi, rejection probability
 WORKED = [
   (targets.lossless, 1, 0.0, P1, 0.3),
-  (targets.ensemble, 1, 0.25, 0.25 * Q1 + 0.75 * P1, 0.225),
+  (lossy_targets.ensemble, 1, 0.25, 0.25 * Q1 + 0.75 * P1, 0.225),
   (V1, 1, 0.15, [0.54, 0.38, 0.06, 0.02], 0.12),
   (V2, 1, 0.15, [0.11, 0.52, 0.315, 0.055], 0.39),
   (V3, 1, 0.3, [0.11, 0.52, 0.315, 0.055], 0.39),
   (V3, 1, 0.0, [0.14, 0.58, 0.21, 0.07], 0.36),
   (V1, 2, 0.35, [0.06, 0.82, 0.09, 0.03], 0.42),
   (V3, 2, 0.8, [0.04, 0.68, 0.26, 0.02], 0.34),
-  (targets.lossy, 1, 0.4, [1 / 3, 16 / 45, 7 / 30, 7 / 90], 1 / 6),
-  (targets.lossy_star, 1, 0.4, [1 / 3, 1 / 3, 0.25, 1 / 12], 1 / 6),
-  (targets.lossy_star, 1, 0.2, [0.25, 0.375, 0.28125, 0.09375], 0.25),
-  (targets.lossy_star, 1, 0.6, Q1, 0.0),
-  (targets.lossy_star, 2, 0.3, [1 / 7, 4.1 / 7, 0.2, 0.5 / 7], 1.3 / 7),
+  (lossy_targets.lossy, 1, 0.4, [1 / 3, 16 / 45, 7 / 30, 7 / 90], 1 / 6),
+  (lossy_targets.lossy_star, 1, 0.4, [1 / 3, 1 / 3, 0.25, 1 / 12], 1 / 6),
+  (lossy_targets.lossy_star, 1, 0.2, [0.25, 0.375, 0.28125, 0.09375], 0.25),
+  (lossy_targets.lossy_star, 1, 0.6, Q1, 0.0),
+  (lossy_targets.lossy_star, 2, 0.3, [1 / 7, 4.1 / 7, 0.2, 0.5 / 7], 1.3 / 7),
 ]
 
 
@@ -105,7 +108,7 @@ def test_lossy_star_against_the_sorting_twin(dtype, size):
   # The twin's balance.
   np.testing.assert_allclose(expected.sum(-1), 1, atol=1e-9)
   actual = jax.jit(
-    jax.vmap(lambda q, p, a: targets.lossy_star.probs(q, p, alpha=a))
+    jax.vmap(lambda q, p, a: lossy_targets.lossy_star.probs(q, p, alpha=a))
   )(*(jnp.asarray(x, dtype) for x in (q, p, alpha)))
   assert actual.dtype == dtype
   tolerance = 2e-6 if dtype == "float32" else 1e-12
@@ -122,7 +125,7 @@ MENTORED = [
 
 @pytest.mark.parametrize(("budget", "accept", "alpha", "beta"), MENTORED)
 def test_mentored(budget, accept, alpha, beta):
-  pi = pi_of(targets.mentored, 1, budget)
+  pi = pi_of(lossy_targets.mentored, 1, budget)
   np.testing.assert_allclose(1 - reject(1, pi), accept, atol=5e-7)
   expected = np.maximum(np.minimum(Q1, P1 / (1 - alpha)), P1 / beta)
   np.testing.assert_allclose(pi, expected, atol=1e-6)
@@ -135,9 +138,9 @@ def test_mentored(budget, accept, alpha, beta):
 
 
 def test_mentored_spends_no_more_than_its_budget():
-  q, p = targets.trial_pairs(9, np.float64)
+  q, p = target_checks.trial_pairs(9, np.float64)
   for budget in (0.0, 0.02, 0.3, 5.0):
-    pi = targets.mentored.probs(q, p, alpha=budget)
+    pi = lossy_targets.mentored.probs(q, p, alpha=budget)
     spent = np.asarray(numerics.kl(p, pi))
     assert np.all(spent <= budget + 1e-8)
     keeps = np.asarray(numerics.kl(p, q)) <= budget
@@ -218,4 +221,4 @@ def test_what_a_target_says_of_itself():
 
 def test_a_target_without_a_rule_cannot_be_asked_before_the_verifier():
   with pytest.raises(TypeError, match="lossy has no rule"):
-    targets.lossy.early(jnp.asarray(Q1), 0.3)
+    lossy_targets.lossy.early(jnp.asarray(Q1), 0.3)

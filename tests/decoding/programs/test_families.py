@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from speccascade.decoding import METHODS, Sampling
-from speccascade.decoding.laws.targets import trial_pairs
+from speccascade.decoding.laws.target_checks import trial_pairs
 from speccascade.decoding.programs import decoders, methods
 from speccascade.decoding.programs.families import choose
 from speccascade.judge import toy_chains
