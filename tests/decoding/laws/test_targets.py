@@ -208,9 +208,12 @@ def test_thresholds_are_unscaled_and_mixtures_scaled():
 
 def test_what_a_target_says_of_itself():
   # uses_q: whether pi hangs on q; needs_confidence: on q at temperature 1.
-  for name in ("lossless", "lossy", "lossy_star", "mentored", "ensemble"):
-    known = getattr(targets, name)
-    assert known.uses_q == (name != "lossless")
+  assert targets.lossless.name == "lossless"
+  assert not targets.lossless.uses_q
+  assert not targets.lossless.needs_confidence
+  for name in ("lossy", "lossy_star", "mentored", "ensemble"):
+    known = getattr(lossy_targets, name)
+    assert known.uses_q
     assert not known.needs_confidence
     assert known.name == name
   assert defer(deferral.chow).needs_confidence
