@@ -109,8 +109,9 @@ def compare(
   decodes: dict[str, list[Decodes]],
   metric: str,
   budgets: Sequence[float] | None,
+  base: str = BASE,
 ):
-  """Prints the quality of each method at equal calls, and against OPT's."""
+  """Prints the quality of each method at equal calls, and against a base's."""
   curves = {
     name: frontier.points_by_replicate(
       *zip(*(each.samples() for each in several))
@@ -122,7 +123,7 @@ def compare(
     ranges = [points[0].latency for points in curves.values()]
     ends = max(x.min() for x in ranges), min(x.max() for x in ranges)
     shown = np.linspace(*ends, 5)
-  print(f"\n{metric} at verifier calls a token, and over {BASE}")
+  print(f"\n{metric} at verifier calls a token, and over {base}")
   print("| method |", " | ".join(f"{x:.3f}" for x in shown), "| mean gap |")
   print("| --- |", " | ".join("---:" for _ in shown), "| ---: |")
   for name, points in curves.items():
@@ -131,11 +132,11 @@ def compare(
       score = functools.partial(frontier.quality_within, latency=budget)
       at = frontier.estimate(score, points)
       gap = frontier.estimate(
-        functools.partial(_gap, budget), points, curves[BASE]
+        functools.partial(_gap, budget), points, curves[base]
       )
-      cells.append(f"{at.value:.2f}{format_gap(gap, name)}")
-    gap = frontier.estimate(frontier.mean_gap, points, curves[BASE])
-    cells.append(format_gap(gap, name).strip() or "-")
+      cells.append(f"{at.value:.2f}{format_gap(gap, name == base)}")
+    gap = frontier.estimate(frontier.mean_gap, points, curves[base])
+    cells.append(format_gap(gap, name == base).strip() or "-")
     print(f"| {name} |", " | ".join(cells), "|")
 
 
@@ -145,8 +146,8 @@ def _gap(budget: float, points, base) -> float:
   return of - frontier.quality_within(base, budget)
 
 
-def format_gap(gap: frontier.IntervalEstimate, name: str) -> str:
-  if name == BASE:
+def format_gap(gap: frontier.IntervalEstimate, is_base: bool) -> str:
+  if is_base:
     return ""
   low, high = gap.bounds
   return f" ({gap.value:+.2f} [{low:+.2f}, {high:+.2f}])"

@@ -135,7 +135,7 @@ def _observe(drafter, verifier, inputs, tokens) -> TokenRows:
     inputs: [B, S] int32, sources or prompts.
     tokens: [B, T] int32, the right outputs; padding means nothing.
   """
-  q, p = (_law(model, inputs, tokens) for model in (drafter, verifier))
+  q, p = (laws(model, inputs, tokens) for model in (drafter, verifier))
   return TokenRows(
     features=learned.features(q, p),
     q_right=(first_argmax(q) == tokens).astype(jnp.float32),
@@ -145,7 +145,7 @@ def _observe(drafter, verifier, inputs, tokens) -> TokenRows:
   )
 
 
-def _law(model, inputs, tokens):
+def laws(model, inputs, tokens):
   """Returns a model's distribution before each token, [B, T, V]."""
   rows, length = tokens.shape
   state = model.prefill(inputs, capacity=length)

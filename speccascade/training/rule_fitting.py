@@ -81,14 +81,14 @@ def fit(
   """
   return {
     learned.CALIBRATION.name: calibration(rows),
-    learned.HEADS.name: _fit_network(
+    learned.HEADS.name: fit_network(
       _heads_loss,
       learned.HEADS.plug_in(),
       head_rows(rows, fitting),
       head_rows(held_out, fitting),
       fitting,
     ),
-    learned.MIXTURE.name: _fit_network(
+    learned.MIXTURE.name: fit_network(
       _mixture_loss, learned.MIXTURE.plug_in(), rows, held_out, fitting
     ),
   }
@@ -205,11 +205,11 @@ def _mixture_loss(network: Network, rows: TokenRows, key: Array) -> Array:
   return mixture_loss(network, rows, alpha) / (1 + jnp.abs(alpha))
 
 
-def _fit_network(
-  loss: Callable[[Network, TokenRows, Array], Array],
+def fit_network(
+  loss: Callable[[Network, Any, Array], Array],
   plug_in: Network,
-  rows: TokenRows,
-  held_out: TokenRows,
+  rows: Any,
+  held_out: Any,
   fitting: Fitting,
 ) -> Network:
   """Returns the network with the least loss on the validation rows.
@@ -217,12 +217,13 @@ def _fit_network(
   Args:
     loss: a function from a network, rows and a key to losses [N].
     plug_in: the network of zeros that the fit begins with.
-    rows: as in `fit`.
-    held_out: as in `fit`.
+    rows: `TokenRows`, or another named tuple of columns [N, ...], `features`
+      among them.
+    held_out: of the same type, the rows that say when to stop.
     fitting: as in `fit`.
   """
   rows, held_out = (
-    TokenRows(*(jnp.asarray(x, jnp.float32) for x in each))
+    type(each)(*(jnp.asarray(x, jnp.float32) for x in each))
     for each in (rows, held_out)
   )
   init_key, step_key, held_key = jax.random.split(
@@ -242,8 +243,8 @@ def _fit_network(
     network, moments, number = state
     keys = jax.random.split(jax.random.fold_in(step_key, number))
     size = (fitting.batch_size,)
-    chosen = jax.random.randint(keys[0], size, 0, len(rows.q_gold))
-    batch = TokenRows(*(x[chosen] for x in rows))
+    chosen = jax.random.randint(keys[0], size, 0, len(rows.features))
+    batch = type(rows)(*(x[chosen] for x in rows))
 
     def objective(trained):
       return jnp.mean(loss(network.replace(**trained), batch, keys[1]))
@@ -272,7 +273,7 @@ def _trained(network: Network) -> dict[str, Any]:
   return {name: jnp.asarray(getattr(network, name)) for name in names}
 
 
-def _standardised(plug_in: Network, rows: TokenRows, key: Array) -> Network:
+def _standardised(plug_in: Network, rows: Any, key: Array) -> Network:
   """Returns the first network: it scales its inputs, and its outputs are 0."""
   num = len(learned.FEATURES)
   mean, scale = np.array(plug_in.mean), np.array(plug_in.scale)
