@@ -59,11 +59,20 @@ class HeadsConfig:
       params: the verifier's parameters, in T5X's names.
     """
     return dataclasses.replace(
+      self.shaped_like(config), verifier_sha256=fingerprint(params)
+    )
+
+  def shaped_like(self, config: Any) -> "HeadsConfig":
+    """Returns the heads with the shape of a verifier.
+
+    Args:
+      config: the verifier's architecture.
+    """
+    return dataclasses.replace(
       self,
       vocab_size=config.vocab_size,
       emb_dim=config.emb_dim,
       prompted=not hasattr(config, "num_encoder_layers"),
-      verifier_sha256=fingerprint(params),
     )
 
 

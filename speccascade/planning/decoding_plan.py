@@ -15,10 +15,11 @@ from speccascade.inference.pair.pairs import PairSpec, as_list
 from speccascade.inference.points.point import Point
 from speccascade.inference.points.settings import Run
 from speccascade.models import parameters
+from speccascade.models.draft_heads import HeadsConfig
 from speccascade.models.parameters import Config
 from speccascade.models.sharding import meshes
 from speccascade.models.sharding.partitioning import DATA, Layout
-from speccascade.planning import collectives, footprint
+from speccascade.planning import collectives, footprint, heads_footprint
 from speccascade.planning.collectives import CollectiveCounts
 from speccascade.planning.footprint import Footprint
 
@@ -59,7 +60,13 @@ def _architecture(role: str, config, path, dtype: str | None) -> Config:
     if not path:
       raise CheckpointNotFoundError(f"there is no {role} to plan for")
     config = checkpoints.load(path, lazy=True).require_config()
-  if dtype is not None:
+  if isinstance(config, HeadsConfig) and role == "verifier":
+    raise ValueError(
+      "VERIFIER_CHECKPOINT has draft heads; the verifier must be a language"
+      " model"
+    )
+  # Draft heads keep float32; see `HeadsModel.create`.
+  if dtype is not None and not isinstance(config, HeadsConfig):
     config = dataclasses.replace(config, dtype=dtype)
   return config
 
@@ -87,11 +94,16 @@ def plan(
       if role != "verifier" and mesh.drafter == "whole":
         layout = verifier_layout.whole()
       layout.check(config, role.upper())
-      bytes_of[role] = footprint.weights(config, layout, pair.kernel_dtype)
-      rows = (run.batch_size, source_len)
-      bytes_of["caches"] += footprint.caches(
-        KINDS[type(config)], config, layout, rows, capacity
-      )
+      if isinstance(config, HeadsConfig):
+        heads_footprint.check_layout(verifier_layout)
+        bytes_of[role] = footprint.weights(config, layout, None)
+        bytes_of["caches"] += heads_footprint.state(config, run.batch_size)
+      else:
+        bytes_of[role] = footprint.weights(config, layout, pair.kernel_dtype)
+        rows = (run.batch_size, source_len)
+        bytes_of["caches"] += footprint.caches(
+          KINDS[type(config)], config, layout, rows, capacity
+        )
       # A drafter, too, keeps the logits of a whole block until it is verified.
       positions = run.batch_size * point.verify_width
       bytes_of["distributions"] += footprint.laws(
@@ -157,6 +169,9 @@ def communication(
     raise ValueError("it takes a MESH of several devices, and no CASCADE")
   layout.check_rows(BATCH_SIZE=run.batch_size)
   models = architectures(pair, point)
+  for config in models.values():
+    if isinstance(config, HeadsConfig):
+      heads_footprint.check_layout(layout)
   drafter_layout = pair.mesh.drafter_layout()
   shape = (run.batch_size, inputs.task_feature_lengths["inputs"])
   tokens = np.ones(shape, np.int32)

@@ -5,13 +5,14 @@ import itertools
 
 from speccascade import checkpoints
 from speccascade.models import layers
+from speccascade.models.draft_heads import HeadsConfig
 from speccascade.models.parameters import Config
 from speccascade.models.sharding import meshes
 from speccascade.models.sharding.partitioning import DATA
-from speccascade.planning import footprint
+from speccascade.planning import footprint, heads_footprint
 from speccascade.training import optimizers
 from speccascade.training.finetune import TrainingData
-from speccascade.training.states import Objective
+from speccascade.training.states import Objective, is_prompted
 from speccascade.training.trainer import TrainingRun
 
 
@@ -30,13 +31,23 @@ def plan(
 
   Raises:
     CheckpointError: the settings name a teacher that does not exist.
+    ValueError: draft heads have no verifier.
   """
   optimizer = optimizer or optimizers.adafactor()
   objective = objective or Objective()
-  lengths, models = data.task_feature_lengths, {"model": model}
+  teacher = None
   if data.teacher_checkpoint:
-    teacher = checkpoints.load(data.teacher_checkpoint, lazy=True)
-    models["teacher"] = teacher.require_config()
+    stored = checkpoints.load(data.teacher_checkpoint, lazy=True)
+    teacher = stored.require_config()
+  has_heads = isinstance(model, HeadsConfig)
+  if has_heads:
+    model = heads_footprint.shaped(model, teacher)
+  models = {"model": model} | ({} if teacher is None else {"teacher": teacher})
+  lengths = data.task_feature_lengths
+  # The prompt and the output of a decoder-only model are one text.
+  width = lengths["targets"]
+  if is_prompted(model):
+    width += lengths["inputs"]
 
   def bytes_on(
     mesh: meshes.Mesh, objective: Objective = objective
@@ -47,18 +58,26 @@ def plan(
     if objective.microbatches > 1:
       # The gradients of a part of the batch, and the sum over the parts.
       bytes_of["gradients"] *= 2
-    bytes_of["activations"] = footprint.activations(
-      model, layout, rows, lengths, objective.remat
-    )
-    # The teacher's logits are alive while the model's are: the divergence reads
-    # both.
-    positions, bytes_of["logits"] = rows * lengths["targets"], 0.0
-    for role, config in models.items():
-      layout.check(config, role.upper())
-      logits = footprint.laws(config, layout, positions, cut=True)
-      bytes_of["logits"] += logits
-      if role == "teacher":
-        bytes_of[role] = footprint.weights(config, layout, None)
+    positions = rows * width
+    if has_heads:
+      heads_footprint.check_layout(layout)
+      bytes_of["activations"] = heads_footprint.activations(model, positions)
+      bytes_of["logits"] = heads_footprint.logits(model, layout, positions)
+    else:
+      bytes_of["activations"] = footprint.activations(
+        model, layout, rows, lengths, objective.remat
+      )
+      bytes_of["logits"] = footprint.laws(model, layout, positions, cut=True)
+    layout.check(model, "MODEL")
+    if teacher is not None:
+      layout.check(teacher, "TEACHER")
+      # The teacher's logits are alive while the model's are: the divergence
+      # reads both.
+      if not has_heads or objective.needs_teacher:
+        bytes_of["logits"] += footprint.laws(
+          teacher, layout, positions, cut=True
+        )
+      bytes_of["teacher"] = footprint.weights(teacher, layout, None)
     return bytes_of
 
   mesh = run.mesh if run else meshes.ONE

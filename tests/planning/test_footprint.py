@@ -1,5 +1,6 @@
 """Compares the bytes of plans with the bytes of arrays that are there."""
 
+import dataclasses
 import pathlib
 
 import gin
@@ -9,13 +10,22 @@ import numpy as np
 import pytest
 
 from speccascade import cli, decode, train
-from speccascade.checkpoints import t5x_native
+from speccascade.checkpoints import orbax_io, t5x_native
 from speccascade.checkpoints.convert import config_from_gin
+from speccascade.decoding import HeadsDrafter
 from speccascade.inference.batches.inputs import Inputs
 from speccascade.inference.pair.pairs import PairSpec
 from speccascade.inference.points.point import Point
 from speccascade.inference.points.settings import Run
-from speccascade.models import T5LM, LlamaConfig, LlamaLM, T5Config, parameters
+from speccascade.models import (
+  T5LM,
+  HeadsConfig,
+  HeadsModel,
+  LlamaConfig,
+  LlamaLM,
+  T5Config,
+  parameters,
+)
 from speccascade.models.sharding import meshes
 from speccascade.planning import decoding_plan, footprint, training_plan
 from speccascade.settings import fields
@@ -37,6 +47,7 @@ LLAMA = LlamaConfig(
   mlp_dim=16,
 )
 ONE = meshes.ONE.abstract()
+KEY = jax.random.key(0)
 LENGTHS = {"inputs": 32, "targets": 16}
 
 
@@ -170,6 +181,86 @@ def test_a_plan_of_distillation_counts_the_teacher(tmp_path):
     **least
   )
   assert "it fits with" not in text_of_plan(0.5, microbatches=8, remat="full")
+
+
+HEADS = HeadsConfig(kind="blockwise", num_heads=3, mlp_dim=16)
+
+
+@pytest.fixture
+def saved(tmp_path):
+  """Returns a function that writes a model of zeros, and returns its path."""
+
+  def save(name, config):
+    zeros = {
+      path: np.zeros(x, np.float32)
+      for path, x in parameters.param_shapes(config).items()
+    }
+    path = tmp_path / name
+    orbax_io.save(path, parameters.tree(zeros), config, step=1)
+    return str(path)
+
+  return save
+
+
+@pytest.mark.parametrize("verifier", [T5, LLAMA])
+def test_a_plan_of_training_heads(verifier, saved):
+  settings = {"mixture_or_task_name": "any", "task_feature_lengths": LENGTHS}
+  data = TrainingData(**settings, batch_size=8)
+  text = footprint.describe_plan(lambda: training_plan.plan(HEADS, data))
+  assert text.startswith("no plan: draft heads need a TEACHER_CHECKPOINT")
+  data = TrainingData(
+    **settings, batch_size=8, teacher_checkpoint=saved("large", verifier)
+  )
+  plan = training_plan.plan(HEADS, data)
+  bytes_of = plan.bytes_on(meshes.ONE)
+  assert bytes_of["weights"] == 4 * 3 * 2 * 8 * 16
+  assert bytes_of["teacher"] == 4 * parameters.num_parameters(verifier)
+  positions = 8 * (16 if verifier is T5 else 48)
+  assert bytes_of["logits"] == 3 * 2 * 4 * positions * 64
+  assert bytes_of["activations"] == 4 * positions * (8 + 3 * (16 * 2 + 8))
+  # The verifier's logits count where a loss reads them.
+  taught = plan.bytes_on(meshes.ONE, states.Objective(loss="forward_kl"))
+  assert taught["logits"] == 4 / 3 * bytes_of["logits"]
+  run = TrainingRun(1, mesh=meshes.Mesh({"data": 2}))
+  text = footprint.describe_plan(
+    lambda: training_plan.plan(HEADS, data, run=run)
+  )
+  assert text == (
+    "no plan: draft heads lie on one device, and a mesh is set: leave MESH out"
+  )
+
+
+def test_a_plan_of_decoding_with_heads(saved):
+  heads = dataclasses.replace(HEADS, vocab_size=64, emb_dim=8)
+  paths = {
+    "drafter_checkpoint": saved("heads", heads),
+    "verifier_checkpoint": saved("large", T5),
+  }
+
+  def plan(shape=None, **changes):
+    mesh = meshes.Mesh(shape)
+    return decoding_plan.plan(
+      PairSpec(mesh=mesh, kernel_dtype="bfloat16", **paths | changes),
+      Inputs(
+        input_file="-",
+        vocabulary=tiny.Vocabulary(),
+        task_feature_lengths={"inputs": 128},
+      ),
+      Point("spec_decode", gamma=2),
+      Run(batch_size=32),
+    )
+
+  bytes_of = plan().bytes_on(meshes.ONE)
+  assert bytes_of["drafter"] == 4 * 3 * 2 * 8 * 16  # whatever kernels are
+  alone = footprint.caches(T5LM, T5, ONE, (32, 128), Run().max_decode_len + 5)
+  lm = HeadsModel.create(heads, parameters.network(heads).initial(KEY))
+  state = HeadsDrafter(lm, None, 2).prefill(jnp.ones((32, 9)), capacity=9)
+  assert bytes_of["caches"] == alone + num_bytes(state)
+  assert bytes_of["distributions"] == 2 * 2 * 4 * 32 * 3 * 64
+  with pytest.raises(ValueError, match="lie on one device"):
+    str(plan({"model": 2}))
+  with pytest.raises(ValueError, match="must be a language model"):
+    plan(verifier_checkpoint=saved("other", heads))
 
 
 LONG = {"inputs": 128, "targets": 128}
