@@ -103,11 +103,20 @@ def read_study(
   The arguments are those of `advise`.
 
   Raises:
-    ValueError: a model or an input does not fit.
+    ValueError: a model or an input does not fit, or a drafter is draft heads.
   """
   sources = inputs.read(pair.vocabulary_path).fit_padding()
+  models = pair.load(sources.vocabulary)
+  for drafter in models.drafters:
+    if drafter.has_heads:
+      raise ValueError(
+        f"{drafter.name} has draft heads, whose acceptance depends on where a"
+        " block begins, so that it cannot be read off a text as advice does:"
+        " compare block sizes with the sweep, with GAMMAS of 1 to"
+        f" {drafter.lm.num_heads}"
+      )
   return Study(
-    pair.load(sources.vocabulary),
+    models,
     sources,
     dataclasses.replace(run, num_lengths=1),
     dataclasses.replace(measuring, num_timed=len(sources.examples)),
