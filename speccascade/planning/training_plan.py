@@ -54,7 +54,12 @@ def plan(
   ) -> dict[str, float]:
     layout, rows = mesh.abstract(), data.batch_size // objective.microbatches
     layout.check_rows(BATCH_SIZE=data.batch_size)
-    bytes_of = footprint.training(model, layout, optimizer.transform.init)
+    init = optimizer.transform.init
+    bytes_of = footprint.training(model, layout, init)
+    is_tuned = has_heads and objective.tuning is not None
+    if is_tuned:
+      for name, size in footprint.training(teacher, layout, init).items():
+        bytes_of[name] += size
     if objective.microbatches > 1:
       # The gradients of a part of the batch, and the sum over the parts.
       bytes_of["gradients"] *= 2
@@ -63,6 +68,13 @@ def plan(
       heads_footprint.check_layout(layout)
       bytes_of["activations"] = heads_footprint.activations(model, positions)
       bytes_of["logits"] = heads_footprint.logits(model, layout, positions)
+      if is_tuned:
+        bytes_of["activations"] += footprint.activations(
+          teacher, layout, rows, lengths, objective.remat
+        )
+        bytes_of["logits"] += footprint.laws(
+          teacher, layout, positions, cut=True
+        )
     else:
       bytes_of["activations"] = footprint.activations(
         model, layout, rows, lengths, objective.remat

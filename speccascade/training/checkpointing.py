@@ -172,7 +172,7 @@ class Checkpoints:
     self._check_vocabulary(checkpoint)
     self._check_settings(checkpoint, seed)
     state = states.create(
-      self._place(checkpoint.params),
+      self._whole(self._place(checkpoint.params), step),
       optimizer,
       step=step,
       seed=seed,
@@ -197,7 +197,7 @@ class Checkpoints:
     )
     self._check_vocabulary(checkpoint)
     step, slots = checkpoint.step or 0, checkpoint.optimizer
-    params = self._place(checkpoint.params)
+    params = self._whole(self._place(checkpoint.params))
     state = states.create(params, optimizer, step=step, seed=seed, slots=slots)
     source = f"starting from {checkpoint.path}"
     if slots is not None:
@@ -212,7 +212,8 @@ class Checkpoints:
   ) -> StartingPoint:
     """Returns the state of a new run without a checkpoint."""
     if self.initial_params is not None:
-      state = states.create(self.initial_params, optimizer, seed=seed)
+      params = self._whole(self.initial_params)
+      state = states.create(params, optimizer, seed=seed)
       return StartingPoint(state, 0, "starting from the verifier's own law")
     params = states.init_params(network(self.config), seed, self.layout)
     source = "starting from random parameters"
@@ -221,6 +222,39 @@ class Checkpoints:
       source += f" and the embedding of {embedding_path}"
     state = states.create(self._place(params), optimizer, seed=seed)
     return StartingPoint(state, 0, source)
+
+  def _whole(self, params: Mapping, step: int | None = None) -> Mapping:
+    """Returns all that is trained.
+
+    A subclass adds what it writes beside the model's own checkpoint.
+
+    Args:
+      params: the parameters of the model.
+      step: the step of this run that they are of; None where a run begins.
+    """
+    return params
+
+  def _slots_of(self, opt_state: Any) -> dict | None:
+    """Returns Adafactor's accumulators under T5X's names, or None."""
+    return optimizers.slots_of(opt_state)
+
+  def _write_parts(
+    self, step: int, params: Mapping, extra: dict[str, Any]
+  ) -> Mapping:
+    """Writes what belongs beside a checkpoint, before the checkpoint.
+
+    Args:
+      step: the step.
+      params: all that is trained.
+      extra: what the checkpoint records; a subclass may add to it.
+
+    Returns:
+      The parameters that the checkpoint holds.
+    """
+    return params
+
+  def _remove_parts(self) -> None:
+    """Removes what was beside checkpoints that are gone."""
 
   def _place(self, params: Mapping) -> Mapping:
     """Returns parameters where the layout puts them."""
@@ -298,13 +332,14 @@ class Checkpoints:
     # only when all of it is on disk.
     if self.latest() == step or not processes.is_first():
       return self.path(step)
+    params = self._write_parts(step, params, extra)
     args = orbax_io.save_args(
       params,
       self.config,
       step=step,
       # Orbax takes no tree without arrays, as plain descent has.
       opt_state=opt_state if jax.tree.leaves(opt_state) else None,
-      slots=optimizers.slots_of(opt_state),
+      slots=self._slots_of(opt_state),
       vocabulary=self.vocabulary,
       extra=extra,
     )
@@ -319,11 +354,16 @@ class Checkpoints:
       # makes a new manager, which looks at the directories again.
       vars(self).pop("_manager", None)
       self._remove_half_written()
-      raise CheckpointError(
-        f"{self.path(step)} cannot be written: {fault_of(error)}; when it can,"
-        " the same command goes on"
-      ) from error
+      raise self._unwritten(self.path(step), error) from error
+    self._remove_parts()
     return self.path(step)
+
+  def _unwritten(self, path: str, error: Exception) -> CheckpointError:
+    """Returns the error of a checkpoint that cannot be written."""
+    return CheckpointError(
+      f"{path} cannot be written: {fault_of(error)}; when it can, the same"
+      " command goes on"
+    )
 
   def _metrics_to_save(
     self, metrics: Mapping[str, float] | None

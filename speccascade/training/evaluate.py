@@ -20,7 +20,12 @@ from speccascade.models.parameters import Config, network
 from speccascade.models.sharding.partitioning import fetch, layout_of
 from speccascade.models.t5.config import T5Config
 from speccascade.models.t5_lm import T5LM
-from speccascade.training import head_losses, losses, states
+from speccascade.training import (
+  head_losses,
+  losses,
+  states,
+  verifier_tuning,
+)
 from speccascade.training.loop import check_batch
 
 EOS_ID = 1
@@ -105,7 +110,8 @@ def teacher_forced(
     raise ValueError("there are no target tokens to evaluate on")
   names = NAMES if teacher is None else NAMES + TEACHER_NAMES
   if isinstance(module, HeadsNetwork):
-    names = head_losses.metric_names(module.config.num_heads)
+    is_tuned = verifier_tuning.is_joint(params)
+    names = head_losses.metric_names(module.config.num_heads, is_tuned=is_tuned)
   # A head that looks past the end of every text has no target.
   return {name: totals[name] / max(weights[name], 1e-9) for name in names}
 
@@ -172,6 +178,7 @@ class Evaluation:
     eos_id: the token that ends an output.
     teacher: see `teacher_forced`.
     num_heads: the number of draft heads; 0 of a model.
+    is_tuned: whether the verifier of draft heads is tuned with them.
   """
 
   batches: Sequence[Mapping[str, np.ndarray]]
@@ -182,6 +189,7 @@ class Evaluation:
   eos_id: int = EOS_ID
   teacher: states.Teacher | None = None
   num_heads: int = 0
+  is_tuned: bool = False
 
   @property
   def _is_decoding(self) -> bool:
@@ -193,7 +201,9 @@ class Evaluation:
     The names of `score` are the names that it returns for empty outputs.
     """
     if self.num_heads:
-      return list(head_losses.metric_names(self.num_heads))
+      return list(
+        head_losses.metric_names(self.num_heads, is_tuned=self.is_tuned)
+      )
     names = list(NAMES)
     if self.teacher is not None:
       names += TEACHER_NAMES

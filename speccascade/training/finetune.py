@@ -27,6 +27,8 @@ from speccascade.training import evaluate, optimizers, teachers, trainer
 from speccascade.training.checkpointing import Checkpoints
 from speccascade.training.memory_need import MemoryNeed
 from speccascade.training.states import Objective, Teacher, is_prompted
+from speccascade.training.tuned_checkpoints import TunedCheckpoints
+from speccascade.training.verifier_tuning import VERIFIER
 from speccascade.training.written_text import WrittenText
 
 
@@ -287,7 +289,8 @@ def train(
   data.
 
   Draft heads are trained in the same way. Their teacher is their verifier: it
-  gives them their shape, and stays as it is.
+  gives them their shape, and stays as it is. With `Objective.tuning` a copy of
+  it is trained too, and is left in `verifier/` of MODEL_DIR.
 
   Args:
     model: the architecture, with its dropout rate and its activations' dtype;
@@ -337,13 +340,20 @@ def train(
       model = model.of_verifier(verifier.config, params)
       initial_params = draft_heads.initial_params(model, verifier, params)
       need.add_parameters("MODEL", model, bytes_each=12)
+    elif objective.tuning is not None:
+      raise ValueError(
+        "VERIFIER_TUNING is for draft heads, and MODEL is a language model:"
+        " leave it out"
+      )
     _check_vocabulary(vocabulary, model, data)
     vocabularies.check_saved(vocabulary, folder, "MODEL_DIR")
     if teacher is None:
       teacher = teachers.read(data.teacher_checkpoint, model, identity, layout)
     if teacher:
+      # A verifier that is tuned has a gradient and an update as well.
+      num_arrays = 1 if objective.tuning is None else 4
       need.add_parameters(
-        "TEACHER_CHECKPOINT", teacher.module.config, bytes_each=4
+        "TEACHER_CHECKPOINT", teacher.module.config, bytes_each=4 * num_arrays
       )
     elif objective.needs_teacher:
       raise ValueError("LOSS and TEACHER_SHARE need a TEACHER_CHECKPOINT")
@@ -379,30 +389,38 @@ def train(
       TASK_FEATURE_LENGTHS=dict(data.task_feature_lengths),
     )
     # The teacher reads each text once, before the first step.
-    needs_hidden = objective.needs_teacher or isinstance(model, HeadsConfig)
+    is_tuned = objective.tuning is not None
+    needs_hidden = objective.needs_teacher or (
+      isinstance(model, HeadsConfig) and not is_tuned
+    )
     if data.teacher_cache_dir and needs_hidden:
       batches = teachers.with_hidden(
         teacher, batches, data.teacher_cache_dir, run.progress
       )
     # Read the held-out data.
-    evaluation = _evaluation(model, data, evaluating, run, teacher)
+    evaluation = _evaluation(model, data, evaluating, run, teacher, is_tuned)
     metric = _best_metric(model_dir, evaluation)
-    checkpoints = Checkpoints(
+    kind = Checkpoints
+    if is_tuned:
+      kind = functools.partial(TunedCheckpoints, verifier=teacher)
+    checkpoints = kind(
       folder,
       model,
       vocabulary=identity,
       keep_latest=model_dir.keep_latest,
       layout=layout,
       metric=metric and f"eval/{metric}",
-      best_mode="min" if metric in ("loss", "divergence") else "max",
+      best_mode=_best_mode(metric),
       initial_params=initial_params,
-      settings=_settings_to_resume(data, objective, arrays),
+      settings=_settings_to_resume(model, data, objective, arrays),
     )
 
     def write_first_files():
       # One process writes: all processes of a job share the folder.
       if processes.is_first():
         vocabularies.save(vocabulary, folder, "MODEL_DIR")
+        if is_tuned:
+          vocabularies.save(vocabulary, f"{folder}/{VERIFIER}", "MODEL_DIR")
       on_start(folder)
 
     writes_events = model_dir.tensorboard and processes.is_first()
@@ -469,8 +487,18 @@ def _best_metric(
   return metric
 
 
+def _best_mode(metric: str | None) -> str:
+  """Returns "min" for a metric that is better where it is smaller.
+
+  >>> [_best_mode(name) for name in ("loss", "loss_2", "verifier_loss", "bleu")]
+  ['min', 'min', 'min', 'max']
+  """
+  is_cost = metric and ("loss" in metric or "divergence" in metric)
+  return "min" if is_cost else "max"
+
+
 def _settings_to_resume(
-  data: TrainingData, objective: Objective, arrays
+  model: Config, data: TrainingData, objective: Objective, arrays
 ) -> dict[str, Any]:
   """Returns what a resumed run must have in common with the run it resumes.
 
@@ -495,6 +523,9 @@ def _settings_to_resume(
       settings[name.upper()] = getattr(data, name)
   if data.earlier_drafters:
     settings["EARLIER_DRAFTERS"] = [str(x) for x in data.earlier_drafters]
+  if objective.tuning is not None:
+    settings["VERIFIER_TUNING"] = str(objective.tuning)
+    settings["TEACHER_CHECKPOINT of sha256"] = model.verifier_sha256[:16]
   return settings
 
 
@@ -504,6 +535,7 @@ def _evaluation(
   evaluating: Evaluating,
   run: trainer.TrainingRun,
   teacher: Teacher | None,
+  is_tuned: bool,
 ) -> evaluate.Evaluation | None:
   """Returns the evaluation during training; None where nothing is measured."""
   from speccascade.data import training_batches
@@ -528,6 +560,7 @@ def _evaluation(
     eos_id=data.prompting.vocabulary.eos_id,
     teacher=teacher,
     num_heads=num_heads,
+    is_tuned=is_tuned,
   )
 
 

@@ -1,19 +1,23 @@
-"""The loss of draft heads over a frozen verifier, and what is measured of them.
+"""The loss of draft heads over their verifier, and what is measured of them.
 
 Axes: B rows, T target length, K heads, V vocabulary, E model width.
 """
 
 from collections.abc import Mapping
 import dataclasses
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from speccascade.models.draft_heads import MEDUSA, HeadsNetwork
 from speccascade.training import losses, states
+from speccascade.training.verifier_tuning import HEADS, VERIFIER, is_joint
 
 Array = jax.Array
+
+# What is measured of a verifier that is tuned.
+VERIFIER_NAMES = ("verifier_loss", "verifier_accuracy", "verifier_divergence")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,15 +38,41 @@ class HeadLesson:
   teacher_logits: Array | None
 
 
+class LearningVerifier(NamedTuple):
+  """A verifier that learns: unlike those of a `Teacher`, its arrays get a
+  gradient.
+
+  Attributes:
+    module: the verifier's network.
+    params: the verifier's parameters.
+  """
+
+  module: states.Network
+  params: Any
+
+  def hidden(self, batch: Mapping) -> Array:
+    """Returns teacher-forced hidden states [B, T, E] float32."""
+    hidden = states.apply(self.module, self.params, batch, method="hidden")
+    return hidden.astype(jnp.float32)
+
+  def project(self, hidden: Array) -> Array:
+    """Returns the logits [B, T, V] of hidden states [B, T, E]."""
+    variables = {"params": self.params}
+    return self.module.apply(variables, hidden, method="logits")
+
+
+Verifier = states.Teacher | LearningVerifier
+
+
 def head_logits(
-  module: HeadsNetwork, params: Any, verifier: states.Teacher, hidden: Array
+  module: HeadsNetwork, params: Any, verifier: Verifier, hidden: Array
 ) -> list[Array]:
   """Returns the logits of each head, [B, T, V] float32 each.
 
   Args:
     module: the heads.
     params: the parameters of the heads.
-    verifier: the verifier, whose parameters get no gradient.
+    verifier: the verifier; the parameters of a `Teacher` get no gradient.
     hidden: [B, T, E], the verifier's hidden states.
   """
   variables = {"params": params}
@@ -111,8 +141,80 @@ def summed(
   Source: Cai et al., "Medusa" (arXiv 2401.10774), Eq. (1), whose lambda_k is
   0.8 ** k.
   """
-  hidden, targets = verifier.hidden(batch), batch["decoder_target_tokens"]
+  hidden = verifier.hidden(batch)
   p_logits = verifier.project(hidden) if objective.needs_teacher else None
+  return _summed_over(
+    *(module, params, batch, step, weights, verifier, objective),
+    hidden,
+    p_logits,
+  )
+
+
+def summed_with_verifier(
+  module: HeadsNetwork,
+  params: Mapping,
+  batch: Mapping,
+  step: Array,
+  weights: Array,
+  teacher: states.Teacher,
+  objective: states.Objective,
+) -> states.Sums:
+  """Returns the loss of heads and of the verifier that learns with them.
+
+  It is the verifier's own loss plus `VerifierTuning.heads_weight` times what
+  `summed` returns of the heads. The teacher of both losses, where they read
+  one, is the verifier before training. The number of correct targets is that
+  of head 1.
+
+  Args:
+    module: the heads.
+    params: {HEADS: the heads' parameters, VERIFIER: the verifier's}.
+    batch: see the module `states`.
+    step: [] int32, the training step.
+    weights: [B, T], of the targets.
+    teacher: the verifier before training.
+    objective: what is minimised, with its `tuning`.
+
+  Source: Cai et al., "Medusa" (arXiv 2401.10774), section 2.2.2: L_LM plus
+  lambda_0 times the loss of Medusa-1.
+  """
+  network = teacher.module.clone(remat=objective.remat)
+  verifier = LearningVerifier(network, params[VERIFIER])
+  hidden = verifier.hidden(batch)
+  p_logits = teacher.logits(batch) if objective.needs_teacher else None
+  targets = batch["decoder_target_tokens"]
+  logits = verifier.project(hidden)
+  own, z = objective.whole(HeadLesson(logits, targets, step, p_logits))
+  heads = _summed_over(
+    *(module, params[HEADS], batch, step, weights, verifier, objective),
+    hidden,
+    p_logits,
+  )
+  share = objective.tuning.heads_weight
+  return states.Sums(
+    loss=jnp.sum(own * weights) + share * heads.loss,
+    z_loss=jnp.sum(z * weights) + share * heads.z_loss,
+    correct=heads.correct,
+  )
+
+
+def _summed_over(
+  module, params, batch, step, weights, verifier, objective, hidden, p_logits
+) -> states.Sums:
+  """Returns the loss of heads over hidden states; see `summed`.
+
+  Args:
+    module: see `summed`, as the next six.
+    params: the parameters of the heads.
+    batch: see the module `states`.
+    step: [] int32.
+    weights: [B, T].
+    verifier: the verifier.
+    objective: what is minimised.
+    hidden: [B, T, E], the verifier's hidden states.
+    p_logits: [B, T, V], the teacher's logits, or None.
+  """
+  targets = batch["decoder_target_tokens"]
   loss = z_loss = correct = jnp.zeros((), jnp.float32)
   each = head_logits(module, params, verifier, hidden)
   for k, logits in enumerate(each, 1):
@@ -135,14 +237,22 @@ def measure(
   Of head k there are the cross-entropy "loss_k", the share "accuracy_k" of
   targets that have its highest logit, and "acceptance_k", the mean of
   sum_v min(p, q) over the verifier's distribution of the same target. "loss"
-  and "accuracy" are those of head 1.
+  and "accuracy" are those of head 1. Of a verifier that is tuned there are
+  `VERIFIER_NAMES` too: its cross-entropy, its accuracy, and the divergence of
+  its distribution from the distribution that it had before.
 
   Args:
     module: the heads.
-    params: the parameters of the heads.
+    params: the parameters of the heads; or those of heads and verifier, see
+      `verifier_tuning`.
     batch: see the module `states`.
-    verifier: the verifier.
+    verifier: the verifier, before training.
   """
+  if is_joint(params):
+    tuned = states.Teacher(params[VERIFIER], verifier.module)
+    return measure(module, params[HEADS], batch, tuned) | _measure_verifier(
+      batch, verifier, tuned
+    )
   hidden, targets = verifier.hidden(batch), batch["decoder_target_tokens"]
   weights, _ = losses.normalize(batch, None)
   p_logits, metrics = verifier.project(hidden), {}
@@ -163,9 +273,32 @@ def measure(
   } | metrics
 
 
-def metric_names(num_heads: int) -> tuple[str, ...]:
-  """Returns the names of what `measure` measures."""
+def _measure_verifier(
+  batch: Mapping, before: states.Teacher, tuned: states.Teacher
+) -> dict[str, tuple[Array, Array]]:
+  """Returns what `measure` returns of a verifier that is tuned."""
+  logits, targets = tuned.logits(batch), batch["decoder_target_tokens"]
+  weights, _ = losses.normalize(batch, None)
+  loss, _ = losses.cross_entropy(logits, targets)
+  by_token = (
+    loss,
+    states.is_correct(logits, targets),
+    losses.divergence(before.logits(batch), logits),
+  )
+  return {
+    name: (jnp.sum(values * weights), jnp.sum(weights))
+    for name, values in zip(VERIFIER_NAMES, by_token)
+  }
+
+
+def metric_names(num_heads: int, *, is_tuned: bool = False) -> tuple[str, ...]:
+  """Returns the names of what `measure` measures.
+
+  Args:
+    num_heads: the number of heads.
+    is_tuned: whether the verifier is tuned.
+  """
   names = ["loss", "accuracy"]
   for k in range(1, num_heads + 1):
     names += [f"loss_{k}", f"accuracy_{k}", f"acceptance_{k}"]
-  return tuple(names)
+  return (*names, *(VERIFIER_NAMES if is_tuned else ()))

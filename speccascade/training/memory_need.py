@@ -67,6 +67,8 @@ class MemoryNeed:
     num_models = 2 if objective.needs_teacher else 1
     if isinstance(model, HeadsConfig):
       num_models += model.num_heads - 1
+      # A verifier that is tuned has a loss of its own.
+      num_models += objective.tuning is not None
     num_bytes = 4 * num_models * positions * model.vocab_size
     self.num_bytes += num_bytes / self.num_parts
 

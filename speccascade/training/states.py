@@ -41,6 +41,7 @@ from speccascade.models.sharding.partitioning import (
 from speccascade.models.t5.network import Transformer
 from speccascade.settings import fields
 from speccascade.training import losses, objectives, optimizers
+from speccascade.training.verifier_tuning import VerifierTuning
 
 Array = jax.Array
 
@@ -264,7 +265,7 @@ class Teacher:
     """Returns teacher-forced hidden states [B, T, E], without a gradient."""
     hidden = batch.get("teacher_hidden")
     if hidden is None:
-      hidden = _apply(self.module, self.params, batch, method="hidden")
+      hidden = apply(self.module, self.params, batch, method="hidden")
     return jax.lax.stop_gradient(hidden.astype(jnp.float32))
 
   def project(self, hidden: Array) -> Array:
@@ -305,7 +306,7 @@ def is_prompted(config: Config) -> bool:
   return isinstance(config, LlamaConfig)
 
 
-def _apply(module: Network, params: Any, batch: Mapping, **options: Any):
+def apply(module: Network, params: Any, batch: Mapping, **options: Any):
   """Returns what a method of a network computes of a batch, without dropout."""
   variables = {"params": params}
   tokens = batch["decoder_input_tokens"]
@@ -385,6 +386,8 @@ class Objective:
       cross-entropy with its smoothing and z-loss, plus s times the loss. None
       is 1 where `loss` reads a teacher, and 0 where `loss` is None.
     head_decay: of draft heads: the loss of head k counts `head_decay` ** k.
+    tuning: of draft heads: how their verifier learns too; None trains the heads
+      alone.
     microbatches: the number of parts in which a batch is fed. The parts'
       gradients are added up; the step equals the whole batch's step but for
       rounding and dropout's masks.
@@ -403,6 +406,7 @@ class Objective:
   loss: Literal[*objectives.LOSSES] | objectives.TrainingLoss | None = None
   teacher_share: fields.Share | None = None
   head_decay: Annotated[float, fields.Bounds(0, low_open=True)] = 0.8
+  tuning: VerifierTuning | None = None
   microbatches: fields.Size = 1
   remat: Literal[*layers.REMAT] | None = None
 

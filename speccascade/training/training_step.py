@@ -74,6 +74,8 @@ def make_step(
     updates, opt_state = optimizer.transform.update(
       grads, state.opt_state, state.params
     )
+    if objective.tuning is not None:
+      updates = objective.tuning.scale(updates, state.step)
     return state.replace(
       step=state.step + 1,
       params=optax.apply_updates(state.params, updates),
@@ -112,9 +114,10 @@ def _make_gradients(
       # i + 2 n, ..., so the number of its first row tells the parts apart.
       rng = jax.random.fold_in(rng, rows["numbers"][0])
     if isinstance(module, HeadsNetwork):
-      sums = head_losses.summed(
-        module, params, batch, step, weights, teacher, objective
-      )
+      summed = head_losses.summed
+      if objective.tuning is not None:
+        summed = head_losses.summed_with_verifier
+      sums = summed(module, params, batch, step, weights, teacher, objective)
       return sums.loss, sums
     lesson = Lesson(module, params, batch, step, rng, teacher, layout)
     loss, z_loss = loss_of(lesson)

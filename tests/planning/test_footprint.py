@@ -29,7 +29,12 @@ from speccascade.models import (
 from speccascade.models.sharding import meshes
 from speccascade.planning import decoding_plan, footprint, training_plan
 from speccascade.settings import fields
-from speccascade.training import optimizers, states, training_step
+from speccascade.training import (
+  optimizers,
+  states,
+  training_step,
+  verifier_tuning,
+)
 from speccascade.training.finetune import TrainingData
 from speccascade.training.trainer import TrainingRun
 from tests import mains
@@ -221,6 +226,14 @@ def test_a_plan_of_training_heads(verifier, saved):
   # The verifier's logits count where a loss reads them.
   taught = plan.bytes_on(meshes.ONE, states.Objective(loss="forward_kl"))
   assert taught["logits"] == 4 / 3 * bytes_of["logits"]
+  # A verifier that learns has a state, activations and logits of its own.
+  tuning = verifier_tuning.VerifierTuning()
+  tuned = plan.bytes_on(meshes.ONE, states.Objective(tuning=tuning))
+  for name in ("weights", "gradients"):
+    assert tuned[name] == bytes_of[name] + bytes_of["teacher"]
+  stored = footprint.activations(verifier, ONE, 8, LENGTHS)
+  assert tuned["activations"] == bytes_of["activations"] + stored
+  assert tuned["logits"] == 4 / 3 * bytes_of["logits"]
   run = TrainingRun(1, mesh=meshes.Mesh({"data": 2}))
   text = footprint.describe_plan(
     lambda: training_plan.plan(HEADS, data, run=run)

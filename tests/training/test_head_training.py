@@ -1,13 +1,18 @@
-"""Draft heads learn from a verifier that stays as it is."""
+"""Draft heads learn from a verifier, which stays as it is or learns too."""
 
 import dataclasses
+import shutil
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from speccascade.checkpoints import load, orbax_io
 from speccascade.checkpoints.errors import CheckpointError
+from speccascade.inference.pair.model_loading import load_model
+from speccascade.inference.pair.pair_checks import PairError, check_models
+from speccascade.inference.pair.pairs import ModelPair
 from speccascade.models import draft_heads
 from speccascade.models.draft_heads import HeadsConfig, HeadsNetwork
 from speccascade.models.t5.network import Transformer
@@ -21,6 +26,13 @@ from speccascade.training import (
   trainer,
 )
 from speccascade.training.checkpointing import Checkpoints
+from speccascade.training.tuned_checkpoints import TunedCheckpoints
+from speccascade.training.verifier_tuning import (
+  HEADS,
+  VERIFIER,
+  VerifierTuning,
+)
+from tests import toy
 from tests.training import test_teaching
 from tests.training.conftest import BARE, random_batch, same
 
@@ -187,6 +199,160 @@ def test_training_teaches_heads_alone_and_goes_on(kind, model, share, tmp_path):
     train(
       tmp_path / "broken", verifier, batch, steps=22, share=share, config=other
     )
+
+
+TUNING = VerifierTuning(heads_weight=0.5, rate=0.3, heads_only_steps=2)
+
+
+def joint(kind, verifier):
+  """Returns (config, parameters of heads and verifier, off their beginning)."""
+  config, params = heads_of(kind, verifier)
+  rng = np.random.default_rng(7)
+  tuned = jax.tree.map(
+    lambda leaf: leaf + rng.normal(0, 0.05, leaf.shape).astype(np.float32),
+    verifier.params,
+  )
+  return config, {HEADS: params, VERIFIER: tuned}
+
+
+@pytest.mark.parametrize(
+  ("kind", "model", "share"),
+  toy.nightly(
+    [(k, m, s) for k in SHAPES for m in ("t5", "llama") for s in (0.0, 1.0)],
+    quick=[("blockwise", "llama", 1.0)],
+  ),
+)
+def test_the_loss_of_a_verifier_that_learns(kind, model, share):
+  verifier, batch = verifier_of(model)
+  config, params = joint(kind, verifier)
+  weights, _ = losses.normalize(batch, None)
+  objective = states.Objective(
+    z_loss=0.0, teacher_share=share, tuning=TUNING, head_decay=0.7
+  )
+  module = HeadsNetwork(config)
+
+  @jax.jit
+  def loss(params, verifier):
+    args = (module, params, batch, 0, weights, verifier, objective)
+    return head_losses.summed_with_verifier(*args).loss
+
+  @jax.jit
+  def parts(params, verifier):
+    """Returns [1 + K]: the verifier's loss, and each head's."""
+    tuned = head_losses.LearningVerifier(verifier.module, params[VERIFIER])
+    hidden = tuned.hidden(batch)
+    each = head_losses.head_logits(module, params[HEADS], tuned, hidden)
+    sums, before = [], verifier.logits(batch)
+    for k, logits in enumerate([tuned.project(hidden), *each]):
+      later = head_losses.ahead_weights(batch, weights, k) if k else weights
+      if share:
+        by_token = losses.divergence(head_losses.ahead(before, k), logits)
+      else:
+        wanted = head_losses.ahead(batch["decoder_target_tokens"], k)
+        by_token, _ = losses.cross_entropy(logits, wanted)
+      sums.append((by_token * later).sum())
+    return jnp.stack(sums)
+
+  own, *of_heads = np.asarray(parts(params, verifier), np.float64)
+  want = own + 0.5 * sum(0.7**k * x for k, x in enumerate(of_heads, 1))
+  assert min(own, *of_heads) > 0.01
+  np.testing.assert_allclose(loss(params, verifier), want, rtol=1e-4)
+  # The gradient is the slope along a random direction.
+  rng = np.random.default_rng(8)
+  way = jax.tree.map(
+    lambda leaf: rng.normal(0, 1, leaf.shape).astype(np.float32), params
+  )
+
+  def along(step):
+    moved = jax.tree.map(lambda x, y: x + step * y, params, way)
+    return float(loss(moved, verifier))
+
+  slope = (along(1e-3) - along(-1e-3)) / 2e-3
+  grads = jax.jit(jax.grad(loss))(params, verifier)
+  products = jax.tree.map(lambda x, y: float((x * y).sum()), grads, way)
+  np.testing.assert_allclose(
+    sum(jax.tree.leaves(products)), slope, rtol=0.02, atol=0.02
+  )
+  # The heads' losses reach the verifier.
+  own_loss = jax.jit(jax.grad(lambda x: parts(x, verifier)[0]))
+  alone = own_loss(params)[VERIFIER]
+  gap = jax.tree.map(lambda x, y: abs(x - y).max(), grads[VERIFIER], alone)
+  assert max(jax.tree.leaves(gap)) > 1e-3
+
+
+def tune(folder, verifier, batch, config, *, steps, **options):
+  initial = draft_heads.initial_params(config, verifier.module, verifier.params)
+  return trainer.run(
+    config,
+    [batch],
+    TunedCheckpoints(folder, config, initial_params=initial, verifier=verifier),
+    trainer.TrainingRun(steps, progress=False),
+    optimizer=ADAM,
+    objective=states.Objective(z_loss=0.0, tuning=TUNING),
+    teacher=verifier,
+    say=lambda text: None,
+    **options,
+  )
+
+
+@pytest.mark.parametrize(
+  ("kind", "model"),
+  toy.nightly([("medusa", "t5"), ("blockwise", "llama")], [("medusa", "t5")]),
+)
+def test_a_tuned_verifier_is_found_and_goes_on(kind, model, tmp_path):
+  verifier, batch = verifier_of(model)
+  before = jax.device_get(verifier.params)
+  config = SHAPES[kind].of_verifier(verifier.module.config, verifier.params)
+  evaluation = evaluate.Evaluation(
+    [batch], teacher=verifier, num_heads=2, is_tuned=True
+  )
+  whole = tmp_path / "whole"
+  metrics = tune(
+    whole, verifier, batch, config, steps=6, evaluation=evaluation
+  ).metrics
+  names = [name.removeprefix("eval/") for name in metrics]
+  assert names == evaluation.names()
+  assert metrics["eval/verifier_divergence"] > 1e-4
+  same(verifier.params, before)
+  # Until step 2 the heads learn alone; a broken run ends with the same bits.
+  broken = tmp_path / "broken"
+  tune(broken, verifier, batch, config, steps=2)
+  same(load(broken / "verifier").params, before)
+  tune(broken, verifier, batch, config, steps=4)
+  # A run that was killed left a verifier whose heads were not written.
+  shutil.copytree(
+    broken / "verifier/checkpoint_4", broken / "verifier/checkpoint_6"
+  )
+  tune(broken, verifier, batch, config, steps=6)
+  for part in ("", "verifier"):
+    first, second = (load(folder / part) for folder in (whole, broken))
+    same(first.params, second.params)
+  assert [x.name for x in (broken / "verifier").iterdir()] == ["checkpoint_6"]
+  heads, tuned = load(broken), load(broken / "verifier")
+  assert tuned.config == verifier.module.config
+  digest = draft_heads.fingerprint(tuned.params)
+  assert heads.config.verifier_sha256 == digest != config.verifier_sha256
+  like = jax.eval_shape(
+    ADAM.transform.init, {HEADS: heads.params, VERIFIER: tuned.params}
+  )
+  same(
+    *(
+      orbax_io.read_opt_state(folder / "checkpoint_6", like)
+      for folder in (whole, broken)
+    )
+  )
+  # The pair fits, and a pair with the verifier of before says where its is.
+  drafter = load_model("drafter", broken)
+  pair = ModelPair((drafter,), load_model("verifier", broken / "verifier"))
+  check_models(pair)
+  other = dataclasses.replace(pair.verifier, fingerprint="other")
+  with pytest.raises(PairError, match=r"give that verifier, .*checkpoint_6"):
+    check_models(dataclasses.replace(pair, verifier=other))
+  # Heads that were trained alone are no run to go on with.
+  alone = tmp_path / "alone"
+  train(alone, verifier, batch, config, steps=1)
+  with pytest.raises(CheckpointError, match="VERIFIER_TUNING is set"):
+    tune(alone, verifier, batch, config, steps=2)
 
 
 def test_a_fingerprint_tells_parameters_apart():

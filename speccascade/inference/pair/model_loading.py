@@ -50,6 +50,8 @@ class Model:
       model made in memory.
     fingerprint: what `draft_heads.fingerprint` says of a verifier's parameters;
       "" where it is unknown.
+    tuned_verifier: of draft heads that were trained together with their
+      verifier, the path of that verifier; "" otherwise.
   """
 
   lm: T5LM | LlamaLM | HeadsModel | intersection.IntersectionLM
@@ -58,6 +60,7 @@ class Model:
   vocabulary: Mapping[str, str] | None = None
   num_parameters: int | None = None
   fingerprint: str = ""
+  tuned_verifier: str = ""
 
   @property
   def has_heads(self) -> bool:
@@ -143,7 +146,15 @@ def load_model(
     vocabulary=_vocabulary_identity(stored, lm),
     num_parameters=num_parameters,
     fingerprint=digest,
+    tuned_verifier=_tuned_verifier(stored),
   )
+
+
+def _tuned_verifier(stored: checkpoints.Checkpoint) -> str:
+  """Returns the path of the verifier that heads were trained with, or ""."""
+  place = stored.extra.get("tuned_verifier", "")
+  folder = str(stored.path).rstrip("/").rpartition("/")[0]
+  return place and f"{folder}/{place}"
 
 
 def _log_sizes(path: str, lm: Any):

@@ -80,12 +80,13 @@ def _check_heads(pair):
         " speculative method, and set VERIFIER_CHECKPOINT"
       )
     wanted = model.lm.config.verifier_sha256
+    where = model.tuned_verifier and f", {model.tuned_verifier}"
     if wanted and verifier.fingerprint and wanted != verifier.fingerprint:
       raise PairError(
         f"{model.name} has draft heads that were trained for another verifier"
         f" than {verifier.name} (the parameters of {verifier.name} differ from"
-        " those of their verifier): give that verifier, or train heads for"
-        " this one"
+        f" those of their verifier): give that verifier{where}, or train heads"
+        " for this one"
       )
 
 

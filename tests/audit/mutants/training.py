@@ -75,6 +75,43 @@ every head counts the same <- test_the_loss_of_heads
 - factor = objective.head_decay**k
 + factor = 1.0
 
+the heads' losses do not reach a verifier that learns <-
+  test_the_loss_of_a_verifier_that_learns[blockwise-llama-1.0]
+-     hidden,
+-     p_logits,
+-   )
+-   share =
++     jax.lax.stop_gradient(hidden),
++     p_logits,
++   )
++   share =
+a verifier that learns is its own teacher <-
+  test_the_loss_of_a_verifier_that_learns[blockwise-llama-1.0]
+- p_logits = teacher.logits(batch) if
++ p_logits = verifier.project(hidden) if
+the heads count as much as the verifier <-
+  test_the_loss_of_a_verifier_that_learns[blockwise-llama-1.0]
+- loss=jnp.sum(own * weights) + share * heads.loss
++ loss=jnp.sum(own * weights) + heads.loss
+
+=== training/verifier_tuning.py training/test_head_training.py
+the verifier learns while the heads warm up <-
+  test_a_tuned_verifier_is_found[medusa-t5]
+- jnp.where(step < self.heads_only_steps, 0.0, self.rate)
++ self.rate
+
+=== training/tuned_checkpoints.py training/test_head_training.py
+a run goes on with the verifier of before <-
+  test_a_tuned_verifier_is_found[medusa-t5]
+- return {HEADS: params, VERIFIER: tuned}
++ return {HEADS: params, VERIFIER: self.verifier.params}
+heads record the verifier of before <- test_a_tuned_verifier_is_found[medusa-t5]
+- self.config, verifier_sha256=fingerprint(tuned)
++ self.config, verifier_sha256=fingerprint(self.verifier.params)
+verifiers of old steps stay <- test_a_tuned_verifier_is_found[medusa-t5]
+- set(restore.steps(str(folder))) - steps
++ set()
+
 === models/draft_heads.py training/test_head_training.py
 a fingerprint is of shapes alone <- test_a_fingerprint_tells
 - if len(leaf.shape) == 1:
