@@ -112,8 +112,8 @@ def read_study(
       raise ValueError(
         f"{drafter.name} has draft heads, whose acceptance depends on where a"
         " block begins, so that it cannot be read off a text as advice does:"
-        " compare block sizes with the sweep, with GAMMAS of 1 to"
-        f" {drafter.lm.num_heads}"
+        " decode with GAMMA of 1 to"
+        f" {drafter.lm.num_heads}, and compare"
       )
   return Study(
     models,
