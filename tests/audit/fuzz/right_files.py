@@ -1,9 +1,14 @@
-"""What the right commands of `case.py` read: a pair, texts, a row."""
+"""What the right commands of `case.py` read: a pair, heads, texts, a row."""
 
+import dataclasses
 import gzip
 import json
 import pathlib
 
+import jax
+
+from speccascade.checkpoints import load, orbax_io
+from speccascade.models import HeadsConfig, HeadsNetwork
 from tests import mains
 from tests.report import synthetic
 
@@ -11,6 +16,7 @@ from tests.report import synthetic
 def write(base: pathlib.Path):
   """Writes them to a folder."""
   mains.pair(base, [])
+  _write_heads(base)
   lines = [
     json.dumps({"inputs": text, "targets": "one two"})
     for text in ("one two", "three four five", "six")
@@ -20,6 +26,20 @@ def write(base: pathlib.Path):
   for language, text in (("en", "one two three"), ("de", "four five")):
     with gzip.open(base / f"data.{language}.gz", "wt") as file:
       file.write(f"{text}\n" * 12)
+
+
+def _write_heads(base: pathlib.Path):
+  """Writes heads of the pair's verifier, and heads of another verifier."""
+  verifier = load(base / "large")
+  config = HeadsConfig(kind="blockwise", num_heads=2, mlp_dim=4).of_verifier(
+    verifier.require_config(), verifier.params
+  )
+  params = jax.device_get(HeadsNetwork(config).initial(jax.random.key(0)))
+  other = dataclasses.replace(config, verifier_sha256="other")
+  for name, heads in (("heads", config), ("foreign_heads", other)):
+    orbax_io.save(
+      base / name, params, heads, step=1, vocabulary=verifier.vocabulary
+    )
 
 
 def rows() -> list[dict]:

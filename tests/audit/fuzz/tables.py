@@ -2,6 +2,7 @@
 
 from tests.audit.fuzz import (
   conversions,
+  draft_heads,
   flags,
   places,
   row_files,
@@ -10,7 +11,7 @@ from tests.audit.fuzz import (
 )
 from tests.audit.fuzz.case import Case
 
-TABLES = (conversions, flags, places, settings, texts, row_files)
+TABLES = (conversions, draft_heads, flags, places, settings, texts, row_files)
 
 
 def cases() -> list[Case]:
