@@ -15,10 +15,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from speccascade.decoding.block_records import Decoded
 from speccascade.decoding.laws import numerics
 from speccascade.decoding.laws.sampling import Sampling
 from speccascade.decoding.loops import prompts
-from speccascade.decoding.types import Decoded
 from speccascade.inference.measuring.study import Study
 from speccascade.inference.points.point import Point
 

@@ -9,8 +9,8 @@ from scipy.optimize import isotonic_regression
 from speccascade.advise.acceptance import rates_along
 from speccascade.analysis import speedup
 from speccascade.analysis.speedup import ExpectedBlocks
+from speccascade.decoding.block_records import Decoded
 from speccascade.decoding.decode_settings import block_width
-from speccascade.decoding.types import Decoded
 from speccascade.evaluation import efficiency, timing
 from speccascade.evaluation.efficiency import Costs
 from speccascade.evaluation.timing import Latency

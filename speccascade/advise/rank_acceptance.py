@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from speccascade.advise.acceptance import is_inside, laws_along
+from speccascade.decoding.block_records import Decoded
 from speccascade.decoding.drafting.children import (
   IID,
   WITHOUT_REPLACEMENT,
@@ -22,7 +23,6 @@ from speccascade.decoding.drafting.children import (
 )
 from speccascade.decoding.drafting.draft_tree import ROOT
 from speccascade.decoding.laws import numerics
-from speccascade.decoding.types import Decoded
 from speccascade.decoding.verification.tree_steps import k_seq_factor
 from speccascade.inference.measuring.study import Study
 from speccascade.inference.points.point import Point

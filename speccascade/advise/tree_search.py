@@ -19,10 +19,10 @@ from speccascade.advise.effort import Budget, Effort, Steps
 from speccascade.advise.offers import make_monotone
 from speccascade.advise.searcher import LEAST
 from speccascade.analysis import draft_acceptance, draft_trees
+from speccascade.decoding.block_records import Decoded
 from speccascade.decoding.decode_settings import Verification
 from speccascade.decoding.drafting.children import Drawing
 from speccascade.decoding.drafting.draft_tree import DraftTree
-from speccascade.decoding.types import Decoded
 from speccascade.evaluation.efficiency import Costs
 from speccascade.evaluation.timing import Latency
 from speccascade.inference.batches.inputs import Inputs

@@ -1,5 +1,6 @@
 """The core: deferral rules, targets, verifier steps and executions."""
 
+from speccascade.decoding.block_records import Decoded, LogProbs, Stats, Trace
 from speccascade.decoding.decode_settings import DraftLength
 from speccascade.decoding.drafting.autoregressive import (
   AutoregressiveDrafter,
@@ -26,14 +27,7 @@ from speccascade.decoding.programs.continuous import decode_continuously
 from speccascade.decoding.programs.decoders import Decoder, decoder
 from speccascade.decoding.programs.methods import METHODS, Method
 from speccascade.decoding.programs.streaming import Stream
-from speccascade.decoding.types import (
-  Decoded,
-  Drafter,
-  LanguageModel,
-  LogProbs,
-  Stats,
-  Trace,
-)
+from speccascade.decoding.types import Drafter, LanguageModel
 
 __all__ = [
   "METHODS",

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from speccascade.decoding.types import Decoded
+from speccascade.decoding.block_records import Decoded
 from speccascade.settings import fields
 
 _Cost = Annotated[float, fields.Bounds(0)]
@@ -22,7 +22,7 @@ class Counts:
   """Counters summed over examples, on the host.
 
   The other counters than the first two have the names and meanings of
-  `decoding.types.Stats`; the tuples are its arrays of one row.
+  `block_records.Stats`; the tuples are its arrays of one row.
 
   Counters that a method does not have are empty.
 

@@ -14,7 +14,8 @@ import jax
 import jax.numpy as jnp
 
 from speccascade import native
-from speccascade.decoding.types import Array, Output
+from speccascade.decoding.block_records import Output
+from speccascade.decoding.types import Array
 from speccascade.models import native_passes, tree_windows
 from speccascade.models.cache import constrain, keep_path
 from speccascade.models.parameters import Config, network, prepare

@@ -17,14 +17,9 @@ from flax import struct
 import jax
 import jax.numpy as jnp
 
+from speccascade.decoding.block_records import Output
 from speccascade.decoding.loops import prompts
-from speccascade.decoding.types import (
-  Array,
-  LanguageModel,
-  Output,
-  State,
-  check_shape,
-)
+from speccascade.decoding.types import Array, LanguageModel, State, check_shape
 from speccascade.models import tree_windows
 
 

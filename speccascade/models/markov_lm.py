@@ -14,8 +14,9 @@ from flax import struct
 import jax
 import jax.numpy as jnp
 
+from speccascade.decoding.block_records import Output
 from speccascade.decoding.loops import prompts
-from speccascade.decoding.types import Output, State
+from speccascade.decoding.types import State
 from speccascade.models import tree_windows
 
 Array = jax.Array

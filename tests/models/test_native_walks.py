@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from speccascade import native
+from speccascade.decoding.block_records import Branches
 from speccascade.decoding.drafting import children
 from speccascade.decoding.drafting.draft_tree import DraftTree
-from speccascade.decoding.types import Branches
 from speccascade.decoding.verification import tree_steps
 from speccascade.models import cache
 from tests.models.feeding import NEEDS_NATIVE

@@ -7,15 +7,11 @@ from flax import struct
 import jax
 import jax.numpy as jnp
 
+from speccascade.decoding.block_records import Proposal
 from speccascade.decoding.drafting import feeding
 from speccascade.decoding.laws import draws, numerics
 from speccascade.decoding.laws.sampling import Sampling
-from speccascade.decoding.types import (
-  ChainDrafter,
-  LanguageModel,
-  Proposal,
-  State,
-)
+from speccascade.decoding.types import ChainDrafter, LanguageModel, State
 
 Array = jax.Array
 

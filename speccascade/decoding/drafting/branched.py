@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from speccascade.decoding.block_records import Branches, Proposal
 from speccascade.decoding.drafting.children import (
   WITHOUT_REPLACEMENT,
   draw_children,
@@ -16,10 +17,8 @@ from speccascade.decoding.drafting.draft_tree import ROOT, DraftTree
 from speccascade.decoding.laws import draws
 from speccascade.decoding.laws.sampling import Sampling
 from speccascade.decoding.types import (
-  Branches,
   Drafter,
   LanguageModel,
-  Proposal,
   State,
   refuse_tree,
 )

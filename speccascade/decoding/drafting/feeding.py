@@ -11,14 +11,9 @@ from typing import cast
 import jax
 import jax.numpy as jnp
 
+from speccascade.decoding.block_records import Output
 from speccascade.decoding.drafting.draft_tree import DraftTree
-from speccascade.decoding.types import (
-  LanguageModel,
-  Output,
-  Part,
-  State,
-  is_drafter,
-)
+from speccascade.decoding.types import LanguageModel, Part, State, is_drafter
 
 Array = jax.Array
 

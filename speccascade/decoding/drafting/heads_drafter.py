@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from speccascade.decoding.block_records import Branches, Proposal
 from speccascade.decoding.drafting.children import (
   GREEDY_AND_RANDOM,
   IID,
@@ -26,12 +27,7 @@ from speccascade.decoding.drafting.children import (
 from speccascade.decoding.drafting.draft_tree import DraftTree
 from speccascade.decoding.laws import draws
 from speccascade.decoding.laws.sampling import Sampling
-from speccascade.decoding.types import (
-  Branches,
-  Heads,
-  LanguageModel,
-  Proposal,
-)
+from speccascade.decoding.types import Heads, LanguageModel
 
 Array = jax.Array
 

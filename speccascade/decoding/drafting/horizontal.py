@@ -8,6 +8,7 @@ from flax import struct
 import jax
 import jax.numpy as jnp
 
+from speccascade.decoding.block_records import Proposal
 from speccascade.decoding.laws import draws
 from speccascade.decoding.laws.sampling import Sampling
 from speccascade.decoding.loops import emission
@@ -15,7 +16,6 @@ from speccascade.decoding.types import (
   ChainDrafter,
   Drafter,
   LanguageModel,
-  Proposal,
   refuse_tree,
 )
 

@@ -11,9 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from speccascade import native
+from speccascade.decoding.block_records import Proposal
 from speccascade.decoding.laws.sampling import Sampling
 from speccascade.decoding.loops import prompts
-from speccascade.decoding.types import ChainDrafter, Proposal
+from speccascade.decoding.types import ChainDrafter
 
 Array = jax.Array
 

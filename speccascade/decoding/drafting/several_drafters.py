@@ -6,6 +6,7 @@ from flax import struct
 import jax
 import jax.numpy as jnp
 
+from speccascade.decoding.block_records import Branches, Proposal
 from speccascade.decoding.drafting import feeding
 from speccascade.decoding.drafting.autoregressive import AutoregressiveDrafter
 from speccascade.decoding.drafting.children import IID, merge_siblings
@@ -13,10 +14,8 @@ from speccascade.decoding.drafting.draft_tree import DraftTree
 from speccascade.decoding.laws import draws
 from speccascade.decoding.laws.sampling import Sampling
 from speccascade.decoding.types import (
-  Branches,
   Drafter,
   LanguageModel,
-  Proposal,
   State,
   refuse_tree,
 )

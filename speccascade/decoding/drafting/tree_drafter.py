@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from speccascade.decoding.block_records import Branches, Proposal
 from speccascade.decoding.drafting import feeding
 from speccascade.decoding.drafting.children import (
   GREEDY_AND_RANDOM,
@@ -19,12 +20,7 @@ from speccascade.decoding.drafting.children import (
 from speccascade.decoding.drafting.draft_tree import DraftTree
 from speccascade.decoding.laws import draws
 from speccascade.decoding.laws.sampling import Sampling, Step
-from speccascade.decoding.types import (
-  Branches,
-  LanguageModel,
-  Proposal,
-  State,
-)
+from speccascade.decoding.types import LanguageModel, State
 
 Array = jax.Array
 

@@ -11,6 +11,7 @@ from flax import struct
 import jax
 import jax.numpy as jnp
 
+from speccascade.decoding.block_records import Proposal, VerifyFunction
 from speccascade.decoding.decode_settings import ReviewSettings, values_of
 from speccascade.decoding.drafting import feeding
 from speccascade.decoding.laws import draws, targets
@@ -21,8 +22,6 @@ from speccascade.decoding.types import (
   ChainDrafter,
   Drafter,
   LanguageModel,
-  Proposal,
-  VerifyFunction,
   refuse_tree,
 )
 from speccascade.decoding.verification.review import (

@@ -5,13 +5,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from speccascade.decoding.loops.emission import Prefix
-from speccascade.decoding.types import (
+from speccascade.decoding.block_records import (
   DraftedTrees,
   LogProbs,
   Stats,
   Trace,
 )
+from speccascade.decoding.loops.emission import Prefix
 
 Array = jax.Array
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 
+from speccascade.decoding.block_records import VerifyFunction
 from speccascade.decoding.decode_settings import (
   FIXED,
   Records,
@@ -14,7 +15,6 @@ from speccascade.decoding.decode_settings import (
 from speccascade.decoding.laws.interval import ANY, Interval
 from speccascade.decoding.laws.sampling import Sampling
 from speccascade.decoding.loops import emission
-from speccascade.decoding.types import VerifyFunction
 from speccascade.decoding.verification import steps, tree_steps
 
 

@@ -6,6 +6,7 @@ It is a reference for other methods, and not a fast method.
 import jax
 import jax.numpy as jnp
 
+from speccascade.decoding.block_records import SEQUENTIAL_P, SEQUENTIAL_Q, Stats
 from speccascade.decoding.laws import draws
 from speccascade.decoding.laws.rules import defers
 from speccascade.decoding.loops.emission import Prefix
@@ -13,12 +14,7 @@ from speccascade.decoding.loops.execution import LoopSettings, execution
 from speccascade.decoding.loops.rounds import Loop
 from speccascade.decoding.loops.stepwise import NextToken, stepwise
 from speccascade.decoding.loops.tracing import Record
-from speccascade.decoding.types import (
-  SEQUENTIAL_P,
-  SEQUENTIAL_Q,
-  LanguageModel,
-  Stats,
-)
+from speccascade.decoding.types import LanguageModel
 
 Array = jax.Array
 

@@ -6,6 +6,7 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
+from speccascade.decoding.block_records import Decoded, Stats
 from speccascade.decoding.decode_settings import TREES
 from speccascade.decoding.drafting import feeding
 from speccascade.decoding.loops import emission, prompts, tracing
@@ -16,7 +17,6 @@ from speccascade.decoding.loops.carry import (
   unpack,
 )
 from speccascade.decoding.loops.execution import LoopSettings
-from speccascade.decoding.types import Decoded, Stats
 
 Array = jax.Array
 

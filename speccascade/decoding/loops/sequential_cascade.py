@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 
+from speccascade.decoding.block_records import SEQUENTIAL_P, SEQUENTIAL_Q, Stats
 from speccascade.decoding.drafting import feeding
 from speccascade.decoding.laws import draws
 from speccascade.decoding.laws.rules import defers
@@ -11,12 +12,7 @@ from speccascade.decoding.loops.execution import LoopSettings, execution
 from speccascade.decoding.loops.rounds import Loop
 from speccascade.decoding.loops.stepwise import NextToken, stepwise
 from speccascade.decoding.loops.tracing import Record
-from speccascade.decoding.types import (
-  SEQUENTIAL_P,
-  SEQUENTIAL_Q,
-  LanguageModel,
-  Stats,
-)
+from speccascade.decoding.types import LanguageModel
 
 Array = jax.Array
 

@@ -11,6 +11,14 @@ from typing import Any, cast
 import jax
 import jax.numpy as jnp
 
+from speccascade.decoding.block_records import (
+  BONUS,
+  DRAFT,
+  RESIDUAL,
+  Branches,
+  Proposal,
+  Stats,
+)
 from speccascade.decoding.decode_settings import FIXED, MAX_PROB, TOKEN_PROB
 from speccascade.decoding.drafting.children import (
   GREEDY_AND_RANDOM,
@@ -25,14 +33,8 @@ from speccascade.decoding.loops.execution import LoopSettings, execution
 from speccascade.decoding.loops.rounds import Loop
 from speccascade.decoding.loops.tracing import Record
 from speccascade.decoding.types import (
-  BONUS,
-  DRAFT,
-  RESIDUAL,
-  Branches,
   Drafter,
   LanguageModel,
-  Proposal,
-  Stats,
   block_depth,
   is_reader,
 )

@@ -11,10 +11,7 @@ from flax import struct
 import jax
 import jax.numpy as jnp
 
-from speccascade.decoding.laws import numerics
-from speccascade.decoding.loops import emission
-from speccascade.decoding.loops.carry import Carry
-from speccascade.decoding.types import (
+from speccascade.decoding.block_records import (
   DRAFT,
   SEQUENTIAL_Q,
   Branches,
@@ -22,6 +19,9 @@ from speccascade.decoding.types import (
   LogProbs,
   Trace,
 )
+from speccascade.decoding.laws import numerics
+from speccascade.decoding.loops import emission
+from speccascade.decoding.loops.carry import Carry
 
 Array = jax.Array
 

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from speccascade.decoding.block_records import Decoded
 from speccascade.decoding.decode_settings import (
   FIXED,
   LOOKS_AHEAD,
@@ -33,12 +34,7 @@ from speccascade.decoding.loops.execution import Execution, LoopSettings
 from speccascade.decoding.loops.rounds import Loop
 from speccascade.decoding.programs.families import choose
 from speccascade.decoding.programs.methods import Method, family, find
-from speccascade.decoding.types import (
-  Decoded,
-  block_depth,
-  is_drafter,
-  is_heads,
-)
+from speccascade.decoding.types import block_depth, is_drafter, is_heads
 from speccascade.settings import fields
 
 # What a verification of trees is on a chain.

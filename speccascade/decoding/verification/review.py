@@ -11,19 +11,21 @@ from flax import struct
 import jax
 import jax.numpy as jnp
 
+from speccascade.decoding.block_records import (
+  Branches,
+  Output,
+  Proposal,
+  Verdict,
+)
 from speccascade.decoding.drafting import feeding
 from speccascade.decoding.laws import draws, numerics
 from speccascade.decoding.loops import emission
 from speccascade.decoding.loops.emission import Prefix
 from speccascade.decoding.loops.execution import BlockSettings
 from speccascade.decoding.types import (
-  Branches,
   Drafter,
   LanguageModel,
-  Output,
-  Proposal,
   State,
-  Verdict,
   check_shape,
 )
 

@@ -21,6 +21,7 @@ import jax
 import jax.numpy as jnp
 
 from speccascade import native
+from speccascade.decoding.block_records import Branches, Verdict
 from speccascade.decoding.drafting.children import (
   IID,
   TOP_K,
@@ -28,7 +29,6 @@ from speccascade.decoding.drafting.children import (
 )
 from speccascade.decoding.laws import draws
 from speccascade.decoding.laws.numerics import normalise, of_token, ratio
-from speccascade.decoding.types import Branches, Verdict
 
 Array = jax.Array
 # (tokens, branches, q, pi, u_accept, u_draw) -> Verdict

@@ -129,7 +129,7 @@ the verifier keeps the drafts before those of the path
 - fed = jnp.pad(path + 1
 + fed = jnp.pad(path
 
-=== decoding/types.py decoding/test_tree_decoding.py::test_the_rank
+=== decoding/block_records.py decoding/test_tree_decoding.py::test_the_rank
 a draft stands behind itself among its siblings
 - is_before &= index < drafts[:, :, None]
 + is_before &= index <= drafts[:, :, None]

@@ -15,9 +15,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from speccascade.decoding.block_records import Branches
 from speccascade.decoding.drafting import children
 from speccascade.decoding.drafting.draft_tree import DraftTree
-from speccascade.decoding.types import Branches
 
 BISECTIONS = 40  # an edge is known to 1e-12
 LAST = 1 - 2.0**-53  # the largest uniform of float64

@@ -1,0 +1,378 @@
+"""The records of a block and of a whole decode.
+
+`Output`, `Branches` and `Proposal` are what models and drafters return,
+`Verdict` what a verifier step decides; `Stats`, `Trace`, `LogProbs` and
+`Decoded` are what a decode leaves.
+
+Axes: B rows, L token buffer, R read positions, G block width, V vocabulary, M
+language models inside a drafter. A tree of drafts has N drafts and N + 1 nodes,
+and G is its depth; a chain has N = G.
+"""
+
+from collections.abc import Callable
+
+from flax import struct
+import jax
+import jax.numpy as jnp
+
+from speccascade.decoding.drafting.draft_tree import DraftTree
+
+Array = jax.Array
+
+# (tokens, count, q, pi, u_accept, u_draw) -> Verdict: `verification.steps`.
+VerifyFunction = Callable[..., "Verdict"]
+
+
+class Output(struct.PyTreeNode):
+  """What a model returns for the positions that were read.
+
+  Attributes:
+    logits: [B, R, V] float32. They give the distribution of the token after
+      each read position.
+    hidden: [B, R, D] last hidden state (for draft heads), or None.
+  """
+
+  logits: Array
+  hidden: Array | None = None
+
+
+class Branches(struct.PyTreeNode):
+  """How the drafts of a proposal form a tree.
+
+  Node 0 is the place after the prefix, and node i + 1 is the place after draft
+  i. The drafts are numbered level by level.
+
+  Attributes:
+    tree: static, the shape in which the drafts were made.
+    drawing: static, how the children of a node were chosen; see
+      `drafting.children`.
+    parents: [B, N] int32, the node that each draft follows. It differs from the
+      tree's own parent where an independent draw repeats a sibling's token.
+    is_certain: [B, N] bool, drafts that are a function of the prefix.
+    laws: [B, N, V], the law that each draft was drawn from, where it is not the
+      law at the draft's node: several drafters have several laws there. None
+      takes the laws at the nodes.
+    has_q: static, whether the laws at the nodes are those of one drafter, so
+      that a target may use them.
+  """
+
+  tree: DraftTree = struct.field(pytree_node=False)
+  drawing: str = struct.field(pytree_node=False)
+  parents: Array
+  is_certain: Array
+  laws: Array | None = None
+  has_q: bool = struct.field(pytree_node=False, default=True)
+
+  @property
+  def has_children(self) -> Array:
+    """[B, N+1] bool, the nodes that a draft follows."""
+    nodes = jnp.arange(self.parents.shape[1] + 1, dtype=jnp.int32)
+    return jnp.any(self.parents[:, None, :] == nodes[None, :, None], axis=2)
+
+  def ranks_of(self, drafts: Array) -> Array:
+    """Returns the place of each draft among its siblings, from 0 on.
+
+    Args:
+      drafts: [B, K] int32.
+
+    Returns:
+      [B, K] int32.
+    """
+    node = jnp.take_along_axis(self.parents, drafts, axis=1)
+    index = jnp.arange(self.parents.shape[1], dtype=jnp.int32)[None, None]
+    is_before = self.parents[:, None, :] == node[:, :, None]
+    is_before &= index < drafts[:, :, None]
+    return jnp.sum(is_before, axis=2, dtype=jnp.int32)
+
+
+class Proposal(struct.PyTreeNode):
+  """A drafted block, and the distribution that each token was drawn from.
+
+  The block is a chain of drafts, or a tree of them. In a chain N = G, and draft
+  i stands at index i. The law at index i is that after i drafts, from which
+  draft i is drawn. In a tree `branches` says which drafts follow which, and the
+  law at index n is that at node n, from which the children of the node are
+  drawn.
+
+  Attributes:
+    tokens: [B, N] int32; row b of a chain proposes the first `count[b]`.
+    count: [B] int32 in 0..N.
+    q: [B, N+1, V] distribution at each node. In a chain, index `count[b]` is
+      the distribution at the bonus position, and means something only where it
+      was asked for. Later rows mean nothing.
+    q1: [B, N+1, V] the drafter's confidence: its distribution at temperature 1,
+      unfiltered. Where a token is copied it is `q` itself.
+    copied: [B, N+1] bool, tokens that no model drafted. Their distribution is
+      one-hot and says nothing about confidence.
+    calls: [B, M] int32 forward passes of each of the drafter's models.
+    bad: [B, N+1] bool, where a model that was read gave no distribution (NaN,
+      +inf, or no finite logit). Index `count` counts if the bonus position was
+      asked for, or if the fault itself ended the block.
+    knows_bonus: [B] bool, whether the drafter has a distribution at the bonus
+      position, if it was asked for one. Where it has none, the target at that
+      position is the verifier. In a tree the bonus positions are the nodes that
+      no draft follows.
+    writer: [B, N+1] int32, or one number for all tokens: the index in `calls`
+      of the model that wrote each token; -1 where the token was copied, even if
+      a model reviewed the copy.
+    branches: the tree of the drafts; None for a chain.
+  """
+
+  tokens: Array
+  count: Array
+  q: Array
+  q1: Array
+  copied: Array
+  calls: Array
+  bad: Array
+  knows_bonus: Array | bool = True
+  writer: Array | int = 0
+  branches: Branches | None = None
+
+
+class Verdict(struct.PyTreeNode):
+  """What a verifier step decided on a block.
+
+  Attributes:
+    num_accepted: [B] int32 in 0..count; in a tree, the depth of the last
+      accepted draft.
+    token: [B] int32, the residual or bonus token after the accepted prefix.
+    examined: [B] int32, drafts that the step looked at. The first rejected
+      draft is the last examined one. In a tree, depths at which it looked at a
+      draft.
+    read: [B] int32 in 1..N+1, positions whose distributions the decision rests
+      on. A step that reads the positions along the accepted path alone reads
+      num_accepted + 1 of them.
+    path: [B, G] int32, the accepted drafts of a tree, 0 after them; None in a
+      chain.
+  """
+
+  num_accepted: Array
+  token: Array
+  examined: Array
+  read: Array
+  path: Array | None = None
+
+
+class Stats(struct.PyTreeNode):
+  """Counts of each row; docs/definitions.md defines them.
+
+  Every field is [B] int32 unless its line says otherwise. Positions after the
+  first EOS, or after the length limit, count as drafted, but not as examined,
+  accepted or emitted.
+
+  Attributes:
+    num_blocks: draft-verify rounds (0 where a method has no blocks).
+    drafted: drafted tokens, all branches of a tree counted.
+    examined: drafts that the verifier step looked at; in a tree, depths at
+      which it looked at a draft.
+    accepted: drafts that were accepted and emitted.
+    deferred: emitted positions at which the rule deferred.
+    drafter_calls: forward passes of the drafter, all its models together.
+    calls_by_model: [B, M] int32, forward passes of each model of the drafter (a
+      vertical or horizontal drafter has several).
+    verifier_calls: positions or blocks for which the verifier was asked.
+    verifier_extends: forward passes of the verifier, catch-up included.
+    expected_acceptance: [B] float32, the sum of sum_v min(q, pi) over examined
+      drafts.
+    accepted_at: [B, G+1] int32 histogram: the number of blocks in which j
+      drafts were accepted.
+    examined_by_position: [B, G] int32, the number of blocks that examined draft
+      j.
+    accepted_by_position: [B, G] int32, the number of blocks that accepted draft
+      j.
+    accepted_by_rank: [B, G, R] int32, the number of blocks of a tree that
+      accepted at each depth the child of each rank, which is its place among
+      its siblings. Of equal siblings the first one counts. None for chains,
+      where it would repeat `accepted_by_position`.
+    optimal_acceptance: [B] float32, of trees: the sum over examined blocks of
+      the largest chance that any exact verification accepts a draft of the
+      first place; 0 where the optimum is not known. None where it is not
+      recorded.
+  """
+
+  num_blocks: Array
+  drafted: Array
+  examined: Array
+  accepted: Array
+  deferred: Array
+  drafter_calls: Array
+  calls_by_model: Array
+  verifier_calls: Array
+  verifier_extends: Array
+  expected_acceptance: Array
+  accepted_at: Array
+  examined_by_position: Array
+  accepted_by_position: Array
+  accepted_by_rank: Array | None = None
+  optimal_acceptance: Array | None = None
+
+  @classmethod
+  def zeros(
+    cls,
+    rows: int,
+    width: int,
+    num_models: int,
+    num_ranks: int = 0,
+    *,
+    has_optimum: bool = False,
+  ) -> "Stats":
+    """Returns the counters before the first round.
+
+    Args:
+      rows: B.
+      width: G; 0 for methods without blocks.
+      num_models: M.
+      num_ranks: R; 0 for chains.
+      has_optimum: whether the optimum is recorded.
+    """
+    count = jnp.zeros((rows,), jnp.int32)
+    by_position = jnp.zeros((rows, width), jnp.int32)
+    by_rank = None
+    if num_ranks:
+      by_rank = jnp.zeros((rows, width, num_ranks), jnp.int32)
+    return cls(
+      num_blocks=count,
+      drafted=count,
+      examined=count,
+      accepted=count,
+      deferred=count,
+      drafter_calls=count,
+      calls_by_model=jnp.zeros((rows, num_models), jnp.int32),
+      verifier_calls=count,
+      verifier_extends=count,
+      expected_acceptance=jnp.zeros((rows,), jnp.float32),
+      accepted_at=jnp.zeros((rows, width + 1), jnp.int32),
+      examined_by_position=by_position,
+      accepted_by_position=by_position,
+      accepted_by_rank=by_rank,
+      optimal_acceptance=(
+        jnp.zeros((rows,), jnp.float32) if has_optimum else None
+      ),
+    )
+
+  def add(self, **counts: Array) -> "Stats":
+    """Returns the counters with counts (numbers or bools) added, by field."""
+    sums = {}
+    for name, count in counts.items():
+      total = getattr(self, name)
+      sums[name] = total + count.astype(total.dtype)
+    return self.replace(**sums)
+
+
+# Codes of `Trace.source`. A draft that was accepted although the rule deferred
+# has source DRAFT and deferred True.
+DRAFT, RESIDUAL, BONUS, SEQUENTIAL_Q, SEQUENTIAL_P = range(5)
+SOURCES = ("draft", "residual", "bonus", "sequential q", "sequential p")
+
+
+class Trace(struct.PyTreeNode):
+  """Who wrote each token, and why. T = max_decode_len; K = top tokens stored.
+
+  Attributes:
+    source: [B, T] int32, one of DRAFT .. SEQUENTIAL_P.
+    writer: [B, T] int32, the index in `Stats.calls_by_model` of the drafter's
+      model that wrote the token; -1 where the token was copied, or is the
+      verifier's.
+    deferred: [B, T] bool, whether the rule deferred here.
+    left: [B, T] float32, the left side of the rule, which defers where left <
+      right; NaN where no rule was asked.
+    right: [B, T] float32, the right side of the rule. A token rule is read at
+      the draft, or, in a sequential execution, at the token written.
+    tv: [B, T] float32, TV(p, q) of the sampled pair; NaN where q or p is
+      unknown.
+    block: [B, T] int32, the block that wrote the token, from 0.
+    q_top: [B, T, K] int32, the drafter's likeliest tokens at temperature 1.
+    q_prob: [B, T, K] float32, the probabilities of `q_top`; NaN where unknown.
+    p_top: [B, T, K] int32, the verifier's likeliest tokens at temperature 1.
+    p_prob: [B, T, K] float32, the probabilities of `p_top`; NaN where unknown.
+  """
+
+  source: Array
+  writer: Array
+  deferred: Array
+  left: Array
+  right: Array
+  tv: Array
+  block: Array
+  q_top: Array
+  q_prob: Array
+  p_top: Array
+  p_prob: Array
+
+
+class DraftedTrees(struct.PyTreeNode):
+  """All drafts of the trees of a text. J = max_decode_len + 1 blocks.
+
+  What stands after the last block of a row means nothing.
+
+  Attributes:
+    tokens: [B, J, N] int32, the drafts of each block.
+    parents: [B, J, N] int32, the node that each draft follows: 0 is the root of
+      the block, i + 1 is draft i, and -1 is none, for drafts that the block
+      lacks.
+    is_accepted: [B, J, N] bool, the drafts that were accepted and emitted.
+  """
+
+  tokens: Array
+  parents: Array
+  is_accepted: Array
+
+
+class LogProbs(struct.PyTreeNode):
+  """Log-probabilities of the written tokens, in nats. T = max_decode_len.
+
+  Every field is [B, T] float32. It is NaN after the end of a row and where the
+  distribution is unknown, and -inf where a known distribution gives the token
+  no mass. docs/definitions.md says what the sums of these numbers mean. The
+  last four fields say how pi and the token stand to p1, the verifier at
+  temperature 1, unfiltered, whatever was sampled from.
+
+  Attributes:
+    pi: under the method's own target; under p where a bonus token was drawn
+      from the verifier.
+    p: under the verifier as sampled.
+    q: under the drafter as sampled; NaN where the drafter had no distribution
+      or copied the token.
+    p1: under the verifier at temperature 1, unfiltered.
+    q1: under the drafter at temperature 1, unfiltered: its confidence.
+    entropy: of pi, in nats.
+    overshoot: log max_v pi(v) / p1(v).
+    ahead: the mass of p1 on the tokens that come before the token if the
+      likeliest come first, and of equal tokens the lower ids.
+    margin: log of the largest p1 over the p1 of the token.
+  """
+
+  pi: Array
+  p: Array
+  q: Array
+  p1: Array
+  q1: Array
+  entropy: Array
+  overshoot: Array
+  ahead: Array
+  margin: Array
+
+
+class Decoded(struct.PyTreeNode):
+  """What every execution returns. T = max_decode_len.
+
+  Attributes:
+    tokens: [B, T] int32, the EOS included, 0 after it. Only `lengths` says
+      where a row ends: id 0 can be sampled like any other.
+    lengths: [B] int32 tokens emitted; the EOS counts, the start token does not.
+    stats: `Stats`.
+    trace: `Trace`, or None where nothing was traced.
+    bad_step: [B] int32, the position at which a row ended because a model gave
+      NaN, +inf or no finite logit; -1 where none did.
+    log_probs: `LogProbs`, or None where none were recorded.
+    trees: `DraftedTrees`, or None where none were recorded.
+  """
+
+  tokens: Array
+  lengths: Array
+  stats: Stats
+  trace: Trace | None
+  bad_step: Array
+  log_probs: LogProbs | None = None
+  trees: DraftedTrees | None = None
