@@ -236,7 +236,7 @@ struct Walk {
       float weight = 1;
     };
     std::vector<Level> levels(depth + 1);
-    // Children in the order of a key: the drawn ones, and then the certain ones.
+    // Children in the order of a key: the drawn ones, then the certain ones.
     const auto key = [&](long i) { return i + (is_certain[i] ? N : 0); };
     std::vector<bool> is_visited(N, true);
     for (long i = 0; i < N; i++)
