@@ -190,6 +190,7 @@ def test_a_loop_that_keeps_paths_copies_no_cache(name, rows):
       makers |= {maker} if shape in shapes else set()
   # The native call writes into the caches that it is given.
   keeping = [x for x in text.splitlines() if "KeepPath" in x]
-  assert keeping and all("output_to_operand_aliasing" in x for x in keeping)
+  assert keeping
+  assert all("output_to_operand_aliasing" in x for x in keeping)
   in_place = {"parameter", "get-tuple-element", "dynamic-update-slice"}
   assert makers <= in_place | {"fusion"}
