@@ -11,13 +11,19 @@ from speccascade.inference.pair.pairs import ModelPair, PairSpec
 MAX_DECODE_LEN = 48
 
 
-def parser(name: str, doc: str) -> cli.Parser:
-  """Returns the flags of a benchmark of a pair, --pair among them."""
+def parser(name: str, doc: str, *, required: bool = True) -> cli.Parser:
+  """Returns the flags of a benchmark of a pair, --pair among them.
+
+  Args:
+    name: of the benchmark.
+    doc: its description.
+    required: whether --pair must be given.
+  """
   flags = cli.Parser(name, doc, "benchmarks")
   flags.add_argument(
     "--pair",
     type=pathlib.Path,
-    required=True,
+    required=required,
     help="a folder with small/ and large/, as the quick start leaves it",
   )
   return flags

@@ -14,14 +14,12 @@ resamples. A tree of one branch is timed next to its chain, too.
 """
 
 import dataclasses
-import pathlib
 from typing import cast
 
 import jax
 import numpy as np
 
 from benchmarks import built_in
-from speccascade import cli
 from speccascade.decoding.decode_settings import draft_tree
 from speccascade.decoding.drafting.draft_tree import DraftTree
 from speccascade.evaluation import efficiency
@@ -152,15 +150,9 @@ def read(args) -> tuple[Sources, ModelPair]:
 
 
 def main():
-  parser = cli.Parser("trees", __doc__, "benchmarks")
+  parser = built_in.parser("trees", __doc__, required=False)
   add = parser.add_argument
-  add(
-    "--pair",
-    type=pathlib.Path,
-    help="a folder with small/ and large/, as the"
-    " quick start leaves it; in place of the next three",
-  )
-  add("--drafter", help="the checkpoint of another pair's drafter")
+  add("--drafter", help="in place of --pair: the checkpoint of a drafter")
   add("--verifier", help="its verifier's checkpoint")
   add("--input_file", help="its texts, a line each, or JSON lines")
   add("--kernel_dtype", default="float32", help="of it (%(default)s)")

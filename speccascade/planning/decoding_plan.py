@@ -10,7 +10,7 @@ from speccascade import checkpoints
 from speccascade.checkpoints import CheckpointNotFoundError
 from speccascade.decoding import row_keys
 from speccascade.inference.batches.inputs import Inputs
-from speccascade.inference.pair.model_loading import KINDS
+from speccascade.inference.pair.model_loading import KINDS, check_role
 from speccascade.inference.pair.pairs import PairSpec, as_list
 from speccascade.inference.points.point import Point
 from speccascade.inference.points.settings import Run
@@ -60,11 +60,7 @@ def _architecture(role: str, config, path, dtype: str | None) -> Config:
     if not path:
       raise CheckpointNotFoundError(f"there is no {role} to plan for")
     config = checkpoints.load(path, lazy=True).require_config()
-  if isinstance(config, HeadsConfig) and role == "verifier":
-    raise ValueError(
-      "VERIFIER_CHECKPOINT has draft heads; the verifier must be a language"
-      " model"
-    )
+  check_role(config, role, path)
   # Draft heads keep float32; see `HeadsModel.create`.
   if dtype is not None and not isinstance(config, HeadsConfig):
     config = dataclasses.replace(config, dtype=dtype)

@@ -175,8 +175,7 @@ def summed_with_verifier(
     teacher: the verifier before training.
     objective: what is minimised, with its `tuning`.
 
-  Source: Cai et al., "Medusa" (arXiv 2401.10774), section 2.2.2: L_LM plus
-  lambda_0 times the loss of Medusa-1.
+  Source: Cai et al., "Medusa" (arXiv 2401.10774), Medusa-2.
   """
   network = teacher.module.clone(remat=objective.remat)
   verifier = LearningVerifier(network, params[VERIFIER])

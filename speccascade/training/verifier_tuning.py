@@ -22,8 +22,8 @@ class VerifierTuning:
   """The settings of Medusa-2: the verifier learns as well as its heads.
 
   The loss of a step is the verifier's own loss, plus `heads_weight` times the
-  weighted sum of the heads' losses. The paper leaves the three numbers to the
-  user; the defaults are this package's choice.
+  weighted sum of the heads' losses. The defaults are this package's choice;
+  what the paper used is not known here.
 
   Attributes:
     heads_weight: weight of the heads' losses compared with the verifier's own.
@@ -32,8 +32,8 @@ class VerifierTuning:
     heads_only_steps: the global step until which the verifier stays as it is,
       so that the first gradients of untrained heads do not spoil it.
 
-  Source: Cai et al., "Medusa" (arXiv 2401.10774), section 2.2.2, "Medusa-2":
-  a combined loss, different learning rates, and a warm-up of the heads.
+  Source: Cai et al., "Medusa" (arXiv 2401.10774), Medusa-2: heads and verifier
+  are trained together, after the heads were trained alone.
   """
 
   heads_weight: Annotated[float, fields.Bounds(0, low_open=True)] = 0.2

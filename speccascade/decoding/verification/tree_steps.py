@@ -15,13 +15,18 @@ Axes: B rows, N drafts, V vocabulary, G depth of the tree.
 """
 
 from collections.abc import Callable
+import functools
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from speccascade import native
-from speccascade.decoding.block_records import Branches, Verdict
+from speccascade.decoding.block_records import (
+  Branches,
+  Verdict,
+  VerifyFunction,
+)
 from speccascade.decoding.drafting.children import (
   IID,
   TOP_K,
@@ -115,40 +120,42 @@ class _Drafts:
     return normalise(_drop(law, token), law)
 
 
-def _native_walk(
-  way: str,
-  tokens: Array,
-  branches: Branches,
-  q: Array,
-  pi: Array,
-  u_accept: Array,
-  u_draw: Array,
-) -> Verdict | None:
-  """Returns the verdict of a step by one native call; None without native code.
+def _natively(way: str) -> Callable[[VerifyFunction], VerifyFunction]:
+  """Returns a decorator of a step: one native call does it where it can.
 
-  Arguments as in `token_verify`, after the step's name in `VERIFY`.
+  Args:
+    way: the name of the step in `VERIFY`, by which the native call knows it.
   """
-  laws = q if branches.laws is None else branches.laws
-  if not native.takes(q, pi, laws, u_accept, u_draw):
-    return None
-  num_accepted, token, examined, path = native.tree_walk(
-    way,
-    tokens,
-    branches.parents,
-    branches.is_certain,
-    q,
-    pi,
-    branches.laws,
-    u_accept,
-    u_draw,
-    depth=branches.tree.depth,
-    drops_certain=branches.drawing not in (IID, TOP_K),
-    drops_drawn=branches.drawing == WITHOUT_REPLACEMENT,
-  )
-  read = num_accepted + 1
-  if way == "traversal":
-    read = jnp.full_like(read, tokens.shape[1] + 1)
-  return Verdict(num_accepted, token, examined, read, path)
+
+  def decorate(step: VerifyFunction) -> VerifyFunction:
+    @functools.wraps(step)
+    def verify(tokens, branches, q, pi, u_accept, u_draw) -> Verdict:
+      laws = q if branches.laws is None else branches.laws
+      if not native.takes(q, pi, laws, u_accept, u_draw):
+        return step(tokens, branches, q, pi, u_accept, u_draw)
+      num_accepted, token, examined, path = native.tree_walk(
+        way,
+        tokens,
+        branches.parents,
+        branches.is_certain,
+        q,
+        pi,
+        branches.laws,
+        u_accept,
+        u_draw,
+        depth=branches.tree.depth,
+        drops_certain=branches.drawing not in (IID, TOP_K),
+        drops_drawn=branches.drawing == WITHOUT_REPLACEMENT,
+      )
+      read = num_accepted + 1
+      if way == "traversal":
+        # It weighs the drafts of all paths.
+        read = jnp.full_like(read, tokens.shape[1] + 1)
+      return Verdict(num_accepted, token, examined, read, path)
+
+    return verify
+
+  return decorate
 
 
 def _at(laws: Array, node: Array) -> Array:
@@ -266,6 +273,7 @@ def _verdict(
   )
 
 
+@_natively("token")
 def token_verify(
   tokens: Array,
   branches: Branches,
@@ -297,9 +305,6 @@ def token_verify(
   (arXiv 2402.14160) without replacement, Hu et al. (arXiv 2502.18779) for
   certain children beside a drawn one.
   """
-  block = (tokens, branches, q, pi, u_accept, u_draw)
-  if (verdict := _native_walk("token", *block)) is not None:
-    return verdict
   drafts = _Drafts(tokens, branches, q, pi)
 
   def arrive(node: Array) -> dict:
@@ -363,6 +368,7 @@ def k_seq_factor(
   return factor, *terms(factor)
 
 
+@_natively("k_seq")
 def k_seq_verify(
   tokens: Array,
   branches: Branches,
@@ -382,9 +388,6 @@ def k_seq_verify(
 
   Source: Sun et al., "SpecTr" (arXiv 2310.15141), K-SEQ.
   """
-  block = (tokens, branches, q, pi, u_accept, u_draw)
-  if (verdict := _native_walk("k_seq", *block)) is not None:
-    return verdict
   drafts = _Drafts(tokens, branches, q, pi)
 
   def arrive(node: Array) -> dict:
@@ -418,6 +421,7 @@ def k_seq_verify(
   )
 
 
+@_natively("traversal")
 def traversal_verify(
   tokens: Array,
   branches: Branches,
@@ -446,9 +450,6 @@ def traversal_verify(
   Source: Weng et al., "Traversal Verification for Speculative Tree Decoding"
   (arXiv 2505.12398).
   """
-  block = (tokens, branches, q, pi, u_accept, u_draw)
-  if (verdict := _native_walk("traversal", *block)) is not None:
-    return verdict
   drafts = _Drafts(tokens, branches, q, pi)
   depth, num = branches.tree.depth, drafts.num
   # Children in the order of a key: the drawn ones, and then the certain ones.

@@ -120,12 +120,7 @@ def load_model(
   # Counted before the parameters are donated, and before rows are cut.
   num_parameters = sum(leaf.size for leaf in jax.tree.leaves(stored.params))
   config, params = stored.require_config(), stored.params
-  if role == "verifier" and isinstance(config, HeadsConfig):
-    raise PairError(
-      f"{stored.path} has draft heads; the verifier must be a language model:"
-      " set DRAFTER_CHECKPOINT to the heads, and VERIFIER_CHECKPOINT to the"
-      " model that they were trained for"
-    )
+  check_role(config, role, stored.path)
   digest = fingerprint(params) if role == "verifier" else ""
   if rows is not None and rows < config.vocab_size:
     config, params = cut_rows(config, params, rows)
@@ -148,6 +143,22 @@ def load_model(
     fingerprint=digest,
     tuned_verifier=_tuned_verifier(stored),
   )
+
+
+def check_role(config: Config, role: str, path: Any) -> None:
+  """Raises PairError where draft heads are to be a verifier.
+
+  Args:
+    config: the architecture of the model.
+    role: "drafter" or "verifier".
+    path: of the model's checkpoint, for the message.
+  """
+  if role == "verifier" and isinstance(config, HeadsConfig):
+    raise PairError(
+      f"{path} has draft heads; the verifier must be a language model: set"
+      " DRAFTER_CHECKPOINT to the heads, and VERIFIER_CHECKPOINT to the model"
+      " that they were trained for"
+    )
 
 
 def _tuned_verifier(stored: checkpoints.Checkpoint) -> str:
