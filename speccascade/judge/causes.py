@@ -11,6 +11,7 @@ from speccascade.judge.problems import ClaimedTarget, Law, Problem
 from speccascade.judge.scripted import NotCoveredError
 
 _SAME = 1e-5  # two enumerated laws are one
+_NUM_PASSED = 8  # problems that passed, in which an error is looked for
 
 
 def causes_of_step(
@@ -52,11 +53,20 @@ def _sampler_error_law(error, problem: Problem) -> Law | None:
     return None
 
 
-def causes_of_sampler(seen: dict) -> tuple[str, ...]:
-  """Returns the errors that explain what a sampler wrote, on two problems."""
+def causes_of_sampler(seen: dict, passed: dict) -> tuple[str, ...]:
+  """Returns the errors that explain what a sampler wrote, on two problems.
+
+  Where several errors do, those are left out that would have failed in a
+  problem that the sampler passed.
+
+  Args:
+    seen: of each problem that failed, the law that the sampler wrote and the
+      line of the judgement.
+    passed: of each problem that passed, the right law and the line.
+  """
   some = [x for x in seen if all(text[:1] != (RAISED,) for text in seen[x][0])]
   some.sort(key=lambda problem: len(seen[problem][0]))
-  names = []
+  errors = []
   for error in known_errors.KNOWN_ERRORS if some else ():
     for problem in {some[0], some[-1]}:
       written, line = seen[problem]
@@ -69,5 +79,20 @@ def causes_of_sampler(seen: dict) -> tuple[str, ...]:
       elif p_value(written, law) < 1e-4:
         break
     else:
-      names.append(error.name)
-  return tuple(names)
+      errors.append(error)
+  small = sorted(passed, key=lambda problem: len(passed[problem][0]))
+  return tuple(
+    error.name
+    for error in errors
+    if len(errors) == 1
+    or not any(
+      _would_fail(error, problem, *passed[problem])
+      for problem in small[:_NUM_PASSED]
+    )
+  )
+
+
+def _would_fail(error, problem: Problem, right: Law, line) -> bool:
+  """Returns whether a judge would have noticed an error in a problem."""
+  law = _sampler_error_law(error, problem)
+  return law is not None and asked.distance(law, right) > line.bound

@@ -138,7 +138,7 @@ def judge_sampler(
       " and top_p"
     )
   questions = _those(only, asked.sampler_problems(tuple(settings), num_rows))
-  judged, seen, warnings = [], {}, set()
+  judged, seen, passed, warnings = [], {}, {}, set()
   for problem in questions:
     right = claimed(problem) if claimed else problem.claimed(target)
     if exact:
@@ -150,9 +150,11 @@ def judge_sampler(
         sampler, problem, right, resolution, level, batch, seed
       )
     judged.append(line)
-    if not line.passed and law is not None:
+    if line.passed:
+      passed[problem] = right, line
+    elif law is not None:
       seen[problem] = law, line
-  causes = causes_of_sampler(seen)
+  causes = causes_of_sampler(seen, passed)
   return _judgement(sampler, judged, causes, warnings)
 
 
