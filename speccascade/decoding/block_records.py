@@ -130,6 +130,22 @@ class Proposal(struct.PyTreeNode):
   branches: Branches | None = None
 
 
+class DraftedChain(struct.PyTreeNode):
+  """A chain that a language model drafted in one call.
+
+  Attributes:
+    tokens: [B, G] int32.
+    q: [B, G+1, V], as in `Proposal`.
+    logits: [B, P, V] float32, after each of the P passes.
+    bad: [B, G+1] bool, as in `Proposal`.
+  """
+
+  tokens: Array
+  q: Array
+  logits: Array
+  bad: Array
+
+
 class Verdict(struct.PyTreeNode):
   """What a verifier step decided on a block.
 

@@ -15,7 +15,11 @@ from typing import Any, Protocol, TypeGuard, runtime_checkable
 
 import jax
 
-from speccascade.decoding.block_records import Output, Proposal
+from speccascade.decoding.block_records import (
+  DraftedChain,
+  Output,
+  Proposal,
+)
 from speccascade.decoding.drafting.draft_tree import DraftTree
 from speccascade.decoding.laws.sampling import Sampling
 
@@ -154,6 +158,43 @@ class LanguageModel(Part, Protocol):
 
     Returns:
       The state of length `start + count`, which holds those tokens in order.
+    """
+
+
+@runtime_checkable
+class ChainModel(Protocol):
+  """A language model that may draft a whole chain in one call."""
+
+  def draft_chain(
+    self,
+    state: State,
+    tokens: Array,
+    length: Array,
+    u: Array,
+    sampling: Sampling,
+    *,
+    bonus_law: bool,
+    active: Array,
+  ) -> tuple[State, DraftedChain] | None:
+    """Drafts after `tokens[b, :length[b]]`, as calls of `extend` would.
+
+    The first pass feeds what the cache lacks of the prefix. Then each draft is
+    drawn and fed; the last one is fed only where `bonus_law` holds. There are G
+    passes, or G + 1.
+
+    Args:
+      state: the state of the model. With `bonus_law` the cache lacks the last
+        token of the prefix, and without it one or two tokens.
+      tokens: [B, L] int32 token buffer.
+      length: [B] int32, how many of the L tokens are written.
+      u: [B, G] uniforms in [0, 1), one for each draft.
+      sampling: how logits become distributions.
+      bonus_law: static, whether the distribution after the last draft is
+        wanted.
+      active: [B] bool. Other rows are fed nothing after their first pass.
+
+    Returns:
+      The state and the chain; None where the model cannot draft so.
     """
 
 
@@ -325,6 +366,11 @@ def _is_kind(part: Any, protocol: Any) -> bool:
 def is_drafter(part: Any) -> TypeGuard[Drafter]:
   """Whether a part of a pair is a `Drafter`, and not a model."""
   return _is_kind(part, Drafter)
+
+
+def is_chain_model(part: Any) -> TypeGuard[ChainModel]:
+  """Whether a language model may draft a chain in one call."""
+  return _is_kind(part, ChainModel)
 
 
 def is_reader(part: Any) -> TypeGuard[Reader]:

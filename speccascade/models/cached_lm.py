@@ -14,7 +14,8 @@ import jax
 import jax.numpy as jnp
 
 from speccascade import native
-from speccascade.decoding.block_records import Output
+from speccascade.decoding.block_records import DraftedChain, Output
+from speccascade.decoding.laws.sampling import Sampling
 from speccascade.decoding.types import Array
 from speccascade.models import native_passes, tree_windows
 from speccascade.models.cache import constrain, keep_path
@@ -246,6 +247,47 @@ class CachedLM:
     # length. No token sees them, and the next block overwrites them.
     state = state.replace(caches=caches, length=state.length + count)
     return state, Output(logits=logits, hidden=hidden)
+
+  @under_layout
+  def draft_chain(
+    self,
+    state: Any,
+    tokens: Array,
+    length: Array,
+    u: Array,
+    sampling: Sampling,
+    *,
+    bonus_law: bool,
+    active: Array,
+  ) -> tuple[Any, DraftedChain] | None:
+    """Drafts a chain in one native call. See `decoding.types.ChainModel`.
+
+    None is returned where a model is not packed, and where tokens are filtered
+    by more than top-p.
+    """
+    top_k = sampling.top_k
+    is_filtered = top_k is not None and top_k < self.vocab_size
+    is_filtered |= sampling.min_p is not None
+    is_known = sampling.greedy or not is_filtered
+    if not (self._is_native and is_known and native.takes(u)):
+      return None
+    num_passes = u.shape[1] + bonus_law
+    # Where the last draft of the block before was not fed, the cache lacks it
+    # too, in rows that accepted all of the block.
+    first_width = 1 if bonus_law else 2
+    caches, chain = native_passes.draft_chain(
+      self.module.config,
+      self.params,
+      state,
+      native.ChainPrefix(tokens, length, state.length, state.end, active),
+      native.ChainDraws(
+        u, sampling.temperature, sampling.top_p, sampling.greedy
+      ),
+      first_width=first_width,
+      num_passes=num_passes,
+    )
+    held = length + active.astype(jnp.int32) * (num_passes - 1)
+    return state.replace(caches=caches, length=held), chain
 
   def project(self, hidden: Array) -> Array:
     """Returns the logits of hidden states, by the output projection.

@@ -1,12 +1,13 @@
 """Passes of a T5 and of a Llama as native calls, from their parameters."""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from speccascade import native
+from speccascade.decoding.block_records import DraftedChain
 from speccascade.models.llama import rotary
 from speccascade.models.llama.config import LlamaConfig
 from speccascade.models.t5.config import T5Config
@@ -115,6 +116,64 @@ def _llama_sublayers(
     yield _mlp(layer)
 
 
+class _Decoder(NamedTuple):
+  """What a native pass reads of a decoder.
+
+  Attributes:
+    table: vectors of tokens.
+    sublayers: in order.
+    scale: of the last norm.
+    head: of the logits.
+    options: numbers of the norms and of the head, and the activations.
+  """
+
+  table: Any
+  sublayers: list[Any]
+  scale: jax.Array
+  head: Any
+  options: dict[str, Any]
+
+
+def _decoder(
+  config: T5Config | LlamaConfig,
+  params: dict,
+  state: Any,
+  shape: tuple[int, ...],
+  depth: jax.Array | None = None,
+) -> _Decoder:
+  """Returns a decoder that is ready to be fed tokens of a shape (B, N).
+
+  Args:
+    config: the architecture.
+    params: its parameters, packed.
+    state: `T5State` or `LlamaState`.
+    shape: of the tokens that are fed from `state.end` on.
+    depth: [B, W] int32, of a tree, or None.
+  """
+  decoder = params["decoder"]
+  table = params["token_embedder"]["embedding"]
+  options: dict[str, Any] = {"activations": config.mlp_activations}
+  sublayers: list[Any]
+  if isinstance(config, T5Config):
+    sublayers = [*_t5_sublayers(config, decoder, state)]
+    if config.logits_via_embedding:
+      options["factor"] = config.emb_dim**-0.5
+  else:
+    positions = rotary.positions(state.end, shape, depth)
+    angles = rotary.angles(config, positions)
+    sublayers = [*_llama_sublayers(config, decoder, state, angles)]
+    options["epsilon"] = config.norm_epsilon
+  return _Decoder(
+    table=table,
+    sublayers=sublayers,
+    scale=decoder["decoder_norm"]["scale"],
+    head=table
+    if config.logits_via_embedding
+    else decoder["logits_dense"]["kernel"],
+    options=options,
+  )
+
+
 def extend(
   config: T5Config | LlamaConfig,
   params: dict,
@@ -137,41 +196,65 @@ def extend(
     depth: [B, W] int32, of a tree, or None.
     ancestors: [B, N, W] bool, of a tree, or None.
   """
-  decoder = params["decoder"]
-  table = params["token_embedder"]["embedding"]
-  head = (
-    table if config.logits_via_embedding else decoder["logits_dense"]["kernel"]
-  )
-  options: dict[str, Any] = {"read": read}
-  sublayers: list[Any]
-  if isinstance(config, T5Config):
-    sublayers = [*_t5_sublayers(config, decoder, state)]
-    if config.logits_via_embedding:
-      options["factor"] = config.emb_dim**-0.5
-  else:
-    positions = rotary.positions(state.end, tokens.shape, depth)
-    angles = rotary.angles(config, positions)
-    sublayers = [*_llama_sublayers(config, decoder, state, angles)]
-    options["epsilon"] = config.norm_epsilon
+  decoder = _decoder(config, params, state, tokens.shape, depth)
+  tree = None
   if depth is not None and ancestors is not None:
-    options["tree"] = (depth, ancestors)
+    tree = (depth, ancestors)
   # Where no position is wanted, a pass without a head costs less.
   is_silent = read is not None and not read.shape[1]
   caches, logits, hidden = native.decoder_pass(
     tokens,
-    table,
+    decoder.table,
     state.end,
     count,
-    sublayers,
-    decoder["decoder_norm"]["scale"],
-    None if is_silent else head,
-    activations=config.mlp_activations,
-    **options,
+    decoder.sublayers,
+    decoder.scale,
+    None if is_silent else decoder.head,
+    read=read,
+    tree=tree,
+    **decoder.options,
   )
   if logits is None or hidden is None:
     logits = jnp.zeros((len(tokens), 0, config.vocab_size), jnp.float32)
     hidden = jnp.zeros((len(tokens), 0, config.emb_dim), jnp.float32)
   return caches, logits, hidden
+
+
+def draft_chain(
+  config: T5Config | LlamaConfig,
+  params: dict,
+  state: Any,
+  prefix: native.ChainPrefix,
+  draws: native.ChainDraws,
+  *,
+  first_width: int,
+  num_passes: int,
+) -> tuple[Pairs, DraftedChain]:
+  """Returns (caches, chain) of a drafted chain; see `CachedLM.draft_chain`.
+
+  Args:
+    config: the architecture.
+    params: its parameters, packed.
+    state: `T5State` or `LlamaState`.
+    prefix: what the chain follows.
+    draws: how tokens are drawn.
+    first_width: static, the most tokens that a cache lacks of its prefix.
+    num_passes: static, P of `DraftedChain`.
+  """
+  num_fed = native.angles_of_chain(first_width, num_passes)
+  decoder = _decoder(config, params, state, (len(draws.u), num_fed))
+  caches, tokens, q, logits, bad = native.draft_chain(
+    prefix,
+    draws,
+    decoder.table,
+    decoder.sublayers,
+    decoder.scale,
+    decoder.head,
+    first_width=first_width,
+    num_passes=num_passes,
+    **decoder.options,
+  )
+  return caches, DraftedChain(tokens=tokens, q=q, logits=logits, bad=bad)
 
 
 def encode(

@@ -1,5 +1,11 @@
 """C++ for a CPU, where XLA is slow: a block of few tokens, and its laws."""
 
+from speccascade.native.chain_calls import (
+  ChainDraws,
+  ChainPrefix,
+  angles_of_chain,
+  draft_chain,
+)
 from speccascade.native.library import is_available
 from speccascade.native.operations import (
   attend,
@@ -39,6 +45,8 @@ __all__ = [
   "ACTIVATIONS",
   "Biases",
   "CachedAttention",
+  "ChainDraws",
+  "ChainPrefix",
   "DecoderSublayer",
   "EncoderAttention",
   "EncoderSublayer",
@@ -51,9 +59,11 @@ __all__ = [
   "SourceAttention",
   "SourceKernels",
   "Sublayer",
+  "angles_of_chain",
   "attend",
   "copies",
   "decoder_pass",
+  "draft_chain",
   "draw",
   "encoder_pass",
   "is_available",

@@ -2,79 +2,8 @@
 // head, in one call by XLA. See pass.h.
 #include <cmath>
 #include <cstring>
-#include <vector>
 
-#include "pass.h"
-
-// What a call says of a decoder, apart from its stack.
-struct Decoder : Stack {
-  Numbers windows;        // of each sublayer: slots that a token sees; 0: all
-  int64_t num_slots = 0;  // of the smallest cache
-  bool has_bias = false;  // whether rotary queries, keys and values have biases
-  bool has_norm = false;  // whether rotary queries and keys are normed
-  bool has_head = false;  // else tokens are only written to the caches
-  bool has_tree = false;  // whether the fed tokens are those of trees
-  float factor = 1;       // of the logits
-
-  void read(Attributes& attributes) {
-    Stack::read(attributes);
-    attributes.read("windows", windows);
-    attributes.read("num_slots", num_slots);
-    attributes.read("has_bias", has_bias);
-    attributes.read("has_norm", has_norm);
-    attributes.read("has_head", has_head);
-    attributes.read("has_tree", has_tree);
-    attributes.read("factor", factor);
-  }
-
-  bool is_cached(size_t i) const {
-    return kinds[i] == CACHED || kinds[i] == ROTARY;
-  }
-
-  // Returns the number of sublayers up to the last one with a cache.
-  size_t last_cached() const {
-    size_t num = kinds.size();
-    while (num && !is_cached(num - 1)) num--;
-    return num;
-  }
-};
-
-// The rows that are fed something. All others take no part in the pass: the
-// pass calls the first of the fed rows 0, the next one 1.
-//
-// Where 2, 0 and 3 tokens are fed from slots 5, 9 and 7 on, B = 2, N = 3, row =
-// {0, 2}, start = {5, 7}, slot = {5, 6, 7, 7, 8, 9}. Slot 7 of the first row is
-// past its tokens: it is written, and means nothing.
-struct Batch {
-  long B = 0;                // rows that are fed
-  long N = 1;                // tokens of each, the most that any row is fed
-  long R = 0;                // positions of each whose logits are wanted; 0: N
-  long width = 0;            // tokens of a row of the call, N or more
-  std::vector<int32_t> row;  // [B], the row of the call
-  std::vector<int32_t> start;  // [B], the slot of the first token
-  std::vector<int32_t> slot;   // [B N], the slot of each token
-  std::vector<int32_t> read;   // [B R], the slot of each wanted position
-
-  Batch(const int32_t* starts, const int32_t* counts, long num_rows, long width,
-        const int32_t* reads, long R, long num_slots)
-      : R(R), width(width) {
-    // A count below the most so far does not lower it.
-    for (long b = 0; b < num_rows; b++)
-      N = std::clamp<long>(counts[b], N, width);
-    for (long b = 0; b < num_rows; b++) {
-      if (counts[b] <= 0) continue;
-      // The caller sees to it that there is room. A wrong start must still not
-      // write past the cache.
-      const long first = std::clamp<long>(starts[b], 0, num_slots - N);
-      row.push_back(b);
-      start.push_back(first);
-      for (long n = 0; n < N; n++) slot.push_back(first + n);
-      for (long r = 0; r < R; r++)
-        read.push_back(first + std::clamp<long>(reads[b * R + r], 0, N - 1));
-    }
-    B = row.size();
-  }
-};
+#include "decoder.h"
 
 void Rotary::prepare(Part part, float* x, long head, long token) const {
   if (const float* bias = biases[part])
@@ -102,17 +31,17 @@ struct CacheWriter {
   Rotary rotary;
   float *query = nullptr, *key = nullptr, *value = nullptr;  // [B N heads D]
   long group = 1;                                            // H / K
-  const int32_t *row = nullptr, *start = nullptr;            // [B]
-  long width = 0;  // tokens of a row in cosines and sines
+  // [B], see Batch
+  const int32_t *row = nullptr, *start = nullptr, *angle = nullptr;
 
   void operator()(long unit) const {
     const long K = move.to.H, D = move.to.D, H = K * group, N = move.N;
     const long b = unit / K, k = unit % K;
     for (long n = 0; is_rotary && n < N; n++) {
       // The pass counts fed rows, the angles all rows: with row = {0, 2}, N = 3
-      // and width = 4 token 0 of the second fed row is number 3 of the pass,
-      // and its angles are number 2 * 4 = 8.
-      const long token = b * N + n, angles = row[b] * width + n;
+      // and four angles a row token 0 of the second fed row is number 3 of the
+      // pass, and its angles are number 2 * 4 = 8.
+      const long token = b * N + n, angles = angle[b] + n;
       rotary.prepare(KEY, key + (token * K + k) * D, k, angles);
       rotary.prepare(VALUE, value + (token * K + k) * D, k, angles);
       // This unit also turns the queries that look at its key head, and no
@@ -217,7 +146,7 @@ class DecoderSublayers : public Pass {
     writer.group = group;
     writer.row = batch.row.data();
     writer.start = batch.start.data();
-    writer.width = batch.width;
+    writer.angle = batch.angle.data();
     return writer;
   }
 
@@ -262,17 +191,12 @@ class DecoderSublayers : public Pass {
   }
 };
 
-// Moves the results of the fed rows to the places of their rows; all else
-// becomes 0.
-//
-// y [num_rows, size] begins with B results of `step` numbers each. Where rows 0
-// and 2 of 3 are fed, the second result moves from y + step to y + 2 * size.
 // From the last row to the first, no result is overwritten before it has moved:
 // the i results that are still to move end at i * step, which is at most b *
 // size.
-static void spread(float* y, long num_rows, long size, long step,
-                   const std::vector<int32_t>& rows,
-                   const std::vector<long>& lengths) {
+void spread(float* y, long num_rows, long size, long step,
+            const std::vector<int32_t>& rows,
+            const std::vector<long>& lengths) {
   long i = rows.size();
   for (long b = num_rows; b-- > 0;) {
     long end = 0;
@@ -312,20 +236,11 @@ static void add_stages(const Decoder& decoder, Operands& operands,
   }
 }
 
-static ffi::Error decoder_pass(
-    ffi::ThreadPool pool, ffi::BufferR2<ffi::S32> tokens, ffi::AnyBuffer table,
-    ffi::BufferR1<ffi::S32> start, ffi::BufferR1<ffi::S32> count,
-    ffi::BufferR2<ffi::S32> read, ffi::RemainingArgs args,
-    ffi::RemainingRets results, ffi::Dictionary dictionary) {
-  Attributes attributes(dictionary);
-  Decoder decoder;
-  decoder.read(attributes);
-  if (attributes.error.failure()) return attributes.error;
-  const long num_rows = tokens.dimensions()[0], width = tokens.dimensions()[1];
-  const Batch batch(start.typed_data(), count.typed_data(), num_rows, width,
-                    read.typed_data(), read.dimensions()[1], decoder.num_slots);
+void run_pass(ffi::ThreadPool& pool, const Decoder& decoder, const Batch& batch,
+              const int32_t* tokens, const TokenTable& vectors,
+              Operands operands, float* hidden, float* logits) {
   const long B = batch.B, N = batch.N, R = batch.R, E = decoder.width;
-
+  if (!B) return;
   // The head writes to a result of its own, so its width does not count.
   const size_t num_kernels = decoder.kernels.columns.size() - 1;
   Arena arena(7, B * std::max(N, R) * widest(decoder, num_kernels));
@@ -343,20 +258,37 @@ static ffi::Error decoder_pass(
   room.value = arena.take();
   room.inner = arena.take();
 
-  const TokenTable vectors(table, decoder);
   for (long i = 0; i < B * N; i++)
-    vectors.look_up(tokens.typed_data()[batch.row[i / N] * width + i % N],
+    vectors.look_up(tokens[batch.row[i / N] * batch.width + i % N],
                     rows.x + i * E);
 
-  Operands operands(args, results, decoder);
   Tree tree;
   if (decoder.has_tree) tree = operands.tree(batch.start.data());
-  float* hidden = decoder.has_head ? operands.result() : nullptr;
-  float* logits = decoder.has_head ? operands.result() : nullptr;
   auto stages = Stages::create(worth(pool, decoder.kernels.num_weights, B * N));
   DecoderSublayers pass(*stages, decoder, batch, tree, room, read_rows);
   add_stages(decoder, operands, pass, rows, hidden, logits);
-  if (B) Stages::run(pool, stages);
+  Stages::run(pool, stages);
+}
+
+static ffi::Error decoder_pass(
+    ffi::ThreadPool pool, ffi::BufferR2<ffi::S32> tokens, ffi::AnyBuffer table,
+    ffi::BufferR1<ffi::S32> start, ffi::BufferR1<ffi::S32> count,
+    ffi::BufferR2<ffi::S32> read, ffi::RemainingArgs args,
+    ffi::RemainingRets results, ffi::Dictionary dictionary) {
+  Attributes attributes(dictionary);
+  Decoder decoder;
+  decoder.read(attributes);
+  if (attributes.error.failure()) return attributes.error;
+  const long num_rows = tokens.dimensions()[0], width = tokens.dimensions()[1];
+  const Batch batch(start.typed_data(), count.typed_data(), num_rows, width,
+                    read.typed_data(), read.dimensions()[1], decoder.num_slots);
+  const long B = batch.B, N = batch.N, R = batch.R;
+
+  Operands operands(args, results, decoder);
+  float* hidden = decoder.has_head ? operands.result() : nullptr;
+  float* logits = decoder.has_head ? operands.result() : nullptr;
+  run_pass(pool, decoder, batch, tokens.typed_data(), {table, decoder},
+           operands, hidden, logits);
 
   // The pass wrote the results of the fed rows one after the other.
   for (size_t i = 0; decoder.has_head && i < 2; i++) {

@@ -3,108 +3,7 @@
 // here. A row's result, to the bit, does not depend on the rows beside it.
 //
 // Axes: R rows, B rows of a batch, N positions, V vocabulary.
-#include <cfloat>
-#include <cmath>
-#include <cstring>
-#include <memory>
-#include <numeric>
-#include <vector>
-
-#include "draws.h"
-
-constexpr long COST = 10;  // of an element of a law, counted in multiplications
-
-struct Laws {
-  const float* logits = nullptr;  // [R, V]
-  // [R, N] uniforms, from the column that is used on; N = 0: no token is drawn.
-  const float* u = nullptr;
-  float temperature = 1;
-  bool greedy = false;
-  long V = 0, N = 0;
-  float* law = nullptr;      // [R, V]
-  int32_t* token = nullptr;  // [R]
-  bool* is_law = nullptr;    // [R]
-
-  void operator()(long row) const {
-    const float* x = logits + row * V;
-    float* y = law + row * V;
-    float top;
-    is_law[row] = find_top(x, top);
-    if (greedy) {
-      const long best = first_of(x, top, V);
-      std::fill(y, y + V, 0);
-      y[best] = 1;
-      token[row] = best;
-    } else if (!is_law[row]) {
-      std::fill(y, y + V, NAN);
-      token[row] = 0;
-    } else {
-      std::vector<float>& sums = block_sums(V);
-      softmax(x, y, top, sums.data());
-      token[row] = N ? draw(y, sums.data(), u[row * N], V) : 0;
-    }
-  }
-
-  // Finds the largest logit. Returns whether there is a law: no NaN, no +inf,
-  // and a finite number.
-  bool find_top(const float* x, float& top) const {
-    // Several vectors side by side do not wait for each other's results.
-    constexpr int SIDE = 4;
-    Floats tops[SIDE];
-    Words wrong[SIDE] = {};
-    for (Floats& t : tops) t = -INFINITY - Floats{};
-    const auto look = [&](int k, Floats x) {
-      wrong[k] |= (Words) ~(x < INFINITY - Floats{});  // NaN, too
-      tops[k] = x > tops[k] ? x : tops[k];
-    };
-    long i = 0;
-    for (; i + SIDE * LANES <= V; i += SIDE * LANES)
-      for (int k = 0; k < SIDE; k++) look(k, load(x + i + k * LANES));
-    for (; i + LANES <= V; i += LANES) look(0, load(x + i));
-    look(0, load_some(x + i, V - i, -INFINITY));
-    top = -INFINITY;
-    bool is_wrong = false;
-    for (int k = 0; k < SIDE; k++)
-      for (int lane = 0; lane < LANES; lane++) {
-        top = std::max(top, tops[k][lane]);
-        is_wrong |= wrong[k][lane] != 0;
-      }
-    return !is_wrong && top > -INFINITY;
-  }
-
-  // Writes exp((x - top) / temperature), divided by the sum over V, to y [V],
-  // and the sums of its blocks.
-  void softmax(const float* x, float* y, float top, float* block_sum) const {
-    // A division by 1 changes nothing.
-    const auto plain = [=](Floats x) { return x - top; };
-    const auto heated = [=, t = temperature](Floats x) {
-      return (x - top) / t;
-    };
-    const float scale =
-        1 / (temperature == 1 ? weigh(x, y, plain) : weigh(x, y, heated));
-    for (long i = 0; i < V; i += BLOCK) {
-      const long n = std::min(BLOCK, V - i);
-      for (long j = i; j < i + n; j++) y[j] *= scale;
-      *block_sum++ = sum_of(y + i, n);
-    }
-  }
-
-  // Writes exp(exponent(x)) to y [V], and returns the sum.
-  template <class Exponent>
-  float weigh(const float* x, float* y, const Exponent& exponent) const {
-    Floats sums = {};
-    long i = 0;
-    for (; i + LANES <= V; i += LANES) {
-      const Floats weight = exponential(exponent(load(x + i)));
-      store(y + i, weight);
-      sums += weight;
-    }
-    const Floats rest =
-        exponential(exponent(load_some(x + i, V - i, -INFINITY)));
-    for (long j = i; j < V; j++) y[j] = rest[j - i];
-    return sum_of(sums + rest);
-  }
-};
+#include "laws.h"
 
 static ffi::Error laws(ffi::ThreadPool pool, ffi::AnyBuffer logits,
                        ffi::BufferR0<ffi::F32> temperature, ffi::AnyBuffer u,
@@ -113,18 +12,18 @@ static ffi::Error laws(ffi::ThreadPool pool, ffi::AnyBuffer logits,
                        ffi::Result<ffi::AnyBuffer> is_law, int64_t column,
                        bool greedy) {
   const long V = logits.dimensions().back(), rows = token->element_count();
-  Laws work;
-  work.logits = logits.typed_data<float>();
-  work.u = u.typed_data<float>() + column;
-  work.temperature = temperature.typed_data()[0];
-  work.greedy = greedy;
-  work.V = V;
-  work.N = u.dimensions().back();
-  work.law = law->typed_data<float>();
-  work.token = token->typed_data<int32_t>();
-  work.is_law = is_law->typed_data<bool>();
+  // No column of uniforms means that no token is drawn.
+  const long N = u.dimensions().back();
+  const LawMaker write{temperature.typed_data()[0], greedy, V};
+  const float *x = logits.typed_data<float>(), *uniform = u.typed_data<float>();
+  float* y = law->typed_data<float>();
+  int32_t* drawn = token->typed_data<int32_t>();
+  bool* is_one = is_law->typed_data<bool>();
   auto stages = Stages::create(worth(pool, COST * rows * V, 6));
-  stages->add(rows, [work](long row, long) { work(row); });
+  stages->add(rows, [=](long row, long) {
+    is_one[row] = write(x + row * V, N ? uniform + row * N + column : nullptr,
+                        y + row * V, drawn[row]);
+  });
   Stages::run(pool, stages);
   return ffi::Error::Success();
 }
@@ -140,65 +39,15 @@ static ffi::Error plain_laws(ffi::ThreadPool pool, ffi::AnyBuffer logits,
     std::copy_n(law.typed_data<float>(), rows * V, y);
     return ffi::Error::Success();
   }
-  std::vector<int32_t> token(rows);
-  const std::unique_ptr<bool[]> is_law(new bool[rows]);
-  Laws work;
-  work.logits = logits.typed_data<float>();
-  work.V = V;
-  work.law = y;
-  work.token = token.data();
-  work.is_law = is_law.get();
+  const LawMaker write{1, false, V};
+  const float* x = logits.typed_data<float>();
   auto stages = Stages::create(worth(pool, COST * rows * V, 6));
-  stages->add(rows, [work](long row, long) { work(row); });
+  stages->add(rows, [=](long row, long) {
+    int32_t token;
+    write(x + row * V, nullptr, y + row * V, token);
+  });
   Stages::run(pool, stages);
   return ffi::Error::Success();
-}
-
-// Reduces a law [n] to its smallest set of likeliest tokens that holds `top_p`,
-// of equal ones the lower ids, and divides it by its sum.
-//
-// XLA's threads take numbers below FLT_MIN for 0, which the empty set holds; a
-// `top_p` below it stands for the likeliest token, as FLT_MIN does.
-//
-// Floats that are not negative order as their bits do. The least probability of
-// the set is found byte by byte, from the highest: after the first round `left`
-// has the probabilities with the threshold's highest byte, and `above` is the
-// mass of those with a higher one.
-static void keep_likeliest(float* law, float top_p, long n) {
-  const auto bits_of = [](float x) {
-    uint32_t bits;
-    std::memcpy(&bits, &x, 4);
-    return bits;
-  };
-  std::vector<float> left(law, law + n);
-  // By rounding a whole law may hold less than top_p.
-  const float total = std::accumulate(law, law + n, 0.);
-  const float goal = std::min(std::max(top_p, FLT_MIN), total);
-  const auto is_held = [=](double mass) { return (float)mass >= goal; };
-  uint32_t threshold = 0;
-  double above = 0;  // the mass of what is more likely than the threshold
-  for (int shift = 24; shift >= 0; shift -= 8) {
-    double mass[256] = {};
-    const auto byte = [=](float x) { return bits_of(x) >> shift & 255; };
-    for (float x : left) mass[byte(x)] += x;
-    // From the likeliest down, until the set is complete.
-    uint32_t last = 255;
-    for (; last && !is_held(above + mass[last]); last--) above += mass[last];
-    threshold |= last << shift;
-    const auto is_other = [=](float x) { return byte(x) != last; };
-    left.erase(std::remove_if(left.begin(), left.end(), is_other), left.end());
-  }
-  for (long i = 0; i < n; i++) {
-    const uint32_t bits = bits_of(law[i]);
-    if (bits > threshold) continue;
-    // Of tokens that are as likely as the threshold, so many as are still
-    // wanted.
-    const bool is_kept = bits == threshold && !is_held(above);
-    above += is_kept ? law[i] : 0;
-    law[i] = is_kept ? law[i] : 0;
-  }
-  const float sum = sum_of(law, n);
-  for (long i = 0; i < n; i++) law[i] /= sum;
 }
 
 static ffi::Error nuclei(ffi::ThreadPool pool, ffi::AnyBuffer law,

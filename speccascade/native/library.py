@@ -36,6 +36,7 @@ HANDLERS = (
   "TreeWalk",
   "TreeChildren",
   "KeepPath",
+  "DraftChain",
 )
 SWITCH = "SPECCASCADE_NATIVE"
 # Parameters of glibc's mallopt, from malloc.h.

@@ -1,17 +1,16 @@
 """A pass of a decoder over a few tokens, or of an encoder, in one call."""
 
 from collections.abc import Iterable, Sequence
-import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from speccascade.native.operations import call
-from speccascade.native.panels import Panels, Shared, packed_shape
+from speccascade.native.operands import PassOperands
+from speccascade.native.panels import Panels
 from speccascade.native.sublayers import (
   KINDS,
-  CachedAttention,
   DecoderSublayer,
   EncoderSublayer,
   MlpSublayer,
@@ -23,123 +22,6 @@ from speccascade.native.sublayers import (
 # In the order of enum Activation in rows.h; names of flax.linen.
 ACTIVATIONS = ("linear", "relu", "gelu", "silu")
 KeysValues = tuple[jax.Array, jax.Array]
-
-
-class _Operands:
-  """What a call reads, each operand checked as it is added.
-
-  Attributes:
-    arrays: the operands in order, without the arrays of kernels, which come
-      after them.
-    shared: the arrays of kernels.
-    columns: number of outputs of each kernel.
-    num_weights: weights of all kernels together.
-    like: `Panels` of the kind that all kernels must have.
-  """
-
-  def __init__(self, like: Panels):
-    self.arrays: list[jax.Array] = []
-    self.shared = Shared()
-    self.columns: list[int] = []
-    self.num_weights = 0
-    self.like = like
-
-  def add(
-    self,
-    array: jax.Array | Panels,
-    shape: tuple[int, ...],
-    dtype: jax.typing.DTypeLike = jnp.float32,
-  ) -> None:
-    """Adds an array, or the panels of a kernel [in, out], of this shape.
-
-    Raises:
-      ValueError: the operand has another shape or dtype.
-    """
-    if isinstance(array, Panels):
-      self._add_kernel(array, shape)
-      return
-    if (array.shape, array.dtype) != (shape, dtype):
-      raise ValueError(
-        f"operand {len(self.arrays)} of a native pass is {array.dtype}"
-        f"{array.shape}, wanted {jnp.dtype(dtype)}{shape}"
-      )
-    self.arrays.append(array)
-
-  def _add_kernel(self, kernel: Panels, shape: tuple[int, ...]) -> None:
-    num_in, num_out = shape
-    if not kernel.fits((num_in, num_out), self.like):
-      raise ValueError(
-        f"kernel {len(self.columns)} of a native pass is {kernel}, wanted a"
-        f" kernel {shape}, like {self.like}"
-      )
-    self.columns.append(num_out)
-    packed = packed_shape((num_in, num_out), kernel.array.dtype)
-    self.num_weights += math.prod(packed)
-    self.shared.add(kernel)
-
-  def add_table(
-    self, table: jax.Array | Panels, width: int
-  ) -> dict[str, np.int64]:
-    """Adds the vectors of tokens.
-
-    Args:
-      table: [V, E] float32, or `Panels` [E, V], whose columns are the vectors.
-      width: E.
-
-    Returns:
-      The attributes of the table: V, and its first panel where it is packed.
-
-    Raises:
-      ValueError: the table has another shape or dtype.
-    """
-    if not isinstance(table, Panels):
-      self.add(table, (table.shape[0], width))
-      return {"vocab": np.int64(table.shape[0]), "panel": np.int64(0)}
-    # The table is checked as a kernel, and added as an array: no sublayer
-    # multiplies by it.
-    _Operands(self.like).add(table, (width, table.num_out))
-    self.arrays.append(table.array)
-    return {"vocab": np.int64(table.num_out), "panel": np.int64(table.first)}
-
-  def add_sublayer(self, sublayer: Sublayer, batch: int, num_fed: int) -> None:
-    """Adds all operands of a sublayer.
-
-    Raises:
-      ValueError: an operand has another shape or dtype than the others imply.
-    """
-    for operand in sublayer.operands(batch, num_fed):
-      self.add(operand.array, operand.shape)
-
-  def call(
-    self,
-    name: str,
-    shapes: Iterable[tuple[int, ...]],
-    aliases: dict[int, int],
-    **attributes,
-  ) -> list[jax.Array]:
-    """Returns the results, float32, of a call with these operands.
-
-    Args:
-      name: name of the handler.
-      shapes: shapes of the results.
-      aliases: by the number of an operand, the number of the result that takes
-        its place in memory.
-      **attributes: attributes of the handler; those of the kernels are added.
-    """
-    return call(
-      name,
-      [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes],
-      *self.arrays,
-      *self.shared.arrays,
-      aliases=aliases,
-      num_arrays=np.int64(len(self.shared.arrays)),
-      numbers=self.shared.numbers,
-      firsts=self.shared.firsts,
-      columns=np.asarray(self.columns, np.int32),
-      num_weights=np.int64(self.num_weights),
-      rounds=self.like.rounds,
-      **attributes,
-    )
 
 
 def _codes(names: Iterable[str], known: tuple[str, ...]) -> np.ndarray:
@@ -185,6 +67,52 @@ def _is_in_all_layers(
       f" {have.index(False)} has none; give {name} to all layers or to none"
     )
   return True in have
+
+
+def decoder_attributes(
+  operands: PassOperands,
+  sublayers: Sequence[DecoderSublayer],
+  activations: Sequence[str],
+  *,
+  width: int,
+  epsilon: float,
+  factor: float,
+  has_head: bool,
+  has_tree: bool,
+) -> dict[str, Any]:
+  """Returns what a handler reads of a decoder, apart from its table.
+
+  Args:
+    operands: of the call, with all sublayers added.
+    sublayers: in order.
+    activations: names in `ACTIVATIONS`, one for each inner kernel of an MLP.
+    width: E.
+    epsilon: added to the mean square in a norm.
+    factor: factor of the logits.
+    has_head: whether there is a head.
+    has_tree: whether the fed tokens are those of trees.
+
+  Raises:
+    ValueError: the layers are not alike, or an MLP lacks an activation.
+  """
+  _check_mlps(sublayers, activations)
+  return {
+    "kinds": _codes([part.kind for part in sublayers], KINDS),
+    "windows": np.asarray([part.window or 0 for part in sublayers], np.int32),
+    "activations": _codes(activations, ACTIVATIONS),
+    "num_slots": np.int64(operands.num_slots),
+    "has_bias": _is_in_all_layers(
+      sublayers, "biases", "biases of queries, keys and values"
+    ),
+    "has_norm": _is_in_all_layers(
+      sublayers, "head_norms", "norms of queries and keys"
+    ),
+    "has_head": has_head,
+    "has_tree": has_tree,
+    "width": np.int64(width),
+    "epsilon": np.float32(epsilon),
+    "factor": np.float32(factor),
+  }
 
 
 def decoder_pass(
@@ -236,10 +164,9 @@ def decoder_pass(
     ValueError: shapes or dtypes do not fit, or the layers are not alike.
   """
   (batch, num_fed), [width] = tokens.shape, scale.shape
-  _check_mlps(sublayers, activations)
   if read is None:
     read = jnp.zeros((batch, 0), jnp.int32)
-  operands = _Operands(sublayers[0].out)
+  operands = PassOperands(sublayers[0].out)
   # The first arrays are those that the handler names; then come the operands of
   # the sublayers, of the last norm and of the head, as the handler reads them.
   operands.add(tokens, tokens.shape, jnp.int32)
@@ -252,46 +179,31 @@ def decoder_pass(
     window = depth.shape[1]
     operands.add(depth, (batch, window), jnp.int32)
     operands.add(ancestors, (batch, num_fed, window), jnp.bool_)
-  shapes: list[tuple[int, ...]] = []
   if head is not None:
     num_read = read.shape[1] or num_fed
-    shapes = [(batch, num_read, width), (batch, num_read, head.num_out)]
-  num_before = len(shapes)  # results before the caches
-  aliases = {}
-  slots = []
+    operands.add_result((batch, num_read, width))
+    operands.add_result((batch, num_read, head.num_out))
+  num_before = len(operands.results)  # results before the caches
   for part in sublayers:
-    if isinstance(part, CachedAttention | RotaryAttention):
-      # Keys and values are the first operands of such a sublayer.
-      for i, cache in enumerate((part.keys, part.values)):
-        aliases[len(operands.arrays) + i] = len(shapes)
-        shapes.append(cache.shape)
-      slots.append(part.keys.shape[3])
     operands.add_sublayer(part, batch, num_fed)
-  if num_fed > min(slots):
-    raise ValueError(f"{num_fed} tokens do not fit {min(slots)} slots")
+  if num_fed > operands.num_slots:
+    raise ValueError(f"{num_fed} tokens do not fit {operands.num_slots} slots")
   if head is not None:
     operands.add(scale, (width,))
     operands.add(head, (width, head.num_out))
   results = operands.call(
     "DecoderPass",
-    shapes,
-    aliases,
-    kinds=_codes([part.kind for part in sublayers], KINDS),
-    windows=np.asarray([part.window or 0 for part in sublayers], np.int32),
-    activations=_codes(activations, ACTIVATIONS),
     **table_attributes,
-    num_slots=np.int64(min(slots)),
-    has_bias=_is_in_all_layers(
-      sublayers, "biases", "biases of queries, keys and values"
+    **decoder_attributes(
+      operands,
+      sublayers,
+      activations,
+      width=width,
+      epsilon=epsilon,
+      factor=factor,
+      has_head=head is not None,
+      has_tree=tree is not None,
     ),
-    has_norm=_is_in_all_layers(
-      sublayers, "head_norms", "norms of queries and keys"
-    ),
-    has_head=head is not None,
-    has_tree=tree is not None,
-    width=np.int64(width),
-    epsilon=np.float32(epsilon),
-    factor=np.float32(factor),
   )
   caches = results[num_before:]
   pairs = tuple(zip(caches[::2], caches[1::2]))
@@ -332,7 +244,7 @@ def encoder_pass(
   """
   (batch, num_fed), [width] = tokens.shape, scale.shape
   _check_mlps(sublayers, activations)
-  operands = _Operands(source_kernels[0].key)
+  operands = PassOperands(source_kernels[0].key)
   operands.add(tokens, tokens.shape, jnp.int32)
   table_attributes = operands.add_table(table, width)
   operands.add(mask, (batch, 1, 1, num_fed))
@@ -340,16 +252,13 @@ def encoder_pass(
     operands.add_sublayer(part, batch, num_fed)
   operands.add(scale, (width,))
   dim = source_kernels[0].key.num_out // num_heads
-  shapes = []
   for pair in source_kernels:
     for kernel in pair:
       operands.add(kernel, (width, num_heads * dim))
-    shapes.append((batch, num_heads, dim, num_fed))
-    shapes.append((batch, num_heads, num_fed, dim))
+    operands.add_result((batch, num_heads, dim, num_fed))
+    operands.add_result((batch, num_heads, num_fed, dim))
   results = operands.call(
     "EncoderPass",
-    shapes,
-    {},
     kinds=_codes([part.kind for part in sublayers], KINDS),
     activations=_codes(activations, ACTIVATIONS),
     **table_attributes,

@@ -11,7 +11,12 @@ from speccascade.decoding.block_records import Proposal
 from speccascade.decoding.drafting import feeding
 from speccascade.decoding.laws import draws, numerics
 from speccascade.decoding.laws.sampling import Sampling
-from speccascade.decoding.types import ChainDrafter, LanguageModel, State
+from speccascade.decoding.types import (
+  ChainDrafter,
+  LanguageModel,
+  State,
+  is_chain_model,
+)
 
 Array = jax.Array
 
@@ -41,7 +46,7 @@ class _Drafts(struct.PyTreeNode):
   """Drafts at one position, [B, ...], or at all positions, [B, G+1, ...].
 
   Attributes:
-    token: int32; index G holds no token.
+    token: int32; index G, if there is one, holds no token.
     q: [..., V], as in `Proposal`.
     q1: [..., V], as in `Proposal`.
     bad: bool, as in `Proposal`.
@@ -126,6 +131,78 @@ class AutoregressiveDrafter(ChainDrafter, struct.PyTreeNode):
     """See `types.Drafter`. Without `bonus_law` the last draft is not fed."""
     # One uniform for each draft, then the first logits, then the block.
     u = draws.uniforms(rngs, self.width)
+    drafted = self._in_one_call(
+      state, tokens, length, u, sampling, active, bonus_law
+    )
+    if drafted is None:
+      drafted = self._step_by_step(
+        state, tokens, length, u, sampling, active, bonus_law
+      )
+    state, block = drafted
+    drafts = block.drafts
+    return state, Proposal(
+      tokens=drafts.token[:, : self.width],
+      count=block.count,
+      q=drafts.q,
+      q1=drafts.q1,
+      copied=jnp.zeros_like(drafts.bad),
+      calls=block.calls[:, None],
+      bad=drafts.bad,
+    )
+
+  def _in_one_call(
+    self,
+    state: State,
+    tokens: Array,
+    length: Array,
+    u: Array,
+    sampling: Sampling,
+    active: Array,
+    bonus_law: bool,
+  ) -> tuple[State, _Block] | None:
+    """Returns what the steps would return, or None where the model cannot.
+
+    Args:
+      state: the model's state.
+      tokens: [B, L] int32 token buffer.
+      length: [B] int32, how many of the L tokens are written.
+      u: [B, G] uniforms, one for each draft.
+      sampling: a `Sampling`.
+      active: [B] bool.
+      bonus_law: static, whether the distribution after the last draft is
+        needed.
+    """
+    if self.behind or self.stop is not None or not is_chain_model(self.model):
+      return None
+    drafted = self.model.draft_chain(
+      state, tokens, length, u, sampling, bonus_law=bonus_law, active=active
+    )
+    if drafted is None:
+      return None
+    state, chain = drafted
+    num_passes = chain.logits.shape[1]
+    no_bonus = ((0, 0), (0, self.width + 1 - num_passes), (0, 0))
+    drafts = _Drafts(
+      token=chain.tokens,
+      q=chain.q,
+      q1=jnp.pad(sampling.confidence(chain.logits), no_bonus),
+      bad=chain.bad,
+    )
+    calls = 1 + active.astype(jnp.int32) * (num_passes - 1)
+    count = jnp.full_like(calls, self.width)
+    return state, _Block(drafts=drafts, count=count, calls=calls)
+
+  def _step_by_step(
+    self,
+    state: State,
+    tokens: Array,
+    length: Array,
+    u: Array,
+    sampling: Sampling,
+    active: Array,
+    bonus_law: bool,
+  ) -> tuple[State, _Block]:
+    """Drafts one token after another; arguments as in `_in_one_call`."""
     state, logits, calls = self._catch_up(
       state, tokens, length, bonus_law, active
     )
@@ -135,16 +212,7 @@ class AutoregressiveDrafter(ChainDrafter, struct.PyTreeNode):
       state, block = self._until_stop(
         self.stop, state, logits, u, sampling, active, bonus_law
       )
-    drafts = block.drafts
-    return state, Proposal(
-      tokens=drafts.token[:, : self.width],
-      count=block.count,
-      q=drafts.q,
-      q1=drafts.q1,
-      copied=jnp.zeros_like(drafts.bad),
-      calls=(calls + block.calls)[:, None],
-      bad=drafts.bad,
-    )
+    return state, block.replace(calls=calls + block.calls)
 
   def _fill(
     self,

@@ -106,6 +106,11 @@ class Sampling:
     """
     return self.step(logits)[:2]
 
+  def confidence(self, logits: Array) -> Array:
+    """Returns the distribution at temperature 1, unfiltered, [..., V]."""
+    logits = numerics.at_least_float32(logits)
+    return _law(logits, jnp.ones((), jnp.float32), None, 0)[0]
+
   def step(
     self, logits: Array, u: Array | None = None, column: int = 0
   ) -> Step:

@@ -140,7 +140,7 @@ a NaN that top-k drops goes unseen <- test_a_nan_that_top_k_drops_is_seen
 a maximum over NaN is trusted <- test_a_nan_is_seen_wherever_it_stands
 -   logits = jnp.where(jnp.isnan(logits), jnp.inf, logits)
 
-=== native/laws.cc decoding/laws/test_sampling.py
+=== native/laws.h decoding/laws/test_sampling.py
 natively top-p keeps all of equals <- test_top_p_takes_the_lower_of_equals
 - bits == threshold && !is_held(above);
 + bits == threshold;

@@ -1,0 +1,148 @@
+"""A chain of drafts in one call: passes of a drafter, and draws from its laws.
+
+Axes: B rows, G drafts, L tokens of the buffer, V vocabulary, E model width, P
+passes: G, or G + 1 where the law after the last draft is wanted.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from speccascade.native.operands import PassOperands
+from speccascade.native.panels import Panels
+from speccascade.native.passes import KeysValues, decoder_attributes
+from speccascade.native.sublayers import DecoderSublayer
+
+
+class ChainPrefix(NamedTuple):
+  """What a chain follows.
+
+  Attributes:
+    tokens: [B, L] int32.
+    length: [B] int32, how many of the tokens count.
+    held: [B] int32, how many of those the cache holds already.
+    end: [B] int32, the next slot of the cache.
+    active: [B] bool. Nothing is fed to the other rows after their first pass.
+  """
+
+  tokens: jax.Array
+  length: jax.Array
+  held: jax.Array
+  end: jax.Array
+  active: jax.Array
+
+
+class ChainDraws(NamedTuple):
+  """How tokens are drawn.
+
+  Attributes:
+    u: [B, G] float32 uniforms in [0, 1).
+    temperature: [] float32.
+    top_p: [] float32; None keeps every token.
+    greedy: static, whether a token is the first of the likeliest ones. The
+      other attributes are not used then.
+  """
+
+  u: jax.Array
+  temperature: jax.Array
+  top_p: jax.Array | None
+  greedy: bool
+
+
+def angles_of_chain(first_width: int, num_passes: int) -> int:
+  """Returns how many tokens of a row the passes of a chain may feed."""
+  return first_width + num_passes - 1
+
+
+def draft_chain(
+  prefix: ChainPrefix,
+  draws: ChainDraws,
+  table: jax.Array | Panels,
+  sublayers: Sequence[DecoderSublayer],
+  scale: jax.Array,
+  head: Panels,
+  *,
+  first_width: int,
+  num_passes: int,
+  activations: Sequence[str],
+  factor: float = 1.0,
+  epsilon: float = 1e-6,
+) -> tuple[tuple[KeysValues, ...], jax.Array, jax.Array, jax.Array, jax.Array]:
+  """Drafts a chain after each row's prefix.
+
+  All numbers are, to the bit, those of `decoder_pass`, `laws`, `nucleus` and
+  `draw` in turn: a pass over what the cache lacks of the prefix, and then the
+  law, a token, and a pass over that token, again and again.
+
+  Args:
+    prefix: a `ChainPrefix`.
+    draws: a `ChainDraws`.
+    table: [V, E] float32, vectors of tokens; or `Panels` [E, V].
+    sublayers: in order, with angles of `angles_of_chain` tokens of each row
+      where they are rotary.
+    scale: [E] float32, scale of the last norm.
+    head: `Panels` [E, V], of the kind of all other panels.
+    first_width: static, the most tokens that a cache lacks of its prefix.
+    num_passes: static, P.
+    activations: names in `passes.ACTIVATIONS`.
+    factor: factor of the logits.
+    epsilon: added to the mean square in a norm.
+
+  Returns:
+    ((keys, values) of each cached sublayer; tokens [B, G] int32; the laws that
+    they were drawn from, [B, G+1, V] float32, 0 at index G where P = G; logits
+    [B, P, V] float32; [B, G+1] bool, where logits have no law).
+
+  Raises:
+    ValueError: shapes or dtypes do not fit, or the layers are not alike.
+  """
+  (batch, num_drafts), [width] = draws.u.shape, scale.shape
+  vocab_size = head.num_out
+  operands = PassOperands(sublayers[0].out)
+  operands.add(prefix.tokens, (batch, prefix.tokens.shape[1]), jnp.int32)
+  table_attributes = operands.add_table(table, width)
+  for array in (prefix.length, prefix.held, prefix.end):
+    operands.add(array, (batch,), jnp.int32)
+  operands.add(prefix.active, (batch,), jnp.bool_)
+  operands.add(draws.u, (batch, num_drafts))
+  top_p = None if draws.greedy else draws.top_p
+  operands.add(draws.temperature, ())
+  operands.add(jnp.ones((), jnp.float32) if top_p is None else top_p, ())
+  operands.add_result((batch, num_drafts), jnp.int32)
+  operands.add_result((batch, num_drafts + 1, vocab_size))
+  operands.add_result((batch, num_passes, vocab_size))
+  operands.add_result((batch, num_drafts + 1), jnp.bool_)
+  num_before = len(operands.results)  # results before the caches
+  num_angles = angles_of_chain(first_width, num_passes)
+  for part in sublayers:
+    operands.add_sublayer(part, batch, num_angles)
+  if num_angles > operands.num_slots:
+    raise ValueError(
+      f"a chain of {num_angles} tokens does not fit {operands.num_slots} slots"
+    )
+  operands.add(scale, (width,))
+  operands.add(head, (width, vocab_size))
+  results = operands.call(
+    "DraftChain",
+    first_width=np.int64(first_width),
+    num_angles=np.int64(num_angles),
+    greedy=draws.greedy,
+    has_top_p=top_p is not None,
+    **table_attributes,
+    **decoder_attributes(
+      operands,
+      sublayers,
+      activations,
+      width=width,
+      epsilon=epsilon,
+      factor=factor,
+      has_head=True,
+      has_tree=False,
+    ),
+  )
+  tokens, laws, logits, bad = results[:num_before]
+  caches = results[num_before:]
+  return tuple(zip(caches[::2], caches[1::2])), tokens, laws, logits, bad
