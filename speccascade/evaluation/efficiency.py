@@ -276,11 +276,14 @@ class Costs:
 
   Attributes:
     verifier_step_s: seconds of one single-token verifier step, the unit.
-    c: the cost of one single-token drafter step.
-    q2: the cost of a drafter pass over two tokens.
+    c: the cost of one single-token drafter step; of draft heads the cost of
+      drawing from as many heads as any block does.
+    q2: the cost of a drafter pass over two tokens; of draft heads it is c.
     v: the cost of a verifier pass over N tokens, by N.
     drafter_prefill: the cost of the drafter's encoding one source.
     verifier_prefill: the cost of the verifier's encoding one source.
+    heads: the cost of drawing from the first N draft heads, by N; empty where
+      the drafter is a language model.
   """
 
   verifier_step_s: _Cost
@@ -289,10 +292,32 @@ class Costs:
   v: dict[int, _Cost]
   drafter_prefill: _Cost
   verifier_prefill: _Cost
+  heads: dict[int, _Cost] = dataclasses.field(default_factory=dict)
+
+  def drawing(self, num_heads: int) -> float:
+    """Returns the cost of drawing from the first draft heads.
+
+    Between the numbers of heads that were measured it is interpolated, and
+    beyond them it is the cost of the nearest number.
+
+    Args:
+      num_heads: the number of heads that draft a block.
+
+    >>> Costs(1.0, 0.4, 0.4, {1: 1.0}, 0.0, 1.0, {1: 0.2, 3: 0.8}).drawing(2)
+    0.5
+    """
+    nums = sorted(self.heads)
+    costs = [self.heads[num] for num in nums]
+    return float(np.interp(num_heads, nums, costs))
 
 
 def predicted_speedup(
-  counts: Counts, costs: Costs, *, width: int = 1, folds: bool = False
+  counts: Counts,
+  costs: Costs,
+  *,
+  width: int = 1,
+  folds: bool = False,
+  num_heads: int = 0,
 ) -> float | None:
   """Returns the speed-up over the verifier alone that calls and costs predict.
 
@@ -302,13 +327,16 @@ def predicted_speedup(
   catch-up folds into its next call, (gamma + 1) c + v where the exact bonus
   needs a drafter call of its own. The cost of blocks that an unsure drafter cut
   short, and of sequential cascades, is the cost of the calls they made.
-  Encoders are left out.
+  Encoders are left out. Draft heads cost as much in every block, since the
+  program of a round evaluates them in a first block, too, which drafts nothing.
 
   Args:
     counts: the run's counters.
     costs: costs measured in the same run.
     width: tokens that one verifier pass feeds: gamma + 1, or 1.
     folds: whether each block's first drafter call feeds two tokens.
+    num_heads: how many heads are drawn from in a block, where the costs are
+      those of draft heads.
 
   Returns:
     The factor; None where nothing was called, or `costs` has no `width`.
@@ -316,7 +344,9 @@ def predicted_speedup(
   if counts.verifier_extends and width not in costs.v:
     return None
   drafting = counts.drafter_calls * costs.c
-  if folds:
+  if costs.heads:
+    drafting = counts.num_blocks * costs.drawing(num_heads)
+  elif folds:
     # One call of each block feeds two tokens and costs q2 in place of c.
     drafting += counts.num_blocks * (costs.q2 - costs.c)
   verifying = counts.verifier_extends * costs.v.get(width, 0.0)

@@ -18,7 +18,7 @@ import numpy as np
 
 from speccascade.decoding.laws import draws
 from speccascade.decoding.laws.sampling import Sampling
-from speccascade.decoding.types import LanguageModel
+from speccascade.decoding.types import Heads, LanguageModel, is_heads
 from speccascade.evaluation.efficiency import Costs
 from speccascade.settings import fields
 
@@ -201,7 +201,9 @@ class CostLoops:
   Attributes:
     seconds: of each loop [rounds] float64. "drafter" and "verifier" are the
       encoders; "c" and "q2" feed the drafter blocks of one and two tokens, "v1"
-      and "v6", say, the verifier blocks of one and six.
+      and "v6", say, the verifier blocks of one and six. Draft heads have "h1"
+      and "h3", say, which draw from the first head and from the first three, in
+      the place of "drafter", "c" and "q2".
     num_blocks: blocks that a loop feeds.
   """
 
@@ -211,7 +213,11 @@ class CostLoops:
   @property
   def widths(self) -> list[int]:
     """The tokens of the verifier's blocks, ascending."""
-    matches = (re.fullmatch(r"v(\d+)", name) for name in self.seconds)
+    return self._numbers("v")
+
+  def _numbers(self, letter: str) -> list[int]:
+    """Returns the numbers of the loops that a letter names, ascending."""
+    matches = (re.fullmatch(rf"{letter}(\d+)", name) for name in self.seconds)
     return sorted(int(match[1]) for match in matches if match)
 
   @property
@@ -227,24 +233,34 @@ class CostLoops:
       raise ValueError(
         "a verifier step was too short to measure; the clock is too coarse"
       )
+    heads = {num: least[f"h{num}"] / unit for num in self._numbers("h")}
+    if heads:
+      # Heads encode no source.
+      c = q2 = heads[max(heads)]
+      drafter_prefill = 0.0
+    else:
+      c, q2 = least["c"] / unit, least["q2"] / unit
+      drafter_prefill = least["drafter"] / unit * self.num_blocks
     return Costs(
       verifier_step_s=unit / self.num_blocks,
-      c=least["c"] / unit,
-      q2=least["q2"] / unit,
+      c=c,
+      q2=q2,
       v={width: least[f"v{width}"] / unit for width in self.widths},
-      drafter_prefill=least["drafter"] / unit * self.num_blocks,
+      drafter_prefill=drafter_prefill,
       verifier_prefill=least["verifier"] / unit * self.num_blocks,
+      heads=heads,
     )
 
 
 def cost_loops(
-  drafter: LanguageModel,
+  drafter: LanguageModel | Heads,
   verifier: LanguageModel,
   inputs,
   sampling: Sampling,
   *,
   max_decode_len: int,
   widths: Iterable[int],
+  heads: Iterable[int] = (),
   rounds: int = 7,
   clock: Callable[[], float] = time.perf_counter,
   is_over: Callable[[], bool] = lambda: False,
@@ -255,13 +271,15 @@ def cost_loops(
   decoder does, at lengths from 0 to `max_decode_len`.
 
   Args:
-    drafter: the small model.
+    drafter: the small model; or draft heads over the verifier.
     verifier: the large model.
     inputs: [B, S] int32, one example as it is timed.
     sampling: how logits become distributions.
     max_decode_len: blocks that a loop feeds; the run's value, so that caches
       have the run's size.
     widths: the numbers of tokens N for which v is measured; 1 is added.
+    heads: the numbers of draft heads for which the cost of drawing from them is
+      measured, one at least where the drafter is draft heads.
     rounds: how often each loop is timed.
     clock: returns seconds, from any origin.
     is_over: asked after each round; True ends the timing with fewer rounds.
@@ -276,15 +294,23 @@ def cost_loops(
       _feed_blocks, model, state, sampling, width, max_decode_len
     )
 
-  encode_drafter = functools.partial(_prefill, drafter, inputs, capacity)
   encode_verifier = functools.partial(_prefill, verifier, inputs, capacity)
-  drafter_state, verifier_state = encode_drafter(), encode_verifier()
-  loops = {
-    "drafter": encode_drafter,
-    "verifier": encode_verifier,
-    "c": feeding(drafter, drafter_state, 1),
-    "q2": feeding(drafter, drafter_state, 2),
-  }
+  verifier_state = encode_verifier()
+  loops = {"verifier": encode_verifier}
+  if is_heads(drafter):
+    rows = len(inputs)
+    for num in sorted(set(heads)):
+      loops[f"h{num}"] = functools.partial(
+        _draw_heads, drafter, verifier, sampling, rows, num, max_decode_len
+      )
+  else:
+    encode_drafter = functools.partial(_prefill, drafter, inputs, capacity)
+    drafter_state = encode_drafter()
+    loops |= {
+      "drafter": encode_drafter,
+      "c": feeding(drafter, drafter_state, 1),
+      "q2": feeding(drafter, drafter_state, 2),
+    }
   for width in widths:
     loops[f"v{width}"] = feeding(verifier, verifier_state, width)
   times = interleave(
@@ -299,7 +325,11 @@ def cost_loops(
 
 
 def measure_costs(
-  drafter: LanguageModel, verifier: LanguageModel, inputs, sampling, **settings
+  drafter: LanguageModel | Heads,
+  verifier: LanguageModel,
+  inputs,
+  sampling,
+  **settings,
 ) -> Costs:
   """Returns the costs that `cost_loops` measures, with the same arguments."""
   return cost_loops(drafter, verifier, inputs, sampling, **settings).costs
@@ -339,4 +369,27 @@ def _feed_blocks(model, state, sampling, width, num_blocks):
 
   token = jnp.zeros((rows,), jnp.int32)
   _, token = jax.lax.fori_loop(0, num_blocks, feed_block, (state, token))
+  return token
+
+
+@functools.partial(jax.jit, static_argnums=(3, 4, 5))
+def _draw_heads(heads, verifier, sampling, rows, num, num_blocks):
+  """Draws blocks from the first `num` draft heads; returns [B] the last token.
+
+  The hidden state of each block depends on the tokens that the block before it
+  drew, so XLA cannot leave out a block or run two blocks at once.
+  """
+  u = jnp.full((rows, num), 0.5, jnp.float32)
+
+  def draw_block(_, carry):
+    hidden, _ = carry
+    logits = heads.head_logits(verifier, hidden, num)
+    _, probs = sampling.laws(logits)
+    tokens = draws.draw(probs, u)
+    shift = jnp.mean(tokens.astype(jnp.float32), axis=1, keepdims=True)
+    return jnp.sin(hidden + shift), tokens[:, -1]
+
+  first = jnp.ones((rows, heads.width), jnp.float32)
+  token = jnp.zeros((rows,), jnp.int32)
+  _, token = jax.lax.fori_loop(0, num_blocks, draw_block, (first, token))
   return token

@@ -18,8 +18,10 @@ from speccascade.search.alpha_grids import Grid
 from speccascade.search.grid import Curve
 from speccascade.settings import fields
 
-# Every report compares the other methods with these two.
+# Every report compares the other methods with these two. Draft heads are no
+# model that could write alone: with them there is the verifier only.
 ALWAYS = ("drafter", "verifier")
+ALWAYS_WITH_HEADS = ALWAYS[1:]
 DEFAULT, ADAPTIVE, ONE = "default", "adaptive", "one"
 
 # The methods that have the large model's own distribution.
@@ -58,7 +60,8 @@ class Plan:
 
   Attributes:
     methods: names in `METHODS`; None takes all methods that the drafters allow.
-      The drafter alone and the verifier alone are always measured.
+      The drafter alone and the verifier alone are always measured; with draft
+      heads, which write nothing alone, the verifier alone is.
     alphas: "default" takes the grids of `alpha_grids`, "adaptive" looks for
       alphas between measured ones, and "one" takes each method's own default.
       {method: values} names alphas; a method that it lacks takes its default
@@ -102,11 +105,16 @@ class Plan:
     return self.budget if self.alphas == ADAPTIVE else 0
 
   def curves(
-    self, common: Point, vocab_size: int, names: Sequence[str]
+    self,
+    common: Point,
+    vocab_size: int,
+    names: Sequence[str],
+    *,
+    always: Sequence[str] = ALWAYS,
   ) -> list[Curve]:
     """Returns the curves of a sweep, each curve once.
 
-    Curves of the methods in `ALWAYS` are among them. `grid.curves` says which
+    Curves of the methods in `always` are among them. `grid.curves` says which
     combinations of settings have a curve. Each method gets the shared settings
     that it uses; see `Point.of`.
 
@@ -115,6 +123,8 @@ class Plan:
         the place of its method, alpha, gamma and temperature.
       vocab_size: the number of rows of the models' vocabulary.
       names: the names of the methods, used where the plan names none.
+      always: the methods that are measured whatever the plan names; `ALWAYS`,
+        or `ALWAYS_WITH_HEADS` where the drafter is draft heads.
 
     Raises:
       ValueError: a setting is out of range, or no method uses it.
@@ -123,7 +133,7 @@ class Plan:
     # Settings are checked for all methods together before any curve is made, so
     # that a mistake costs no time.
     named = self._named_grids(names, vocab_size)
-    every = [*ALWAYS, *names]
+    every = [*always, *names]
     common.check_shared(every)
     curves = grid.curves(
       common,

@@ -151,7 +151,9 @@ def prepare(
       len(study.pair.drafters), fitted=common.rule_parameters is not None
     )
   )
-  curves = plan.curves(common, models.verifier_lm.vocab_size, names)
+  always = plans.ALWAYS_WITH_HEADS if models.has_heads else plans.ALWAYS
+  size = models.verifier_lm.vocab_size
+  curves = plan.curves(common, size, names, always=always)
   for curve in curves:
     studies.check(curve)
   return PlannedSweep(study, studies, curves)

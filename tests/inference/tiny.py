@@ -6,8 +6,9 @@ import jax
 import numpy as np
 import sentencepiece
 
+from speccascade import checkpoints
 from speccascade.checkpoints import orbax_io
-from speccascade.models import T5Config
+from speccascade.models import HeadsConfig, T5Config, draft_heads, parameters
 from speccascade.models.t5_lm import T5LM
 
 WORDS = [
@@ -57,6 +58,27 @@ def save(path, seed, *, spoil=None, vocabulary=None, **shape) -> str:
     head = params["decoder"]["logits_dense"]
     head["kernel"] = np.full_like(head["kernel"], spoil)
   orbax_io.save(path, params, config(**shape), step=7, vocabulary=vocabulary)
+  return str(path)
+
+
+def save_heads(path, verifier, **settings) -> str:
+  """Writes draft heads of a T5 on disk, which differ from it a little.
+
+  Args:
+    path: the folder to write.
+    verifier: the path of the verifier's checkpoint.
+    **settings: fields of `HeadsConfig`.
+  """
+  stored = checkpoints.load(str(verifier))
+  config = HeadsConfig(**{"num_heads": 3, "mlp_dim": 8} | settings)
+  config = config.of_verifier(stored.config, stored.params)
+  network = parameters.network(stored.config)
+  params = draft_heads.initial_params(config, network, stored.params)
+  rng = np.random.default_rng(1)
+  params = jax.tree.map(
+    lambda leaf: np.asarray(leaf + 0.1 * rng.normal(0, 1, leaf.shape)), params
+  )
+  orbax_io.save(path, params, config, step=3)
   return str(path)
 
 

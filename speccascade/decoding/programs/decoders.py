@@ -277,7 +277,10 @@ class Decoder(BlockShape, Records):
   def _check_heads(self, heads):
     """Raises ValueError where draft heads do not fit."""
     label, policy = self.method.label, self.draft_length.policy
-    if not self.method.has_blocks or self.method.compose is not None:
+    method = self.method
+    # Without a target the loop drafts in a way of its own, as BiLD does.
+    drafts_itself = method.compose is not None or method.target is None
+    if not method.has_blocks or drafts_itself:
       raise ValueError(
         f"draft heads are given, and {label} wants a language model as its"
         " drafter: give one, or use another speculative method"

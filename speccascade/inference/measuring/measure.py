@@ -220,13 +220,17 @@ def cost_loops(
   if not study.pair.has_costs:
     return None
   example = study.timed_examples[:1]
+  predictable = [point for point in points if point.is_predictable]
+  heads = {study.num_heads_of(point) for point in predictable}
   return timing.cost_loops(
     study.pair.drafter_lm,
     study.pair.verifier_lm,
     study.pad_examples(example, 1, [study.timed_length]),
     points[0].sampling,
     max_decode_len=study.run.max_decode_len,
-    widths={point.verify_width for point in points if point.is_predictable},
+    widths={point.verify_width for point in predictable},
+    # The verifier alone draws from no heads.
+    heads=heads - {0} or {1},
     rounds=rounds,
     is_over=is_over,
   )

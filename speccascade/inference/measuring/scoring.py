@@ -83,7 +83,8 @@ def result_row(
   """
   predicted_speedup = measured_speedup = None
   if costs is not None:
-    predicted_speedup = point.predicted_speedup(counts, costs)
+    num_heads = study.num_heads_of(point)
+    predicted_speedup = point.predicted_speedup(counts, costs, num_heads)
   if latency is not None:
     measured_speedup = 1 / latency.relative_latency
   return ResultRow(

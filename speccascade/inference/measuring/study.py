@@ -172,6 +172,19 @@ class Study:
     """
     return 1 if point.sampling.greedy else self.run.trials
 
+  def num_heads_of(self, point: Point) -> int:
+    """Returns how many draft heads a block of a point draws from.
+
+    It is 0 where the drafter is a language model, and where the point's method
+    drafts no blocks.
+    """
+    if not self.pair.has_heads or not point.spec.has_blocks:
+      return 0
+    # One head more gives the distribution after the drafts, for a target that
+    # uses it; see `HeadsDrafter`.
+    wanted = point.gamma if point.folds else point.gamma + 1
+    return min(wanted, self.pair.drafters[0].lm.num_heads)
+
   def settings(
     self, point: Point, *, trials: int | None = None
   ) -> results.Settings:

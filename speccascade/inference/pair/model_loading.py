@@ -12,6 +12,7 @@ import jax
 
 from speccascade import checkpoints
 from speccascade.data import prompting
+from speccascade.decoding.types import is_heads
 from speccascade.inference.batches import inputs
 from speccascade.inference.measuring.environment import (
   give_back_memory,
@@ -65,7 +66,7 @@ class Model:
   @property
   def has_heads(self) -> bool:
     """Whether these are draft heads, and no language model."""
-    return isinstance(self.lm, HeadsModel)
+    return is_heads(self.lm)
 
   @property
   def prompted(self) -> bool:

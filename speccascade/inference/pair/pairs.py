@@ -138,13 +138,13 @@ class ModelPair:
     return "" if self.verifier is None else self.verifier.name
 
   @property
-  def has_costs(self) -> bool:
-    """Whether every drafter step costs the same, because one model drafts.
+  def has_heads(self) -> bool:
+    """Whether draft heads are the drafter, so that no model drafts alone."""
+    return any(model.has_heads for model in self.drafters)
 
-    Draft heads have no steps.
-    """
-    if any(model.has_heads for model in self.drafters):
-      return False
+  @property
+  def has_costs(self) -> bool:
+    """Whether every drafter step costs the same, because one model drafts."""
     return len(self.drafters) == 1 and self.composed is None
 
   def combine_drafters(

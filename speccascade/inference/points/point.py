@@ -248,10 +248,23 @@ class Point(SamplingSettings, BlockShape):
       and (not self.spec.target.uses_q or self.bonus == "verifier")
     )
 
-  def predicted_speedup(self, counts: Counts, costs: Costs) -> float | None:
-    """Returns the factor that counts and costs predict; None if they cannot."""
+  def predicted_speedup(
+    self, counts: Counts, costs: Costs, num_heads: int = 0
+  ) -> float | None:
+    """Returns the factor that counts and costs predict; None if they cannot.
+
+    Args:
+      counts: the counters of a decode at the point.
+      costs: the costs of the pair.
+      num_heads: how many draft heads a block draws from; 0 where the drafter is
+        a language model.
+    """
     if not self.is_predictable:
       return None
     return efficiency.predicted_speedup(
-      counts, costs, width=self.verify_width, folds=self.folds
+      counts,
+      costs,
+      width=self.verify_width,
+      folds=self.folds,
+      num_heads=num_heads,
     )

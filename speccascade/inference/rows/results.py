@@ -258,6 +258,8 @@ class ResultRow:
     values["settings"] = self.settings.to_dict()
     if self.sharpness is None:
       del values["sharpness"]
+    if self.costs is not None and not self.costs.heads:
+      del values["costs"]["heads"]
     return json.dumps(values, ensure_ascii=False, allow_nan=False)
 
   @classmethod
