@@ -10,6 +10,7 @@ draft is accepted after a prefix that the verifier wrote.
 
 from collections.abc import Iterator, Sequence
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +19,9 @@ import numpy as np
 from speccascade.decoding.block_records import Decoded
 from speccascade.decoding.laws import numerics
 from speccascade.decoding.laws.sampling import Sampling
+from speccascade.decoding.laws.targets import Target
 from speccascade.decoding.loops import prompts
+from speccascade.decoding.types import LanguageModel
 from speccascade.inference.measuring.study import Study
 from speccascade.inference.points.point import Point
 
@@ -40,23 +43,38 @@ def rates_along(
   Returns:
     [A, N, T] float64 in [0, 1]; 0 after the end of a text.
   """
-  places_by_target = {}
-  for place, point in enumerate(points):
-    places_by_target.setdefault(point.spec.target, []).append(place)
   rates = np.zeros((len(points), *texts.tokens.shape))
   for here, tokens, laws in laws_along(study, points[0].sampling, texts):
     # Every target is a function of the two models' distributions.
-    for target, places in places_by_target.items():
-      # The alphas of a learned rule share its parameters.
-      stacked = [points[i].decoder_alpha for i in places]
-      alphas = jax.tree.map(
-        lambda *each: jnp.asarray(each, jnp.float32), *stacked
-      )
-      of_rows = _rates(
+    for target, places, alphas in group_by_target(points):
+      of_rows = target_rates(
         target, is_own or target.is_lossless, alphas, laws, tokens
       )
       rates[places, here] = of_rows[:, : here.stop - here.start]
   return np.where(is_inside(texts), np.clip(rates, 0, 1), 0)
+
+
+def group_by_target(
+  points: Sequence[Point],
+) -> list[tuple[Target, list[int], Any]]:
+  """Returns each target of some points, with its points and their alphas.
+
+  Returns:
+    For each target the places of its points, and their alphas as
+    `target_rates` takes them.
+  """
+  places_by_target = {}
+  for place, point in enumerate(points):
+    places_by_target.setdefault(point.spec.target, []).append(place)
+  groups = []
+  for target, places in places_by_target.items():
+    # The alphas of a learned rule share its parameters.
+    stacked = [points[i].decoder_alpha for i in places]
+    alphas = jax.tree.map(
+      lambda *each: jnp.asarray(each, jnp.float32), *stacked
+    )
+    groups.append((target, places, alphas))
+  return groups
 
 
 def is_inside(texts: Decoded) -> np.ndarray:
@@ -80,9 +98,31 @@ def laws_along(
     the last batch is filled up with rows that mean nothing; and what `_laws`
     returns for the drafter and for the verifier.
   """
+  pair, length = study.pair, texts.tokens.shape[1]
+  for here, batch, tokens in batches_along(study, texts):
+    models = (pair.drafter_of(batch, length), pair.verifier_lm)
+    yield here, tokens, [_laws(m, sampling, batch, tokens) for m in models]
+
+
+def batches_along(
+  study: Study, texts: Decoded, num_laws: int = 1
+) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
+  """Yields texts in batches that models read at once.
+
+  Args:
+    study: the pair of models, and the N sources.
+    texts: the texts that were written for the sources, of T tokens at most.
+    num_laws: how many distributions of each token are in memory at once.
+
+  Yields:
+    The rows of a batch as a slice of the N, the inputs [B, S] int32 and the
+    tokens [B, T] int32. The last batch is filled up with rows that mean
+    nothing.
+  """
   pair, examples = study.pair, study.examples
   num, length = texts.tokens.shape
-  rows = min(num, max(1, _MOST // (length * pair.verifier_lm.vocab_size)))
+  size = length * pair.verifier_lm.vocab_size * num_laws
+  rows = min(num, max(1, _MOST // size))
   for start in range(0, num, rows):
     # The last batch is filled up to `rows` texts, so that one program reads all
     # batches.
@@ -90,8 +130,7 @@ def laws_along(
     batch = study.pad_examples(examples[here], rows, study.lengths[-1:])
     tokens = np.zeros((rows, length), np.int32)
     tokens[: here.stop - start] = texts.tokens[here]
-    models = (pair.drafter_of(batch, length), pair.verifier_lm)
-    yield here, tokens, [_laws(m, sampling, batch, tokens) for m in models]
+    yield here, batch, tokens
 
 
 @jax.jit
@@ -107,6 +146,20 @@ def _laws(model, sampling, inputs, tokens):
   Returns:
     Two arrays [B, T, V]: at temperature 1, and as they are drawn from.
   """
+  return sampling.laws(forced(model, inputs, tokens).logits)
+
+
+def forced(model: LanguageModel, inputs: jax.Array, tokens: jax.Array) -> Any:
+  """Returns what a model gives before each token of texts that it reads.
+
+  Args:
+    model: the model.
+    inputs: [B, S] int32, the sources.
+    tokens: [B, T] int32, the texts.
+
+  Returns:
+    The `Extended` of a block of T tokens: place t is before token t.
+  """
   rows, length = tokens.shape
   state = model.prefill(inputs, capacity=length)
   # The token that is fed is the one before: logits 0 come from the start
@@ -114,11 +167,11 @@ def _laws(model, sampling, inputs, tokens):
   first = prompts.start(model, inputs)[:, None]
   fed = jnp.concatenate([first, tokens[:, :-1]], axis=1)
   _, out = model.extend(state, fed, jnp.full((rows,), length, jnp.int32))
-  return sampling.laws(out.logits)
+  return out
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
-def _rates(target, is_own, alphas, laws, tokens):
+def target_rates(target, is_own, alphas, laws, tokens):
   """Returns the acceptance [A, B, T] of one target at each of its alphas.
 
   Args:

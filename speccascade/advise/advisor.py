@@ -47,7 +47,8 @@ def advise(
   `wording.write` writes the files of the advice.
 
   Args:
-    pair: the verifier, and one drafter or several drafters to choose from.
+    pair: the verifier, and one drafter or several drafters to choose from; or
+      the verifier with its draft heads.
     inputs: a few dozen examples; with references, their quality is known.
     point: sampling and bonus; its method and gamma are not used.
     run: OUTPUT_DIR, and how examples are decoded.
@@ -70,9 +71,10 @@ def advise(
       "advice is of chains of drafts, whose acceptance two distributions tell;"
       " leave TREE and DRAFTS out"
     )
-  point = dataclasses.replace(point, gamma=max(wanted.gammas))
   with folders.sole_writer(run.folder):
     study = read_study(pair, inputs, run, measuring)
+    gammas = wanted.gammas_for(study.pair)
+    point = dataclasses.replace(point, gamma=max(gammas))
     points = wanted.points(point, study.pair.verifier_lm.vocab_size)
     studies = grid.each_drafter(study)
     for drafter_study in studies:
@@ -103,18 +105,10 @@ def read_study(
   The arguments are those of `advise`.
 
   Raises:
-    ValueError: a model or an input does not fit, or a drafter is draft heads.
+    ValueError: a model or an input does not fit.
   """
   sources = inputs.read(pair.vocabulary_path).fit_padding()
   models = pair.load(sources.vocabulary)
-  for drafter in models.drafters:
-    if drafter.has_heads:
-      raise ValueError(
-        f"{drafter.name} has draft heads, whose acceptance depends on where a"
-        " block begins, so that it cannot be read off a text as advice does:"
-        " decode with GAMMA of 1 to"
-        f" {drafter.lm.num_heads}, and compare"
-      )
   return Study(
     models,
     sources,

@@ -7,6 +7,7 @@ import numpy as np
 from scipy.optimize import isotonic_regression
 
 from speccascade.advise.acceptance import rates_along
+from speccascade.advise.head_acceptance import head_rates_along
 from speccascade.analysis import speedup
 from speccascade.analysis.speedup import ExpectedBlocks
 from speccascade.decoding.block_records import Decoded
@@ -92,22 +93,56 @@ class Drafting:
   gammas: Sequence[int]
   overhead: Mapping[int, float] = dataclasses.field(default_factory=dict)
 
-  def offers(
-    self, points: Sequence[Point], texts: Decoded, *, is_own: bool = False
-  ) -> list[Offer]:
+  @property
+  def _has_heads(self) -> bool:
+    return bool(self.costs.heads)
+
+  def offers(self, points: Sequence[Point], texts: Decoded) -> list[Offer]:
     """Returns each point at its best gamma, by the acceptance along texts.
 
     Args:
       points: methods with a target, at any gamma.
-      texts: the texts along which acceptance is computed; see `rates_along`.
-      is_own: whether the points' own chain wrote the texts; see `rates_along`.
+      texts: the texts that the verifier wrote.
     """
-    rates = rates_along(self.study, points, texts, is_own=is_own)
+    rates = self._rates(points, texts)
     return self._offers_by_rates(points, rates, texts)
+
+  def own_offer(self, point: Point, texts: Decoded) -> Offer:
+    """Returns the offer of a point by the texts that the point itself wrote.
+
+    The gamma is the best one where a model drafts. Draft heads keep the point's
+    gamma, because another gamma would write other texts: their acceptance is
+    that of the blocks which the decode took.
+
+    Args:
+      point: a method with a target.
+      texts: the texts that the point's chain wrote.
+    """
+    if not self._has_heads:
+      rates = rates_along(self.study, [point], texts, is_own=True)
+      return self._offers_by_rates([point], rates, texts)[0]
+    stats = texts.stats
+    blocks = ExpectedBlocks(
+      num=np.asarray(stats.num_blocks, float),
+      examined=np.asarray(stats.examined_by_position, float),
+      accepted=np.asarray(stats.accepted_by_position, float),
+    )
+    return self._offer(point, np.asarray(texts.lengths), {point.gamma: blocks})
+
+  def _rates(self, points: Sequence[Point], texts: Decoded) -> np.ndarray:
+    """Returns the acceptance along texts of the verifier.
+
+    It is what `rates_along` returns; of draft heads what `head_rates_along`
+    returns.
+    """
+    if self._has_heads:
+      num_heads = max(self.gammas)
+      return head_rates_along(self.study, points, texts, num_heads)
+    return rates_along(self.study, points, texts, is_own=False)
 
   def by_gamma(self, point: Point, texts: Decoded) -> dict[int, Offer]:
     """Returns the point's offer at each gamma in question; see `offers`."""
-    rates = rates_along(self.study, [point], texts, is_own=False)
+    rates = self._rates([point], texts)
     one_step = self._offers_by_rates([point], rates, texts)[0].one_step
     offers = {}
     for gamma in self.gammas:
@@ -124,24 +159,35 @@ class Drafting:
 
     Args:
       points: A points.
-      rates: [A, N, T], how likely the draft of each token is accepted.
+      rates: what `_rates` returns.
       texts: the N texts.
     """
     lengths = np.asarray(texts.lengths)
+    blocks_of = speedup.blocks_of_texts
+    if self._has_heads:
+      blocks_of = speedup.blocks_of_heads
     blocks_by_gamma = {
-      gamma: speedup.blocks_of_texts(rates, lengths, gamma)
-      for gamma in self.gammas
+      gamma: blocks_of(rates, lengths, gamma) for gamma in self.gammas
     }
     offers = []
     for place, point in enumerate(points):
       blocks = {
         gamma: blocks.at(place) for gamma, blocks in blocks_by_gamma.items()
       }
-      here = self._expected(point, lengths, blocks)
-      one_step = self._one_step._expected(point, lengths, blocks)
-      point = dataclasses.replace(point, gamma=here.gamma)
-      offers.append(Offer(self.study, point, here, one_step))
+      offers.append(self._offer(point, lengths, blocks))
     return offers
+
+  def _offer(
+    self,
+    point: Point,
+    lengths: np.ndarray,
+    by_gamma: Mapping[int, ExpectedBlocks],
+  ) -> Offer:
+    """Returns a point at its best gamma; see `_expected`."""
+    here = self._expected(point, lengths, by_gamma)
+    one_step = self._one_step._expected(point, lengths, by_gamma)
+    point = dataclasses.replace(point, gamma=here.gamma)
+    return Offer(self.study, point, here, one_step)
 
   def _expected(
     self,
@@ -182,6 +228,11 @@ class Drafting:
   def _block_steps(self, point: Point, gamma: int) -> float:
     """Returns the cost of a block, in steps of the verifier."""
     costs = self.costs
+    if self._has_heads:
+      here = dataclasses.replace(point, gamma=gamma)
+      drafting = costs.drawing(self.study.num_heads_of(here))
+      steps = drafting + costs.v[block_width(gamma)]
+      return steps + self.overhead_of(gamma)
     steps = speedup.block_cost(
       gamma,
       costs.c,
@@ -259,7 +310,10 @@ class Drafting:
       even the rate 1 gives the speed-up.
     """
     rates = np.linspace(0, 1, 101)
-    along = np.ones(self.alone.tokens.shape) * rates[:, None, None]
+    shape = self.alone.tokens.shape
+    if self._has_heads:
+      shape = (max(self.gammas), *shape)
+    along = np.multiply.outer(rates, np.ones(shape))
     points = [Point("spec_decode")] * len(rates)
     offers = self._offers_by_rates(points, along, self.alone)
     for rate, offer in zip(rates, offers):
@@ -271,14 +325,19 @@ class Drafting:
 def make_monotone(costs: Costs) -> Costs:
   """Returns costs in which no pass is cheaper than a narrower pass.
 
-  A wider pass does more. Where the clock says that it took less time, it was
-  disturbed, and the gamma of the flattered width would be chosen. The nearest
-  rising numbers take the place of the measured ones. The first of them is the
-  new unit.
+  A wider pass does more, and so do more draft heads. Where the clock says that
+  it took less time, it was disturbed, and the gamma of the flattered width
+  would be chosen. The nearest rising numbers take the place of the measured
+  ones. The first of them is the new unit.
   """
   widths = sorted(costs.v)
   rising = isotonic_regression([costs.v[width] for width in widths]).x
   unit = float(rising[0])
+  nums = sorted(costs.heads)
+  heads = {}
+  if nums:
+    drawing = isotonic_regression([costs.heads[num] for num in nums]).x
+    heads = dict(zip(nums, (drawing / unit).tolist()))
   return Costs(
     verifier_step_s=costs.verifier_step_s * unit,
     c=costs.c / unit,
@@ -286,4 +345,5 @@ def make_monotone(costs: Costs) -> Costs:
     v=dict(zip(widths, (rising / unit).tolist())),
     drafter_prefill=costs.drafter_prefill / unit,
     verifier_prefill=costs.verifier_prefill / unit,
+    heads=heads,
   )

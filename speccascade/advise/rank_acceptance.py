@@ -6,7 +6,8 @@ each place follows from the laws there. So the blocks that any tree would take
 to write the texts are known without decoding with the tree.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+import dataclasses
 import functools
 
 import jax
@@ -14,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from speccascade.advise.acceptance import is_inside, laws_along
+from speccascade.advise.head_acceptance import head_laws_along
 from speccascade.decoding.block_records import Decoded
 from speccascade.decoding.drafting.children import (
   IID,
@@ -31,6 +33,32 @@ Array = jax.Array
 _SEED = 0
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class RankRates:
+  """How likely each token of N texts is the child of each rank.
+
+  Attributes:
+    by_depth: [D, N, T, K, K] float64: at [d, n, t, k - 1, b] the chance that
+      token t of text n was accepted as the child of rank b where k children
+      were drafted d + 1 levels below the root, given that the token was
+      written. It is 0 for b >= k, and after the end of a text. D is 1 where the
+      chance is the same at each depth.
+    first_drafts: whether the first block of a text drafts. With draft heads the
+      first block writes one token.
+  """
+
+  by_depth: np.ndarray
+  first_drafts: bool = True
+
+  def at(self, depth: int) -> np.ndarray:
+    """Returns the chances of a depth, [N, T, K, K].
+
+    Args:
+      depth: the levels below the root, from 1 on.
+    """
+    return self.by_depth[min(depth, len(self.by_depth)) - 1]
+
+
 def rank_rates_along(
   study: Study,
   point: Point,
@@ -39,12 +67,17 @@ def rank_rates_along(
   drawing: Drawing,
   verification: str,
   max_children: int,
-) -> np.ndarray:
+  max_depth: int = 1,
+) -> RankRates:
   """Returns how likely each token of the texts is the child of each rank.
 
   Without replacement the children depend on each other. There one set of
   children is drawn at each place, and the numbers are unbiased estimates, which
   may exceed 1.
+
+  The children that a model drafts are accepted alike at each depth. Of draft
+  heads each depth has its own head. A target that uses the heads' distribution
+  depends on the depth, too: for such a target the numbers are estimates.
 
   Args:
     study: the pair of models, and the N sources.
@@ -54,31 +87,51 @@ def rank_rates_along(
     verification: "token" or "k_seq". The numbers of "token" are also a lower
       bound of what "traversal" accepts in the mean.
     max_children: K.
-
-  Returns:
-    [N, T, K, K] float64: at [n, t, k - 1, b] the chance that token t of text n
-    was accepted as the child of rank b where k children were drafted, given
-    that the token was written. It is 0 for b >= k, and after the end of a text.
+    max_depth: the most levels of a tree, at most the number of draft heads.
   """
-  target = point.spec.target
-  rates = np.zeros((*texts.tokens.shape, max_children, max_children))
+  target, has_heads = point.spec.target, study.pair.has_heads
+  num_depths = max_depth if has_heads else 1
+  shape = (*texts.tokens.shape, max_children, max_children)
+  rates = np.zeros((num_depths, *shape))
   key = jax.random.key(_SEED)
-  for number, (here, tokens, laws) in enumerate(
-    laws_along(study, point.sampling, texts)
+  for number, (here, tokens, by_depth) in enumerate(
+    _laws_by_depth(study, point, texts, num_depths)
   ):
-    of_rows = _rank_rates(
-      target,
-      point.decoder_alpha,
-      laws,
-      tokens,
-      jax.random.fold_in(key, number),
-      drawing=drawing,
-      verification=verification,
-      max_children=max_children,
-      greedy=point.is_greedy,
-    )
-    rates[here] = of_rows[: here.stop - here.start]
-  return np.where(is_inside(texts)[..., None, None], rates, 0)
+    batch_key = jax.random.fold_in(key, number)
+    for d, laws in enumerate(by_depth):
+      of_rows = _rank_rates(
+        target,
+        point.decoder_alpha,
+        laws,
+        tokens,
+        jax.random.fold_in(batch_key, d) if has_heads else batch_key,
+        drawing=drawing,
+        verification=verification,
+        max_children=max_children,
+        greedy=point.is_greedy,
+      )
+      rates[d, here] = of_rows[: here.stop - here.start]
+  if has_heads:
+    # The first block drafts nothing, so that no draft of depth d + 1 is one of
+    # the first d + 1 tokens.
+    for d in range(num_depths):
+      rates[d, :, : d + 1] = 0
+  rates = np.where(is_inside(texts)[..., None, None], rates, 0)
+  return RankRates(rates, first_drafts=not has_heads)
+
+
+def _laws_by_depth(
+  study: Study, point: Point, texts: Decoded, num_depths: int
+) -> Iterator[tuple[slice, np.ndarray, list]]:
+  """Yields what `laws_along` yields, with the laws of drafts of each depth."""
+  if not study.pair.has_heads:
+    for here, tokens, laws in laws_along(study, point.sampling, texts):
+      yield here, tokens, [laws]
+    return
+  for here, tokens, by_head, verifier in head_laws_along(
+    study, point.sampling, texts, num_depths
+  ):
+    yield here, tokens, [[drafter, verifier] for drafter in by_head]
 
 
 @functools.partial(
@@ -190,14 +243,15 @@ def _of_children(
   ]
 
 
-def by_depth(rates: np.ndarray, texts: Decoded, max_depth: int) -> np.ndarray:
+def by_depth(rates: RankRates, texts: Decoded, max_depth: int) -> np.ndarray:
   """Returns the acceptance by depth, number of children and rank.
 
   A block is as likely to begin at each token of a text as at any other one. The
   places at a depth count with the chance that a chain of drafts reaches them.
+  The first block of a text does not count where it drafts nothing.
 
   Args:
-    rates: [N, T, K, K], see `rank_rates_along`.
+    rates: what `rank_rates_along` returns.
     texts: the N texts.
     max_depth: D.
 
@@ -206,13 +260,15 @@ def by_depth(rates: np.ndarray, texts: Decoded, max_depth: int) -> np.ndarray:
   """
   inside = is_inside(texts)
   weights = inside.astype(np.float64)
-  result = np.zeros((max_depth, *rates.shape[2:]))
+  if not rates.first_drafts:
+    weights[:, 0] = 0
+  result = np.zeros((max_depth, *rates.at(1).shape[2:]))
   for depth in range(max_depth):
-    total = weights.sum()
+    total, here = weights.sum(), rates.at(depth + 1)
     if total > 0:
-      result[depth] = np.einsum("nt,ntkb->kb", weights, rates) / total
+      result[depth] = np.einsum("nt,ntkb->kb", weights, here) / total
     # The chain goes on where its only child was accepted.
-    passed = weights * rates[..., 0, 0]
+    passed = weights * here[..., 0, 0]
     weights = np.zeros_like(weights)
     weights[:, 1:] = passed[:, :-1] * inside[:, 1:]
   result = np.clip(result, 0, 1)
@@ -221,7 +277,7 @@ def by_depth(rates: np.ndarray, texts: Decoded, max_depth: int) -> np.ndarray:
 
 
 def tokens_per_block(
-  rates: np.ndarray, texts: Decoded, parents: Sequence[int]
+  rates: RankRates, texts: Decoded, parents: Sequence[int]
 ) -> float:
   """Returns the tokens of a block of a tree, over blocks that write the texts.
 
@@ -230,7 +286,7 @@ def tokens_per_block(
   it.
 
   Args:
-    rates: [N, T, K, K], see `rank_rates_along`.
+    rates: what `rank_rates_along` returns.
     texts: the N texts.
     parents: the tree, level by level, -1 is the root.
   """
@@ -246,7 +302,9 @@ def tokens_per_block(
   at_least = np.minimum.accumulate(np.clip(at_least, 0, 1), axis=0)
   begins = np.zeros((num, length + depth + 1))
   begins[:, 0] = 1
-  for start in range(length):
+  if not rates.first_drafts:
+    begins[:, 1] = 1
+  for start in range(0 if rates.first_drafts else 1, length):
     begins[:, start] *= inside[:, start]
     for accepted in range(depth + 1):
       ends = at_least[accepted, :, start] - at_least[accepted + 1, :, start]
@@ -255,7 +313,7 @@ def tokens_per_block(
 
 
 def _path_chances(
-  rates: np.ndarray, parents: Sequence[int]
+  rates: RankRates, parents: Sequence[int]
 ) -> tuple[list[np.ndarray], list[int]]:
   """Returns the chance [N, T] that a block accepts each node, and its depth.
 
@@ -267,7 +325,7 @@ def _path_chances(
   ranks = dict.fromkeys(num_children, 0)
   for parent in parents:
     depth = 1 if parent == ROOT else depths[parent] + 1
-    here = rates[:, :, num_children[parent] - 1, ranks[parent]]
+    here = rates.at(depth)[:, :, num_children[parent] - 1, ranks[parent]]
     ranks[parent] += 1
     # The child of depth d of a block from t is token t + d - 1.
     shifted = np.zeros_like(here)

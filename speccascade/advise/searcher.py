@@ -190,7 +190,7 @@ class Searcher:
     """Returns what a drafter costs in hot loops."""
     name = study.pair.drafter_name
     self.steps.begin(f"costs of {name}")
-    gammas = sorted(set(self.wanted.gammas))
+    gammas = self.wanted.gammas_for(study.pair)
     points = [
       dataclasses.replace(self.points[0], gamma=gamma) for gamma in gammas
     ]
@@ -234,7 +234,12 @@ class Searcher:
     return timed
 
   def _decode_drafter(self, drafting: Drafting):
-    """Decodes the examples with a drafter alone, which is an offer too."""
+    """Decodes the examples with a drafter alone, which is an offer too.
+
+    Draft heads write nothing alone.
+    """
+    if drafting.study.pair.has_heads:
+      return
     point = dataclasses.replace(self.points[0], method=DRAFTER, alpha=None)
     texts, row = self._decode(drafting.study, point)
     offer = drafting.drafter_alone(point, texts)
@@ -272,7 +277,7 @@ class Searcher:
       offer = open_offers.pop(0)
       texts, row = self._decode(offer.study, offer.point)
       drafting = draftings[offer.study.pair.drafter_name]
-      (exact,) = drafting.offers([offer.point], texts, is_own=True)
+      exact = drafting.own_offer(offer.point, texts)
       exact = dataclasses.replace(exact, row=row)
       self.decoded.append(exact)
       # Give up the method, or raise what other points must promise.

@@ -9,16 +9,17 @@ trees and the best chains, in one interleaved run.
 from collections.abc import Callable, Sequence
 import dataclasses
 import pathlib
-from typing import Annotated
+from typing import Annotated, Self
 
 import numpy as np
 
 from speccascade.advise import advisor, rank_acceptance
-from speccascade.advise.acceptance import laws_along
 from speccascade.advise.effort import Budget, Effort, Steps
 from speccascade.advise.offers import make_monotone
+from speccascade.advise.optimum import shares_of_optimum
+from speccascade.advise.rank_acceptance import RankRates
 from speccascade.advise.searcher import LEAST
-from speccascade.analysis import draft_acceptance, draft_trees
+from speccascade.analysis import draft_trees
 from speccascade.decoding.block_records import Decoded
 from speccascade.decoding.decode_settings import Verification
 from speccascade.decoding.drafting.children import Drawing
@@ -28,15 +29,15 @@ from speccascade.evaluation.timing import Latency
 from speccascade.inference.batches.inputs import Inputs
 from speccascade.inference.measuring import measure
 from speccascade.inference.measuring.study import Study
-from speccascade.inference.pair.pairs import PairSpec
+from speccascade.inference.pair.pairs import ModelPair, PairSpec
 from speccascade.inference.points.point import Point
 from speccascade.inference.points.settings import Measuring, Run
 from speccascade.runtime import folders
 from speccascade.runtime.progress import ProgressBar
+from speccascade.search.grid import StudyPoint
 from speccascade.settings import fields
 
 _NUM_CHAINS = 3  # chains that are timed: the best by costs, and its neighbours
-_NUM_PLACES = 32  # at which the optimum is worked out
 _NUM_STEPS = 4
 
 
@@ -48,7 +49,8 @@ class WantedTrees:
   Attributes:
     sizes: the numbers of drafts for which the best tree is searched.
     max_children: the most children of one node.
-    max_depth: the most levels of a tree, and the longest chain.
+    max_depth: the most levels of a tree, and the longest chain. With draft
+      heads it is at most the number of heads.
     drawing: how children are chosen, see `children.DRAWINGS`.
     verification: how a tree is verified.
   """
@@ -67,6 +69,13 @@ class WantedTrees:
       self.point(Point("spec_decode"), (-1, -1))
     except fields.SettingError as error:
       raise fields.SettingError(error.name, error.fault, WantedTrees) from error
+
+  def for_pair(self, pair: ModelPair) -> Self:
+    """Returns the trees that a pair can draft."""
+    if not pair.has_heads:
+      return self
+    num_heads = pair.drafters[0].lm.num_heads
+    return dataclasses.replace(self, max_depth=min(self.max_depth, num_heads))
 
   def point(self, common: Point, parents: Sequence[int]) -> Point:
     """Returns the point of a tree; a tree of one branch is a chain.
@@ -164,10 +173,10 @@ def search(
   `trees.write` writes the files of the advice.
 
   Args:
-    pair: the verifier and one drafter.
+    pair: the verifier, and one drafter or its draft heads.
     inputs: a few dozen examples.
     point: method, sampling and bonus. Its gamma is that of the chain that
-      writes the texts.
+      writes the texts; a gamma above the number of draft heads is cut to it.
     run: OUTPUT_DIR, and how examples are decoded.
     measuring: repeats; all examples are timed.
     trees: which trees are in question.
@@ -189,6 +198,11 @@ def search(
     )
   with folders.sole_writer(run.folder):
     study = advisor.read_study(pair, inputs, run, measuring)
+    trees = trees.for_pair(study.pair)
+    if study.pair.has_heads:
+      gamma = min(point.gamma, study.pair.drafters[0].lm.num_heads)
+      point = dataclasses.replace(point, gamma=gamma)
+    StudyPoint(study, point).check()
     on_start(run.folder)
     with ProgressBar(
       total=_NUM_STEPS,
@@ -227,6 +241,7 @@ def search_study(
     drawing=trees.drawing,
     verification=trees.verification,
     max_children=trees.max_children,
+    max_depth=trees.max_depth,
   )
   acceptance = rank_acceptance.by_depth(rates, texts, trees.max_depth)
   steps.end()
@@ -236,7 +251,8 @@ def search_study(
   offers, tokens_by_size = offers_of(
     point, trees, rates, acceptance, texts, costs
   )
-  optimum = _shares_of_optimum(study, point, offers, rates, texts, trees)
+  nums = {_num_first(offer) for offer in offers}
+  optimum = shares_of_optimum(study, point, nums, rates, texts, trees.drawing)
   offers = [
     dataclasses.replace(offer, optimum=optimum.get(_num_first(offer)))
     for offer in offers
@@ -301,7 +317,7 @@ def _measure_costs(
 def offers_of(
   point: Point,
   trees: WantedTrees,
-  rates: np.ndarray,
+  rates: RankRates,
   acceptance: np.ndarray,
   texts: Decoded,
   costs: Costs,
@@ -311,7 +327,7 @@ def offers_of(
   Args:
     point: the method and its sampling.
     trees: which trees are in question.
-    rates: [N, T, K, K], see `rank_acceptance.rank_rates_along`.
+    rates: what `rank_acceptance.rank_rates_along` returns.
     acceptance: [D, K, K], see `rank_acceptance.by_depth`.
     texts: the texts of the rates.
     costs: passes by width.
@@ -326,9 +342,12 @@ def offers_of(
     np.arange(num + 1) + 1, widths, [costs.v[width] for width in widths]
   )
 
+  longest = min(trees.max_depth, num)
+  drafting_cost = [_drafting_cost(costs, point, d) for d in range(longest + 1)]
+
   def offer(parents: Sequence[int]) -> TreeOffer:
     tree = DraftTree(tuple(parents))
-    drafting = costs.c * tree.depth
+    drafting = drafting_cost[tree.depth]
     return TreeOffer(
       point=trees.point(point, parents),
       parents=tree.parents,
@@ -336,7 +355,6 @@ def offers_of(
       steps=float(drafting + pass_cost[tree.num_drafts]),
     )
 
-  longest = min(trees.max_depth, num)
   chains = [offer(range(-1, depth - 1)) for depth in range(1, longest + 1)]
   best = max(chains, key=lambda chain: chain.speedup)
   first = max(0, min(best.point.gamma - 2, len(chains) - _NUM_CHAINS))
@@ -345,7 +363,7 @@ def offers_of(
   }
   limits = {
     "max_children": trees.max_children,
-    "max_depth": min(trees.max_depth, num),
+    "max_depth": longest,
   }
   for size in sorted(trees.sizes):
     if size > sum(
@@ -355,57 +373,36 @@ def offers_of(
     tree = draft_trees.best_tree(
       acceptance,
       pass_cost,
-      costs.c,
+      drafting_cost,
       min_nodes=size,
       max_nodes=size,
       **limits,
     )
     found.setdefault(tree.parents, offer(tree.parents))
   table = draft_trees.best_tree(
-    acceptance, pass_cost, costs.c, max_nodes=num, **limits
+    acceptance, pass_cost, drafting_cost, max_nodes=num, **limits
   ).table
   return list(found.values()), table.max(axis=0)
+
+
+def _drafting_cost(costs: Costs, point: Point, depth: int) -> float:
+  """Returns the cost of drafting a tree.
+
+  A drafter makes a pass for each level. Draft heads draft all levels at once,
+  and ask one head more where the target uses the distribution after the drafts.
+
+  Args:
+    costs: the costs of the pair.
+    point: the method.
+    depth: the levels of the tree; no drafting costs nothing.
+  """
+  if not costs.heads:
+    return costs.c * depth
+  if not depth:
+    return 0.0
+  return costs.drawing(depth if point.folds else depth + 1)
 
 
 def _num_first(offer: TreeOffer) -> int:
   """Returns the number of drafts at the first place of a block."""
   return offer.parents.count(draft_trees.ROOT)
-
-
-def _shares_of_optimum(
-  study: Study,
-  point: Point,
-  offers: Sequence[TreeOffer],
-  rates: np.ndarray,
-  texts: Decoded,
-  trees: WantedTrees,
-) -> dict[int, float]:
-  """Returns `TreeOffer.optimum` by the number of drafts at the first place.
-
-  It is the mean over places of the first texts. There is none at temperature 0,
-  where every way of drawing and verifying is one.
-  """
-  if point.is_greedy:
-    return {}
-  here, _, laws = next(laws_along(study, point.sampling, texts))
-  lengths = np.asarray(texts.lengths)[here]
-  places = [
-    (row, t) for row, length in enumerate(lengths) for t in range(length)
-  ]
-  chosen = np.linspace(0, len(places) - 1, min(_NUM_PLACES, len(places)))
-  rows, columns = np.array([places[int(i)] for i in chosen]).T
-  (q1, q), (p1, p) = [
-    [np.asarray(law)[rows, columns] for law in model] for model in laws
-  ]
-  pi = point.spec.target.probs(
-    q1, p1, alpha=point.decoder_alpha, sampled=(q, p)
-  )
-  shares = {}
-  for num in {_num_first(offer) for offer in offers}:
-    drawing = "iid" if num == 1 else trees.drawing
-    optimum = draft_acceptance.optimal_acceptance(
-      q, np.asarray(pi), num, drawing
-    )
-    accepted = rates[here][rows, columns, num - 1].sum(axis=-1)
-    shares[num] = float(min(1, accepted.mean() / optimum.mean()))
-  return shares

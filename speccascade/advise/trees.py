@@ -17,7 +17,7 @@ import numpy as np
 from speccascade import cli
 from speccascade.advise.searcher import LEAST
 from speccascade.advise.tree_search import TreeAdvice, TreeOffer
-from speccascade.advise.wording import bullets, times
+from speccascade.advise.wording import bullets, drafting_costs, times
 from speccascade.inference.measuring.environment import device_name, environment
 from speccascade.report import tables
 from speccascade.report.tables import Column
@@ -185,15 +185,18 @@ def details(advice: TreeAdvice) -> list[str]:
   passes = ", ".join(
     f"{costs.v[width]:.2f} over {width}" for width in sorted(costs.v)[1:]
   )
+  levels = "a level of a tree is expected to cost the drafter one step"
+  if costs.heads:
+    levels = "the heads draft all levels of a tree at once"
   return [
     f"{settings.num_examples} examples of {where} at temperature"
     f" {settings.temperature:g}, verifier {settings.verifier}, drafter"
     f" {settings.drafter}, on {device_name()}",
-    f"a step of the drafter costs c = {costs.c:.3f} of one of the verifier"
+    f"{drafting_costs('the drafter', costs)} of one of the verifier"
     f" ({1e3 * costs.verifier_step_s:.2f} ms); a pass of the verifier costs"
     f" {passes}",
-    "tokens of a block are expected from the distributions along the texts; a"
-    " level of a tree is expected to cost the drafter one step",
+    f"tokens of a block are expected from the distributions along the texts;"
+    f" {levels}",
     f"an offer pays whose speed-up is above {LEAST} by its whole interval",
   ]
 

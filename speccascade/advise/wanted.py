@@ -6,6 +6,7 @@ from typing import Annotated
 
 from speccascade.decoding.decode_settings import BlockSize
 from speccascade.decoding.programs import methods
+from speccascade.inference.pair.pairs import ModelPair
 from speccascade.inference.points.point import Point
 from speccascade.search import alpha_grids, grid
 from speccascade.settings import fields
@@ -26,7 +27,8 @@ class Wanted:
       the verifier's distribution.
     methods: names of methods with a target and one drafter; None takes all
       these methods.
-    gammas: the block sizes in question.
+    gammas: the block sizes in question. With draft heads those are left out
+      that are larger than the number of heads.
     num_decoded: the largest number of points that are decoded for their
       quality.
   """
@@ -44,6 +46,27 @@ class Wanted:
           " no target: its acceptance is not read off the two"
           " distributions; see it in a sweep"
         )
+
+  def gammas_for(self, pair: ModelPair) -> list[int]:
+    """Returns the block sizes that a pair can draft, ascending.
+
+    Draft heads draft at most as many tokens in a row as there are heads.
+
+    Raises:
+      ValueError: there are too few draft heads for every block size.
+    """
+    gammas = sorted(set(self.gammas))
+    if not pair.has_heads:
+      return gammas
+    (drafter,) = pair.drafters
+    num_heads = drafter.lm.num_heads
+    fitting = [gamma for gamma in gammas if gamma <= num_heads]
+    if not fitting:
+      raise ValueError(
+        f"GAMMAS is {gammas}, and {drafter.name} has {num_heads} draft heads,"
+        f" one for each draft in a row: name a gamma of 1 to {num_heads}"
+      )
+    return fitting
 
   def points(self, common: Point, vocab_size: int) -> list[Point]:
     """Returns the points in question, the lossless point first.

@@ -9,6 +9,7 @@ from speccascade.advise.offers import DRAFTER, Drafting, Expected, Offer
 from speccascade.advise.searcher import LEAST, Advice, loss
 from speccascade.cli import macros
 from speccascade.decoding.decode_settings import block_width
+from speccascade.evaluation.efficiency import Costs
 from speccascade.evaluation.timing import Latency
 from speccascade.inference.measuring.environment import device_name, environment
 from speccascade.inference.points import advice_files
@@ -120,12 +121,28 @@ def _costs(drafting: Drafting) -> str:
   loop = " and ".join(
     f"{steps:.2f} at gamma {gamma}" for gamma, steps in overhead
   )
+  drafts = drafting_costs(drafting.study.pair.drafter_name, costs)
   return (
-    f"a step of {drafting.study.pair.drafter_name} costs c = {costs.c:.3f} of"
-    f" one of the verifier ({1e3 * costs.verifier_step_s:.2f} ms); the"
-    f" verifier's pass over {', '.join(map(str, widths))} tokens v = {blocks};"
+    f"{drafts} of one of the verifier ({1e3 * costs.verifier_step_s:.2f} ms);"
+    " the verifier's"
+    f" pass over {', '.join(map(str, widths))} tokens v = {blocks};"
     f" the loop around a block {loop}"
   )
+
+
+def drafting_costs(name: str, costs: Costs) -> str:
+  """Returns the beginning of a sentence on what drafting costs.
+
+  Args:
+    name: the name of the drafter, or "the drafter".
+    costs: its costs.
+  """
+  if not costs.heads:
+    return f"a step of {name} costs c = {costs.c:.3f}"
+  nums = sorted(costs.heads)
+  numbers = ", ".join(map(str, nums))
+  steps = ", ".join(f"{costs.heads[num]:.3f}" for num in nums)
+  return f"a draft from {numbers} heads of {name} costs {steps}"
 
 
 def _alone(advice: Advice) -> str:
@@ -157,9 +174,14 @@ def _reasons_against(advice: Advice) -> list[str]:
     f"why: a block writes {here.tokens:.2f} tokens and costs {here.steps:.2f}"
     f" steps of the verifier: {v:.2f} for its pass over {width} tokens,"
     f" {here.steps - v - loop:.2f} for drafting, {loop:.2f} for the loop",
-    f"{here.by_position[0]:.2f} of the first drafts are accepted; at these"
+    f"{_share(here.by_position[0])} of the first drafts are accepted; at these"
     f" costs {rate} would make it {LEAST} times as fast",
   ]
+
+
+def _share(rate: float | None) -> str:
+  """Returns a rate as text; none is known where no draft was examined."""
+  return "an unknown share" if rate is None else f"{rate:.2f}"
 
 
 def _name(offer: Offer, advice: Advice) -> str:
@@ -223,7 +245,9 @@ def _columns(advice: Advice) -> list[Column]:
   """Returns the columns of the table, whose lines are offers."""
 
   def accepted(offer: Offer) -> str:
-    rates = [f"{rate:.2f}" for rate in offer.here.by_position]
+    rates = [
+      f"{rate:.2f}" for rate in offer.here.by_position if rate is not None
+    ]
     return " ".join(rate.lstrip("0") for rate in rates)
 
   def mark(offer: Offer) -> str | None:

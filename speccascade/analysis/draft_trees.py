@@ -51,7 +51,7 @@ class BestTree:
 def best_tree(
   acceptance,
   pass_cost,
-  drafter_step_cost: float,
+  drafter_step_cost,
   *,
   min_nodes: int = 0,
   max_nodes: int | None = None,
@@ -70,7 +70,9 @@ def best_tree(
       1, b] the ranks b >= k are not used.
     pass_cost: [M], the cost of a verifier pass over n drafted nodes, at index
       n. `pass_cost[0]` is one step of the verifier alone.
-    drafter_step_cost: the cost of drafting one level, in the same unit.
+    drafter_step_cost: the cost of drafting one level, in the same unit; or [L],
+      the cost of drafting l levels at index l, where the cost does not grow
+      evenly, as with draft heads.
     min_nodes: the fewest drafted nodes.
     max_nodes: the most drafted nodes; None takes M - 1.
     max_depth: the most levels; None takes D, or max_nodes where the acceptance
@@ -96,7 +98,7 @@ def best_tree(
       f"pass_cost is {pass_cost}; it must be a list of costs above 0, the first"
       " of which is one step of the verifier alone"
     )
-  step_cost = float(checks.nonnegative("drafter_step_cost", drafter_step_cost))
+  step_cost = checks.nonnegative("drafter_step_cost", drafter_step_cost)
   max_nodes = _limit("max_nodes", max_nodes, len(pass_cost) - 1)
   min_nodes = checks.count("min_nodes", min_nodes, 0)
   max_children = _limit("max_children", max_children, rates.shape[1])
@@ -111,7 +113,15 @@ def best_tree(
   programmes = _programmes(rates, is_same_at_each_depth, max_depth, max_nodes)
   # The tables count the root as a node.
   table = np.stack([subtrees[0].best()[1:] for subtrees in programmes])
-  drafting = step_cost * np.arange(max_depth + 1)
+  drafting = step_cost
+  if not drafting.ndim:
+    drafting = step_cost * np.arange(max_depth + 1)
+  elif len(drafting) <= max_depth:
+    raise ValueError(
+      f"drafter_step_cost has the costs of {len(drafting) - 1} levels, and"
+      f" max_depth is {max_depth}: give a cost for each number of levels"
+    )
+  drafting = drafting[: max_depth + 1]
   cost = drafting[:, None] + pass_cost[: max_nodes + 1]
   cost_per_token = np.where(table > 0, cost / np.maximum(table, 1), np.inf)
   cost_per_token[:, :min_nodes] = np.inf

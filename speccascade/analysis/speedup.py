@@ -10,7 +10,7 @@ units of one single-token step of the verifier alone; `c` is the cost of one
 drafter step. Rates, in [0, 1], and costs may be arrays, which broadcast.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -241,13 +241,62 @@ def blocks_of_texts(rates, lengths, gamma: int) -> ExpectedBlocks:
   """
   rates = checks.probability("rates", rates)
   gamma = checks.count("gamma", gamma, 1)
+  return _blocks([rates] * gamma, lengths, first_drafts=True)
+
+
+def blocks_of_heads(rates, lengths, gamma: int) -> ExpectedBlocks:
+  """Returns the expected blocks that wrote texts with draft heads.
+
+  As `blocks_of_texts`, but the chance of a token depends on which draft of its
+  block it is. The first block of a text drafts nothing, and writes one token.
+
+  Args:
+    rates: [..., K, N, T], the chance that each token is an accepted draft,
+      given that it is draft 1, ..., K of its block.
+    lengths: [N], the tokens of each text, EOS included.
+    gamma: drafted tokens per block, 1 to K.
+
+  Raises:
+    ValueError: gamma is larger than K.
+
+  >>> rates = [[[0, 1, 1, 1, 1]], [[0, 0, 1, 0, 0]]]
+  >>> blocks = blocks_of_heads(rates, [5], 2)
+  >>> blocks.num, blocks.accepted
+  (array([3.]), array([[2., 1.]]))
+  """
+  rates = checks.probability("rates", rates)
+  gamma = checks.count("gamma", gamma, 1)
+  if gamma > rates.shape[-3]:
+    raise ValueError(
+      f"gamma is {gamma}, and rates are of {rates.shape[-3]} draft heads: ask"
+      " for no more drafts than heads"
+    )
+  by_draft = [rates[..., j, :, :] for j in range(gamma)]
+  return _blocks(by_draft, lengths, first_drafts=False)
+
+
+def _blocks(
+  by_draft: Sequence[np.ndarray], lengths, *, first_drafts: bool
+) -> ExpectedBlocks:
+  """Returns the expected blocks that wrote texts.
+
+  Args:
+    by_draft: for each draft of a block, [..., N, T], the chance that each token
+      is that draft, and accepted.
+    lengths: [N], the tokens of each text.
+    first_drafts: whether the first block of a text drafts. If not, the block
+      writes one token.
+  """
+  rates, gamma = by_draft[0], len(by_draft)
   num_tokens = rates.shape[-1]
   is_inside = np.arange(num_tokens) < np.asarray(lengths)[:, None]
   # The last block of a text may run past its end, hence the further positions.
   begins = np.zeros((*rates.shape[:-1], num_tokens + gamma + 1))
   begins[..., 0] = 1
+  if not first_drafts:
+    begins[..., 1] = 1
   examined, accepted = np.zeros((2, *rates.shape[:-1], gamma))
-  for start in range(num_tokens):
+  for start in range(0 if first_drafts else 1, num_tokens):
     # No block begins after the end of a text.
     begins[..., start] *= is_inside[:, start]
     # `reach` is the chance that a block begins at `start` and that its drafts
@@ -255,7 +304,7 @@ def blocks_of_texts(rates, lengths, gamma: int) -> ExpectedBlocks:
     reach = begins[..., start]
     for j in range(min(gamma, num_tokens - start)):
       reach = reach * is_inside[:, start + j]
-      passed = reach * rates[..., start + j]
+      passed = reach * by_draft[j][..., start + j]
       examined[..., j] += reach
       accepted[..., j] += passed
       # Draft j is rejected: position start + j has the correction.

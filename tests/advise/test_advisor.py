@@ -5,7 +5,6 @@ import functools
 import json
 import types
 
-import jax
 import numpy as np
 import pytest
 from scipy import special
@@ -14,7 +13,6 @@ from speccascade.advise import (
   acceptance,
   advisor,
   searcher,
-  tree_search,
   wording,
 )
 from speccascade.advise.acceptance import rates_along
@@ -34,7 +32,6 @@ from speccascade.inference.pair.pairs import ModelPair
 from speccascade.inference.points import advice_files
 from speccascade.inference.points.point import Point
 from speccascade.inference.points.settings import Measuring, Run
-from speccascade.models import HeadsConfig, HeadsModel, HeadsNetwork
 from tests import toy
 from tests.inference import tiny
 
@@ -235,23 +232,6 @@ def test_it_pays(advise, tmp_path):
       advice_files.resolve_gamma(dataclasses.replace(auto, **changes), pair(32))
   with pytest.raises(ValueError, match="holds another run: wanted is"):
     advise(0.01, [1, 1.02, 1.04], methods=["ensemble"])
-
-
-@pytest.mark.parametrize("ask", [advisor.advise, tree_search.search])
-def test_draft_heads_are_refused(ask, tmp_path):
-  config = HeadsConfig(num_heads=3, vocab_size=7, emb_dim=4)
-  params = HeadsNetwork(config).initial(jax.random.key(0))
-  heads = Model(HeadsModel.create(config, params), "my heads", "")
-  both = dataclasses.replace(pair(7), drafters=(heads,))
-  with pytest.raises(ValueError, match=r"my heads has draft heads.* of 1 to 3"):
-    ask(
-      pair=types.SimpleNamespace(
-        load=lambda vocabulary: both, vocabulary_path=None
-      ),
-      inputs=types.SimpleNamespace(read=lambda path: sources(7)),
-      point=Point("spec_decode", gamma=2, temperature=0.0),
-      run=Run(tmp_path, max_decode_len=12, progress=False),
-    )
 
 
 def test_the_clock_decides_the_gamma(advise):

@@ -1,5 +1,6 @@
 """The search for a tree of drafts, on chains whose laws are tables."""
 
+import dataclasses
 import json
 import types
 
@@ -64,9 +65,7 @@ def test_a_text_tells_the_blocks_of_a_tree(
     verification=verification,
     max_children=3,
   )
-  blocks = np.array(
-    [row_blocks(rates[n : n + 1], decoded, n, tree) for n in range(NUM)]
-  )
+  blocks = np.array([row_blocks(rates, decoded, n, tree) for n in range(NUM)])
   more = decoded.stats.num_blocks - blocks
   if temperature == 0 or drawing == "top_k":
     # The text tells which child each of its tokens is.
@@ -81,7 +80,9 @@ def row_blocks(rates, decoded, n, tree):
   text = types.SimpleNamespace(
     tokens=decoded.tokens[n : n + 1], lengths=decoded.lengths[n : n + 1]
   )
-  per_block = rank_acceptance.tokens_per_block(rates, text, tree)
+  of_row = rates.by_depth[:, n : n + 1]
+  of_row = dataclasses.replace(rates, by_depth=of_row)
+  per_block = rank_acceptance.tokens_per_block(of_row, text, tree)
   return decoded.lengths[n] / per_block
 
 
@@ -91,6 +92,7 @@ def test_acceptance_by_depth():
   rates[0, :, 0, 0] = [0.5, 0.25, 1.0]
   rates[0, :, 1] = [[0.5, 0.5], [0.25, 0.0], [1.0, 0.0]]
   texts = types.SimpleNamespace(tokens=np.zeros((1, 3)), lengths=[3])
+  rates = rank_acceptance.RankRates(rates[None])
   got = rank_acceptance.by_depth(rates, texts, 2)
   np.testing.assert_allclose(got[0, 0, 0], 1.75 / 3)
   np.testing.assert_allclose(got[0, 1], [1.75 / 3, 0.5 / 3])

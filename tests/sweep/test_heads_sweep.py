@@ -1,17 +1,31 @@
 """Sweeps with draft heads, which write nothing alone."""
 
+import json
+
 import pytest
 
 from speccascade.decoding.programs import decoders
 from speccascade.inference.rows import results
 from speccascade.report import content, writing
 from speccascade.sweep import forecast, sweep
-from tests.inference import conftest, tiny
+from tests.inference import tiny
 from tests.sweep import test_sweep
 
 pytestmark = pytest.mark.usefixtures("quick_compiles")
-files = conftest.files
 OPT = "spec_cascade_opt"
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+  """The folder of a large model and of an input."""
+  folder = tmp_path_factory.mktemp("heads")
+  lines = [
+    json.dumps({"inputs": text, "targets": "one two"})
+    for text in ("one two", "three", "four five")
+  ]
+  (folder / "in.jsonl").write_text("\n".join(lines) + "\n")
+  tiny.save(folder / "large" / "checkpoint_7", 1)
+  return folder
 
 
 @pytest.fixture(scope="module")

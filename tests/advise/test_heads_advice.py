@@ -1,0 +1,313 @@
+"""Advice on draft heads: tables at costs that are given, and a tiny T5's."""
+
+import dataclasses
+import json
+import types
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import special
+
+from speccascade.advise import (
+  advisor,
+  rank_acceptance,
+  searcher,
+  tree_search,
+  trees,
+  wording,
+)
+from speccascade.advise.effort import Effort
+from speccascade.advise.head_acceptance import head_rates_along
+from speccascade.advise.tree_search import WantedTrees
+from speccascade.advise.wanted import Wanted
+from speccascade.analysis.speedup import blocks_of_heads
+from speccascade.evaluation import timing
+from speccascade.evaluation.efficiency import Costs
+from speccascade.inference.batches.inputs import Inputs
+from speccascade.inference.measuring import infer, measure
+from speccascade.inference.measuring.study import Study
+from speccascade.inference.pair.model_loading import Model
+from speccascade.inference.pair.pairs import ModelPair, PairSpec
+from speccascade.inference.points.point import Point
+from speccascade.inference.points.settings import Measuring, Run
+from speccascade.models.markov_lm import MarkovLM
+from speccascade.search.grid import StudyPoint
+from tests import toy
+from tests.advise import test_advisor, test_tree_search
+from tests.decoding.drafting import toy_heads
+from tests.inference import tiny
+
+pytestmark = pytest.mark.usefixtures("quick_compiles")
+NUM, NUM_HEADS = 256, 3
+
+
+@dataclasses.dataclass(frozen=True)
+class _Heads(Model):
+  """Draft heads without a file."""
+
+  prompted = False
+  window = np.inf
+
+
+def pair(num=NUM):
+  """Returns chains that are much alike, with heads that know a mean chain."""
+  rng = np.random.default_rng(0)
+  mean = rng.normal(0, 2.5, (7, 7))
+  mean[:, 1] -= 2.0  # few texts end early
+  tables = mean + rng.normal(0, 0.8, (num, 7, 7))
+  heads = toy_heads.ahead(special.softmax(mean, axis=-1), NUM_HEADS, blur=0.1)
+  verifier = MarkovLM(jnp.asarray(tables, jnp.float32))
+  return ModelPair((_Heads(heads, "my heads", ""),), Model(verifier, "p", ""))
+
+
+def study_of(num=NUM):
+  run = Run(max_decode_len=12, batch_size=num, num_lengths=1)
+  return Study(pair(num), test_advisor.sources(num), run, Measuring())
+
+
+def assert_no_bias(more, temperature):
+  """Asserts that decoded blocks differ from expected ones by chance alone."""
+  if temperature == 0:  # drafts are right or wrong
+    np.testing.assert_allclose(more, 0, atol=1e-5)
+    return
+  assert np.std(more) > 0.2
+  assert abs(np.mean(more)) < 4.5 * np.std(more) / np.sqrt(NUM)
+
+
+@pytest.mark.parametrize("temperature", toy.nightly([0.0, 1.0], [1.0]))
+def test_a_text_tells_its_blocks(temperature):
+  """A first block writes one token; then each draft has its own head."""
+  study = study_of()
+  point = Point("spec_decode", gamma=3, temperature=temperature)
+  decoded = study.batches(point, shared=False).decode_all(study.examples)
+  rates = head_rates_along(study, [point], decoded, NUM_HEADS)
+  expected = blocks_of_heads(rates[0], decoded.lengths, 3)
+  stats = decoded.stats
+  assert_no_bias(stats.num_blocks - expected.num, temperature)
+  for name in ("accepted", "examined"):
+    counted = getattr(stats, f"{name}_by_position").sum(0)
+    of_texts = getattr(expected, name).sum(0)
+    assert np.all(counted > 0)
+    # A count of at most NUM * 12 events of chance spreads by its root at most.
+    spread = 4.5 * np.sqrt(counted) * temperature
+    assert np.all(np.abs(counted - of_texts) <= spread + 1e-3)
+
+
+@pytest.mark.parametrize("temperature", toy.nightly([0.0, 1.0], [1.0]))
+def test_a_text_tells_the_blocks_of_a_tree(temperature):
+  study, tree = study_of(), test_tree_search.TREE
+  point = Point("spec_decode", gamma=3, temperature=temperature, tree=tree)
+  decoded = study.batches(point, shared=False).decode_all(study.examples)
+  rates = rank_acceptance.rank_rates_along(
+    study,
+    point,
+    decoded,
+    drawing=point.tree_drawing,
+    verification="token",
+    max_children=2,
+    max_depth=NUM_HEADS,
+  )
+  blocks = np.array(
+    [test_tree_search.row_blocks(rates, decoded, n, tree) for n in range(NUM)]
+  )
+  assert_no_bias(decoded.stats.num_blocks - blocks, temperature)
+  acceptance = rank_acceptance.by_depth(rates, decoded, NUM_HEADS)
+  # The first depth is the mean over all tokens but the first of each text.
+  inside = np.arange(12) < np.asarray(decoded.lengths)[:, None]
+  inside[:, 0] = False
+  want = rates.at(1)[inside][:, 0, 0].mean()
+  np.testing.assert_allclose(acceptance[0, 0, 0], want)
+
+
+def tables_of(costs, rounds=(1.0, 1.02)):
+  """Returns loops with these costs."""
+  loops = test_advisor.tables_of(costs, rounds)
+  seconds = dict(loops.seconds)
+  for name in ("c", "q2", "drafter"):
+    del seconds[name]
+  unit = seconds["v1"]
+  seconds |= {f"h{num}": unit * cost for num, cost in costs.heads.items()}
+  return timing.CostLoops(seconds, loops.num_blocks)
+
+
+@pytest.fixture
+def clocks(monkeypatch):
+  """Passes cost what is given, and decodes take as long as expected."""
+
+  def set_costs(costs):
+    monkeypatch.setattr(
+      measure, "cost_loops", lambda *_, **settings: tables_of(costs)
+    )
+
+  def time(search, offers):
+    return [dataclasses.replace(x, measured=latency(x)) for x in offers]
+
+  def latency(offer):
+    ours = offer.here.latency.relative_latency
+    noise = np.array([[0.99], [1.0], [1.01]])
+    return timing.latency(ours * noise, np.ones((3, 1)))
+
+  monkeypatch.setattr(searcher.Searcher, "_time", time)
+  return set_costs
+
+
+def settings(tmp_path, num, **changes):
+  return {
+    "pair": types.SimpleNamespace(
+      load=lambda vocabulary: pair(num), vocabulary_path=None
+    ),
+    "inputs": types.SimpleNamespace(
+      read=lambda path: test_advisor.sources(num)
+    ),
+    "point": Point("spec_decode", gamma=5, temperature=0.0),
+    "run": Run(tmp_path, max_decode_len=12, progress=False),
+    **changes,
+  }
+
+
+CHEAP = Costs(1e-3, 0, 0, {1: 1.0, 2: 1.02, 4: 1.04}, 0, 1.0, {1: 0.1, 3: 0.2})
+
+
+def test_heads_pay(clocks, tmp_path):
+  clocks(CHEAP)
+  wanted = Wanted(None, (), [1, 3, 8])
+  advice = advisor.advise(**settings(tmp_path, 32, wanted=wanted))
+  # Three heads draft three tokens at most, and write nothing alone.
+  (drafting,) = advice.draftings
+  assert drafting.gammas == [1, 3]
+  assert drafting.costs.heads == CHEAP.heads
+  assert advice.decoded == []
+  best = advice.choice
+  assert best.point.gamma == 3
+  assert best.here.steps == pytest.approx(1.04 + 0.2)
+  assert best.one_step.steps == pytest.approx(1 + 0.2)
+  text = wording.write(advice)
+  assert "use spec_decode, gamma 3: " in text
+  assert "a draft from 1, 3 heads of my heads costs 0.100, 0.200 of" in text
+  snippet = (tmp_path / "advice.gin").read_text()
+  assert snippet == 'METHOD = "spec_decode"\nGAMMA = 3\n'
+  # The decode takes them.
+  StudyPoint(best.study, Point("spec_decode", gamma=3)).check()
+  assert drafting.least_rate(1e-6) == 0
+
+
+def test_gammas_for_more_heads_than_there_are_are_refused(tmp_path):
+  wanted = Wanted(None, (), [8, 4])
+  message = r"GAMMAS is \[4, 8\], and my heads has 3 draft heads"
+  with pytest.raises(ValueError, match=message):
+    advisor.advise(**settings(tmp_path, 4, wanted=wanted))
+
+
+@pytest.mark.slow
+def test_a_cascade_is_judged_by_the_blocks_that_it_took(
+  clocks, tmp_path, monkeypatch
+):
+  """Another gamma would write other texts, so the gamma stays."""
+  clocks(CHEAP)
+  fits = searcher.Loss(0.0, 0.0, 0.0)
+  monkeypatch.setattr(searcher, "loss", lambda row, alone: fits)
+  wanted = Wanted(0.0, ["spec_cascade_token_v3"], [1, 3], num_decoded=1)
+  advice = advisor.advise(**settings(tmp_path, 32, wanted=wanted))
+  (tried,) = advice.decoded
+  assert tried.point.gamma == tried.row.settings.gamma
+  counts = tried.row.counts
+  assert tried.here.tokens == counts.num_tokens / counts.num_blocks
+  # The law after the drafts is that of one more head, where there is one.
+  drawn = {1: 0.15, 3: 0.2}[tried.point.gamma]
+  assert tried.here.steps == pytest.approx(
+    drawn + CHEAP.v[tried.point.gamma + 1] + advice.draftings[0].overhead_of(3)
+  )
+  json.dumps(wording.as_json(advice), allow_nan=False)
+
+
+@pytest.mark.slow
+def test_nothing_pays(clocks, tmp_path):
+  clocks(dataclasses.replace(CHEAP, heads={1: 3.0, 3: 3.5}))
+  wanted = Wanted(None, (), [1, 3])
+  advice = advisor.advise(**settings(tmp_path, 32, wanted=wanted))
+  assert advice.choice is None
+  assert advice.draftings[0].least_rate(2.0) is None
+  assert "nothing pays: use the verifier alone" in wording.text(advice)
+
+
+def test_the_best_tree_of_heads(clocks, tmp_path, monkeypatch):
+  v = {1: 1.0, 2: 1.0, 3: 1.0, 4: 1.0, 5: 1.0}
+  clocks(dataclasses.replace(CHEAP, v=v))
+
+  def time_points(study, points, **_):
+    latencies = {}
+    for point in points:
+      StudyPoint(study, point).check()
+      num = point.draft_tree.num_drafts if point.is_tree else point.gamma
+      latencies[point] = timing.latency(
+        np.full((3, 8), 0.9 / (1 + num)), np.ones((3, 8))
+      )
+    return latencies
+
+  monkeypatch.setattr(measure, "time_points", time_points)
+  point = Point("spec_decode", gamma=5, temperature=1.0)
+  advice = tree_search.search(
+    **settings(tmp_path, 32, point=point),
+    trees=WantedTrees(sizes=(2, 4), max_children=3, max_depth=8),
+    effort=Effort(),
+  )
+  # There are as many levels as heads, and all levels are drafted at once.
+  assert advice.acceptance.shape == (NUM_HEADS, 3, 3)
+  best = advice.choice
+  assert len(best.parents) == 4
+  drawn = {1: 0.1, 2: 0.15, 3: 0.2}
+  for offer in advice.offers:
+    assert offer.point.gamma <= NUM_HEADS
+    assert offer.steps == pytest.approx(1 + drawn[offer.point.gamma])
+    assert 0 < offer.optimum <= 1
+  assert "the heads draft all levels of a tree at once" in trees.write(advice)
+  assert f"TREE = {best.parents}\n" in (tmp_path / "trees.gin").read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["medusa", "blockwise"])
+def test_a_decode_takes_the_answer(kind, tmp_path):
+  """A tiny T5 with heads on disk, by the clock of this machine."""
+  large = tiny.save(tmp_path / "large", 1)
+  heads = tiny.save_heads(tmp_path / "heads", large, kind=kind)
+  lines = [json.dumps({"inputs": text, "targets": "one"}) for text in "abcd"]
+  (tmp_path / "in.jsonl").write_text("\n".join(lines))
+  shared = {
+    "pair": PairSpec(drafter_checkpoint=heads, verifier_checkpoint=large),
+    "inputs": Inputs(
+      input_file=str(tmp_path / "in.jsonl"),
+      vocabulary=tiny.Vocabulary(),
+      task_feature_lengths={"inputs": 8},
+    ),
+  }
+  point = Point("spec_decode", gamma=1, temperature=1.0)
+  quick = Effort(rounds=1, time_limit_s=1e-3)
+  advice = advisor.advise(
+    **shared,
+    point=point,
+    run=Run(tmp_path / "advice", max_decode_len=8, progress=False),
+    wanted=Wanted(None, (), [1, 2, 8]),
+    effort=quick,
+  )
+  (drafting,) = advice.draftings
+  assert {*drafting.costs.heads} == {1, 2}
+  assert min(drafting.costs.heads.values()) > 0
+  wording.write(advice, ["advise"])
+  assert advice.lossless.point.gamma in (1, 2)
+  auto = dataclasses.replace(point, gamma="auto", advice=tmp_path / "advice")
+  result = infer.infer(
+    **shared,
+    point=auto,
+    run=Run(tmp_path / "out", max_decode_len=8, progress=False),
+  )
+  assert result.row.settings.gamma == advice.lossless.point.gamma
+  searched = tree_search.search(
+    **shared,
+    point=point,
+    run=Run(tmp_path / "trees", max_decode_len=8, progress=False),
+    trees=WantedTrees(sizes=(3,), max_children=2),
+    effort=quick,
+  )
+  assert searched.acceptance.shape == (3, 2, 2)
+  assert any(not offer.is_chain for offer in searched.offers)
