@@ -5,9 +5,9 @@
     --gin_file=configs/runs/advise_trees.gin \\
     --gin.OUTPUT_DIR='"/tmp/trees"'
 
-Takes the config of a decode with one drafter: its METHOD, ALPHA and sampling
-are what the tree is for. Leaves trees.md, trees.json and trees.gin, which is to
-be added to a decode, in OUTPUT_DIR.
+Takes the config of a decode with one drafter or with draft heads: its METHOD,
+ALPHA and sampling are what the tree is for. Leaves trees.md, trees.json and
+trees.gin, which is to be added to a decode, in OUTPUT_DIR.
 """
 
 import json

@@ -5,7 +5,10 @@ import json
 import pytest
 
 from speccascade.decoding.programs import decoders
+from speccascade.inference.points.point import Point
 from speccascade.inference.rows import results
+from speccascade.models.sharding import meshes
+from speccascade.planning import decoding_plan
 from speccascade.report import content, writing
 from speccascade.sweep import forecast, sweep
 from tests.inference import tiny
@@ -88,6 +91,15 @@ def test_a_forecast_counts_the_heads(files, heads, tmp_path):
   ahead = run(files, heads, tmp_path, forecast.forecast)
   # The large model and two methods.
   assert (ahead.num_points, ahead.num_programs) == (3, 3)
+
+  def plan(**settings):
+    point = Point("spec_decode", gamma=2)
+    return decoding_plan.plan(point=point, **settings)
+
+  num_heads, emb_dim, vocab_size = 3, 8, 16
+  numbers = num_heads * emb_dim * (emb_dim + vocab_size)
+  bytes_of = run(files, heads, tmp_path, plan).bytes_on(meshes.ONE)
+  assert bytes_of["drafter"] == 4 * numbers
 
 
 @pytest.mark.parametrize(

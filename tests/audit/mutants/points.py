@@ -45,7 +45,18 @@ all parts of texts have the tokens of the first
 - = texts.tokens[here]
 + = texts.tokens[: here.stop - start]
 
+=== advise/head_acceptance.py advise/test_heads_advice.py::test_a_text_tells_its
+a head drafts one token too early
+- jnp.roll(logits[:, :, j], j + 1, axis=1)
++ jnp.roll(logits[:, :, j], j, axis=1)
+each draft is the last head's
+- rates[places, j, here] = of_rows
++ rates[places, :, here] = of_rows[:, None]
+
 === advise/offers.py
+heads draft for nothing <- test_heads_advice.py::test_heads_pay
+- steps = drafting + costs.v[block_width(gamma)]
++ steps = costs.v[block_width(gamma)]
 a loop may cost less than nothing <- test_advisor.py::test_a_loop_costs_nothing
 - max(0.0, float(more / num))
 + float(more / num)
