@@ -46,10 +46,15 @@ _DECODED: tuple[tuple[str, str, Mapping[str, str]], ...] = (
   ),
   (
     *("sweep", "wants a language model"),
-    {"METHODS": '["spec_decode"]', "GAMMAS": "[2]"},
+    {"METHODS": '["spec_decode", "token_cascade_chow"]', "GAMMAS": "[2]"},
   ),
-  ("advise", "heads, whose acceptance", {}),
-  ("advise.trees", "heads, whose acceptance", {}),
+  ("sweep", "wants a language model", {"METHODS": '["drafter"]'}),
+  (
+    *("sweep", "set gamma to 2 or less"),
+    {"METHODS": '["spec_decode"]', "GAMMAS": "[2, 3]"},
+  ),
+  ("advise", "name a gamma of 1 to 2", {"GAMMAS": "[3, 5]"}),
+  ("advise.trees", "drafts no trees", {"METHOD": '"token_cascade_chow"'}),
 )
 _PATHS = {
   "foreign": '"@base/foreign_heads"',

@@ -43,6 +43,7 @@ _CHANGES = (
   *((("costs",), value) for value in (5, [], {}, "a")),
   *((("costs", "c"), value) for value in (_DROP, "0.1", None, -1)),
   *((("costs", "v"), value) for value in (5, {"a": 1}, {"1": "a"}, None)),
+  *((("costs", "heads"), value) for value in (5, {"a": 1}, {"1": "a"}, None)),
   *((("agreement",), value) for value in (5, [], {}, {"identical": 1})),
   (("agreement", "identical"), "5"),
   (("environment",), 5),
