@@ -231,6 +231,7 @@ def test_nothing_pays(clocks, tmp_path):
   assert "nothing pays: use the verifier alone" in wording.text(advice)
 
 
+@pytest.mark.slow
 def test_the_best_tree_of_heads(clocks, tmp_path, monkeypatch):
   v = {1: 1.0, 2: 1.0, 3: 1.0, 4: 1.0, 5: 1.0}
   clocks(dataclasses.replace(CHEAP, v=v))
@@ -306,8 +307,9 @@ def test_a_decode_takes_the_answer(kind, tmp_path):
     **shared,
     point=point,
     run=Run(tmp_path / "trees", max_decode_len=8, progress=False),
-    trees=WantedTrees(sizes=(3,), max_children=2),
+    trees=WantedTrees(sizes=(4,), max_children=2),
     effort=quick,
   )
   assert searched.acceptance.shape == (3, 2, 2)
+  # A tree of more drafts than there are heads is no chain.
   assert any(not offer.is_chain for offer in searched.offers)
