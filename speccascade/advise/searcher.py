@@ -191,8 +191,12 @@ class Searcher:
     name = study.pair.drafter_name
     self.steps.begin(f"costs of {name}")
     gammas = self.wanted.gammas_for(study.pair)
+    # A target that uses the heads' distribution draws from one head more.
+    kinds = {point.folds: point for point in self.points}
     points = [
-      dataclasses.replace(self.points[0], gamma=gamma) for gamma in gammas
+      dataclasses.replace(point, gamma=gamma)
+      for gamma in gammas
+      for point in kinds.values()
     ]
     loops = measure.cost_loops(
       study, points, self.rounds, is_over=self.budget.is_spent

@@ -16,7 +16,7 @@ import numpy as np
 from speccascade.advise import advisor, rank_acceptance
 from speccascade.advise.effort import Budget, Effort, Steps
 from speccascade.advise.offers import make_monotone
-from speccascade.advise.optimum import shares_of_optimum
+from speccascade.advise.optimal_share import shares_of_optimum
 from speccascade.advise.rank_acceptance import RankRates
 from speccascade.advise.searcher import LEAST
 from speccascade.analysis import draft_trees
