@@ -11,6 +11,7 @@ from speccascade.decoding.drafting.cascade import cascade_drafter
 from speccascade.decoding.drafting.draft_tree import DraftTree
 from speccascade.decoding.drafting.heads_drafter import HeadsDrafter
 from speccascade.decoding.drafting.horizontal import HorizontalDrafter
+from speccascade.decoding.drafting.lookahead_drafter import LookaheadDrafter
 from speccascade.decoding.drafting.max_gram import MaxGramDrafter
 from speccascade.decoding.drafting.several_drafters import SeveralDrafters
 from speccascade.decoding.drafting.tree_drafter import TreeDrafter
@@ -43,6 +44,7 @@ __all__ = [
   "HorizontalDrafter",
   "LanguageModel",
   "LogProbs",
+  "LookaheadDrafter",
   "MaxGramDrafter",
   "Method",
   "Rule",

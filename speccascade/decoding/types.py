@@ -348,6 +348,35 @@ class Heads(Protocol):
     """
 
 
+@runtime_checkable
+class Lookahead(Protocol):
+  """Look-ahead embeddings of a verifier: a pytree in a drafter's place.
+
+  Look-ahead embedding i, from 1 on, is an input that the verifier reads in the
+  place of the token i places after the last token of a text. The verifier's
+  output at it is a distribution of the token i + 1 places after that last
+  token, whatever the tokens between are.
+  """
+
+  @property
+  def vocab_size(self) -> int:
+    """V, the number of tokens; look-ahead embeddings are no tokens."""
+
+  @property
+  def num_heads(self) -> int:
+    """Static: K, the number of look-ahead embeddings."""
+
+  def language_model(self, verifier: Any) -> LanguageModel:
+    """Returns a language model that reads the look-ahead embeddings too.
+
+    It has the verifier's logits [..., V]. It can be fed the ids V to V + K - 1,
+    which are the look-ahead embeddings 1 to K.
+
+    Args:
+      verifier: the language model that the embeddings were trained for.
+    """
+
+
 _KINDS: dict[tuple[type, type], bool] = {}
 
 
@@ -381,6 +410,11 @@ def is_reader(part: Any) -> TypeGuard[Reader]:
 def is_heads(part: Any) -> TypeGuard[Heads]:
   """Whether a part of a pair is `Heads`, and not a model or a `Drafter`."""
   return _is_kind(part, Heads)
+
+
+def is_lookahead(part: Any) -> TypeGuard[Lookahead]:
+  """Whether a part of a pair is `Lookahead`, and not a model or a `Drafter`."""
+  return _is_kind(part, Lookahead)
 
 
 def block_depth(drafter: Drafter) -> int:

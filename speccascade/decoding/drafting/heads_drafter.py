@@ -8,24 +8,16 @@ Axes: B rows, G depth of a block, N drafts, V vocabulary, K heads, D width of a
 hidden state.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 from flax import struct
 import jax
 import jax.numpy as jnp
-import numpy as np
 
-from speccascade.decoding.block_records import Branches, Proposal
-from speccascade.decoding.drafting.children import (
-  GREEDY_AND_RANDOM,
-  IID,
-  Drawing,
-  draw_level,
-  merge_siblings,
-)
+from speccascade.decoding.block_records import Proposal
+from speccascade.decoding.drafting import depth_laws
+from speccascade.decoding.drafting.children import GREEDY_AND_RANDOM, Drawing
 from speccascade.decoding.drafting.draft_tree import DraftTree
-from speccascade.decoding.laws import draws
 from speccascade.decoding.laws.sampling import Sampling
 from speccascade.decoding.types import Heads, LanguageModel
 
@@ -106,7 +98,7 @@ class HeadsDrafter(struct.PyTreeNode):
 
   def check_review(self, target: Any, settings: Any) -> None:
     """Raises ValueError where a review has no distribution with heads."""
-    check_review(target, settings)
+    depth_laws.check_review(target, settings)
 
   def prefill(self, inputs: Array, *, capacity: int) -> HeadsState:
     rows = inputs.shape[0]
@@ -168,102 +160,12 @@ class HeadsDrafter(struct.PyTreeNode):
     logits = self.heads.head_logits(
       self.verifier, state.hidden, num + has_bonus
     )
-    u = draws.uniforms(rngs, self.width)
-    if self.tree is None:
-      drawn = jnp.pad(u, ((0, 0), (0, has_bonus)))[..., None]
-      q1, q, drafts, is_law = sampling.step(logits, drawn)
-      drafts = drafts[:, :num]
-    else:
-      q1, q, _, is_law = sampling.step(logits)
-    if not has_bonus:
-      q1, q = (jnp.pad(x, ((0, 0), (0, 1), (0, 0))) for x in (q1, q))
-      is_law = jnp.pad(is_law, ((0, 0), (0, 1)), constant_values=True)
-    bad = ~is_law & known[:, None]
-    branches = None
-    if self.tree is not None:
-      drafts, branches = self._draw_tree(self.tree, q, q1, known, u, sampling)
-      depths = self.tree.node_depths
-      q, q1, bad = q[:, depths], q1[:, depths], bad[:, depths]
-    calls = known.astype(jnp.int32)
-    return state, Proposal(
-      tokens=drafts,
-      count=self.width * calls,
-      q=q,
-      q1=q1,
-      copied=jnp.zeros_like(bad),
-      calls=calls[:, None],
-      bad=bad,
-      knows_bonus=known if has_bonus else False,
-      branches=branches,
-    )
-
-  def _draw_tree(
-    self,
-    tree: DraftTree,
-    q: Array,
-    q1: Array,
-    known: Array,
-    u: Array,
-    sampling: Sampling,
-  ) -> tuple[Array, Branches]:
-    """Draws a tree whose nodes of one depth have one law.
-
-    Args:
-      tree: static, the shape.
-      q: [B, G+1, V], the law at each depth.
-      q1: [B, G+1, V], the confidence at each depth.
-      known: [B] bool, rows that propose anything.
-      u: [B, N] uniforms, one for each draft.
-      sampling: how the laws were made.
-
-    Returns:
-      The drafts [B, N] int32, and their `Branches`.
-    """
-    depths = tree.node_depths
-
-    def laws(nodes: Sequence[int]) -> tuple[Array, Array]:
-      at = lambda x: jnp.stack([x[:, depths[node]] for node in nodes], axis=1)
-      return at(q), at(q1)
-
-    drawn = [
-      draw_level(level, tree, laws, u, self.drawing, greedy=sampling.greedy)
-      for level in tree.levels
-    ]
-    drafts, certain = (jnp.concatenate(x, axis=1) for x in zip(*drawn))
-    if self.drawing == IID and not sampling.greedy:
-      parents = merge_siblings(drafts, tree)
-    else:
-      shape = np.array(tree.parents, np.int32) + 1
-      parents = jnp.broadcast_to(jnp.asarray(shape)[None], drafts.shape)
-    # A row that proposes nothing has drafts that follow no node that can be
-    # reached: draft i follows node i + 1, the place after itself.
-    itself = jnp.arange(1, tree.num_drafts + 1, dtype=jnp.int32)[None]
-    return drafts, Branches(
-      tree=tree,
+    return state, depth_laws.propose(
+      logits,
+      rngs,
+      sampling,
+      known,
+      depth=num,
+      tree=self.tree,
       drawing=self.drawing,
-      parents=jnp.where(known[:, None], parents, itself),
-      is_certain=certain,
-    )
-
-
-def check_review(target: Any, settings: Any) -> None:
-  """Checks that a review has a stated distribution with draft heads.
-
-  Which head drafts a token depends on where the token's block began, and so
-  does a target that uses the drafter's distribution. A verification that weighs
-  whole blocks is exact only where the target does not depend on the block.
-
-  Args:
-    target: a `Target`.
-    settings: `ReviewSettings`.
-
-  Raises:
-    ValueError: the distribution would not be a stated one.
-  """
-  if target.uses_q and settings.verification in ("block", "traversal"):
-    raise ValueError(
-      f"verification is {settings.verification!r}, and the target uses the"
-      " distribution of the draft heads, which depends on where a block begins:"
-      " the output would have no stated distribution; set verification 'token',"
-      " or use a method whose target is the verifier"
     )

@@ -18,13 +18,14 @@ from speccascade.decoding.decode_settings import (
   ReviewSettings,
   values_of,
 )
-from speccascade.decoding.drafting import heads_drafter
+from speccascade.decoding.drafting import depth_laws
 from speccascade.decoding.drafting.autoregressive import (
   AutoregressiveDrafter,
   StopPolicy,
 )
 from speccascade.decoding.drafting.children import TOP_K
 from speccascade.decoding.drafting.heads_drafter import HeadsDrafter
+from speccascade.decoding.drafting.lookahead_drafter import LookaheadDrafter
 from speccascade.decoding.drafting.tree_drafter import TreeDrafter
 from speccascade.decoding.laws.fitted import FittedAlpha
 from speccascade.decoding.laws.sampling import Sampling
@@ -34,7 +35,12 @@ from speccascade.decoding.loops.execution import Execution, LoopSettings
 from speccascade.decoding.loops.rounds import Loop
 from speccascade.decoding.programs.families import choose
 from speccascade.decoding.programs.methods import Method, family, find
-from speccascade.decoding.types import block_depth, is_drafter, is_heads
+from speccascade.decoding.types import (
+  block_depth,
+  is_drafter,
+  is_heads,
+  is_lookahead,
+)
 from speccascade.settings import fields
 
 # What a verification of trees is on a chain.
@@ -103,8 +109,8 @@ class Decoder(BlockShape, Records):
 
     Args:
       drafter: a language model; a tuple of several, largest first, for methods
-        that compose several; `Heads` over the verifier; or a `Drafter`, which
-        is used as it is. None for the method `verifier`.
+        that compose several; `Heads` or `Lookahead` of the verifier; or a
+        `Drafter`, which is used as it is. None for the method `verifier`.
       verifier: a language model; None for the method `drafter`.
       inputs: [B, S] int32 source tokens, 0 is padding. For decoder-only models
         they are prompts, and `prompts.PAD` is padding.
@@ -227,7 +233,7 @@ class Decoder(BlockShape, Records):
       return
     if is_drafter(drafter):
       self._check_drafter(drafter)
-    elif is_heads(drafter):
+    elif is_heads(drafter) or is_lookahead(drafter):
       self._check_heads(drafter)
     elif method.compose is None and num != 1:
       raise ValueError(f"{method.label} takes one drafter; {num} were given")
@@ -275,27 +281,35 @@ class Decoder(BlockShape, Records):
       )
 
   def _check_heads(self, heads):
-    """Raises ValueError where draft heads do not fit."""
+    """Raises ValueError where draft heads, or embeddings, do not fit."""
     label, policy = self.method.label, self.draft_length.policy
+    kind = "look-ahead embeddings" if is_lookahead(heads) else "draft heads"
     method = self.method
     # Without a target the loop drafts in a way of its own, as BiLD does.
     drafts_itself = method.compose is not None or method.target is None
     if not method.has_blocks or drafts_itself:
       raise ValueError(
-        f"draft heads are given, and {label} wants a language model as its"
+        f"{kind} are given, and {label} wants a language model as its"
         " drafter: give one, or use another speculative method"
       )
     if policy != FIXED:
       raise ValueError(
-        f"draft_length is {policy!r}, and draft heads draft whole blocks: leave"
+        f"draft_length is {policy!r}, and {kind} draft whole blocks: leave"
         " it out"
       )
-    if self.gamma > heads.num_heads:
+    if is_lookahead(heads):
+      if self.gamma > heads.num_heads + 1:
+        raise ValueError(
+          f"gamma is {self.gamma}, and {heads.num_heads} look-ahead embeddings"
+          " draft one token more than there are, in a row: set gamma to"
+          f" {heads.num_heads + 1} or less"
+        )
+    elif self.gamma > heads.num_heads:
       raise ValueError(
         f"gamma is {self.gamma}, and there are {heads.num_heads} draft heads,"
         f" one for each draft in a row: set gamma to {heads.num_heads} or less"
       )
-    heads_drafter.check_review(self.method.target, self)
+    depth_laws.check_review(self.method.target, self)
 
   def _check_temperature(self, sampling: Sampling):
     """Raises ValueError where a method of temperature 0 is to sample."""
@@ -435,6 +449,14 @@ class Program:
     if is_heads(drafter):
       drafter = HeadsDrafter(
         drafter, verifier, static.gamma, static.draft_tree, static.tree_drawing
+      )
+    elif is_lookahead(drafter):
+      drafter = LookaheadDrafter(
+        drafter.language_model(verifier),
+        drafter.num_heads,
+        static.gamma,
+        static.draft_tree,
+        static.tree_drawing,
       )
     elif method.has_blocks and not is_drafter(drafter):
       if method.compose is not None:

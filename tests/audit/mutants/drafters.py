@@ -123,6 +123,8 @@ a turn is drafted from the hidden state of another token <-
   test_a_state_forgets_what_is_cut_or_overtaken
 - jnp.where(upto > state.read, _NOTHING, state.read)
 + state.read
+
+=== decoding/drafting/depth_laws.py decoding/drafting/test_heads.py
 heads state a law that they do not draw from <- test_a_chain_is_drawn_from
 - tokens=drafts,
 + tokens=drafts[:, ::-1],
@@ -138,6 +140,31 @@ a whole block is weighed by laws that change at its end <-
   test_what_heads_cannot_do_is_refused
 - settings.verification in ("block", "traversal")
 + False
+
+=== decoding/drafting/lookahead_drafter.py
+    decoding/drafting/test_lookahead.py
+the law at an embedding is read one place late <- test_a_chain_is_drawn_from
+- read = (missing - 1)[:, None]
++ read = missing[:, None]
+embeddings stay in the cache <-
+  test_embeddings_that_know_the_chain[chain-True]
+- state = self.model.rewind(state, length)
++ pass
+the first embedding is skipped <- test_a_chain_is_drawn_from
+- self.vocab_size + ahead)
++ self.vocab_size + ahead + 1)
+embeddings follow a text that lacks its last token <-
+  test_a_chain_is_drawn_from
+- ahead = place - missing[:, None]
++ ahead = place - missing[:, None] + 1
+a law is stated after the last draft where no embedding is left <-
+  test_all_embeddings_draft_and_none_is_left
+- bonus_law and self.num_ahead >= self.depth
++ bonus_law
+a block may have more drafts than embeddings and one <-
+  test_a_drafter_that_is_too_deep
+- if self.depth > self.num_ahead + 1:
++ if False:
 
 === decoding/drafting/max_gram.py
 the rightmost occurrence is copied <- test_worked_cases

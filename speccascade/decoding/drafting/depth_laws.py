@@ -1,0 +1,158 @@
+"""Blocks whose drafts at one depth have one law, whatever the drafts before.
+
+Draft heads and look-ahead embeddings propose such blocks: they know the laws of
+all depths before they draw the first draft.
+
+Axes: B rows, G depth of a block, N drafts, V vocabulary.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from speccascade.decoding.block_records import Branches, Proposal
+from speccascade.decoding.drafting.children import (
+  IID,
+  Drawing,
+  draw_level,
+  merge_siblings,
+)
+from speccascade.decoding.drafting.draft_tree import DraftTree
+from speccascade.decoding.laws import draws
+from speccascade.decoding.laws.sampling import Sampling
+
+Array = jax.Array
+
+
+def propose(
+  logits: Array,
+  rngs: Array,
+  sampling: Sampling,
+  known: Array,
+  *,
+  depth: int,
+  tree: DraftTree | None,
+  drawing: Drawing,
+) -> Proposal:
+  """Returns a block of independent drafts.
+
+  Each draft is drawn from the law of its depth, which is the law that the
+  proposal states. So the verification is exact.
+
+  Args:
+    logits: [B, G or G+1, V], of each depth; the last of G + 1 are those at the
+      place after the last draft.
+    rngs: [B] typed keys.
+    sampling: how logits become distributions.
+    known: [B] bool, rows that propose anything.
+    depth: static, G.
+    tree: static, the shape of the block; None drafts a chain.
+    drawing: static, how the children of a node are chosen, where the block is a
+      tree; see `children.DRAWINGS`.
+  """
+  has_bonus = logits.shape[1] > depth
+  width = depth if tree is None else tree.num_drafts
+  u = draws.uniforms(rngs, width)
+  if tree is None:
+    drawn = jnp.pad(u, ((0, 0), (0, has_bonus)))[..., None]
+    q1, q, drafts, is_law = sampling.step(logits, drawn)
+    drafts = drafts[:, :depth]
+  else:
+    q1, q, _, is_law = sampling.step(logits)
+  if not has_bonus:
+    q1, q = (jnp.pad(x, ((0, 0), (0, 1), (0, 0))) for x in (q1, q))
+    is_law = jnp.pad(is_law, ((0, 0), (0, 1)), constant_values=True)
+  bad = ~is_law & known[:, None]
+  branches = None
+  if tree is not None:
+    drafts, branches = _draw_tree(tree, drawing, q, q1, known, u, sampling)
+    depths = tree.node_depths
+    q, q1, bad = q[:, depths], q1[:, depths], bad[:, depths]
+  calls = known.astype(jnp.int32)
+  return Proposal(
+    tokens=drafts,
+    count=width * calls,
+    q=q,
+    q1=q1,
+    copied=jnp.zeros_like(bad),
+    calls=calls[:, None],
+    bad=bad,
+    knows_bonus=known if has_bonus else False,
+    branches=branches,
+  )
+
+
+def _draw_tree(
+  tree: DraftTree,
+  drawing: Drawing,
+  q: Array,
+  q1: Array,
+  known: Array,
+  u: Array,
+  sampling: Sampling,
+) -> tuple[Array, Branches]:
+  """Draws a tree whose nodes of one depth have one law.
+
+  Args:
+    tree: static, the shape.
+    drawing: static, how the children of a node are chosen.
+    q: [B, G+1, V], the law at each depth.
+    q1: [B, G+1, V], the confidence at each depth.
+    known: [B] bool, rows that propose anything.
+    u: [B, N] uniforms, one for each draft.
+    sampling: how the laws were made.
+
+  Returns:
+    The drafts [B, N] int32, and their `Branches`.
+  """
+  depths = tree.node_depths
+
+  def laws(nodes: Sequence[int]) -> tuple[Array, Array]:
+    at = lambda x: jnp.stack([x[:, depths[node]] for node in nodes], axis=1)
+    return at(q), at(q1)
+
+  drawn = [
+    draw_level(level, tree, laws, u, drawing, greedy=sampling.greedy)
+    for level in tree.levels
+  ]
+  drafts, certain = (jnp.concatenate(x, axis=1) for x in zip(*drawn))
+  if drawing == IID and not sampling.greedy:
+    parents = merge_siblings(drafts, tree)
+  else:
+    shape = np.array(tree.parents, np.int32) + 1
+    parents = jnp.broadcast_to(jnp.asarray(shape)[None], drafts.shape)
+  # A row that proposes nothing has drafts that follow no node that can be
+  # reached: draft i follows node i + 1, the place after itself.
+  itself = jnp.arange(1, tree.num_drafts + 1, dtype=jnp.int32)[None]
+  return drafts, Branches(
+    tree=tree,
+    drawing=drawing,
+    parents=jnp.where(known[:, None], parents, itself),
+    is_certain=certain,
+  )
+
+
+def check_review(target: Any, settings: Any) -> None:
+  """Checks that a review has a stated distribution with such blocks.
+
+  Which law a draft has depends on where the draft's block began, and so does a
+  target that uses the drafter's distribution. A verification that weighs whole
+  blocks is exact only where the target does not depend on the block.
+
+  Args:
+    target: a `Target`.
+    settings: `ReviewSettings`.
+
+  Raises:
+    ValueError: the distribution would not be a stated one.
+  """
+  if target.uses_q and settings.verification in ("block", "traversal"):
+    raise ValueError(
+      f"verification is {settings.verification!r}, and the target uses the"
+      " distribution of each draft, which depends on where a block begins: the"
+      " output would have no stated distribution; set verification 'token', or"
+      " use a method whose target is the verifier"
+    )

@@ -1,0 +1,175 @@
+"""Look-ahead embeddings: the verifier's own network drafts a block in one pass.
+
+Axes: B rows, L token buffer, G depth of a block, V vocabulary, K look-ahead
+embeddings, A of them in a pass.
+"""
+
+from typing import Any
+
+from flax import struct
+import jax
+import jax.numpy as jnp
+
+from speccascade.decoding.block_records import Proposal
+from speccascade.decoding.drafting import depth_laws, feeding
+from speccascade.decoding.drafting.children import GREEDY_AND_RANDOM, Drawing
+from speccascade.decoding.drafting.draft_tree import DraftTree
+from speccascade.decoding.laws.sampling import Sampling
+from speccascade.decoding.types import LanguageModel, State
+
+Array = jax.Array
+
+
+class LookaheadDrafter(struct.PyTreeNode):
+  """Drafts with look-ahead embeddings that follow the text, in one pass.
+
+  The pass reads the tokens of the text that the cache lacks, the last token of
+  the text among them, and after it look-ahead embeddings 1, 2, .... The output
+  at the last token is the verifier's own law of the next token, and the output
+  at embedding i is a law of the token i places later. So the first draft of a
+  block is drawn from the verifier's law p itself, and embedding i drafts the
+  token after draft i. After the pass the cache is rewound to the text: no later
+  pass sees an embedding.
+
+  The law of draft j is a law given the text alone: it does not depend on drafts
+  1 to j - 1, which the pass has not read. Each draft is drawn from the law that
+  is stated for it, and independently of the others given the text. So a
+  lossless method writes exactly the verifier's law. It accepts the first draft
+  of each block with probability sum_v min(p, q), which is 1 but for rounding:
+  p and q are one law, computed in passes of other widths. In a tree all nodes
+  of one depth have one law.
+
+  At the place after the last draft there is a law where one embedding more is
+  left; else the target at that place is the verifier.
+
+  The drafter has a cache of its own, as large as the verifier's. One pass of
+  the verifier's network for each block drafts, and another one verifies.
+
+  Attributes:
+    model: a language model that reads look-ahead embeddings, see
+      `Lookahead.language_model`.
+    num_ahead: static, K.
+    depth: static, the drafts of a chain; the depth of a tree, if there is one.
+      At most K + 1.
+    tree: static, the shape of a block; None drafts a chain.
+    drawing: static, how the children of a node are chosen, where a block is a
+      tree; see `children.DRAWINGS`.
+
+  Source: Monea et al., "PaSS: Parallel Speculative Sampling" (arXiv
+  2311.13581), whose drafts are chains. That drafts are drawn from the laws at
+  the embeddings, and verified by the ratio of the verifier to these laws,
+  follows Leviathan et al. (arXiv 2211.17192). Trees, and the law at the place
+  after the last draft, are this package's.
+  """
+
+  model: LanguageModel
+  num_ahead: int = struct.field(pytree_node=False)
+  depth: int = struct.field(pytree_node=False)
+  tree: DraftTree | None = struct.field(pytree_node=False, default=None)
+  drawing: Drawing = struct.field(pytree_node=False, default=GREEDY_AND_RANDOM)
+
+  has_confidence = True
+
+  @property
+  def width(self) -> int:
+    return self.depth if self.tree is None else self.tree.num_drafts
+
+  @property
+  def vocab_size(self) -> int:
+    return self.model.vocab_size
+
+  @property
+  def models(self) -> tuple[LanguageModel, ...]:
+    return (self.model,)
+
+  def check_review(self, target: Any, settings: Any) -> None:
+    """Raises ValueError where a review has no distribution with such blocks."""
+    depth_laws.check_review(target, settings)
+
+  def prefill(self, inputs: Array, *, capacity: int) -> State:
+    # A pass writes all its slots, whatever its count: at most G + 1 tokens, and
+    # G embeddings after them.
+    capacity += 2 * self.depth + 1
+    return self.model.prefill(inputs, capacity=capacity)
+
+  def rewind(self, state: State, length: Array) -> State:
+    return self.model.rewind(state, length)
+
+  def keep(
+    self, state: State, length: Array, path: Array, count: Array
+  ) -> State:
+    """See `Drafter`. The cache holds no draft, so there is nothing to keep."""
+    return self.model.rewind(state, length + count)
+
+  def catch_up(
+    self, state: State, tokens: Array, upto: Array, *, wide: int
+  ) -> State:
+    """See `Drafter`."""
+    return feeding.catch_up(self.model, state, tokens, upto, wide=wide)
+
+  def propose(
+    self,
+    state: State,
+    tokens: Array,
+    length: Array,
+    rngs: Array,
+    sampling: Sampling,
+    *,
+    bonus_law: bool,
+    active: Array,
+  ) -> tuple[State, Proposal]:
+    """See `types.Drafter`.
+
+    Raises:
+      ValueError: the block is deeper than K + 1.
+    """
+    if self.depth > self.num_ahead + 1:
+      raise ValueError(
+        f"a block of depth {self.depth} needs {self.depth - 1} look-ahead"
+        f" embeddings, and there are {self.num_ahead}; make it less deep"
+      )
+    # The last token of the text gives the law of the first draft.
+    has_bonus = bonus_law and self.num_ahead >= self.depth
+    num = self.depth - 1 + has_bonus
+    # A block writes G + 1 tokens at most, and the cache held all tokens before
+    # it: so many of them may be missing now.
+    missing = length - state.length
+    block = self._block(tokens, state.length, missing, self.depth + 1, num)
+    count = jnp.where(active, missing + num, 0)
+    # Where 3 tokens are missing they stand at places 0, 1 and 2 of the block.
+    # Places 2, 3, ... are read: the last token, and the embeddings after it.
+    read = (missing - 1)[:, None] + jnp.arange(num + 1, dtype=jnp.int32)[None]
+    read = jnp.clip(read, 0, block.shape[1] - 1)
+    state, out = self.model.extend(state, block, count, read=read)
+    # No later pass sees an embedding.
+    state = self.model.rewind(state, length)
+    return state, depth_laws.propose(
+      out.logits,
+      rngs,
+      sampling,
+      active,
+      depth=self.depth,
+      tree=self.tree,
+      drawing=self.drawing,
+    )
+
+  def _block(
+    self, tokens: Array, held: Array, missing: Array, most: int, num: int
+  ) -> Array:
+    """Returns the block of a pass, [B, most + num] int32.
+
+    With 3 tokens missing of a vocabulary of 100, most = 4 and num = 2 a row is
+    t t t 100 101, and one place after them that is not fed.
+
+    Args:
+      tokens: [B, L] int32, which hold the text.
+      held: [B] int32, tokens of the text in the cache.
+      missing: [B] int32, tokens of the text after them, 1 to `most`.
+      most: static.
+      num: static, A.
+    """
+    place = jnp.arange(most + num, dtype=jnp.int32)[None]
+    index = jnp.clip(held[:, None] + place, 0, tokens.shape[1] - 1)
+    text = jnp.take_along_axis(tokens, index, axis=1)
+    ahead = place - missing[:, None]
+    return jnp.where(ahead < 0, text, self.vocab_size + ahead)

@@ -1,0 +1,88 @@
+"""Look-ahead embeddings that are tables, over chains of order 1."""
+
+from flax import struct
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from speccascade.models.markov_lm import FiniteContext
+
+
+@struct.dataclass
+class AheadLM(FiniteContext):
+  """A chain of order 1 that reads look-ahead embeddings.
+
+  Attributes:
+    chain: [V, V] float logits, after each token.
+    ahead: [K, V, V] float logits, at each embedding, by the last token before
+      the embeddings.
+    prompted: static, as of any model.
+  """
+
+  chain: jax.Array
+  ahead: jax.Array
+  prompted: bool = struct.field(pytree_node=False, default=False)
+
+  @property
+  def vocab_size(self) -> int:
+    return self.chain.shape[-1]
+
+  @property
+  def order(self) -> int:
+    return len(self.ahead) + 1
+
+  def look_up(self, source, context):
+    last, size = context[-1], self.vocab_size
+    logits = self.chain[jnp.minimum(last, size - 1)]
+    for k, table in enumerate(self.ahead):
+      # Embedding k + 1 knows the token so many places before it. Where another
+      # embedding stands there it knows nothing, and says so.
+      token = context[-k - 2]
+      law = table[jnp.minimum(token, size - 1)]
+      law = jnp.where((token < size)[..., None], law, jnp.nan)
+      logits = jnp.where((last == size + k)[..., None], law, logits)
+    return logits
+
+
+@struct.dataclass
+class TableAhead:
+  """Look-ahead embeddings of a `MarkovLM` of order 1.
+
+  Attributes:
+    table: [K, V, V] float logits: at each embedding, after each last token.
+  """
+
+  table: jax.Array
+
+  @property
+  def num_heads(self) -> int:
+    return self.table.shape[0]
+
+  @property
+  def vocab_size(self) -> int:
+    return self.table.shape[-1]
+
+  def language_model(self, verifier):
+    return AheadLM(verifier.table[0], self.table, verifier.prompted)
+
+
+def of_laws(laws) -> TableAhead:
+  """Returns the embeddings of laws [K, V, V]."""
+  with np.errstate(divide="ignore"):
+    return TableAhead(jnp.asarray(np.log(laws), jnp.float32))
+
+
+def knowing(transitions: np.ndarray, num: int, blur: float) -> TableAhead:
+  """Returns the embeddings that know a chain of order 1.
+
+  Args:
+    transitions: [V, V], the laws of the chain.
+    num: K.
+    blur: weight of the uniform law in each.
+  """
+  size = len(transitions)
+  laws = [
+    (1 - blur) * np.linalg.matrix_power(transitions, k + 2) + blur / size
+    for k in range(num)
+  ]
+  return of_laws(np.stack(laws))
