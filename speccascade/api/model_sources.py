@@ -10,11 +10,11 @@ from speccascade.inference.pair.model_loading import Model, load_model
 from speccascade.inference.pair.pairs import ModelPair, PairError
 from speccascade.models import (
   T5LM,
-  HeadsModel,
   LlamaConfig,
   LlamaLM,
   T5Config,
 )
+from speccascade.models.heads_model import TrainedHeads
 from speccascade.models.sharding.meshes import Mesh
 from speccascade.models.sharding.partitioning import Layout
 from speccascade.settings import fields
@@ -22,7 +22,7 @@ from speccascade.settings import fields
 Path = str | os.PathLike
 # The path of a checkpoint, a path with an architecture, or a model in memory.
 ModelSource = (
-  Path | tuple[Path, T5Config | LlamaConfig] | T5LM | LlamaLM | HeadsModel
+  Path | tuple[Path, T5Config | LlamaConfig] | T5LM | LlamaLM | TrainedHeads
 )
 
 
@@ -49,7 +49,7 @@ def read_model(
     CheckpointError: the checkpoint cannot be read.
   """
   is_model = hasattr(source, "prefill") and hasattr(source, "extend")
-  if is_model or (role == "drafter" and isinstance(source, HeadsModel)):
+  if is_model or (role == "drafter" and isinstance(source, TrainedHeads)):
     if layout not in (None, getattr(source, "layout", None)):
       raise PairError(
         f"{role} is in memory, and does not lie on the mesh; give the path of"

@@ -1,7 +1,7 @@
 """The language models that decoding drives: T5 and Llama."""
 
 from speccascade.models.draft_heads import HeadsConfig, HeadsNetwork
-from speccascade.models.heads_model import HeadsModel
+from speccascade.models.heads_model import HeadsModel, LookaheadModel
 from speccascade.models.llama.config import LlamaConfig
 from speccascade.models.llama.network import CausalTransformer
 from speccascade.models.llama_lm import LlamaLM
@@ -17,6 +17,7 @@ __all__ = [
   "HeadsNetwork",
   "LlamaConfig",
   "LlamaLM",
+  "LookaheadModel",
   "T5Config",
   "Transformer",
 ]

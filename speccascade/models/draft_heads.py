@@ -1,5 +1,9 @@
 """Draft heads: their hyperparameters, and the network over a hidden state.
 
+Look-ahead embeddings count as a kind of draft heads: they are trained, saved
+and read in the same way, but they are inputs of the verifier, and not a network
+over its hidden states.
+
 Axes: B rows, K heads, E model width of the verifier, V vocabulary.
 """
 
@@ -10,6 +14,7 @@ from typing import Annotated, Any, Literal
 
 from flax import linen as nn
 from flax import traverse_util
+from flax.linen.partitioning import param_with_axes
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -19,6 +24,7 @@ from speccascade.settings import fields
 
 MEDUSA: Literal["medusa"] = "medusa"
 BLOCKWISE: Literal["blockwise"] = "blockwise"
+LOOKAHEAD: Literal["lookahead"] = "lookahead"
 
 
 @fields.checked
@@ -32,8 +38,12 @@ class HeadsConfig:
   Attributes:
     kind: "medusa" gives each head an output projection of its own. "blockwise"
       shares the verifier's output projection, and is smaller by far.
+      "lookahead" has no heads, but K look-ahead embeddings, which the verifier
+      reads after the last token of a text.
     num_heads: K, the largest number of drafts in a row. One head more than
       gamma gives a law at the place after the drafts, for targets that use it.
+      K look-ahead embeddings draft K + 1 tokens in a row, since the first draft
+      needs none of them.
     mlp_dim: inner width of the feed-forward layer of a blockwise head.
     vocab_size: V, rows of the verifier's vocabulary.
     emb_dim: E, the verifier's model width.
@@ -42,7 +52,7 @@ class HeadsConfig:
     dtype: dtype of the activations; parameters are always float32.
   """
 
-  kind: Literal["medusa", "blockwise"] = MEDUSA
+  kind: Literal["medusa", "blockwise", "lookahead"] = MEDUSA
   num_heads: Annotated[int, fields.Bounds(1, 64)] = 4
   mlp_dim: Annotated[int, fields.Bounds(1, 2**20)] = 1024
   vocab_size: Annotated[int, fields.Bounds(1, 2**24)] = 1
@@ -104,9 +114,13 @@ class HeadsNetwork(nn.Module):
   layer of one hidden layer to h, and shares the verifier's output projection.
   Either begins as the verifier's own law of the next token.
 
+  Look-ahead embeddings are K vectors [K, E], the parameter `embedding`, and no
+  function of a hidden state; see `heads_model.LookaheadModel`.
+
   Attributes:
     config: the heads.
-    remat: not used: the heads are shallow.
+    remat: what training computes again in a verifier that reads look-ahead
+      embeddings, see `layers.REMAT`; heads are shallow, and store everything.
 
   Source: Cai et al., "Medusa" (arXiv 2401.10774), section 2.1.1; Stern et al.,
   "Blockwise Parallel Decoding for Deep Autoregressive Models" (NeurIPS 2018).
@@ -120,6 +134,13 @@ class HeadsNetwork(nn.Module):
   def setup(self):
     cfg = self.config
     zeros = nn.initializers.zeros
+    if cfg.kind == LOOKAHEAD:
+      shape, axes = (cfg.num_heads, cfg.emb_dim), ("length", "embed")
+      init = nn.initializers.normal(1.0)
+      self.embedding = param_with_axes(
+        "embedding", init, shape, jnp.float32, axes=axes
+      )
+      return
     inner, outer, projections = [], [], []
     for _ in range(cfg.num_heads):
       if cfg.kind == MEDUSA:
@@ -146,8 +167,11 @@ class HeadsNetwork(nn.Module):
     """Returns [..., K, E or V]: what is left to do of each head is no module's.
 
     Args:
-      hidden: [..., E].
+      hidden: [..., E]; not used of look-ahead embeddings, which are returned as
+        they are, [K, E].
     """
+    if self.config.kind == LOOKAHEAD:
+      return self.embedding
     states = self.states(hidden, self.config.num_heads)
     return self.logits(states) if self.config.kind == MEDUSA else states
 
@@ -186,12 +210,26 @@ class HeadsNetwork(nn.Module):
 def initial_params(config: HeadsConfig, verifier: Any, verifier_params: Any):
   """Returns the parameters of heads before training.
 
+  Look-ahead embeddings begin as random vectors that have, in each of the E
+  numbers, the mean and the spread of the verifier's token embeddings. How they
+  begin in the paper is not known here.
+
   Args:
     config: the heads.
     verifier: the verifier's network.
     verifier_params: the verifier's parameters.
   """
   params = HeadsNetwork(config).initial(jax.random.key(0, impl="threefry2x32"))
+  if config.kind == LOOKAHEAD:
+    table = jnp.asarray(
+      verifier_params["token_embedder"]["embedding"], jnp.float32
+    )
+    mean, spread = (
+      f(table, axis=0, keepdims=True) for f in (jnp.mean, jnp.std)
+    )
+    shape = params["embedding"].shape
+    mean, spread = (jnp.broadcast_to(x, shape) for x in (mean, spread))
+    return {"embedding": mean + spread * params["embedding"]}
   if config.kind != MEDUSA:
     return params
   # The logits of the unit vectors are the rows of the projection, whatever the

@@ -1,19 +1,29 @@
-"""Trained draft heads, as a decoder takes them in a drafter's place."""
+"""Trained draft heads, as a decoder takes them in a drafter's place.
 
-from typing import Any, cast
+`model_of` returns the model of a `HeadsConfig`: a `HeadsModel` of heads over
+hidden states, or a `LookaheadModel` of look-ahead embeddings.
+"""
+
+from typing import Any, Self, cast
 
 from flax import struct
 import jax
 import jax.numpy as jnp
 
 from speccascade.decoding.types import Array
-from speccascade.models.draft_heads import MEDUSA, HeadsConfig, HeadsNetwork
+from speccascade.models.cached_lm import CachedLM
+from speccascade.models.draft_heads import (
+  LOOKAHEAD,
+  MEDUSA,
+  HeadsConfig,
+  HeadsNetwork,
+)
 from speccascade.models.parameters import check_params
 from speccascade.models.sharding.partitioning import Layout
 
 
-class HeadsModel(struct.PyTreeNode):
-  """Draft heads of a verifier; make them with `create`. See `types.Heads`.
+class TrainedHeads(struct.PyTreeNode):
+  """What draft heads of all kinds have in common; make them with `create`.
 
   Attributes:
     params: the parameter tree, float32.
@@ -33,11 +43,14 @@ class HeadsModel(struct.PyTreeNode):
     kernel_dtype: str | None = None,
     donate: bool = False,
     layout: Layout | None = None,
-  ) -> "HeadsModel":
+  ) -> Self:
     """Returns the heads of a parameter tree.
 
     Heads keep float32: their hidden states are float32, whatever the type of
     the verifier's activations and kernels.
+
+    Called on this class it returns an object of the class that the kind of
+    heads has.
 
     Args:
       config: the heads.
@@ -48,8 +61,15 @@ class HeadsModel(struct.PyTreeNode):
       layout: None; heads lie on one device.
 
     Raises:
-      ValueError: the parameters do not fit, or the heads are to lie on a mesh.
+      ValueError: the parameters do not fit, or the heads are to lie on a mesh,
+        or are heads of another kind than the class.
     """
+    kind = model_of(config)
+    if not issubclass(kind, cls):
+      raise ValueError(
+        f"a {cls.__name__} is made of {config.kind!r} heads; wanted a"
+        f" {kind.__name__}"
+      )
     if layout is not None:
       raise ValueError(
         "draft heads lie on one device, and a mesh is set: leave MESH out"
@@ -58,7 +78,7 @@ class HeadsModel(struct.PyTreeNode):
     tree = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), params)
     if donate:
       params.clear()
-    return cls(tree, HeadsNetwork(config))
+    return cast(Self, kind(tree, HeadsNetwork(config)))
 
   @property
   def config(self) -> HeadsConfig:
@@ -80,6 +100,10 @@ class HeadsModel(struct.PyTreeNode):
     """K, the number of heads."""
     return self.config.num_heads
 
+
+class HeadsModel(TrainedHeads):
+  """Draft heads over a verifier's hidden states. See `types.Heads`."""
+
   @property
   def width(self) -> int:
     """E, the width of the verifier's hidden states."""
@@ -92,3 +116,44 @@ class HeadsModel(struct.PyTreeNode):
     if self.config.kind == MEDUSA:
       return cast(Array, self.module.apply(variables, states, method="logits"))
     return verifier.project(states)
+
+
+class LookaheadModel(TrainedHeads):
+  """Look-ahead embeddings of a verifier. See `types.Lookahead`.
+
+  The verifier's own network reads them: there are K vectors more than the V
+  rows of its table of tokens, and no further parameters.
+
+  Source: Monea et al., "PaSS: Parallel Speculative Sampling" (arXiv
+  2311.13581). What is taken from the paper: learned embeddings after the text,
+  one pass of the same model, and a first token that is the model's own.
+  """
+
+  def language_model(self, verifier: Any) -> CachedLM:
+    """Returns the verifier with K more ids. See `types.Lookahead`.
+
+    It shares the verifier's arrays. Where the verifier's passes are native, so
+    are its own.
+
+    Args:
+      verifier: the T5 or Llama that the embeddings were trained for.
+
+    Raises:
+      ValueError: the verifier is no network with a table of tokens.
+    """
+    if not isinstance(verifier, CachedLM):
+      raise ValueError(
+        f"look-ahead embeddings are read by a T5 or a Llama; the verifier is a"
+        f" {type(verifier).__name__}: give the verifier that they were trained"
+        " for"
+      )
+    embedder = verifier.params["token_embedder"]
+    embedder = {**embedder, "lookahead": self.params["embedding"]}
+    return verifier.replace(
+      params={**verifier.params, "token_embedder": embedder}
+    )
+
+
+def model_of(config: HeadsConfig) -> type[HeadsModel] | type[LookaheadModel]:
+  """Returns the class of the model of draft heads."""
+  return LookaheadModel if config.kind == LOOKAHEAD else HeadsModel

@@ -254,8 +254,40 @@ class LayerNorm(nn.Module):
     return x * jnp.broadcast_to(scale.astype(self.dtype), x.shape)
 
 
+def look_up(
+  table: jax.Array | native.Panels,
+  tokens: jax.Array,
+  dtype: str,
+  ahead: jax.Array | None = None,
+) -> jax.Array:
+  """Returns the vectors [..., E] of int32 tokens [...], in a dtype.
+
+  Args:
+    table: [V, E], or `Panels` [E, V], whose columns are the vectors.
+    tokens: ids; an id past the table is read as the last id.
+    dtype: name of the dtype.
+    ahead: [K, E], vectors of the ids V, ..., V + K - 1, which are look-ahead
+      embeddings; None where there are none.
+  """
+  if isinstance(table, native.Panels):
+    vectors, size = table.columns(tokens), table.num_out
+  else:
+    vectors = jnp.asarray(table).at[tokens].get(mode="clip")
+    size = table.shape[0]
+  vectors = vectors.astype(dtype)
+  if ahead is None:
+    return vectors
+  place = jnp.clip(tokens - size, 0, ahead.shape[0] - 1)
+  return jnp.where(
+    (tokens >= size)[..., None], ahead.astype(dtype)[place], vectors
+  )
+
+
 class Embed(nn.Module):
   """The token table, [V, E].
+
+  Where the parameters have `lookahead` [K, E] as well, the ids V to V + K - 1
+  are look-ahead embeddings: tokens that can be read, and have no logits.
 
   Attributes:
     config: has `vocab_size`, `emb_dim` and `dtype`.
@@ -274,13 +306,11 @@ class Embed(nn.Module):
     self.embedding = _kernel(self, "embedding", init, shape, axes)
 
   def __call__(self, tokens: jax.Array) -> jax.Array:
-    """Returns [..., E] for int32 tokens [...]."""
-    if isinstance(self.embedding, native.Panels):
-      vectors = self.embedding.columns(tokens)
-    else:
-      # An id past the table is read as the last id.
-      vectors = jnp.asarray(self.embedding).at[tokens].get(mode="clip")
-    return vectors.astype(self.config.dtype)
+    """Returns [..., E] for int32 tokens [...]; see `look_up`."""
+    ahead: Any = None
+    if self.has_variable("params", "lookahead"):
+      ahead = self.get_variable("params", "lookahead")
+    return look_up(self.embedding, tokens, self.config.dtype, ahead)
 
   def logits(self, x: jax.Array) -> jax.Array:
     """Returns x [..., E] times the table, logits [..., V] float32."""

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 
 from speccascade import native
 from speccascade.decoding.block_records import DraftedChain
+from speccascade.models.layers import look_up
 from speccascade.models.llama import rotary
 from speccascade.models.llama.config import LlamaConfig
 from speccascade.models.t5.config import T5Config
@@ -197,14 +198,21 @@ def extend(
     ancestors: [B, N, W] bool, of a tree, or None.
   """
   decoder = _decoder(config, params, state, tokens.shape, depth)
-  tree = None
+  table, tree = decoder.table, None
+  lookahead = params["token_embedder"].get("lookahead")
+  if lookahead is not None:
+    # The native code knows one table. It is handed the vectors of the fed
+    # tokens as a table of their own, of which it reads each vector once.
+    vectors = look_up(table, tokens, config.dtype, lookahead)
+    table = vectors.reshape(-1, config.emb_dim)
+    tokens = jnp.arange(tokens.size, dtype=jnp.int32).reshape(tokens.shape)
   if depth is not None and ancestors is not None:
     tree = (depth, ancestors)
   # Where no position is wanted, a pass without a head costs less.
   is_silent = read is not None and not read.shape[1]
   caches, logits, hidden = native.decoder_pass(
     tokens,
-    decoder.table,
+    table,
     state.end,
     count,
     decoder.sublayers,

@@ -12,7 +12,7 @@ import jax
 
 from speccascade import checkpoints
 from speccascade.data import prompting
-from speccascade.decoding.types import is_heads
+from speccascade.decoding.types import is_heads, is_lookahead
 from speccascade.inference.batches import inputs
 from speccascade.inference.measuring.environment import (
   give_back_memory,
@@ -21,7 +21,7 @@ from speccascade.inference.measuring.environment import (
 from speccascade.inference.pair.pair_checks import PairError, cut_rows
 from speccascade.models import intersection
 from speccascade.models.draft_heads import HeadsConfig, fingerprint
-from speccascade.models.heads_model import HeadsModel
+from speccascade.models.heads_model import TrainedHeads
 from speccascade.models.llama.config import LlamaConfig
 from speccascade.models.llama_lm import LlamaLM
 from speccascade.models.parameters import Config
@@ -33,7 +33,7 @@ from speccascade.models.t5_lm import T5LM
 KINDS: dict[type, Any] = {
   T5Config: T5LM,
   LlamaConfig: LlamaLM,
-  HeadsConfig: HeadsModel,
+  HeadsConfig: TrainedHeads,
 }
 
 
@@ -42,7 +42,8 @@ class Model:
   """A language model, together with the checkpoint that it was read from.
 
   Attributes:
-    lm: the language model; or draft heads, in a drafter's place.
+    lm: the language model; or draft heads or look-ahead embeddings, in a
+      drafter's place.
     name: the name of the checkpoint and its step, for tables and rows.
     path: the path of the checkpoint; "" for a model made in memory.
     vocabulary: the identity {"path", "sha256"} of the vocabulary file that the
@@ -55,7 +56,7 @@ class Model:
       verifier, the path of that verifier; "" otherwise.
   """
 
-  lm: T5LM | LlamaLM | HeadsModel | intersection.IntersectionLM
+  lm: T5LM | LlamaLM | TrainedHeads | intersection.IntersectionLM
   name: str
   path: str
   vocabulary: Mapping[str, str] | None = None
@@ -65,8 +66,8 @@ class Model:
 
   @property
   def has_heads(self) -> bool:
-    """Whether these are draft heads, and no language model."""
-    return is_heads(self.lm)
+    """Whether these are draft heads of any kind, and no language model."""
+    return is_heads(self.lm) or is_lookahead(self.lm)
 
   @property
   def prompted(self) -> bool:

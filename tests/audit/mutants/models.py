@@ -319,6 +319,22 @@ a tied output is not scaled <- test_logits_equal_the_numpy_twin[True]
 - return logits * self.factor
 + return logits
 
+=== models/layers.py models/test_lookahead_model.py
+a look-ahead embedding is read as the next one <-
+  test_embeddings_are_read_as_more_rows
+- place = jnp.clip(tokens - size, 0,
++ place = jnp.clip(tokens - size + 1, 0,
+the last token of the table is read as an embedding <-
+  test_embeddings_are_read_as_more_rows
+- (tokens >= size)
++ (tokens >= size - 1)
+
+=== models/native_passes.py models/test_lookahead_model.py
+native passes read embeddings as the last token <-
+  test_native_passes_read_embeddings
+- if "lookahead" in embedder:
++ if False:
+
 === models/products.py models/test_network.py
 a row of any width is cut into slices <- test_one_row_is_multiplied_in_slices_on
 -     and kernel.shape[0] % NUM_SLICES == 0
