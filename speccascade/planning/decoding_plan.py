@@ -15,7 +15,7 @@ from speccascade.inference.pair.pairs import PairSpec, as_list
 from speccascade.inference.points.point import Point
 from speccascade.inference.points.settings import Run
 from speccascade.models import parameters
-from speccascade.models.draft_heads import HeadsConfig
+from speccascade.models.draft_heads import LOOKAHEAD, HeadsConfig
 from speccascade.models.parameters import Config
 from speccascade.models.sharding import meshes
 from speccascade.models.sharding.partitioning import DATA, Layout
@@ -93,12 +93,21 @@ def plan(
       if isinstance(config, HeadsConfig):
         heads_footprint.check_layout(verifier_layout)
         bytes_of[role] = footprint.weights(config, layout, None)
-        bytes_of["caches"] += heads_footprint.state(config, run.batch_size)
       else:
         bytes_of[role] = footprint.weights(config, layout, pair.kernel_dtype)
-        rows = (run.batch_size, source_len)
+      cached = config
+      if isinstance(config, HeadsConfig) and config.kind == LOOKAHEAD:
+        # The verifier's network reads the embeddings, with another cache.
+        cached = models.get("verifier", config)
+      if isinstance(cached, HeadsConfig):
+        bytes_of["caches"] += heads_footprint.state(cached, run.batch_size)
+      else:
         bytes_of["caches"] += footprint.caches(
-          KINDS[type(config)], config, layout, rows, capacity
+          KINDS[type(cached)],
+          cached,
+          layout,
+          (run.batch_size, source_len),
+          capacity,
         )
       # A drafter, too, keeps the logits of a whole block until it is verified.
       positions = run.batch_size * point.verify_width

@@ -1,6 +1,8 @@
 """Works out the memory of draft heads, which are no language model.
 
 Draft heads have neither layers nor caches, so `footprint` cannot count them.
+Look-ahead embeddings take the layers and the cache of their verifier, which
+`footprint` counts.
 """
 
 from typing import Any

@@ -5,7 +5,7 @@ import itertools
 
 from speccascade import checkpoints
 from speccascade.models import layers
-from speccascade.models.draft_heads import HeadsConfig
+from speccascade.models.draft_heads import LOOKAHEAD, HeadsConfig
 from speccascade.models.parameters import Config
 from speccascade.models.sharding import meshes
 from speccascade.models.sharding.partitioning import DATA
@@ -42,6 +42,7 @@ def plan(
   has_heads = isinstance(model, HeadsConfig)
   if has_heads:
     model = heads_footprint.shaped(model, teacher)
+  looks_ahead = has_heads and model.kind == LOOKAHEAD
   models = {"model": model} | ({} if teacher is None else {"teacher": teacher})
   lengths = data.task_feature_lengths
   # The prompt and the output of a decoder-only model are one text.
@@ -63,10 +64,18 @@ def plan(
     if objective.microbatches > 1:
       # The gradients of a part of the batch, and the sum over the parts.
       bytes_of["gradients"] *= 2
-    positions = rows * width
+    positions = num_taught = rows * width
     if has_heads:
       heads_footprint.check_layout(layout)
-      bytes_of["activations"] = heads_footprint.activations(model, positions)
+      if looks_ahead:
+        # The gradient goes through the verifier, which reads the embeddings.
+        bytes_of["activations"] = footprint.activations(
+          teacher, layout, rows, lengths, objective.remat
+        )
+        # Each row is cut once, and has logits at its embeddings alone.
+        positions, num_taught = rows, rows * model.num_heads
+      else:
+        bytes_of["activations"] = heads_footprint.activations(model, positions)
       bytes_of["logits"] = heads_footprint.logits(model, layout, positions)
       if is_tuned:
         bytes_of["activations"] += footprint.activations(
@@ -87,7 +96,7 @@ def plan(
       # reads both.
       if not has_heads or objective.needs_teacher:
         bytes_of["logits"] += footprint.laws(
-          teacher, layout, positions, cut=True
+          teacher, layout, num_taught, cut=True
         )
       bytes_of["teacher"] = footprint.weights(teacher, layout, None)
     return bytes_of

@@ -15,13 +15,14 @@ from speccascade.data.prompting import Prompting
 from speccascade.decoding.laws.draws import row_keys
 from speccascade.decoding.laws.sampling import Sampling
 from speccascade.decoding.programs import decoders
-from speccascade.models.draft_heads import HeadsNetwork
+from speccascade.models.draft_heads import LOOKAHEAD, HeadsNetwork
 from speccascade.models.parameters import Config, network
 from speccascade.models.sharding.partitioning import fetch, layout_of
 from speccascade.models.t5.config import T5Config
 from speccascade.models.t5_lm import T5LM
 from speccascade.training import (
   head_losses,
+  lookahead_losses,
   losses,
   states,
   verifier_tuning,
@@ -53,7 +54,9 @@ def _sums(module, params, batch, teacher, layout):
     and the weight that it is to be divided by.
   """
   if isinstance(module, HeadsNetwork):
-    return head_losses.measure(module, params, batch, teacher)
+    looks_ahead = module.config.kind == LOOKAHEAD
+    measure = lookahead_losses.measure if looks_ahead else head_losses.measure
+    return measure(module, params, batch, teacher)
   logits = states.forward(module, params, batch, layout=layout)
   targets = batch["decoder_target_tokens"]
   weights, _ = losses.normalize(batch, None)
@@ -80,7 +83,8 @@ def teacher_forced(
   with the highest logit. With a teacher there are two more means: "divergence"
   from the teacher in nats, and "acceptance", the chance that the teacher's
   speculative sampling at temperature 1 accepts a draft. For draft heads, whose
-  teacher is their verifier, the metrics are those of `head_losses.measure`.
+  teacher is their verifier, the metrics are those of `head_losses.measure`, and
+  for look-ahead embeddings those of `lookahead_losses.measure`.
 
   Args:
     config: the architecture.

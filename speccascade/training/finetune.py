@@ -19,7 +19,7 @@ from speccascade.checkpoints.errors import CheckpointError
 from speccascade.data import prompting, text_files
 from speccascade.data.prompting import FORMATS, Prompting
 from speccascade.models import draft_heads
-from speccascade.models.draft_heads import HeadsConfig
+from speccascade.models.draft_heads import LOOKAHEAD, HeadsConfig
 from speccascade.models.parameters import Config
 from speccascade.runtime import folders, processes
 from speccascade.settings import fields
@@ -290,7 +290,8 @@ def train(
 
   Draft heads are trained in the same way. Their teacher is their verifier: it
   gives them their shape, and stays as it is. With `Objective.tuning` a copy of
-  it is trained too, and is left in `verifier/` of MODEL_DIR.
+  it is trained too, and is left in `verifier/` of MODEL_DIR. Look-ahead
+  embeddings are a kind of draft heads, whose verifier always stays as it is.
 
   Args:
     model: the architecture, with its dropout rate and its activations' dtype;
@@ -334,6 +335,11 @@ def train(
           "STUDENT_TEXT and EARLIER_DRAFTERS are for drafters that are models;"
           " leave them out for draft heads, and set TEACHER_TEXT for the"
           " verifier's own text"
+        )
+      if model.kind == LOOKAHEAD and objective.tuning is not None:
+        raise ValueError(
+          "VERIFIER_TUNING is for draft heads over hidden states; the verifier"
+          " of look-ahead embeddings stays as it is: leave it out"
         )
       teacher = teachers.read(data.teacher_checkpoint, model, identity)
       verifier, params = teacher.module, teacher.params
@@ -391,7 +397,9 @@ def train(
     # The teacher reads each text once, before the first step.
     is_tuned = objective.tuning is not None
     needs_hidden = objective.needs_teacher or (
-      isinstance(model, HeadsConfig) and not is_tuned
+      isinstance(model, HeadsConfig)
+      and model.kind != LOOKAHEAD
+      and not is_tuned
     )
     if data.teacher_cache_dir and needs_hidden:
       batches = teachers.with_hidden(

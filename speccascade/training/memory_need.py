@@ -7,7 +7,7 @@ and before XLA fails in many lines.
 import dataclasses
 
 from speccascade.models import parameters
-from speccascade.models.draft_heads import HeadsConfig
+from speccascade.models.draft_heads import LOOKAHEAD, HeadsConfig
 from speccascade.models.parameters import Config
 from speccascade.runtime import memory
 from speccascade.training.states import Objective
@@ -65,7 +65,11 @@ class MemoryNeed:
       for bucket in batches.buckets
     )
     num_models = 2 if objective.needs_teacher else 1
-    if isinstance(model, HeadsConfig):
+    if isinstance(model, HeadsConfig) and model.kind == LOOKAHEAD:
+      # Logits of look-ahead embeddings are computed at one cut of each row.
+      rows = max(bucket.batch_size // count for bucket in batches.buckets)
+      positions = rows * model.num_heads
+    elif isinstance(model, HeadsConfig):
       num_models += model.num_heads - 1
       # A verifier that is tuned has a loss of its own.
       num_models += objective.tuning is not None

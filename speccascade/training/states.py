@@ -385,7 +385,8 @@ class Objective:
     teacher_share: share s of a loss that reads a teacher: (1 - s) times the
       cross-entropy with its smoothing and z-loss, plus s times the loss. None
       is 1 where `loss` reads a teacher, and 0 where `loss` is None.
-    head_decay: of draft heads: the loss of head k counts `head_decay` ** k.
+    head_decay: of draft heads: the loss of head k, or of look-ahead embedding
+      k, counts `head_decay` ** k.
     tuning: of draft heads: how their verifier learns too; None trains the heads
       alone.
     microbatches: the number of parts in which a batch is fed. The parts'

@@ -7,10 +7,16 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from speccascade.models.draft_heads import HeadsNetwork
+from speccascade.models.draft_heads import LOOKAHEAD, HeadsNetwork
 from speccascade.models.parameters import shardings
 from speccascade.models.sharding.partitioning import Layout, state_shardings
-from speccascade.training import head_losses, losses, optimizers, states
+from speccascade.training import (
+  head_losses,
+  lookahead_losses,
+  losses,
+  optimizers,
+  states,
+)
 from speccascade.training.lesson import Lesson, disagreement
 
 Array = jax.Array
@@ -37,7 +43,8 @@ def make_step(
   """
   module = module.clone(remat=objective.remat)
   gradients = _make_gradients(module, objective, layout)
-  has_dropout = getattr(module.config, "dropout_rate", 0) > 0
+  needs_rng = getattr(module.config, "dropout_rate", 0) > 0
+  needs_rng |= _looks_ahead(module)
 
   def step(
     state: states.TrainState,
@@ -55,7 +62,7 @@ def make_step(
       batch, objective.loss_normalizing_factor
     )
     rng = None
-    if has_dropout:
+    if needs_rng:
       rng = jax.random.key(state.seed, impl="threefry2x32")
       rng = jax.random.fold_in(rng, state.step)
     rows = {
@@ -96,6 +103,11 @@ def make_step(
   return jax.jit(step if layout is None else step_on_mesh, donate_argnums=0)
 
 
+def _looks_ahead(module: states.Network) -> bool:
+  """Whether look-ahead embeddings learn; each step cuts its texts at random."""
+  return isinstance(module, HeadsNetwork) and module.config.kind == LOOKAHEAD
+
+
 def _make_gradients(
   module: states.Network, objective: states.Objective, layout: Layout | None
 ) -> Callable[..., tuple[Any, states.Sums]]:
@@ -110,9 +122,14 @@ def _make_gradients(
   def summed_loss(params, step, rng, teacher, rows):
     batch, weights = rows["batch"], rows["weights"]
     if count > 1 and rng is not None:
-      # Each part draws masks of its own. Part i of n holds the rows i, i + n,
+      # Each part draws for itself. Part i of n holds the rows i, i + n,
       # i + 2 n, ..., so the number of its first row tells the parts apart.
       rng = jax.random.fold_in(rng, rows["numbers"][0])
+    if _looks_ahead(module):
+      sums = lookahead_losses.summed(
+        module, params, batch, step, weights, teacher, objective, rng
+      )
+      return sums.loss, sums
     if isinstance(module, HeadsNetwork):
       summed = head_losses.summed
       if objective.tuning is not None:

@@ -189,6 +189,7 @@ def test_a_plan_of_distillation_counts_the_teacher(tmp_path):
 
 
 HEADS = HeadsConfig(kind="blockwise", num_heads=3, mlp_dim=16)
+AHEAD = HeadsConfig(kind="lookahead", num_heads=3)
 
 
 @pytest.fixture
@@ -241,6 +242,46 @@ def test_a_plan_of_training_heads(verifier, saved):
   assert text == (
     "no plan: draft heads lie on one device, and a mesh is set: leave MESH out"
   )
+
+
+@pytest.mark.parametrize("verifier", [T5, LLAMA])
+def test_a_plan_of_training_lookahead_embeddings(verifier, saved):
+  data = TrainingData(
+    mixture_or_task_name="any",
+    task_feature_lengths=LENGTHS,
+    batch_size=8,
+    teacher_checkpoint=saved("large", verifier),
+  )
+  plan = training_plan.plan(AHEAD, data)
+  bytes_of = plan.bytes_on(meshes.ONE)
+  assert bytes_of["weights"] == 4 * 3 * 8
+  # Each row is cut at one place, and the gradient goes through the verifier.
+  assert bytes_of["logits"] == 3 * 2 * 4 * 8 * 64
+  stored = footprint.activations(verifier, ONE, 8, LENGTHS)
+  assert bytes_of["activations"] == stored
+  taught = plan.bytes_on(meshes.ONE, states.Objective(loss="forward_kl"))
+  assert taught["logits"] == 2 * bytes_of["logits"]
+
+
+def test_a_plan_of_decoding_with_lookahead_embeddings(saved):
+  ahead = dataclasses.replace(AHEAD, vocab_size=64, emb_dim=8)
+  plan = decoding_plan.plan(
+    PairSpec(
+      drafter_checkpoint=saved("ahead", ahead),
+      verifier_checkpoint=saved("large", T5),
+    ),
+    Inputs(
+      input_file="-",
+      vocabulary=tiny.Vocabulary(),
+      task_feature_lengths={"inputs": 128},
+    ),
+    Point("spec_decode", gamma=2),
+    Run(batch_size=32),
+  )
+  bytes_of = plan.bytes_on(meshes.ONE)
+  alone = footprint.caches(T5LM, T5, ONE, (32, 128), Run().max_decode_len + 5)
+  assert bytes_of["caches"] == 2 * alone
+  assert bytes_of["drafter"] == 4 * 3 * 8
 
 
 def test_a_plan_of_decoding_with_heads(saved):

@@ -55,10 +55,20 @@ _DECODED: tuple[tuple[str, str, Mapping[str, str]], ...] = (
   ),
   ("advise", "name a gamma of 1 to 2", {"GAMMAS": "[3, 5]"}),
   ("advise.trees", "drafts no trees", {"METHOD": '"token_cascade_chow"'}),
+  *(
+    ("decode", says, {"DRAFTER_CHECKPOINT": "lookahead", **macros})
+    for says, macros in (
+      ("set gamma to 2 or less", {"GAMMA": "3"}),
+      ("wants a language model", {"METHOD": '"token_cascade_chow"'}),
+      ("draft whole blocks", {"DRAFT_LENGTH": '("max_prob", 0.4)'}),
+      ("must be a language model", {"VERIFIER_CHECKPOINT": "lookahead"}),
+    )
+  ),
 )
 _PATHS = {
   "foreign": '"@base/foreign_heads"',
   "heads": '"@base/heads"',
+  "lookahead": '"@base/lookahead"',
 }
 
 
@@ -80,7 +90,9 @@ def cases() -> list[Case]:
     for name, values in _TUNED.items()
     for value in values
   ]
-  # Of a language model.
+  # Of look-ahead embeddings, and of a language model.
+  ahead = ("--gin_file=configs/models/lookahead_heads.gin",)
+  found.append(Case("train", "VERIFIER_TUNING", right | _TUNING, ahead))
   found.append(Case("train", "VERIFIER_TUNING", _TUNING))
   heads_alone = {"DRAFTER_CHECKPOINT": '"@base/heads"'}
   for command, says, macros in _DECODED:

@@ -36,9 +36,15 @@ def _write_heads(base: pathlib.Path):
   )
   params = jax.device_get(HeadsNetwork(config).initial(jax.random.key(0)))
   other = dataclasses.replace(config, verifier_sha256="other")
-  for name, heads in (("heads", config), ("foreign_heads", other)):
+  ahead = dataclasses.replace(config, kind="lookahead", num_heads=1)
+  embeddings = jax.device_get(HeadsNetwork(ahead).initial(jax.random.key(0)))
+  for name, heads, arrays in (
+    ("heads", config, params),
+    ("foreign_heads", other, params),
+    ("lookahead", ahead, embeddings),
+  ):
     orbax_io.save(
-      base / name, params, heads, step=1, vocabulary=verifier.vocabulary
+      base / name, arrays, heads, step=1, vocabulary=verifier.vocabulary
     )
 
 

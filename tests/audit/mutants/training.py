@@ -94,6 +94,29 @@ the heads count as much as the verifier <-
 - loss=jnp.sum(own * weights) + share * heads.loss
 + loss=jnp.sum(own * weights) + heads.loss
 
+=== training/lookahead_losses.py training/test_lookahead_training.py
+an embedding learns the token before its own <-
+  test_texts_are_cut_at_all_places
+- targets=jnp.take_along_axis(targets, places, axis=1)
++ targets=jnp.take_along_axis(targets, places - 1, axis=1)
+the first token after a cut stays in the text <-
+  test_texts_are_cut_at_all_places
+- ahead = jnp.arange(tokens.shape[1])[None] - place - 1
++ ahead = jnp.arange(tokens.shape[1])[None] - place - 2
+long texts count no more than short ones <-
+  test_texts_are_cut_at_all_places
+- weights=num_places
++ weights=1
+every embedding counts the same <- test_the_loss_is_of_texts[llama]
+- objective.head_decay ** jnp.arange(1.0, cfg.num_heads + 1.0)
++ jnp.ones(cfg.num_heads)
+
+=== training/training_step.py training/test_lookahead_training.py
+texts are cut at the same places in each step <-
+  test_each_step_cuts_at_other_places
+- rng = jax.random.fold_in(rng, state.step)
++ pass
+
 === training/verifier_tuning.py training/test_head_training.py
 the verifier learns while the heads warm up <-
   test_a_tuned_verifier_is_found[medusa-t5]

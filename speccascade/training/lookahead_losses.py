@@ -1,0 +1,206 @@
+"""The loss of look-ahead embeddings, and what is measured of them.
+
+A step cuts each text of a batch at a random place, and puts the look-ahead
+embeddings in the place of the tokens after the cut. The verifier reads the cut
+texts, and its outputs at the embeddings learn the tokens that the text goes on
+with. The verifier stays as it is.
+
+Axes: B rows, T target length, K look-ahead embeddings, V vocabulary.
+"""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from speccascade.models.draft_heads import HeadsNetwork
+from speccascade.training import head_losses, losses, states
+
+Array = jax.Array
+
+
+class CutBatch(NamedTuple):
+  """A batch whose texts go on with look-ahead embeddings after a random place.
+
+  Attributes:
+    batch: the batch, with ids V to V + K - 1 in the cut texts; see `states`.
+    places: [B, K] int32, where in a text each embedding stands; the last place
+      of the text for embeddings that would stand after it.
+    targets: [B, K] int32, the target at each embedding.
+    weights: [B, K] float32, the weight of each target. It is the number of
+      places at which the row could have been cut, times the target's own
+      weight, so that the sum over the targets of one cut has the sum over all
+      cuts as its mean. It is 0 where the text has no such target.
+  """
+
+  batch: Mapping
+  places: Array
+  targets: Array
+  weights: Array
+
+
+def cut(
+  batch: Mapping, weights: Array, rng: Array, *, num: int, vocab_size: int
+) -> CutBatch:
+  """Returns the batch with each text cut at a random place.
+
+  A text of a row may be cut after each token at which the model predicts a
+  target with a weight, where one more such target follows in the text. With K =
+  2, V = 100 and the inputs 0 7 8 9 5 of the targets 7 8 9 5 1, a cut after the
+  token 7 gives the inputs 0 7 100 101 5. The targets of the embeddings are 9
+  and 5.
+
+  Args:
+    batch: see the module `states`.
+    weights: [B, T], of the targets.
+    rng: a key.
+    num: K.
+    vocab_size: V.
+  """
+  tokens, targets = (
+    batch["decoder_input_tokens"],
+    batch["decoder_target_tokens"],
+  )
+  later = jnp.stack(
+    [head_losses.ahead_weights(batch, weights, k + 1) for k in range(num)],
+    axis=-1,
+  )
+  is_place = later[..., 0] > 0
+  u = jax.random.uniform(rng, is_place.shape)
+  place = jnp.argmax(jnp.where(is_place, u, -1.0), axis=1)[:, None]
+  ahead = jnp.arange(tokens.shape[1])[None] - place - 1
+  is_ahead = (ahead >= 0) & (ahead < num)
+  places = place + 1 + jnp.arange(num)[None]
+  places = jnp.minimum(places, tokens.shape[1] - 1)
+  num_places = jnp.sum(is_place, axis=1, keepdims=True).astype(jnp.float32)
+  return CutBatch(
+    batch={
+      **batch,
+      "decoder_input_tokens": jnp.where(is_ahead, vocab_size + ahead, tokens),
+    },
+    places=places,
+    targets=jnp.take_along_axis(targets, places, axis=1),
+    weights=num_places
+    * jnp.take_along_axis(later, place[..., None], axis=1)[:, 0],
+  )
+
+
+def _logits(
+  module: HeadsNetwork, params: Any, verifier: states.Teacher, cuts: CutBatch
+) -> Array:
+  """Returns the verifier's logits [B, K, V] at look-ahead embeddings.
+
+  Args:
+    module: the embeddings' module.
+    params: the embeddings; they alone get a gradient.
+    verifier: the verifier.
+    cuts: the cut texts.
+  """
+  frozen = jax.lax.stop_gradient(verifier.params)
+  embedder = {**frozen["token_embedder"], "lookahead": params["embedding"]}
+  hidden = states.apply(
+    verifier.module.clone(remat=module.remat),
+    {**frozen, "token_embedder": embedder},
+    cuts.batch,
+    method="hidden",
+  )
+  return _project(verifier, hidden, cuts)
+
+
+def _project(verifier: states.Teacher, hidden: Array, cuts: CutBatch) -> Array:
+  """Returns the logits [B, K, V] of hidden states [B, T, E] at the places."""
+  hidden = jnp.take_along_axis(hidden, cuts.places[..., None], axis=1)
+  return verifier.project(hidden.astype(jnp.float32))
+
+
+def summed(
+  module: HeadsNetwork,
+  params: Any,
+  batch: Mapping,
+  step: Array,
+  weights: Array,
+  verifier: states.Teacher,
+  objective: states.Objective,
+  rng: Array,
+) -> states.Sums:
+  """Returns the loss of a batch, summed over the targets of a cut of each row.
+
+  Embedding k learns the target that head k of draft heads learns, and the loss
+  is weighed as theirs is: it counts `head_decay` ** k, and it is multiplied by
+  the number of places at which the row could have been cut. So its mean over
+  the cuts is the loss of embeddings at all places of all texts. The number of
+  correct targets is that of embedding 1.
+
+  Args:
+    module: the embeddings' module.
+    params: the embeddings.
+    batch: see the module `states`.
+    step: [] int32, the training step.
+    weights: [B, T], of the targets.
+    verifier: the verifier.
+    objective: what is minimised.
+    rng: a key of this step, which chooses the places.
+
+  Source: Monea et al., "PaSS" (arXiv 2311.13581), for embeddings that alone are
+  trained. Where the paper cuts texts, and how it weighs the embeddings, is not
+  known here.
+  """
+  cfg = module.config
+  cuts = cut(batch, weights, rng, num=cfg.num_heads, vocab_size=cfg.vocab_size)
+  logits, p_logits = _logits(module, params, verifier, cuts), None
+  if objective.needs_teacher:
+    p_logits = jax.lax.stop_gradient(
+      _project(verifier, verifier.hidden(batch), cuts)
+    )
+  by_token, z = objective.whole(
+    head_losses.HeadLesson(logits, cuts.targets, step, p_logits)
+  )
+  factors = objective.head_decay ** jnp.arange(1.0, cfg.num_heads + 1.0)
+  factors = factors[None] * cuts.weights
+  is_correct = states.is_correct(logits, cuts.targets)
+  return states.Sums(
+    loss=jnp.sum(factors * by_token),
+    z_loss=jnp.sum(factors * z),
+    correct=jnp.sum((is_correct * cuts.weights)[:, 0]),
+  )
+
+
+def measure(
+  module: HeadsNetwork, params: Any, batch: Mapping, verifier: states.Teacher
+) -> dict[str, tuple[Array, Array]]:
+  """Returns what `head_losses.measure` returns, of look-ahead embeddings.
+
+  It is measured on one cut of each row. Batches of one shape are always cut at
+  the same random places, so that evaluations can be compared.
+
+  Args:
+    module: the embeddings' module.
+    params: the embeddings.
+    batch: see the module `states`.
+    verifier: the verifier.
+  """
+  cfg = module.config
+  weights, _ = losses.normalize(batch, None)
+  rng = jax.random.key(0, impl="threefry2x32")
+  cuts = cut(batch, weights, rng, num=cfg.num_heads, vocab_size=cfg.vocab_size)
+  logits = _logits(module, params, verifier, cuts)
+  p_logits = _project(verifier, verifier.hidden(batch), cuts)
+  loss, _ = losses.cross_entropy(logits, cuts.targets)
+  by_token = {
+    "loss": loss,
+    "accuracy": states.is_correct(logits, cuts.targets),
+    "acceptance": losses.overlap(p_logits, logits),
+  }
+  metrics = {}
+  for k in range(cfg.num_heads):
+    weight = cuts.weights[:, k]
+    for name, values in by_token.items():
+      metrics[f"{name}_{k + 1}"] = (
+        jnp.sum(values[:, k] * weight),
+        jnp.sum(weight),
+      )
+  return {
+    "loss": metrics["loss_1"],
+    "accuracy": metrics["accuracy_1"],
+  } | metrics
