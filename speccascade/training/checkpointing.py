@@ -24,6 +24,7 @@ import numpy as np
 
 from speccascade.checkpoints import load, orbax_io, restore, storage
 from speccascade.checkpoints.errors import CheckpointError
+from speccascade.models.draft_heads import LOOKAHEAD
 from speccascade.models.parameters import Config, network, place_params
 from speccascade.models.sharding.partitioning import Layout, fetch
 from speccascade.runtime import processes, standard_error
@@ -214,7 +215,10 @@ class Checkpoints:
     if self.initial_params is not None:
       params = self._whole(self.initial_params)
       state = states.create(params, optimizer, seed=seed)
-      return StartingPoint(state, 0, "starting from the verifier's own law")
+      source = "starting from the verifier's own law"
+      if getattr(self.config, "kind", None) == LOOKAHEAD:
+        source = "starting from random look-ahead embeddings"
+      return StartingPoint(state, 0, source)
     params = states.init_params(network(self.config), seed, self.layout)
     source = "starting from random parameters"
     if embedding_path:

@@ -138,7 +138,7 @@ def twin(config, params, verifier, batch, cuts) -> list[float]:
   return by_head.tolist()
 
 
-@pytest.mark.parametrize("model", ["llama", "t5"])
+@pytest.mark.parametrize("model", toy.nightly(["llama", "t5"], ["llama"]))
 def test_the_loss_is_of_texts_that_end_with_embeddings(model):
   verifier, batch = verifier_of(model)
   config, params = embeddings_of(verifier)
