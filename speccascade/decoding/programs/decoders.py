@@ -300,8 +300,8 @@ class Decoder(BlockShape, Records):
     if is_lookahead(heads):
       if self.gamma > heads.num_heads + 1:
         raise ValueError(
-          f"gamma is {self.gamma}, and {heads.num_heads} look-ahead embeddings"
-          " draft one token more than there are, in a row: set gamma to"
+          f"gamma is {self.gamma}, and with K = {heads.num_heads} look-ahead"
+          " embeddings a block has at most K + 1 drafts in a row: set gamma to"
           f" {heads.num_heads + 1} or less"
         )
     elif self.gamma > heads.num_heads:
