@@ -18,7 +18,13 @@ import numpy as np
 
 from speccascade.decoding.laws import draws
 from speccascade.decoding.laws.sampling import Sampling
-from speccascade.decoding.types import Heads, LanguageModel, is_heads
+from speccascade.decoding.types import (
+  Heads,
+  LanguageModel,
+  Lookahead,
+  is_heads,
+  is_lookahead,
+)
 from speccascade.evaluation.efficiency import Costs
 from speccascade.settings import fields
 
@@ -235,12 +241,11 @@ class CostLoops:
       )
     heads = {num: least[f"h{num}"] / unit for num in self._numbers("h")}
     if heads:
-      # Heads encode no source.
       c = q2 = heads[max(heads)]
-      drafter_prefill = 0.0
     else:
       c, q2 = least["c"] / unit, least["q2"] / unit
-      drafter_prefill = least["drafter"] / unit * self.num_blocks
+    # Draft heads encode no source.
+    drafter_prefill = least.get("drafter", 0.0) / unit * self.num_blocks
     return Costs(
       verifier_step_s=unit / self.num_blocks,
       c=c,
@@ -253,7 +258,7 @@ class CostLoops:
 
 
 def cost_loops(
-  drafter: LanguageModel | Heads,
+  drafter: LanguageModel | Heads | Lookahead,
   verifier: LanguageModel,
   inputs,
   sampling: Sampling,
@@ -271,15 +276,17 @@ def cost_loops(
   decoder does, at lengths from 0 to `max_decode_len`.
 
   Args:
-    drafter: the small model; or draft heads over the verifier.
+    drafter: the small model; or draft heads or look-ahead embeddings over the
+      verifier.
     verifier: the large model.
     inputs: [B, S] int32, one example as it is timed.
     sampling: how logits become distributions.
     max_decode_len: blocks that a loop feeds; the run's value, so that caches
       have the run's size.
     widths: the numbers of tokens N for which v is measured; 1 is added.
-    heads: the numbers of draft heads for which the cost of drawing from them is
-      measured, one at least where the drafter is draft heads.
+    heads: of draft heads and look-ahead embeddings, the numbers of
+      distributions for which the cost of drawing from so many is measured; one
+      number at least.
     rounds: how often each loop is timed.
     clock: returns seconds, from any origin.
     is_over: asked after each round; True ends the timing with fewer rounds.
@@ -303,6 +310,16 @@ def cost_loops(
       loops[f"h{num}"] = functools.partial(
         _draw_heads, drafter, verifier, sampling, rows, num, max_decode_len
       )
+  elif is_lookahead(drafter):
+    # A pass over the last token and num - 1 embeddings gives num distributions.
+    # What the fed ids are makes no difference to its cost.
+    model = drafter.language_model(verifier)
+    loops["drafter"] = encode_drafter = functools.partial(
+      _prefill, model, inputs, capacity
+    )
+    drafter_state = encode_drafter()
+    for num in sorted(set(heads)):
+      loops[f"h{num}"] = feeding(model, drafter_state, num)
   else:
     encode_drafter = functools.partial(_prefill, drafter, inputs, capacity)
     drafter_state = encode_drafter()
@@ -325,7 +342,7 @@ def cost_loops(
 
 
 def measure_costs(
-  drafter: LanguageModel | Heads,
+  drafter: LanguageModel | Heads | Lookahead,
   verifier: LanguageModel,
   inputs,
   sampling,

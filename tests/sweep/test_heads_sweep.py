@@ -80,6 +80,20 @@ def test_heads_are_measured_without_a_drafter_alone(files, heads, tmp_path):
   assert "the small model has" not in by_file["report.md"]
 
 
+def test_look_ahead_embeddings_are_measured(files, tmp_path):
+  path = files / "lookahead"
+  path = tiny.save_heads(path, files / "large", kind="lookahead", num_heads=2)
+  outcome = run(files, path, tmp_path / "out")
+  rows = {row.settings.method: row for row in outcome.rows}
+  assert {*rows} == {"verifier", "spec_decode", OPT}
+  row = rows["spec_decode"]
+  assert row.counts.drafter_calls == row.counts.num_blocks
+  # Two distributions draft, the first of which is the verifier's own. The third
+  # is that of the place after the drafts.
+  assert {*row.costs.heads} == {2, 3}
+  assert row.costs.drafter_prefill > 0
+
+
 @pytest.mark.slow
 def test_a_report_of_heads_is_drawn(files, heads, tmp_path):
   run(files, heads, tmp_path, num_shown=1, shown_methods=None)

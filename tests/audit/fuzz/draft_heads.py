@@ -56,6 +56,18 @@ _DECODED: tuple[tuple[str, str, Mapping[str, str]], ...] = (
   ("advise", "name a gamma of 1 to 2", {"GAMMAS": "[3, 5]"}),
   ("advise.trees", "drafts no trees", {"METHOD": '"token_cascade_chow"'}),
   *(
+    (command, "whose acceptance", {"DRAFTER_CHECKPOINT": "lookahead"})
+    for command in ("advise", "advise.trees")
+  ),
+  (
+    *("sweep", "set gamma to 2 or less"),
+    {
+      "DRAFTER_CHECKPOINT": "lookahead",
+      "METHODS": '["spec_decode"]',
+      "GAMMAS": "[2, 3]",
+    },
+  ),
+  *(
     ("decode", says, {"DRAFTER_CHECKPOINT": "lookahead", **macros})
     for says, macros in (
       ("set gamma to 2 or less", {"GAMMA": "3"}),
