@@ -26,6 +26,7 @@ export XLA_FLAGS="--xla_cpu_multi_thread_eigen=false ${XLA_FLAGS:-}"
 if [ -z "${JAX_COMPILATION_CACHE_DIR:-}" ]; then
   export JAX_ENABLE_COMPILATION_CACHE=false
 else
+  export JAX_ENABLE_COMPILATION_CACHE=true
   export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0.1
 fi
 cores="$("$PYTHON" -c 'import os; print(len(os.sched_getaffinity(0))
