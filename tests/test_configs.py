@@ -42,6 +42,7 @@ BASES = {
 # What a run by itself leaves to the user, at most.
 USERS = {
   *("BIGRAMS", "DRAFTER_CHECKPOINT", "INPUT_FILE", "METHOD", "MODEL_DIR"),
+  "INITIAL_CHECKPOINT_PATH",
   "OUTPUT_DIR",
   "RULE_PARAMETERS",
   *(

@@ -332,7 +332,7 @@ the last token of the table is read as an embedding <-
 === models/native_passes.py models/test_lookahead_model.py
 native passes read embeddings as the last token <-
   test_native_passes_read_embeddings
-- if "lookahead" in embedder:
+- if lookahead is not None:
 + if False:
 
 === models/products.py models/test_network.py
