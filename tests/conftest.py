@@ -74,6 +74,22 @@ def strict_jax(request):
     yield
 
 
+@pytest.fixture(autouse=True)
+def quick_core(request):
+  """Daily tests of the core: compiling takes most of their time.
+
+  Nightly tests draw large samples, for which programs are optimised.
+  """
+  is_core = any(folder in request.path.parents for folder in STRICT)
+  if not is_core or request.node.get_closest_marker("slow"):
+    yield
+    return
+  before = jax.config.read("jax_disable_most_optimizations")
+  jax.config.update("jax_disable_most_optimizations", True)
+  yield
+  jax.config.update("jax_disable_most_optimizations", before)
+
+
 @pytest.fixture
 def float64():
   """Laws are worked out in float64."""
