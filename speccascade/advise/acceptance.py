@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from speccascade.decoding.block_records import Decoded
+from speccascade.decoding.block_records import Decoded, Output
 from speccascade.decoding.laws import numerics
 from speccascade.decoding.laws.sampling import Sampling
 from speccascade.decoding.laws.targets import Target
@@ -149,7 +149,9 @@ def _laws(model, sampling, inputs, tokens):
   return sampling.laws(forced(model, inputs, tokens).logits)
 
 
-def forced(model: LanguageModel, inputs: jax.Array, tokens: jax.Array) -> Any:
+def forced(
+  model: LanguageModel, inputs: jax.Array, tokens: jax.Array
+) -> Output:
   """Returns what a model gives before each token of texts that it reads.
 
   Args:
@@ -158,7 +160,7 @@ def forced(model: LanguageModel, inputs: jax.Array, tokens: jax.Array) -> Any:
     tokens: [B, T] int32, the texts.
 
   Returns:
-    The `Extended` of a block of T tokens: place t is before token t.
+    The `Output` of a block of T tokens: place t is before token t.
   """
   rows, length = tokens.shape
   state = model.prefill(inputs, capacity=length)

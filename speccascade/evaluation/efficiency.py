@@ -282,8 +282,9 @@ class Costs:
     v: the cost of a verifier pass over N tokens, by N.
     drafter_prefill: the cost of the drafter's encoding one source.
     verifier_prefill: the cost of the verifier's encoding one source.
-    heads: the cost of drawing from the first N draft heads, by N; empty where
-      the drafter is a language model.
+    heads: the cost of drawing from the first N draft heads, by N; of look-ahead
+      embeddings the cost of a pass that gives the first N distributions. Empty
+      where the drafter is a language model.
   """
 
   verifier_step_s: _Cost

@@ -80,16 +80,17 @@ def causes_of_sampler(seen: dict, passed: dict) -> tuple[str, ...]:
         break
     else:
       errors.append(error)
-  small = sorted(passed, key=lambda problem: len(passed[problem][0]))
-  return tuple(
-    error.name
-    for error in errors
-    if len(errors) == 1
-    or not any(
-      _would_fail(error, problem, *passed[problem])
-      for problem in small[:_NUM_PASSED]
-    )
-  )
+  if len(errors) > 1:
+    small = sorted(passed, key=lambda problem: len(passed[problem][0]))
+    errors = [
+      error
+      for error in errors
+      if not any(
+        _would_fail(error, problem, *passed[problem])
+        for problem in small[:_NUM_PASSED]
+      )
+    ]
+  return tuple(error.name for error in errors)
 
 
 def _would_fail(error, problem: Problem, right: Law, line) -> bool:
