@@ -13,6 +13,7 @@ bootstrap over sentences; so has the ratio to the best chain, with the same
 resamples. A tree of one branch is timed next to its chain, too.
 """
 
+import ast
 import dataclasses
 from typing import cast
 
@@ -34,28 +35,46 @@ from speccascade.inference.points.settings import Measuring, Run
 
 # A tree that is a chain, timed next to that chain.
 ONE_BRANCH = (1, 1, 1)
-# Shapes of 4, 8 and 15 drafts.
-TREES = {
-  "(2, 1)": (2, 1),
-  "(-1, -1, 0, 2)": (-1, -1, 0, 2),
-  "(2, 1, 1, 1)": (2, 1, 1, 1),
-  "(2, 2, 1)": (2, 2, 1),
-  "(3, 2, 1)": (3, 2, 1),
-}
+# Of 4, 4, 8, 10 and 15 drafts.
+TREES = [(2, 1), (-1, -1, 0, 2), (2, 1, 1, 1), (2, 2, 1), (3, 2, 1)]
 WAYS = {
   "greedy_and_random": ("token", "traversal"),
   "without_replacement": ("token", "traversal"),
-  "iid": ("token", "k_seq"),
+  "iid": ("token", "traversal", "k_seq"),
+  "top_k": ("token", "traversal"),
 }
 
 
-def points(
-  method: str, temperature: float, gammas: list[int]
-) -> dict[str, Point]:
+@dataclasses.dataclass(frozen=True)
+class Blocks:
+  """What is compared.
+
+  Attributes:
+    gammas: the lengths of the chains.
+    trees: the trees, as `TREE` has them.
+    drawings: the ways in which children are chosen, keys of `WAYS`.
+  """
+
+  gammas: list[int]
+  trees: list[tuple[int, ...]]
+  drawings: list[str]
+
+
+def shape(text: str) -> tuple[int, ...]:
+  """Returns the tree that a flag names; ValueError where it is none."""
+  try:
+    tree = ast.literal_eval(text)
+  except SyntaxError as error:
+    raise ValueError(text) from error
+  draft_tree(1, tree, None)
+  return tree
+
+
+def points(method: str, temperature: float, blocks: Blocks) -> dict[str, Point]:
   """Returns the chains and the trees by name."""
   found = {}
   chain = Point(method, temperature=temperature)
-  for gamma in gammas:
+  for gamma in blocks.gammas:
     for verification in ("token", "block"):
       name = f"chain of {gamma}, {verification}"
       found[name] = dataclasses.replace(
@@ -64,12 +83,15 @@ def points(
   found["one branch"] = dataclasses.replace(
     chain, gamma=len(ONE_BRANCH), tree=ONE_BRANCH, drawing="iid"
   )
-  for label, tree in TREES.items():
+  ways = [
+    (drawing, way) for drawing in blocks.drawings for way in WAYS[drawing]
+  ]
+  if not temperature:
+    ways = ways[:1]  # all ways of drawing and verifying are one
+  for tree in blocks.trees:
     depth = cast(DraftTree, draft_tree(1, tree, None)).depth
-    # At temperature 0 all ways of drawing and verifying are one.
-    ways = [(drawing, way) for drawing in WAYS for way in WAYS[drawing]]
-    for drawing, verification in ways[:1] if not temperature else ways:
-      name = f"{label}, {drawing}, {verification}"
+    for drawing, verification in ways:
+      name = f"{tree}, {drawing}, {verification}"
       found[name] = dataclasses.replace(
         chain,
         gamma=depth,
@@ -81,10 +103,10 @@ def points(
 
 
 def race(
-  study: Study, method: str, temperature: float, gammas: list[int]
+  study: Study, method: str, temperature: float, blocks: Blocks
 ) -> list[str]:
   """Prints a line for each point; returns what stands below the table."""
-  named = points(method, temperature, gammas)
+  named = points(method, temperature, blocks)
   alone = measure.reference(next(iter(named.values())))
   outs: dict[Point, list] = {point: [] for point in (alone, *named.values())}
   latencies = measure.time_points(
@@ -111,10 +133,10 @@ def race(
   for name, point in named.items():
     counts = efficiency.total(outs[point])
     latency = latencies[point]
-    blocks = counts.num_blocks
+    passes = counts.num_blocks
     print(
       f"| {method} | {temperature:g} | {name} | {point.verify_width - 1} |"
-      f" {counts.accepted / blocks:.2f} | {counts.num_tokens / blocks:.2f} |"
+      f" {counts.accepted / passes:.2f} | {counts.num_tokens / passes:.2f} |"
       f" {1 / latency.relative_latency:.2f}"
       f" [{1 / latency.relative_high:.2f}, {1 / latency.relative_low:.2f}] |"
       f" {beside(name, best)} |",
@@ -166,6 +188,21 @@ def main():
   add("--methods", nargs="*", default=["spec_decode"])
   add("--temperatures", type=float, nargs="*", default=[1.0, 0.0])
   add("--gammas", type=int, nargs="*", default=[2, 3, 4, 5])
+  add(
+    "--trees",
+    type=shape,
+    nargs="*",
+    default=TREES,
+    metavar='"(3, 2, 1)"',
+    help="as TREE has them, in quotes (shapes of 4 to 15 drafts)",
+  )
+  add(
+    "--drawings",
+    nargs="*",
+    choices=WAYS,
+    default=list(WAYS),
+    help="ways in which children are chosen (all)",
+  )
   add("--num_examples", type=int, default=24)
   add("--repeats", type=int, default=3, help="of each decode")
   args = parser.parse_args()
@@ -184,10 +221,11 @@ def main():
     " over the best chain's speed (95%) |"
   )
   print("| --- | ---: | --- | ---: | ---: | ---: | ---: | ---: |")
+  blocks = Blocks(args.gammas, args.trees, args.drawings)
   below = []
   for method in args.methods:
     for temperature in args.temperatures:
-      below += race(study, method, temperature, args.gammas)
+      below += race(study, method, temperature, blocks)
   print("\n".join(["", *below]))
 
 
