@@ -16,7 +16,6 @@ Axes: B rows, N drafts, V vocabulary, G depth of the tree.
 
 from collections.abc import Callable
 import functools
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -34,90 +33,18 @@ from speccascade.decoding.drafting.children import (
 )
 from speccascade.decoding.laws import draws
 from speccascade.decoding.laws.numerics import normalise, of_token, ratio
+from speccascade.decoding.verification.tree_walk import (
+  TreeDrafts,
+  choose_rows,
+  drop_token,
+  law_at,
+  path_verdict,
+  walk,
+)
 
 Array = jax.Array
 # (tokens, branches, q, pi, u_accept, u_draw) -> Verdict
 TreeVerifyFunction = Callable[..., Verdict]
-
-
-class _Drafts:
-  """The drafts of a tree, as the steps ask for them.
-
-  Attributes:
-    tokens: [B, N] int32.
-    branches: the tree.
-    q: [B, N+1, V] laws of the drafter at the nodes.
-    pi: [B, N+1, V] target at the nodes.
-  """
-
-  def __init__(self, tokens: Array, branches: Branches, q: Array, pi: Array):
-    self.tokens, self.branches, self.q, self.pi = tokens, branches, q, pi
-    self.index = jnp.arange(tokens.shape[1], dtype=jnp.int32)[None]
-
-  @property
-  def num(self) -> int:
-    """N, which also stands for no draft."""
-    return self.tokens.shape[1]
-
-  @property
-  def is_drawn(self) -> Array:
-    """[B, N] bool, the drafts that are draws of a law."""
-    return ~self.branches.is_certain
-
-  def next_child(
-    self, node: Array, after: Array, among: Array | bool = True
-  ) -> Array:
-    """Returns the next child of `node` [B] from draft `after` [B] on, or N.
-
-    Args:
-      node: [B] int32.
-      after: [B] int32, the first draft that may be returned.
-      among: [B, N] bool, the drafts that may be returned.
-    """
-    fits = (self.branches.parents == node[:, None]) & among
-    fits &= self.index >= after[:, None]
-    return jnp.min(jnp.where(fits, self.index, self.num), axis=1)
-
-  def token(self, draft: Array) -> Array:
-    """Returns the token of `draft` [B]; any token for draft N."""
-    last = jnp.minimum(draft, self.num - 1)
-    return of_token(self.tokens, last)
-
-  def child_of_token(self, node: Array, token: Array, among: Array) -> Array:
-    """Returns the first child of `node` [B] with this token [B], or N.
-
-    Args:
-      node: [B] int32.
-      token: [B] int32.
-      among: [B, N] bool, the drafts that may be returned.
-    """
-    same = (self.tokens == token[:, None]) & among
-    return self.next_child(node, jnp.zeros_like(node), same)
-
-  def has_children(self, node: Array) -> Array:
-    """Returns [B] bool."""
-    return self.next_child(node, jnp.zeros_like(node)) < self.num
-
-  def drawn_law(self, node: Array) -> Array:
-    """Returns [B, V], the law of the first drawn child of `node` [B].
-
-    It is q without the certain children, which were chosen before.
-    """
-    q = _at(self.q, node)
-    if self.branches.drawing in (IID, TOP_K):
-      # Where a child is drawn, no sibling of it is certain.
-      return q
-    taken = (self.branches.parents == node[:, None]) & self.branches.is_certain
-    # Index V is past the end of the law, and is dropped.
-    index = jnp.where(taken, self.tokens, q.shape[1])
-    row = jnp.arange(q.shape[0])[:, None]
-    return normalise(q.at[row, index].set(0, mode="drop"), q)
-
-  def without(self, law: Array, token: Array) -> Array:
-    """Returns the law of the next drawn sibling after `token` [B], [B, V]."""
-    if self.branches.drawing != WITHOUT_REPLACEMENT:
-      return law
-    return normalise(_drop(law, token), law)
 
 
 def _natively(way: str) -> Callable[[VerifyFunction], VerifyFunction]:
@@ -158,121 +85,6 @@ def _natively(way: str) -> Callable[[VerifyFunction], VerifyFunction]:
   return decorate
 
 
-def _at(laws: Array, node: Array) -> Array:
-  """Returns the law at `node` [B]; [B, V] of `laws` [B, N+1, V]."""
-  return jnp.take_along_axis(laws, node[:, None, None], axis=1)[:, 0]
-
-
-def _drop(law: Array, token: Array) -> Array:
-  """Returns `law` [B, V] with 0 at `token` [B]."""
-  ids = jax.lax.broadcasted_iota(jnp.int32, law.shape, 1)
-  return jnp.where(ids == token[:, None], 0, law)
-
-
-def _choose(condition: Array, yes: Any, no: Any) -> Any:
-  """Returns `yes` in the rows where `condition` [B] holds, else `no`."""
-
-  def one(yes, no):
-    return jnp.where(condition.reshape(-1, *[1] * (yes.ndim - 1)), yes, no)
-
-  return jax.tree.map(one, yes, no)
-
-
-def _walk(
-  drafts: _Drafts,
-  u_accept: Array,
-  u_draw: Array,
-  *,
-  arrive: Callable[[Array], dict],
-  accepts: Callable[[dict, Array, Array], Array],
-  missed: Callable[[dict, Array], dict],
-) -> Verdict:
-  """Goes down from the root, one trial or one draw of each row at a time.
-
-  Args:
-    drafts: the drafts.
-    u_accept: [B, N] uniforms, one for each trial.
-    u_draw: [B, N+1] uniforms, one for the draw at each node.
-    arrive: a function from a node [B] to what a step knows there. The entry
-      "residual" [B, V] is what the token is drawn from after all trials.
-    accepts: a function from that knowledge, a drawn child [B] and a uniform [B]
-      to whether the child is accepted, [B] bool.
-    missed: a function from that knowledge and a rejected child [B] to the
-      entries that change.
-  """
-
-  def here_at(node: Array) -> dict:
-    return {"node": node, "next": jnp.zeros_like(node)} | arrive(node)
-
-  def is_open(carry: dict) -> Array:
-    return jnp.any(~carry["done"])
-
-  def step(carry: dict) -> dict:
-    here, done = carry["here"], carry["done"]
-    node = here["node"]
-    # A trial of the next drawn child.
-    child = drafts.next_child(node, here["next"], drafts.is_drawn)
-    has_trial = child < drafts.num
-    x = drafts.token(child)
-    u = of_token(u_accept, jnp.minimum(child, drafts.num - 1))
-    is_accepted = accepts(here, child, u)
-    # Or, after the last of them, a draw, which may be a certain child.
-    token = draws.draw(here["residual"], of_token(u_draw, node))
-    # Of equal siblings the first one has what follows all of them. A draw lands
-    # on a certain child only: a rejected one has at most a rounding error left.
-    landed = drafts.child_of_token(
-      node,
-      jnp.where(has_trial, x, token),
-      has_trial[:, None] | drafts.branches.is_certain,
-    )
-    goes_on = jnp.where(has_trial, is_accepted, landed < drafts.num)
-    onto = jnp.where(goes_on, 1 + landed, 0)
-    ended = done | (~has_trial & ~goes_on)
-    rejected = here | {"next": child + 1} | missed(here, child)
-    after = _choose(goes_on, here_at(onto), rejected)
-    return {
-      "here": _choose(ended, here, after),
-      "token": jnp.where(done, carry["token"], token),
-      "done": ended,
-    }
-
-  root = jnp.zeros_like(drafts.tokens[:, 0])
-  start: dict[str, Any] = {
-    "here": here_at(root),
-    "token": root,
-    "done": root > 0,
-  }
-  end = jax.lax.while_loop(is_open, step, start)
-  return _verdict(drafts, end["here"]["node"], end["token"], reads_all=False)
-
-
-def _verdict(
-  drafts: _Drafts, node: Array, token: Array, *, reads_all: bool
-) -> Verdict:
-  """Returns the verdict of the path that ends at `node` [B]."""
-  depth = drafts.branches.tree.depth
-  path, num = [], jnp.zeros_like(node)
-  has_children = drafts.has_children(node)
-  # Back from the last node to the root.
-  for _ in range(depth):
-    is_draft = node > 0
-    path.append(jnp.maximum(node - 1, 0))
-    num += is_draft.astype(jnp.int32)
-    before = of_token(drafts.branches.parents, jnp.maximum(node - 1, 0))
-    node = jnp.where(is_draft, before, node)
-  # The path was found backwards, with the root at its end for shorter paths.
-  backwards = jnp.stack(path, axis=1)
-  place = num[:, None] - 1 - jnp.arange(depth, dtype=jnp.int32)[None]
-  forwards = jnp.take_along_axis(backwards, jnp.maximum(place, 0), axis=1)
-  return Verdict(
-    num_accepted=num,
-    token=token,
-    examined=num + has_children.astype(jnp.int32),
-    read=jnp.full_like(num, drafts.num + 1) if reads_all else num + 1,
-    path=jnp.where(place >= 0, forwards, 0),
-  )
-
-
 @_natively("token")
 def token_verify(
   tokens: Array,
@@ -305,15 +117,15 @@ def token_verify(
   (arXiv 2402.14160) without replacement, Hu et al. (arXiv 2502.18779) for
   certain children beside a drawn one.
   """
-  drafts = _Drafts(tokens, branches, q, pi)
+  drafts = TreeDrafts(tokens, branches, q, pi)
 
   def arrive(node: Array) -> dict:
-    return {"residual": _at(pi, node), "law": drafts.drawn_law(node)}
+    return {"residual": law_at(pi, node), "law": drafts.drawn_law(node)}
 
   def law_of(here: dict, child: Array) -> Array:
     if branches.laws is None:
       return here["law"]
-    return _at(branches.laws, jnp.minimum(child, drafts.num - 1))
+    return law_at(branches.laws, jnp.minimum(child, drafts.num - 1))
 
   def accepts(here: dict, child: Array, u: Array) -> Array:
     x, law = drafts.token(child), law_of(here, child)
@@ -326,7 +138,7 @@ def token_verify(
       "law": drafts.without(here["law"], drafts.token(child)),
     }
 
-  return _walk(
+  return walk(
     drafts, u_accept, u_draw, arrive=arrive, accepts=accepts, missed=missed
   )
 
@@ -388,10 +200,10 @@ def k_seq_verify(
 
   Source: Sun et al., "SpecTr" (arXiv 2310.15141), K-SEQ.
   """
-  drafts = _Drafts(tokens, branches, q, pi)
+  drafts = TreeDrafts(tokens, branches, q, pi)
 
   def arrive(node: Array) -> dict:
-    law, target = _at(q, node), _at(pi, node)
+    law, target = law_at(q, node), law_at(pi, node)
     of_node = (branches.parents == node[:, None]) & drafts.is_drawn
     count = jnp.sum(of_node, axis=1).astype(law.dtype)
 
@@ -416,7 +228,7 @@ def k_seq_verify(
   def missed(here: dict, child: Array) -> dict:
     return {}
 
-  return _walk(
+  return walk(
     drafts, u_accept, u_draw, arrive=arrive, accepts=accepts, missed=missed
   )
 
@@ -450,7 +262,7 @@ def traversal_verify(
   Source: Weng et al., "Traversal Verification for Speculative Tree Decoding"
   (arXiv 2505.12398).
   """
-  drafts = _Drafts(tokens, branches, q, pi)
+  drafts = TreeDrafts(tokens, branches, q, pi)
   depth, num = branches.tree.depth, drafts.num
   # Children in the order of a key: the drawn ones, and then the certain ones.
   key = drafts.index + jnp.where(branches.is_certain, num, 0)
@@ -479,7 +291,7 @@ def traversal_verify(
     # Down to the next child.
     child = jnp.where(has_child, next_key % num, 0)
     y, certain = drafts.token(child), of_token(branches.is_certain, child)
-    target, law = _at(carry["target"], level), _at(carry["law"], level)
+    target, law = law_at(carry["target"], level), law_at(carry["law"], level)
     q_y = jnp.where(certain, 1, of_token(law, y))
     reach = jnp.minimum(1, weight * ratio(of_token(target, y), q_y))
     deeper = jnp.minimum(level + 1, depth)
@@ -488,7 +300,7 @@ def traversal_verify(
       "level": deeper,
       "next": jnp.zeros_like(node),
       "weight": put(carry["weight"], deeper, reach),
-      "target": put(carry["target"], deeper, _at(pi, child + 1)),
+      "target": put(carry["target"], deeper, law_at(pi, child + 1)),
       "law": put(carry["law"], deeper, drafts.drawn_law(child + 1)),
     }
     # Or a leaf, which is accepted or dropped from its parent.
@@ -498,14 +310,14 @@ def traversal_verify(
     higher = jnp.maximum(level - 1, 0)
     x, certain = drafts.token(draft), of_token(branches.is_certain, draft)
     weight = of_token(carry["weight"], higher)
-    target, law = _at(carry["target"], higher), _at(carry["law"], higher)
+    target, law = law_at(carry["target"], higher), law_at(carry["law"], higher)
     ids = jax.lax.broadcasted_iota(jnp.int32, law.shape, 1)
     one_hot = (ids == x[:, None]).astype(law.dtype)
     tried = jnp.where(certain[:, None], one_hot, law)
     gain = jnp.maximum(weight[:, None] * target - tried, 0)
     mass = jnp.sum(gain, axis=1)
     renewed = ratio(mass, mass + (1 - weight))
-    rest = normalise(_drop(law, x), law)
+    rest = normalise(drop_token(law, x), law)
     up = {
       "node": of_token(branches.parents, draft),
       "level": higher,
@@ -516,7 +328,7 @@ def traversal_verify(
     }
     ended = carry["done"] | (~has_child & is_accepted)
     place = {name: carry[name] for name in down}
-    moved = _choose(ended, place, _choose(has_child, down, up))
+    moved = choose_rows(ended, place, choose_rows(has_child, down, up))
     return moved | {
       "token": jnp.where(carry["done"], carry["token"], token),
       "done": ended,
@@ -535,7 +347,7 @@ def traversal_verify(
     "done": root > 0,
   }
   end = jax.lax.while_loop(is_open, step, start)
-  return _verdict(drafts, end["node"], end["token"], reads_all=True)
+  return path_verdict(drafts, end["node"], end["token"], reads_all=True)
 
 
 VERIFY = {

@@ -3,15 +3,11 @@
 from tests.audit.mutants.records import records
 
 MUTANTS = records("""
-=== decoding/verification/tree_steps.py
+=== decoding/verification/tree_walk.py decoding/verification/test_tree_steps.py
 certain children stay in the law of the drawn one <-
   test_steps_have_the_law_of_the_target[greedy_and_random-token]
 - return normalise(q.at[row, index].set(0, mode="drop"), q)
 + return q
-a miss leaves the target as it was <-
-  test_steps_have_the_law_of_the_target[iid-token]
-- "residual": normalise(jnp.maximum(residual - law, 0), residual)
-+ "residual": residual
 draws without replacement all have the first law <-
   test_steps_have_the_law_of_the_target[without_replacement-token]
 - if self.branches.drawing != WITHOUT_REPLACEMENT:
@@ -27,6 +23,16 @@ the draws at all nodes share a uniform <-
   test_steps_have_the_law_of_the_target[top_k-token]
 - token = draws.draw(here["residual"], of_token(u_draw, node))
 + token = draws.draw(here["residual"], u_draw[:, 0])
+a path stands backwards <-
+  ../../models/test_native_walks.py::test_walks_decide_as_the_steps_do
+- jnp.take_along_axis(backwards, jnp.maximum(place, 0), axis=1)
++ backwards
+
+=== decoding/verification/tree_steps.py
+a miss leaves the target as it was <-
+  test_steps_have_the_law_of_the_target[iid-token]
+- "residual": normalise(jnp.maximum(residual - law, 0), residual)
++ "residual": residual
 an empty residual gives token 0 <- test_an_empty_residual_is_the_target
 - "residual": normalise(jnp.maximum(residual - law, 0), residual)
 + "residual": jnp.maximum(residual - law, 0)
@@ -49,10 +55,10 @@ a traversal does not renew the weight <-
 a traversal draws from the first target of a node <-
   test_steps_have_the_law_of_the_target[without_replacement-traversal]
 - token = draws.draw(target, of_token(u_draw, node))
-+ token = draws.draw(_at(pi, node), of_token(u_draw, node))
++ token = draws.draw(law_at(pi, node), of_token(u_draw, node))
 a traversal does not take a dropped child from the law <-
   test_steps_have_the_law_of_the_target[without_replacement-traversal]
-- rest = normalise(_drop(law, x), law)
+- rest = normalise(drop_token(law, x), law)
 + rest = law
 a traversal visits equal siblings twice <-
   test_steps_have_the_law_of_the_target[iid-traversal]
@@ -62,10 +68,6 @@ a traversal tries the likeliest child first <-
   test_steps_have_the_law_of_the_target[without_replacement-traversal]
 - key = drafts.index + jnp.where(branches.is_certain, num, 0)
 + key = jnp.argsort(jnp.argsort(tokens, axis=1), axis=1).astype(jnp.int32)
-a path stands backwards <-
-  ../../models/test_native_walks.py::test_walks_decide_as_the_steps_do
-- jnp.take_along_axis(backwards, jnp.maximum(place, 0), axis=1)
-+ backwards
 
 === decoding/drafting/children.py
     decoding/verification/test_tree_steps.py::test_children_are_drawn_by_their_law
