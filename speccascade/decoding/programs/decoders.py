@@ -18,7 +18,6 @@ from speccascade.decoding.decode_settings import (
   ReviewSettings,
   values_of,
 )
-from speccascade.decoding.drafting import depth_laws
 from speccascade.decoding.drafting.autoregressive import (
   AutoregressiveDrafter,
   StopPolicy,
@@ -33,14 +32,10 @@ from speccascade.decoding.laws.targets import Target
 from speccascade.decoding.loops import prompts
 from speccascade.decoding.loops.execution import Execution, LoopSettings
 from speccascade.decoding.loops.rounds import Loop
+from speccascade.decoding.programs.call_checks import check_call, models_of
 from speccascade.decoding.programs.families import choose
 from speccascade.decoding.programs.methods import Method, family, find
-from speccascade.decoding.types import (
-  block_depth,
-  is_drafter,
-  is_heads,
-  is_lookahead,
-)
+from speccascade.decoding.types import is_drafter, is_heads, is_lookahead
 from speccascade.settings import fields
 
 # What a verification of trees is on a chain.
@@ -208,162 +203,7 @@ class Decoder(BlockShape, Records):
     self, drafter, verifier, alpha: float | FittedAlpha, sampling: Sampling
   ):
     """Checks what a call gets, without decoding; raises as a call does."""
-    self._check_roles(drafter, verifier)
-    self._check_drafters(drafter)
-    vocab_size = _shared_vocab_size(_models(drafter) + _models(verifier))
-    _check_kinds(drafter, verifier)
-    self.method.check_alpha(alpha, vocab_size)
-    self._check_temperature(sampling)
-    self._check_confidence(drafter)
-
-  def _check_roles(self, drafter, verifier):
-    """Raises ValueError where a model that the method needs is None."""
-    execution = self.method.execution
-    for role, model, is_needed in (
-      ("drafter", drafter, execution.needs_drafter),
-      ("verifier", verifier, execution.needs_verifier),
-    ):
-      if is_needed and model is None:
-        raise ValueError(f"{self.method.label} needs a {role}; none was given")
-
-  def _check_drafters(self, drafter):
-    """Raises ValueError where the method takes other drafters."""
-    method, num = self.method, len(_models(drafter))
-    if not method.execution.needs_drafter:
-      return
-    if is_drafter(drafter):
-      self._check_drafter(drafter)
-    elif is_heads(drafter) or is_lookahead(drafter):
-      self._check_heads(drafter)
-    elif method.compose is None and num != 1:
-      raise ValueError(f"{method.label} takes one drafter; {num} were given")
-    elif num < method.num_drafters:
-      raise ValueError(
-        f"{method.label} takes {method.num_drafters} drafters, largest first;"
-        f" {num} was given"
-      )
-
-  def _check_drafter(self, drafter):
-    """Raises ValueError where a `Drafter` does not fit.
-
-    The method may draft no blocks, or the `Drafter` would ignore a setting.
-    """
-    label, kind = self.method.label, type(drafter).__name__
-    policy = self.draft_length.policy
-    if not self.method.has_blocks:
-      raise ValueError(
-        f"the drafter is a {kind}, which drafts blocks; {label} wants a"
-        " language model: give one, or use a speculative method"
-      )
-    if policy != FIXED:
-      raise ValueError(
-        f"draft_length is {policy!r}; the drafter given, a {kind}, does not use"
-        " it: leave it out, or give the drafter a stop of its own"
-      )
-    if self.draft_tree is not None:
-      raise ValueError(
-        f"a tree is set, and the drafter given, a {kind}, has a shape of its"
-        " own: leave the tree out, or give a language model"
-      )
-    depth = block_depth(drafter)
-    if self.gamma != depth:
-      raise ValueError(
-        f"gamma is {self.gamma}; the drafter given, a {kind}, drafts blocks of"
-        f" {depth}: set gamma to {depth}, or change the drafter"
-      )
-    # A drafter may have no law of its own at some places.
-    if check := getattr(drafter, "check_review", None):
-      check(self.method.target, self)
-    if drafter.tree and self.verification == "block":
-      raise ValueError(
-        "verification is 'block', which weighs a chain; the drafter given"
-        " drafts a tree: use 'traversal'"
-      )
-
-  def _check_heads(self, heads):
-    """Raises ValueError where draft heads, or embeddings, do not fit."""
-    label, policy = self.method.label, self.draft_length.policy
-    kind = "look-ahead embeddings" if is_lookahead(heads) else "draft heads"
-    method = self.method
-    # Without a target the loop drafts in a way of its own, as BiLD does.
-    drafts_itself = method.compose is not None or method.target is None
-    if not method.has_blocks or drafts_itself:
-      raise ValueError(
-        f"{kind} are given, and {label} wants a language model as its"
-        " drafter: give one, or use another speculative method"
-      )
-    if policy != FIXED:
-      raise ValueError(
-        f"draft_length is {policy!r}, and {kind} draft whole blocks: leave"
-        " it out"
-      )
-    if is_lookahead(heads):
-      if self.gamma > heads.num_heads + 1:
-        raise ValueError(
-          f"gamma is {self.gamma}, and with K = {heads.num_heads} look-ahead"
-          " embeddings a block has at most K + 1 drafts in a row: set gamma to"
-          f" {heads.num_heads + 1} or less"
-        )
-    elif self.gamma > heads.num_heads:
-      raise ValueError(
-        f"gamma is {self.gamma}, and there are {heads.num_heads} draft heads,"
-        f" one for each draft in a row: set gamma to {heads.num_heads} or less"
-      )
-    depth_laws.check_review(self.method.target, self)
-
-  def _check_temperature(self, sampling: Sampling):
-    """Raises ValueError where a method of temperature 0 is to sample."""
-    if self.method.greedy_only and not sampling.greedy:
-      raise ValueError(
-        f"{self.method.label} is defined at temperature 0 only; temperature is"
-        f" {float(sampling.temperature):g}"
-      )
-
-  def _check_confidence(self, drafter):
-    """Raises ValueError where the rule reads a confidence that is missing."""
-    target = self.method.target
-    has_confidence = not is_drafter(drafter) or drafter.has_confidence
-    if target is not None and target.needs_confidence and not has_confidence:
-      raise ValueError(
-        f"{self.method.label} reads the drafter's confidence, and a"
-        f" {type(drafter).__name__} has none (its proposals are one-hot); use"
-        " spec_decode, or a rule that looks at the verifier only, such as"
-        " spec_cascade_token_v3"
-      )
-
-
-def _shared_vocab_size(models: tuple) -> int:
-  """Returns the vocabulary size of all models.
-
-  Raises:
-    ValueError: the sizes differ.
-  """
-  sizes = [model.vocab_size for model in models]
-  if len(set(sizes)) > 1:
-    raise ValueError(
-      f"drafter has {sizes[0]} vocabulary rows, verifier {sizes[-1]}; a pair"
-      " must share one vocabulary"
-    )
-  return sizes[0]
-
-
-def _check_kinds(drafter, verifier):
-  """Raises ValueError where some models start from prompts, and some do not."""
-
-  def starts_rows(part) -> bool:
-    return hasattr(part, "prompted")
-
-  # A drafter is a tree: language models in it say what they start from, and so
-  # do the parts that copy from a prompt.
-  parts = jax.tree.leaves((drafter, verifier), is_leaf=starts_rows)
-  kinds = {
-    part.prompted: type(part).__name__ for part in parts if starts_rows(part)
-  }
-  if len(kinds) > 1:
-    raise ValueError(
-      f"a {kinds[True]} goes on from prompts (decoder-only), a {kinds[False]}"
-      " from a source; the models of a pair must be of one kind"
-    )
+    check_call(self.method, self, drafter, verifier, alpha, sampling)
 
 
 class ProgramArguments(NamedTuple):
@@ -460,7 +300,7 @@ class Program:
       )
     elif method.has_blocks and not is_drafter(drafter):
       if method.compose is not None:
-        drafter = method.compose(_models(drafter), static.gamma, alpha)
+        drafter = method.compose(models_of(drafter), static.gamma, alpha)
       elif static.draft_tree is not None:
         drafter = TreeDrafter(drafter, static.draft_tree, static.tree_drawing)
       else:
@@ -490,13 +330,6 @@ def _host_alpha(execution: Execution, alpha: Any) -> np.float32 | FittedAlpha:
   if isinstance(alpha, FittedAlpha):
     return alpha.replace(alpha=_host_alpha(execution, alpha.alpha))
   return np.float32(execution.host_alpha(alpha))
-
-
-def _models(drafter) -> tuple:
-  """Returns a model or several as a tuple, which is empty for None."""
-  if drafter is None:
-    return ()
-  return drafter if isinstance(drafter, tuple) else (drafter,)
 
 
 @functools.partial(jax.jit, static_argnums=0)
