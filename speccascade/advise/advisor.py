@@ -8,7 +8,7 @@ from speccascade.advise import searcher
 from speccascade.advise.effort import Budget, Effort, Steps
 from speccascade.advise.searcher import Advice, Searcher
 from speccascade.advise.wanted import Wanted
-from speccascade.decoding.types import is_lookahead
+from speccascade.decoding.drafting.drafter import is_lookahead
 from speccascade.inference.batches.inputs import Inputs
 from speccascade.inference.measuring.study import Study
 from speccascade.inference.pair.pairs import PairSpec

@@ -9,6 +9,7 @@ from speccascade.decoding.drafting.autoregressive import (
 from speccascade.decoding.drafting.branched import BranchedDrafter
 from speccascade.decoding.drafting.cascade import cascade_drafter
 from speccascade.decoding.drafting.draft_tree import DraftTree
+from speccascade.decoding.drafting.drafter import Drafter
 from speccascade.decoding.drafting.heads_drafter import HeadsDrafter
 from speccascade.decoding.drafting.horizontal import HorizontalDrafter
 from speccascade.decoding.drafting.lookahead_drafter import LookaheadDrafter
@@ -28,7 +29,7 @@ from speccascade.decoding.programs.continuous import decode_continuously
 from speccascade.decoding.programs.decoders import Decoder, decoder
 from speccascade.decoding.programs.methods import METHODS, Method
 from speccascade.decoding.programs.streaming import Stream
-from speccascade.decoding.types import Drafter, LanguageModel
+from speccascade.decoding.types import LanguageModel
 
 __all__ = [
   "METHODS",

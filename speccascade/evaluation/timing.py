@@ -16,15 +16,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from speccascade.decoding.laws import draws
-from speccascade.decoding.laws.sampling import Sampling
-from speccascade.decoding.types import (
+from speccascade.decoding.drafting.drafter import (
   Heads,
-  LanguageModel,
   Lookahead,
   is_heads,
   is_lookahead,
 )
+from speccascade.decoding.laws import draws
+from speccascade.decoding.laws.sampling import Sampling
+from speccascade.decoding.types import LanguageModel
 from speccascade.evaluation.efficiency import Costs
 from speccascade.settings import fields
 

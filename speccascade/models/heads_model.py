@@ -102,7 +102,7 @@ class TrainedHeads(struct.PyTreeNode):
 
 
 class HeadsModel(TrainedHeads):
-  """Draft heads over a verifier's hidden states. See `types.Heads`."""
+  """Draft heads over a verifier's hidden states. See `drafter.Heads`."""
 
   @property
   def width(self) -> int:
@@ -110,7 +110,10 @@ class HeadsModel(TrainedHeads):
     return self.config.emb_dim
 
   def head_logits(self, verifier: Any, hidden: Array, num: int) -> Array:
-    """Returns the logits of the first heads, [B, num, V]. See `types.Heads`."""
+    """Returns the logits of the first heads, [B, num, V].
+
+    See `drafter.Heads`.
+    """
     variables = {"params": self.params}
     states = self.module.apply(variables, hidden, num, method="states")
     if self.config.kind == MEDUSA:
@@ -119,7 +122,7 @@ class HeadsModel(TrainedHeads):
 
 
 class LookaheadModel(TrainedHeads):
-  """Look-ahead embeddings of a verifier. See `types.Lookahead`.
+  """Look-ahead embeddings of a verifier. See `drafter.Lookahead`.
 
   The verifier's own network reads them: there are K vectors more than the V
   rows of its table of tokens, and no further parameters.
@@ -130,7 +133,7 @@ class LookaheadModel(TrainedHeads):
   """
 
   def language_model(self, verifier: Any) -> CachedLM:
-    """Returns the verifier with K more ids. See `types.Lookahead`.
+    """Returns the verifier with K more ids. See `drafter.Lookahead`.
 
     It shares the verifier's arrays. Where the verifier's passes are native, so
     are its own.

@@ -9,14 +9,10 @@ import jax.numpy as jnp
 
 from speccascade.decoding.block_records import Proposal
 from speccascade.decoding.drafting import feeding
+from speccascade.decoding.drafting.drafter import ChainDrafter
 from speccascade.decoding.laws import draws, numerics
 from speccascade.decoding.laws.sampling import Sampling
-from speccascade.decoding.types import (
-  ChainDrafter,
-  LanguageModel,
-  State,
-  is_chain_model,
-)
+from speccascade.decoding.types import LanguageModel, State, is_chain_model
 
 Array = jax.Array
 
@@ -128,7 +124,7 @@ class AutoregressiveDrafter(ChainDrafter, struct.PyTreeNode):
     bonus_law: bool,
     active: Array,
   ) -> tuple[State, Proposal]:
-    """See `types.Drafter`. Without `bonus_law` the last draft is not fed."""
+    """See `Drafter`. Without `bonus_law` the last draft is not fed."""
     # One uniform for each draft, then the first logits, then the block.
     u = draws.uniforms(rngs, self.width)
     drafted = self._in_one_call(

@@ -14,14 +14,10 @@ from speccascade.decoding.drafting.children import (
   draw_children,
 )
 from speccascade.decoding.drafting.draft_tree import ROOT, DraftTree
+from speccascade.decoding.drafting.drafter import Drafter, refuse_tree
 from speccascade.decoding.laws import draws
 from speccascade.decoding.laws.sampling import Sampling
-from speccascade.decoding.types import (
-  Drafter,
-  LanguageModel,
-  State,
-  refuse_tree,
-)
+from speccascade.decoding.types import LanguageModel, State
 
 Array = jax.Array
 _SIBLING_TAG = 2**30  # beside the keys of the chain, which count from 0
@@ -118,7 +114,7 @@ class BranchedDrafter(struct.PyTreeNode):
     bonus_law: bool,
     active: Array,
   ) -> tuple[State, Proposal]:
-    """See `types.Drafter`.
+    """See `Drafter`.
 
     Raises:
       ValueError: the drafter drafts trees, or a law is asked for where a

@@ -13,7 +13,8 @@ import jax.numpy as jnp
 
 from speccascade.decoding.block_records import Output
 from speccascade.decoding.drafting.draft_tree import DraftTree
-from speccascade.decoding.types import LanguageModel, Part, State, is_drafter
+from speccascade.decoding.drafting.drafter import is_drafter
+from speccascade.decoding.types import LanguageModel, Part, State
 
 Array = jax.Array
 

@@ -18,8 +18,9 @@ from speccascade.decoding.block_records import Proposal
 from speccascade.decoding.drafting import depth_laws
 from speccascade.decoding.drafting.children import GREEDY_AND_RANDOM, Drawing
 from speccascade.decoding.drafting.draft_tree import DraftTree
+from speccascade.decoding.drafting.drafter import Heads
 from speccascade.decoding.laws.sampling import Sampling
-from speccascade.decoding.types import Heads, LanguageModel
+from speccascade.decoding.types import LanguageModel
 
 Array = jax.Array
 
@@ -152,7 +153,7 @@ class HeadsDrafter(struct.PyTreeNode):
     bonus_law: bool,
     active: Array,
   ) -> tuple[HeadsState, Proposal]:
-    """See `types.Drafter`."""
+    """See `Drafter`."""
     # The verifier has read all tokens but the last one.
     known = active & (state.read == length - 1)
     num = self.depth

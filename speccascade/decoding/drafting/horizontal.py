@@ -9,15 +9,15 @@ import jax
 import jax.numpy as jnp
 
 from speccascade.decoding.block_records import Proposal
+from speccascade.decoding.drafting.drafter import (
+  ChainDrafter,
+  Drafter,
+  refuse_tree,
+)
 from speccascade.decoding.laws import draws
 from speccascade.decoding.laws.sampling import Sampling
 from speccascade.decoding.loops import emission
-from speccascade.decoding.types import (
-  ChainDrafter,
-  Drafter,
-  LanguageModel,
-  refuse_tree,
-)
+from speccascade.decoding.types import LanguageModel
 
 Array = jax.Array
 
@@ -80,7 +80,7 @@ class HorizontalDrafter(ChainDrafter, struct.PyTreeNode):
     bonus_law: bool,
     active: Array,
   ) -> tuple[tuple, Proposal]:
-    """See `types.Drafter`.
+    """See `Drafter`.
 
     Each drafter goes on where the drafter before it stopped, which may be
     before its width is full: row b of the block has no gap.

@@ -118,7 +118,7 @@ class LookaheadDrafter(struct.PyTreeNode):
     bonus_law: bool,
     active: Array,
   ) -> tuple[State, Proposal]:
-    """See `types.Drafter`.
+    """See `Drafter`.
 
     Raises:
       ValueError: the block is deeper than K + 1.

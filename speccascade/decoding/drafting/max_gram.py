@@ -12,9 +12,9 @@ import numpy as np
 
 from speccascade import native
 from speccascade.decoding.block_records import Proposal
+from speccascade.decoding.drafting.drafter import ChainDrafter
 from speccascade.decoding.laws.sampling import Sampling
 from speccascade.decoding.loops import prompts
-from speccascade.decoding.types import ChainDrafter
 
 Array = jax.Array
 
@@ -122,7 +122,7 @@ class MaxGramDrafter(ChainDrafter, struct.PyTreeNode):
     bonus_law: bool,
     active: Array,
   ) -> tuple[Array, Proposal]:
-    """See `types.Drafter`.
+    """See `Drafter`.
 
     The distribution at the bonus position is one-hot at the next copied token.
     Where nothing is left to copy it is unknown.

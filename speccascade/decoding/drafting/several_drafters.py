@@ -11,14 +11,10 @@ from speccascade.decoding.drafting import feeding
 from speccascade.decoding.drafting.autoregressive import AutoregressiveDrafter
 from speccascade.decoding.drafting.children import IID, merge_siblings
 from speccascade.decoding.drafting.draft_tree import DraftTree
+from speccascade.decoding.drafting.drafter import Drafter, refuse_tree
 from speccascade.decoding.laws import draws
 from speccascade.decoding.laws.sampling import Sampling
-from speccascade.decoding.types import (
-  Drafter,
-  LanguageModel,
-  State,
-  refuse_tree,
-)
+from speccascade.decoding.types import LanguageModel, State
 
 Array = jax.Array
 
@@ -183,7 +179,7 @@ class SeveralDrafters(struct.PyTreeNode):
     bonus_law: bool,
     active: Array,
   ) -> tuple[_State, Proposal]:
-    """See `types.Drafter`.
+    """See `Drafter`.
 
     Raises:
       ValueError: a drafter drafts trees, or the widths differ.

@@ -158,7 +158,7 @@ class TreeDrafter(struct.PyTreeNode):
     bonus_law: bool,
     active: Array,
   ) -> tuple[State, Proposal]:
-    """See `types.Drafter`."""
+    """See `Drafter`."""
     tree, rows = self.tree, length.shape[0]
     is_read = self._is_read(bonus_law)
     u = draws.uniforms(rngs, tree.num_drafts)

@@ -14,16 +14,16 @@ import jax.numpy as jnp
 from speccascade.decoding.block_records import Proposal, VerifyFunction
 from speccascade.decoding.decode_settings import ReviewSettings, values_of
 from speccascade.decoding.drafting import feeding
+from speccascade.decoding.drafting.drafter import (
+  ChainDrafter,
+  Drafter,
+  refuse_tree,
+)
 from speccascade.decoding.laws import draws, targets
 from speccascade.decoding.loops import emission
 from speccascade.decoding.loops.emission import Prefix
 from speccascade.decoding.loops.execution import BlockSettings
-from speccascade.decoding.types import (
-  ChainDrafter,
-  Drafter,
-  LanguageModel,
-  refuse_tree,
-)
+from speccascade.decoding.types import LanguageModel
 from speccascade.decoding.verification.review import (
   draft,
   score_and_catch_up,
@@ -129,7 +129,7 @@ class VerticalDrafter(ChainDrafter, ReviewSettings):
   def propose(
     self, state, tokens, length, rngs, sampling, *, bonus_law: bool, active
   ) -> tuple[tuple, Proposal]:
-    """See `types.Drafter`.
+    """See `Drafter`.
 
     To state the distribution at the bonus position, the inner pair draws one
     more token, which is then cut.

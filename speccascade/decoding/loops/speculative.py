@@ -25,6 +25,11 @@ from speccascade.decoding.drafting.children import (
   IID,
   TOP_K,
 )
+from speccascade.decoding.drafting.drafter import (
+  Drafter,
+  block_depth,
+  is_reader,
+)
 from speccascade.decoding.laws import draws, numerics, optimum
 from speccascade.decoding.laws.rules import defers
 from speccascade.decoding.loops import rounds, tracing
@@ -32,12 +37,7 @@ from speccascade.decoding.loops.carry import Carry
 from speccascade.decoding.loops.execution import LoopSettings, execution
 from speccascade.decoding.loops.rounds import Loop
 from speccascade.decoding.loops.tracing import Record
-from speccascade.decoding.types import (
-  Drafter,
-  LanguageModel,
-  block_depth,
-  is_reader,
-)
+from speccascade.decoding.types import LanguageModel
 from speccascade.decoding.verification import steps
 from speccascade.decoding.verification.review import (
   Review,

@@ -8,15 +8,15 @@ import jax
 
 from speccascade.decoding.decode_settings import FIXED, BlockShape
 from speccascade.decoding.drafting import depth_laws
-from speccascade.decoding.laws.fitted import FittedAlpha
-from speccascade.decoding.laws.sampling import Sampling
-from speccascade.decoding.programs.methods import Method
-from speccascade.decoding.types import (
+from speccascade.decoding.drafting.drafter import (
   block_depth,
   is_drafter,
   is_heads,
   is_lookahead,
 )
+from speccascade.decoding.laws.fitted import FittedAlpha
+from speccascade.decoding.laws.sampling import Sampling
+from speccascade.decoding.programs.methods import Method
 
 
 def models_of(drafter) -> tuple:

@@ -23,6 +23,11 @@ from speccascade.decoding.drafting.autoregressive import (
   StopPolicy,
 )
 from speccascade.decoding.drafting.children import TOP_K
+from speccascade.decoding.drafting.drafter import (
+  is_drafter,
+  is_heads,
+  is_lookahead,
+)
 from speccascade.decoding.drafting.heads_drafter import HeadsDrafter
 from speccascade.decoding.drafting.lookahead_drafter import LookaheadDrafter
 from speccascade.decoding.drafting.tree_drafter import TreeDrafter
@@ -35,7 +40,6 @@ from speccascade.decoding.loops.rounds import Loop
 from speccascade.decoding.programs.call_checks import check_call, models_of
 from speccascade.decoding.programs.families import choose
 from speccascade.decoding.programs.methods import Method, family, find
-from speccascade.decoding.types import is_drafter, is_heads, is_lookahead
 from speccascade.settings import fields
 
 # What a verification of trees is on a chain.

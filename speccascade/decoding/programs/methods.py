@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from speccascade.decoding.decode_settings import FIXED, block_width
 from speccascade.decoding.drafting.autoregressive import AutoregressiveDrafter
 from speccascade.decoding.drafting.cascade import cascade_drafter
+from speccascade.decoding.drafting.drafter import Drafter
 from speccascade.decoding.drafting.max_gram import MaxGramDrafter
 from speccascade.decoding.drafting.vertical import VerticalDrafter
 from speccascade.decoding.laws.acceptance_rules import (
@@ -77,7 +78,6 @@ from speccascade.decoding.loops.sequence_cascade import (
 from speccascade.decoding.loops.sequential_cascade import sequential_cascade
 from speccascade.decoding.loops.speculative import speculative
 from speccascade.decoding.loops.stepwise import drafter_alone, verifier_alone
-from speccascade.decoding.types import Drafter
 from speccascade.settings import fields
 
 

@@ -18,16 +18,12 @@ from speccascade.decoding.block_records import (
   Verdict,
 )
 from speccascade.decoding.drafting import feeding
+from speccascade.decoding.drafting.drafter import Drafter
 from speccascade.decoding.laws import draws, numerics
 from speccascade.decoding.loops import emission
 from speccascade.decoding.loops.emission import Prefix
 from speccascade.decoding.loops.execution import BlockSettings
-from speccascade.decoding.types import (
-  Drafter,
-  LanguageModel,
-  State,
-  check_shape,
-)
+from speccascade.decoding.types import LanguageModel, State, check_shape
 
 Array = jax.Array
 

@@ -14,7 +14,7 @@ import jax
 import numpy as np
 
 from speccascade.data.prompting import eos_ids
-from speccascade.decoding.types import is_lookahead
+from speccascade.decoding.drafting.drafter import is_lookahead
 from speccascade.evaluation.efficiency import Counts
 from speccascade.inference.batches import padding
 from speccascade.inference.batches.batching import (

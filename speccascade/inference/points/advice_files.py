@@ -11,7 +11,7 @@ import pathlib
 from typing import Any, TypedDict
 
 from speccascade.decoding.decode_settings import BlockSize
-from speccascade.decoding.types import block_depth
+from speccascade.decoding.drafting.drafter import block_depth
 from speccascade.inference.pair.pairs import ModelPair
 from speccascade.inference.points.point import AUTO, Point
 from speccascade.settings import fields

@@ -1,0 +1,241 @@
+"""What a drafter is to the core, and what else may stand in a drafter's place.
+
+A `Drafter` proposes a block of tokens. `Heads` and `Lookahead` are no drafters
+yet: they were trained for one verifier, and a `Decoder` makes a drafter of them
+and of that verifier. All three are pytrees whose leaves are parameters, as a
+`LanguageModel` is.
+
+Axes: B rows, S source length, L token buffer, D model width, V vocabulary, M
+language models inside a drafter. A tree of drafts has N drafts and N + 1 nodes,
+and G is its depth; a chain has N = G. There are K draft heads, or look-ahead
+embeddings.
+"""
+
+from typing import Any, Protocol, TypeGuard, runtime_checkable
+
+import jax
+
+from speccascade.decoding.block_records import Proposal
+from speccascade.decoding.drafting.draft_tree import DraftTree
+from speccascade.decoding.laws.sampling import Sampling
+from speccascade.decoding.types import LanguageModel, Part, State, is_kind
+
+Array = jax.Array
+
+
+@runtime_checkable
+class Drafter(Part, Protocol):
+  """Proposes up to `width` tokens for each row. A drafter is a pytree.
+
+  A drafter of chains inherits `ChainDrafter`, which has the two members that
+  trees need. A drafter that states no distribution at some places may have a
+  method `check_review(target, settings)`, which raises ValueError where a
+  target and `ReviewSettings` ask for one. A drafter that reads the verifier is
+  a `Reader`, too.
+  """
+
+  @property
+  def width(self) -> int:
+    """Static: N, the largest number of tokens of a proposal."""
+
+  @property
+  def tree(self) -> DraftTree | None:
+    """Static: the shape of a proposal; None for a drafter of chains."""
+
+  @property
+  def models(self) -> tuple[LanguageModel, ...]:
+    """The M language models inside, in the order of `Proposal.calls`.
+
+    One model may be in several places, and is then listed once for each.
+    """
+
+  @property
+  def has_confidence(self) -> bool:
+    """Static: whether `Proposal.q1` is a model's confidence in every token."""
+
+  def propose(
+    self,
+    state: State,
+    tokens: Array,
+    length: Array,
+    rngs: Array,
+    sampling: Sampling,
+    *,
+    bonus_law: bool,
+    active: Array,
+  ) -> tuple[State, Proposal]:
+    """Drafts a block after `tokens[b, :length[b]]`.
+
+    The drafter first feeds its models what their caches lack of the prefix. The
+    last token of the prefix, `tokens[b, length[b] - 1]`, is never in a cache
+    yet.
+
+    Args:
+      state: from `prefill`, `propose` or `rewind`.
+      tokens: [B, L] int32 token buffer; index 0 holds the start token, or the
+        last token of the prompt.
+      length: [B] int32, how many of the L tokens are written.
+      rngs: [B] typed keys, fresh for this round and for this level of nesting.
+      sampling: how logits become distributions.
+      bonus_law: static; whether `q` at index `count` is needed.
+      active: [B] bool. Proposals of the other rows are not used, and those rows
+        must not keep the active rows waiting.
+    """
+
+  def keep(
+    self, state: State, length: Array, path: Array, count: Array
+  ) -> State:
+    """Keeps the drafts that were accepted, and forgets the other ones.
+
+    Args:
+      state: from `propose`.
+      length: [B] int32, as in that `propose`.
+      path: [B, G] int32, the accepted drafts in order of depth. In a chain
+        draft i stands at index i.
+      count: [B] int32, how many of them to keep.
+
+    Returns:
+      The state, which holds at most `length + count` tokens.
+    """
+
+  def catch_up(
+    self, state: State, tokens: Array, upto: Array, *, wide: int
+  ) -> State:
+    """Reads what others wrote, before another turn: `feeding.catch_up`."""
+
+
+class ChainDrafter:
+  """What drafters of chains have in common: a chain is cut, not gathered."""
+
+  @property
+  def tree(self) -> DraftTree | None:
+    return None
+
+  def keep(
+    self: Any, state: State, length: Array, path: Array, count: Array
+  ) -> State:
+    """See `Drafter`. The first `count` drafts of a chain are its path."""
+    return self.rewind(state, length + count)
+
+
+@runtime_checkable
+class Reader(Protocol):
+  """A drafter that reads what the verifier's last pass left.
+
+  The loop calls `observe` after each round, so in the first round the drafter
+  has observed nothing, and proposes nothing.
+  """
+
+  def observe(
+    self, state: State, hidden: Array, node: Array, length: Array
+  ) -> State:
+    """Reads the hidden state at the last token that the round accepted.
+
+    Args:
+      state: the drafter's state, after `rewind` or `keep`.
+      hidden: [B, N+1, D], the verifier's last hidden states after the last
+        token of the prefix and after each draft.
+      node: [B] int32, the index of the last accepted draft plus 1, and 0 where
+        no draft was accepted.
+      length: [B] int32, the tokens of the row up to and including that token.
+        One more token, which the verifier drew, has been written after it.
+    """
+
+
+@runtime_checkable
+class Heads(Protocol):
+  """Draft heads over a verifier: a pytree in a drafter's place.
+
+  Head k, from 1 on, gives a distribution of the token k + 1 places after the
+  token at which the verifier left a hidden state. The verifier's own output
+  projection gives the token 1 place after it.
+  """
+
+  @property
+  def vocab_size(self) -> int:
+    """V, the number of logits of each head."""
+
+  @property
+  def num_heads(self) -> int:
+    """Static: K, the number of heads."""
+
+  @property
+  def width(self) -> int:
+    """Static: D, the width of a hidden state."""
+
+  def head_logits(self, verifier: Any, hidden: Array, num: int) -> Array:
+    """Returns the logits of the first `num` heads, [B, num, V] float32.
+
+    Args:
+      verifier: the language model that the heads were trained for.
+      hidden: [B, D] float32.
+      num: static, 1 to K.
+    """
+
+
+@runtime_checkable
+class Lookahead(Protocol):
+  """Look-ahead embeddings of a verifier: a pytree in a drafter's place.
+
+  Look-ahead embedding i, from 1 on, is an input that the verifier reads in the
+  place of the token i places after the last token of a text. The verifier's
+  output at it is a distribution of the token i + 1 places after that last
+  token, whatever the tokens between are.
+  """
+
+  @property
+  def vocab_size(self) -> int:
+    """V, the number of tokens; look-ahead embeddings are no tokens."""
+
+  @property
+  def num_heads(self) -> int:
+    """Static: K, the number of look-ahead embeddings."""
+
+  def language_model(self, verifier: Any) -> LanguageModel:
+    """Returns a language model that reads the look-ahead embeddings too.
+
+    It has the verifier's logits [..., V]. It can be fed the ids V to V + K - 1,
+    which are the look-ahead embeddings 1 to K.
+
+    Args:
+      verifier: the language model that the embeddings were trained for.
+    """
+
+
+def is_drafter(part: Any) -> TypeGuard[Drafter]:
+  """Whether a part of a pair is a `Drafter`, and not a model."""
+  return is_kind(part, Drafter)
+
+
+def is_reader(part: Any) -> TypeGuard[Reader]:
+  """Whether a drafter reads the verifier's hidden states."""
+  return is_kind(part, Reader)
+
+
+def is_heads(part: Any) -> TypeGuard[Heads]:
+  """Whether a part of a pair is `Heads`, and not a model or a `Drafter`."""
+  return is_kind(part, Heads)
+
+
+def is_lookahead(part: Any) -> TypeGuard[Lookahead]:
+  """Whether a part of a pair is `Lookahead`, and not a model or a `Drafter`."""
+  return is_kind(part, Lookahead)
+
+
+def block_depth(drafter: Drafter) -> int:
+  """Returns G, the number of drafts on the longest path of a block."""
+  return drafter.width if drafter.tree is None else drafter.tree.depth
+
+
+def refuse_tree(drafter: Drafter, place: str) -> None:
+  """Raises ValueError where a drafter drafts trees.
+
+  Args:
+    drafter: the drafter.
+    place: what takes drafters of chains alone, for the message.
+  """
+  if drafter.tree is not None:
+    raise ValueError(
+      f"a {type(drafter).__name__} drafts trees, and {place} takes drafters of"
+      " chains: give one, or let the tree draft for the verifier itself"
+    )
