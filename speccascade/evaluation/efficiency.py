@@ -191,7 +191,7 @@ def _until_last(counts: Sequence[int]) -> Sequence[int]:
   return counts[:num]
 
 
-# The fields of `types.LogProbs` that are log-probabilities.
+# The fields of `block_records.LogProbs` that are log-probabilities.
 _DISTRIBUTIONS = ("pi", "p", "q", "p1", "q1")
 # A token is unlikely if samplers in common use would leave it out.
 TOP_P, MIN_P = 0.95, 0.05
@@ -205,8 +205,8 @@ def mean_log_probs(parts: Sequence[dict]) -> dict[str, float | None] | None:
   token the probability 0, whose mean would be -inf.
 
   Args:
-    parts: dicts with the fields of `types.LogProbs`; values are arrays, or
-      lists with None for NaN.
+    parts: dicts with the fields of `block_records.LogProbs`; values are arrays,
+      or lists with None for NaN.
 
   Returns:
     {field: mean}; None where `parts` is empty, because nothing was recorded.
@@ -258,7 +258,7 @@ def sharpness(parts: Sequence[dict]) -> dict[str, float | None] | None:
 
 
 def _known(parts: Sequence[dict], name: str) -> np.ndarray:
-  """Returns the known values of a field of `types.LogProbs`, [N] float64."""
+  """Returns the known values of a field of `LogProbs`, [N] float64."""
   values = [np.asarray(part[name], float).ravel() for part in parts]
   values = np.concatenate(values)
   return values[~np.isnan(values)]

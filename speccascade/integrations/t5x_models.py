@@ -227,9 +227,10 @@ class PairModel(models.EncoderDecoderModel):
     Returns:
       The tokens [B, T] int32 with their EOS, and 0 after it; and aux, a dict of
       arrays with B rows. aux holds `tokens` once more, `bad_step` of
-      `types.Decoded`, `counts/NAME` for the fields of `efficiency.Counts`, and
-      `trace/NAME` and `log_probs/NAME` for the fields of `types.Trace` and
-      `types.LogProbs` where these are recorded.
+      `block_records.Decoded`, `counts/NAME` for the fields of
+      `efficiency.Counts`, and `trace/NAME` and `log_probs/NAME` for the fields
+      of `block_records.Trace` and `block_records.LogProbs` where these are
+      recorded.
     """
     inputs = batch["encoder_input_tokens"]
     num_rows, length = batch["decoder_input_tokens"].shape

@@ -119,7 +119,7 @@ def _tree_lists(columns: dict[str, np.ndarray], vocabulary) -> list[dict]:
   """Returns the trees of a row, one dict of lists for each block.
 
   Args:
-    columns: the arrays of `types.DraftedTrees` by name, [J, N] each.
+    columns: the arrays of `block_records.DraftedTrees` by name, [J, N] each.
     vocabulary: as in `piece`.
   """
   trees = []
