@@ -172,23 +172,24 @@ class ChainModel(Protocol):
   ) -> tuple[State, DraftedChain] | None:
     """Drafts after `tokens[b, :length[b]]`, as calls of `extend` would.
 
-    The first pass feeds what the cache lacks of the prefix. Then each draft is
-    drawn and fed; the last one is fed only where `bonus_law` holds. There are G
-    passes, or G + 1.
+    The first pass feeds the tokens of the prefix that the cache lacks. Then
+    each draft is drawn and fed. The last draft is fed only with `bonus_law`, so
+    there are G + 1 passes with `bonus_law`, and G without it.
 
     Args:
       state: the state of the model. With `bonus_law` the cache lacks the last
-        token of the prefix, and without it one or two tokens.
+        token of the prefix; without it, the last token or the last two.
       tokens: [B, L] int32 token buffer.
       length: [B] int32, how many of the L tokens are written.
       u: [B, G] uniforms in [0, 1), one for each draft.
       sampling: how logits become distributions.
       bonus_law: static, whether the distribution after the last draft is
         wanted.
-      active: [B] bool. Other rows are fed nothing after their first pass.
+      active: [B] bool. The other rows are fed nothing after the first pass.
 
     Returns:
-      The state and the chain; None where the model cannot draft so.
+      The state and the chain; None where the model cannot draft a chain in one
+      call.
     """
 
 

@@ -5,10 +5,9 @@ yet: they were trained for one verifier, and a `Decoder` makes a drafter of them
 and of that verifier. All three are pytrees whose leaves are parameters, as a
 `LanguageModel` is.
 
-Axes: B rows, S source length, L token buffer, D model width, V vocabulary, M
-language models inside a drafter. A tree of drafts has N drafts and N + 1 nodes,
-and G is its depth; a chain has N = G. There are K draft heads, or look-ahead
-embeddings.
+Axes: B rows, L token buffer, D model width, V vocabulary, M language models
+inside a drafter, K draft heads or look-ahead embeddings. A tree of drafts has N
+drafts and N + 1 nodes, and G is its depth; a chain has N = G.
 """
 
 from typing import Any, Protocol, TypeGuard, runtime_checkable
@@ -29,9 +28,9 @@ class Drafter(Part, Protocol):
 
   A drafter of chains inherits `ChainDrafter`, which has the two members that
   trees need. A drafter that states no distribution at some places may have a
-  method `check_review(target, settings)`, which raises ValueError where a
-  target and `ReviewSettings` ask for one. A drafter that reads the verifier is
-  a `Reader`, too.
+  method `check_review(target, settings)`. The method raises ValueError where a
+  target and `ReviewSettings` need a distribution at such a place. A drafter
+  that reads the verifier's hidden states is a `Reader`, too.
   """
 
   @property
@@ -66,9 +65,9 @@ class Drafter(Part, Protocol):
   ) -> tuple[State, Proposal]:
     """Drafts a block after `tokens[b, :length[b]]`.
 
-    The drafter first feeds its models what their caches lack of the prefix. The
-    last token of the prefix, `tokens[b, length[b] - 1]`, is never in a cache
-    yet.
+    The drafter first feeds its models the tokens of the prefix that their
+    caches lack. The last token of the prefix, `tokens[b, length[b] - 1]`, is
+    never in a cache yet.
 
     Args:
       state: from `prefill`, `propose` or `rewind`.
@@ -101,11 +100,15 @@ class Drafter(Part, Protocol):
   def catch_up(
     self, state: State, tokens: Array, upto: Array, *, wide: int
   ) -> State:
-    """Reads what others wrote, before another turn: `feeding.catch_up`."""
+    """Reads what others wrote before another turn; see `feeding.catch_up`."""
 
 
 class ChainDrafter:
-  """What drafters of chains have in common: a chain is cut, not gathered."""
+  """What drafters of chains have in common.
+
+  The accepted drafts of a chain are its first drafts, so that `keep` cuts the
+  chain after them.
+  """
 
   @property
   def tree(self) -> DraftTree | None:
@@ -114,13 +117,13 @@ class ChainDrafter:
   def keep(
     self: Any, state: State, length: Array, path: Array, count: Array
   ) -> State:
-    """See `Drafter`. The first `count` drafts of a chain are its path."""
+    """See `Drafter`. The path is not read."""
     return self.rewind(state, length + count)
 
 
 @runtime_checkable
 class Reader(Protocol):
-  """A drafter that reads what the verifier's last pass left.
+  """A drafter that reads the hidden states of the verifier's last pass.
 
   The loop calls `observe` after each round, so in the first round the drafter
   has observed nothing, and proposes nothing.
@@ -137,8 +140,8 @@ class Reader(Protocol):
         token of the prefix and after each draft.
       node: [B] int32, the index of the last accepted draft plus 1, and 0 where
         no draft was accepted.
-      length: [B] int32, the tokens of the row up to and including that token.
-        One more token, which the verifier drew, has been written after it.
+      length: [B] int32, how many tokens a row has up to that token, counting
+        it. One more token, which the verifier drew, has been written after it.
     """
 
 
@@ -177,10 +180,10 @@ class Heads(Protocol):
 class Lookahead(Protocol):
   """Look-ahead embeddings of a verifier: a pytree in a drafter's place.
 
-  Look-ahead embedding i, from 1 on, is an input that the verifier reads in the
-  place of the token i places after the last token of a text. The verifier's
-  output at it is a distribution of the token i + 1 places after that last
-  token, whatever the tokens between are.
+  Look-ahead embedding i, from 1 on, is an input that the verifier reads in
+  place of a token: the token i places after the last token of a text. The
+  verifier's output there is a distribution of the token i + 1 places after the
+  last token, whatever the tokens between them are.
   """
 
   @property
@@ -232,7 +235,7 @@ def refuse_tree(drafter: Drafter, place: str) -> None:
 
   Args:
     drafter: the drafter.
-    place: what takes drafters of chains alone, for the message.
+    place: what takes only drafters of chains, as the message is to call it.
   """
   if drafter.tree is not None:
     raise ValueError(

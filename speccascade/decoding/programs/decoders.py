@@ -54,18 +54,18 @@ class Decoder(BlockShape, Records):
   Equal decoders share one compiled program for each shape: alpha, temperature,
   top_p, the threshold of `draft_length` and the keys are traced.
 
-  The settings of `BlockShape` and `Records`, and those below. Where a call gets
-  a `Drafter`, gamma is the drafter's width. For `bild` the threshold of
-  `draft_length` is the fallback.
+  A decoder has the settings of `BlockShape` and of `Records`, and the settings
+  below. Where a call gets a `Drafter`, gamma has to be the depth of its blocks.
+  For `bild` the threshold of `draft_length` is the fallback threshold.
 
   Attributes:
     method: a row of the table of methods.
     max_decode_len: the most tokens of a row, EOS counted.
     eos_id: the id that ends a row, or a tuple of several ids.
-    shared: whether the methods of a family share one program, which then
-      branches at each target: a study of many methods compiles few programs. On
-      a CPU the branch costs little (20 us a block of 360, V = 4000); elsewhere
-      it may wait for the host.
+    shared: whether the methods of a family share one program, so that a study
+      of many methods compiles few programs. The program then branches at each
+      target. On a CPU the branch costs little: 20 us of a block's 360 us, at
+      V = 4000. On other devices it may wait for the host.
 
   Raises:
     ValueError: a setting is of the wrong kind or out of range, the method would
@@ -115,8 +115,8 @@ class Decoder(BlockShape, Records):
         they are prompts, and `prompts.PAD` is padding.
       rngs: [B] typed keys, see `draws.row_keys`.
       alpha: a number in the method's range; or a `FittedAlpha` with such a
-        number, for a method with parameters that were fitted to text. A number
-        alone then stands for the plug-in.
+        number, for a method with parameters that were fitted to text. With a
+        number alone such a method runs its plug-in rule, without parameters.
       sampling: a `Sampling`.
 
     Raises:
@@ -149,7 +149,7 @@ class Decoder(BlockShape, Records):
     if model.prompted:
       prompts.check(inputs, model.vocab_size)
     program, index = self.program(sampling.greedy)
-    # Scalars are NumPy's: to put each on the device here would cost a launch.
+    # Scalars stay NumPy's, because putting each on the device costs a launch.
     return program, ProgramArguments(
       drafter=drafter if execution.needs_drafter else None,
       verifier=verifier if execution.needs_verifier else None,
@@ -178,8 +178,8 @@ class Decoder(BlockShape, Records):
   def _programs(self) -> dict[bool, tuple["Program", int]]:
     """What `program` returns for each `greedy`.
 
-    Each program is made once, because one and the same object is found equal to
-    itself at once, without a comparison of its fields.
+    Each program is made once. A call then looks up the very same object, which
+    equals itself without a comparison of its fields.
     """
     return {greedy: self._program(greedy) for greedy in (False, True)}
 
@@ -237,12 +237,12 @@ class ProgramArguments(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-  """What is compiled: everything static of a decoder, or of a family of them.
+  """What is compiled: the static settings of a decoder, and its targets.
 
   Attributes:
-    decoder: the settings. A setting that is traced, or that does not matter to
-      the execution, has one and the same value, so that equal programs are
-      equal.
+    decoder: the settings. A setting that is traced, or that the execution does
+      not use, has a fixed value here, so that decoders which differ in it alone
+      have equal programs.
     targets: the targets of the methods that share the program; a call names one
       of them by its index.
   """
@@ -255,7 +255,7 @@ class Program:
     return hash((self.decoder, self.targets))
 
   def __hash__(self) -> int:
-    # Every call asks for the hash, which is of all that is in here.
+    # Every call asks for the hash, which reads all fields, so it is kept.
     return self._hash
 
   def run(self, *arguments, **options) -> Decoded:
@@ -328,7 +328,7 @@ def _host_alpha(execution: Execution, alpha: Any) -> np.float32 | FittedAlpha:
   """Returns alpha as a program takes it, in float32.
 
   Args:
-    execution: of the method.
+    execution: the method's execution.
     alpha: a number or a `FittedAlpha`.
   """
   if isinstance(alpha, FittedAlpha):

@@ -1,15 +1,17 @@
 """Verifier steps on trees: a drafted tree in, a path of it and one token out.
 
 Every step is exact for any target: each emitted token has the distribution pi
-given the tokens before it, however the drafts were drawn. As in a chain that
-needs a law of the target's own at the nodes where nothing follows.
+given the tokens before it, however the drafts were drawn. As in a chain, `pi`
+has to be the target's own distribution at every node, even where no draft
+follows.
 
 All steps go down the tree from node to node. The drafts that follow a node are
 tried in the order in which they were drawn, which was fixed before any of them
 was looked at. An order that looks at the tokens would bias the output.
 
-On a CPU one native call takes the place of a step's many small operations
-(`native/trees.cc`). The code here says what that call does, and runs elsewhere.
+On a CPU one native call (`native/trees.cc`) does what a step does in many small
+operations. The code here says what that call does, and runs wherever the call
+cannot.
 
 Axes: B rows, N drafts, V vocabulary, G depth of the tree.
 """
@@ -48,7 +50,7 @@ TreeVerifyFunction = Callable[..., Verdict]
 
 
 def _natively(way: str) -> Callable[[VerifyFunction], VerifyFunction]:
-  """Returns a decorator of a step: one native call does it where it can.
+  """Returns a decorator that lets one native call do a step, where it can.
 
   Args:
     way: the name of the step in `VERIFY`, by which the native call knows it.
@@ -76,7 +78,7 @@ def _natively(way: str) -> Callable[[VerifyFunction], VerifyFunction]:
       )
       read = num_accepted + 1
       if way == "traversal":
-        # It weighs the drafts of all paths.
+        # A traversal weighs the drafts of all paths.
         read = jnp.full_like(read, tokens.shape[1] + 1)
       return Verdict(num_accepted, token, examined, read, path)
 
@@ -96,11 +98,12 @@ def token_verify(
 ) -> Verdict:
   """Verifies node by node, each drawn child in a trial of its own.
 
-  At a node, r is the target and q the law of the first drawn child. A drawn
-  child x is accepted with probability min(1, r(x) / q(x)). After a miss r is
-  norm(max(0, r - q)), and without replacement q loses x. When all drawn
-  children are rejected, a token is drawn from r. Where it is a certain child,
-  the path goes on through that child; else it ends the block.
+  At a node, r begins as the target, and q as the law of the first drawn child.
+  A drawn child x is accepted with probability min(1, r(x) / q(x)). When x is
+  rejected, r becomes norm(max(0, r - q)); where children are drawn without
+  replacement, q loses x. When all drawn children are rejected, a token is drawn
+  from r. If the token is a certain child, the path goes on through that child;
+  if not, the token ends the block.
 
   Args:
     tokens: [B, N] int32 drafts.
@@ -114,8 +117,8 @@ def token_verify(
     `Verdict`.
 
   Source: Miao et al. (arXiv 2305.09781) for independent draws, Jeon et al.
-  (arXiv 2402.14160) without replacement, Hu et al. (arXiv 2502.18779) for
-  certain children beside a drawn one.
+  (arXiv 2402.14160) for draws without replacement, Hu et al. (arXiv 2502.18779)
+  for certain children next to a drawn one.
   """
   drafts = TreeDrafts(tokens, branches, q, pi)
 
@@ -146,12 +149,12 @@ def token_verify(
 def k_seq_factor(
   law: Array, target: Array, count: Array
 ) -> tuple[Array, Array, Array, Array]:
-  """Returns the factor of `k_seq_verify` at a node, and what follows from it.
+  """Returns the factor r of `k_seq_verify`, and the numbers that it gives.
 
   Args:
-    law: [..., V], the law of the draws.
-    target: [..., V], the target.
-    count: [...], K; a floating-point number.
+    law: [..., V], q, the law of the draws at a node.
+    target: [..., V], pi, the target there.
+    count: [...], K, the number of draws, as a floating-point number.
 
   Returns:
     r [...]; min(q, pi / r) [..., V]; its sum b [...]; and 1 - (1 - b)^K [...],
@@ -172,8 +175,9 @@ def k_seq_factor(
 
   one = jnp.ones_like(count)
   bounds = (one, jnp.maximum(count, 1) + 1e-6)
-  # As many halvings as the dtype has bits. The upper end: where the factor is
-  # rounded up, the residual stays 0 or more.
+  # There are as many halvings as the dtype has bits. The factor is the upper
+  # end of the interval: a factor that is rounded up leaves a residual of 0 or
+  # more.
   num_halvings = jnp.finfo(law.dtype).nmant + 4
   _, factor = jax.lax.fori_loop(0, num_halvings, halve, bounds)
   factor = jnp.where(count > 1, factor, one)
@@ -196,7 +200,7 @@ def k_seq_verify(
   with probability min(1, pi(x) / (r q(x))). When all are rejected, a token is
   drawn from max(0, pi - min(q, pi / r) (1 - (1 - b)^K) / b).
 
-  Arguments and the result are those of `token_verify`.
+  The arguments and the result are as in `token_verify`.
 
   Source: Sun et al., "SpecTr" (arXiv 2310.15141), K-SEQ.
   """
@@ -209,7 +213,8 @@ def k_seq_verify(
 
     factor, common, b, any_of = k_seq_factor(law, target, count)
     left = jnp.maximum(target - common * ratio(any_of, b)[:, None], 0)
-    # Exactly 0 where the trials give a token all that the target does.
+    # The residual of a token is exactly 0 where the trials alone give the token
+    # all of its probability in the target.
     left = jnp.where(target <= factor[:, None] * law, 0, left)
     return {
       "factor": factor,
@@ -246,25 +251,27 @@ def traversal_verify(
 
   Each node n has a target P_n, a law Q_n of its next child, and a weight a_n,
   which is 1 at the root and min(1, a_n P_n(y) / Q_n(y)) at a child y. The first
-  leaf, depth first, is accepted with probability a; the root, once it is alone,
-  is accepted always. A leaf y that is rejected is dropped from its parent n:
+  leaf in depth-first order is accepted with its weight as the probability. The
+  root is always accepted, once no other node is left. A leaf y that is rejected
+  is dropped from its parent n:
 
     g = max(0, a_n P_n - Q_n),  s = sum g,
     a_n <- s / (s + 1 - a_n),  P_n <- g / s,  Q_n <- Q_n without y.
 
-  Drawn children are visited before certain ones, for which Q_n is one-hot. A
-  draw that repeats a sibling is not visited: the children of both are the
-  first one's. The token after the accepted leaf n is drawn from P_n. On a chain
-  this is block verification.
+  Drawn children are visited before certain children, for which Q_n is one-hot.
+  A draw that repeats a sibling's token is not visited, because the first of the
+  two has the children of both. The token after the accepted leaf n is drawn
+  from P_n. On a chain this is block verification.
 
-  Arguments and the result are those of `token_verify`.
+  The arguments and the result are as in `token_verify`.
 
   Source: Weng et al., "Traversal Verification for Speculative Tree Decoding"
   (arXiv 2505.12398).
   """
   drafts = TreeDrafts(tokens, branches, q, pi)
   depth, num = branches.tree.depth, drafts.num
-  # Children in the order of a key: the drawn ones, and then the certain ones.
+  # Children are visited in the order of this key: first those that were drawn,
+  # then those that are certain.
   key = drafts.index + jnp.where(branches.is_certain, num, 0)
   repeats = branches.parents[:, :, None] == branches.parents[:, None, :]
   repeats &= tokens[:, :, None] == tokens[:, None, :]

@@ -42,52 +42,59 @@ class TreeDrafts:
 
   @property
   def num(self) -> int:
-    """N, which also stands for no draft."""
+    """N, the number of drafts. As the index of a draft, N means no draft."""
     return self.tokens.shape[1]
 
   @property
   def is_drawn(self) -> Array:
-    """[B, N] bool, the drafts that are draws of a law."""
+    """[B, N] bool, the drafts that were drawn from a law."""
     return ~self.branches.is_certain
 
   def next_child(
     self, node: Array, after: Array, among: Array | bool = True
   ) -> Array:
-    """Returns the next child of `node` [B] from draft `after` [B] on, or N.
+    """Returns the first child of a node from some draft on, [B] int32.
 
     Args:
       node: [B] int32.
       after: [B] int32, the first draft that may be returned.
       among: [B, N] bool, the drafts that may be returned.
+
+    Returns:
+      The index of a draft; N where no such draft follows the node.
     """
     fits = (self.branches.parents == node[:, None]) & among
     fits &= self.index >= after[:, None]
     return jnp.min(jnp.where(fits, self.index, self.num), axis=1)
 
   def token(self, draft: Array) -> Array:
-    """Returns the token of `draft` [B]; any token for draft N."""
+    """Returns the token of `draft` [B]. For N, no draft, it means nothing."""
     last = jnp.minimum(draft, self.num - 1)
     return of_token(self.tokens, last)
 
   def child_of_token(self, node: Array, token: Array, among: Array) -> Array:
-    """Returns the first child of `node` [B] with this token [B], or N.
+    """Returns the first child of a node with a given token, [B] int32.
 
     Args:
       node: [B] int32.
       token: [B] int32.
       among: [B, N] bool, the drafts that may be returned.
+
+    Returns:
+      The index of a draft; N where no such draft follows the node.
     """
     same = (self.tokens == token[:, None]) & among
     return self.next_child(node, jnp.zeros_like(node), same)
 
   def has_children(self, node: Array) -> Array:
-    """Returns [B] bool."""
+    """Returns whether a draft follows `node` [B], [B] bool."""
     return self.next_child(node, jnp.zeros_like(node)) < self.num
 
   def drawn_law(self, node: Array) -> Array:
-    """Returns [B, V], the law of the first drawn child of `node` [B].
+    """Returns the law of the first drawn child of `node` [B], [B, V].
 
-    It is q without the certain children, which were chosen before.
+    Certain children are chosen before any child is drawn, and a drawn child is
+    none of them. So the law is q without their tokens.
     """
     q = law_at(self.q, node)
     if self.branches.drawing in (IID, TOP_K):
@@ -100,14 +107,19 @@ class TreeDrafts:
     return normalise(q.at[row, index].set(0, mode="drop"), q)
 
   def without(self, law: Array, token: Array) -> Array:
-    """Returns the law of the next drawn sibling after `token` [B], [B, V]."""
+    """Returns the law of the sibling that is drawn after `token`, [B, V].
+
+    Args:
+      law: [B, V], the law that `token` was drawn from.
+      token: [B] int32.
+    """
     if self.branches.drawing != WITHOUT_REPLACEMENT:
       return law
     return normalise(drop_token(law, token), law)
 
 
 def law_at(laws: Array, node: Array) -> Array:
-  """Returns the law at `node` [B]; [B, V] of `laws` [B, N+1, V]."""
+  """Returns the law at `node` [B], which is [B, V], of `laws` [B, N+1, V]."""
   return jnp.take_along_axis(laws, node[:, None, None], axis=1)[:, 0]
 
 
@@ -118,7 +130,10 @@ def drop_token(law: Array, token: Array) -> Array:
 
 
 def choose_rows(condition: Array, yes: Any, no: Any) -> Any:
-  """Returns `yes` in the rows where `condition` [B] holds, else `no`."""
+  """Returns the rows of `yes` where `condition` [B] holds, and else of `no`.
+
+  Both are pytrees of one structure, whose leaves all have axis 0 = B.
+  """
 
   def one(yes, no):
     return jnp.where(condition.reshape(-1, *[1] * (yes.ndim - 1)), yes, no)
@@ -141,12 +156,13 @@ def walk(
     drafts: the drafts.
     u_accept: [B, N] uniforms, one for each trial.
     u_draw: [B, N+1] uniforms, one for the draw at each node.
-    arrive: a function from a node [B] to what a step knows there. The entry
-      "residual" [B, V] is what the token is drawn from after all trials.
-    accepts: a function from that knowledge, a drawn child [B] and a uniform [B]
-      to whether the child is accepted, [B] bool.
-    missed: a function from that knowledge and a rejected child [B] to the
-      entries that change.
+    arrive: a function from a node [B] to a dict of what the step knows at the
+      node. When all drawn children are rejected, a token is drawn from its
+      entry "residual", [B, V].
+    accepts: a function from that dict, a drawn child [B] and a uniform [B] to
+      whether the child is accepted, [B] bool.
+    missed: a function from that dict and a rejected child [B] to the entries of
+      the dict that change.
   """
 
   def here_at(node: Array) -> dict:
@@ -164,10 +180,11 @@ def walk(
     x = drafts.token(child)
     u = of_token(u_accept, jnp.minimum(child, drafts.num - 1))
     is_accepted = accepts(here, child, u)
-    # Or, after the last of them, a draw, which may be a certain child.
+    # Or a draw, once no drawn child is left. The token may be a certain child.
     token = draws.draw(here["residual"], of_token(u_draw, node))
-    # Of equal siblings the first one has what follows all of them. A draw lands
-    # on a certain child only: a rejected one has at most a rounding error left.
+    # Where siblings have the same token, the first of them has the children of
+    # all. A draw may land on a certain child only: what is left of a rejected
+    # child's probability is at most a rounding error.
     landed = drafts.child_of_token(
       node,
       jnp.where(has_trial, x, token),
@@ -198,7 +215,15 @@ def walk(
 def path_verdict(
   drafts: TreeDrafts, node: Array, token: Array, *, reads_all: bool
 ) -> Verdict:
-  """Returns the verdict of the path that ends at `node` [B]."""
+  """Returns the verdict of a path.
+
+  Args:
+    drafts: the drafts.
+    node: [B] int32, the last node of the path.
+    token: [B] int32, the token after the path.
+    reads_all: static, whether the decision rests on the distributions at all
+      nodes; otherwise it rests on the distributions along the path.
+  """
   depth = drafts.branches.tree.depth
   path, num = [], jnp.zeros_like(node)
   has_children = drafts.has_children(node)
