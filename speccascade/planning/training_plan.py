@@ -11,9 +11,9 @@ from speccascade.models.sharding import meshes
 from speccascade.models.sharding.partitioning import DATA
 from speccascade.planning import footprint, heads_footprint
 from speccascade.training import optimizers
-from speccascade.training.finetune import TrainingData
 from speccascade.training.states import Objective, is_prompted
 from speccascade.training.trainer import TrainingRun
+from speccascade.training.training_data import TrainingData
 
 
 def plan(

@@ -4,14 +4,13 @@ import collections
 from collections.abc import Callable, Iterable, Mapping, Sequence
 import dataclasses
 import functools
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from speccascade.data import training_batches
-from speccascade.data.prompting import Prompting
 from speccascade.decoding.laws.draws import row_keys
 from speccascade.decoding.laws.sampling import Sampling
 from speccascade.decoding.programs import decoders
@@ -230,73 +229,3 @@ class Evaluation:
       scores = self.score(outputs)
       metrics |= {name: float(value) for name, value in scores.items()}
     return metrics
-
-
-class TaskDecoding(NamedTuple):
-  """What a task has decoded and scored: two fields of an `Evaluation`.
-
-  Attributes:
-    sources: see `Evaluation`.
-    score: see `Evaluation`.
-  """
-
-  sources: Sequence[np.ndarray] = ()
-  score: Callable[[list[np.ndarray]], dict[str, float]] | None = None
-
-
-def task_decoding(
-  task,
-  prompting: Prompting,
-  evaluating,
-  lengths: Mapping[str, int],
-) -> TaskDecoding:
-  """Returns the sources of a task and the function that scores their outputs.
-
-  Targets and predictions pass through the task's postprocessor, as in seqio.
-  Nothing is decoded for a task without metrics, and for decoder-only models.
-
-  Args:
-    task: the training data's seqio task, or None.
-    prompting: has the vocabulary in use.
-    evaluating: a `finetune.Evaluating`.
-    lengths: feature -> most tokens.
-  """
-  from speccascade.data import reading, tasks
-
-  num, vocabulary = evaluating.num_decoded, prompting.vocabulary
-  if evaluating.decoded_task_name:
-    task = tasks.get(evaluating.decoded_task_name, vocabulary)
-  metrics = getattr(task, "metric_fns", None)
-  if num == 0 or not metrics or prompting.prompted:
-    return TaskDecoding()
-  dataset = reading.open_split(task, evaluating.split, lengths)
-  dataset = dataset.take(-1 if num is None else num)
-  examples = list(reading.guard(dataset.as_numpy_iterator(), task))
-
-  def postprocess(texts, is_target):
-    if task.postprocess_fn is None:
-      return list(texts)
-    return [
-      task.postprocess_fn(text, example=example, is_target=is_target)
-      for text, example in zip(texts, examples)
-    ]
-
-  def to_text(ids):
-    # `text` of the package's own vocabularies ends before EOS and leaves
-    # padding out. Vocabularies of seqio have `decode` alone.
-    if hasattr(vocabulary, "text"):
-      return vocabulary.text(ids)
-    return vocabulary.decode(ids.tolist())
-
-  targets = [example["targets_pretokenized"].decode() for example in examples]
-  targets = postprocess(targets, is_target=True)
-
-  def score(outputs: list[np.ndarray]) -> dict[str, float]:
-    predictions = postprocess(map(to_text, outputs), is_target=False)
-    scores = {}
-    for metric in metrics:
-      scores |= metric(targets, predictions)
-    return scores
-
-  sources = [np.asarray(example["inputs"], np.int32) for example in examples]
-  return TaskDecoding(sources, score)

@@ -1,233 +1,39 @@
 """Trains a model on a task or on files: `python -m speccascade.train` runs it.
 
-The modules that read tasks are imported when a run starts, so the package
+gin files name `TrainingData` and `Evaluating` by this module, which imports
+them. The modules that read tasks are imported when a run starts, so the package
 `training` itself needs neither seqio nor TensorFlow.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 import dataclasses
 import functools
-import hashlib
-import itertools
-import json
-import os
-import pathlib
-from typing import Annotated, Any, Literal
+from typing import Any
 
 from speccascade.checkpoints import storage
 from speccascade.checkpoints.errors import CheckpointError
-from speccascade.data import prompting, text_files
-from speccascade.data.prompting import FORMATS, Prompting
+from speccascade.data import prompting
 from speccascade.models import draft_heads
 from speccascade.models.draft_heads import LOOKAHEAD, HeadsConfig
 from speccascade.models.parameters import Config
 from speccascade.runtime import folders, processes
 from speccascade.settings import fields
-from speccascade.training import evaluate, optimizers, teachers, trainer
+from speccascade.training import (
+  held_out,
+  optimizers,
+  teachers,
+  trainer,
+  training_checks,
+)
 from speccascade.training.checkpointing import Checkpoints
+from speccascade.training.evaluate import Evaluation
+from speccascade.training.held_out import Evaluating
 from speccascade.training.memory_need import MemoryNeed
-from speccascade.training.states import Objective, Teacher, is_prompted
+from speccascade.training.states import Objective
+from speccascade.training.training_data import TrainingData
 from speccascade.training.tuned_checkpoints import TunedCheckpoints
 from speccascade.training.verifier_tuning import VERIFIER
 from speccascade.training.written_text import WrittenText
-
-
-def _is_rising(buckets):
-  """Raises ValueError where the widths of buckets are not in rising order."""
-  widths = [w if isinstance(w, tuple) else (w, w) for w in buckets]
-  if not widths or any(
-    max(narrow) > max(wide) for narrow, wide in itertools.pairwise(widths)
-  ):
-    raise ValueError(f"wanted widths in rising order, not {list(buckets)}")
-
-
-@fields.checked
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class TrainingData:
-  """The data that a model is trained on, and its batches.
-
-  Attributes:
-    mixture_or_task_name: a task or mixture registered with seqio; None where
-      `files` are given.
-    files: {"train": ..., "validation": ...}, the files of each split. They are
-      line files, or JSON lines with `targets`, or JSON lines that `decode`
-      wrote; see `prompting.read_files`.
-    teacher_checkpoint: the checkpoint of a teacher. `Objective.loss`
-      says what is learned of its distributions; evaluations compare the
-      model with it.
-    earlier_drafters: checkpoints of drafters of the teacher, already trained.
-      The model learns only positions where the most likely token of none of
-      them is the teacher's.
-    student_text: the share of steps whose texts the model itself writes, see
-      `WrittenText`.
-    teacher_text: the share of steps whose texts the teacher writes.
-    prompt: see `Prompting.format`.
-    chat_variables: see `Prompting.variables`.
-    task_feature_lengths: {"inputs": ..., "targets": ...}, the most tokens of
-      each feature. Longer examples are cut, and the run prints how many.
-    batch_size: rows of a batch; with buckets, rows of a batch of the widest.
-    vocabulary: path of a SentencePiece model, or of a Hugging Face directory;
-      None takes the task's vocabulary.
-    use_cached: whether to read the task's cached examples.
-    token_cache_dir: a folder that holds the tokenized training split, so that a
-      next start need not tokenize it again; None tokenizes at each start.
-    teacher_cache_dir: a folder that holds a decoder-only teacher's hidden
-      states for the training split, in float16; None computes the teacher's
-      distributions anew in each step.
-    num_examples: how many examples of the training split are used, the first
-      ones; None takes all.
-    buckets: the widths of batches; None pads all batches to the feature
-      lengths.
-    pack: whether to put several examples in a row.
-  """
-
-  mixture_or_task_name: str | None = None
-  files: Mapping[str, text_files.Files | None] = dataclasses.field(
-    default_factory=dict
-  )
-  teacher_checkpoint: fields.Path | None = None
-  earlier_drafters: Sequence[fields.Path] = ()
-  student_text: fields.Share = 0.0
-  teacher_text: fields.Share = 0.0
-  prompt: Literal[FORMATS] | None = None
-  chat_variables: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-  task_feature_lengths: Annotated[
-    Mapping[str, fields.Size], fields.Keys(("inputs", "targets"))
-  ]
-  batch_size: fields.Size
-  vocabulary: fields.Path | None = None
-  use_cached: bool = False
-  token_cache_dir: fields.Path | None = None
-  teacher_cache_dir: fields.Path | None = None
-  num_examples: fields.Positive | None = None
-  buckets: (
-    Annotated[
-      Sequence[fields.Size | tuple[fields.Size, fields.Size]], _is_rising
-    ]
-    | None
-  ) = None
-  pack: bool = False
-
-  def __post_init__(self):
-    if bool(self.mixture_or_task_name) == bool(self.files):
-      raise ValueError(
-        "give MIXTURE_OR_TASK_NAME or TRAIN_FILES, one of them and not both"
-      )
-    if self.files and not self.vocabulary:
-      raise ValueError("files need a VOCABULARY: they do not bring one")
-    if (self.student_text or self.teacher_text) and (
-      self.pack or self.teacher_cache_dir
-    ):
-      raise ValueError(
-        "STUDENT_TEXT and TEACHER_TEXT are written during the run, in rows"
-        " apart; leave out PACK and TEACHER_CACHE_DIR"
-      )
-    if self.earlier_drafters and not self.teacher_checkpoint:
-      raise ValueError("EARLIER_DRAFTERS need a TEACHER_CHECKPOINT")
-
-  @functools.cached_property
-  def _vocabulary_of_path(self):
-    """The vocabulary that `vocabulary` names; None where it names none."""
-    from speccascade.data import vocabularies
-
-    if not self.vocabulary:
-      return None
-    return vocabularies.load(os.fspath(self.vocabulary))
-
-  @functools.cached_property
-  def task(self):
-    """The task, with the vocabulary in use; None where there are files."""
-    from speccascade.data import tasks
-
-    name = self.mixture_or_task_name
-    return tasks.get(name, self._vocabulary_of_path) if name else None
-
-  @property
-  def name(self) -> str:
-    """The task's name, or "files"."""
-    return self.task.name if self.task else "files"
-
-  @functools.cached_property
-  def prompting(self) -> Prompting:
-    """How texts become tokens, with the vocabulary in use."""
-    vocabulary = self._vocabulary_of_path
-    if self.task:
-      vocabulary = self.task.output_features["targets"].vocabulary
-    return Prompting(vocabulary, self.prompt, self.chat_variables)
-
-  @property
-  def shapes(self) -> dict[str, Any]:
-    """The arguments of `train_batches` and `eval_batches` on shapes."""
-    return {
-      "batch_size": self.batch_size,
-      "lengths": None if self.buckets else dict(self.task_feature_lengths),
-      "buckets": self.buckets,
-      "prompted": self.prompting.prompted,
-    }
-
-  def read(self, split: str, num: int | None, run: trainer.TrainingRun):
-    """Returns the tokens of a split's examples, a `TokenArrays`.
-
-    Args:
-      split: the split's name.
-      num: how many examples are read, the first ones; None reads all.
-      run: has the seed, and says whether to show a progress bar.
-    """
-    from speccascade.data import reading
-
-    lengths = dict(self.task_feature_lengths)
-    if self.task and not self.prompting.prompted:
-      return reading.from_task(
-        self.task,
-        split,
-        lengths,
-        num=num,
-        use_cached=self.use_cached,
-        seed=run.seed,
-        progress=run.progress,
-      )
-    if self.task:
-      examples = prompting.read_task(self.task, split)
-    else:
-      examples = prompting.read_files(self.files, split)
-    examples = itertools.islice(examples, num)
-    return prompting.tokenize(examples, self.prompting, lengths)
-
-  def fingerprint(self, split: str) -> str:
-    """Returns a text that differs where a split or its prompts differ.
-
-    Caches have it in their names, so that a change of data is not overlooked.
-    """
-    from speccascade.data import reading
-
-    if self.task:
-      source = reading.fingerprint(self.task, split)
-    else:
-      source = str(text_files.stamp(self.files[split]))
-    return f"{source} {self.prompting.format} {dict(self.chat_variables)}"
-
-
-@fields.checked
-@dataclasses.dataclass(frozen=True)
-class Evaluating:
-  """What a model is measured on while it trains.
-
-  Attributes:
-    split: the split that is held out, of the task or of the files.
-    num_examples: how many examples the loss is measured on, the first ones;
-      None takes all, 0 evaluates nothing.
-    num_decoded: how many examples are decoded greedily and scored by the task's
-      metrics, the first ones; None takes all.
-    decoded_task_name: the task whose examples are decoded, where the training
-      data is a mixture of tasks; None takes the training data's task.
-    max_decode_len: most tokens of an output.
-  """
-
-  split: str = "validation"
-  num_examples: fields.NonNegative | None = 1000
-  num_decoded: fields.NonNegative | None = 200
-  decoded_task_name: str | None = None
-  max_decode_len: fields.Size = 128
 
 
 @fields.checked
@@ -324,34 +130,15 @@ def train(
     vocabulary = data.prompting.vocabulary
     identity = prompting.identity(vocabulary)
     teacher = initial_params = None
+    training_checks.check_kind(model, data, objective)
     if isinstance(model, HeadsConfig):
-      if not data.teacher_checkpoint or layout is not None:
-        raise ValueError(
-          "draft heads need a TEACHER_CHECKPOINT, which is their verifier, and"
-          " one device: set it, and leave MESH out"
-        )
-      if data.student_text or data.earlier_drafters:
-        raise ValueError(
-          "STUDENT_TEXT and EARLIER_DRAFTERS are for drafters that are models;"
-          " leave them out for draft heads, and set TEACHER_TEXT for the"
-          " verifier's own text"
-        )
-      if model.kind == LOOKAHEAD and objective.tuning is not None:
-        raise ValueError(
-          "VERIFIER_TUNING is for draft heads over hidden states; the verifier"
-          " of look-ahead embeddings stays as it is: leave it out"
-        )
+      training_checks.check_verifier(data, layout)
       teacher = teachers.read(data.teacher_checkpoint, model, identity)
       verifier, params = teacher.module, teacher.params
       model = model.of_verifier(verifier.config, params)
       initial_params = draft_heads.initial_params(model, verifier, params)
       need.add_parameters("MODEL", model, bytes_each=12)
-    elif objective.tuning is not None:
-      raise ValueError(
-        "VERIFIER_TUNING is for draft heads, and MODEL is a language model:"
-        " leave it out"
-      )
-    _check_vocabulary(vocabulary, model, data)
+    training_checks.check_texts(vocabulary, model, data)
     vocabularies.check_saved(vocabulary, folder, "MODEL_DIR")
     if teacher is None:
       teacher = teachers.read(data.teacher_checkpoint, model, identity, layout)
@@ -383,7 +170,7 @@ def train(
         teacher=teacher if data.teacher_text else None,
       )
     # Read the training data, and plan its batches.
-    arrays = _training_tokens(data, run, identity)
+    arrays = data.training_tokens(run, identity)
     _print_num_cut(arrays)
     batches = training_batches.train_batches(
       arrays, seed=run.seed, pack=data.pack, **data.shapes
@@ -406,7 +193,9 @@ def train(
         teacher, batches, data.teacher_cache_dir, run.progress
       )
     # Read the held-out data.
-    evaluation = _evaluation(model, data, evaluating, run, teacher, is_tuned)
+    evaluation = held_out.evaluation(
+      model, data, evaluating, run, teacher, is_tuned
+    )
     metric = _best_metric(model_dir, evaluation)
     kind = Checkpoints
     if is_tuned:
@@ -451,16 +240,6 @@ def train(
     )
 
 
-def _check_vocabulary(vocabulary, model: Config, data: TrainingData):
-  """Raises ValueError where the vocabulary or the prompts do not fit."""
-  from speccascade.data import vocabularies
-
-  vocabularies.check_fits(vocabulary, model.vocab_size, "MODEL")
-  data.prompting.check_fits(prompted=is_prompted(model))
-  if data.teacher_cache_dir and not data.prompting.prompted:
-    raise ValueError("TEACHER_CACHE_DIR is for decoder-only models")
-
-
 def _print_num_cut(arrays):
   """Prints how many examples were longer than the feature lengths."""
   for feature, count in arrays.num_cut.items():
@@ -472,7 +251,7 @@ def _print_num_cut(arrays):
 
 
 def _best_metric(
-  model_dir: ModelDir, evaluation: evaluate.Evaluation | None
+  model_dir: ModelDir, evaluation: Evaluation | None
 ) -> str | None:
   """Returns the metric by which the best checkpoint is kept, or None.
 
@@ -535,66 +314,3 @@ def _settings_to_resume(
     settings["VERIFIER_TUNING"] = str(objective.tuning)
     settings["TEACHER_CHECKPOINT of sha256"] = model.verifier_sha256[:16]
   return settings
-
-
-def _evaluation(
-  model: Config,
-  data: TrainingData,
-  evaluating: Evaluating,
-  run: trainer.TrainingRun,
-  teacher: Teacher | None,
-  is_tuned: bool,
-) -> evaluate.Evaluation | None:
-  """Returns the evaluation during training; None where nothing is measured."""
-  from speccascade.data import training_batches
-
-  if evaluating.num_examples == 0:
-    return None
-  held_out = data.read(evaluating.split, evaluating.num_examples, run)
-  # Heads change no text, so that nothing is decoded with them.
-  num_heads = model.num_heads if isinstance(model, HeadsConfig) else 0
-  decoding = evaluate.TaskDecoding()
-  if not num_heads:
-    decoding = evaluate.task_decoding(
-      data.task, data.prompting, evaluating, dict(data.task_feature_lengths)
-    )
-  return evaluate.Evaluation(
-    list(training_batches.eval_batches(held_out, **data.shapes)),
-    sources=decoding.sources,
-    score=decoding.score,
-    max_decode_len=evaluating.max_decode_len,
-    # Decoding holds a cache for each row, so a large training batch is cut.
-    batch_size=min(data.batch_size, 64),
-    eos_id=data.prompting.vocabulary.eos_id,
-    teacher=teacher,
-    num_heads=num_heads,
-    is_tuned=is_tuned,
-  )
-
-
-def _training_tokens(data: TrainingData, run: trainer.TrainingRun, identity):
-  """Returns the training split's tokens, from the token cache where it is set.
-
-  A cache file's name holds a digest of all that the tokens depend on, so a file
-  that is there need not be compared with the data.
-  """
-  from speccascade.data.arrays import TokenArrays
-
-  if data.token_cache_dir is None:
-    return data.read("train", data.num_examples, run)
-  key = [
-    data.name,
-    data.fingerprint("train"),
-    dict(data.task_feature_lengths),
-    data.num_examples,
-    run.seed,
-    identity,
-  ]
-  digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
-  folder = pathlib.Path(data.token_cache_dir).expanduser()
-  path = folder / f"{data.name}-{digest[:16]}.npz"
-  if not path.is_file():
-    data.read("train", data.num_examples, run).save(path)
-  # The tokens are read back even after they were written: a first start then
-  # trains on the arrays that a next start will read.
-  return TokenArrays.load(path)

@@ -35,8 +35,8 @@ from speccascade.training import (
   training_step,
   verifier_tuning,
 )
-from speccascade.training.finetune import TrainingData
 from speccascade.training.trainer import TrainingRun
+from speccascade.training.training_data import TrainingData
 from tests import mains
 from tests.inference import tiny
 

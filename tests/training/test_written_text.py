@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 from speccascade.models import CausalTransformer, LlamaConfig
-from speccascade.training import finetune, loop, states
+from speccascade.training import loop, states
+from speccascade.training.training_data import TrainingData
 from speccascade.training.written_text import WrittenText
 from tests.training.conftest import BARE, DESCENT, random_batch, same
 
@@ -176,7 +177,7 @@ def test_shares_and_batches_that_do_not_fit_are_refused(batch, params):
 def test_settings_that_exclude_each_other_are_refused(settings, message):
   lengths = {"inputs": 8, "targets": 8}
   with pytest.raises(ValueError, match=message):
-    finetune.TrainingData(
+    TrainingData(
       mixture_or_task_name="t",
       task_feature_lengths=lengths,
       batch_size=1,

@@ -1,0 +1,78 @@
+"""Checks whether the settings of a training run belong together.
+
+Each check is of settings that are right by themselves, and wrong for the model
+that is trained.
+"""
+
+from speccascade.models.draft_heads import LOOKAHEAD, HeadsConfig
+from speccascade.models.parameters import Config
+from speccascade.models.sharding.partitioning import Layout
+from speccascade.training.states import Objective, is_prompted
+from speccascade.training.training_data import TrainingData
+
+
+def check_kind(model: Config, data: TrainingData, objective: Objective) -> None:
+  """Checks that the settings are for the kind of model that is trained.
+
+  Args:
+    model: the architecture, or draft heads.
+    data: says which texts are read besides those of the data.
+    objective: says whether the verifier of draft heads is tuned.
+
+  Raises:
+    ValueError: draft heads have settings of a language model, or a language
+      model or look-ahead embeddings have settings of other draft heads.
+  """
+  is_tuned = objective.tuning is not None
+  if not isinstance(model, HeadsConfig):
+    if is_tuned:
+      raise ValueError(
+        "VERIFIER_TUNING is for draft heads, and MODEL is a language model:"
+        " leave it out"
+      )
+    return
+  if data.student_text or data.earlier_drafters:
+    raise ValueError(
+      "STUDENT_TEXT and EARLIER_DRAFTERS are for drafters that are models;"
+      " leave them out for draft heads, and set TEACHER_TEXT for the"
+      " verifier's own text"
+    )
+  if model.kind == LOOKAHEAD and is_tuned:
+    raise ValueError(
+      "VERIFIER_TUNING is for draft heads over hidden states; the verifier"
+      " of look-ahead embeddings stays as it is: leave it out"
+    )
+
+
+def check_verifier(data: TrainingData, layout: Layout | None) -> None:
+  """Raises ValueError where draft heads have no verifier, or have a mesh.
+
+  Args:
+    data: names the verifier.
+    layout: where the heads lie; None on one device.
+  """
+  if not data.teacher_checkpoint or layout is not None:
+    raise ValueError(
+      "draft heads need a TEACHER_CHECKPOINT, which is their verifier, and"
+      " one device: set it, and leave MESH out"
+    )
+
+
+def check_texts(vocabulary, model: Config, data: TrainingData) -> None:
+  """Checks that the model can read the texts.
+
+  Args:
+    vocabulary: the vocabulary in use.
+    model: the architecture; or draft heads, with the shape of their verifier.
+    data: says how texts become prompts.
+
+  Raises:
+    ValueError: the vocabulary has more tokens than the model has rows, or the
+      prompts are for another kind of model.
+  """
+  from speccascade.data import vocabularies
+
+  vocabularies.check_fits(vocabulary, model.vocab_size, "MODEL")
+  data.prompting.check_fits(prompted=is_prompted(model))
+  if data.teacher_cache_dir and not data.prompting.prompted:
+    raise ValueError("TEACHER_CACHE_DIR is for decoder-only models")
