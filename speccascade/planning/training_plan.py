@@ -10,7 +10,7 @@ from speccascade.models.parameters import Config
 from speccascade.models.sharding import meshes
 from speccascade.models.sharding.partitioning import DATA
 from speccascade.planning import footprint, heads_footprint
-from speccascade.training import optimizers
+from speccascade.training import optimizers, training_checks
 from speccascade.training.states import Objective, is_prompted
 from speccascade.training.trainer import TrainingRun
 from speccascade.training.training_data import TrainingData
@@ -30,11 +30,13 @@ def plan(
   matter to the memory.
 
   Raises:
+    SettingError: a setting is for another kind of model.
     CheckpointError: the settings name a teacher that does not exist.
     ValueError: draft heads have no verifier.
   """
   optimizer = optimizer or optimizers.adafactor()
   objective = objective or Objective()
+  training_checks.check_kind(model, data, objective)
   teacher = None
   if data.teacher_checkpoint:
     stored = checkpoints.load(data.teacher_checkpoint, lazy=True)
@@ -57,7 +59,7 @@ def plan(
     layout.check_rows(BATCH_SIZE=data.batch_size)
     init = optimizer.transform.init
     bytes_of = footprint.training(model, layout, init)
-    is_tuned = has_heads and objective.tuning is not None
+    is_tuned = objective.tuning is not None
     if is_tuned:
       for name, size in footprint.training(teacher, layout, init).items():
         bytes_of[name] += size

@@ -117,6 +117,7 @@ def train(
   from speccascade.data import training_batches, vocabularies
 
   objective = objective or Objective()
+  training_checks.check_kind(model, data, objective)
   layout = run.mesh.layout_for(model, data.batch_size)
   # Parameters that cannot fit are refused before anything is read or written.
   need = MemoryNeed(num_parts=layout.num_parts if layout else 1)
@@ -130,7 +131,6 @@ def train(
     vocabulary = data.prompting.vocabulary
     identity = prompting.identity(vocabulary)
     teacher = initial_params = None
-    training_checks.check_kind(model, data, objective)
     if isinstance(model, HeadsConfig):
       training_checks.check_verifier(data, layout)
       teacher = teachers.read(data.teacher_checkpoint, model, identity)

@@ -7,6 +7,7 @@ that is trained.
 from speccascade.models.draft_heads import LOOKAHEAD, HeadsConfig
 from speccascade.models.parameters import Config
 from speccascade.models.sharding.partitioning import Layout
+from speccascade.settings import fields
 from speccascade.training.states import Objective, is_prompted
 from speccascade.training.training_data import TrainingData
 
@@ -20,28 +21,27 @@ def check_kind(model: Config, data: TrainingData, objective: Objective) -> None:
     objective: says whether the verifier of draft heads is tuned.
 
   Raises:
-    ValueError: draft heads have settings of a language model, or a language
-      model or look-ahead embeddings have settings of other draft heads.
+    SettingError: draft heads have a setting of a language model, or a language
+      model or look-ahead embeddings have a setting of other draft heads.
   """
-  is_tuned = objective.tuning is not None
-  if not isinstance(model, HeadsConfig):
-    if is_tuned:
-      raise ValueError(
-        "VERIFIER_TUNING is for draft heads, and MODEL is a language model:"
-        " leave it out"
+  has_heads, fault = isinstance(model, HeadsConfig), None
+  if not has_heads:
+    fault = " is for draft heads, and MODEL is a language model: leave it out"
+  elif model.kind == LOOKAHEAD:
+    fault = (
+      " is for draft heads over hidden states; the verifier of look-ahead"
+      " embeddings stays as it is: leave it out"
+    )
+  if fault and objective.tuning is not None:
+    raise fields.SettingError("tuning", fault, Objective)
+  for name in ("student_text", "earlier_drafters"):
+    if has_heads and getattr(data, name):
+      raise fields.SettingError(
+        name,
+        " is for drafters that are models; leave it out for draft heads, and"
+        " set TEACHER_TEXT for the verifier's own text",
+        TrainingData,
       )
-    return
-  if data.student_text or data.earlier_drafters:
-    raise ValueError(
-      "STUDENT_TEXT and EARLIER_DRAFTERS are for drafters that are models;"
-      " leave them out for draft heads, and set TEACHER_TEXT for the"
-      " verifier's own text"
-    )
-  if model.kind == LOOKAHEAD and is_tuned:
-    raise ValueError(
-      "VERIFIER_TUNING is for draft heads over hidden states; the verifier"
-      " of look-ahead embeddings stays as it is: leave it out"
-    )
 
 
 def check_verifier(data: TrainingData, layout: Layout | None) -> None:

@@ -155,6 +155,37 @@ def test_a_dry_run_refuses_a_wrong_setting(module, file, capsys):
   )
 
 
+TUNING = "@verifier_tuning.VerifierTuning()"
+
+
+@pytest.mark.parametrize(
+  ("model", "name", "value", "message"),
+  [
+    ("lookahead_heads", "VERIFIER_TUNING", TUNING, "stays as it is: leave it"),
+    ("t5_1_1_small", "VERIFIER_TUNING", TUNING, "MODEL is a language model"),
+    ("blockwise_heads", "STUDENT_TEXT", 0.5, "set TEACHER_TEXT"),
+    ("lookahead_heads", "EARLIER_DRAFTERS", ["x"], "leave it out for draft"),
+  ],
+)
+def test_a_dry_run_refuses_what_training_refuses(
+  model, name, value, message, tmp_path, capsys
+):
+  files = ("configs/runs/finetune.gin", f"configs/models/{model}.gin")
+  argv = ["main", *(f"--gin_file={file}" for file in files)]
+  argv += [f"--gin.{name}={value}", "--gin.TEACHER_CHECKPOINT='/nowhere'"]
+  argv.append(f"--gin.MODEL_DIR='{tmp_path}/run'")
+  missing, _ = mains.resolve(argv[1:], capsys)
+  argv += [f"--gin.{each}={given!r}" for each, given in missing.items()]
+  lines = []
+  for flags in ((), ("--dry_run",)):
+    code = cli.start(train.main, "", [*argv, *flags], preview=train.preview)
+    gin.clear_config()
+    lines.append(mains.refused((code, *capsys.readouterr())))
+  assert lines[0] == lines[1]
+  assert lines[0].startswith(f"error: {name} is for ")
+  assert message in lines[0]
+
+
 def test_a_plan_of_distillation_counts_the_teacher(tmp_path):
   path = tmp_path / "checkpoint_1"
   zeros = {name: np.zeros(x) for name, x in parameters.param_shapes(T5).items()}

@@ -102,10 +102,13 @@ def cases() -> list[Case]:
     for name, values in _TUNED.items()
     for value in values
   ]
-  # Of look-ahead embeddings, and of a language model.
+  # Of look-ahead embeddings, and of a language model; a dry run refuses it too.
   ahead = ("--gin_file=configs/models/lookahead_heads.gin",)
-  found.append(Case("train", "VERIFIER_TUNING", right | _TUNING, ahead))
-  found.append(Case("train", "VERIFIER_TUNING", _TUNING))
+  for flags in ((), ("--dry_run",)):
+    found += [
+      Case("train", "VERIFIER_TUNING", right | _TUNING, (*ahead, *flags)),
+      Case("train", "VERIFIER_TUNING", _TUNING, flags),
+    ]
   heads_alone = {"DRAFTER_CHECKPOINT": '"@base/heads"'}
   for command, says, macros in _DECODED:
     macros = {name: _PATHS.get(x, x) for name, x in macros.items()}

@@ -117,6 +117,12 @@ texts are cut at the same places in each step <-
 - rng = jax.random.fold_in(rng, state.step)
 + pass
 
+=== planning/training_plan.py planning/test_footprint.py
+a dry run takes a setting that training refuses <-
+  test_a_dry_run_refuses_what_training_refuses
+- training_checks.check_kind(model, data, objective)
++ pass
+
 === training/verifier_tuning.py training/test_head_training.py
 the verifier learns while the heads warm up <-
   test_a_tuned_verifier_is_found[medusa-t5]
