@@ -27,62 +27,79 @@ from speccascade.decoding.laws.sampling import Sampling
 Array = jax.Array
 
 
-def propose(
-  logits: Array,
-  rngs: Array,
-  sampling: Sampling,
-  known: Array,
-  *,
-  depth: int,
-  tree: DraftTree | None,
-  drawing: Drawing,
-) -> Proposal:
-  """Returns a block of independent drafts.
+class DepthDrafter:
+  """What drafters have in common whose drafts at one depth have one law.
 
-  Each draft is drawn from the law of its depth, which is the law that the
-  proposal states. So the verification is exact.
+  A drafter that inherits it has these fields, and calls `draft` in `propose`.
 
-  Args:
-    logits: [B, G or G+1, V], of each depth; the last of G + 1 are those at the
-      place after the last draft.
-    rngs: [B] typed keys.
-    sampling: how logits become distributions.
-    known: [B] bool, rows that propose anything.
-    depth: static, G.
-    tree: static, the shape of the block; None drafts a chain.
-    drawing: static, how the children of a node are chosen, where the block is a
+  Attributes:
+    depth: static, the drafts of a chain; the depth of a tree, if there is one.
+    tree: static, the shape of a block; None drafts a chain.
+    drawing: static, how the children of a node are chosen, where a block is a
       tree; see `children.DRAWINGS`.
   """
-  has_bonus = logits.shape[1] > depth
-  width = depth if tree is None else tree.num_drafts
-  u = draws.uniforms(rngs, width)
-  if tree is None:
-    drawn = jnp.pad(u, ((0, 0), (0, has_bonus)))[..., None]
-    q1, q, drafts, is_law = sampling.step(logits, drawn)
-    drafts = drafts[:, :depth]
-  else:
-    q1, q, _, is_law = sampling.step(logits)
-  if not has_bonus:
-    q1, q = (jnp.pad(x, ((0, 0), (0, 1), (0, 0))) for x in (q1, q))
-    is_law = jnp.pad(is_law, ((0, 0), (0, 1)), constant_values=True)
-  bad = ~is_law & known[:, None]
-  branches = None
-  if tree is not None:
-    drafts, branches = _draw_tree(tree, drawing, q, q1, known, u, sampling)
-    depths = tree.node_depths
-    q, q1, bad = q[:, depths], q1[:, depths], bad[:, depths]
-  calls = known.astype(jnp.int32)
-  return Proposal(
-    tokens=drafts,
-    count=width * calls,
-    q=q,
-    q1=q1,
-    copied=jnp.zeros_like(bad),
-    calls=calls[:, None],
-    bad=bad,
-    knows_bonus=known if has_bonus else False,
-    branches=branches,
-  )
+
+  depth: int
+  tree: DraftTree | None
+  drawing: Drawing
+
+  has_confidence = True
+
+  @property
+  def width(self) -> int:
+    return self.depth if self.tree is None else self.tree.num_drafts
+
+  def check_review(self, target: Any, settings: Any) -> None:
+    """Raises ValueError where a review has no distribution with such blocks."""
+    check_review(target, settings)
+
+  def draft(
+    self, logits: Array, rngs: Array, sampling: Sampling, known: Array
+  ) -> Proposal:
+    """Returns a block of independent drafts.
+
+    Each draft is drawn from the law of its depth, which is the law that the
+    proposal states. So the verification is exact.
+
+    Args:
+      logits: [B, G or G+1, V], of each depth; the last of G + 1 are those at
+        the place after the last draft.
+      rngs: [B] typed keys.
+      sampling: how logits become distributions.
+      known: [B] bool, rows that propose anything.
+    """
+    tree, depth = self.tree, self.depth
+    has_bonus = logits.shape[1] > depth
+    u = draws.uniforms(rngs, self.width)
+    if tree is None:
+      drawn = jnp.pad(u, ((0, 0), (0, has_bonus)))[..., None]
+      q1, q, drafts, is_law = sampling.step(logits, drawn)
+      drafts = drafts[:, :depth]
+    else:
+      q1, q, _, is_law = sampling.step(logits)
+    if not has_bonus:
+      q1, q = (jnp.pad(x, ((0, 0), (0, 1), (0, 0))) for x in (q1, q))
+      is_law = jnp.pad(is_law, ((0, 0), (0, 1)), constant_values=True)
+    bad = ~is_law & known[:, None]
+    branches = None
+    if tree is not None:
+      drafts, branches = _draw_tree(
+        tree, self.drawing, q, q1, known, u, sampling
+      )
+      depths = tree.node_depths
+      q, q1, bad = q[:, depths], q1[:, depths], bad[:, depths]
+    calls = known.astype(jnp.int32)
+    return Proposal(
+      tokens=drafts,
+      count=self.width * calls,
+      q=q,
+      q1=q1,
+      copied=jnp.zeros_like(bad),
+      calls=calls[:, None],
+      bad=bad,
+      knows_bonus=known if has_bonus else False,
+      branches=branches,
+    )
 
 
 def _draw_tree(

@@ -15,8 +15,8 @@ import jax
 import jax.numpy as jnp
 
 from speccascade.decoding.block_records import Proposal
-from speccascade.decoding.drafting import depth_laws
 from speccascade.decoding.drafting.children import GREEDY_AND_RANDOM, Drawing
+from speccascade.decoding.drafting.depth_laws import DepthDrafter
 from speccascade.decoding.drafting.draft_tree import DraftTree
 from speccascade.decoding.drafting.drafter import Heads
 from speccascade.decoding.laws.sampling import Sampling
@@ -41,7 +41,7 @@ class HeadsState(struct.PyTreeNode):
   read: Array
 
 
-class HeadsDrafter(struct.PyTreeNode):
+class HeadsDrafter(DepthDrafter, struct.PyTreeNode):
   """Drafts with heads over the verifier's last hidden state.
 
   With n tokens in a row the verifier has read n - 1 of them, since it drew the
@@ -65,10 +65,9 @@ class HeadsDrafter(struct.PyTreeNode):
     heads: the heads.
     verifier: the language model that the heads belong to. Heads may share its
       output projection.
-    tree: static, the shape of a block; None drafts a chain.
-    depth: static, the drafts of a chain; the depth of a tree, if there is one.
-    drawing: static, how the children of a node are chosen, where a block is a
-      tree; see `children.DRAWINGS`.
+    depth: static, see `DepthDrafter`.
+    tree: static, see `DepthDrafter`.
+    drawing: static, see `DepthDrafter`.
 
   Source: Cai et al., "Medusa" (arXiv 2401.10774); Stern et al., "Blockwise
   Parallel Decoding for Deep Autoregressive Models" (NeurIPS 2018). That drafts
@@ -82,12 +81,6 @@ class HeadsDrafter(struct.PyTreeNode):
   tree: DraftTree | None = struct.field(pytree_node=False, default=None)
   drawing: Drawing = struct.field(pytree_node=False, default=GREEDY_AND_RANDOM)
 
-  has_confidence = True
-
-  @property
-  def width(self) -> int:
-    return self.depth if self.tree is None else self.tree.num_drafts
-
   @property
   def vocab_size(self) -> int:
     return self.heads.vocab_size
@@ -96,10 +89,6 @@ class HeadsDrafter(struct.PyTreeNode):
   def models(self) -> tuple[Any, ...]:
     # Heads are counted as a model: one evaluation of them is one call.
     return (self.heads,)
-
-  def check_review(self, target: Any, settings: Any) -> None:
-    """Raises ValueError where a review has no distribution with heads."""
-    depth_laws.check_review(target, settings)
 
   def prefill(self, inputs: Array, *, capacity: int) -> HeadsState:
     rows = inputs.shape[0]
@@ -161,12 +150,4 @@ class HeadsDrafter(struct.PyTreeNode):
     logits = self.heads.head_logits(
       self.verifier, state.hidden, num + has_bonus
     )
-    return state, depth_laws.propose(
-      logits,
-      rngs,
-      sampling,
-      known,
-      depth=num,
-      tree=self.tree,
-      drawing=self.drawing,
-    )
+    return state, self.draft(logits, rngs, sampling, known)

@@ -4,15 +4,14 @@ Axes: B rows, L token buffer, G depth of a block, V vocabulary, K look-ahead
 embeddings, A of them in a pass.
 """
 
-from typing import Any
-
 from flax import struct
 import jax
 import jax.numpy as jnp
 
 from speccascade.decoding.block_records import Proposal
-from speccascade.decoding.drafting import depth_laws, feeding
+from speccascade.decoding.drafting import feeding
 from speccascade.decoding.drafting.children import GREEDY_AND_RANDOM, Drawing
+from speccascade.decoding.drafting.depth_laws import DepthDrafter
 from speccascade.decoding.drafting.draft_tree import DraftTree
 from speccascade.decoding.laws.sampling import Sampling
 from speccascade.decoding.types import LanguageModel, State
@@ -20,7 +19,7 @@ from speccascade.decoding.types import LanguageModel, State
 Array = jax.Array
 
 
-class LookaheadDrafter(struct.PyTreeNode):
+class LookaheadDrafter(DepthDrafter, struct.PyTreeNode):
   """Drafts with look-ahead embeddings that follow the text, in one pass.
 
   The pass reads the tokens of the text that the cache lacks, the last token of
@@ -49,11 +48,9 @@ class LookaheadDrafter(struct.PyTreeNode):
     model: a language model that reads look-ahead embeddings, see
       `Lookahead.language_model`.
     num_ahead: static, K.
-    depth: static, the drafts of a chain; the depth of a tree, if there is one.
-      At most K + 1.
-    tree: static, the shape of a block; None drafts a chain.
-    drawing: static, how the children of a node are chosen, where a block is a
-      tree; see `children.DRAWINGS`.
+    depth: static, see `DepthDrafter`; at most K + 1.
+    tree: static, see `DepthDrafter`.
+    drawing: static, see `DepthDrafter`.
 
   Source: Monea et al., "PaSS: Parallel Speculative Sampling" (arXiv
   2311.13581), whose drafts are chains. That drafts are drawn from the laws at
@@ -68,12 +65,6 @@ class LookaheadDrafter(struct.PyTreeNode):
   tree: DraftTree | None = struct.field(pytree_node=False, default=None)
   drawing: Drawing = struct.field(pytree_node=False, default=GREEDY_AND_RANDOM)
 
-  has_confidence = True
-
-  @property
-  def width(self) -> int:
-    return self.depth if self.tree is None else self.tree.num_drafts
-
   @property
   def vocab_size(self) -> int:
     return self.model.vocab_size
@@ -81,10 +72,6 @@ class LookaheadDrafter(struct.PyTreeNode):
   @property
   def models(self) -> tuple[LanguageModel, ...]:
     return (self.model,)
-
-  def check_review(self, target: Any, settings: Any) -> None:
-    """Raises ValueError where a review has no distribution with such blocks."""
-    depth_laws.check_review(target, settings)
 
   def prefill(self, inputs: Array, *, capacity: int) -> State:
     # A pass writes all its slots, whatever its count: at most G + 1 tokens, and
@@ -143,15 +130,7 @@ class LookaheadDrafter(struct.PyTreeNode):
     state, out = self.model.extend(state, block, count, read=read)
     # No later pass sees an embedding.
     state = self.model.rewind(state, length)
-    return state, depth_laws.propose(
-      out.logits,
-      rngs,
-      sampling,
-      active,
-      depth=self.depth,
-      tree=self.tree,
-      drawing=self.drawing,
-    )
+    return state, self.draft(out.logits, rngs, sampling, active)
 
   def _block(
     self, tokens: Array, held: Array, missing: Array, most: int, num: int
