@@ -30,10 +30,27 @@ class TableHeads:
     return jnp.moveaxis(self.table[:num, last], 0, 1)
 
 
+def logits_of(laws) -> jax.Array:
+  """Returns the logits of laws, float32; -inf where a law has a 0."""
+  with np.errstate(divide="ignore"):
+    return jnp.asarray(np.log(laws), jnp.float32)
+
+
 def of_laws(laws) -> TableHeads:
   """Returns the heads of laws [K, V, V]."""
-  with np.errstate(divide="ignore"):
-    return TableHeads(jnp.asarray(np.log(laws), jnp.float32))
+  return TableHeads(logits_of(laws))
+
+
+def laws_ahead(transitions: np.ndarray, num: int, blur: float) -> np.ndarray:
+  """Returns the laws [num, V, V] of a chain of order 1, from two steps on.
+
+  Args:
+    transitions: [V, V], the laws of the chain.
+    num: how many numbers of steps.
+    blur: weight of the uniform law in each.
+  """
+  powers = [np.linalg.matrix_power(transitions, k + 2) for k in range(num)]
+  return (1 - blur) * np.stack(powers) + blur / len(transitions)
 
 
 def ahead(transitions: np.ndarray, num: int, blur: float = 0.0) -> TableHeads:
@@ -44,9 +61,4 @@ def ahead(transitions: np.ndarray, num: int, blur: float = 0.0) -> TableHeads:
     num: K.
     blur: weight of the uniform law in each head.
   """
-  size = len(transitions)
-  laws = [
-    (1 - blur) * np.linalg.matrix_power(transitions, k + 2) + blur / size
-    for k in range(num)
-  ]
-  return of_laws(np.stack(laws))
+  return of_laws(laws_ahead(transitions, num, blur))

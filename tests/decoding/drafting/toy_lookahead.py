@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from speccascade.models.markov_lm import FiniteContext
+from tests.decoding.drafting import toy_heads
 
 
 @struct.dataclass
@@ -68,8 +69,7 @@ class TableAhead:
 
 def of_laws(laws) -> TableAhead:
   """Returns the embeddings of laws [K, V, V]."""
-  with np.errstate(divide="ignore"):
-    return TableAhead(jnp.asarray(np.log(laws), jnp.float32))
+  return TableAhead(toy_heads.logits_of(laws))
 
 
 def knowing(transitions: np.ndarray, num: int, blur: float) -> TableAhead:
@@ -80,9 +80,4 @@ def knowing(transitions: np.ndarray, num: int, blur: float) -> TableAhead:
     num: K.
     blur: weight of the uniform law in each.
   """
-  size = len(transitions)
-  laws = [
-    (1 - blur) * np.linalg.matrix_power(transitions, k + 2) + blur / size
-    for k in range(num)
-  ]
-  return of_laws(np.stack(laws))
+  return of_laws(toy_heads.laws_ahead(transitions, num, blur))
