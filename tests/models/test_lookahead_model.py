@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from speccascade.decoding import LookaheadDrafter, Sampling, row_keys
-from speccascade.judge import goodness
 from speccascade.models import (
   T5LM,
   HeadsConfig,
@@ -20,31 +19,25 @@ from speccascade.models import (
 )
 from speccascade.models.heads_model import TrainedHeads
 from tests import toy
-from tests.decoding.test_sampled_laws import (
-  PROMPTS,
-  T5_LENGTH,
-  T5_SOURCES,
-  T5_VOCAB,
-  forced_laws,
-  t5_sequence_law,
-  tiny_llama,
-  tiny_t5,
-)
+from tests.decoding.test_sampled_laws import tiny_t5
+from tests.models import head_samples
 from tests.models.feeding import NEEDS_NATIVE
 
-MODELS = {"t5": (tiny_t5, T5_SOURCES), "llama": (tiny_llama, PROMPTS)}
-WAYS = {
-  "chain": {"gamma": 2},
-  "deep": {"gamma": 3},
-  "block": {"gamma": 2, "verification": "block"},
-  "tree": {"gamma": 2, "tree": (2, 1)},
-  "traversal": {
-    "gamma": 2,
-    "tree": (2, 1),
-    "drawing": "without_replacement",
-    "verification": "traversal",
-  },
-}
+WAYS = head_samples.WAYS | {"deep": {"gamma": 3}}
+
+
+def verifier_of(kind: str, **options):
+  """Returns a tiny T5 or Llama of 40 tokens.
+
+  Args:
+    kind: "t5" or "llama".
+    **options: of its configuration.
+  """
+  if kind == "t5":
+    return T5LM.init(toy.t5_config(**options), jax.random.key(0))
+  sizes = {"vocab_size": 40, "emb_dim": 24, "head_dim": 8, "mlp_dim": 16}
+  sizes |= {"num_heads": 2, "num_kv_heads": 1, "num_decoder_layers": 2}
+  return LlamaLM.init(LlamaConfig(**sizes, **options), jax.random.key(0))
 
 
 def embeddings_of(verifier, num: int = 2):
@@ -55,34 +48,18 @@ def embeddings_of(verifier, num: int = 2):
   return TrainedHeads.create(config, params)
 
 
-CASES = [(model, way) for model in MODELS for way in WAYS]
+CASES = [(model, way) for model in head_samples.MODELS for way in WAYS]
 QUICK = [("llama", "chain")]
 
 
 @pytest.mark.parametrize(("model", "way"), toy.nightly(CASES, QUICK))
 def test_samples_have_the_verifiers_law(model, way):
-  make, sources = MODELS[model]
-  verifier, sampling = make(2), Sampling.create(0.9)
-  num = 20_000
-  which = np.arange(num) % 2
-  decoded = toy.decode(
-    "spec_decode",
-    (embeddings_of(verifier), verifier),
-    sampling=sampling,
-    inputs=jnp.asarray(sources[which], jnp.int32),
-    keys=row_keys(3, 0, jnp.arange(num)),
-    max_decode_len=T5_LENGTH,
-    **WAYS[way],
-  )
+  decoded = head_samples.decode(embeddings_of, model, **WAYS[way])
   if way == "chain":
     # The first draft of each block is the verifier's own, and rounding alone
     # refuses it. A row may end with it.
     first = decoded.stats.accepted_by_position[:, 0].sum()
     assert first >= 0.999 * decoded.stats.examined_by_position[:, 0].sum()
-  for number, (_, p) in enumerate(forced_laws(verifier, sources, sampling)):
-    law = t5_sequence_law(np.asarray(p, np.float64))
-    seen = toy.counts(decoded, T5_VOCAB, T5_LENGTH, which == number)
-    assert goodness.p_value(seen, law) > toy.LEVEL
 
 
 def with_more_tokens(verifier, rows):
@@ -106,19 +83,7 @@ def with_more_tokens(verifier, rows):
   ),
 )
 def test_embeddings_are_read_as_more_rows_of_the_table(kind, is_tied):
-  if kind == "t5":
-    config = toy.t5_config(logits_via_embedding=is_tied)
-    verifier = T5LM.init(config, jax.random.key(0))
-  else:
-    sizes = {"vocab_size": 40, "emb_dim": 24, "head_dim": 8, "mlp_dim": 16}
-    config = LlamaConfig(
-      **sizes,
-      num_heads=2,
-      num_kv_heads=1,
-      num_decoder_layers=2,
-      logits_via_embedding=is_tied,
-    )
-    verifier = LlamaLM.init(config, jax.random.key(0))
+  verifier = verifier_of(kind, logits_via_embedding=is_tied)
   ahead = embeddings_of(verifier)
   model = ahead.language_model(verifier)
   assert model.vocab_size == verifier.vocab_size == 40
@@ -196,14 +161,7 @@ def propose(drafter, verifier, length, held):
 )
 def test_the_first_law_is_the_verifiers_own(kind, kernels):
   """It is after any pass of the drafter, however many tokens it had to read."""
-  if kind == "t5":
-    verifier = T5LM.init(toy.t5_config(), jax.random.key(0))
-  else:
-    sizes = {"vocab_size": 40, "emb_dim": 24, "head_dim": 8, "mlp_dim": 16}
-    config = LlamaConfig(
-      **sizes, num_heads=2, num_kv_heads=1, num_decoder_layers=2
-    )
-    verifier = LlamaLM.init(config, jax.random.key(0))
+  verifier = verifier_of(kind)
   ahead = embeddings_of(verifier)
   if kernels is not None:
     # Where the verifier's passes are native, so are those with embeddings.
