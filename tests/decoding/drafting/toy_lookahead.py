@@ -42,7 +42,9 @@ class AheadLM(FiniteContext):
       law = table[jnp.minimum(token, size - 1)]
       law = jnp.where((token < size)[..., None], law, jnp.nan)
       logits = jnp.where((last == size + k)[..., None], law, logits)
-    return logits
+    # No embedding stands before a token. One that was left in a cache would.
+    is_left = (last < size) & (jnp.stack(context[:-1]).max(0) >= size)
+    return jnp.where(is_left[..., None], jnp.nan, logits)
 
 
 @struct.dataclass
