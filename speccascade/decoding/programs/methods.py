@@ -179,10 +179,12 @@ class Method:
   def check_takes_trees(self):
     """Raises SettingError where the method drafts in a way of its own.
 
-    A method without blocks uses none of the settings of a block, and leaves
-    them aside.
+    A method that drafts nothing uses none of the settings of a block, and
+    leaves them aside. BiLD drafts, in blocks that end where the drafter is
+    unsure.
     """
-    if self.has_blocks and not self.takes_trees:
+    drafts = self.has_blocks or len(self.draft_lengths) > 1
+    if drafts and not self.takes_trees:
       fault = (
         f" is given, and {self.label} drafts chains; leave it out, or set"
         " another method"

@@ -77,6 +77,19 @@ def test_a_method_of_its_own_drafts_leaves_the_tree_out():
   assert point.of("spec_cascade_opt").tree == (2, 1)
   with pytest.raises(SettingError, match="none of CS Drafting drafts trees"):
     point.check_shared(["cascade_drafting"])
+  assert point.of("bild", temperature=0.0).tree is None
+
+
+@pytest.mark.parametrize(
+  ("name", "label"),
+  [("bild", "BiLD"), ("cascade_drafting", "CS Drafting")],
+)
+def test_a_method_that_drafts_chains_refuses_a_tree(name, label):
+  for tree in ({"tree": (2, 1)}, {"drafts": 2}):
+    message = f"tree is given, and {label} drafts chains; leave it out"
+    with pytest.raises(SettingError, match=message) as caught:
+      Point(name, temperature=0.0, gamma=2, **tree)
+    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
