@@ -301,8 +301,14 @@ def costs(
   The arguments are settings of `infer.infer`.
 
   Raises:
-    ValueError: the method drafts no blocks, or has not one drafter.
+    ValueError: the method drafts no blocks, has not one drafter, or drafts
+      trees, whose acceptance is not that of a chain.
   """
+  if point.is_tree or pair.cascade is not None:
+    raise ValueError(
+      "a slice is priced for chains of one drafter; leave TREE, DRAFTS and"
+      " CASCADE out"
+    )
   models = decoding_plan.architectures(pair, point)
   if not point.spec.has_blocks or set(models) != {"drafter", "verifier"}:
     raise ValueError("METHOD has no blocks of one drafter; take spec_decode")

@@ -107,6 +107,8 @@ def test_each_slice_has_a_row(mesh, shapes):
   ]
   with pytest.raises(ValueError, match="take spec_decode"):
     slices.table(**settings, point=Point("token_cascade_chow"))
+  with pytest.raises(ValueError, match="chains of one drafter; leave TREE"):
+    slices.table(**settings, point=Point("spec_decode", gamma=2, tree=(2, 1)))
 
 
 @pytest.mark.parametrize(
