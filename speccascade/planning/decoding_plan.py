@@ -36,7 +36,13 @@ def architectures(pair: PairSpec, point: Point) -> dict[str, Config]:
   """
   needs, configs = point.spec.execution, {}
   if needs.needs_drafter:
-    drafters = [*zip(as_list(pair.drafter), as_list(pair.drafter_checkpoint))]
+    paths, given = as_list(pair.drafter_checkpoint), as_list(pair.drafter)
+    # Architectures without checkpoints are enough, and the other way round.
+    if pair.drafter is None:
+      given = [None] * len(paths)
+    elif pair.drafter_checkpoint is None:
+      paths = [None] * len(given)
+    drafters = [*zip(given, paths)]
     for number, (config, path) in enumerate(drafters, 1):
       role = f"drafter {number}" if len(drafters) > 1 else "drafter"
       configs[role] = _architecture("drafter", config, path, pair.dtype)
@@ -79,7 +85,8 @@ def plan(
   source_len = inputs.task_feature_lengths["inputs"]
   # The last block begins before the limit and is written whole, so a cache has
   # room for a block after the longest output.
-  capacity = run.max_decode_len + 2 + point.verify_width
+  width = _block_width(pair, point, models)
+  capacity = run.max_decode_len + 2 + width
 
   def bytes_on(mesh: meshes.Mesh) -> dict[str, float]:
     verifier_layout = mesh.abstract()
@@ -110,7 +117,7 @@ def plan(
           capacity,
         )
       # A drafter, too, keeps the logits of a whole block until it is verified.
-      positions = run.batch_size * point.verify_width
+      positions = run.batch_size * width
       bytes_of["distributions"] += footprint.laws(
         config, layout, positions, cut=False
       )
@@ -119,6 +126,21 @@ def plan(
   # `Footprint` asks for the bytes on the mesh of the settings, and on others to
   # say which mesh would do.
   return Footprint(models, bytes_on, pair.mesh)
+
+
+def _block_width(
+  pair: PairSpec, point: Point, models: Mapping[str, Config]
+) -> int:
+  """Returns the tokens that one verifier pass feeds.
+
+  Args:
+    pair: says how drafters are combined, if they are.
+    point: the method.
+    models: the architectures by role.
+  """
+  if pair.cascade is None or not point.spec.has_blocks:
+    return point.verify_width
+  return 1 + pair.cascade.num_drafts(len(models.keys() - {"verifier"}))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -206,7 +228,9 @@ def communication(
   )
   sent = _add_layers(count(1), count(2), config)
   rows_of_device = run.batch_size // layout.sizes[DATA]
-  return Communication(pair.mesh, sent, rows_of_device, point.verify_width)
+  # A round writes one path of a tree, and a token more.
+  most = point.gamma + 1 if point.is_tree else point.verify_width
+  return Communication(pair.mesh, sent, rows_of_device, most)
 
 
 def _add_layers(

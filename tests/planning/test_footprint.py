@@ -14,7 +14,9 @@ from speccascade.checkpoints import orbax_io, t5x_native
 from speccascade.checkpoints.convert import config_from_gin
 from speccascade.decoding import HeadsDrafter
 from speccascade.inference.batches.inputs import Inputs
+from speccascade.inference.pair.cascades import Cascade
 from speccascade.inference.pair.pairs import PairSpec
+from speccascade.inference.pair.side_by_side import SideBySide
 from speccascade.inference.points.point import Point
 from speccascade.inference.points.settings import Run
 from speccascade.models import (
@@ -346,6 +348,36 @@ def test_a_plan_of_decoding_with_heads(saved):
     str(plan({"model": 2}))
   with pytest.raises(ValueError, match="must be a language model"):
     plan(verifier_checkpoint=saved("other", heads))
+
+
+def test_a_plan_of_decoding_trees(saved):
+  paths = [saved(name, T5) for name in ("one", "two", "large")]
+  inputs = Inputs(
+    input_file="-",
+    vocabulary=tiny.Vocabulary(),
+    task_feature_lengths={"inputs": 128},
+  )
+  cascade = Cascade(k=[[1, 3], [0, 1]], first_children=8)
+  for num_drafters, num_drafts, composed, shape in (
+    (1, 6, None, {"gamma": 2, "tree": (3, 1)}),
+    (1, 8, None, {"gamma": 4, "drafts": 2}),
+    # Whatever gamma is, the drafter says how many tokens it drafts.
+    (2, 6, SideBySide(3), {"gamma": 2}),
+    (1, 1 + 3 + 7, cascade, {"gamma": 2}),
+  ):
+    pair = PairSpec(
+      drafter_checkpoint=paths[:num_drafters],
+      verifier_checkpoint=paths[2],
+      cascade=composed,
+    )
+    point = Point("spec_decode", **shape)
+    plan = decoding_plan.plan(pair, inputs, point, Run(batch_size=32))
+    bytes_of = plan.bytes_on(meshes.ONE)
+    capacity = Run().max_decode_len + 3 + num_drafts
+    caches = footprint.caches(T5LM, T5, ONE, (32, 128), capacity)
+    assert bytes_of["caches"] == (num_drafters + 1) * caches
+    laws = 2 * 4 * 32 * (num_drafts + 1) * 64
+    assert bytes_of["distributions"] == (num_drafters + 1) * laws
 
 
 LONG = {"inputs": 128, "targets": 128}

@@ -115,7 +115,10 @@ class Batches:
     """
     lms = [model.lm for model in self.pair.models]
     # One float32 distribution for each model and each token of a block.
-    distribution_bytes = 4 * self.point.verify_width
+    composed, width = self.pair.composed, self.point.verify_width
+    if composed is not None and self.point.spec.has_blocks:
+      width = 1 + composed.width
+    distribution_bytes = 4 * width
     distribution_bytes *= sum(lm.vocab_size for lm in lms)
     # The cache of a decoder-only model holds the prompt and the output.
     num_slots = self.run.max_decode_len

@@ -96,6 +96,11 @@ class Cascade:
       parts.append(f"{self.first_children} first")
     return " ".join(parts)
 
+  def num_drafts(self, num_drafters: int) -> int:
+    """Returns the drafts of a block, however many neural drafters there are."""
+    first_row = increments(self.k, meaning=self.meaning)[0]
+    return sum(first_row) + self.first_children - 1
+
   def build(
     self,
     lms: Sequence,

@@ -42,6 +42,10 @@ class SideBySide:
       label += f", q of {self.designated}"
     return label
 
+  def num_drafts(self, num_drafters: int) -> int:
+    """Returns the drafts of a block, all paths counted."""
+    return self.length * num_drafters
+
   def build(
     self,
     lms: Sequence,
