@@ -221,6 +221,10 @@ def cost_loops(
     return None
   example = study.timed_examples[:1]
   predictable = [point for point in points if point.is_predictable]
+  # The speed of a tree is not predicted, but its pass is of one width, too.
+  one_width = [
+    point for point in points if point.is_predictable or point.spec.takes_trees
+  ]
   heads = {study.num_heads_of(point) for point in predictable}
   return timing.cost_loops(
     study.pair.drafter_lm,
@@ -228,7 +232,7 @@ def cost_loops(
     study.pad_examples(example, 1, [study.timed_length]),
     points[0].sampling,
     max_decode_len=study.run.max_decode_len,
-    widths={point.verify_width for point in predictable},
+    widths={point.verify_width for point in one_width},
     # The verifier alone draws from no heads.
     heads=heads - {0} or {1},
     rounds=rounds,

@@ -13,6 +13,7 @@ from speccascade.inference.batches.sources import sources_of_texts
 from speccascade.inference.measuring import agreement, environment, measure
 from speccascade.inference.measuring.study import Outputs, Study
 from speccascade.inference.pair import pairs
+from speccascade.inference.pair.cascades import Cascade
 from speccascade.inference.pair.model_loading import Model
 from speccascade.inference.points.point import Point
 from speccascade.inference.points.settings import Measuring, Run
@@ -79,6 +80,34 @@ def test_rows(study, tmp_path, monkeypatch):
   monkeypatch.setattr(measure, "_measure_group", None)
   assert measure.measure(study, POINTS, again) == rows
   assert len({row.key for row in again.rows}) == 4
+
+
+def test_the_memory_of_a_batch_has_all_nodes_of_a_composed_drafter(
+  study, monkeypatch
+):
+  seen = []
+  monkeypatch.setattr(
+    batching.memory, "check", lambda num_bytes, **_: seen.append(num_bytes)
+  )
+  point = Point("spec_decode", gamma=4)
+  cascade = Cascade(k=[[1, 3], [0, 1]], first_children=8)
+  composed = study.pair.combine_drafters(cascade, point.spec)
+  for pair in (study.pair, composed):
+    dataclasses.replace(study, pair=pair).batches(point).check()
+  # Seven siblings, a distribution of each model at each of them.
+  assert seen[1] - seen[0] == 7 * 2 * 4 * study.pair.verifier_lm.vocab_size
+
+
+def test_a_pass_over_a_tree_is_priced(study, monkeypatch):
+  priced = []
+  monkeypatch.setattr(
+    measure.timing, "cost_loops", lambda *_, widths, **__: priced.append(widths)
+  )
+  tree = Point("spec_decode", gamma=2, tree=(2, 1))
+  chain, drafting = Point("spec_decode", gamma=2), Point("cascade_drafting")
+  measure.cost_loops(study, [tree, chain, drafting])
+  assert priced == [{5, 3}]
+  assert study.settings(tree).block_width == 5
 
 
 def test_points_are_no_names(study, tmp_path):
