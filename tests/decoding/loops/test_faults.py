@@ -192,6 +192,36 @@ def test_block_verification_trusts_no_block_with_a_fault():
   assert (tokens, bad) == ([2], 1)
 
 
+# A tree in which 2 3 4 are drafted, and 0 2 3 beside them.
+TREE = {"gamma": 3, "tree": (2, 1, 1)}
+
+
+@each_fault
+@pytest.mark.parametrize("verification", ["token", "traversal"])
+def test_a_fault_on_the_path_of_a_tree_is_seen(verification, fault):
+  """The path 2 3 is accepted, and one of both has no law after the 3."""
+  how = TREE | {"verification": verification}
+  tokens, bad, stats = decode("spec_decode", chain({}), chain({}, fault), **how)
+  assert (tokens, bad) == ([2, 3], 2)
+  assert stats.accepted[1] == 2
+  # The drafter is asked for a third draft.
+  tokens, bad, _ = decode("spec_decode", chain({}, fault), chain({}), **how)
+  assert (tokens, bad) == ([2, 3], 2)
+
+
+@each_fault
+def test_a_fault_beside_the_path_of_a_tree(fault):
+  """The drafts are 2 3 4; the verifier, without a law after 3, writes 2 4."""
+  models = chain({}), chain({2: 4, 4: 5}, fault)
+  tokens, bad, stats = decode("spec_decode", *models, **TREE)
+  assert (tokens, bad) == ([2, 4, 5, 2, 4, 5, 2, 4], -1)
+  assert 0 < stats.accepted[1] < 8
+  # A traversal weighs all drafts by the laws after them.
+  how = TREE | {"verification": "traversal"}
+  tokens, bad, _ = decode("spec_decode", *models, **how)
+  assert (tokens, bad) == ([2], 1)
+
+
 @each_fault
 def test_a_fault_that_ends_a_block_is_seen(fault):
   """Before a draw the policy reads the law: BiLD's output depends on it."""
