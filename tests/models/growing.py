@@ -36,11 +36,16 @@ SIZES = (3, 4, 4)  # nodes of each level, so that a level has siblings
 NUM_NODES = sum(SIZES)
 
 
-def network(config, kernel_dtype=None):
-  """Returns a T5 or a Llama whose weights, biases among them, are random."""
-  rng = np.random.default_rng(0)
+def network(config, kernel_dtype=None, *, noise=0.0):
+  """Returns a T5 or a Llama whose weights, biases among them, are random.
+
+  With some `noise` it is another network, which agrees with the first at times.
+  """
+  rng, others = np.random.default_rng(0), np.random.default_rng(1)
   params = {
-    path: rng.normal(size=shape) / shape[0] ** 0.5 + path.endswith("scale")
+    path: rng.normal(size=shape) / shape[0] ** 0.5
+    + noise * others.normal(size=shape) / shape[0] ** 0.5
+    + path.endswith("scale")
     for path, shape in param_shapes(config).items()
   }
   params = traverse_util.unflatten_dict(params, sep="/")

@@ -10,7 +10,13 @@ from speccascade.decoding.programs import continuous
 from speccascade.judge import toy_chains
 from tests import toy
 from tests.decoding import test_sampled_laws
-from tests.decoding.programs.test_streaming import assert_same, llamas, prepared
+from tests.decoding.programs.test_streaming import (
+  assert_same,
+  beside,
+  branched,
+  llamas,
+  prepared,
+)
 
 pytestmark = pytest.mark.usefixtures("quick_compiles")
 
@@ -29,7 +35,8 @@ CASES = [
   *(("spec_cascade_opt", toy.whole), ("cascade_drafting", llamas)),
   *(("spec_decode", t5s), ("verifier", sources), ("bild", sources)),
   *(("oracle_cascade_diff", toy.whole), ("spec_cascade_opt_three", sources)),
-  ("token_cascade_chow", t5s),
+  *(("token_cascade_chow", t5s), ("tree", t5s), ("paths", toy.whole)),
+  *(("spec_decode", beside), ("cascade_drafting", branched)),
 ]
 
 

@@ -5,7 +5,18 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from speccascade.decoding import METHODS, Decoder, Sampling, Stream, row_keys
+from speccascade.decoding import (
+  METHODS,
+  AutoregressiveDrafter,
+  BranchedDrafter,
+  Decoder,
+  MaxGramDrafter,
+  Sampling,
+  SeveralDrafters,
+  Stream,
+  cascade_drafter,
+  row_keys,
+)
 from speccascade.decoding.programs import streaming
 from speccascade.judge import toy_chains
 from tests import toy
@@ -31,12 +42,27 @@ def padded(texts, width):
   return np.concatenate([toy.padded(texts, side, width) for side in SIDES])
 
 
+# Methods that draft trees, by names of their own.
+TREES = {
+  "tree": (
+    "spec_cascade_opt",
+    {
+      "tree": (2, 2, 1),
+      "drawing": "without_replacement",
+      "verification": "traversal",
+    },
+  ),
+  "paths": ("spec_decode", {"drafts": 2}),
+}
+
+
 def prepared(name, models, limit=LENGTH):
   """Returns (decoder, models, alpha, sampling) of a method by its name."""
+  name, shape = TREES.get(name, (name, {}))
   row = METHODS[name]
   if row.num_drafters == 2:
     models = models, models[1]
-  how = {"gamma": 3, "max_decode_len": limit, "eos_id": toy_chains.EOS}
+  how = {"gamma": 3, "max_decode_len": limit, "eos_id": toy_chains.EOS} | shape
   sampling = toy.GREEDY if row.greedy_only else Sampling.create(1.0)
   decoder = Decoder(row, log_probs=True, **how)
   return decoder, models, row.default_alpha, sampling
@@ -61,15 +87,40 @@ def llamas():
   return test_sampled_laws.tiny_llama(1), test_sampled_laws.tiny_llama(2)
 
 
+def beside():
+  """Returns two drafters beside each other, and their verifier."""
+  drafter, verifier = toy.whole()
+  other = drafter.replace(table=jnp.flip(drafter.table, axis=0))
+  drafters = (
+    AutoregressiveDrafter(model, 3, behind=4) for model in (drafter, other)
+  )
+  return SeveralDrafters(tuple(drafters)), verifier
+
+
+def branched():
+  """Returns a cascade with siblings beside its first draft, and a verifier."""
+  drafter, verifier = toy.whole()
+  copier = MaxGramDrafter.create(
+    None, width=1, vocab_size=drafter.vocab_size, prompted=True
+  )
+  cascade = cascade_drafter([drafter], copier, [[1, 2], [0, 1]])
+  return BranchedDrafter(cascade, 4), verifier
+
+
 NAMES = (
   *("spec_cascade_opt", "verifier", "drafter", "cascade_drafting", "bild"),
   *("token_cascade_chow", "oracle_cascade_diff", "spec_decode"),
   "spec_cascade_opt_three",
 )
-CASES = [*((name, toy.whole) for name in NAMES), ("cascade_drafting", llamas)]
+CASES = [
+  *((name, toy.whole) for name in (*NAMES, *TREES)),
+  *(("cascade_drafting", llamas), ("cascade_drafting", branched)),
+  ("spec_decode", beside),
+]
+QUICK = [("spec_cascade_opt", toy.whole), ("tree", toy.whole)]
 
 
-@pytest.mark.parametrize(("name", "make"), toy.nightly(CASES, CASES[:1]))
+@pytest.mark.parametrize(("name", "make"), toy.nightly(CASES, QUICK))
 def test_rounds_and_turns_are_the_whole(name, make):
   models = make()
   streaming._advance.clear_cache()  # other tests of this process compile, too
@@ -115,13 +166,14 @@ def test_rounds_and_turns_are_the_whole(name, make):
 
 
 @pytest.mark.slow
-def test_an_encoder_decoder_is_streamed():
+@pytest.mark.parametrize("name", ["spec_cascade_opt", "tree"])
+def test_an_encoder_decoder_is_streamed(name):
   models = test_sampled_laws.tiny_t5(1), test_sampled_laws.tiny_t5(2)
   inputs = jnp.asarray(test_sampled_laws.T5_SOURCES)
-  stream = stream_of("spec_cascade_opt", models, inputs, 24)
+  stream = stream_of(name, models, inputs, 24)
   while not stream.ended.all():
     stream.advance(2)
-  decoder, _, *point = prepared("spec_cascade_opt", models, 24)
+  decoder, _, *point = prepared(name, models, 24)
   want = decoder(*models, inputs, row_keys(0, 0, jnp.arange(2)), *point)
   assert_same(stream.decoded, want)
 
