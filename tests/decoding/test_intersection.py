@@ -188,6 +188,30 @@ def test_samples_have_the_exact_law(name):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+  ("drawing", "verification"),
+  [("greedy_and_random", "token"), ("without_replacement", "traversal")],
+)
+def test_sampled_trees_have_the_exact_law(drawing, verification):
+  """The fourth child is a token that the drafter does not have."""
+  name, num, settings = "ensemble", 20_000, {"temperature": 0.9}
+  law = laws(name, **settings)
+  actual = decode(
+    name,
+    RULES[name],
+    Sampling.create(**settings),
+    num,
+    tree=(4, 1),
+    drawing=drawing,
+    verification=verification,
+  )
+  seen = toy.counts(actual, V, 3)
+  right = toy_chains.chain_law(PROMPTED, law.pi, 3)
+  assert goodness.p_value(seen, right) > toy.LEVEL
+  assert actual.stats.accepted_by_rank[:, 0, 3].sum() > 0
+
+
+@pytest.mark.slow
 def test_greedy_is_the_verifiers():
   options = {"gamma": 1, "max_decode_len": 8}
   actual = decode("spec_decode", 0.0, toy.GREEDY, 5, **options)

@@ -186,6 +186,21 @@ def test_sampled_trees_of_every_kind(drawing, verification):
   assert_sampled(method, shape, drawing, verification, sampling, 60_000)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(("drawing", "verification"), WAYS)
+def test_sampled_trees_of_filtered_laws(drawing, verification):
+  # Two of three tokens are left, and another one stands in for a third child.
+  sampling = Sampling.create(1.0, top_k=2)
+  assert_sampled(
+    "spec_cascade_token_v3",
+    "branching",
+    drawing,
+    verification,
+    sampling,
+    60_000,
+  )
+
+
 def beside(models, width, designated=None):
   """Returns a `SeveralDrafters` of models."""
   drafters = (
@@ -325,15 +340,15 @@ def test_a_wrong_designated_drafter_is_refused():
 
 
 @pytest.mark.parametrize(
-  ("method", "bonus"),
+  ("method", "bonus", "drawing"),
   [
-    *toy.nightly([("spec_cascade_chow", "target")]),
-    ("spec_cascade_chow", "verifier"),
+    *toy.nightly([("spec_cascade_chow", "target", "greedy_and_random")]),
+    ("spec_cascade_chow", "verifier", "without_replacement"),
     # Here an unknown q would show in pi.
-    ("ensemble", "verifier"),
+    ("ensemble", "verifier", "greedy_and_random"),
   ],
 )
-def test_records_are_those_of_the_path(method, bonus):
+def test_records_are_those_of_the_path(method, bonus, drawing):
   pair = toy.pair(3, 2)
   decoded = toy.decode(
     method,
@@ -342,6 +357,7 @@ def test_records_are_those_of_the_path(method, bonus):
     inputs=pair.inputs(500),
     tree=(2, 2),
     gamma=2,
+    drawing=drawing,
     bonus=bonus,
     trace=True,
     log_probs=True,
