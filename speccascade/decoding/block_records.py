@@ -349,7 +349,8 @@ class LogProbs(struct.PyTreeNode):
       from the verifier.
     p: under the verifier as sampled.
     q: under the drafter as sampled; NaN where the drafter had no distribution
-      or copied the token.
+      or copied the token. In a tree it is the distribution at the token's place
+      before any sibling was taken from it, whichever child the token was.
     p1: under the verifier at temperature 1, unfiltered.
     q1: under the drafter at temperature 1, unfiltered: its confidence.
     entropy: of pi, in nats.
