@@ -88,8 +88,7 @@ def decode(folder, *, mesh, kind="t5", method="spec_cascade_opt", **options):
   """Returns the tokens of some rows, what was sent for them, and how the
   verifier lies; where it `feeds`, its first logits too."""
   settings = {"temperature": 1.0, "layout": "speccascade", "drafter": "whole"}
-  settings["feeds"] = True
-  settings |= options
+  settings |= {"feeds": True, "shape": {}} | options
   of = lambda width: f"{folder}/{kind}-{width}-{settings['layout']}"
   says = settings["layout"] != "t5x_native"
   pair = PairSpec(
@@ -107,7 +106,8 @@ def decode(folder, *, mesh, kind="t5", method="spec_cascade_opt", **options):
   rows = (rows, row_keys(0, 0, np.arange(ROWS)))
   if pair.layout is not None:
     rows = pair.layout.rows(rows)
-  decoder = decoders.decoder(method, gamma=3, max_decode_len=10, eos_id=1)
+  shape = {"gamma": 3} | settings["shape"]
+  decoder = decoders.decoder(method, **shape, max_decode_len=10, eos_id=1)
   arguments = (
     pair.drafter_lm if needs.needs_drafter else None,
     pair.verifier_lm if needs.needs_verifier else None,

@@ -112,6 +112,19 @@ def test_a_stream_is_the_whole(pair):
   assert "sc-token" in whole._repr_html_()
 
 
+def test_a_stream_of_trees_is_the_whole(pair):
+  settings = SHORT | {"tree": (2, 1, 1), "seed": 3}
+  whole = pair.generate(TEXTS[0], "spec_decode", trace="trees", **settings)
+  [record] = whole.records
+  assert [len(x["tokens"]) for x in record["aux"]["trees"]] == (
+    [6] * record["aux"]["counts"]["num_blocks"]
+  )
+  assert "drafts that lost" in whole._repr_html_()
+  pieces = [*pair.stream(TEXTS[0], "spec_decode", **settings)]
+  assert "".join(pieces) == whole.texts[0]
+  assert len(pieces) > 1
+
+
 def test_what_chat_refuses(pair, tmp_path):
   with pytest.raises(ValueError, match="prompt is 'text'; a chat has 'chat'"):
     pair.chat(prompt="text")

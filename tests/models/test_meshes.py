@@ -82,6 +82,7 @@ def test_a_mesh_streams_what_one_device_does(run):
     {"method": "token_cascade_chow", "layout": "t5x_native"},
     {"kind": "llama", "layout": "hugging_face"},
     {"kind": "llama", "method": "verifier", "temperature": 0.0},
+    {"kind": "llama", "shape": {"tree": [2, 2, 1]}},
   ],
 )
 def test_all_meshes_decode_alike(run, case):
