@@ -249,6 +249,22 @@ T5_CASES = {
   "token cascade": ("token_cascade_chow", {"gamma": 1}, {"temperature": 1.0}),
   "oracle": ("oracle_cascade_diff", {"gamma": 1}, {"temperature": 1.0}),
   "copies": ("cascade_drafting", {"gamma": 2}, {"temperature": 1.0}),
+  # Three tokens take two rounds of the first tree, and of the second mostly.
+  "tree": (
+    "spec_cascade_opt",
+    {"gamma": 1, "tree": (3,)},
+    {"temperature": 1.0},
+  ),
+  "traversal": (
+    "spec_cascade_token_v3",
+    {
+      "gamma": 2,
+      "tree": (2, 2),
+      "drawing": "without_replacement",
+      "verification": "traversal",
+    },
+    {"temperature": 0.7},
+  ),
 }
 # Models of which every law depends on all that was read, and their inputs.
 KINDS = {
@@ -259,6 +275,7 @@ KINDS = {
 ON_TEXTS = [
   *itertools.product(("t5", "prompted"), T5_CASES),
   *(("llama", case) for case in ("copies", "token rule, block")),
+  *(("llama", case) for case in ("tree", "traversal")),
 ]
 
 
