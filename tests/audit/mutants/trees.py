@@ -64,7 +64,41 @@ a traversal visits equal siblings twice <-
   test_steps_have_the_law_of_the_target[iid-traversal]
 - is_visited = ~jnp.any(repeats, axis=2)
 + is_visited = jnp.ones(tokens.shape, bool)
-a traversal tries the likeliest child first <-
+equal draws are tried once <-
+  test_steps_have_the_law_of_the_target[iid-token]
+- child = drafts.next_child(node, here["next"], drafts.is_drawn)
++ same = drafts.branches.parents[:, :, None] == drafts.branches.parents[:, None]
++     same &= drafts.tokens[:, :, None] == drafts.tokens[:, None]
++     is_first = jnp.argmax(same, axis=2) == drafts.index
++     child = drafts.next_child(node, here["next"], drafts.is_drawn & is_first)
+certain children are tried with the drafter's law <-
+  test_steps_have_the_law_of_the_target[top_k-token]
+- return ~self.branches.is_certain
++ return jnp.ones_like(self.branches.is_certain)
+the law without earlier siblings is not normalised <-
+  test_steps_have_the_law_of_the_target[without_replacement-token]
+- return normalise(_drop(law, token), law)
++ return _drop(law, token)
+a traversal does not normalise the law without a dropped child <-
+  test_steps_have_the_law_of_the_target[without_replacement-traversal]
+- rest = normalise(_drop(law, x), law)
++ rest = _drop(law, x)
+a traversal weighs later children by the first target <-
+  test_steps_have_the_law_of_the_target[without_replacement-traversal]
+- reach = jnp.minimum(1, weight * ratio(of_token(target, y), q_y))
++ first = of_token(_at(pi, node), y)
++     reach = jnp.minimum(1, weight * ratio(first, q_y))
+a traversal weighs a child without what is above it <-
+  test_steps_have_the_law_of_the_target[without_replacement-traversal]
+- reach = jnp.minimum(1, weight * ratio(of_token(target, y), q_y))
++ reach = jnp.minimum(1, ratio(of_token(target, y), q_y))
+a traversal visits the likeliest leaf first <-
+  test_steps_have_the_law_of_the_target[without_replacement-traversal]
+- key = drafts.index + jnp.where(branches.is_certain, num, 0)
++ likely = jnp.take_along_axis(q, branches.parents[:, :, None], axis=1)
++   likely = jnp.take_along_axis(likely, tokens[:, :, None], axis=2)[..., 0]
++   key = jnp.argsort(jnp.argsort(-likely, axis=1), axis=1).astype(jnp.int32)
+a traversal tries children in the order of their ids <-
   test_steps_have_the_law_of_the_target[without_replacement-traversal]
 - key = drafts.index + jnp.where(branches.is_certain, num, 0)
 + key = jnp.argsort(jnp.argsort(tokens, axis=1), axis=1).astype(jnp.int32)
@@ -81,6 +115,13 @@ a certain child may be drawn again
 siblings are sorted
 - jnp.stack(tokens, axis=-1), jnp
 + jnp.sort(jnp.stack(tokens, axis=-1), axis=-1), jnp
+siblings stand by their probability
+- jnp.stack(tokens, axis=-1), jnp
++ jnp.take_along_axis(
++     (new := jnp.stack(tokens, axis=-1)),
++     jnp.argsort(-jnp.take_along_axis(plain, new, axis=-1), axis=-1),
++     axis=-1,
++   ), jnp
 siblings share their uniform
 - u[..., k]
 + u[..., 0]
@@ -100,6 +141,10 @@ a draft stands at its number, not at its depth
 the drafter keeps other drafts than were accepted
 - place = jnp.take_along_axis(place, path, axis=1)
 + place = jnp.take_along_axis(place, 0 * path, axis=1)
+a drafter of trees does not read what others say in between <-
+  programs/test_streaming.py::test_rounds_and_turns_are_the_whole[tree-whole]
+- return feeding.catch_up(self.model, state, tokens, upto, wide=wide)
++ return state
 
 === decoding/laws/optimum.py
 sets of drafts grow by the drafter's probability <- test_independent_draws
@@ -130,6 +175,10 @@ the verifier keeps a path one slot further on
 the verifier keeps the drafts before those of the path
 - fed = jnp.pad(path + 1
 + fed = jnp.pad(path
+all trees of a row are drawn and verified with one key <-
+  test_tree_decoding.py::test_sampled_trees
+- draws.fold_in(rngs, carry.stats.num_blocks)
++ draws.fold_in(rngs, 0 * carry.stats.num_blocks)
 
 === decoding/block_records.py decoding/test_tree_decoding.py::test_the_rank
 a draft stands behind itself among its siblings
@@ -144,6 +193,37 @@ the printed bonus of a tree is weighed by q
 the verifier's laws stay those of the nodes
 - p1, p, pi = along(p1), along(p), along(pi)
 + p1, p, pi = p1[:, : depth + 1], p[:, : depth + 1], along(pi)
+
+a fault of the drafter in a tree goes unseen <-
+  loops/test_faults.py::test_a_fault_on_the_path_of_a_tree_is_seen
+- bad = ~is_law | proposal.bad
++ bad = ~is_law
+a fault after the path of a tree goes unseen <-
+  loops/test_faults.py::test_a_fault_on_the_path_of_a_tree_is_seen
+- jnp.where(along(bad) & (step <= end), step, depth + 1)
++ jnp.where(along(bad) & (step < end), step, depth + 1)
+a fault beside the path of a tree ends its row <-
+  loops/test_faults.py::test_a_fault_beside_the_path_of_a_tree
+- reads_all & jnp.any(bad, axis=1)
++ jnp.any(bad, axis=1)
+a traversal trusts a tree with a fault <-
+  loops/test_faults.py::test_a_fault_beside_the_path_of_a_tree
+- reads_all & jnp.any(bad, axis=1)
++ False & reads_all
+
+=== decoding/programs/methods.py inference/points/test_point.py
+BiLD leaves a tree aside <- test_a_method_that_drafts_chains_refuses_a_tree
+- drafts = self.has_blocks or len(self.draft_lengths) > 1
++ drafts = self.has_blocks
+
+=== planning/decoding_plan.py
+    planning/test_footprint.py::test_a_plan_of_decoding_trees
+the block of a cascade is planned by gamma
+- return 1 + pair.cascade.num_drafts(len(models.keys() - {"verifier"}))
++ return point.verify_width
+one of several drafters is planned
+- given = [None] * len(paths)
++ given = [None]
 
 === decoding/drafting/branched.py
 a sibling may repeat the first draft <-
