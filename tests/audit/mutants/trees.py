@@ -27,6 +27,21 @@ a path stands backwards <-
   ../../models/test_native_walks.py::test_walks_decide_as_the_steps_do
 - jnp.take_along_axis(backwards, jnp.maximum(place, 0), axis=1)
 + backwards
+equal draws are tried once <-
+  test_steps_have_the_law_of_the_target[iid-token]
+- child = drafts.next_child(node, here["next"], drafts.is_drawn)
++ same = drafts.branches.parents[:, :, None] == drafts.branches.parents[:, None]
++     same &= drafts.tokens[:, :, None] == drafts.tokens[:, None]
++     is_first = jnp.argmax(same, axis=2) == drafts.index
++     child = drafts.next_child(node, here["next"], drafts.is_drawn & is_first)
+certain children are tried with the drafter's law <-
+  test_steps_have_the_law_of_the_target[top_k-token]
+- return ~self.branches.is_certain
++ return jnp.ones_like(self.branches.is_certain)
+the law without earlier siblings is not normalised <-
+  test_steps_have_the_law_of_the_target[without_replacement-token]
+- return normalise(drop_token(law, token), law)
++ return drop_token(law, token)
 
 === decoding/verification/tree_steps.py
 a miss leaves the target as it was <-
@@ -64,29 +79,14 @@ a traversal visits equal siblings twice <-
   test_steps_have_the_law_of_the_target[iid-traversal]
 - is_visited = ~jnp.any(repeats, axis=2)
 + is_visited = jnp.ones(tokens.shape, bool)
-equal draws are tried once <-
-  test_steps_have_the_law_of_the_target[iid-token]
-- child = drafts.next_child(node, here["next"], drafts.is_drawn)
-+ same = drafts.branches.parents[:, :, None] == drafts.branches.parents[:, None]
-+     same &= drafts.tokens[:, :, None] == drafts.tokens[:, None]
-+     is_first = jnp.argmax(same, axis=2) == drafts.index
-+     child = drafts.next_child(node, here["next"], drafts.is_drawn & is_first)
-certain children are tried with the drafter's law <-
-  test_steps_have_the_law_of_the_target[top_k-token]
-- return ~self.branches.is_certain
-+ return jnp.ones_like(self.branches.is_certain)
-the law without earlier siblings is not normalised <-
-  test_steps_have_the_law_of_the_target[without_replacement-token]
-- return normalise(_drop(law, token), law)
-+ return _drop(law, token)
 a traversal does not normalise the law without a dropped child <-
   test_steps_have_the_law_of_the_target[without_replacement-traversal]
-- rest = normalise(_drop(law, x), law)
-+ rest = _drop(law, x)
+- rest = normalise(drop_token(law, x), law)
++ rest = drop_token(law, x)
 a traversal weighs later children by the first target <-
   test_steps_have_the_law_of_the_target[without_replacement-traversal]
 - reach = jnp.minimum(1, weight * ratio(of_token(target, y), q_y))
-+ first = of_token(_at(pi, node), y)
++ first = of_token(law_at(pi, node), y)
 +     reach = jnp.minimum(1, weight * ratio(first, q_y))
 a traversal weighs a child without what is above it <-
   test_steps_have_the_law_of_the_target[without_replacement-traversal]
