@@ -32,6 +32,9 @@ WAYS = {
 ROWS = 20_000
 
 
+SAMPLING = Sampling.create(0.9)
+
+
 def decode(drafter_of, model: str, **options):
   """Returns samples of `spec_decode`, which have the verifier's law.
 
@@ -41,19 +44,31 @@ def decode(drafter_of, model: str, **options):
     **options: settings of `Decoder`, as in `WAYS`.
   """
   make, sources = MODELS[model]
-  verifier, sampling = make(2), Sampling.create(0.9)
-  which = np.arange(ROWS) % 2
-  decoded = toy.decode(
+  verifier = make(2)
+  decoded = decode_pair(drafter_of(verifier), verifier, sources, **options)
+  assert min(p_values(decoded, verifier, sources)) > toy.LEVEL
+  return decoded
+
+
+def decode_pair(drafter, verifier, sources, **options):
+  """Returns `ROWS` samples of `spec_decode`, the sources in turns."""
+  return toy.decode(
     "spec_decode",
-    (drafter_of(verifier), verifier),
-    sampling=sampling,
-    inputs=jnp.asarray(sources[which], jnp.int32),
+    (drafter, verifier),
+    sampling=SAMPLING,
+    inputs=jnp.asarray(sources[np.arange(ROWS) % len(sources)], jnp.int32),
     keys=row_keys(3, 0, jnp.arange(ROWS)),
     max_decode_len=T5_LENGTH,
     **options,
   )
-  for number, (_, p) in enumerate(forced_laws(verifier, sources, sampling)):
+
+
+def p_values(decoded, verifier, sources) -> list[float]:
+  """Returns for each source how well its samples fit the verifier's law."""
+  values = []
+  for number, (_, p) in enumerate(forced_laws(verifier, sources, SAMPLING)):
     law = t5_sequence_law(np.asarray(p, np.float64))
-    seen = toy.counts(decoded, T5_VOCAB, T5_LENGTH, which == number)
-    assert goodness.p_value(seen, law) > toy.LEVEL
-  return decoded
+    which = np.arange(ROWS) % len(sources) == number
+    seen = toy.counts(decoded, T5_VOCAB, T5_LENGTH, which)
+    values.append(goodness.p_value(seen, law))
+  return values
