@@ -5,10 +5,12 @@
 
 Each drafter begins at the same checkpoint, takes --steps more steps by
 configs/experiments/multi30k/distil.gin, and drafts for the verifier on a test
-set. Where a run was killed, the same command goes on. OUTPUT_DIR/table.md has
-a row for each drafter and method: the acceptance rate and the tokens of a
-block, with 95% intervals over the sentences, and the BLEU at the verifier calls
-a token that lossless speculative decoding with the first drafter needs.
+set. The first drafter is the checkpoint itself. Where a run was killed, the
+same command goes on. OUTPUT_DIR/table.md has a row for each drafter and method:
+the acceptance rate and the tokens of a block, with 95% intervals over the
+sentences, how much more is accepted than of the drafter --baseline (paired over
+the sentences), and the BLEU at the verifier calls a token that lossless
+speculative decoding with the first drafter needs.
 """
 
 import argparse
@@ -20,6 +22,15 @@ import subprocess
 import sys
 
 import numpy as np
+
+from speccascade.checkpoints import restore
+from speccascade.data import text_files
+from speccascade.inference.batches.inputs import Inputs
+from speccascade.inference.measuring import infer
+from speccascade.inference.pair.pairs import PairSpec
+from speccascade.inference.points.point import Point
+from speccascade.inference.points.settings import Run
+from speccascade.runtime import files
 
 CONFIGS = "configs/experiments/multi30k"
 GAMMA = 3
@@ -56,12 +67,15 @@ METHODS = {
   "spec_cascade_opt": [-0.6, -0.3, 0.0, 0.3],
   "spec_cascade_token_v3": [0.2, 0.4, 0.6, 0.8],
 }
+# The drafter that all others begin at.
+FIRST = "no further steps"
 # The columns of the table.
 COLUMNS = (
   "drafter",
   "method",
   "alpha",
   "acceptance",
+  "more than the baseline",
   "tokens a block",
   "verifier calls a token",
   "BLEU",
@@ -110,9 +124,10 @@ def write_teacher_text(args, folder: pathlib.Path) -> pathlib.Path:
   run(
     "speccascade.decode",
     "decode.gin",
-    pair_macros(args, args.verifier)
+    pair_macros(args)
     | {
       "METHOD": '"verifier"',
+      "DRAFTER_CHECKPOINT": None,
       "TRAIN_FILES": text(args.data / "train"),
       "SPLIT": '"train"',
       "MAX_DECODE_LEN": 40,
@@ -131,15 +146,13 @@ def write_teacher_text(args, folder: pathlib.Path) -> pathlib.Path:
   return path
 
 
-def pair_macros(args, drafter) -> dict:
-  """Returns the macros that a decode has in common."""
+def pair_macros(args) -> dict:
+  """Returns the macros of a decode by the verifier alone."""
   return {
     "TEST_FILES": text(args.data / args.test),
     "VOCABULARY": text(args.vocabulary),
-    "DRAFTER_CHECKPOINT": text(drafter),
     "VERIFIER_CHECKPOINT": text(args.verifier),
     "TEMPERATURE": 1.0,
-    "GAMMA": GAMMA,
   }
 
 
@@ -170,34 +183,61 @@ def train(args, name: str, folder: pathlib.Path, first_step: int):
   )
 
 
-def point(args, folder: pathlib.Path, method: str, alpha) -> dict:
-  """Returns a measured point of the table, decoding it where it is missing."""
+def write_test(args) -> pathlib.Path:
+  """Returns JSON lines of the test set, which a decode reads as a file."""
+  path = args.output_dir / f"{args.test}.jsonl"
+  examples = text_files.read(args.data / args.test)
+  lines = [
+    json.dumps({"inputs": x.inputs, "targets": x.references[0]}) for x in examples
+  ]
+  files.write_whole(path, "".join(line + "\n" for line in lines))
+  return path
+
+
+def point(args, drafter: pathlib.Path, folder: pathlib.Path, method, alpha):
+  """Returns a measured point of the table, decoding it where it is missing.
+
+  All points are decoded in this process, so that drafters share programs.
+
+  Args:
+    args: the flags.
+    drafter: a checkpoint.
+    folder: where the outputs go.
+    method: a name of `METHODS`.
+    alpha: its parameter, or None.
+  """
   place = folder / "points" / f"{method}_{alpha}"
-  if not (place / "metrics.json").exists():
-    macros = pair_macros(args, folder) | {
-      "METHOD": text(method),
-      "NUM_EXAMPLES": args.num_examples,
-      "OUTPUT_DIR": text(place),
-    }
-    if alpha is not None:
-      macros["ALPHA"] = alpha
-    run("speccascade.decode", "decode.gin", macros)
-  row = json.loads((place / "metrics.json").read_text())
+  print(f"decoding {place}", flush=True)
+  outcome = infer.infer(
+    pair=PairSpec(
+      drafter_checkpoint=drafter, verifier_checkpoint=args.verifier
+    ),
+    inputs=Inputs(
+      {"inputs": 64, "targets": 64},
+      input_file=write_test(args),
+      vocabulary=args.vocabulary,
+      num_examples=args.num_examples,
+      prompt="source",
+    ),
+    point=Point(method, alpha, gamma=GAMMA, temperature=1.0),
+    run=Run(output_dir=place, max_decode_len=64, batch_size=50, progress=False),
+  )
   lines = (place / "predictions.jsonl").read_text().splitlines()
-  return summary([json.loads(x)["aux"]["counts"] for x in lines]) | {
-    "BLEU": row["quality"]["bleu"]
-  }
+  counts = [json.loads(x)["aux"]["counts"] for x in lines]
+  return summary(counts) | {"BLEU": outcome.row.quality["bleu"]}
 
 
-def summary(counts: list[dict]) -> dict[str, tuple[float, float, float]]:
-  """Returns ratios of sums over sentences, as (value, low, high).
+def summary(counts: list[dict]) -> dict[str, np.ndarray]:
+  """Returns ratios of sums over sentences, [1 + SAMPLES] each.
 
-  A sentence is drawn as a whole, since drafts of one sentence depend on each
-  other.
+  The first is of the sentences as they are, the others are of resamples. A
+  sentence is drawn as a whole, since drafts of one sentence depend on each
+  other. Equally many sentences have equal resamples, so that the ratios of two
+  drafters can be compared resample by resample.
 
   >>> counts = [{"accepted": 1, "examined": 2, "num_tokens": 4,
   ...            "num_blocks": 2, "verifier_calls": 2}]
-  >>> summary(counts)["acceptance"]
+  >>> interval(summary(counts)["acceptance"])
   (0.5, 0.5, 0.5)
   """
   names = (
@@ -212,16 +252,20 @@ def summary(counts: list[dict]) -> dict[str, tuple[float, float, float]]:
     len(table), np.full(len(table), 1 / len(table)), SAMPLES
   )
   sums = np.vstack([table.sum(0), drawn @ table])
-  ratios = {}
-  for label, top, bottom in (
-    ("acceptance", 0, 1),
-    ("tokens a block", 2, 3),
-    ("verifier calls a token", 4, 2),
-  ):
-    values = sums[:, top] / np.maximum(sums[:, bottom], 1)
-    low, high = np.quantile(values[1:], (0.025, 0.975))
-    ratios[label] = (float(values[0]), float(low), float(high))
-  return ratios
+  return {
+    label: sums[:, top] / np.maximum(sums[:, bottom], 1)
+    for label, top, bottom in (
+      ("acceptance", 0, 1),
+      ("tokens a block", 2, 3),
+      ("verifier calls a token", 4, 2),
+    )
+  }
+
+
+def interval(ratios: np.ndarray) -> tuple[float, float, float]:
+  """Returns the value of `summary`, and the ends of its 95% interval."""
+  low, high = np.quantile(ratios[1:], (0.025, 0.975))
+  return float(ratios[0]), float(low), float(high)
 
 
 def at_calls(points: list[dict], calls: float) -> float:
@@ -230,7 +274,7 @@ def at_calls(points: list[dict], calls: float) -> float:
   It is read from the line between the two measured alphas around the number;
   NaN where the alphas' calls do not reach it.
 
-  >>> points = [{"verifier calls a token": (c, c, c), "BLEU": {"value": b}}
+  >>> points = [{"verifier calls a token": [c], "BLEU": {"value": b}}
   ...           for c, b in ((0.4, 30.0), (0.6, 34.0))]
   >>> at_calls(points, 0.45)
   31.0
@@ -245,27 +289,43 @@ def at_calls(points: list[dict], calls: float) -> float:
   return round(float(np.interp(calls, xs, ys)), 2)
 
 
-def write_table(measured: dict, path: pathlib.Path):
-  """Writes the table of {(drafter, method, alpha): point}, in Markdown."""
-  first = next(iter(measured))
-  calls = measured[first]["verifier calls a token"][0]
+def write_table(measured: dict, baseline: str, path: pathlib.Path):
+  """Writes the table of {(drafter, method, alpha): point}, in Markdown.
+
+  Args:
+    measured: the points, of the first drafter first.
+    baseline: the drafter whose acceptance the others are compared with.
+    path: of the table.
+  """
+  calls = measured[next(iter(measured))]["verifier calls a token"][0]
   lines = [
     f"| {' | '.join(COLUMNS)} |",
     f"| {' | '.join(['---'] * 3 + ['---:'] * (len(COLUMNS) - 3))} |",
   ]
   for (name, method, alpha), each in measured.items():
     curve = [x for key, x in measured.items() if key[:2] == (name, method)]
-    score = each["BLEU"]
-    ranges = [each[column] for column in COLUMNS[3:6]]
     cells = [name, method, "" if alpha is None else f"{alpha:g}"]
-    cells += [f"{x:.3f} [{low:.3f}, {high:.3f}]" for x, low, high in ranges]
-    cells.append(
+    ranges = {
+      label: "{:.3f} [{:.3f}, {:.3f}]".format(*interval(each[label]))
+      for label in ("acceptance", "tokens a block", "verifier calls a token")
+    }
+    other = measured.get((baseline, method, alpha))
+    if other is None or name == baseline:
+      ranges["more than the baseline"] = ""
+    else:
+      more = interval(each["acceptance"] - other["acceptance"])
+      ranges["more than the baseline"] = "{:+.3f} [{:+.3f}, {:+.3f}]".format(
+        *more
+      )
+    score = each["BLEU"]
+    ranges["BLEU"] = (
       f"{score['value']:.1f} [{score['low']:.1f}, {score['high']:.1f}]"
     )
     equal = at_calls(curve, calls) if len(curve) > 1 else math.nan
-    cells.append("" if math.isnan(equal) else f"{equal:.1f}")
+    ranges["BLEU at equal calls"] = "" if math.isnan(equal) else f"{equal:.1f}"
+    cells += [ranges[column] for column in COLUMNS[3:]]
     lines.append(f"| {' | '.join(cells)} |")
-  path.write_text("\n".join(lines) + "\n")
+  files.write_whole(path, "\n".join(lines) + "\n")
 
 
 def main(argv=None):
@@ -287,23 +347,30 @@ def main(argv=None):
   )
   parser.add_argument("--only", nargs="+", choices=drafters(), metavar="NAME")
   parser.add_argument(
+    "--baseline",
+    default="tvd on gold",
+    metavar="NAME",
+    help="the drafter that the others are compared with (%(default)s)",
+  )
+  parser.add_argument(
     "--methods", nargs="+", choices=METHODS, default=list(METHODS)
   )
   args = parser.parse_args(argv)
-  from speccascade.checkpoints import restore
-
   first_step = restore.load(args.drafter, lazy=True).step
   args.output_dir.mkdir(parents=True, exist_ok=True)
+  table = args.output_dir / "table.md"
   measured = {}
-  for name in args.only or drafters():
+  for name in (FIRST, *(args.only or drafters())):
     folder = args.output_dir / name.replace(" ", "_")
-    train(args, name, folder, first_step)
+    drafter = args.drafter if name == FIRST else folder
+    if name != FIRST:
+      train(args, name, folder, first_step)
     for method in args.methods:
       for alpha in METHODS[method]:
         key = (name, method, alpha)
-        measured[key] = point(args, folder, method, alpha)
-    write_table(measured, args.output_dir / "table.md")
-  print((args.output_dir / "table.md").read_text())
+        measured[key] = point(args, drafter, folder, method, alpha)
+    write_table(measured, args.baseline, table)
+  print(table.read_text())
 
 
 if __name__ == "__main__":
