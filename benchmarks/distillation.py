@@ -174,6 +174,7 @@ def train(args, name: str, folder: pathlib.Path, first_step: int):
       "VOCABULARY": text(args.vocabulary),
       "TEACHER_CHECKPOINT": text(args.verifier),
       "INITIAL_CHECKPOINT_PATH": text(args.drafter),
+      "INITIAL_STEP": first_step,
       "TRAIN_STEPS": steps,
       "EVAL_PERIOD": args.steps,
       "NUM_DECODED_EXAMPLES": 0,
@@ -336,7 +337,7 @@ def main(argv=None):
   for name in ("data", "vocabulary", "drafter", "verifier", "output_dir"):
     parser.add_argument(f"--{name}", type=pathlib.Path, required=True)
   parser.add_argument("--test", default="test_2016_flickr")
-  parser.add_argument("--steps", type=int, default=2000)
+  parser.add_argument("--steps", type=int, default=600)
   parser.add_argument("--num_examples", type=int, default=500)
   parser.add_argument("--num_written", type=int, default=29000)
   parser.add_argument(
