@@ -189,7 +189,8 @@ def write_test(args) -> pathlib.Path:
   path = args.output_dir / f"{args.test}.jsonl"
   examples = text_files.read(args.data / args.test)
   lines = [
-    json.dumps({"inputs": x.inputs, "targets": x.references[0]}) for x in examples
+    json.dumps({"inputs": x.inputs, "targets": x.references[0]})
+    for x in examples
   ]
   files.write_whole(path, "".join(line + "\n" for line in lines))
   return path
