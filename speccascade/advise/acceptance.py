@@ -164,12 +164,26 @@ def forced(
   """
   rows, length = tokens.shape
   state = model.prefill(inputs, capacity=length)
-  # The token that is fed is the one before: logits 0 come from the start
-  # token and tell of text token 0, logits 1 come from token 0, and so on.
-  first = prompts.start(model, inputs)[:, None]
-  fed = jnp.concatenate([first, tokens[:, :-1]], axis=1)
+  fed = fed_tokens(model, inputs, tokens)
   _, out = model.extend(state, fed, jnp.full((rows,), length, jnp.int32))
   return out
+
+
+def fed_tokens(
+  model: LanguageModel, inputs: jax.Array, tokens: jax.Array
+) -> jax.Array:
+  """Returns [B, T] int32, the tokens that a model reads for texts.
+
+  The token that is fed is the one before: logits 0 come from the start token
+  and tell of text token 0, logits 1 come from token 0, and so on.
+
+  Args:
+    model: the model.
+    inputs: [B, S] int32, the sources.
+    tokens: [B, T] int32, the texts.
+  """
+  first = prompts.start(model, inputs)[:, None]
+  return jnp.concatenate([first, tokens[:, :-1]], axis=1)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))

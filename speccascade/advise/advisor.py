@@ -8,7 +8,6 @@ from speccascade.advise import searcher
 from speccascade.advise.effort import Budget, Effort, Steps
 from speccascade.advise.searcher import Advice, Searcher
 from speccascade.advise.wanted import Wanted
-from speccascade.decoding.drafting.drafter import is_lookahead
 from speccascade.inference.batches.inputs import Inputs
 from speccascade.inference.measuring.study import Study
 from speccascade.inference.pair.pairs import PairSpec
@@ -106,20 +105,11 @@ def read_study(
   The arguments are those of `advise`.
 
   Raises:
-    ValueError: a model or an input does not fit, or the drafter is look-ahead
-      embeddings.
+    ValueError: a model or an input does not fit.
   """
   sources = inputs.read(pair.vocabulary_path).fit_padding()
-  models = pair.load(sources.vocabulary)
-  for drafter in models.drafters:
-    if is_lookahead(drafter.lm):
-      raise ValueError(
-        f"{drafter.name} has look-ahead embeddings, whose acceptance is not"
-        " read off a text as advice does: sweep GAMMAS of 1 to"
-        f" {drafter.lm.num_heads + 1} with python -m speccascade.sweep"
-      )
   return Study(
-    models,
+    pair.load(sources.vocabulary),
     sources,
     dataclasses.replace(run, num_lengths=1),
     dataclasses.replace(measuring, num_timed=len(sources.examples)),

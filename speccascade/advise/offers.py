@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 import dataclasses
+import functools
 
 import numpy as np
 from scipy.optimize import isotonic_regression
@@ -165,7 +166,10 @@ class Drafting:
     lengths = np.asarray(texts.lengths)
     blocks_of = speedup.blocks_of_texts
     if self._has_heads:
-      blocks_of = speedup.blocks_of_heads
+      blocks_of = functools.partial(
+        speedup.blocks_of_heads,
+        first_drafts=self.study.pair.first_block_drafts,
+      )
     blocks_by_gamma = {
       gamma: blocks_of(rates, lengths, gamma) for gamma in self.gammas
     }

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from speccascade.advise.acceptance import is_inside, laws_along
-from speccascade.advise.head_acceptance import head_laws_along
+from speccascade.advise.head_acceptance import head_laws_along, least_place
 from speccascade.decoding.block_records import Decoded
 from speccascade.decoding.drafting.children import (
   IID,
@@ -43,8 +43,8 @@ class RankRates:
       were drafted d + 1 levels below the root, given that the token was
       written. It is 0 for b >= k, and after the end of a text. D is 1 where the
       chance is the same at each depth.
-    first_drafts: whether the first block of a text drafts. With draft heads the
-      first block writes one token.
+    first_drafts: whether the first block of a text drafts; see
+      `ModelPair.first_block_drafts`.
   """
 
   by_depth: np.ndarray
@@ -87,7 +87,8 @@ def rank_rates_along(
     verification: "token" or "k_seq". The numbers of "token" are also a lower
       bound of what "traversal" accepts in the mean.
     max_children: K.
-    max_depth: the most levels of a tree, at most the number of draft heads.
+    max_depth: the most levels of a tree, at most as many as draft heads give
+      distributions.
   """
   target, has_heads = point.spec.target, study.pair.has_heads
   num_depths = max_depth if has_heads else 1
@@ -111,13 +112,12 @@ def rank_rates_along(
         greedy=point.is_greedy,
       )
       rates[d, here] = of_rows[: here.stop - here.start]
+  first_drafts = study.pair.first_block_drafts
   if has_heads:
-    # The first block drafts nothing, so that no draft of depth d + 1 is one of
-    # the first d + 1 tokens.
     for d in range(num_depths):
-      rates[d, :, : d + 1] = 0
+      rates[d, :, : least_place(d, first_drafts)] = 0
   rates = np.where(is_inside(texts)[..., None, None], rates, 0)
-  return RankRates(rates, first_drafts=not has_heads)
+  return RankRates(rates, first_drafts)
 
 
 def _laws_by_depth(

@@ -74,8 +74,8 @@ class WantedTrees:
     """Returns the trees that a pair can draft."""
     if not pair.has_heads:
       return self
-    num_heads = pair.drafters[0].lm.num_heads
-    return dataclasses.replace(self, max_depth=min(self.max_depth, num_heads))
+    most = min(self.max_depth, pair.num_distributions)
+    return dataclasses.replace(self, max_depth=most)
 
   def point(self, common: Point, parents: Sequence[int]) -> Point:
     """Returns the point of a tree; a tree of one branch is a chain.
@@ -200,7 +200,7 @@ def search(
     study = advisor.read_study(pair, inputs, run, measuring)
     trees = trees.for_pair(study.pair)
     if study.pair.has_heads:
-      gamma = min(point.gamma, study.pair.drafters[0].lm.num_heads)
+      gamma = min(point.gamma, study.pair.num_distributions)
       point = dataclasses.replace(point, gamma=gamma)
     StudyPoint(study, point).check()
     on_start(run.folder)

@@ -50,7 +50,8 @@ class Wanted:
   def gammas_for(self, pair: ModelPair) -> list[int]:
     """Returns the block sizes that a pair can draft, ascending.
 
-    Draft heads draft at most as many tokens in a row as there are heads.
+    Draft heads draft at most as many tokens in a row as there are heads, and
+    look-ahead embeddings one token more.
 
     Raises:
       ValueError: there are too few draft heads for every block size.
@@ -59,12 +60,12 @@ class Wanted:
     if not pair.has_heads:
       return gammas
     (drafter,) = pair.drafters
-    num_heads = drafter.lm.num_heads
-    fitting = [gamma for gamma in gammas if gamma <= num_heads]
+    most = pair.num_distributions
+    fitting = [gamma for gamma in gammas if gamma <= most]
     if not fitting:
       raise ValueError(
-        f"GAMMAS is {gammas}, and {drafter.name} has {num_heads} draft heads,"
-        f" one for each draft in a row: name a gamma of 1 to {num_heads}"
+        f"GAMMAS is {gammas}, and {drafter.name} drafts {most} tokens in a row"
+        f" at most: name a gamma of 1 to {most}"
       )
     return fitting
 

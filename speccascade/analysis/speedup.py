@@ -244,17 +244,21 @@ def blocks_of_texts(rates, lengths, gamma: int) -> ExpectedBlocks:
   return _blocks([rates] * gamma, lengths, first_drafts=True)
 
 
-def blocks_of_heads(rates, lengths, gamma: int) -> ExpectedBlocks:
+def blocks_of_heads(
+  rates, lengths, gamma: int, *, first_drafts: bool = False
+) -> ExpectedBlocks:
   """Returns the expected blocks that wrote texts with draft heads.
 
   As `blocks_of_texts`, but the chance of a token depends on which draft of its
-  block it is. The first block of a text drafts nothing, and writes one token.
+  block it is.
 
   Args:
     rates: [..., K, N, T], the chance that each token is an accepted draft,
       given that it is draft 1, ..., K of its block.
     lengths: [N], the tokens of each text, EOS included.
     gamma: drafted tokens per block, 1 to K.
+    first_drafts: whether the first block of a text drafts, as that of
+      look-ahead embeddings does. With draft heads it writes one token.
 
   Raises:
     ValueError: gamma is larger than K.
@@ -272,7 +276,7 @@ def blocks_of_heads(rates, lengths, gamma: int) -> ExpectedBlocks:
       " for no more drafts than heads"
     )
   by_draft = [rates[..., j, :, :] for j in range(gamma)]
-  return _blocks(by_draft, lengths, first_drafts=False)
+  return _blocks(by_draft, lengths, first_drafts=first_drafts)
 
 
 def _blocks(

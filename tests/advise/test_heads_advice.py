@@ -25,6 +25,7 @@ from speccascade.analysis.speedup import blocks_of_heads
 from speccascade.evaluation import timing
 from speccascade.evaluation.efficiency import Costs
 from speccascade.inference.batches.inputs import Inputs
+from speccascade.inference.batches.sources import Source, Sources
 from speccascade.inference.measuring import infer, measure
 from speccascade.inference.measuring.study import Study
 from speccascade.inference.pair.model_loading import Model
@@ -36,7 +37,9 @@ from speccascade.search.grid import StudyPoint
 from tests import toy
 from tests.advise import test_advisor, test_tree_search
 from tests.decoding.drafting import toy_heads
+from tests.decoding.test_sampled_laws import T5_SOURCES, T5_VOCAB, tiny_t5
 from tests.inference import tiny
+from tests.models.test_lookahead_model import embeddings_of
 
 pytestmark = pytest.mark.usefixtures("quick_compiles")
 NUM, NUM_HEADS = 256, 3
@@ -75,15 +78,50 @@ def assert_no_bias(more, temperature):
   assert abs(np.mean(more)) < 4.5 * np.std(more) / np.sqrt(NUM)
 
 
-@pytest.mark.parametrize("temperature", toy.nightly([0.0, 1.0], [1.0]))
-def test_a_text_tells_its_blocks(temperature):
-  """A first block writes one token; then each draft has its own head."""
-  study = study_of()
+class _Words(test_advisor.Words):
+  vocab_size = T5_VOCAB
+
+
+def lookahead_study():
+  """Returns a study of a tiny T5 with two look-ahead embeddings."""
+  verifier = tiny_t5(2)
+  lookahead = Model(embeddings_of(verifier), "my embeddings", "")
+  examples = [
+    Source(k, str(k), T5_SOURCES[k % 2], ("one",)) for k in range(NUM)
+  ]
+  return Study(
+    ModelPair((lookahead,), Model(verifier, "p", "")),
+    Sources(examples, _Words(), T5_SOURCES.shape[1], "sources"),
+    Run(max_decode_len=12, batch_size=NUM, num_lengths=1),
+  )
+
+
+STUDIES = {"heads": study_of, "lookahead": lookahead_study}
+
+
+@pytest.mark.parametrize(
+  ("kind", "temperature"),
+  toy.nightly(
+    [(kind, t) for kind in STUDIES for t in (0.0, 1.0)],
+    [(kind, 1.0) for kind in STUDIES],
+  ),
+)
+def test_a_text_tells_its_blocks(kind, temperature):
+  """Each draft has its own head; a first block writes one token, or drafts."""
+  study = STUDIES[kind]()
   point = Point("spec_decode", gamma=3, temperature=temperature)
   decoded = study.batches(point, shared=False).decode_all(study.examples)
   rates = head_rates_along(study, [point], decoded, NUM_HEADS)
-  expected = blocks_of_heads(rates[0], decoded.lengths, 3)
+  first_drafts = study.pair.first_block_drafts
+  assert first_drafts == (kind == "lookahead")
+  expected = blocks_of_heads(
+    rates[0], decoded.lengths, 3, first_drafts=first_drafts
+  )
   stats = decoded.stats
+  if kind == "lookahead":
+    # The first draft is the verifier's own.
+    inside = np.arange(12) < np.asarray(decoded.lengths)[:, None]
+    np.testing.assert_allclose(rates[0, 0][inside], 1, atol=1e-4)
   assert_no_bias(stats.num_blocks - expected.num, temperature)
   for name in ("accepted", "examined"):
     counted = getattr(stats, f"{name}_by_position").sum(0)
@@ -94,9 +132,14 @@ def test_a_text_tells_its_blocks(temperature):
     assert np.all(np.abs(counted - of_texts) <= spread + 1e-3)
 
 
-@pytest.mark.parametrize("temperature", toy.nightly([0.0, 1.0], [1.0]))
-def test_a_text_tells_the_blocks_of_a_tree(temperature):
-  study, tree = study_of(), test_tree_search.TREE
+@pytest.mark.parametrize(
+  ("kind", "temperature"),
+  toy.nightly(
+    [(kind, t) for kind in STUDIES for t in (0.0, 1.0)], [("heads", 1.0)]
+  ),
+)
+def test_a_text_tells_the_blocks_of_a_tree(kind, temperature):
+  study, tree = STUDIES[kind](), test_tree_search.TREE
   point = Point("spec_decode", gamma=3, temperature=temperature, tree=tree)
   decoded = study.batches(point, shared=False).decode_all(study.examples)
   rates = rank_acceptance.rank_rates_along(
@@ -113,9 +156,10 @@ def test_a_text_tells_the_blocks_of_a_tree(temperature):
   )
   assert_no_bias(decoded.stats.num_blocks - blocks, temperature)
   acceptance = rank_acceptance.by_depth(rates, decoded, NUM_HEADS)
-  # The first depth is the mean over all tokens but the first of each text.
+  # The first depth is the mean over all tokens, but for the first token of each
+  # text where the first block drafts nothing.
   inside = np.arange(12) < np.asarray(decoded.lengths)[:, None]
-  inside[:, 0] = False
+  inside[:, 0] &= study.pair.first_block_drafts
   want = rates.at(1)[inside][:, 0, 0].mean()
   np.testing.assert_allclose(acceptance[0, 0, 0], want)
 
@@ -194,7 +238,7 @@ def test_heads_pay(clocks, tmp_path):
 
 def test_gammas_for_more_heads_than_there_are_are_refused(tmp_path):
   wanted = Wanted(None, (), [8, 4])
-  message = r"GAMMAS is \[4, 8\], and my heads has 3 draft heads"
+  message = r"GAMMAS is \[4, 8\], and my heads drafts 3 tokens in a row at most"
   with pytest.raises(ValueError, match=message):
     advisor.advise(**settings(tmp_path, 4, wanted=wanted))
 
@@ -267,7 +311,7 @@ def test_the_best_tree_of_heads(clocks, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["medusa", "blockwise"])
+@pytest.mark.parametrize("kind", ["medusa", "blockwise", "lookahead"])
 def test_a_decode_takes_the_answer(kind, tmp_path):
   """A tiny T5 with heads on disk, by the clock of this machine."""
   large = tiny.save(tmp_path / "large", 1)
@@ -310,6 +354,7 @@ def test_a_decode_takes_the_answer(kind, tmp_path):
     trees=WantedTrees(sizes=(4,), max_children=2),
     effort=quick,
   )
-  assert searched.acceptance.shape == (3, 2, 2)
+  most = 3 + (kind == "lookahead")
+  assert searched.acceptance.shape == (most, 2, 2)
   # A tree of more drafts than there are heads is no chain.
   assert any(not offer.is_chain for offer in searched.offers)

@@ -44,9 +44,7 @@ def tuned_pair(folder, kind: str):
 
 
 CASES = [
-  (kind, way)
-  for kind in ("medusa", "blockwise")
-  for way in head_samples.WAYS
+  (kind, way) for kind in ("medusa", "blockwise") for way in head_samples.WAYS
 ]
 
 

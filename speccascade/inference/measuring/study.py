@@ -14,7 +14,6 @@ import jax
 import numpy as np
 
 from speccascade.data.prompting import eos_ids
-from speccascade.decoding.drafting.drafter import is_lookahead
 from speccascade.evaluation.efficiency import Counts
 from speccascade.inference.batches import padding
 from speccascade.inference.batches.batching import (
@@ -176,18 +175,15 @@ class Study:
   def num_heads_of(self, point: Point) -> int:
     """Returns how many distributions of draft heads a block draws from.
 
-    The first draft of look-ahead embeddings is drawn from the verifier's own
-    distribution, so that K embeddings have K + 1 distributions. The number is 0
-    where the drafter is a language model, and where the point's method drafts
-    no blocks.
+    The number is 0 where the drafter is a language model, and where the point's
+    method drafts no blocks.
     """
     if not self.pair.has_heads or not point.spec.has_blocks:
       return 0
     # One head more gives the distribution after the drafts, for a target that
     # uses it; see `HeadsDrafter`.
     wanted = point.gamma if point.folds else point.gamma + 1
-    heads = self.pair.drafters[0].lm
-    return min(wanted, heads.num_heads + is_lookahead(heads))
+    return min(wanted, self.pair.num_distributions)
 
   def settings(
     self, point: Point, *, trials: int | None = None
