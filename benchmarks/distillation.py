@@ -9,8 +9,8 @@ set. The first drafter is the checkpoint itself. Where a run was killed, the
 same command goes on. OUTPUT_DIR/table.md has a row for each drafter and method:
 the acceptance rate and the tokens of a block, with 95% intervals over the
 sentences, how much more is accepted than of the drafter --baseline (paired over
-the sentences), and the BLEU at the verifier calls a token that lossless
-speculative decoding with the first drafter needs.
+the sentences), and the BLEU of the method's curve at --calls verifier calls a
+token.
 """
 
 import argparse
@@ -64,8 +64,8 @@ TEXTS = {
 # The methods, with the alphas at which quality is compared at equal calls.
 METHODS = {
   "spec_decode": [None],
-  "spec_cascade_opt": [-0.6, -0.3, 0.0, 0.3],
-  "spec_cascade_token_v3": [0.2, 0.4, 0.6, 0.8],
+  "spec_cascade_opt": [-0.9, -0.6, -0.3, 0.0, 0.3],
+  "spec_cascade_token_v3": [0.2, 0.4, 0.6, 0.8, 0.95, 0.99],
 }
 # The drafter that all others begin at.
 FIRST = "no further steps"
@@ -291,15 +291,17 @@ def at_calls(points: list[dict], calls: float) -> float:
   return round(float(np.interp(calls, xs, ys)), 2)
 
 
-def write_table(measured: dict, baseline: str, path: pathlib.Path):
+def write_table(
+  measured: dict, baseline: str, calls: float, path: pathlib.Path
+):
   """Writes the table of {(drafter, method, alpha): point}, in Markdown.
 
   Args:
-    measured: the points, of the first drafter first.
+    measured: the points.
     baseline: the drafter whose acceptance the others are compared with.
+    calls: the verifier calls a token at which quality is compared.
     path: of the table.
   """
-  calls = measured[next(iter(measured))]["verifier calls a token"][0]
   lines = [
     f"| {' | '.join(COLUMNS)} |",
     f"| {' | '.join(['---'] * 3 + ['---:'] * (len(COLUMNS) - 3))} |",
@@ -355,6 +357,12 @@ def main(argv=None):
     help="the drafter that the others are compared with (%(default)s)",
   )
   parser.add_argument(
+    "--calls",
+    type=float,
+    default=0.35,
+    help="verifier calls a token at which quality is compared (%(default)s)",
+  )
+  parser.add_argument(
     "--methods", nargs="+", choices=METHODS, default=list(METHODS)
   )
   args = parser.parse_args(argv)
@@ -371,7 +379,7 @@ def main(argv=None):
       for alpha in METHODS[method]:
         key = (name, method, alpha)
         measured[key] = point(args, drafter, folder, method, alpha)
-    write_table(measured, args.baseline, table)
+    write_table(measured, args.baseline, args.calls, table)
   print(table.read_text())
 
 
