@@ -6,7 +6,8 @@
 Each drafter begins at the same checkpoint, takes --steps more steps by
 configs/experiments/multi30k/distil.gin, and drafts for the verifier on a test
 set. The first drafter is the checkpoint itself. Where a run was killed, the
-same command goes on. OUTPUT_DIR/table.md has a row for each drafter and method:
+same command goes on. OUTPUT_DIR/curves.png has quality against calls, and
+OUTPUT_DIR/table.md has a row for each drafter and method:
 the acceptance rate and the tokens of a block, with 95% intervals over the
 sentences, how much more is accepted than of the drafter --baseline (paired over
 the sentences), and the BLEU of the method's curve at --calls verifier calls a
@@ -21,6 +22,8 @@ import shlex
 import subprocess
 import sys
 
+import matplotlib
+from matplotlib.figure import Figure
 import numpy as np
 
 from speccascade.checkpoints import restore
@@ -332,6 +335,38 @@ def write_table(
   files.write_whole(path, "\n".join(lines) + "\n")
 
 
+def draw(measured: dict, path: pathlib.Path):
+  """Draws BLEU against verifier calls, a panel for each method with alphas.
+
+  A colour is a loss, and a way of drawing the line is a kind of text.
+  """
+  panels = [name for name, alphas in METHODS.items() if len(alphas) > 1]
+  colors = dict(zip(LOSSES, matplotlib.color_sequences["tab10"]))
+  ways = dict(zip(TEXTS, ("-", "--", ":", "-.")))
+  figure = Figure(figsize=(11, 4.6), layout="constrained")
+  axes = figure.subplots(1, len(panels), sharey=True)
+  names = list(dict.fromkeys(name for name, _, _ in measured))
+  for axis, method in zip(axes, panels):
+    for name in names:
+      curve = [x for key, x in measured.items() if key[:2] == (name, method)]
+      curve.sort(key=lambda each: each["verifier calls a token"][0])
+      loss, _, source = name.partition(" on ")
+      axis.plot(
+        [each["verifier calls a token"][0] for each in curve],
+        [each["BLEU"]["value"] for each in curve],
+        color=colors.get(loss, "black"),
+        linestyle=ways.get(source, "-"),
+        marker=".",
+        label=name,
+      )
+    axis.set_title(method)
+    axis.set_xlabel("verifier calls a token")
+  axes[0].set_ylabel("BLEU")
+  handles, labels = axes[0].get_legend_handles_labels()
+  figure.legend(handles, labels, loc="outside right center", fontsize=8)
+  figure.savefig(path, dpi=120)
+
+
 def main(argv=None):
   """Trains, measures and writes the table, which is printed too."""
   parser = argparse.ArgumentParser(
@@ -380,6 +415,7 @@ def main(argv=None):
         key = (name, method, alpha)
         measured[key] = point(args, drafter, folder, method, alpha)
     write_table(measured, args.baseline, args.calls, table)
+  draw(measured, args.output_dir / "curves.png")
   print(table.read_text())
 
 

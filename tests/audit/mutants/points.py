@@ -52,6 +52,15 @@ a head drafts one token too early
 each draft is the last head's
 - rates[places, j, here] = of_rows
 + rates[places, :, here] = of_rows[:, None]
+an embedding drafts one token too early
+- jnp.roll(logits[:, :, j], j, axis=1)
++ jnp.roll(logits[:, :, j], j + 1, axis=1)
+later tokens see the embeddings
+- return model.rewind(state, length), out.logits
++ return state, out.logits
+a first block drafts nothing
+- return draft if first_drafts else draft + 1
++ return draft + 1
 
 === advise/offers.py
 heads draft for nothing <- test_heads_advice.py::test_heads_pay
