@@ -9,9 +9,9 @@ set. The first drafter is the checkpoint itself. Where a run was killed, the
 same command goes on. OUTPUT_DIR/curves.png has quality against calls, and
 OUTPUT_DIR/table.md has a row for each drafter and method:
 the acceptance rate and the tokens of a block, with 95% intervals over the
-sentences, how much more is accepted than of the drafter --baseline (paired over
-the sentences), and the BLEU of the method's curve at --calls verifier calls a
-token.
+sentences, and the BLEU of the method's curve at --calls verifier calls a token.
+Acceptance and that BLEU are compared with the drafter --baseline, paired over
+the sentences.
 """
 
 import argparse
@@ -28,6 +28,7 @@ import numpy as np
 
 from speccascade.checkpoints import restore
 from speccascade.data import text_files
+from speccascade.evaluation import quality
 from speccascade.inference.batches.inputs import Inputs
 from speccascade.inference.measuring import infer
 from speccascade.inference.pair.pairs import PairSpec
@@ -37,7 +38,6 @@ from speccascade.runtime import files
 
 CONFIGS = "configs/experiments/multi30k"
 GAMMA = 3
-SAMPLES = 1000  # bootstrap resamples
 # The losses: a name, and the gin macros that choose it.
 LOSSES = {
   "cross_entropy": {"LOSS": '"cross_entropy"'},
@@ -83,6 +83,7 @@ COLUMNS = (
   "verifier calls a token",
   "BLEU",
   "BLEU at equal calls",
+  "more than the baseline",
 )
 
 
@@ -210,88 +211,117 @@ def point(args, drafter: pathlib.Path, folder: pathlib.Path, method, alpha):
     folder: where the outputs go.
     method: a name of `METHODS`.
     alpha: its parameter, or None.
+
+  Returns:
+    What `summary` returns.
   """
   place = folder / "points" / f"{method}_{alpha}"
-  print(f"decoding {place}", flush=True)
-  outcome = infer.infer(
-    pair=PairSpec(
-      drafter_checkpoint=drafter, verifier_checkpoint=args.verifier
-    ),
-    inputs=Inputs(
-      {"inputs": 64, "targets": 64},
-      input_file=write_test(args),
-      vocabulary=args.vocabulary,
-      num_examples=args.num_examples,
-      prompt="source",
-    ),
-    point=Point(method, alpha, gamma=GAMMA, temperature=1.0),
-    run=Run(output_dir=place, max_decode_len=64, batch_size=50, progress=False),
-  )
+  if not (place / "metrics.json").exists():
+    print(f"decoding {place}", flush=True)
+    infer.infer(
+      pair=PairSpec(
+        drafter_checkpoint=drafter, verifier_checkpoint=args.verifier
+      ),
+      inputs=Inputs(
+        {"inputs": 64, "targets": 64},
+        input_file=write_test(args),
+        vocabulary=args.vocabulary,
+        num_examples=args.num_examples,
+        prompt="source",
+      ),
+      point=Point(method, alpha, gamma=GAMMA, temperature=1.0),
+      run=Run(
+        output_dir=place, max_decode_len=64, batch_size=50, progress=False
+      ),
+    )
   lines = (place / "predictions.jsonl").read_text().splitlines()
-  counts = [json.loads(x)["aux"]["counts"] for x in lines]
-  return summary(counts) | {"BLEU": outcome.row.quality["bleu"]}
+  records = [json.loads(line) for line in lines]
+  examples = text_files.read(args.data / args.test)[: len(records)]
+  return summary(
+    [each["aux"]["counts"] for each in records],
+    [each["prediction"] for each in records],
+    [list(example.references) for example in examples],
+  )
 
 
-def summary(counts: list[dict]) -> dict[str, np.ndarray]:
-  """Returns ratios of sums over sentences, [1 + SAMPLES] each.
+def summary(
+  counts: list[dict], predictions: list[str], references: list[list[str]]
+) -> dict[str, np.ndarray]:
+  """Returns ratios of sums over sentences, and BLEU, an array each.
 
   The first is of the sentences as they are, the others are of resamples. A
   sentence is drawn as a whole, since drafts of one sentence depend on each
-  other. Equally many sentences have equal resamples, so that the ratios of two
+  other. Equally many sentences have equal resamples, so that the numbers of two
   drafters can be compared resample by resample.
 
   >>> counts = [{"accepted": 1, "examined": 2, "num_tokens": 4,
   ...            "num_blocks": 2, "verifier_calls": 2}]
-  >>> interval(summary(counts)["acceptance"])
+  >>> measured = summary(counts, ["a b c d e"], [["a b c d e"]])
+  >>> interval(measured["acceptance"])
   (0.5, 0.5, 0.5)
+  >>> round(measured["BLEU"][0])
+  100
   """
-  names = (
-    "accepted",
-    "examined",
-    "num_tokens",
-    "num_blocks",
-    "verifier_calls",
-  )
-  table = np.array([[each[name] for name in names] for each in counts], float)
-  drawn = np.random.default_rng(0).multinomial(
-    len(table), np.full(len(table), 1 / len(table)), SAMPLES
-  )
-  sums = np.vstack([table.sum(0), drawn @ table])
-  return {
-    label: sums[:, top] / np.maximum(sums[:, bottom], 1)
-    for label, top, bottom in (
-      ("acceptance", 0, 1),
-      ("tokens a block", 2, 3),
-      ("verifier calls a token", 4, 2),
+  ratios = {
+    "acceptance": ("accepted", "examined"),
+    "tokens a block": ("num_tokens", "num_blocks"),
+    "verifier calls a token": ("verifier_calls", "num_tokens"),
+  }
+  statistics = {
+    label: quality.Statistics(
+      label,
+      np.array([[each[top], each[bottom]] for each in counts], np.float64),
+      lambda totals: totals[0] / max(totals[1], 1),
+      "",
     )
+    for label, (top, bottom) in ratios.items()
+  }
+  (statistics["BLEU"],) = quality.bleu(predictions, references)
+  return {
+    label: np.array([each.value, *each.bootstrap()])
+    for label, each in statistics.items()
   }
 
 
-def interval(ratios: np.ndarray) -> tuple[float, float, float]:
-  """Returns the value of `summary`, and the ends of its 95% interval."""
-  low, high = np.quantile(ratios[1:], (0.025, 0.975))
-  return float(ratios[0]), float(low), float(high)
+def interval(values: np.ndarray) -> tuple[float, float, float]:
+  """Returns a number of `summary`, and the ends of its 95% interval.
+
+  Resamples without the number (NaN) do not count.
+  """
+  low, high = np.nanquantile(values[1:], (0.025, 0.975))
+  return float(values[0]), float(low), float(high)
 
 
-def at_calls(points: list[dict], calls: float) -> float:
+def at_calls(points: list[dict], calls: float) -> np.ndarray:
   """Returns the BLEU of a method at a number of verifier calls a token.
 
-  It is read from the line between the two measured alphas around the number;
-  NaN where the alphas' calls do not reach it.
+  It is read from the line between the two measured alphas around the number, in
+  each resample; NaN where the alphas' calls do not reach it.
 
-  >>> points = [{"verifier calls a token": [c], "BLEU": {"value": b}}
+  >>> points = [{"verifier calls a token": np.full(2, c),
+  ...            "BLEU": np.array([b, b + 1])}
   ...           for c, b in ((0.4, 30.0), (0.6, 34.0))]
   >>> at_calls(points, 0.45)
-  31.0
+  array([31., 32.])
   """
-  pairs = sorted(
-    (each["verifier calls a token"][0], each["BLEU"]["value"])
-    for each in points
+  xs = np.stack([each["verifier calls a token"] for each in points], axis=1)
+  ys = np.stack([each["BLEU"] for each in points], axis=1)
+  order = np.argsort(xs, axis=1)
+  xs, ys = (np.take_along_axis(array, order, axis=1) for array in (xs, ys))
+  return np.array(
+    [
+      np.interp(calls, x, y, left=math.nan, right=math.nan)
+      for x, y in zip(xs, ys)
+    ]
   )
-  xs, ys = zip(*pairs)
-  if not xs[0] <= calls <= xs[-1]:
-    return math.nan
-  return round(float(np.interp(calls, xs, ys)), 2)
+
+
+def shown(values: np.ndarray | None, form: str) -> str:
+  """Returns a number with its interval as a cell; empty where there is none."""
+  if values is None or np.isnan(values[0]):
+    return ""
+  value, low, high = (format(number, form) for number in interval(values))
+  return f"{value} [{low}, {high}]"
 
 
 def write_table(
@@ -301,7 +331,7 @@ def write_table(
 
   Args:
     measured: the points.
-    baseline: the drafter whose acceptance the others are compared with.
+    baseline: the drafter that the others are compared with.
     calls: the verifier calls a token at which quality is compared.
     path: of the table.
   """
@@ -309,28 +339,32 @@ def write_table(
     f"| {' | '.join(COLUMNS)} |",
     f"| {' | '.join(['---'] * 3 + ['---:'] * (len(COLUMNS) - 3))} |",
   ]
-  for (name, method, alpha), each in measured.items():
+
+  def curve_at_calls(name: str, method: str) -> np.ndarray | None:
+    """Returns what `at_calls` says of a drafter, or None without a curve."""
     curve = [x for key, x in measured.items() if key[:2] == (name, method)]
+    return at_calls(curve, calls) if len(curve) > 1 else None
+
+  for (name, method, alpha), each in measured.items():
     cells = [name, method, "" if alpha is None else f"{alpha:g}"]
-    ranges = {
-      label: "{:.3f} [{:.3f}, {:.3f}]".format(*interval(each[label]))
-      for label in ("acceptance", "tokens a block", "verifier calls a token")
-    }
     other = measured.get((baseline, method, alpha))
-    if other is None or name == baseline:
-      ranges["more than the baseline"] = ""
-    else:
-      more = interval(each["acceptance"] - other["acceptance"])
-      ranges["more than the baseline"] = "{:+.3f} [{:+.3f}, {:+.3f}]".format(
-        *more
-      )
-    score = each["BLEU"]
-    ranges["BLEU"] = (
-      f"{score['value']:.1f} [{score['low']:.1f}, {score['high']:.1f}]"
-    )
-    equal = at_calls(curve, calls) if len(curve) > 1 else math.nan
-    ranges["BLEU at equal calls"] = "" if math.isnan(equal) else f"{equal:.1f}"
-    cells += [ranges[column] for column in COLUMNS[3:]]
+    compares = other is not None and name != baseline
+    more = each["acceptance"] - other["acceptance"] if compares else None
+    cells += [
+      shown(each["acceptance"], ".3f"),
+      shown(more, "+.3f"),
+      shown(each["tokens a block"], ".3f"),
+      shown(each["verifier calls a token"], ".3f"),
+      shown(each["BLEU"], ".1f"),
+    ]
+    # Said once for each curve.
+    equal = gap = None
+    if alpha == METHODS[method][0]:
+      equal = curve_at_calls(name, method)
+      theirs = curve_at_calls(baseline, method)
+      if compares and equal is not None and theirs is not None:
+        gap = equal - theirs
+    cells += [shown(equal, ".1f"), shown(gap, "+.1f")]
     lines.append(f"| {' | '.join(cells)} |")
   files.write_whole(path, "\n".join(lines) + "\n")
 
@@ -353,7 +387,7 @@ def draw(measured: dict, path: pathlib.Path):
       loss, _, source = name.partition(" on ")
       axis.plot(
         [each["verifier calls a token"][0] for each in curve],
-        [each["BLEU"]["value"] for each in curve],
+        [each["BLEU"][0] for each in curve],
         color=colors.get(loss, "black"),
         linestyle=ways.get(source, "-"),
         marker=".",
