@@ -78,12 +78,12 @@ COLUMNS = (
   "method",
   "alpha",
   "acceptance",
-  "more than the baseline",
+  "accepted more than the baseline",
   "tokens a block",
   "verifier calls a token",
   "BLEU",
   "BLEU at equal calls",
-  "more than the baseline",
+  "BLEU more than the baseline",
 )
 
 
