@@ -128,10 +128,13 @@ def write_teacher_text(args, folder: pathlib.Path) -> pathlib.Path:
   run(
     "speccascade.decode",
     "decode.gin",
-    pair_macros(args)
-    | {
+    {
       "METHOD": '"verifier"',
       "DRAFTER_CHECKPOINT": None,
+      "VERIFIER_CHECKPOINT": text(args.verifier),
+      "VOCABULARY": text(args.vocabulary),
+      "TEMPERATURE": 1.0,
+      "TEST_FILES": text(args.data / args.test),
       "TRAIN_FILES": text(args.data / "train"),
       "SPLIT": '"train"',
       "MAX_DECODE_LEN": 40,
@@ -144,20 +147,13 @@ def write_teacher_text(args, folder: pathlib.Path) -> pathlib.Path:
   for line in lines:
     record = json.loads(line)
     pairs.append({"inputs": record["inputs"], "targets": record["prediction"]})
-  part = path.with_suffix(".part")
-  part.write_text("".join(json.dumps(x) + "\n" for x in pairs if x["targets"]))
-  part.replace(path)
+  write_lines(path, [pair for pair in pairs if pair["targets"]])
   return path
 
 
-def pair_macros(args) -> dict:
-  """Returns the macros of a decode by the verifier alone."""
-  return {
-    "TEST_FILES": text(args.data / args.test),
-    "VOCABULARY": text(args.vocabulary),
-    "VERIFIER_CHECKPOINT": text(args.verifier),
-    "TEMPERATURE": 1.0,
-  }
+def write_lines(path: pathlib.Path, objects: list[dict]):
+  """Writes a file of JSON lines."""
+  files.write_whole(path, (json.dumps(each) + "\n" for each in objects))
 
 
 def train(args, name: str, folder: pathlib.Path, first_step: int):
@@ -188,25 +184,16 @@ def train(args, name: str, folder: pathlib.Path, first_step: int):
   )
 
 
-def write_test(args) -> pathlib.Path:
-  """Returns JSON lines of the test set, which a decode reads as a file."""
-  path = args.output_dir / f"{args.test}.jsonl"
-  examples = text_files.read(args.data / args.test)
-  lines = [
-    json.dumps({"inputs": x.inputs, "targets": x.references[0]})
-    for x in examples
-  ]
-  files.write_whole(path, "".join(line + "\n" for line in lines))
-  return path
-
-
-def point(args, drafter: pathlib.Path, folder: pathlib.Path, method, alpha):
+def point(
+  args, test: pathlib.Path, drafter, folder: pathlib.Path, method, alpha
+):
   """Returns a measured point of the table, decoding it where it is missing.
 
   All points are decoded in this process, so that drafters share programs.
 
   Args:
     args: the flags.
+    test: JSON lines of the test set.
     drafter: a checkpoint.
     folder: where the outputs go.
     method: a name of `METHODS`.
@@ -224,7 +211,7 @@ def point(args, drafter: pathlib.Path, folder: pathlib.Path, method, alpha):
       ),
       inputs=Inputs(
         {"inputs": 64, "targets": 64},
-        input_file=write_test(args),
+        input_file=test,
         vocabulary=args.vocabulary,
         num_examples=args.num_examples,
         prompt="source",
@@ -236,7 +223,7 @@ def point(args, drafter: pathlib.Path, folder: pathlib.Path, method, alpha):
     )
   lines = (place / "predictions.jsonl").read_text().splitlines()
   records = [json.loads(line) for line in lines]
-  examples = text_files.read(args.data / args.test)[: len(records)]
+  examples = text_files.read_texts(test, len(records))
   return summary(
     [each["aux"]["counts"] for each in records],
     [each["prediction"] for each in records],
@@ -437,6 +424,12 @@ def main(argv=None):
   args = parser.parse_args(argv)
   first_step = restore.load(args.drafter, lazy=True).step
   args.output_dir.mkdir(parents=True, exist_ok=True)
+  test = args.output_dir / f"{args.test}.jsonl"
+  examples = text_files.read(args.data / args.test)
+  write_lines(
+    test,
+    [{"inputs": x.inputs, "targets": x.references[0]} for x in examples],
+  )
   table = args.output_dir / "table.md"
   measured = {}
   for name in (FIRST, *(args.only or drafters())):
@@ -447,7 +440,7 @@ def main(argv=None):
     for method in args.methods:
       for alpha in METHODS[method]:
         key = (name, method, alpha)
-        measured[key] = point(args, drafter, folder, method, alpha)
+        measured[key] = point(args, test, drafter, folder, method, alpha)
     write_table(measured, args.baseline, args.calls, table)
   draw(measured, args.output_dir / "curves.png")
   print(table.read_text())
