@@ -5,6 +5,7 @@ Axes: B rows, T target length, K heads, V vocabulary, E model width.
 
 from collections.abc import Mapping
 import dataclasses
+import functools
 from typing import Any, NamedTuple
 
 import jax
@@ -15,6 +16,10 @@ from speccascade.training import losses, states
 from speccascade.training.verifier_tuning import HEADS, VERIFIER, is_joint
 
 Array = jax.Array
+
+# How many places of a row have their logits in memory at a time, where a row is
+# longer and the verifier does not learn.
+PART = 64
 
 # What is measured of a verifier that is tuned.
 VERIFIER_NAMES = ("verifier_loss", "verifier_accuracy", "verifier_divergence")
@@ -142,12 +147,17 @@ def summed(
   0.8 ** k.
   """
   hidden = verifier.hidden(batch)
-  p_logits = verifier.project(hidden) if objective.needs_teacher else None
-  return _summed_over(
-    *(module, params, batch, step, weights, verifier, objective),
-    hidden,
-    p_logits,
-  )
+  if hidden.shape[1] <= PART:
+    p_logits = verifier.project(hidden) if objective.needs_teacher else None
+    return _summed_over(
+      *(module, params, batch, step, weights, verifier, objective),
+      hidden,
+      p_logits,
+    )
+  fixed = _Fixed(step, verifier, _places(module, batch, weights, hidden), None)
+  if objective.needs_teacher:
+    fixed = fixed._replace(teacher_logits=_projected(verifier, fixed.places))
+  return _summed_in_parts(module, objective, params, fixed)
 
 
 def summed_with_verifier(
@@ -213,19 +223,221 @@ def _summed_over(
     hidden: [B, T, E], the verifier's hidden states.
     p_logits: [B, T, V], the teacher's logits, or None.
   """
-  targets = batch["decoder_target_tokens"]
+  targets, each = batch["decoder_target_tokens"], _each(module)
+  p_later = [None if p_logits is None else ahead(p_logits, k) for k in each]
+  return _sums_of(
+    head_logits(module, params, verifier, hidden),
+    [ahead(targets, k) for k in each],
+    [ahead_weights(batch, weights, k) for k in each],
+    p_later.__getitem__,
+    step,
+    objective,
+  )
+
+
+def _each(module: HeadsNetwork) -> range:
+  """Returns the numbers of the heads, which count from 1."""
+  return range(1, module.config.num_heads + 1)
+
+
+def _sums_of(each, wanted, later, p_later, step, objective) -> states.Sums:
+  """Returns the loss of heads, summed over places.
+
+  Args:
+    each: K arrays [B, N, V] float32, the logits of the heads.
+    wanted: K arrays [B, N] int32, the targets that the heads learn.
+    later: K arrays [B, N], the weights of these targets.
+    p_later: returns the teacher's logits [B, N, V] of the targets of the head
+      with an index, or None.
+    step: [] int32.
+    objective: what is minimised.
+  """
   loss = z_loss = correct = jnp.zeros((), jnp.float32)
-  each = head_logits(module, params, verifier, hidden)
-  for k, logits in enumerate(each, 1):
-    later, wanted = ahead_weights(batch, weights, k), ahead(targets, k)
-    p_later = None if p_logits is None else ahead(p_logits, k)
-    by_token, z = objective.whole(HeadLesson(logits, wanted, step, p_later))
-    factor = objective.head_decay**k
-    loss += factor * jnp.sum(by_token * later)
-    z_loss += factor * jnp.sum(z * later)
-    if k == 1:
-      correct = jnp.sum(states.is_correct(logits, wanted) * later)
+  for k, logits in enumerate(each):
+    lesson = HeadLesson(logits, wanted[k], step, p_later(k))
+    by_token, z = objective.whole(lesson)
+    factor = objective.head_decay ** (k + 1)
+    loss += factor * jnp.sum(by_token * later[k])
+    z_loss += factor * jnp.sum(z * later[k])
+    if k == 0:
+      correct = jnp.sum(states.is_correct(logits, wanted[k]) * later[k])
   return states.Sums(loss=loss, z_loss=z_loss, correct=correct)
+
+
+class _Places(NamedTuple):
+  """The places of a batch, cut into parts: all of P parts of N places.
+
+  Each row has its places with weight first, in their order, and is filled up
+  with places without weight. So the last parts have no weight, and nothing is
+  computed of them.
+
+  Attributes:
+    hidden: [P, B, N, E], the verifier's hidden states.
+    weights: [P, B, N], the weights of the verifier's own targets.
+    wanted: [P, B, N, K] int32, the target that each head learns.
+    later: [P, B, N, K], the weights of these targets.
+    index: [P, B, N, K] int32, where the teacher's logits of these targets
+      stand among the row's P N places.
+  """
+
+  hidden: Array
+  weights: Array
+  wanted: Array
+  later: Array
+  index: Array
+
+
+class _Fixed(NamedTuple):
+  """What the loss of heads reads and gives no gradient to.
+
+  Attributes:
+    step: [] int32, the training step.
+    verifier: the verifier.
+    places: the places of the batch.
+    teacher_logits: [B, P N, V], the verifier's logits; None where the loss
+      reads none.
+  """
+
+  step: Array
+  verifier: states.Teacher
+  places: _Places
+  teacher_logits: Array | None
+
+
+def _places(
+  module: HeadsNetwork, batch: Mapping, weights: Array, hidden: Array
+) -> _Places:
+  """Returns the places of a batch, cut into parts.
+
+  Args:
+    module: the heads.
+    batch: see the module `states`.
+    weights: [B, T], of the targets.
+    hidden: [B, T, E], the verifier's hidden states.
+  """
+  targets, each = batch["decoder_target_tokens"], _each(module)
+  order = jnp.argsort(weights <= 0, axis=1)  # a stable sort
+  rank = jnp.argsort(order, axis=1)
+
+  def cut(values):
+    """Returns [P, B, N, ...] of [B, T, ...]."""
+    at = order.reshape(order.shape + (1,) * (values.ndim - 2))
+    values = jnp.take_along_axis(values, at, axis=1)
+    pad = [(0, 0), (0, -values.shape[1] % PART)]
+    values = jnp.pad(values, pad + [(0, 0)] * (values.ndim - 2))
+    values = values.reshape(values.shape[0], -1, PART, *values.shape[2:])
+    return jnp.moveaxis(values, 1, 0)
+
+  return _Places(
+    cut(hidden),
+    cut(weights),
+    cut(jnp.stack([ahead(targets, k) for k in each], -1)),
+    cut(jnp.stack([ahead_weights(batch, weights, k) for k in each], -1)),
+    cut(jnp.stack([ahead(rank, k) for k in each], -1)),
+  )
+
+
+def _projected(verifier: states.Teacher, places: _Places) -> Array:
+  """Returns the verifier's logits [B, P N, V]; 0 in parts without weight."""
+
+  def project(part):
+    hidden, weights = part
+    shape = jax.eval_shape(verifier.project, hidden)
+    return jax.lax.cond(
+      jnp.any(weights > 0),
+      verifier.project,
+      lambda _: jnp.zeros(shape.shape, shape.dtype),
+      hidden,
+    )
+
+  logits = jax.lax.map(project, (places.hidden, places.weights))
+  logits = jnp.moveaxis(logits, 0, 1)
+  return logits.reshape(logits.shape[0], -1, logits.shape[-1])
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+def _summed_in_parts(
+  module: HeadsNetwork, objective: states.Objective, params: Any, fixed: _Fixed
+) -> states.Sums:
+  """Returns the loss of heads, summed part by part.
+
+  The gradient of a part is computed with its loss. So the logits of one part
+  are in memory at a time, and not those of K heads at all places.
+
+  Args:
+    module: the heads.
+    objective: what is minimised.
+    params: the parameters of the heads.
+    fixed: what else the loss reads; it gets no gradient.
+  """
+  return _over_parts(
+    functools.partial(_of_part, module, objective), params, fixed
+  )
+
+
+def _of_part(
+  module, objective, params, fixed: _Fixed, part: _Places
+) -> states.Sums:
+  """Returns the loss of heads, summed over one part [B, N, ...] of places."""
+  each = head_logits(module, params, fixed.verifier, part.hidden)
+
+  def p_later(k):
+    if fixed.teacher_logits is None:
+      return None
+    at = part.index[..., k][..., None]
+    return jnp.take_along_axis(fixed.teacher_logits, at, axis=1)
+
+  wanted, later = (jnp.moveaxis(x, -1, 0) for x in (part.wanted, part.later))
+  return _sums_of(each, wanted, later, p_later, fixed.step, objective)
+
+
+def _over_parts(of_part, params, fixed: _Fixed):
+  """Returns the sum of `of_part(params, fixed, part)` over all parts.
+
+  Args:
+    of_part: returns a tree of arrays, which are 0 of a part without weight.
+    params: the parameters of the heads.
+    fixed: what else is read.
+  """
+  first = jax.tree.map(lambda x: x[0], fixed.places)
+  shapes = jax.eval_shape(of_part, params, fixed, first)
+  zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+
+  def step(total, part):
+    def add(total):
+      return jax.tree.map(jnp.add, total, of_part(params, fixed, part))
+
+    has_weight = jnp.any(part.later > 0)
+    return jax.lax.cond(has_weight, add, lambda total: total, total), None
+
+  return jax.lax.scan(step, zeros, fixed.places)[0]
+
+
+def _forward(module, objective, params, fixed: _Fixed):
+  """Returns the sums, and the gradient of the loss, which `_backward` gives."""
+
+  def of_part(params, fixed, part):
+    def loss(params):
+      sums = _of_part(module, objective, params, fixed, part)
+      return sums.loss, sums
+
+    return jax.grad(loss, has_aux=True)(params)
+
+  gradient, sums = _over_parts(of_part, params, fixed)
+  return sums, gradient
+
+
+def _backward(module, objective, gradient, cotangent: states.Sums):
+  """Returns the gradients of the parameters and of what is fixed.
+
+  Of the sums the loss alone has a gradient: the z-loss and the number of
+  correct targets are for the log.
+  """
+  del module, objective
+  return jax.tree.map(lambda x: x * cotangent.loss, gradient), None
+
+
+_summed_in_parts.defvjp(_forward, _backward)
 
 
 def measure(

@@ -10,6 +10,7 @@ from speccascade.models import parameters
 from speccascade.models.draft_heads import LOOKAHEAD, HeadsConfig
 from speccascade.models.parameters import Config
 from speccascade.runtime import memory
+from speccascade.training.head_losses import PART
 from speccascade.training.states import Objective
 
 
@@ -59,21 +60,14 @@ class MemoryNeed:
           f"MICROBATCHES is {count}, which does not divide a batch of"
           f" {bucket.batch_size} rows"
         )
-    positions = max(
-      # The last width is the targets'; of decoder-only models, a whole row's.
-      bucket.batch_size // count * bucket.widths[-1]
+    # The last width is the targets'; of decoder-only models, a whole row's.
+    vectors = max(
+      bucket.batch_size
+      // count
+      * _vectors_of_row(bucket.widths[-1], model, objective)
       for bucket in batches.buckets
     )
-    num_models = 2 if objective.needs_teacher else 1
-    if isinstance(model, HeadsConfig) and model.kind == LOOKAHEAD:
-      # Logits of look-ahead embeddings are computed at one cut of each row.
-      rows = max(bucket.batch_size // count for bucket in batches.buckets)
-      positions = rows * model.num_heads
-    elif isinstance(model, HeadsConfig):
-      num_models += model.num_heads - 1
-      # A verifier that is tuned has a loss of its own.
-      num_models += objective.tuning is not None
-    num_bytes = 4 * num_models * positions * model.vocab_size
+    num_bytes = 4 * vectors * model.vocab_size
     self.num_bytes += num_bytes / self.num_parts
 
   def check(self, **settings):
@@ -83,3 +77,23 @@ class MemoryNeed:
       **settings: further settings that the message names.
     """
     memory.check(self.num_bytes, **self.settings, **settings)
+
+
+def _vectors_of_row(width: int, model: Config, objective: Objective) -> int:
+  """Returns how many vectors of logits a row has in memory at a time.
+
+  Args:
+    width: the number of target places of a row.
+    model: the architecture.
+    objective: what is minimised.
+  """
+  of_teacher = int(objective.needs_teacher)
+  if not isinstance(model, HeadsConfig):
+    return (1 + of_teacher) * width
+  if model.kind == LOOKAHEAD:
+    # Logits of look-ahead embeddings are computed at one cut of each row.
+    return (1 + of_teacher) * model.num_heads
+  if objective.tuning is not None:
+    # A verifier that is tuned has a loss of its own.
+    return (model.num_heads + 1 + of_teacher) * width
+  return model.num_heads * min(width, PART) + of_teacher * width

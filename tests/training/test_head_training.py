@@ -2,6 +2,7 @@
 
 import dataclasses
 import shutil
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -26,6 +27,7 @@ from speccascade.training import (
   trainer,
 )
 from speccascade.training.checkpointing import Checkpoints
+from speccascade.training.memory_need import MemoryNeed
 from speccascade.training.tuned_checkpoints import TunedCheckpoints
 from speccascade.training.verifier_tuning import (
   HEADS,
@@ -124,6 +126,75 @@ def test_the_loss_of_heads(kind, model):
   # Of head 2, a mean over the targets that it has.
   later = head_losses.ahead_weights(batch, weights, 2).sum()
   np.testing.assert_allclose(measured["loss_2"] * later, by_head[1], rtol=1e-4)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.6])
+@pytest.mark.parametrize(
+  ("kind", "model"), [("medusa", "llama"), ("blockwise", "t5")]
+)
+def test_a_loss_in_parts_is_the_loss_of_all_places(
+  kind, model, share, monkeypatch
+):
+  verifier, batch = verifier_of(model)
+  config, params = heads_of(kind, verifier)
+  # The targets with weight have gaps between them, and rows end early.
+  shape = batch["decoder_target_tokens"].shape
+  rng = np.random.default_rng(9)
+  kept = np.arange(shape[1]) < rng.integers(2, shape[1], (shape[0], 1))
+  kept &= rng.random(shape) < 0.9
+  batch = {**batch, "decoder_loss_weights": jnp.float32(kept)}
+  weights, _ = losses.normalize(batch, None)
+  objective = states.Objective(z_loss=0.1, teacher_share=share)
+
+  module = HeadsNetwork(config)
+
+  def run(part):
+    monkeypatch.setattr(head_losses, "PART", part)
+
+    def loss(params):
+      args = (module, params, batch, 0, weights, verifier, objective)
+      sums = head_losses.summed(*args)
+      return 3 * sums.loss, sums
+
+    (_, sums), gradient = jax.jit(jax.value_and_grad(loss, has_aux=True))(
+      params
+    )
+    return sums, gradient
+
+  sums, gradient = run(shape[1])
+  assert sums.loss > 1
+  assert sums.z_loss > 0 or share
+  assert (kept.sum(1) < shape[1] - 3).any()
+  for part in (1, 3):
+    in_parts = run(part)
+    for got, want in zip(
+      jax.tree.leaves(in_parts), jax.tree.leaves((sums, gradient))
+    ):
+      np.testing.assert_allclose(got, want, rtol=2e-4, atol=2e-5)
+
+
+def test_long_rows_need_the_logits_of_one_part_alone():
+  class Bucket(NamedTuple):
+    widths: tuple[int, ...]
+    batch_size: int
+
+  class Batches(NamedTuple):
+    buckets: tuple[Bucket, ...]
+
+  def num_vectors(width, **options):
+    need = MemoryNeed(num_parts=1)
+    batches = Batches((Bucket((width,), 6),))
+    config = dataclasses.replace(SHAPES["medusa"], vocab_size=10)
+    need.add_logits(batches, config, states.Objective(**options))
+    return need.num_bytes / 40
+
+  # Two heads; the verifier's law is needed at all places at once.
+  assert num_vectors(50) == 6 * 50 * 2
+  assert num_vectors(500) == 6 * head_losses.PART * 2
+  assert num_vectors(500, teacher_share=1.0, microbatches=3) == 2 * (
+    head_losses.PART * 2 + 500
+  )
+  assert num_vectors(500, tuning=TUNING) == 6 * 500 * 3
 
 
 @pytest.mark.parametrize("kind", SHAPES)

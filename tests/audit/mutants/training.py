@@ -63,17 +63,29 @@ packed texts of decoder-only models see each other <- test_the_loss_is[0.0-True]
 
 === training/head_losses.py training/test_head_training.py
 head k learns the token of head k + 1 <- test_the_loss_of_heads
-- ahead(targets, k)
--     p_later
-+ ahead(targets, k + 1)
-+     p_later
+- [ahead(targets, k) for k in each],
+-     [ahead
++ [ahead(targets, k + 1) for k in each],
++     [ahead
 heads learn the targets of the next text in the row <-
   test_the_loss_of_heads[medusa-llama]
 - jnp.where(ahead(segments, num) == segments, later, 0)
 + later
 every head counts the same <- test_the_loss_of_heads
-- factor = objective.head_decay**k
+- factor = objective.head_decay ** (k + 1)
 + factor = 1.0
+a part of a row learns from the teacher's law of another place <-
+  test_a_loss_in_parts_is_the_loss_of_all_places[medusa-llama-0.6]
+- ahead(rank, k)
++ rank
+a part whose first place has no weight is left out <-
+  test_a_loss_in_parts_is_the_loss_of_all_places[medusa-llama-0.0]
+- jnp.any(part.later > 0)
++ jnp.all(part.later[:, 0] > 0)
+a loss in parts has a gradient of its own size <-
+  test_a_loss_in_parts_is_the_loss_of_all_places[medusa-llama-0.0]
+- x * cotangent.loss
++ x
 
 the heads' losses do not reach a verifier that learns <-
   test_the_loss_of_a_verifier_that_learns[blockwise-llama-1.0]
