@@ -32,6 +32,7 @@ from speccascade.inference.measuring.study import Study
 from speccascade.inference.pair.pairs import ModelPair, PairSpec
 from speccascade.inference.points.point import Point
 from speccascade.inference.points.settings import Measuring, Run
+from speccascade.runtime.progress import ProgressBar
 
 # A tree that is a chain, timed next to that chain.
 ONE_BRANCH = (1, 1, 1)
@@ -109,13 +110,19 @@ def race(
   named = points(method, temperature, blocks)
   alone = measure.reference(next(iter(named.values())))
   outs: dict[Point, list] = {point: [] for point in (alone, *named.values())}
-  latencies = measure.time_points(
-    study,
-    list(outs),
-    on_result=lambda point, _, out: outs[point].append(
-      efficiency.row_counts(jax.device_get(out))[0]
-    ),
-  )
+  with ProgressBar(
+    total=len(outs) * len(study.timed_examples) * study.measuring.repeats,
+    unit="decode",
+    desc=f"{method}, T = {temperature:g}",
+  ) as bar:
+    latencies = measure.time_points(
+      study,
+      list(outs),
+      on_result=lambda point, _, out: outs[point].append(
+        efficiency.row_counts(jax.device_get(out))[0]
+      ),
+      tick=bar.update,
+    )
   replicates = {
     name: np.array(latencies[point].replicates) for name, point in named.items()
   }
