@@ -149,7 +149,7 @@ def rivals(verifier: Model, drafter: Model | None, dtype: str) -> list[Rival]:
     drafter: the small model; without it prompt lookup is the only rival.
     dtype: the dtype that rows report, see `pairs.describe_dtypes`.
   """
-  lookup = _cascade_rival(
+  lookup = cascade_rival(
     "prompt lookup", ModelPair((), verifier, dtype), LOOKUP
   )
   if drafter is None:
@@ -164,13 +164,22 @@ def rivals(verifier: Model, drafter: Model | None, dtype: str) -> list[Rival]:
   return [
     lookup,
     Rival(drafter.name, pair, points),
-    _cascade_rival(name, pair, CASCADE_DRAFTING),
+    cascade_rival(name, pair, CASCADE_DRAFTING),
   ]
 
 
-def _cascade_rival(name: str, pair: ModelPair, cascade: Cascade) -> Rival:
-  """Returns a rival that drafts with a cascade of drafters."""
-  point = Point("cascade_drafting", temperature=0.0)
+def cascade_rival(
+  name: str, pair: ModelPair, cascade: Cascade, temperature: float = 0.0
+) -> Rival:
+  """Returns a rival that drafts with a cascade of drafters.
+
+  Args:
+    name: the name of the rival.
+    pair: the verifier, and the drafters that the cascade has besides copies.
+    cascade: combines the drafters.
+    temperature: of the decode.
+  """
+  point = Point("cascade_drafting", temperature=temperature)
   models = pair.combine_drafters(cascade, point.spec)
   return Rival(name, models, (advice_files.resolve_gamma(point, models),))
 
