@@ -29,6 +29,7 @@ PARTS = (
     "measuring",
     "method",
     "learned_rule",
+    "lossy_rules",
     "side_by_side",
     "pair",
     "point",
