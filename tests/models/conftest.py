@@ -19,7 +19,7 @@ BUILDS = {"best": (), "avx2": ("-mno-avx512f",), "portable": ("-mno-avx",)}
 REGISTERED = set()
 
 
-# A compiler takes half a minute for each of the other paths.
+# A compiler takes ten seconds and more for each of the other paths.
 @pytest.fixture(
   params=[
     pytest.param(name, marks=[] if name == "best" else [pytest.mark.slow])
