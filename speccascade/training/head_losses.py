@@ -12,14 +12,10 @@ import jax
 import jax.numpy as jnp
 
 from speccascade.models.draft_heads import MEDUSA, HeadsNetwork
-from speccascade.training import losses, states
+from speccascade.training import losses, row_parts, states
 from speccascade.training.verifier_tuning import HEADS, VERIFIER, is_joint
 
 Array = jax.Array
-
-# How many places of a row have their logits in memory at a time, where a row is
-# longer and the verifier does not learn.
-PART = 64
 
 # What is measured of a verifier that is tuned.
 VERIFIER_NAMES = ("verifier_loss", "verifier_accuracy", "verifier_divergence")
@@ -147,17 +143,23 @@ def summed(
   0.8 ** k.
   """
   hidden = verifier.hidden(batch)
-  if hidden.shape[1] <= PART:
+  if hidden.shape[1] <= row_parts.PART:
     p_logits = verifier.project(hidden) if objective.needs_teacher else None
     return _summed_over(
       *(module, params, batch, step, weights, verifier, objective),
       hidden,
       p_logits,
     )
-  fixed = _Fixed(step, verifier, _places(module, batch, weights, hidden), None)
+  places = _places(module, batch, weights, hidden)
+  fixed = _Fixed(step, verifier, None)
   if objective.needs_teacher:
-    fixed = fixed._replace(teacher_logits=_projected(verifier, fixed.places))
-  return _summed_in_parts(module, objective, params, fixed)
+    fixed = fixed._replace(teacher_logits=_projected(verifier, places))
+  return row_parts.summed(
+    functools.partial(_of_part, module, objective),
+    params,
+    fixed,
+    (places.later, places),
+  )
 
 
 def summed_with_verifier(
@@ -265,11 +267,7 @@ def _sums_of(each, wanted, later, p_later, step, objective) -> states.Sums:
 
 
 class _Places(NamedTuple):
-  """The places of a batch, cut into parts: all of P parts of N places.
-
-  Each row has its places with weight first, in their order, and is filled up
-  with places without weight. So the last parts have no weight, and nothing is
-  computed of them.
+  """The places of a batch, cut into parts; see `row_parts`. All [P, B, N, ...].
 
   Attributes:
     hidden: [P, B, N, E], the verifier's hidden states.
@@ -293,14 +291,12 @@ class _Fixed(NamedTuple):
   Attributes:
     step: [] int32, the training step.
     verifier: the verifier.
-    places: the places of the batch.
     teacher_logits: [B, P N, V], the verifier's logits; None where the loss
       reads none.
   """
 
   step: Array
   verifier: states.Teacher
-  places: _Places
   teacher_logits: Array | None
 
 
@@ -316,25 +312,16 @@ def _places(
     hidden: [B, T, E], the verifier's hidden states.
   """
   targets, each = batch["decoder_target_tokens"], _each(module)
-  order = jnp.argsort(weights <= 0, axis=1)  # a stable sort
+  order = row_parts.order(weights)
   rank = jnp.argsort(order, axis=1)
-
-  def cut(values):
-    """Returns [P, B, N, ...] of [B, T, ...]."""
-    at = order.reshape(order.shape + (1,) * (values.ndim - 2))
-    values = jnp.take_along_axis(values, at, axis=1)
-    pad = [(0, 0), (0, -values.shape[1] % PART)]
-    values = jnp.pad(values, pad + [(0, 0)] * (values.ndim - 2))
-    values = values.reshape(values.shape[0], -1, PART, *values.shape[2:])
-    return jnp.moveaxis(values, 1, 0)
-
-  return _Places(
-    cut(hidden),
-    cut(weights),
-    cut(jnp.stack([ahead(targets, k) for k in each], -1)),
-    cut(jnp.stack([ahead_weights(batch, weights, k) for k in each], -1)),
-    cut(jnp.stack([ahead(rank, k) for k in each], -1)),
+  values = (
+    hidden,
+    weights,
+    jnp.stack([ahead(targets, k) for k in each], -1),
+    jnp.stack([ahead_weights(batch, weights, k) for k in each], -1),
+    jnp.stack([ahead(rank, k) for k in each], -1),
   )
+  return _Places(*(row_parts.cut(x, order) for x in values))
 
 
 def _projected(verifier: states.Teacher, places: _Places) -> Array:
@@ -355,26 +342,6 @@ def _projected(verifier: states.Teacher, places: _Places) -> Array:
   return logits.reshape(logits.shape[0], -1, logits.shape[-1])
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
-def _summed_in_parts(
-  module: HeadsNetwork, objective: states.Objective, params: Any, fixed: _Fixed
-) -> states.Sums:
-  """Returns the loss of heads, summed part by part.
-
-  The gradient of a part is computed with its loss. So the logits of one part
-  are in memory at a time, and not those of K heads at all places.
-
-  Args:
-    module: the heads.
-    objective: what is minimised.
-    params: the parameters of the heads.
-    fixed: what else the loss reads; it gets no gradient.
-  """
-  return _over_parts(
-    functools.partial(_of_part, module, objective), params, fixed
-  )
-
-
 def _of_part(
   module, objective, params, fixed: _Fixed, part: _Places
 ) -> states.Sums:
@@ -389,55 +356,6 @@ def _of_part(
 
   wanted, later = (jnp.moveaxis(x, -1, 0) for x in (part.wanted, part.later))
   return _sums_of(each, wanted, later, p_later, fixed.step, objective)
-
-
-def _over_parts(of_part, params, fixed: _Fixed):
-  """Returns the sum of `of_part(params, fixed, part)` over all parts.
-
-  Args:
-    of_part: returns a tree of arrays, which are 0 of a part without weight.
-    params: the parameters of the heads.
-    fixed: what else is read.
-  """
-  first = jax.tree.map(lambda x: x[0], fixed.places)
-  shapes = jax.eval_shape(of_part, params, fixed, first)
-  zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
-
-  def step(total, part):
-    def add(total):
-      return jax.tree.map(jnp.add, total, of_part(params, fixed, part))
-
-    has_weight = jnp.any(part.later > 0)
-    return jax.lax.cond(has_weight, add, lambda total: total, total), None
-
-  return jax.lax.scan(step, zeros, fixed.places)[0]
-
-
-def _forward(module, objective, params, fixed: _Fixed):
-  """Returns the sums, and the gradient of the loss, which `_backward` gives."""
-
-  def of_part(params, fixed, part):
-    def loss(params):
-      sums = _of_part(module, objective, params, fixed, part)
-      return sums.loss, sums
-
-    return jax.grad(loss, has_aux=True)(params)
-
-  gradient, sums = _over_parts(of_part, params, fixed)
-  return sums, gradient
-
-
-def _backward(module, objective, gradient, cotangent: states.Sums):
-  """Returns the gradients of the parameters and of what is fixed.
-
-  Of the sums the loss alone has a gradient: the z-loss and the number of
-  correct targets are for the log.
-  """
-  del module, objective
-  return jax.tree.map(lambda x: x * cotangent.loss, gradient), None
-
-
-_summed_in_parts.defvjp(_forward, _backward)
 
 
 def measure(

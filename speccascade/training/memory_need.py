@@ -10,7 +10,7 @@ from speccascade.models import parameters
 from speccascade.models.draft_heads import LOOKAHEAD, HeadsConfig
 from speccascade.models.parameters import Config
 from speccascade.runtime import memory
-from speccascade.training.head_losses import PART
+from speccascade.training.row_parts import PART
 from speccascade.training.states import Objective
 
 

@@ -78,14 +78,6 @@ a part of a row learns from the teacher's law of another place <-
   test_a_loss_in_parts_is_the_loss_of_all_places[medusa-llama-0.6]
 - ahead(rank, k)
 + rank
-a part whose first place has no weight is left out <-
-  test_a_loss_in_parts_is_the_loss_of_all_places[medusa-llama-0.0]
-- jnp.any(part.later > 0)
-+ jnp.all(part.later[:, 0] > 0)
-a loss in parts has a gradient of its own size <-
-  test_a_loss_in_parts_is_the_loss_of_all_places[medusa-llama-0.0]
-- x * cotangent.loss
-+ x
 
 the heads' losses do not reach a verifier that learns <-
   test_the_loss_of_a_verifier_that_learns[blockwise-llama-1.0]
@@ -105,6 +97,16 @@ the heads count as much as the verifier <-
   test_the_loss_of_a_verifier_that_learns[blockwise-llama-1.0]
 - loss=jnp.sum(own * weights) + share * heads.loss
 + loss=jnp.sum(own * weights) + heads.loss
+
+=== training/row_parts.py training/test_head_training.py
+a part whose first place has no weight is left out <-
+  test_a_loss_in_parts_is_the_loss_of_all_places[medusa-llama-0.0]
+- jnp.any(weights > 0)
++ jnp.all(weights[:, 0] > 0)
+a loss in parts has a gradient of its own size <-
+  test_a_loss_in_parts_is_the_loss_of_all_places[medusa-llama-0.0]
+- x * cotangent.loss
++ x
 
 === training/lookahead_losses.py training/test_lookahead_training.py
 an embedding learns the token before its own <-
