@@ -2,13 +2,17 @@
 
 Started by `race.py` with the folder of the weights, and run in turn with the
 peer. A request is {"case": name, ...}, an answer {"seconds": ..., ...}. What is
-compiled stays compiled. Activations are float32, kernels of the type asked for.
+compiled stays compiled. Kernels have the type asked for. Activations are
+float32 on a CPU, and elsewhere have the kernels' type.
 """
 
+import concurrent.futures
 import functools
 import json
+import os
 import pathlib
 import sys
+import threading
 import time
 
 import jax
@@ -28,7 +32,7 @@ from speccascade.models import T5LM
 NO_EOS = -1
 
 
-def forced(rate: float):
+def forced(rate: jax.Array):
   """Returns a verifier step that accepts each draft with probability `rate`.
 
   It does the work of token verification, so that it costs the same; only the
@@ -43,14 +47,23 @@ def forced(rate: float):
   return verify
 
 
-@functools.cache
+_loading = threading.Lock()
+
+
 def model(shape: str, role: str, kernels: str) -> T5LM:
-  """Loads what the peer saved: both race on the same weights."""
+  """Loads what the peer saved, once: both race on the same weights."""
+  with _loading:
+    return _model(shape, role, kernels)
+
+
+@functools.cache
+def _model(shape, role, kernels):
   checkpoint = restore.load(
     pathlib.Path(sys.argv[1]) / shapes.folder(shape, role)
   )
+  dtype = "float32" if jax.default_backend() == "cpu" else kernels
   return T5LM.create(
-    checkpoint.config, checkpoint.params, "float32", kernel_dtype=kernels
+    checkpoint.config, checkpoint.params, dtype, kernel_dtype=kernels
   )
 
 
@@ -140,23 +153,23 @@ def prefill(*, shape, role="verifier", kernels="float32", repeats=1):
 
 
 @functools.cache
-def _spec(shape, gamma, rate, target, temperature, alpha, top_p, rows, kernels):
+def _spec(shape, gamma, target, temperature, top_p, rows, kernels):
+  """Speculation as a function of the forced acceptance rate and alpha."""
   verifier = model(shape, "verifier", kernels)
   drafter = model(shapes.DRAFTERS[shape], "drafter", kernels)
   chosen = targets.lossless
   if target is not None:
     chosen = methods.find(target).target
-  verify = forced(rate)
 
   @jax.jit
-  def run(drafter, verifier, inputs, keys, alpha, how):
+  def run(drafter, verifier, inputs, keys, rate, alpha, how):
     settings = LoopSettings(
       sampling=how,
       max_decode_len=shapes.NEW_TOKENS,
       eos_id=NO_EOS,
       target=chosen,
       alpha=alpha,
-      verify=verify,
+      verify=forced(rate),
     )
     drafter = AutoregressiveDrafter(drafter, gamma, behind=0)
     loop = speculative.run(drafter, verifier, inputs, keys, settings)
@@ -164,9 +177,16 @@ def _spec(shape, gamma, rate, target, temperature, alpha, top_p, rows, kernels):
 
   keys = draws.row_keys(0, 0, jnp.arange(rows))
   how = sampling.Sampling.create(temperature, top_p=top_p)
-  alpha = jnp.float32(alpha)
   inputs = source(rows, ragged=rows > 1)
-  return lambda: run(drafter, verifier, inputs, keys, alpha, how)
+  return lambda rate, alpha: run(
+    drafter,
+    verifier,
+    inputs,
+    keys,
+    jnp.float32(rate),
+    jnp.float32(alpha),
+    how,
+  )
 
 
 def spec(
@@ -183,9 +203,8 @@ def spec(
   repeats=1,
 ):
   """Seconds of NEW_TOKENS tokens with forced acceptance, and its blocks."""
-  run = _spec(
-    shape, gamma, rate, target, temperature, alpha, top_p, rows, kernels
-  )
+  run = _spec(shape, gamma, target, temperature, top_p, rows, kernels)
+  run = functools.partial(run, rate, alpha)
   seconds = clock(run, repeats)
   return {"seconds": seconds, "blocks": float(run().stats.num_blocks.mean())}
 
@@ -198,24 +217,47 @@ def bandwidth(*, megabytes=400, repeats=1):
   return {"seconds": seconds, "bytes_per_s": x.nbytes / seconds}
 
 
+def compile_ahead(*, requests):
+  """Answers all requests once, side by side where the device is no CPU.
+
+  There a program takes ten seconds to compile. (On a CPU the passes are native
+  code, and little is left to compile.)
+  """
+  begin = time.perf_counter()
+  workers = 1 if jax.default_backend() == "cpu" else os.cpu_count()
+  with concurrent.futures.ThreadPoolExecutor(workers) as pool:
+    list(pool.map(answer, requests))
+  return {"seconds": time.perf_counter() - begin}
+
+
 CASES = {
   "ar": ar,
   "bandwidth": bandwidth,
   "block": block,
+  "compile": compile_ahead,
   "prefill": prefill,
   "spec": spec,
 }
 
 
+def answer(request: dict) -> dict:
+  """Returns what a request asks for."""
+  fields = {name: value for name, value in request.items() if name != "case"}
+  return CASES[request["case"]](**fields)
+
+
 def main():
+  # A GPU would round what float32 multiplies, and the peer does not.
+  jax.config.update("jax_default_matmul_precision", "float32")
   device = jax.devices()[0]
-  print(
-    json.dumps({"device": str(device.device_kind), "jax": jax.__version__}),
-    flush=True,
-  )
+  about = {
+    "device": str(device.device_kind),
+    "platform": device.platform,
+    "jax": jax.__version__,
+  }
+  print(json.dumps(about), flush=True)
   for line in sys.stdin:
-    request = json.loads(line)
-    print(json.dumps(CASES[request.pop("case")](**request)), flush=True)
+    print(json.dumps(answer(json.loads(line))), flush=True)
 
 
 if __name__ == "__main__":

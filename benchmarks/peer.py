@@ -16,6 +16,8 @@ from transformers import T5Config, T5ForConditionalGeneration
 
 from benchmarks import shapes
 
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
 
 @functools.cache
 def model(shape: str, role: str, dtype: str, is_blank: bool):
@@ -44,11 +46,17 @@ def model(shape: str, role: str, dtype: str, is_blank: bool):
   net.lm_head.weight = torch.nn.Parameter(0 * head if is_blank else head)
   # No token ends a row, or random weights would.
   net.generation_config.eos_token_id = None
-  return net.to(getattr(torch, dtype))
+  return net.to(DEVICE, getattr(torch, dtype))
+
+
+def _wait():
+  """Waits until the device is done."""
+  if DEVICE == "cuda":
+    torch.cuda.synchronize()
 
 
 def _generate(net, **more):
-  tokens = torch.tensor([shapes.source_tokens()])
+  tokens = torch.tensor([shapes.source_tokens()], device=DEVICE)
   begin = time.perf_counter()
   with torch.inference_mode():
     out = net.generate(
@@ -59,6 +67,7 @@ def _generate(net, **more):
       do_sample=False,
       **more,
     )
+  _wait()
   seconds = time.perf_counter() - begin
   if out.shape[1] != shapes.NEW_TOKENS + 1:
     raise RuntimeError(f"{out.shape[1] - 1} tokens came out")
@@ -96,7 +105,7 @@ def pretrained(folder: str, dtype: str):
   net = transformers.AutoModelForCausalLM.from_pretrained(
     folder, dtype=getattr(torch, dtype)
   )
-  return net.eval()
+  return net.eval().to(DEVICE)
 
 
 def causal(
@@ -104,7 +113,8 @@ def causal(
 ):
   """Seconds and tokens of a decoder-only model, by prompt lookup if asked."""
   torch.set_num_threads(threads)
-  net, prompt = pretrained(folder, dtype), torch.tensor([tokens])
+  net = pretrained(folder, dtype)
+  prompt = torch.tensor([tokens], device=DEVICE)
   begin = time.perf_counter()
   with torch.inference_mode():
     out = net.generate(
@@ -114,6 +124,7 @@ def causal(
       do_sample=False,
       prompt_lookup_num_tokens=lookup,
     )
+  _wait()
   seconds = time.perf_counter() - begin
   return {"seconds": seconds, "tokens": out[0, len(tokens) :].tolist()}
 
@@ -122,6 +133,7 @@ def main():
   versions = {
     "torch": torch.__version__,
     "transformers": transformers.__version__,
+    "peer's device": DEVICE,
   }
   transformers.logging.set_verbosity_error()
   print(json.dumps(versions), flush=True)

@@ -5,10 +5,15 @@
 PATH is a Python with torch and transformers; they need not be in this one. Each
 side is a process of its own, warmed up once; every round asks both, so that a
 ratio is taken between neighbours in time. Prints a table and writes race.json
-and race.md. The weights are random and come from the peer. Our activations are
-float32; each race is run by kernel type, and the peer keeps its best.
+and race.md. The weights are random and come from the peer. Each race is run by
+kernel type, and the peer keeps its best. Our activations are float32 on a CPU,
+and have the kernels' type on a GPU. Of this package's needs a box with a GPU
+must have jax, flax, safetensors and what the checkpoints are read with; neither
+TensorFlow, seqio nor gin.
 """
 
+import argparse
+import dataclasses
 import functools
 import json
 import os
@@ -22,7 +27,6 @@ import tempfile
 from tqdm import tqdm
 
 from benchmarks import shapes
-from speccascade import cli
 from speccascade.analysis import speedup
 from speccascade.decoding.decode_settings import block_width
 from speccascade.models import parameters
@@ -30,8 +34,9 @@ from speccascade.runtime import files
 
 AR_SHAPES = ("t5-small", "t5-base", "128/3", "256/4", "256/6", "192/6")
 RACES = ("autoregressive", "blocks", "speculative", "rules", "batches")
-KERNELS = parameters.KERNEL_DTYPES
-PEER_MODES = [(d, t) for d in ("float32", "bfloat16") for t in (1, 2)]
+PEER_DTYPES = ("float32", "bfloat16")
+# The peer's (dtype, threads) on a CPU; elsewhere threads do not matter.
+PEER_MODES = [(d, t) for d in PEER_DTYPES for t in (1, 2)]
 RATES = (0.0, 0.7, 0.9, 1.0)
 RULES = (
   "spec_cascade_chow",
@@ -58,7 +63,7 @@ class Worker:
         env={**os.environ, **environment},
       )
     except OSError as error:
-      raise SystemExit(cli.fail(error)) from error
+      raise SystemExit(f"error: {error}") from error
     self.about = json.loads(self._line())
 
   def _line(self):
@@ -76,6 +81,64 @@ class Worker:
   def close(self):
     self._process.stdin.close()
     self._process.wait()
+
+
+@dataclasses.dataclass(frozen=True)
+class Request:
+  """A case that a worker times.
+
+  Attributes:
+    worker: the worker.
+    fields: the request.
+  """
+
+  worker: Worker
+  fields: dict
+
+  def __call__(self) -> dict:
+    return self.worker.ask(**self.fields)
+
+
+@dataclasses.dataclass(frozen=True)
+class Race:
+  """The two sides, and what each round asks them.
+
+  Attributes:
+    ours: our worker.
+    peer: the peer's.
+    rounds: how many rounds there are.
+  """
+
+  ours: Worker
+  peer: Worker
+  rounds: int
+
+  @property
+  def kernels(self) -> tuple[str, ...]:
+    """The types of our kernels."""
+    on_cpu = self.ours.about["platform"] == "cpu"
+    return parameters.KERNEL_DTYPES if on_cpu else ("float32", "bfloat16")
+
+  @property
+  def peer_modes(self) -> list[tuple[str, int]]:
+    """The peer's (dtype, threads)."""
+    on_cpu = self.ours.about["platform"] == "cpu"
+    return PEER_MODES if on_cpu else [(dtype, 1) for dtype in PEER_DTYPES]
+
+  def of_ours(self, case: str, **fields) -> Request:
+    return Request(self.ours, {"case": case, **fields})
+
+  def of_peer(self, mode: tuple[str, int], case: str, **fields) -> Request:
+    dtype, threads = mode
+    asked = {"case": case, "dtype": dtype, "threads": threads, **fields}
+    return Request(self.peer, asked)
+
+  def run(self, cases: dict, label: str) -> dict:
+    """Asks every case once a round; returns the seconds of each, by name."""
+    ours = [x.fields for x in cases.values() if x.worker is self.ours]
+    seconds = self.ours.ask(case="compile", requests=ours)["seconds"]
+    print(f"{label}: {len(ours)} cases ready after {seconds:.0f} s", flush=True)
+    return in_turn(cases, self.rounds, label)
 
 
 def in_turn(cases: dict, rounds: int, label: str) -> dict:
@@ -99,51 +162,48 @@ def ratio(over: list, under: list) -> dict:
   }
 
 
-def race_autoregressive(ours, peer, shape, rounds):
+def race_autoregressive(race: Race, shape: str) -> dict:
   """Tokens one by one, against the peer's best mode."""
-  ask = functools.partial
   cases = {
-    f"ours {kernels}": ask(ours.ask, case="ar", shape=shape, kernels=kernels)
-    for kernels in KERNELS
+    f"ours {kernels}": race.of_ours("ar", shape=shape, kernels=kernels)
+    for kernels in race.kernels
   }
-  for dtype, threads in PEER_MODES:
-    cases[f"peer {dtype} {threads} thr"] = ask(
-      peer.ask, case="ar", shape=shape, dtype=dtype, threads=threads
+  for mode in race.peer_modes:
+    cases[f"peer {mode[0]} {mode[1]} thr"] = race.of_peer(
+      mode, "ar", shape=shape
     )
-  times = in_turn(cases, rounds, f"autoregressive {shape}")
+  times = race.run(cases, f"autoregressive {shape}")
   per_token = {
     name: statistics.median(values) / shapes.NEW_TOKENS * 1e3
     for name, values in times.items()
   }
   row = {"race": "autoregressive", "shape": shape, "ms_per_token": per_token}
-  bandwidth = ours.ask(case="bandwidth", repeats=5)["bytes_per_s"]
+  bandwidth = race.ours.ask(case="bandwidth", repeats=5)["bytes_per_s"]
   best = min(
     (name for name in times if name.startswith("peer")),
     key=lambda name: statistics.median(times[name]),
   )
   row |= {"peer_best": best, "bandwidth_share": {}, "ratio": {}}
-  for kernels in KERNELS:
+  for kernels in race.kernels:
     mine = times[f"ours {kernels}"]
     size = shapes.decoder_bytes(shape) / (1 if kernels == "float32" else 2)
     used = size / (min(mine) / shapes.NEW_TOKENS)
     row["bandwidth_share"][kernels] = used / bandwidth
     row["ratio"][kernels] = ratio(times[best], mine)
-  mine = ours.ask(case="ar", shape=shape)["tokens"]
-  theirs = peer.ask(case="ar", shape=shape, threads=1)["tokens"]
+  mine = race.ours.ask(case="ar", shape=shape)["tokens"]
+  theirs = race.peer.ask(case="ar", shape=shape, threads=1)["tokens"]
   row["same_tokens"] = mine == theirs
   return row
 
 
-def race_blocks(ours, shape, rounds):
+def race_blocks(race: Race, shape: str) -> dict:
   """A block of N tokens over one token."""
   cases = {
-    (kernels, n): functools.partial(
-      ours.ask, case="block", shape=shape, width=n, kernels=kernels
-    )
-    for kernels in KERNELS
+    (kernels, n): race.of_ours("block", shape=shape, width=n, kernels=kernels)
+    for kernels in race.kernels
     for n in (1, 2, 4, 6, 8)
   }
-  times = in_turn(cases, rounds, f"blocks {shape}")
+  times = race.run(cases, f"blocks {shape}")
   name = lambda case: f"{case[0]} {case[1]}"
   return {
     "race": "block over one token",
@@ -155,43 +215,32 @@ def race_blocks(ours, shape, rounds):
   }
 
 
-def race_speculative(ours, peer, shape, gamma, rounds, kernels):
+def race_speculative(race: Race, shape: str, gamma: int, kernels: str) -> dict:
   """Forced acceptance, the cost model, and assisted generation."""
   small = shapes.DRAFTERS[shape]
-  ask = functools.partial(ours.ask, kernels=kernels)
-  cases = {"ar": lambda: ask(case="ar", shape=shape)}
+  ours = functools.partial(race.of_ours, kernels=kernels)
+  cases = {"ar": ours("ar", shape=shape)}
   for rate in RATES:
-    cases[f"spec {rate:g}"] = lambda rate=rate: ask(
-      case="spec", shape=shape, gamma=gamma, rate=rate
-    )
+    cases[f"spec {rate:g}"] = ours("spec", shape=shape, gamma=gamma, rate=rate)
   for name, model, role, width in (
     ("step", shape, "verifier", 1),
     ("verify", shape, "verifier", block_width(gamma)),
     ("draft", small, "drafter", 1),
     ("draft 2", small, "drafter", 2),
   ):
-    cases[name] = lambda model=model, role=role, width=width: ask(
-      case="block", shape=model, role=role, width=width
-    )
+    cases[name] = ours("block", shape=model, role=role, width=width)
   for name, model, role in (
     ("encode", shape, "verifier"),
     ("encode small", small, "drafter"),
   ):
-    cases[name] = lambda model=model, role=role: ask(
-      case="prefill", shape=model, role=role
-    )
+    cases[name] = ours("prefill", shape=model, role=role)
   for is_all in (True, False):
-    for dtype, threads in PEER_MODES:
-      key = f"peer {'all' if is_all else 'none'} {dtype} {threads} thr"
-      cases[key] = lambda is_all=is_all, dtype=dtype, threads=threads: peer.ask(
-        case="spec",
-        shape=shape,
-        gamma=gamma,
-        accept_all=is_all,
-        dtype=dtype,
-        threads=threads,
+    for mode in race.peer_modes:
+      key = f"peer {'all' if is_all else 'none'} {mode[0]} {mode[1]} thr"
+      cases[key] = race.of_peer(
+        mode, "spec", shape=shape, gamma=gamma, accept_all=is_all
       )
-  times = in_turn(cases, rounds, f"speculative {shape}, {kernels}")
+  times = race.run(cases, f"speculative {shape}, {kernels}")
   low = {name: min(values) for name, values in times.items()}
   c, q2 = low["draft"] / low["step"], low["draft 2"] / low["step"]
   v = low["verify"] / low["step"]
@@ -215,7 +264,7 @@ def race_speculative(ours, peer, shape, gamma, rounds, kernels):
   }
   num = shapes.NEW_TOKENS
   for rate in RATES:
-    answer = ask(case="spec", shape=shape, gamma=gamma, rate=rate)
+    answer = cases[f"spec {rate:g}"]()
     tokens = num / answer["blocks"]
     predicted = speedup.predicted_speedup(tokens, gamma, c, v=v, q2=q2)
     whole = (encode + num) / (encode_both + num / predicted)
@@ -238,21 +287,16 @@ def race_speculative(ours, peer, shape, gamma, rounds, kernels):
   return row
 
 
-def race_rules(ours, shape, gamma, rounds):
+def race_rules(race: Race, shape: str, gamma: int) -> dict:
   """What a rule adds to a block of lossless verification, at temperature 1."""
-  common = {
-    "case": "spec",
-    "shape": shape,
-    "gamma": gamma,
-    "rate": 0.7,
-    "temperature": 1.0,
-  }
-  cases = {"spec_decode": lambda: ours.ask(**common)}
-  for name in RULES:
-    cases[name] = lambda name=name: ours.ask(**common, target=name)
-  cases["ensemble"] = lambda: ours.ask(**common, target="ensemble")
-  cases["top_p .9"] = lambda: ours.ask(**common, top_p=0.9)
-  times = in_turn(cases, rounds, f"rules {shape}")
+  ours = functools.partial(
+    race.of_ours, "spec", shape=shape, gamma=gamma, rate=0.7, temperature=1.0
+  )
+  cases = {"spec_decode": ours()}
+  for name in (*RULES, "ensemble"):
+    cases[name] = ours(target=name)
+  cases["top_p .9"] = ours(top_p=0.9)
+  times = race.run(cases, f"rules {shape}")
   # A target that uses q pays one drafter step more, which is not the rule's:
   # `ensemble` is the cheapest of them and stands for lossless verification.
   return {
@@ -271,16 +315,14 @@ def race_rules(ours, shape, gamma, rounds):
   }
 
 
-def race_batches(ours, shape, rounds):
+def race_batches(race: Race, shape: str) -> dict:
   """Tokens a second of ragged batches over batch 1."""
   cases = {
-    (kernels, rows): functools.partial(
-      ours.ask, case="ar", shape=shape, rows=rows, kernels=kernels
-    )
-    for kernels in KERNELS
+    (kernels, rows): race.of_ours("ar", shape=shape, rows=rows, kernels=kernels)
+    for kernels in race.kernels
     for rows in (1, 8, 32)
   }
-  times = in_turn(cases, rounds, f"batches {shape}")
+  times = race.run(cases, f"batches {shape}")
   return {
     "race": "batch",
     "shape": shape,
@@ -310,7 +352,7 @@ def markdown(about, rows) -> str:
         f"{kernels} kernels, against {row['peer_best']}:"
         f" **{fmt(row['ratio'][kernels])}** times faster, at"
         f" {row['bandwidth_share'][kernels]:.0%} of the read bandwidth."
-        for kernels in KERNELS
+        for kernels in row["ratio"]
       ]
       lines += [f"Same tokens in float32: {row['same_tokens']}."]
     elif row["race"].startswith("speculative"):
@@ -357,7 +399,12 @@ def write(out: pathlib.Path, about, rows):
 
 
 def main():
-  parser = cli.Parser("race", __doc__, "benchmarks")
+  # Not the parser of our own mains, whose package reads gin files.
+  parser = argparse.ArgumentParser(
+    prog="python -m benchmarks.race",
+    description=__doc__,
+    formatter_class=argparse.RawDescriptionHelpFormatter,
+  )
   parser.add_argument(
     "--peer_python", required=True, help="a Python with torch and transformers"
   )
@@ -400,6 +447,15 @@ def main():
     ours = Worker(
       [sys.executable, "-m", "benchmarks.ours", weights], environment
     )
+    platforms = {"cpu": "cpu", "gpu": "cuda"}
+    theirs = peer.about["peer's device"]
+    if platforms.get(ours.about["platform"]) != theirs:
+      raise SystemExit(
+        f"error: our side computes on {ours.about['platform']}, the peer on"
+        f" {theirs}: hide a GPU from both with CUDA_VISIBLE_DEVICES= and"
+        " JAX_PLATFORMS=cpu, or install the jax and the torch that use it"
+      )
+    race = Race(ours, peer, args.rounds)
     about = {
       "machine": platform.processor() or platform.machine(),
       "cores": os.cpu_count(),
@@ -418,20 +474,20 @@ def main():
 
     if "autoregressive" in args.only:
       for shape in args.shapes:
-        finished(race_autoregressive(ours, peer, shape, args.rounds))
+        finished(race_autoregressive(race, shape))
     for shape in blocks if "blocks" in args.only else ():
-      finished(race_blocks(ours, shape, args.rounds))
+      finished(race_blocks(race, shape))
     for shape in pairs:
-      for kernels in KERNELS if "speculative" in args.only else ():
-        finished(
-          race_speculative(ours, peer, shape, args.gamma, args.rounds, kernels)
-        )
+      for kernels in race.kernels if "speculative" in args.only else ():
+        finished(race_speculative(race, shape, args.gamma, kernels))
     if "rules" in args.only and takes_part["rules"]:
-      finished(race_rules(ours, "t5-small", args.gamma, args.rounds))
+      finished(race_rules(race, "t5-small", args.gamma))
     for shape in pairs if "batches" in args.only else ():
-      is_slow = shape == "t5-small"
-      rounds = max(3, args.rounds // 2) if is_slow else args.rounds
-      finished(race_batches(ours, shape, rounds))
+      rounds = args.rounds
+      if shape == "t5-small":  # which is slow
+        rounds = max(3, rounds // 2)
+      few = dataclasses.replace(race, rounds=rounds)
+      finished(race_batches(few, shape))
     ours.close()
     peer.close()
   print(markdown(about, rows))

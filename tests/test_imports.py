@@ -62,6 +62,14 @@ def test_the_peer_of_the_races_does_without_what_we_need():
   assert done.returncode == 0, done.stderr
 
 
+def test_the_races_run_on_a_box_that_has_jax_and_little_else():
+  done = python(
+    f"BLOCKED = {(*TASKS, 'gin', 'platformdirs')}\n{BLOCKER}"
+    "from benchmarks import ours, race"
+  )
+  assert done.returncode == 0, done.stderr
+
+
 def test_a_pair_generates_without_the_libraries_of_tasks():
   done = python(
     f"BLOCKED = {TASKS}\n{BLOCKER}import speccascade as sc\n"

@@ -14,8 +14,6 @@ import shutil
 from typing import IO
 import zlib
 
-import platformdirs
-
 
 @contextlib.contextmanager
 def open_whole(path: str | os.PathLike, mode: str = "w") -> Iterator[IO]:
@@ -151,4 +149,7 @@ def cache_dir(*names: str) -> pathlib.Path:
   >>> cache_dir("jax").parts[-2:]
   ('speccascade', 'jax')
   """
+  # Imported here: reading and writing files needs nothing to be installed.
+  import platformdirs
+
   return platformdirs.user_cache_path("speccascade").joinpath(*names)
