@@ -20,7 +20,7 @@ from speccascade.inference.batches.inputs import Inputs
 from speccascade.inference.measuring.environment import device_name
 from speccascade.inference.measuring.study import Study
 from speccascade.inference.pair.cascades import Cascade
-from speccascade.inference.pair.pairs import PairSpec
+from speccascade.inference.pair.pairs import ModelPair, PairSpec
 from speccascade.inference.points.point import Point
 from speccascade.inference.points.settings import Measuring, Run
 from speccascade.inference.rows.results import ResultRow
@@ -73,32 +73,62 @@ def method(text: str) -> tuple[str, float | None]:
   return name, float(alpha) if alpha else None
 
 
-def read_rivals(args, vocabulary, temperature: float) -> list[race.Rival]:
-  """Returns prompt lookup, and the drafters of the flags with their methods."""
+@dataclasses.dataclass(frozen=True)
+class Drafter:
+  """A drafter with its verifier.
 
-  def load(drafter=None):
-    return PairSpec(
-      drafter_checkpoint=drafter or (),
-      verifier_checkpoint=args.verifier,
-      kernel_dtype=args.kernel_dtype,
-    ).load(vocabulary, needs_drafter=drafter is not None)
+  Attributes:
+    name: the name of the checkpoint's folder.
+    pair: drafter and verifier.
+    has_heads: whether the drafter is draft heads, not a language model.
+  """
+
+  name: str
+  pair: ModelPair
+  has_heads: bool
+
+
+def read_pair(
+  args, vocabulary, drafter: pathlib.Path | None = None
+) -> ModelPair:
+  """Returns the verifier with a drafter, or alone."""
+  return PairSpec(
+    drafter_checkpoint=drafter or (),
+    verifier_checkpoint=args.verifier,
+    kernel_dtype=args.kernel_dtype,
+  ).load(vocabulary, needs_drafter=drafter is not None)
+
+
+def read_drafters(args, vocabulary) -> list[Drafter]:
+  """Returns the drafters of the flags."""
+  drafters = []
+  for path in args.drafters:
+    config = checkpoints.load(path, lazy=True).require_config()
+    pair = read_pair(args, vocabulary, path)
+    has_heads = isinstance(config, HeadsConfig)
+    drafters.append(Drafter(path.name, pair, has_heads))
+  return drafters
+
+
+def rivals_at(
+  temperature: float, alone: ModelPair, drafters: list[Drafter], args
+) -> list[race.Rival]:
+  """Returns prompt lookup, and the drafters with the methods of the flags."""
 
   def lookup(name, pair, k):
     return race.cascade_rival(name, pair, Cascade(k=k), temperature)
 
-  rivals = [lookup("prompt lookup", load(), [[w]]) for w in args.lookup]
-  for path in args.drafters:
-    config = checkpoints.load(path, lazy=True).require_config()
-    pair = load(path)
+  rivals = [lookup("prompt lookup", alone, [[w]]) for w in args.lookup]
+  for drafter in drafters:
     points = [
       Point(name, alpha, gamma=gamma, temperature=temperature)
       for name, alpha in args.methods
       for gamma in args.gammas
     ]
-    rivals.append(race.Rival(path.name, pair, tuple(points)))
-    if not isinstance(config, HeadsConfig):
-      name = f"{path.name} and prompt lookup"
-      rivals.append(lookup(name, pair, [[1, 2], [0, 2]]))
+    rivals.append(race.Rival(drafter.name, drafter.pair, tuple(points)))
+    if not drafter.has_heads:
+      name = f"{drafter.name} and prompt lookup"
+      rivals.append(lookup(name, drafter.pair, [[1, 2], [0, 2]]))
   return rivals
 
 
@@ -142,9 +172,10 @@ def main():
     for path in args.input_files
   }
   vocabulary = next(iter(texts.values())).vocabulary
+  alone, drafters = read_pair(args, vocabulary), read_drafters(args, vocabulary)
   lines = []
   for temperature in args.temperatures:
-    rivals = read_rivals(args, vocabulary, temperature)
+    rivals = rivals_at(temperature, alone, drafters, args)
     turns = sum(1 + len(rival.points) for rival in rivals)
     decodes = turns * args.repeats * args.num_examples * len(texts)
     with ProgressBar(

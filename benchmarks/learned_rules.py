@@ -131,6 +131,9 @@ def compare(
     for budget in shown:
       score = functools.partial(frontier.quality_within, latency=budget)
       at = frontier.estimate(score, points)
+      if not np.isfinite(at.value):  # its points all need more calls
+        cells.append("-")
+        continue
       gap = frontier.estimate(
         functools.partial(_gap, budget), points, curves[base]
       )
