@@ -20,7 +20,7 @@ from speccascade.models.sharding.partitioning import fetch, layout_of
 from speccascade.models.t5.config import T5Config
 from speccascade.models.t5_lm import T5LM
 from speccascade.training import (
-  head_losses,
+  head_metrics,
   lookahead_losses,
   losses,
   states,
@@ -54,7 +54,7 @@ def _sums(module, params, batch, teacher, layout):
   """
   if isinstance(module, HeadsNetwork):
     looks_ahead = module.config.kind == LOOKAHEAD
-    measure = lookahead_losses.measure if looks_ahead else head_losses.measure
+    measure = lookahead_losses.measure if looks_ahead else head_metrics.measure
     return measure(module, params, batch, teacher)
   logits = states.forward(module, params, batch, layout=layout)
   targets = batch["decoder_target_tokens"]
@@ -82,8 +82,8 @@ def teacher_forced(
   with the highest logit. With a teacher there are two more means: "divergence"
   from the teacher in nats, and "acceptance", the chance that the teacher's
   speculative sampling at temperature 1 accepts a draft. For draft heads, whose
-  teacher is their verifier, the metrics are those of `head_losses.measure`, and
-  for look-ahead embeddings those of `lookahead_losses.measure`.
+  teacher is their verifier, `head_metrics.measure` says what the metrics are,
+  and for look-ahead embeddings `lookahead_losses.measure` does.
 
   Args:
     config: the architecture.
@@ -114,7 +114,9 @@ def teacher_forced(
   names = NAMES if teacher is None else NAMES + TEACHER_NAMES
   if isinstance(module, HeadsNetwork):
     is_tuned = verifier_tuning.is_joint(params)
-    names = head_losses.metric_names(module.config.num_heads, is_tuned=is_tuned)
+    names = head_metrics.metric_names(
+      module.config.num_heads, is_tuned=is_tuned
+    )
   # A head that looks past the end of every text has no target.
   return {name: totals[name] / max(weights[name], 1e-9) for name in names}
 
@@ -205,7 +207,7 @@ class Evaluation:
     """
     if self.num_heads:
       return list(
-        head_losses.metric_names(self.num_heads, is_tuned=self.is_tuned)
+        head_metrics.metric_names(self.num_heads, is_tuned=self.is_tuned)
       )
     names = list(NAMES)
     if self.teacher is not None:

@@ -169,7 +169,7 @@ def summed(
 def measure(
   module: HeadsNetwork, params: Any, batch: Mapping, verifier: states.Teacher
 ) -> dict[str, tuple[Array, Array]]:
-  """Returns what `head_losses.measure` returns, of look-ahead embeddings.
+  """Returns what `head_metrics.measure` returns, of look-ahead embeddings.
 
   It is measured on one cut of each row. Batches of one shape are always cut at
   the same random places, so that evaluations can be compared.

@@ -20,6 +20,7 @@ from speccascade.models.t5.network import Transformer
 from speccascade.training import (
   evaluate,
   head_losses,
+  head_metrics,
   loop,
   losses,
   optimizers,
@@ -122,7 +123,7 @@ def test_the_loss_of_heads(kind, model):
   assert min(by_head) > 1
   np.testing.assert_allclose(sums.loss, want, rtol=1e-4)
   measured = evaluate.teacher_forced(config, params, [batch], verifier)
-  assert tuple(measured) == head_losses.metric_names(2)
+  assert tuple(measured) == head_metrics.metric_names(2)
   assert measured["loss"] == measured["loss_1"]
   # Of head 2, a mean over the targets that it has.
   later = head_losses.ahead_weights(batch, weights, 2).sum()

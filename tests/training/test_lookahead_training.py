@@ -13,7 +13,7 @@ from speccascade.models import HeadsConfig, LookaheadModel, draft_heads
 from speccascade.models.draft_heads import HeadsNetwork
 from speccascade.training import (
   evaluate,
-  head_losses,
+  head_metrics,
   lookahead_losses,
   losses,
   optimizers,
@@ -165,7 +165,7 @@ def test_the_loss_is_of_texts_that_end_with_embeddings(model):
   np.testing.assert_allclose(loss, want, rtol=1e-4)
   assert np.all(np.abs(grads["embedding"]).max(axis=1) > 1e-3)
   measured = evaluate.teacher_forced(config, params, [batch], verifier)
-  assert tuple(measured) == head_losses.metric_names(2)
+  assert tuple(measured) == head_metrics.metric_names(2)
   assert measured["loss"] == measured["loss_1"] > 0
   assert 0 < measured["acceptance_2"] < 1
 
