@@ -114,16 +114,21 @@ class Race:
   rounds: int
 
   @property
+  def is_on_cpu(self) -> bool:
+    """Whether both sides compute on a CPU."""
+    return self.ours.about["platform"] == "cpu"
+
+  @property
   def kernels(self) -> tuple[str, ...]:
     """The types of our kernels."""
-    on_cpu = self.ours.about["platform"] == "cpu"
-    return parameters.KERNEL_DTYPES if on_cpu else ("float32", "bfloat16")
+    return parameters.KERNEL_DTYPES if self.is_on_cpu else PEER_DTYPES
 
   @property
   def peer_modes(self) -> list[tuple[str, int]]:
     """The peer's (dtype, threads)."""
-    on_cpu = self.ours.about["platform"] == "cpu"
-    return PEER_MODES if on_cpu else [(dtype, 1) for dtype in PEER_DTYPES]
+    if self.is_on_cpu:
+      return PEER_MODES
+    return [(dtype, 1) for dtype in PEER_DTYPES]
 
   def of_ours(self, case: str, **fields) -> Request:
     return Request(self.ours, {"case": case, **fields})
@@ -135,9 +140,12 @@ class Race:
 
   def run(self, cases: dict, label: str) -> dict:
     """Asks every case once a round; returns the seconds of each, by name."""
-    ours = [x.fields for x in cases.values() if x.worker is self.ours]
-    seconds = self.ours.ask(case="compile", requests=ours)["seconds"]
-    print(f"{label}: {len(ours)} cases ready after {seconds:.0f} s", flush=True)
+    if not self.is_on_cpu:
+      ours = [x.fields for x in cases.values() if x.worker is self.ours]
+      seconds = self.ours.ask(case="compile", requests=ours)["seconds"]
+      print(
+        f"{label}: {len(ours)} cases compiled in {seconds:.0f} s", flush=True
+      )
     return in_turn(cases, self.rounds, label)
 
 

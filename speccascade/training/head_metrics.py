@@ -48,10 +48,8 @@ def measure(
   p_logits, metrics = verifier.project(hidden), {}
   each = head_losses.head_logits(module, params, verifier, hidden)
   for k, logits in enumerate(each, 1):
-    later, wanted = (
-      head_losses.ahead_weights(batch, weights, k),
-      head_losses.ahead(targets, k),
-    )
+    later = head_losses.ahead_weights(batch, weights, k)
+    wanted = head_losses.ahead(targets, k)
     loss, _ = losses.cross_entropy(logits, wanted)
     by_token = {
       "loss": loss,
