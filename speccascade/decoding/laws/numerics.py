@@ -76,16 +76,27 @@ def entropy(p: Array) -> Array:
 
 def kl(p: Array, q: Array) -> Array:
   """Returns KL(p || q) in nats, [...]; inf where q lacks mass that p has."""
+  return jnp.sum(kl_terms(p, q), axis=-1)
+
+
+def kl_terms(p: Array, q: Array) -> Array:
+  """Returns p log(p/q) - p + q, [..., V], of which each entry is 0 or more.
+
+  Of two distributions these terms have the sum KL(p || q).
+  """
   # The sum of p log(p/q) over nearly equal distributions cancels to a number
-  # like -1e-8. The terms p log(p/q) - p + q have the same sum and are all 0 or
-  # more, so nothing cancels between them. Inside one term p log(p/q) and q - p
-  # cancel where q is near p: there the term is written as p (d - log(1 + d))
-  # with d = q/p - 1, which log1p computes to full precision.
+  # like -1e-8. Between the terms with - p + q nothing cancels. Inside one term
+  # p log(p/q) and q - p cancel where q is near p: there the term is written as
+  # p (d - log(1 + d)) with d = q/p - 1, which log1p computes to full precision.
   d = (q - p) / jnp.where(p > 0, p, 1)
   is_near = (p > 0) & (jnp.abs(d) < 0.5)
-  d = jnp.where(is_near, d, 0)
-  near = p * jnp.maximum(d - jnp.log1p(d), 0)
-  return jnp.sum(jnp.where(is_near, near, kl_div(p, q)), axis=-1)
+  near = p * kl_of_excess(jnp.where(is_near, d, 0))
+  return jnp.where(is_near, near, kl_div(p, q))
+
+
+def kl_of_excess(d: Array) -> Array:
+  """Returns d - log(1 + d): `kl_terms` of 1 and 1 + d, with d above -1."""
+  return jnp.maximum(d - jnp.log1p(d), 0)
 
 
 def jensen_shannon(p: Array, q: Array) -> Array:

@@ -147,6 +147,33 @@ def test_mentored_spends_no_more_than_its_budget():
     np.testing.assert_array_equal(np.asarray(pi)[keeps], np.asarray(q)[keeps])
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_mentored_against_bisection(dtype):
+  """Within the budget, and not a lossier `keep` than the budget pays for."""
+  rng, num = np.random.default_rng(3), 200
+  q = rng.dirichlet(np.full(60, 0.4), num)
+  p = 0.5 * q + 0.5 * rng.dirichlet(np.full(60, 0.4), num)
+  budget = np.exp(rng.uniform(np.log(1e-4), 0, num))
+  # With the budget of KL(p || q) or more pi is q.
+  q, p, budget = (
+    x[(p * np.log(p / q)).sum(-1) > budget] for x in (q, p, budget)
+  )
+  assert len(q) > 50
+  low, high = np.zeros(len(q)), np.ones(len(q))
+  for _ in range(40):
+    keep = (low + high) / 2
+    beta = np.array([lossy_beta(*row) for row in zip(q, p, 1 - keep)])
+    pi = np.maximum(np.minimum(q, p / keep[:, None]), p / beta[:, None])
+    too_far = (p * np.log(p / pi)).sum(-1) > budget
+    low, high = np.where(too_far, keep, low), np.where(too_far, high, keep)
+  actual = jax.jit(
+    jax.vmap(lambda q, p, a: lossy_targets.mentored.probs(q, p, alpha=a))
+  )(*(jnp.asarray(x, dtype) for x in (q, p, budget)))
+  assert actual.dtype == dtype
+  tolerance = 2e-5 if dtype == "float32" else 1e-8
+  np.testing.assert_allclose(actual, pi, atol=tolerance)
+
+
 REFUSED = {
   # max{min{q, p/(1-alpha)}, p}, Table 1 with beta 1, sums to 1.1333 on pair 1.
   "beta 1": (
