@@ -138,7 +138,7 @@ def _inverse_beta(q: Array, p: Array, rejected: Array, start: Array) -> Array:
     following = jnp.minimum(following, 1)
     return step + 1, following, jnp.any(following != s)
 
-  begin = (0, start, jnp.array(True))
+  begin = (jnp.array(0), start, jnp.array(True))
   return jax.lax.while_loop(moves, newton, begin)[1]
 
 
@@ -202,7 +202,11 @@ def _keep_of_budget(q: Array, p: Array, budget: Array) -> tuple[Array, Array]:
       + jnp.sum(others, axis=-1, keepdims=True)
     )
     # The mass balance gives ds / dkeep = cut_p / (raised_p keep^2).
-    return kl, cut_p / keep * (1 - numerics.ratio(1, s * keep)), s
+    return (
+      kl,
+      cut_p / keep * (1 - numerics.ratio(jnp.ones_like(s), s * keep)),
+      s,
+    )
 
   def is_open(carry: tuple[Array, ...]) -> Array:
     step, *_, is_done = carry
@@ -227,7 +231,14 @@ def _keep_of_budget(q: Array, p: Array, budget: Array) -> tuple[Array, Array]:
     return step + 1, low, high, jnp.where(is_done, keep, following), s, is_done
 
   ones = jnp.ones_like(p[..., :1])
-  begin = (0, 0 * ones, ones, ones / 2, ones, within)
+  begin: tuple[Array, ...] = (
+    jnp.array(0),
+    jnp.zeros_like(ones),
+    ones,
+    ones / 2,
+    ones,
+    within,
+  )
   _, _, high, keep, _, is_done = jax.lax.while_loop(is_open, narrow, begin)
   # `high` spends no more than the budget.
   return within, jnp.where(is_done, keep, high)
