@@ -178,7 +178,8 @@ def _keep_of_budget(q: Array, p: Array, budget: Array) -> tuple[Array, Array]:
 
   Returns:
     Whether the budget is enough for pi = q, [..., 1] bool, and the `keep`
-    otherwise, [..., 1].
+    otherwise, [..., 1]. What it spends is the budget to a part in 10^5, in
+    float32.
   """
   terms = numerics.kl_terms(p, q)
   within = jnp.sum(terms, axis=-1, keepdims=True) <= budget
@@ -202,11 +203,8 @@ def _keep_of_budget(q: Array, p: Array, budget: Array) -> tuple[Array, Array]:
       + jnp.sum(others, axis=-1, keepdims=True)
     )
     # The mass balance gives ds / dkeep = cut_p / (raised_p keep^2).
-    return (
-      kl,
-      cut_p / keep * (1 - numerics.ratio(jnp.ones_like(s), s * keep)),
-      s,
-    )
+    slope = cut_p / keep * (1 - numerics.ratio(jnp.ones_like(s), s * keep))
+    return kl, slope, s
 
   def is_open(carry: tuple[Array, ...]) -> Array:
     step, *_, is_done = carry
