@@ -17,13 +17,13 @@ from speccascade.decoding.laws.targets import target
 
 Array = jax.Array
 
-# Newton's method needs at most 4 steps on small random pairs and up to 15 at
-# V = 32128, where 10 steps leave an error of 4e-10.
-_BETA_STEPS = 10
+# Newton's method ends once nothing moves, which takes fewer steps than these.
+_BETA_STEPS = 30
 # Newton's method takes some 6 steps. Where it has led nowhere, 30 bisections of
-# (0, 1] follow: 2^-30 is below what float32 tells apart there.
-_BUDGET_NEWTON_STEPS = 10
-_BUDGET_STEPS = 40
+# the logarithm follow, which leave 10^-7 of it.
+_BUDGET_NEWTON_STEPS = 12
+_BUDGET_STEPS = 42
+_MOST = 1e30  # a factor whose product with a probability is finite
 
 _LENIENT = Interval(
   0,
@@ -116,6 +116,11 @@ def _inverse_beta(q: Array, p: Array, rejected: Array, start: Array) -> Array:
       mass that is nearby.
   """
 
+  # One token alone bounds the root from above: f of the next comment is at
+  # least s p - q - R of any token.
+  bound = numerics.ratio(rejected + q, p, 1)
+  bound = jnp.minimum(jnp.min(bound, axis=-1, keepdims=True), 1)
+
   def moves(carry: tuple[Array, Array, Array]) -> Array:
     step, _, has_moved = carry
     return (step < _BETA_STEPS) & has_moved
@@ -127,15 +132,13 @@ def _inverse_beta(q: Array, p: Array, rejected: Array, start: Array) -> Array:
     # The balance f(s) = sum max(0, s p - q) - R is convex and piecewise linear:
     # on the tokens with s p > q it is s P - Q - R, where P and Q are their
     # masses under p and q. So Newton's next point is (R + Q) / P. It is at the
-    # root or above it, and from there the points fall to the root
-    # monotonically. Where no token has s p > q, the root is 0 or they begin
-    # again, at 1.
+    # root or above it, and from there the points fall to the root. The first
+    # point may be below the root, and may have no token with s p > q.
     raised = p * s > q
     mass_p = jnp.sum(jnp.where(raised, p, 0), axis=-1, keepdims=True)
     mass_q = jnp.sum(jnp.where(raised, q, 0), axis=-1, keepdims=True)
-    restart = jnp.where(rejected > 0, 1.0, 0.0)
-    following = numerics.ratio(rejected + mass_q, mass_p, restart)
-    following = jnp.minimum(following, 1)
+    following = numerics.ratio(rejected + mass_q, mass_p, 1)
+    following = jnp.minimum(following, jnp.where(step == 0, bound, s))
     return step + 1, following, jnp.any(following != s)
 
   begin = (jnp.array(0), start, jnp.array(True))
@@ -186,60 +189,66 @@ def _keep_of_budget(q: Array, p: Array, budget: Array) -> tuple[Array, Array]:
   # Newton's method ends beside the root by far less than a budget matters.
   enough = budget * jnp.finfo(p.dtype).eps ** 0.75
 
-  def spend(keep: Array, s: Array) -> tuple[Array, Array, Array]:
-    """Returns KL(p || pi) at `keep`, its derivative, and the s that belongs."""
-    is_cut = p < q * keep
+  def spend(lift: Array, s: Array) -> tuple[Array, Array, Array]:
+    """Returns KL(p || pi) at 1 / lift, its derivative, and the s that belongs."""
+    is_cut = p * lift < q
     cut_p = jnp.sum(jnp.where(is_cut, p, 0), axis=-1, keepdims=True)
     cut_q = jnp.sum(jnp.where(is_cut, q, 0), axis=-1, keepdims=True)
-    s = _inverse_beta(q, p, jnp.maximum(cut_q - cut_p / keep, 0), s)
+    s = _inverse_beta(q, p, jnp.maximum(cut_q - cut_p * lift, 0), s)
     is_raised = p * s > q
     raised_p = jnp.sum(jnp.where(is_raised, p, 0), axis=-1, keepdims=True)
     others = jnp.where(is_cut | is_raised, 0, terms)
-    # pi is p / keep where that is below q, s p where that is above q, and q
+    # pi is p lift where that is below q, s p where that is above q, and q
     # elsewhere. So no logarithm of a vector is needed.
     kl = (
-      cut_p * numerics.kl_of_excess(1 / keep - 1)
-      + raised_p * numerics.kl_of_excess(jnp.where(s > 0, s, 1) - 1)
+      cut_p * numerics.kl_of_factor(lift)
+      + raised_p * numerics.kl_of_factor(jnp.where(s > 0, s, 1))
       + jnp.sum(others, axis=-1, keepdims=True)
     )
-    # The mass balance gives ds / dkeep = cut_p / (raised_p keep^2).
-    slope = cut_p / keep * (1 - numerics.ratio(jnp.ones_like(s), s * keep))
+    # The mass balance gives ds / dlift = -cut_p / raised_p.
+    slope = cut_p * (numerics.ratio(jnp.ones_like(s), s) - 1 / lift)
     return kl, slope, s
 
   def is_open(carry: tuple[Array, ...]) -> Array:
     step, *_, is_done = carry
     return (step < _BUDGET_STEPS) & ~jnp.all(is_done)
 
-  # KL(p || pi) falls as `keep` grows to 1, where pi is p. Near 1 it is nearly
-  # the square of the distance to 1. So its square root is nearly straight, and
-  # Newton's method works on that. A point outside the bounds so far is replaced
-  # by their middle.
+  # The search is for lift = 1 / keep, in which pi is straight: where p is
+  # nearly 0 for what q drafts, `keep` is as small as 10^-9. KL(p || pi) grows
+  # from 0 at a lift of 1, and near 1 it is nearly the square of the distance.
+  # So its square root is nearly straight, and Newton's method works on that. A
+  # point outside the bounds so far is replaced by their geometric mean. The
+  # first point is the largest: the budget may be enough there, where p is 0
+  # for a part of q.
   def narrow(carry: tuple[Array, ...]) -> tuple[Array, ...]:
-    step, low, high, keep, s, _ = carry
-    kl, slope, s = spend(keep, s)
-    low = jnp.where(kl > budget, keep, low)
-    high = jnp.where(kl > budget, high, keep)
+    step, low, high, lift, s, _ = carry
+    kl, slope, s = spend(lift, s)
+    low = jnp.where(kl > budget, low, lift)
+    high = jnp.where(kl > budget, lift, high)
     root = jnp.sqrt(kl)
-    step_size = numerics.ratio(2 * root * (root - jnp.sqrt(budget)), -slope)
-    following = keep + step_size
+    following = lift + numerics.ratio(
+      2 * root * (jnp.sqrt(budget) - root), slope
+    )
     is_inside = (following > low) & (following < high)
     is_inside &= step < _BUDGET_NEWTON_STEPS
-    following = jnp.where(is_inside, following, (low + high) / 2)
-    is_done = within | (jnp.abs(kl - budget) <= enough)
-    return step + 1, low, high, jnp.where(is_done, keep, following), s, is_done
+    middle = jnp.sqrt(low) * jnp.sqrt(high)
+    following = jnp.where(is_inside, following, middle)
+    following = jnp.where(step == 0, 2, following)
+    is_done = within | (jnp.abs(kl - budget) <= enough) | (low == _MOST)
+    return step + 1, low, high, jnp.where(is_done, lift, following), s, is_done
 
   ones = jnp.ones_like(p[..., :1])
   begin: tuple[Array, ...] = (
     jnp.array(0),
-    jnp.zeros_like(ones),
     ones,
-    ones / 2,
+    ones * _MOST,
+    ones * _MOST,
     ones,
     within,
   )
-  _, _, high, keep, _, is_done = jax.lax.while_loop(is_open, narrow, begin)
-  # `high` spends no more than the budget.
-  return within, jnp.where(is_done, keep, high)
+  _, low, _, lift, _, is_done = jax.lax.while_loop(is_open, narrow, begin)
+  # `low` spends no more than the budget.
+  return within, 1 / jnp.where(is_done, lift, low)
 
 
 @target(

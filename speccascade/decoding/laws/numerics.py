@@ -90,12 +90,20 @@ def kl_terms(p: Array, q: Array) -> Array:
   # p (d - log(1 + d)) with d = q/p - 1, which log1p computes to full precision.
   d = (q - p) / jnp.where(p > 0, p, 1)
   is_near = (p > 0) & (jnp.abs(d) < 0.5)
-  near = p * kl_of_excess(jnp.where(is_near, d, 0))
+  near = p * _kl_of_excess(jnp.where(is_near, d, 0))
   return jnp.where(is_near, near, kl_div(p, q))
 
 
-def kl_of_excess(d: Array) -> Array:
-  """Returns d - log(1 + d): `kl_terms` of 1 and 1 + d, with d above -1."""
+def kl_of_factor(factor: Array) -> Array:
+  """Returns factor - 1 - log(factor): `kl_terms` of 1 and a factor above 0."""
+  # log1p where the difference cancels; log where 1 + d has lost a small factor.
+  is_near = jnp.abs(factor - 1) < 0.5
+  near = _kl_of_excess(jnp.where(is_near, factor - 1, 0))
+  return jnp.where(is_near, near, factor - 1 - jnp.log(factor))
+
+
+def _kl_of_excess(d: Array) -> Array:
+  """Returns d - log(1 + d), with d above -1."""
   return jnp.maximum(d - jnp.log1p(d), 0)
 
 

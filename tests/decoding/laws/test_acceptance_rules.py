@@ -216,7 +216,28 @@ def test_a_budget_in_total_variation(size):
     assert inside.any() == (0 < budget < 1)
 
 
-def test_cactus_ends_after_as_many_rounds_as_tokens_are_cut():
+@pytest.mark.parametrize("delta", [0.003, 0.1])
+def test_cactus_where_many_tokens_are_cut(delta):
+  """More than are added up one by one, so that the rows are sorted."""
+  rng = np.random.default_rng(0)
+  logits = rng.normal(0, 8, (4, 300))
+  other = 1.5 * (logits + rng.normal(0, 4, logits.shape))
+  softmax = functools.partial(jax.nn.softmax, axis=-1)
+  q, p = (np.asarray(softmax(jnp.asarray(x))) for x in (logits, other))
+  expected, cut = [], []
+  for row in zip(q, p):
+    accept, replacement = cactus(*row, delta)
+    expected.append(row[0] * accept + (row[0] * (1 - accept)) @ replacement)
+    cut.append((accept < 1).sum())
+  assert max(cut) > 50
+  probs = jax.jit(METHODS["cactus"].target.probs)
+  np.testing.assert_allclose(probs(q, p, alpha=delta), expected, atol=1e-12)
+  narrow = probs(np.float32(q), np.float32(p), alpha=np.float32(delta))
+  assert narrow.dtype == np.float32
+  np.testing.assert_allclose(narrow, expected, atol=1e-6)
+
+
+def test_cactus_with_a_large_vocabulary():
   """In float32, with a vocabulary as large as T5's."""
   rng = np.random.default_rng(5)
   logits = rng.normal(0, 2.5, (6, 32128))

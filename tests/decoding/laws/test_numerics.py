@@ -74,6 +74,17 @@ def test_kl_of_a_law_that_is_nearly_nothing():
   np.testing.assert_allclose(numerics.kl(q, p), expected, rtol=1e-5)
 
 
+def test_kl_of_factor():
+  """To full precision near 1, where it cancels, and for very small factors."""
+  factors = np.array([1e-12, 0.01, 0.4999, 0.6, 1.4, 3.0, 1e20])
+  actual = numerics.kl_of_factor(jnp.asarray(factors, jnp.float32))
+  expected = factors - 1 - np.log(factors)
+  np.testing.assert_allclose(actual, expected, rtol=2e-6)
+  near = 2.0**-11  # 1 + near is a number in float32
+  actual = numerics.kl_of_factor(jnp.float32(1 + near))
+  np.testing.assert_allclose(actual, near**2 / 2 - near**3 / 3, rtol=1e-3)
+
+
 def test_first_argmax_breaks_ties_to_the_lowest_id():
   x = jnp.array(
     [[1.0, 3, 3, 2], [0, 0, 0, 0], [-jnp.inf, 5, 4, 5], [-2, -1, -3, -1]]

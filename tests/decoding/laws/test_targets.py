@@ -1,5 +1,7 @@
 """Targets: the worked distributions, and a slow twin in float64."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -173,6 +175,34 @@ def test_mentored_against_bisection(dtype):
   # In float32 the search ends at 6e-6 of the budget, and pi is as far off.
   tolerance = 2e-5 if dtype == "float32" else 1e-8
   np.testing.assert_allclose(actual, pi, atol=tolerance)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("budget", [0.03, 0.3, 1.0])
+def test_mentored_spends_its_budget_where_p_is_sharp(dtype, budget):
+  """There `keep` is as small as 1e-9, and s nearly the least q / p."""
+  rng = np.random.default_rng(1)
+  logits = 6 * rng.normal(size=(96, 500))
+  other = 2 * (logits + 3 * rng.normal(size=logits.shape))
+  softmax = functools.partial(jax.nn.softmax, axis=-1)
+  q, p = (softmax(jnp.asarray(x, dtype)) for x in (logits, other))
+  pi = jax.jit(lossy_targets.mentored.probs)(q, p, alpha=budget)
+  spent, most = np.asarray(numerics.kl(p, pi)), np.asarray(numerics.kl(p, q))
+  assert spent.dtype == dtype
+  assert (most > budget).sum() > 40
+  np.testing.assert_allclose(spent, np.minimum(most, budget), rtol=2e-5)
+  # Between q and p everywhere, as a law that gains what it spends is.
+  margin = 1e-6
+  assert np.all(np.minimum(q, p) <= pi + margin)
+  assert np.all(pi <= np.maximum(q, p) + margin)
+
+
+def test_mentored_where_the_budget_pays_for_all_that_p_draws():
+  """p never draws token 2, and for the rest q is near enough."""
+  q, p = jnp.asarray([0.5, 0.4, 0.1]), jnp.asarray([0.6, 0.4, 0.0])
+  pi = lossy_targets.mentored.probs(q, p, alpha=0.03)
+  np.testing.assert_allclose(pi, [0.6, 0.4, 0], atol=1e-6)
+  assert numerics.kl(p, q) > 0.03
 
 
 REFUSED = {
