@@ -80,13 +80,14 @@ def measure(
   Args:
     study: the models, the examples and the settings of all points.
     points: the points to measure.
-    file: the file of the rows. The rows of a group are appended when the whole
-      group is measured.
+    file: the file of the rows. The points of a group are timed first. Then
+      each row is appended once its quality and those before it are measured.
     group_size: the most points that are timed in turns. Neighbours in `points`
       that have one sampling make a group.
     tick: called with the number of decodes since its last call, from several
-      threads. An error that it raises ends the run, and the group that is being
-      measured leaves no row. None shows a progress bar if the study's run does.
+      threads. An error that it raises ends the run, and points whose quality
+      is not measured leave no row. None shows a progress bar if the study's run
+      does.
 
   Returns:
     One row for each of `points`, in their order.
@@ -248,8 +249,8 @@ def measure_costs(study: Study, points: Sequence[Point]) -> Costs | None:
 
 def _measure_group(
   study: Study, group: Sequence[Point], costs: Costs | None, tick: Tick
-) -> list[ResultRow]:
-  """Measures the points of a group; returns their rows in the group's order.
+) -> Iterator[ResultRow]:
+  """Measures the points of a group; yields their rows in the group's order.
 
   Args:
     study: the models, the examples and the settings of all points.
@@ -289,11 +290,8 @@ def _measure_group(
     )
 
   # Nothing is timed any more, so that points may share the machine.
-  others = [point for point in group if point != alone]
-  rows = _map_in_threads(study, measure_point, others)
-  if alone in group:
-    rows[alone] = measure_point(alone)
-  return [rows[point] for point in group]
+  with concurrent.futures.ThreadPoolExecutor(study.num_threads) as pool:
+    yield from pool.map(measure_point, group)
 
 
 class _TimedGroup(NamedTuple):

@@ -110,6 +110,24 @@ def test_a_pass_over_a_tree_is_priced(study, monkeypatch):
   assert study.settings(tree).block_width == 5
 
 
+def test_a_row_is_written_once_its_point_is_measured(
+  study, tmp_path, monkeypatch
+):
+  file = results.ResultFile(tmp_path / "rows.jsonl")
+  score = measure.scoring.score_outputs
+
+  def fail_at_the_second(study, point, *args, **kwargs):
+    if point == POINTS[3]:
+      raise RuntimeError("killed")
+    return score(study, point, *args, **kwargs)
+
+  monkeypatch.setattr(measure.scoring, "score_outputs", fail_at_the_second)
+  with pytest.raises(RuntimeError, match="killed"):
+    measure.measure(study, POINTS[2:], file)
+  rows = results.ResultFile(file.path).rows
+  assert [row.settings.method for row in rows] == ["verifier"]
+
+
 def test_points_are_no_names(study, tmp_path):
   file = results.ResultFile(tmp_path / "rows.jsonl")
   with pytest.raises(TypeError, match="holds 'spec_decode'; wanted an"):
