@@ -190,7 +190,7 @@ def _keep_of_budget(q: Array, p: Array, budget: Array) -> tuple[Array, Array]:
   enough = budget * jnp.finfo(p.dtype).eps ** 0.75
 
   def spend(lift: Array, s: Array) -> tuple[Array, Array, Array]:
-    """Returns KL(p || pi) at 1 / lift, its derivative, and the s that belongs."""
+    """Returns KL(p || pi) at 1 / lift, its derivative and the s there."""
     is_cut = p * lift < q
     cut_p = jnp.sum(jnp.where(is_cut, p, 0), axis=-1, keepdims=True)
     cut_q = jnp.sum(jnp.where(is_cut, q, 0), axis=-1, keepdims=True)
