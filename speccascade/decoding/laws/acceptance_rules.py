@@ -32,7 +32,6 @@ Array = jax.Array
 
 # Newton's method ends once nothing moves, which takes fewer steps than these.
 _SHARE_STEPS = 30
-_MOST = 1e30  # a factor whose product with a probability is finite
 # Sorting a row takes as long as some hundred of these steps.
 _REPLACEMENT_STEPS = 32
 
@@ -223,7 +222,7 @@ def mentored_tv(q, p, *, alpha, sampled):
     mass_p = jnp.sum(jnp.where(is_cut, fixed_p, 0), axis=-1, keepdims=True)
     mass_q = jnp.sum(jnp.where(is_cut, 0, fixed_q), axis=-1, keepdims=True)
     higher = numerics.ratio(wanted - mass_q, mass_p, s)
-    higher = jnp.clip(higher, s, _MOST)
+    higher = jnp.clip(higher, s, numerics.LARGEST_FACTOR)
     return step + 1, higher, jnp.any(higher != s)
 
   start = (0, jnp.ones_like(tv), jnp.array(True))

@@ -24,7 +24,6 @@ _BETA_STEPS = 30
 # the logarithm follow, which leave 10^-7 of it.
 _BUDGET_NEWTON_STEPS = 12
 _BUDGET_STEPS = 42
-_MOST = 1e30  # a factor whose product with a probability is finite
 
 _LENIENT = Interval(
   0,
@@ -235,15 +234,19 @@ def _keep_of_budget(q: Array, p: Array, budget: Array) -> tuple[Array, Array]:
     middle = jnp.sqrt(low) * jnp.sqrt(high)
     following = jnp.where(is_inside, following, middle)
     following = jnp.where(step == 0, 2, following)
-    is_done = within | (jnp.abs(kl - budget) <= enough) | (low == _MOST)
+    is_done = (
+      within
+      | (jnp.abs(kl - budget) <= enough)
+      | (low == numerics.LARGEST_FACTOR)
+    )
     return step + 1, low, high, jnp.where(is_done, lift, following), s, is_done
 
   ones = jnp.ones_like(p[..., :1])
   begin: tuple[Array, ...] = (
     jnp.array(0),
     ones,
-    ones * _MOST,
-    ones * _MOST,
+    ones * numerics.LARGEST_FACTOR,
+    ones * numerics.LARGEST_FACTOR,
     ones,
     within,
   )

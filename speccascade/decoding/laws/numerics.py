@@ -16,6 +16,9 @@ from speccascade import native
 
 Array = jax.Array
 
+# A factor whose product with a probability is finite.
+LARGEST_FACTOR = 1e30
+
 
 def at_least_float32(x: Array) -> Array:
   """Returns x in its own float type, or in float32 if its type is narrower.

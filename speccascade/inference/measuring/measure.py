@@ -290,8 +290,7 @@ def _measure_group(
     )
 
   # Nothing is timed any more, so that points may share the machine.
-  with concurrent.futures.ThreadPoolExecutor(study.num_threads) as pool:
-    yield from pool.map(measure_point, group)
+  yield from _map_in_threads(study, measure_point, group)
 
 
 class _TimedGroup(NamedTuple):
@@ -366,14 +365,16 @@ def _compile(study: Study, points: Sequence[Point], tick: Tick):
     batches.decode([example])
     tick(0)
 
-  _map_in_threads(study, run_program, missing)
+  list(_map_in_threads(study, run_program, missing))
   note("")
 
 
-def _map_in_threads(study: Study, function: Callable, items: Sequence) -> dict:
-  """Returns the result of a function for each item, several at a time."""
+def _map_in_threads(
+  study: Study, function: Callable, items: Sequence
+) -> Iterator:
+  """Yields the result of a function for each item in turn, made in threads."""
   with concurrent.futures.ThreadPoolExecutor(study.num_threads) as pool:
-    return dict(zip(items, pool.map(function, items)))
+    yield from pool.map(function, items)
 
 
 def _decode_all(
