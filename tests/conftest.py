@@ -21,6 +21,9 @@ from speccascade.inference.batches import batching
 from speccascade.inference.measuring import environment
 from speccascade.runtime import folders
 
+# Asserts of helpers, too, say what they compared.
+pytest.register_assert_rewrite("tests.decoding", "tests.models")
+
 TESTS = pathlib.Path(__file__).parent
 # flax, optax and orbax break under these flags in places, the core does not.
 STRICT = (TESTS / "decoding", TESTS / "models")
