@@ -161,7 +161,8 @@ class Inputs(TextSource):
     ]
     _warn_of_turns(examples)
     prompting = Prompting(vocabulary, self.prompt, self.chat_variables)
-    task = str(self.input_file)
+    # As models are named: where the file lies is no part of a figure's title.
+    task = os.path.basename(self.input_file)
     return encode(raw_examples, prompting, self._length_limit, task=task)
 
   @property

@@ -30,6 +30,7 @@ def test_a_file(read):
   assert [e.index for e in examples] == [0, 1, 2]
   assert [e.tokens.tolist() for e in examples] == [[4, 5, 1], [1], [2, 12, 1]]
   assert sources.num_cut == 0
+  assert sources.task == "in.txt"  # not where the file lies
   lines = '{"inputs": "six", "targets": ["a", "b"]}\n\n{"inputs": "two"}\n'
   examples = read(lines, "in.jsonl").examples
   assert [e.references for e in examples] == [("a", "b"), ()]
