@@ -222,9 +222,11 @@ def compile_ahead(*, requests):
 
   For accelerators, where a program takes ten seconds to compile.
   """
+  # All acceptance rates share one program.
+  distinct = {json.dumps(x | {"rate": 0.5}): x for x in requests}
   begin = time.perf_counter()
   with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-    list(pool.map(answer, requests))
+    list(pool.map(answer, distinct.values()))
   return {"seconds": time.perf_counter() - begin}
 
 

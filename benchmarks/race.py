@@ -13,6 +13,7 @@ TensorFlow, seqio nor gin.
 """
 
 import argparse
+from collections.abc import Generator
 import dataclasses
 import functools
 import json
@@ -107,11 +108,13 @@ class Race:
     ours: our worker.
     peer: the peer's.
     rounds: how many rounds there are.
+    dtypes: the types of kernels that take part.
   """
 
   ours: Worker
   peer: Worker
   rounds: int
+  dtypes: list[str]
 
   @property
   def is_on_cpu(self) -> bool:
@@ -121,14 +124,14 @@ class Race:
   @property
   def kernels(self) -> tuple[str, ...]:
     """The types of our kernels."""
-    return parameters.KERNEL_DTYPES if self.is_on_cpu else PEER_DTYPES
+    all_types = parameters.KERNEL_DTYPES if self.is_on_cpu else PEER_DTYPES
+    return tuple(x for x in all_types if x in self.dtypes)
 
   @property
   def peer_modes(self) -> list[tuple[str, int]]:
     """The peer's (dtype, threads)."""
-    if self.is_on_cpu:
-      return PEER_MODES
-    return [(dtype, 1) for dtype in PEER_DTYPES]
+    modes = PEER_MODES if self.is_on_cpu else [(x, 1) for x in PEER_DTYPES]
+    return [mode for mode in modes if mode[0] in self.dtypes]
 
   def of_ours(self, case: str, **fields) -> Request:
     return Request(self.ours, {"case": case, **fields})
@@ -138,15 +141,38 @@ class Race:
     asked = {"case": case, "dtype": dtype, "threads": threads, **fields}
     return Request(self.peer, asked)
 
-  def run(self, cases: dict, label: str) -> dict:
-    """Asks every case once a round; returns the seconds of each, by name."""
-    if not self.is_on_cpu:
-      ours = [x.fields for x in cases.values() if x.worker is self.ours]
-      seconds = self.ours.ask(case="compile", requests=ours)["seconds"]
-      print(
-        f"{label}: {len(ours)} cases compiled in {seconds:.0f} s", flush=True
-      )
-    return in_turn(cases, self.rounds, label)
+  def heat(self, cases: dict, label: str) -> "Heat":
+    return Heat(cases, label, self.rounds)
+
+  def compile(self, heats: list["Heat"]):
+    """Compiles all of our programs side by side."""
+    requests = [x for heat in heats for x in heat.cases.values()]
+    fields = [x.fields for x in requests if x.worker is self.ours]
+    print(f"compiling {len(fields)} cases", flush=True)
+    seconds = self.ours.ask(case="compile", requests=fields)["seconds"]
+    print(f"compiled in {seconds:.0f} s", flush=True)
+
+
+@dataclasses.dataclass(frozen=True)
+class Heat:
+  """Cases that are timed in turn.
+
+  A race is a generator: it yields its heat, is sent the seconds of each case,
+  a list by name, and returns its row. So all programs are known before any
+  runs.
+
+  Attributes:
+    cases: requests by name.
+    label: what the progress bar says.
+    rounds: how many rounds there are.
+  """
+
+  cases: dict
+  label: str
+  rounds: int
+
+
+Running = Generator[Heat, dict, dict]
 
 
 def in_turn(cases: dict, rounds: int, label: str) -> dict:
@@ -170,7 +196,7 @@ def ratio(over: list, under: list) -> dict:
   }
 
 
-def race_autoregressive(race: Race, shape: str) -> dict:
+def race_autoregressive(race: Race, shape: str) -> Running:
   """Tokens one by one, against the peer's best mode."""
   cases = {
     f"ours {kernels}": race.of_ours("ar", shape=shape, kernels=kernels)
@@ -180,7 +206,7 @@ def race_autoregressive(race: Race, shape: str) -> dict:
     cases[f"peer {mode[0]} {mode[1]} thr"] = race.of_peer(
       mode, "ar", shape=shape
     )
-  times = race.run(cases, f"autoregressive {shape}")
+  times = yield race.heat(cases, f"autoregressive {shape}")
   per_token = {
     name: statistics.median(values) / shapes.NEW_TOKENS * 1e3
     for name, values in times.items()
@@ -198,20 +224,22 @@ def race_autoregressive(race: Race, shape: str) -> dict:
     used = size / (min(mine) / shapes.NEW_TOKENS)
     row["bandwidth_share"][kernels] = used / bandwidth
     row["ratio"][kernels] = ratio(times[best], mine)
-  mine = race.ours.ask(case="ar", shape=shape)["tokens"]
-  theirs = race.peer.ask(case="ar", shape=shape, threads=1)["tokens"]
-  row["same_tokens"] = mine == theirs
+  # In bfloat16 the two sides round differently, and tokens may differ.
+  if "float32" in race.kernels:
+    mine = race.ours.ask(case="ar", shape=shape)["tokens"]
+    theirs = race.peer.ask(case="ar", shape=shape, threads=1)["tokens"]
+    row["same_tokens"] = mine == theirs
   return row
 
 
-def race_blocks(race: Race, shape: str) -> dict:
+def race_blocks(race: Race, shape: str, widths: list[int]) -> Running:
   """A block of N tokens over one token."""
   cases = {
     (kernels, n): race.of_ours("block", shape=shape, width=n, kernels=kernels)
     for kernels in race.kernels
-    for n in (1, 2, 4, 6, 8)
+    for n in sorted({1, *widths})
   }
-  times = race.run(cases, f"blocks {shape}")
+  times = yield race.heat(cases, f"blocks {shape}")
   name = lambda case: f"{case[0]} {case[1]}"
   return {
     "race": "block over one token",
@@ -223,7 +251,9 @@ def race_blocks(race: Race, shape: str) -> dict:
   }
 
 
-def race_speculative(race: Race, shape: str, gamma: int, kernels: str) -> dict:
+def race_speculative(
+  race: Race, shape: str, gamma: int, kernels: str
+) -> Running:
   """Forced acceptance, the cost model, and assisted generation."""
   small = shapes.DRAFTERS[shape]
   ours = functools.partial(race.of_ours, kernels=kernels)
@@ -248,7 +278,7 @@ def race_speculative(race: Race, shape: str, gamma: int, kernels: str) -> dict:
       cases[key] = race.of_peer(
         mode, "spec", shape=shape, gamma=gamma, accept_all=is_all
       )
-  times = race.run(cases, f"speculative {shape}, {kernels}")
+  times = yield race.heat(cases, f"speculative {shape}, {kernels}")
   low = {name: min(values) for name, values in times.items()}
   c, q2 = low["draft"] / low["step"], low["draft 2"] / low["step"]
   v = low["verify"] / low["step"]
@@ -295,7 +325,7 @@ def race_speculative(race: Race, shape: str, gamma: int, kernels: str) -> dict:
   return row
 
 
-def race_rules(race: Race, shape: str, gamma: int) -> dict:
+def race_rules(race: Race, shape: str, gamma: int) -> Running:
   """What a rule adds to a block of lossless verification, at temperature 1."""
   ours = functools.partial(
     race.of_ours, "spec", shape=shape, gamma=gamma, rate=0.7, temperature=1.0
@@ -304,7 +334,7 @@ def race_rules(race: Race, shape: str, gamma: int) -> dict:
   for name in (*RULES, "ensemble"):
     cases[name] = ours(target=name)
   cases["top_p .9"] = ours(top_p=0.9)
-  times = race.run(cases, f"rules {shape}")
+  times = yield race.heat(cases, f"rules {shape}")
   # A target that uses q pays one drafter step more, which is not the rule's:
   # `ensemble` is the cheapest of them and stands for lossless verification.
   return {
@@ -323,14 +353,14 @@ def race_rules(race: Race, shape: str, gamma: int) -> dict:
   }
 
 
-def race_batches(race: Race, shape: str) -> dict:
+def race_batches(race: Race, shape: str) -> Running:
   """Tokens a second of ragged batches over batch 1."""
   cases = {
     (kernels, rows): race.of_ours("ar", shape=shape, rows=rows, kernels=kernels)
     for kernels in race.kernels
     for rows in (1, 8, 32)
   }
-  times = race.run(cases, f"batches {shape}")
+  times = yield race.heat(cases, f"batches {shape}")
   return {
     "race": "batch",
     "shape": shape,
@@ -362,7 +392,8 @@ def markdown(about, rows) -> str:
         f" {row['bandwidth_share'][kernels]:.0%} of the read bandwidth."
         for kernels in row["ratio"]
       ]
-      lines += [f"Same tokens in float32: {row['same_tokens']}."]
+      if "same_tokens" in row:
+        lines += [f"Same tokens in float32: {row['same_tokens']}."]
     elif row["race"].startswith("speculative"):
       lines += [
         f"Drafter {row['drafter']}, gamma {row['gamma']}; c {row['c']:.3f},"
@@ -427,7 +458,23 @@ def main():
     help="verifiers that take part",
   )
   parser.add_argument("--only", nargs="*", choices=RACES, default=RACES)
+  parser.add_argument(
+    "--widths",
+    nargs="+",
+    type=int,
+    default=[2, 4, 6, 8],
+    help="tokens of the blocks that are timed against one token",
+  )
+  parser.add_argument(
+    "--dtypes",
+    nargs="+",
+    choices=parameters.KERNEL_DTYPES,
+    default=[*parameters.KERNEL_DTYPES],
+    help="types of kernels that take part; the peer has the first two",
+  )
   args = parser.parse_args()
+  if not set(args.dtypes) & set(PEER_DTYPES):
+    parser.error(f"the peer has --dtypes {' and '.join(PEER_DTYPES)} alone")
   pairs = {s: d for s, d in shapes.DRAFTERS.items() if s in args.shapes}
   blocks = [s for s in ("256/4", *shapes.DRAFTERS) if s in args.shapes]
   takes_part = {
@@ -463,7 +510,7 @@ def main():
         f" {theirs}: hide a GPU from both with CUDA_VISIBLE_DEVICES= and"
         " JAX_PLATFORMS=cpu, or install the jax and the torch that use it"
       )
-    race = Race(ours, peer, args.rounds)
+    race = Race(ours, peer, args.rounds, args.dtypes)
     about = {
       "machine": platform.processor() or platform.machine(),
       "cores": os.cpu_count(),
@@ -475,27 +522,35 @@ def main():
     }
     out = pathlib.Path(args.output_dir)
 
-    def finished(row):
-      """Keeps what was raced; a later race may die."""
-      rows.append(row)
-      write(out, about, rows)
-
+    races = []
     if "autoregressive" in args.only:
-      for shape in args.shapes:
-        finished(race_autoregressive(race, shape))
-    for shape in blocks if "blocks" in args.only else ():
-      finished(race_blocks(race, shape))
-    for shape in pairs:
-      for kernels in race.kernels if "speculative" in args.only else ():
-        finished(race_speculative(race, shape, args.gamma, kernels))
+      races += [race_autoregressive(race, shape) for shape in args.shapes]
+    if "blocks" in args.only:
+      races += [race_blocks(race, shape, args.widths) for shape in blocks]
+    if "speculative" in args.only:
+      races += [
+        race_speculative(race, shape, args.gamma, kernels)
+        for shape in pairs
+        for kernels in race.kernels
+      ]
     if "rules" in args.only and takes_part["rules"]:
-      finished(race_rules(race, "t5-small", args.gamma))
+      races += [race_rules(race, "t5-small", args.gamma)]
     for shape in pairs if "batches" in args.only else ():
       rounds = args.rounds
       if shape == "t5-small":  # which is slow
         rounds = max(3, rounds // 2)
       few = dataclasses.replace(race, rounds=rounds)
-      finished(race_batches(few, shape))
+      races += [race_batches(few, shape)]
+    heats = [next(running) for running in races]
+    if not race.is_on_cpu:
+      race.compile(heats)
+    for running, heat in zip(races, heats):
+      times = in_turn(heat.cases, heat.rounds, heat.label)
+      try:
+        running.send(times)
+      except StopIteration as end:
+        rows.append(end.value)
+        write(out, about, rows)  # a later race may die
     ours.close()
     peer.close()
   print(markdown(about, rows))

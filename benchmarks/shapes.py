@@ -23,6 +23,7 @@ DRAFTERS = {
   "192/6": "64/1",
   "256/6": "64/1",
   "t5-small": "tiny-32128",
+  "t5-large": "t5-small",
 }
 
 SOURCE_LEN = 16
