@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from speccascade.models import products
 from tests import toy
 from tests.models.feeding import (
   CAPACITY,
@@ -53,6 +54,37 @@ def test_blocks_equal_one_by_one(fed, name, width):
   for start in (*range(0, CAPACITY - width, width), CAPACITY - width):
     state = rewind(state, int32([start] * 3))
     state = case.feed_next(state, width, [width] * 3)
+
+
+@pytest.mark.parametrize("name", ["t5", "mistral"])
+@pytest.mark.parametrize("read", [None, [[]], [[0]], [[0, 0]]], ids=str)
+def test_spare_tokens_change_nothing(fed, monkeypatch, name, read):
+  """One row, one token a pass, up to the last slot, as on a GPU."""
+  case = fed(name)
+  read = None if read is None else int32(read).reshape(1, -1)
+
+  def passes(num_spare):
+    monkeypatch.setattr(products, "num_spare", lambda *_: num_spare)
+    step = jax.jit(lambda lm, *args: lm.extend(*args, read=read))
+    state = jax.tree.map(lambda x: x[:1], case.start())
+    results = []
+    for token in range(CAPACITY - int(state.end[0])):
+      state, out = step(case.lm, state, int32([[token + 2]]), int32([1]))
+      results.append([x for x in jax.tree.leaves(out) if x.size])
+    assert state.end == CAPACITY
+    return state, results
+
+  jax.tree.map(close, passes(5), passes(0))
+
+
+def test_only_a_gpu_wants_spare_tokens(monkeypatch):
+  one, two, rows = (jnp.ones(n, jnp.int32) for n in ((1, 1), (1, 2), (2, 1)))
+  assert products.num_spare(one, "bfloat16") == 0
+  monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+  assert products.num_spare(one, "bfloat16") == 5
+  assert products.num_spare(one, "float32") == 0
+  assert products.num_spare(two, "bfloat16") == 0
+  assert products.num_spare(rows, "bfloat16") == 0
 
 
 def test_rewind_only_lowers(fed):

@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from speccascade import native
-from speccascade.models import cache, layers
+from speccascade.models import cache, layers, products
 from speccascade.models.llama import rotary
 from speccascade.models.llama.config import LlamaConfig
 
@@ -152,8 +152,9 @@ class CausalLayer(nn.Module):
     reach: jax.Array,
     bias: jax.Array,
     read: jax.Array | None,
+    num_spare: int = 0,
   ) -> tuple[jax.Array, cache.LayerCache]:
-    """Feeds a block; all tokens are cached, and the read positions go on.
+    """Feeds a block; its tokens are cached, and the read positions go on.
 
     Args:
       x: [B, N, E].
@@ -163,11 +164,13 @@ class CausalLayer(nn.Module):
       reach: [B] int32, how many slots of a row need be looked at.
       bias: [B, 1, N, L] float32, the mask.
       read: [B, R] int32, the positions that go on; None is all N.
+      num_spare: how many tokens at the block's end are not cached.
 
     Returns:
       ([B, N or R, E], the cache with the block).
     """
     query, new = self._queries_keys_values(x, angles)
+    new = cache.without_spare(new, num_spare)
     layer_cache = cache.write(layer_cache, new, start)
     if read is not None:
       if not read.shape[1]:
@@ -222,6 +225,7 @@ class CausalStack(nn.Module):
     reach: jax.Array,
     biases: Biases,
     read: jax.Array | None,
+    num_spare: int = 0,
   ) -> tuple[jax.Array, tuple[cache.LayerCache, ...]]:
     """Returns normed hidden [B, N or R, E], and the caches with the block.
 
@@ -234,7 +238,14 @@ class CausalStack(nn.Module):
       # values are made from them.
       is_last = i == len(self.layers) - 1
       x, new_cache = layer.extend(
-        x, angles, caches[i], start, reach, bias, read if is_last else None
+        x,
+        angles,
+        caches[i],
+        start,
+        reach,
+        bias,
+        read if is_last else None,
+        num_spare,
       )
       new_caches.append(new_cache)
     return self.decoder_norm(x), tuple(new_caches)
@@ -332,13 +343,18 @@ class CausalTransformer(nn.Module):
     a T5's `extend`, with K heads in the caches.
     """
     num_fed, capacity = tokens.shape[1], caches[0][0].shape[3]
+    num_spare = 0
+    if depth is None:
+      num_spare = products.num_spare(tokens, self.config.dtype)
+      tokens = jnp.pad(tokens, ((0, 0), (0, num_spare)))
     positions = rotary.positions(start, tokens.shape, depth)
     offset = np.arange(1 - capacity, capacity)
 
     def bias(window):
       mask = np.where(offset > -(window or capacity), 0, layers.MASKED)
       mask = mask[None].astype(np.float32)
-      return cache.block_bias(mask, start, num_fed, depth, ancestors)
+      bias = cache.block_bias(mask, start, num_fed, depth, ancestors)
+      return cache.with_spare(bias, num_spare)
 
     biases = {window: bias(window) for window in self._windows()}
     # As many positions as tokens are read at the end, and save nothing before.
@@ -351,7 +367,13 @@ class CausalTransformer(nn.Module):
       start + num_fed,
       biases,
       read if is_fewer else None,
+      num_spare,
     )
+    if num_spare and not is_fewer:
+      # The spare tokens go through the head, too. One token has one position.
+      num_read = num_fed if read is None else read.shape[1]
+      first = lambda y: jnp.repeat(y[:, :1], num_read, axis=1)
+      return caches, first(self.logits(x)), first(x)
     if read is not None and not is_fewer:
       x = jnp.take_along_axis(x, read[..., None], axis=1)
     if not x.shape[1]:

@@ -14,7 +14,7 @@ from flax.linen.partitioning import with_sharding_constraint
 import jax
 import jax.numpy as jnp
 
-from speccascade.models import cache, layers
+from speccascade.models import cache, layers, products
 from speccascade.models.t5.config import T5Config
 from speccascade.models.t5.stacks import DecoderStack, EncoderStack
 
@@ -268,7 +268,12 @@ class Transformer(nn.Module):
       (caches, logits [B, R, V] float32, hidden [B, R, E] after the last norm).
     """
     num_fed = tokens.shape[1]
+    num_spare = 0
+    if depth is None:
+      num_spare = products.num_spare(tokens, self.config.dtype)
+      tokens = jnp.pad(tokens, ((0, 0), (0, num_spare)))
     bias = cache.block_bias(by_offset, start, num_fed, depth, ancestors)
+    bias = cache.with_spare(bias, num_spare)
     reach = start + num_fed
     # As many positions as tokens are read at the end, and save nothing before.
     is_fewer = read is not None and read.shape[1] < num_fed
@@ -281,7 +286,13 @@ class Transformer(nn.Module):
       bias,
       source_bias,
       read if is_fewer else None,
+      num_spare,
     )
+    if num_spare and not is_fewer:
+      # The spare tokens go through the head, too. One token has one position.
+      num_read = num_fed if read is None else read.shape[1]
+      first = lambda y: jnp.repeat(y[:, :1], num_read, axis=1)
+      return caches, first(self.logits(x)), first(x)
     if read is not None and not is_fewer:
       x = jnp.take_along_axis(x, read[..., None], axis=1)
     return caches, self.logits(x), x

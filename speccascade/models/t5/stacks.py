@@ -113,8 +113,9 @@ class DecoderLayer(nn.Module):
     bias: jax.Array,
     source_bias: jax.Array,
     read: jax.Array | None,
+    num_spare: int = 0,
   ) -> tuple[jax.Array, cache.LayerCache]:
-    """Feeds a block; all tokens are cached, and the read positions go on.
+    """Feeds a block; its tokens are cached, and the read positions go on.
 
     Args:
       x: [B, N, E].
@@ -126,6 +127,7 @@ class DecoderLayer(nn.Module):
         on.
       source_bias: [B, 1, 1, S], masks the source's padding.
       read: [B, R] int32, the positions that go on; None is all N.
+      num_spare: how many tokens at the block's end are not cached.
 
     Returns:
       ([B, N or R, E], the cache with the block).
@@ -133,6 +135,7 @@ class DecoderLayer(nn.Module):
     attention = self.self_attention
     y = self.pre_self_attention_layer_norm(x)
     query, new = attention.queries_keys_values(y)
+    new = cache.without_spare(new, num_spare)
     layer_cache = cache.write(layer_cache, new, start)
     if read is not None:
       if not read.shape[1]:
@@ -263,6 +266,7 @@ class DecoderStack(nn.Module):
     bias: jax.Array,
     source_bias: jax.Array,
     read: jax.Array | None,
+    num_spare: int = 0,
   ) -> tuple[jax.Array, tuple[cache.LayerCache, ...]]:
     """Returns normed hidden [B, N or R, E], and the caches with the block.
 
@@ -278,7 +282,15 @@ class DecoderStack(nn.Module):
       if wanted is not None:
         bias = jnp.take_along_axis(bias, wanted[:, None, :, None], axis=2)
       x, new_cache = layer.extend(
-        x, caches[i], sources[i], start, reach, bias, source_bias, wanted
+        x,
+        caches[i],
+        sources[i],
+        start,
+        reach,
+        bias,
+        source_bias,
+        wanted,
+        num_spare,
       )
       new_caches.append(new_cache)
     return self.decoder_norm(x), tuple(new_caches)
