@@ -70,6 +70,9 @@ class ProgressBar(tqdm):
       **settings: arguments of tqdm.
     """
     self._limit_s = limit_s
+    # The mean rate since the start. Steps are handed in by the dozen and waited
+    # for later, and tqdm's own rate, which is of late steps, would jump.
+    settings.setdefault("smoothing", 0)
     settings["unit"] = f" {settings.get('unit', 'it').strip()}"
     settings["disable"] = settings.get("disable") or not processes.is_first()
     self._lines = None

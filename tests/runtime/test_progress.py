@@ -40,6 +40,18 @@ def test_what_has_no_known_end_is_not_told_when(monkeypatch):
   assert "left" not in last
 
 
+def test_the_time_left_is_of_the_mean_rate(monkeypatch):
+  """Steps that come at once, after a wait, tell nothing of the next ones."""
+  monkeypatch.setattr(sys, "stderr", io.StringIO())
+  with progress.ProgressBar(
+    total=100, initial=20, desc="train", mininterval=0, miniters=1
+  ) as bar:
+    bar.start_t -= 60
+    for _ in range(20):
+      bar.update(1)
+    assert re.search(r"40 of 100, 01:0\d, 03:0\d left", str(bar))
+
+
 @pytest.mark.parametrize("is_terminal", [True, False])
 def test_a_limit_bounds_the_time_that_is_left(monkeypatch, is_terminal):
   stream = io.StringIO()
