@@ -1,0 +1,1 @@
+"""A battery of measurements for one GPU, see `__main__.py`."""

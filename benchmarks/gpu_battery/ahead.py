@@ -1,0 +1,119 @@
+"""Compiles programs side by side, ahead of the parts that run them."""
+
+from collections.abc import Callable
+import concurrent.futures
+import contextlib
+import os
+import threading
+import time
+from typing import Any
+
+import jax
+
+# How a program may be lowered, by name: a context in which it is traced. The
+# passes are timed in each variant in turn; the other parts take the last one.
+VARIANTS: dict[str, Callable[[], contextlib.AbstractContextManager]] = {
+  "xla": contextlib.nullcontext,
+}
+
+
+class Ahead:
+  """Programs by name, being compiled in threads.
+
+  Programs are traced in the order in which they are added, one at a time,
+  since Python traces one at a time whatever the threads. Each is compiled in a
+  thread of its own as soon as it is traced.
+
+  Attributes:
+    rows: what is known of each compiled program: seconds and bytes.
+  """
+
+  def __init__(self):
+    self._tracing = concurrent.futures.ThreadPoolExecutor(1)
+    self._compiling = concurrent.futures.ThreadPoolExecutor(os.cpu_count())
+    self._programs: dict[str, concurrent.futures.Future] = {}
+    self._lock = threading.Lock()
+    self.rows: list[dict] = []
+
+  def add(
+    self,
+    name: str,
+    function: Callable,
+    *arguments: Any,
+    variant: str = "xla",
+    donate: tuple[int, ...] = (),
+  ):
+    """Adds a program, unless one of this name is there.
+
+    Args:
+      name: the name by which `get` returns it.
+      function: what is traced.
+      *arguments: pytrees of arrays or of shapes.
+      variant: how it is lowered, a key of `VARIANTS`.
+      donate: numbers of arguments whose memory the program may write over.
+    """
+    if name in self._programs:
+      return
+
+    def lower():
+      began = time.monotonic()
+      # A function of its own, or a variant would be given another's trace.
+      own = lambda *args: function(*args)
+      with VARIANTS[variant]():
+        lowered = jax.jit(own, donate_argnums=donate).lower(*arguments)
+      traced = time.monotonic() - began
+      return self._compiling.submit(compile_, lowered, traced).result
+
+    def compile_(lowered, traced):
+      began = time.monotonic()
+      compiled = lowered.compile()
+      seconds = time.monotonic() - began
+      with self._lock:
+        self.rows.append(
+          {
+            "program": name,
+            "traced_s": traced,
+            "compiled_s": seconds,
+            **_memory(compiled),
+          }
+        )
+      return compiled
+
+    self._programs[name] = self._tracing.submit(lower)
+
+  def get(self, name: str, timeout: float | None = None) -> Callable:
+    """Returns a compiled program; raises what its compilation raised.
+
+    Raises:
+      TimeoutError: it is not compiled within `timeout` seconds.
+    """
+    end = None if timeout is None else time.monotonic() + timeout
+    result = self._programs[name].result(timeout)
+    left = None if end is None else max(0.0, end - time.monotonic())
+    return result(left)
+
+  def wait(self, timeout: float) -> list[str]:
+    """Waits until all are compiled; returns the names of those that are not.
+
+    Programs that failed to compile are not waited for.
+    """
+    end, late = time.monotonic() + timeout, []
+    for name in self._programs:
+      try:
+        self.get(name, max(0.0, end - time.monotonic()))
+      except TimeoutError:
+        late.append(name)
+      except Exception:  # who runs the program reports it
+        continue
+    return late
+
+
+def _memory(compiled) -> dict[str, int]:
+  """Returns the bytes that a compiled program takes, as its compiler says."""
+  analysis = compiled.memory_analysis()
+  if analysis is None:
+    return {}
+  return {
+    f"{name}_bytes": int(getattr(analysis, f"{name}_size_in_bytes"))
+    for name in ("argument", "output", "temp", "generated_code")
+  }
