@@ -61,16 +61,12 @@ class Battery:
     records: where rows go.
   """
 
-  def __init__(
-    self, args: argparse.Namespace, clock: Clock, records: Records
-  ):
+  def __init__(self, args: argparse.Namespace, clock: Clock, records: Records):
     self.args, self.clock, self.records = args, clock, records
     self.sizes: Sizes = TINY if args.tiny else FULL
     self.left_out: list[str] = []
     self.wanted = [
-      part
-      for part in PARTS
-      if part in args.only and not records.is_whole(part)
+      part for part in PARTS if part in args.only and not records.is_whole(part)
     ]
     self.ahead = Ahead()
     self.described = {
@@ -240,6 +236,7 @@ class Battery:
 
 def stop(battery: Battery):
   """Ends the process when the budget is over, whatever is running."""
+  battery.clock.say("the budget is over")
   whole = battery.records.is_whole
   for part in battery.wanted:
     if not whole(part) and not any(
@@ -263,7 +260,7 @@ def finish(battery: Battery):
   os._exit(1 if battery.left_out else 0)
 
 
-def parse() -> argparse.Namespace:
+def parse(argv: list[str] | None = None) -> argparse.Namespace:
   # Not the parser of our own mains, whose package reads gin files.
   parser = argparse.ArgumentParser(
     prog="python -m benchmarks.gpu_battery",
@@ -300,7 +297,7 @@ def parse() -> argparse.Namespace:
   add("--prepare", type=path, metavar="FOLDER", help="write --data and end")
   add("--train", default="train", help="name of FOLDER's training files")
   add("--test", default="test_2016_flickr", help="name of FOLDER's test files")
-  args = parser.parse_args()
+  args = parser.parse_args(argv)
   if args.prepare is not None and args.data is None:
     parser.error("--prepare writes the file that --data names; give it, too")
   return args

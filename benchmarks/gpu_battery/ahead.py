@@ -10,6 +10,8 @@ from typing import Any
 
 import jax
 
+# Seconds that a part waits for a program that still compiles at its turn.
+LATE_S = 20.0
 # How a program may be lowered, by name: a context in which it is traced. The
 # passes are timed in each variant in turn; the other parts take the last one.
 VARIANTS: dict[str, Callable[[], contextlib.AbstractContextManager]] = {
@@ -91,6 +93,22 @@ class Ahead:
     result = self._programs[name].result(timeout)
     left = None if end is None else max(0.0, end - time.monotonic())
     return result(left)
+
+  def ready(self, *names: str) -> dict[str, Callable]:
+    """Returns the programs by name, without those that cannot be run.
+
+    Why a program cannot be run is printed.
+    """
+    programs = {}
+    for name in names:
+      try:
+        programs[name] = self.get(name, LATE_S)
+      except TimeoutError:
+        print(f"left out: {name} still compiles", flush=True)
+      except Exception as error:
+        first = str(error).partition("\n")[0]
+        print(f"left out: {name}: {type(error).__name__}: {first}", flush=True)
+    return programs
 
   def wait(self, timeout: float) -> list[str]:
     """Waits until all are compiled; returns the names of those that are not.

@@ -49,14 +49,11 @@ def _driver() -> str:
 def bandwidth(num_bytes: int, rounds: int) -> list[float]:
   """Returns the bytes a second of a sum: [median, least, most].
 
-  The numbers are bfloat16, and not all the same.
+  The numbers are float32, and not all the same.
   """
-  shape = (num_bytes // 2 // 1024, 1024)
-  fill = lambda: jax.lax.broadcasted_iota(jnp.int32, shape, 1).astype(
-    jnp.bfloat16
-  )
-  numbers = jax.jit(fill)()
-  total = jax.jit(lambda x: jnp.sum(x, dtype=jnp.float32))
+  shape = (num_bytes // 4 // 1024, 1024)
+  fill = lambda: jax.lax.broadcasted_iota(jnp.float32, shape, 1)
+  numbers, total = jax.jit(fill)(), jax.jit(jnp.sum)
   times = programs.in_turn({"sum": lambda: total(numbers)}, rounds)["sum"]
   size = numbers.nbytes
   middle = sorted(times)[len(times) // 2]

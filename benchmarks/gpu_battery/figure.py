@@ -154,7 +154,7 @@ class Pair:
       times = passes.measure(
         ahead, trainer.role, lm, widths, self.sizes.passes, self.sizes.rounds
       )
-      step = step or times["xla", 1]
+      step = step or times.get(("xla", 1), next(iter(times.values())))
       for (_, width), each in times.items():
         records.add(
           part,
@@ -169,8 +169,10 @@ class Pair:
     """Returns, by name, functions from a sentence and a key to a call."""
     points = {}
     for case in self.cases:
-      run = ahead.get(f"pair, {case.name}")
-      for alpha in case.alphas:
+      program = f"pair, {case.name}"
+      ready = ahead.ready(program)
+      for alpha in case.alphas if ready else ():
+        run = ready[program]
         has_alpha = len(case.alphas) > 1 or alpha
         name = f"{case.name}, alpha {alpha:g}" if has_alpha else case.name
         fixed = self._call(case, drafter, verifier, alpha)[1]

@@ -81,18 +81,25 @@ def measure(
   inputs, keys, how = _arguments()
   verifier, drafter = lms["large"], lms["small"]
   arguments = _alone(sizes).call(None, verifier, inputs, keys, 0.0, how)[1]
-  alone = ahead.get("large, one by one")
+  [alone] = ahead.ready("large, one by one").values()
   calls = {"one by one": lambda: alone(*arguments)}
-  blocks = {}
-  for name in BLOCKS:
-    run = ahead.get(f"small to large, {name}")
-    for rate in RATES:
+  blocks: dict[tuple[str, float], float] = {}
+  programs_of = {name: f"small to large, {name}" for name in BLOCKS}
+  ready = ahead.ready(*programs_of.values())
+  for name, program in programs_of.items():
+    for rate in RATES if program in ready else ():
+      run = ready[program]
       call = lambda run=run, rate=rate: run(
         drafter, verifier, inputs, keys, how, np.float32(rate)
       )
       calls[f"{name}, {rate:g}"] = call
-      num_blocks = np.asarray(call().stats.num_blocks)
-      blocks[name, rate] = float(num_blocks[0])
+      decoded = call()
+      if int(decoded.lengths[0]) != sizes.new_tokens:
+        raise ValueError(
+          f"{name} wrote {int(decoded.lengths[0])} tokens of"
+          f" {sizes.new_tokens}: a distribution is not finite"
+        )
+      blocks[name, rate] = float(decoded.stats.num_blocks[0])
   times = programs.in_turn(calls, sizes.rounds)
   small = passes.measure(
     ahead, "small", drafter, SMALL_WIDTHS, sizes.passes, sizes.rounds
@@ -106,27 +113,30 @@ def measure(
       ms=[1e3 * x for x in spread(each)],
       over_verifier_step=spread(each)[0] / spread(large[1])[0],
     )
-  for name, (_, _, drafts, width) in BLOCKS.items():
-    for rate in RATES:
-      per_block = sizes.new_tokens / blocks[name, rate]
-      seconds = times[f"{name}, {rate:g}"]
-      measured = ratio_spread(times["one by one"], seconds)
-      predicted = _predicted(
-        sizes.new_tokens, blocks[name, rate], drafts, width, small, large
+  per_token = lambda seconds: [
+    1e3 * x / sizes.new_tokens for x in spread(seconds)
+  ]
+  alone_s = times["one by one"]
+  records.add(
+    part, "Forced acceptance", block="one by one", ms_a_token=per_token(alone_s)
+  )
+  for (name, rate), num_blocks in blocks.items():
+    _, _, drafts, width = BLOCKS[name]
+    seconds = times[f"{name}, {rate:g}"]
+    row = {
+      "block": name,
+      "acceptance": rate,
+      "tokens_a_block": sizes.new_tokens / num_blocks,
+      "ms_a_token": per_token(seconds),
+      "speed_up": ratio_spread(alone_s, seconds),
+    }
+    if width in large and set(drafts) <= set(small):
+      row["predicted"] = _predicted(
+        sizes.new_tokens, num_blocks, drafts, width, small, large
       )
-      records.add(
-        part,
-        "Forced acceptance",
-        block=name,
-        acceptance=rate,
-        tokens_a_block=per_block,
-        ms_a_token=[1e3 * x / sizes.new_tokens for x in spread(seconds)],
-        speed_up=measured,
-        predicted=predicted,
-        measured_over_predicted=measured[0] / predicted,
-      )
-  step = spread(times["one by one"])
-  clock.say(f"one by one: {1e3 * step[0] / sizes.new_tokens:.3f} ms a token")
+      row["over_predicted"] = row["speed_up"][0] / row["predicted"]
+    records.add(part, "Forced acceptance", **row)
+  clock.say(f"one by one: {per_token(alone_s)[0]:.3f} ms a token")
 
 
 def _predicted(

@@ -7,7 +7,7 @@ import math
 import jax
 import jax.numpy as jnp
 
-from speccascade.models import LlamaConfig, LlamaLM, T5Config, T5LM, parameters
+from speccascade.models import T5LM, LlamaConfig, LlamaLM, T5Config, parameters
 
 DTYPE = "bfloat16"  # of activations and kernels
 
@@ -45,7 +45,8 @@ def filled(lm: T5LM | LlamaLM) -> T5LM | LlamaLM:
   leaves, structure = jax.tree.flatten(lm)
   seeds = range(len(leaves))
   return jax.tree.unflatten(
-    structure, [_fill(i, leaf.shape, leaf.dtype) for i, leaf in zip(seeds, leaves)]
+    structure,
+    [_fill(i, leaf.shape, leaf.dtype) for i, leaf in zip(seeds, leaves)],
   )
 
 

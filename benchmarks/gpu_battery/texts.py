@@ -1,6 +1,7 @@
 """The texts of the trained pair, as token arrays of one length."""
 
 import dataclasses
+import io
 import pathlib
 
 import numpy as np
@@ -8,6 +9,7 @@ import sentencepiece
 
 from speccascade.data import pieces
 from speccascade.data.generated import examples, vocabulary
+from speccascade.runtime import files
 
 EOS = 1
 VOCAB_SIZE = 4000  # of a vocabulary that is trained on the texts
@@ -46,8 +48,9 @@ class Texts:
   def save(self, path: pathlib.Path):
     """Writes one .npz file, which `load` reads."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    content = io.BytesIO()
     np.savez_compressed(
-      path,
+      content,
       name=self.name,
       train_inputs=self.train_inputs,
       train_targets=self.train_targets,
@@ -55,6 +58,7 @@ class Texts:
       references=np.asarray([several[0] for several in self.references]),
       model=np.frombuffer(self.model, np.uint8),
     )
+    files.write_whole(path, content.getvalue())
 
 
 def load(path: pathlib.Path) -> Texts:

@@ -13,7 +13,7 @@ from benchmarks.gpu_battery.ahead import Ahead
 from benchmarks.gpu_battery.records import Clock
 from benchmarks.gpu_battery.sizes import Training
 from benchmarks.gpu_battery.texts import Texts
-from speccascade.models import T5Config, T5LM, parameters
+from speccascade.models import T5LM, T5Config, parameters
 from speccascade.training import optimizers
 
 # The chunks whose seconds say how many steps there is time for: the first one
@@ -126,7 +126,9 @@ def train(
     ahead.get(f"{each.role}, {how.chunk} steps", clock.left)
     for each in trainers
   ]
-  states = [ahead.get(f"{each.role}, initial")(np.uint32(0)) for each in trainers]
+  states = [
+    ahead.get(f"{each.role}, initial")(np.uint32(0)) for each in trainers
+  ]
   rng, num_pairs = np.random.default_rng(0), len(texts.train_inputs)
   order = np.zeros((0,), np.int32)
   total, done, began, seconds = how.steps, 0, clock.elapsed, []
@@ -164,9 +166,7 @@ def train(
     for each, loss in zip(trainers, losses)
   ]
   lms = [
-    T5LM.create(
-      each.config, state[0], models.DTYPE, kernel_dtype=models.DTYPE
-    )
+    T5LM.create(each.config, state[0], models.DTYPE, kernel_dtype=models.DTYPE)
     for each, state in zip(trainers, states)
   ]
   return lms, rows_
