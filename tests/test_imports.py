@@ -70,6 +70,14 @@ def test_the_races_run_on_a_box_that_has_jax_and_little_else():
   assert done.returncode == 0, done.stderr
 
 
+def test_the_battery_runs_on_a_box_that_has_jax_and_little_else():
+  blocked = (*TASKS, "tensorflow_datasets", "platformdirs")
+  done = python(
+    f"BLOCKED = {blocked}\n{BLOCKER}from benchmarks.gpu_battery import __main__"
+  )
+  assert done.returncode == 0, done.stderr
+
+
 def test_a_pair_generates_without_the_libraries_of_tasks():
   done = python(
     f"BLOCKED = {TASKS}\n{BLOCKER}import speccascade as sc\n"

@@ -50,6 +50,17 @@ def filled(lm: T5LM | LlamaLM) -> T5LM | LlamaLM:
   )
 
 
+def of_params(config: T5Config, params: dict) -> T5LM:
+  """Returns the model of trained parameters, as `described` describes it.
+
+  Nothing is packed for native products, which a compiled program of shapes
+  would not take.
+  """
+  lm = described(config)
+  cast = lambda like, leaf: jnp.asarray(leaf, like.dtype)
+  return lm.replace(params=jax.tree.map(cast, lm.params, params))
+
+
 def pass_bytes(lm: T5LM | LlamaLM) -> int:
   """Returns the bytes of weights that one decoder pass reads.
 

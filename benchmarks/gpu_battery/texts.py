@@ -99,7 +99,12 @@ def built_in(
 
 
 def from_files(
-  folder: pathlib.Path, train: str, test: str, length: int, source_len: int
+  folder: pathlib.Path,
+  train: str,
+  test: str,
+  length: int,
+  source_len: int,
+  vocab_size: int = VOCAB_SIZE,
 ) -> Texts:
   """Returns the pairs of line files NAME.en and NAME.de, plain or .gz.
 
@@ -111,6 +116,7 @@ def from_files(
     test: the name of the test files.
     length: see `built_in`.
     source_len: see `built_in`.
+    vocab_size: pieces of the vocabulary.
   """
   columns = [
     column.texts
@@ -118,7 +124,7 @@ def from_files(
     for column in pieces.columns([folder / name])
   ]
   sources, targets, test_sources, references = columns
-  model = pieces.train(sources + targets, VOCAB_SIZE)
+  model = pieces.train(sources + targets, vocab_size)
   return _tokens(
     f"{train}, {test}",
     model,

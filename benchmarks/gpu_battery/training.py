@@ -166,7 +166,7 @@ def train(
     for each, loss in zip(trainers, losses)
   ]
   lms = [
-    T5LM.create(each.config, state[0], models.DTYPE, kernel_dtype=models.DTYPE)
+    models.of_params(each.config, state[0])
     for each, state in zip(trainers, states)
   ]
   return lms, rows_
