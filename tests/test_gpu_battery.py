@@ -42,7 +42,8 @@ def test_parts_are_written_and_a_second_run_leaves_them(tmp_path, capsys):
   with open(tmp_path / records.ROWS, "a") as file:
     file.write('{"part": "large", "table": "x"}\n{"part": "lar')
   second = measure(tmp_path, "--only", "llamas", "memory")
-  assert second.wanted == [] and not second.records.of("large")
+  assert second.wanted == []
+  assert not second.records.of("large")
   assert len(second.records.rows) == len(rows)
   assert "nothing to do" in capsys.readouterr().out
 

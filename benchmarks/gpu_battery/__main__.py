@@ -97,8 +97,22 @@ class Battery:
     self.clock.say(
       f"{len(self.ahead.rows)} programs are compiled, {len(late)} are not"
     )
-    for part in self.wanted:
+    for part in self._order(late):
       self._measure(part)
+
+  def _order(self, late: list[str]) -> list[str]:
+    """Returns the parts; the pair comes later if its training still compiles.
+
+    Args:
+      late: names of programs that still compile.
+    """
+    order = list(self.wanted)
+    if "pair" in order and set(late) & self.pair.training_programs:
+      self.clock.say("the training still compiles: the pair comes later")
+      order.remove("pair")
+      at = order.index("memory") if "memory" in order else len(order)
+      order.insert(at, "pair")
+    return order
 
   def _measure(self, part: str):
     """Measures a part; an error of one part leaves the others."""
@@ -113,6 +127,7 @@ class Battery:
       traceback.print_exc()
       first = str(error).partition("\n")[0]
       self.left_out.append(f"{part}: {type(error).__name__}: {first}")
+      print("\n".join(self.records.tables(part)), flush=True)
       return
     finally:
       self.records.write_tables(self.left_out)
@@ -327,7 +342,11 @@ def main():
   timer = threading.Timer(args.budget_s, stop, [battery])
   timer.daemon = True
   timer.start()
-  battery.run()
+  try:
+    battery.run()
+  except Exception as error:
+    traceback.print_exc()
+    battery.left_out.append(f"all: {type(error).__name__}")
   timer.cancel()
   finish(battery)
 

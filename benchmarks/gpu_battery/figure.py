@@ -93,6 +93,11 @@ class Pair:
       )
     ]
 
+  @property
+  def training_programs(self) -> set[str]:
+    """The names of the programs of the training."""
+    return {name for each in self.trainers for name in each.programs}
+
   def add_training(self, ahead: Ahead):
     """Adds the programs of the training."""
     for trainer in self.trainers:

@@ -136,7 +136,7 @@ FULL = Sizes(
   ),
   source_len=64,
   decode_len=64,
-  sentences=400,
+  sentences=1000,
 )
 
 TINY = Sizes(

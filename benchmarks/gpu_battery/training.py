@@ -96,17 +96,21 @@ class Trainer:
     down = (total - number) / jnp.maximum(total - self.how.warmup, 1)
     return self.how.rate * jnp.clip(jnp.minimum(up, down), 0, 1)
 
+  @property
+  def programs(self) -> tuple[str, str]:
+    """The names of the programs: the first state, and some steps."""
+    return f"{self.role}, initial", f"{self.role}, {self.how.chunk} steps"
+
   def add(self, ahead: Ahead, num_pairs: int):
     """Adds the programs of the training."""
     how, seed = self.how, np.uint32(0)
-    ahead.add(f"{self.role}, initial", self.initial, seed)
+    ahead.add(self.programs[0], self.initial, seed)
     table = jax.ShapeDtypeStruct((num_pairs, how.length), jnp.int32)
     rows = jax.ShapeDtypeStruct((how.chunk, how.rows), jnp.int32)
     total = jax.ShapeDtypeStruct((), jnp.float32)
     state = jax.eval_shape(self.initial, seed)
     arguments = state, total, table, table, rows
-    name = f"{self.role}, {how.chunk} steps"
-    ahead.add(name, self.run, *arguments, donate=(0,))
+    ahead.add(self.programs[1], self.run, *arguments, donate=(0,))
 
 
 def train(
@@ -122,13 +126,14 @@ def train(
     jnp.asarray(side, jnp.int32)
     for side in (texts.train_inputs, texts.train_targets)
   ]
-  programs = [
-    ahead.get(f"{each.role}, {how.chunk} steps", clock.left)
-    for each in trainers
-  ]
-  states = [
-    ahead.get(f"{each.role}, initial")(np.uint32(0)) for each in trainers
-  ]
+  # Both are waited for before the first one runs.
+  starts, programs = zip(
+    *(
+      [ahead.get(name, max(0.0, clock.left)) for name in each.programs]
+      for each in trainers
+    )
+  )
+  states = [start(np.uint32(0)) for start in starts]
   rng, num_pairs = np.random.default_rng(0), len(texts.train_inputs)
   order = np.zeros((0,), np.int32)
   total, done, began, seconds = how.steps, 0, clock.elapsed, []
