@@ -68,7 +68,7 @@ class Battery:
     self.wanted = [
       part for part in PARTS if part in args.only and not records.is_whole(part)
     ]
-    self.ahead = Ahead()
+    self.ahead = Ahead(args.variants[-1])
     self.described = {
       name: models.described(config)
       for name, config in {**self.sizes.t5s, **self.sizes.llamas}.items()

@@ -26,11 +26,16 @@ class Ahead:
   since Python traces one at a time whatever the threads. Each is compiled in a
   thread of its own as soon as it is traced.
 
+  Args:
+    variant: how programs are lowered where nothing else is asked for.
+
   Attributes:
+    variant: as given.
     rows: what is known of each compiled program: seconds and bytes.
   """
 
-  def __init__(self):
+  def __init__(self, variant: str = "xla"):
+    self.variant = variant
     self._tracing = concurrent.futures.ThreadPoolExecutor(1)
     self._compiling = concurrent.futures.ThreadPoolExecutor(os.cpu_count())
     self._programs: dict[str, concurrent.futures.Future] = {}
@@ -42,7 +47,7 @@ class Ahead:
     name: str,
     function: Callable,
     *arguments: Any,
-    variant: str = "xla",
+    variant: str | None = None,
     donate: tuple[int, ...] = (),
   ):
     """Adds a program, unless one of this name is there.
@@ -51,17 +56,19 @@ class Ahead:
       name: the name by which `get` returns it.
       function: what is traced.
       *arguments: pytrees of arrays or of shapes.
-      variant: how it is lowered, a key of `VARIANTS`.
+      variant: how it is lowered, a key of `VARIANTS`; None takes the default.
       donate: numbers of arguments whose memory the program may write over.
     """
     if name in self._programs:
       return
 
+    context = VARIANTS[variant or self.variant]
+
     def lower():
       began = time.monotonic()
       # A function of its own, or a variant would be given another's trace.
       own = lambda *args: function(*args)
-      with VARIANTS[variant]():
+      with context():
         lowered = jax.jit(own, donate_argnums=donate).lower(*arguments)
       traced = time.monotonic() - began
       return self._compiling.submit(compile_, lowered, traced).result

@@ -159,7 +159,7 @@ class Pair:
       times = passes.measure(
         ahead, trainer.role, lm, widths, self.sizes.passes, self.sizes.rounds
       )
-      step = step or times.get(("xla", 1), next(iter(times.values())))
+      step = step or times.get((ahead.variant, 1), next(iter(times.values())))
       for (_, width), each in times.items():
         records.add(
           part,

@@ -12,7 +12,7 @@ SOURCE_LEN = 16
 CAPACITY = SOURCE_LEN + programs.ROOM
 
 
-def name_of(model: str, width: int, variant: str = "xla") -> str:
+def name_of(model: str, width: int, variant: str) -> str:
   """Returns the name of a program of passes."""
   return f"{model}, passes of {width}, {variant}"
 
@@ -23,7 +23,7 @@ def add(
   lm,
   widths: Sequence[int],
   num: int,
-  variants: Sequence[str] = ("xla",),
+  variants: Sequence[str] = (),
   trees: dict[int, tuple[int, ...]] | None = None,
 ):
   """Adds the programs of a model's prefill and of its passes.
@@ -34,14 +34,14 @@ def add(
     lm: the model, of shapes.
     widths: tokens of a pass.
     num: passes of a call.
-    variants: how they are lowered.
+    variants: how they are lowered; none takes the default.
     trees: the trees that widths stand for.
   """
   start = programs.prefill(CAPACITY)
   tokens = programs.source(SOURCE_LEN)
   ahead.add(f"{model}, prefill", start, lm, tokens)
   state = jax.eval_shape(start, lm, tokens)
-  for variant in variants:
+  for variant in variants or (ahead.variant,):
     for width in widths:
       run = programs.passes(width, num, (trees or {}).get(width))
       name = name_of(model, width, variant)
@@ -55,12 +55,13 @@ def measure(
   widths: Sequence[int],
   num: int,
   rounds: int,
-  variants: Sequence[str] = ("xla",),
+  variants: Sequence[str] = (),
 ) -> dict[tuple[str, int], list[float]]:
   """Returns the seconds of each round's pass, by (variant, width).
 
   Width 0 stands for the prefill. A program that did not compile is left out.
   """
+  variants = variants or (ahead.variant,)
   start, tokens = f"{model}, prefill", programs.source(SOURCE_LEN)
   prefill = ahead.ready(start)[start]
   state = prefill(lm, tokens)
