@@ -110,6 +110,8 @@ def test_texts_of_files_are_stored_and_read(tmp_path):
   assert row[np.argmin(row) - 1] == texts.EOS
   source = texts.text_of(read.processor, row[row > 0])
   assert set(source.split()) <= set(words)
+  beyond = np.append(row[row > 0], read.vocab_size - 1)
+  assert texts.text_of(read.processor, beyond) == source
 
 
 def test_the_rate_rises_to_its_peak_and_falls_to_0():

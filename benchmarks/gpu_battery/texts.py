@@ -165,5 +165,9 @@ def _padded(rows: list[list[int]], length: int) -> np.ndarray:
 def text_of(
   processor: sentencepiece.SentencePieceProcessor, tokens: np.ndarray
 ) -> str:
-  """Returns the text of tokens, without the EOS."""
-  return processor.decode([int(x) for x in tokens if x != EOS])
+  """Returns the text of tokens, without the EOS.
+
+  A model has some more rows than there are pieces, which may be sampled.
+  """
+  ids = [int(x) for x in tokens if x != EOS and x < len(processor)]
+  return processor.decode(ids)
