@@ -20,7 +20,7 @@ from speccascade.decoding.drafting.children import (
   draw_level,
   merge_siblings,
 )
-from speccascade.decoding.drafting.draft_tree import DraftTree
+from speccascade.decoding.drafting.draft_tree import NO_NODE, DraftTree
 from speccascade.decoding.laws import draws
 from speccascade.decoding.laws.sampling import Sampling
 
@@ -141,13 +141,11 @@ def _draw_tree(
   else:
     shape = np.array(tree.parents, np.int32) + 1
     parents = jnp.broadcast_to(jnp.asarray(shape)[None], drafts.shape)
-  # A row that proposes nothing has drafts that follow no node that can be
-  # reached: draft i follows node i + 1, the place after itself.
-  itself = jnp.arange(1, tree.num_drafts + 1, dtype=jnp.int32)[None]
+  # The drafts of a row that proposes nothing follow no node.
   return drafts, Branches(
     tree=tree,
     drawing=drawing,
-    parents=jnp.where(known[:, None], parents, itself),
+    parents=jnp.where(known[:, None], parents, NO_NODE),
     is_certain=certain,
   )
 

@@ -19,6 +19,7 @@ import itertools
 import numpy as np
 
 ROOT = -1  # the parent of a draft that follows the prefix
+NO_NODE = -1  # the node that a draft follows which a row does not propose
 MAX_DRAFTS = 1024
 
 

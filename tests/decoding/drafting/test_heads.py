@@ -130,7 +130,7 @@ def test_nothing_is_proposed_without_the_last_token_but_one(read, tree):
   for counts in (proposal.count, proposal.calls, proposal.knows_bonus):
     assert not np.any(counts)
   if tree is not None:
-    assert not np.any(proposal.branches.parents == 0)
+    assert np.all(proposal.branches.parents == -1)
 
 
 def test_a_state_forgets_what_is_cut_or_overtaken():

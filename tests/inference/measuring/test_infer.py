@@ -224,6 +224,21 @@ def test_what_a_run_of_trees_leaves(run, tmp_path, lines):
   assert "drafts that lost" in (folder / "report" / "index.html").read_text()
 
 
+def test_what_trees_of_heads_leave(run, files, tmp_path, lines):
+  # Nothing is drafted in a first block, so the record has no draft there.
+  heads = tiny.save_heads(tmp_path / "heads", files / "large")
+  run(drafter_checkpoint=heads, tree=(2, 1), trace="trees")
+  assert (tmp_path / "out" / "metrics.json").exists()
+  for record in lines():
+    first, *others = record["aux"]["trees"]
+    assert first["parents"] == [-1] * 4
+    assert not first["accepted"]
+    assert all(block["parents"] == [0, 0, 1, 2] for block in others)
+  page = (tmp_path / "out" / "tokens.html").read_text()
+  assert page.count("<li>block 0: none</li>") == len(TEXTS)
+  assert page.count("<li>block 1: 1: ") > 0
+
+
 def test_damaged_files_are_named(run, tmp_path, monkeypatch):
   def damage(name, text, message):
     path = tmp_path / "out" / name
