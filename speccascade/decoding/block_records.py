@@ -46,8 +46,9 @@ class Branches(struct.PyTreeNode):
     tree: static, the shape in which the drafts were made.
     drawing: static, how the children of a node were chosen; see
       `drafting.children`.
-    parents: [B, N] int32, the node that each draft follows. It differs from the
-      tree's own parent where an independent draw repeats a sibling's token.
+    parents: [B, N] int32, the node that each draft follows; `NO_NODE` for
+      drafts that a row does not propose. It differs from the tree's own parent
+      where an independent draw repeats a sibling's token.
     is_certain: [B, N] bool, drafts that are a function of the prefix.
     laws: [B, N, V], the law that each draft was drawn from, where it is not the
       law at the draft's node: several drafters have several laws there. None

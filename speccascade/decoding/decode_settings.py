@@ -12,6 +12,8 @@ import math
 from typing import Annotated, Any, Literal
 
 from speccascade.decoding.drafting.children import (
+  DRAWINGS,
+  EXACT_FOR,
   GREEDY_AND_RANDOM,
   IID,
   Drawing,
@@ -156,7 +158,7 @@ class BlockShape(ReviewSettings):
     if self.verification == "block":
       fault = " is 'block', which weighs a chain; for a tree set 'traversal'"
       raise fields.SettingError("verification", fault)
-    if self.verification == "k_seq" and self.tree_drawing != IID:
+    if self.tree_drawing not in EXACT_FOR.get(self.verification, DRAWINGS):
       fault = (
         f" is 'k_seq', which weighs independent drafts; set drawing {IID!r}"
       )

@@ -11,9 +11,14 @@ import numpy as np
 from speccascade.decoding.block_records import Branches, Proposal
 from speccascade.decoding.drafting.children import (
   WITHOUT_REPLACEMENT,
+  Drawing,
   draw_children,
 )
-from speccascade.decoding.drafting.draft_tree import ROOT, DraftTree
+from speccascade.decoding.drafting.draft_tree import (
+  NO_NODE,
+  ROOT,
+  DraftTree,
+)
 from speccascade.decoding.drafting.drafter import Drafter, refuse_tree
 from speccascade.decoding.laws import draws
 from speccascade.decoding.laws.sampling import Sampling
@@ -21,7 +26,6 @@ from speccascade.decoding.types import LanguageModel, State
 
 Array = jax.Array
 _SIBLING_TAG = 2**30  # beside the keys of the chain, which count from 0
-_NO_NODE = -1
 _NO_LAW = (
   "a BranchedDrafter has no distribution after the siblings of its first draft;"
   " use a method whose target is the verifier, or the bonus 'verifier'"
@@ -59,6 +63,10 @@ class BranchedDrafter(struct.PyTreeNode):
 
   drafter: Drafter
   num_first: int = struct.field(pytree_node=False)
+
+  @property
+  def drawing(self) -> Drawing:
+    return WITHOUT_REPLACEMENT
 
   @property
   def tree(self) -> DraftTree:
@@ -166,7 +174,7 @@ class BranchedDrafter(struct.PyTreeNode):
       branches=Branches(
         tree=tree,
         drawing=WITHOUT_REPLACEMENT,
-        parents=jnp.where(drafts < count[:, None], parents, _NO_NODE),
+        parents=jnp.where(drafts < count[:, None], parents, NO_NODE),
         is_certain=by_draft(is_drawn[:, :1], is_certain, is_drawn[:, 1:]),
       ),
     )

@@ -31,6 +31,49 @@ GREEDY_AND_RANDOM: Literal["greedy_and_random"] = "greedy_and_random"
 TOP_K: Literal["top_k"] = "top_k"
 Drawing = Literal["iid", "without_replacement", "greedy_and_random", "top_k"]
 DRAWINGS = (IID, WITHOUT_REPLACEMENT, GREEDY_AND_RANDOM, TOP_K)
+# Verifications of trees that have the law of the target for some drawings
+# alone. The others have it for all of them.
+EXACT_FOR = {"k_seq": (IID,)}
+
+
+def check_verification(verification: str, drawing: str, drafter: str):
+  """Checks that a verification of trees is exact for a drawing.
+
+  Args:
+    verification: a name in `tree_steps.VERIFY`.
+    drawing: one of `DRAWINGS`.
+    drafter: who draws, as the message is to call it.
+
+  Raises:
+    ValueError: the output would not have the law of the target.
+  """
+  wanted = EXACT_FOR.get(verification, DRAWINGS)
+  if drawing not in wanted:
+    raise ValueError(
+      f"verification is {verification!r}, which is exact for the drawing"
+      f" {' or '.join(map(repr, wanted))} alone, and {drafter} draws by"
+      f" {drawing!r}: set verification 'token' or 'traversal'"
+    )
+
+
+def check_num_children(num: int, drawing: str, vocab_size: int):
+  """Checks that there are as many tokens as children of a node.
+
+  Args:
+    num: the children.
+    drawing: one of `DRAWINGS`.
+    vocab_size: V.
+
+  Raises:
+    ValueError: children would be drawn without replacement after all tokens
+      have been drawn.
+  """
+  if drawing == WITHOUT_REPLACEMENT and num > vocab_size:
+    raise ValueError(
+      f"{num} drafts follow one token of a tree, drawn without replacement, and"
+      f" the vocabulary has {vocab_size} tokens: draft at most {vocab_size}"
+      " there"
+    )
 
 
 def draw_children(
@@ -57,11 +100,17 @@ def draw_children(
   Returns:
     Tokens [B, P, K] int32, and [B, P, K] bool whether each is certain.
 
+  Raises:
+    ValueError: more children than the vocabulary has tokens are to be drawn
+      without replacement.
+
   Source: independent draws, Miao et al. (SpecInfer, arXiv 2305.09781); draws
   without replacement, Jeon et al. (arXiv 2402.14160); greedy and one random, Hu
   et al. (arXiv 2502.18779).
   """
   num = u.shape[-1]
+  if not greedy:
+    check_num_children(num, drawing, q.shape[-1])
   if greedy or drawing == TOP_K:
     num_drawn = 0
   elif drawing == GREEDY_AND_RANDOM:

@@ -27,10 +27,12 @@ class Drafter(Part, Protocol):
   """Proposes up to `width` tokens for each row. A drafter is a pytree.
 
   A drafter of chains inherits `ChainDrafter`, which has the two members that
-  trees need. A drafter that states no distribution at some places may have a
-  method `check_review(target, settings)`. The method raises ValueError where a
-  target and `ReviewSettings` need a distribution at such a place. A drafter
-  that reads the verifier's hidden states is a `Reader`, too.
+  trees need. A drafter of trees has a static `drawing`, one of
+  `children.DRAWINGS`, by which a call is checked before anything is compiled. A
+  drafter that states no distribution at some places may have a method
+  `check_review(target, settings)`. The method raises ValueError where a target
+  and `ReviewSettings` need a distribution at such a place. A drafter that reads
+  the verifier's hidden states is a `Reader`, too.
   """
 
   @property

@@ -5,12 +5,17 @@ from typing import Any, NamedTuple, cast
 from flax import struct
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from speccascade.decoding.block_records import Branches, Proposal
 from speccascade.decoding.drafting import feeding
 from speccascade.decoding.drafting.autoregressive import AutoregressiveDrafter
-from speccascade.decoding.drafting.children import IID, merge_siblings
-from speccascade.decoding.drafting.draft_tree import DraftTree
+from speccascade.decoding.drafting.children import (
+  IID,
+  Drawing,
+  merge_siblings,
+)
+from speccascade.decoding.drafting.draft_tree import NO_NODE, DraftTree
 from speccascade.decoding.drafting.drafter import Drafter, refuse_tree
 from speccascade.decoding.laws import draws
 from speccascade.decoding.laws.sampling import Sampling
@@ -48,8 +53,8 @@ class SeveralDrafters(struct.PyTreeNode):
   Attributes:
     drafters: the K drafters, which draft chains of one width G. Each must be
       able to read the tokens that others wrote: G + 1 of them, or more passes
-      are made (`AutoregressiveDrafter.behind`). Their blocks must not stop
-      early.
+      are made (`AutoregressiveDrafter.behind`). A block that stops early is a
+      shorter path.
     designated: static, the index of the drafter whose distribution the target
       uses, which is an `AutoregressiveDrafter`. None is for targets that use
       none.
@@ -90,6 +95,10 @@ class SeveralDrafters(struct.PyTreeNode):
   @property
   def tree(self) -> DraftTree:
     return DraftTree.of_paths(len(self.drafters), self.drafters[0].width)
+
+  @property
+  def drawing(self) -> Drawing:
+    return IID
 
   @property
   def width(self) -> int:
@@ -219,17 +228,28 @@ class SeveralDrafters(struct.PyTreeNode):
 
     drafts = by_depth([part.tokens for part in parts])
     laws = by_depth([part.q[:, :-1] for part in parts])
-    parents = merge_siblings(drafts, self.tree)
-    # What is recorded at a node is its own drafter's: the law of the draft that
-    # comes after it on the same path. At the root it is the first drafter's.
-    at_root = lambda name: getattr(parts[0], name)[:, :1]
-    after = lambda name: by_depth(
-      [getattr(part, name)[:, 1:] for part in parts]
-    )
-    at_nodes = {
-      name: jnp.concatenate([at_root(name), after(name)], axis=1)
-      for name in ("q", "q1", "copied", "bad")
-    }
+    parents = self._parents(drafts, [part.count for part in parts])
+    # What is recorded at a node is what its first draft was drawn from. Where
+    # no draft follows, it is what its own drafter has there.
+    node = jnp.arange(self.width + 1, dtype=jnp.int32)
+    follows = parents[:, None, :] == node[None, :, None]
+    first = jnp.argmax(follows, axis=2)
+
+    def at_node(name: str) -> Array:
+      """Returns [B, N+1, ...] of the parts' arrays [B, G+1, ...]."""
+      arrays = [getattr(part, name) for part in parts]
+      own = by_depth([array[:, 1:] for array in arrays])
+      own = jnp.concatenate([arrays[0][:, :1], own], axis=1)
+      shape = (*first.shape, *[1] * (own.ndim - 2))
+      drawn_from = jnp.take_along_axis(
+        by_depth([array[:, :-1] for array in arrays]),
+        first.reshape(shape),
+        axis=1,
+      )
+      is_open = jnp.any(follows, axis=2).reshape(shape)
+      return jnp.where(is_open, drawn_from, own)
+
+    at_nodes = {name: at_node(name) for name in ("q", "q1", "copied", "bad")}
     calls = [part.calls for part in parts]
     if (scorer := self._scorer) is not None:
       index = cast(int, self.designated)
@@ -269,6 +289,22 @@ class SeveralDrafters(struct.PyTreeNode):
       ),
     )
     return _State(tuple(states), self._merged(drafts, parents)), proposal
+
+  def _parents(self, drafts: Array, counts: list[Array]) -> Array:
+    """Returns the nodes that drafts follow, [B, N] int32; see `Branches`.
+
+    Args:
+      drafts: [B, N] int32.
+      counts: of each drafter [B] int32, how many drafts its path has.
+    """
+    depth = np.array(self.tree.depths, np.int32)[None]
+    # The drafts of a level stand in the order of the drafters.
+    count = jnp.tile(jnp.stack(counts, axis=1), (1, self.tree.depth))
+    is_drafted = depth <= count
+    # What was not drafted is no sibling of anything.
+    number = jnp.arange(self.width, dtype=jnp.int32)[None]
+    apart = jnp.where(is_drafted, drafts, -1 - number)
+    return jnp.where(is_drafted, merge_siblings(apart, self.tree), NO_NODE)
 
   @staticmethod
   def _merged(drafts: Array, parents: Array) -> Array:

@@ -25,6 +25,7 @@ from speccascade.decoding.drafting.children import (
   IID,
   TOP_K,
 )
+from speccascade.decoding.drafting.draft_tree import NO_NODE
 from speccascade.decoding.drafting.drafter import (
   Drafter,
   block_depth,
@@ -170,7 +171,11 @@ def _count(
   is_examined = (step < examined[:, None])[:, :-1]
   chance = numerics.overlap(block.block.q, block.pi)[:, :-1]
   of_trees: dict[str, Array] = {}
+  drafted = proposal.count
   if proposal.branches is not None:
+    is_drafted = proposal.branches.parents != NO_NODE
+    num = jnp.sum(is_drafted, axis=1, dtype=jnp.int32)
+    drafted = jnp.minimum(drafted, num)
     rank = proposal.branches.ranks_of(cast(Array, block.verdict.path))
     totals = cast(Array, carry.stats.accepted_by_rank)
     ranks = jnp.arange(totals.shape[2], dtype=jnp.int32)[None, None]
@@ -181,7 +186,7 @@ def _count(
     of_trees["optimal_acceptance"] = jnp.where(is_examined[:, 0], most, 0)
   return carry.stats.add(
     num_blocks=going,
-    drafted=going * proposal.count,
+    drafted=going * drafted,
     examined=examined,
     accepted=accepted,
     deferred=jnp.sum(deferred, axis=1),

@@ -7,7 +7,7 @@ Each error says what the call gave, what the method wants, and what to do.
 import jax
 
 from speccascade.decoding.decode_settings import FIXED, BlockShape
-from speccascade.decoding.drafting import depth_laws
+from speccascade.decoding.drafting import children, depth_laws
 from speccascade.decoding.drafting.drafter import (
   block_depth,
   is_drafter,
@@ -50,6 +50,8 @@ def check_call(
   _check_roles(method, drafter, verifier)
   _check_drafters(method, shape, drafter)
   vocab_size = _shared_vocab_size(models_of(drafter) + models_of(verifier))
+  if not sampling.greedy and method.has_blocks:
+    _check_children(shape, drafter, vocab_size)
   _check_kinds(drafter, verifier)
   method.check_alpha(alpha, vocab_size)
   _check_temperature(method, sampling)
@@ -116,11 +118,26 @@ def _check_drafter(method: Method, shape: BlockShape, drafter):
   # A drafter may have no law of its own at some places.
   if check := getattr(drafter, "check_review", None):
     check(method.target, shape)
-  if drafter.tree and shape.verification == "block":
+  if drafter.tree is None:
+    return
+  if shape.verification == "block":
     raise ValueError(
       "verification is 'block', which weighs a chain; the drafter given"
       " drafts a tree: use 'traversal'"
     )
+  if drawing := getattr(drafter, "drawing", None):
+    children.check_verification(
+      shape.verification, drawing, f"the drafter given, a {kind},"
+    )
+
+
+def _check_children(shape: BlockShape, drafter, vocab_size: int):
+  """Raises ValueError where a node has more children than there are tokens."""
+  tree, drawing = shape.draft_tree, shape.tree_drawing
+  if is_drafter(drafter):
+    tree, drawing = drafter.tree, getattr(drafter, "drawing", None)
+  if tree is not None and drawing is not None:
+    children.check_num_children(max(tree.num_children), drawing, vocab_size)
 
 
 def _check_heads(method: Method, shape: BlockShape, heads):

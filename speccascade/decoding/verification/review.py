@@ -24,6 +24,7 @@ from speccascade.decoding.loops import emission
 from speccascade.decoding.loops.emission import Prefix
 from speccascade.decoding.loops.execution import BlockSettings
 from speccascade.decoding.types import LanguageModel, State, check_shape
+from speccascade.decoding.verification import tree_steps
 
 Array = jax.Array
 
@@ -311,11 +312,8 @@ def _verify_tree(
   """
   branches = cast(Branches, proposal.branches)
   target, num = settings.target, proposal.tokens.shape[1]
-  if branches.laws is not None and settings.verification != "token":
-    raise ValueError(
-      "the drafts have distributions of their own, and verification is"
-      f" {settings.verification!r}; set verification 'token'"
-    )
+  tree_step = settings.tree_step
+  tree_steps.check_branches(settings.verification, branches)
   if target.uses_q and not branches.has_q:
     raise ValueError(
       "the drafter has no one distribution at a node, and the target uses it;"
@@ -340,7 +338,7 @@ def _verify_tree(
   # token there.
   u_accept = draws.uniforms(draws.fold_in(rngs, draws.ACCEPT_TAG), num)
   u_draw = draws.uniforms(draws.fold_in(rngs, draws.DRAW_TAG), num + 1)
-  verdict = settings.tree_step(
+  verdict = tree_step(
     proposal.tokens, branches, proposal.q, pi, u_accept, u_draw
   )
   depth, rows = branches.tree.depth, proposal.count.shape

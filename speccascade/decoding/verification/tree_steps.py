@@ -32,6 +32,7 @@ from speccascade.decoding.drafting.children import (
   IID,
   TOP_K,
   WITHOUT_REPLACEMENT,
+  check_verification,
 )
 from speccascade.decoding.laws import draws
 from speccascade.decoding.laws.numerics import normalise, of_token, ratio
@@ -47,6 +48,24 @@ from speccascade.decoding.verification.tree_walk import (
 Array = jax.Array
 # (tokens, branches, q, pi, u_accept, u_draw) -> Verdict
 TreeVerifyFunction = Callable[..., Verdict]
+
+
+def check_branches(verification: str, branches: Branches):
+  """Checks that a verification is exact for how a tree was drawn.
+
+  Args:
+    verification: a name in `VERIFY`.
+    branches: the tree.
+
+  Raises:
+    ValueError: the output would not have the law of the target.
+  """
+  if branches.laws is not None and verification != "token":
+    raise ValueError(
+      "the drafts have distributions of their own, and verification is"
+      f" {verification!r}; set verification 'token'"
+    )
+  check_verification(verification, branches.drawing, "the drafter")
 
 
 def _natively(way: str) -> Callable[[VerifyFunction], VerifyFunction]:

@@ -111,6 +111,11 @@ def test_wrong_cascades(settings, message):
       "no distribution after the siblings",
     ),
     (
+      {"verification": "k_seq"},
+      {"k": [[1, 2], [0, 2]], "first_children": 2},
+      "verification is 'k_seq', which is exact for the drawing 'iid' alone",
+    ),
+    (
       {"method": "spec_cascade_chow"},
       {"k": [[1, 2], [0, 2]]},
       "reads the drafter's confidence",

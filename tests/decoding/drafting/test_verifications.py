@@ -1,0 +1,227 @@
+"""Which verification is exact for which drafter: every pair of them.
+
+A verification demands something of how drafts were drawn. Each pair is either
+refused in one line, or what is written has the verifier's law.
+"""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from speccascade.decoding import (
+  AutoregressiveDrafter,
+  BranchedDrafter,
+  DraftTree,
+  HeadsDrafter,
+  HorizontalDrafter,
+  LookaheadDrafter,
+  MaxGramDrafter,
+  Sampling,
+  SeveralDrafters,
+  VerticalDrafter,
+  row_keys,
+)
+from speccascade.decoding.drafting import children
+from speccascade.decoding.drafting.autoregressive import StopPolicy
+from speccascade.decoding.drafting.tree_drafter import TreeDrafter
+from speccascade.decoding.laws import lossy_targets, targets
+from speccascade.decoding.loops.execution import BlockSettings
+from speccascade.decoding.verification import review
+from speccascade.judge import goodness, toy_chains
+from tests import toy
+from tests.decoding.drafting import models, toy_heads, toy_lookahead
+
+V, LENGTH, ROWS = 4, 4, 20_000
+PAIR = toy.pair(V, 1)
+SMALL, LARGE = PAIR.models()
+OTHER = SMALL.replace(table=jnp.flip(SMALL.table, axis=-1) * 0.5)
+AHEAD = np.random.default_rng(4).dirichlet(np.full(V, 0.6), (3, V))
+TREE = DraftTree((-1, -1, -1, 1, 1))
+SAMPLING = Sampling.create(1.0)
+
+
+def small(width=2, model=SMALL, **options):
+  return AutoregressiveDrafter(model, width, behind=6, **options)
+
+
+def stopping(before_draw, width=2):
+  stop = StopPolicy(jnp.float32(0.55), before_draw=before_draw)
+  return small(width, stop=stop)
+
+
+def copier(width=2):
+  # It ends its blocks where nothing is left to copy.
+  return MaxGramDrafter.create(None, width=width, vocab_size=V)
+
+
+def in_a_row():
+  # Where nothing is copied, the block has one draft.
+  return HorizontalDrafter((copier(1), small(1)))
+
+
+def reviewed():
+  return VerticalDrafter(
+    stopping(True),
+    OTHER,
+    jnp.float32(0.5),
+    2,
+    target=lossy_targets.lossy,
+    bonus="verifier",
+  )
+
+
+def heads(*tree):
+  return HeadsDrafter(toy_heads.of_laws(AHEAD), LARGE, 2, *tree)
+
+
+def embeddings(*tree):
+  ahead = toy_lookahead.of_laws(AHEAD)
+  return LookaheadDrafter(ahead.language_model(LARGE), 3, 2, *tree)
+
+
+CHAINS = {
+  "model": small,
+  "stops before a draw": lambda: stopping(True),
+  "stops after a draw": lambda: stopping(False),
+  "copies": copier,
+  "row": in_a_row,
+  "reviewed": reviewed,
+  "heads": heads,
+  "embeddings": embeddings,
+}
+TREES = {
+  "tree": lambda drawing: TreeDrafter(SMALL, TREE, drawing),
+  "heads": lambda drawing: heads(TREE, drawing),
+  "embeddings": lambda drawing: embeddings(TREE, drawing),
+  "siblings": lambda chain: BranchedDrafter(CHAINS[chain](), 3),
+  "beside": lambda chain: SeveralDrafters(
+    (small(model=OTHER), CHAINS[chain]())
+  ),
+}
+KINDS = [
+  (kind, how)
+  for kind in TREES
+  for how in (CHAINS if kind in ("siblings", "beside") else children.DRAWINGS)
+]
+VERIFICATIONS = ("token", "block", "traversal", "k_seq")
+
+
+def refusal(kind: str, how: str, verification: str) -> str | None:
+  """Returns what a pair is refused with; None where it has the law."""
+  if kind == "beside" and verification != "token":
+    return "come from several drafters"
+  if verification == "block":
+    return "weighs a chain"
+  if verification == "k_seq" and how != children.IID:
+    return "exact for the drawing 'iid' alone"
+  return None
+
+
+PAIRS = [(*kind, x) for kind in KINDS for x in VERIFICATIONS]
+REFUSED = [pair for pair in PAIRS if refusal(*pair)]
+# Trees of models, of heads and of embeddings are sampled beside their drafters'
+# other tests.
+EXACT = [
+  pair
+  for pair in PAIRS
+  if not refusal(*pair) and pair[0] in ("siblings", "beside")
+]
+
+
+@functools.cache
+def law():
+  p = jax.nn.softmax(jnp.asarray(PAIR.flat()[1]))
+  return toy_chains.chain_law(PAIR, np.asarray(p, float), LENGTH)
+
+
+def decode(kind, how, verification, rows):
+  return toy.decode(
+    "spec_decode",
+    (TREES[kind](how), LARGE),
+    sampling=SAMPLING,
+    inputs=PAIR.inputs(rows),
+    keys=row_keys(3, 0, jnp.arange(rows)),
+    max_decode_len=LENGTH,
+    gamma=2,
+    verification=verification,
+  )
+
+
+@pytest.mark.parametrize(("kind", "how", "verification"), REFUSED)
+def test_a_verification_that_is_not_exact_is_refused(kind, how, verification):
+  message = refusal(kind, how, verification)
+  with pytest.raises(ValueError, match=message) as error:
+    decode(kind, how, verification, 1)
+  assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+  ("kind", "how", "verification"),
+  toy.nightly(EXACT, [("beside", "stops after a draw", "token")]),
+)
+def test_every_other_verification_is_exact(kind, how, verification):
+  decoded = decode(kind, how, verification, ROWS)
+  assert decoded.stats.accepted.sum() > 0 or how == "heads"
+  counts = toy.counts(decoded, V, LENGTH)
+  assert goodness.p_value(counts, law()) > toy.LEVEL
+
+
+@pytest.mark.parametrize("drawing", children.DRAWINGS[1:])
+def test_the_review_itself_refuses_a_tree(drawing):
+  # A drafter of one's own need not say how it draws before it drafts.
+  drafter, keys = (
+    TreeDrafter(SMALL, TREE, drawing),
+    row_keys(0, 0, jnp.arange(2)),
+  )
+  proposal = models.propose(drafter, PAIR.inputs(2), SAMPLING)
+  settings = BlockSettings(
+    sampling=SAMPLING, target=targets.lossless, verification="k_seq"
+  )
+  logits = jnp.zeros(proposal.q.shape)
+  with pytest.raises(ValueError, match=f"drafter draws by '{drawing}'"):
+    review.verify(proposal, logits, keys, settings)
+
+
+MORE = DraftTree((-1,) * (V + 1))
+OUTNUMBERING = {
+  "tree": (SMALL, {"tree": (V + 1,), "drawing": "without_replacement"}),
+  "heads": (
+    toy_heads.of_laws(AHEAD),
+    {"tree": (V + 1,), "drawing": "without_replacement"},
+  ),
+  "drafter": (TreeDrafter(SMALL, MORE, children.WITHOUT_REPLACEMENT), {}),
+  "siblings": (BranchedDrafter(small(1), V + 1), {}),
+}
+
+
+@pytest.mark.parametrize("name", OUTNUMBERING)
+def test_more_children_than_tokens_are_refused(name):
+  drafter, settings = OUTNUMBERING[name]
+  options = {"sampling": SAMPLING, "inputs": 1, "gamma": 1} | settings
+  with pytest.raises(ValueError, match="5 drafts follow one token") as error:
+    toy.decode("spec_decode", (drafter, LARGE), **options)
+  assert "\n" not in str(error.value)
+  law = jnp.full((1, 1, V), 0.25)
+  with pytest.raises(ValueError, match="the vocabulary has 4 tokens"):
+    children.draw_children(
+      law, law, jnp.zeros((1, 1, 5)), "without_replacement", greedy=False
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("drawing", ["iid", "greedy_and_random", "top_k"])
+def test_other_children_may_outnumber_the_tokens(drawing):
+  decoded = toy.decode(
+    "spec_decode",
+    (TreeDrafter(SMALL, MORE, drawing), LARGE),
+    sampling=SAMPLING,
+    inputs=PAIR.inputs(ROWS),
+    keys=row_keys(3, 0, jnp.arange(ROWS)),
+    max_decode_len=LENGTH,
+    gamma=1,
+  )
+  counts = toy.counts(decoded, V, LENGTH)
+  assert goodness.p_value(counts, law()) > toy.LEVEL
