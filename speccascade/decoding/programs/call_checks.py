@@ -133,10 +133,10 @@ def _check_drafter(method: Method, shape: BlockShape, drafter):
 
 def _check_children(shape: BlockShape, drafter, vocab_size: int):
   """Raises ValueError where a node has more children than there are tokens."""
-  tree, drawing = shape.draft_tree, shape.tree_drawing
+  tree, drawing = shape.draft_tree, str(shape.tree_drawing)
   if is_drafter(drafter):
-    tree, drawing = drafter.tree, getattr(drafter, "drawing", None)
-  if tree is not None and drawing is not None:
+    tree, drawing = drafter.tree, getattr(drafter, "drawing", "")
+  if tree is not None:
     children.check_num_children(max(tree.num_children), drawing, vocab_size)
 
 
