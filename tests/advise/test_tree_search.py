@@ -1,9 +1,11 @@
 """The search for a tree of drafts, on chains whose laws are tables."""
 
 import dataclasses
+import itertools
 import json
 import types
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -11,6 +13,7 @@ from speccascade.advise import rank_acceptance, tree_search, trees
 from speccascade.advise.effort import Effort
 from speccascade.advise.tree_search import WantedTrees
 from speccascade.analysis import draft_trees
+from speccascade.decoding import DraftTree
 from speccascade.evaluation import timing
 from speccascade.evaluation.efficiency import Costs
 from speccascade.inference.measuring import measure
@@ -99,6 +102,55 @@ def test_acceptance_by_depth():
   # The second place is reached with .5, the third with .25.
   want = (0.5 * 0.25 + 0.25 * 1.0) / 0.75
   np.testing.assert_allclose(got[1, 0, 0], want)
+
+
+@pytest.mark.parametrize("drawing", ["without_replacement", "iid"])
+def test_the_chance_of_a_rank_is_a_mean_over_earlier_draws(drawing):
+  """Each first child has its own chance to miss, and its own law after it."""
+  q, pi = np.array([0.5, 0.3, 0.2]), np.array([0.1, 0.3, 0.6])
+  residual = np.maximum(pi - q, 0) / np.maximum(pi - q, 0).sum()
+  got, want = np.zeros((2, 3)), np.zeros((2, 3))
+  for first, second in itertools.product(range(3), repeat=2):
+    rest = q.copy()
+    if drawing == "without_replacement":
+      if first == second:
+        continue
+      rest[first] = 0
+      rest /= rest.sum()
+    chance = q[first] * rest[second]
+    # The trials of `token_verify`, by hand.
+    accepted = min(1, pi[first] / q[first])
+    want[0, first] += chance * accepted
+    missed = chance * (1 - accepted)
+    want[1, second] += missed * min(1, residual[second] / rest[second])
+    rates = rank_acceptance._of_children(
+      *(jnp.asarray(np.tile(x, (1, 3, 1)), jnp.float32) for x in (q, pi)),
+      jnp.arange(3)[None],
+      jnp.tile(jnp.array([first, second]), (1, 3, 1)),
+      jnp.zeros((1, 3, 2), bool),
+      drawing,
+    )
+    got += chance * np.stack(rates)[:, 0]
+  np.testing.assert_allclose(got, want, atol=1e-6)
+
+
+def test_a_pass_reads_the_last_token_and_all_drafts():
+  costs = Costs(1e-3, 0.1, 0.1, {1: 1.0, 3: 1.6, 5: 2.8}, 0.1, 1.0)
+  texts = types.SimpleNamespace(tokens=np.zeros((2, 4)), lengths=[4, 4])
+  offers, _ = tree_search.offers_of(
+    Point("spec_decode", gamma=2),
+    WantedTrees(sizes=(2, 4), max_children=2, max_depth=2),
+    rank_acceptance.RankRates(np.full((1, 2, 4, 2, 2), 0.3)),
+    np.full((2, 2, 2), 0.3),
+    texts,
+    costs,
+  )
+  passes = {1: 1.3, 2: 1.6, 3: 2.2, 4: 2.8}  # of so many drafts
+  assert {len(offer.parents) for offer in offers} >= {1, 2, 4}
+  for offer in offers:
+    depth = DraftTree(offer.parents).depth
+    steps = 0.1 * depth + passes[len(offer.parents)]
+    np.testing.assert_allclose(offer.steps, steps)
 
 
 @pytest.fixture

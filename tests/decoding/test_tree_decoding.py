@@ -201,6 +201,26 @@ def test_sampled_trees_of_filtered_laws(drawing, verification):
   )
 
 
+@pytest.mark.parametrize("parents", [(-1, -1, 1), (-1, -1, -1, 1, 2, 2)])
+def test_an_equal_sibling_hands_its_children_to_one_that_has_none(parents):
+  # The first draft has no child of its own, and the model reads it all the
+  # same: a draft that repeats it gives it children.
+  pair, length = toy.pair(3, 2), 4
+  counts = sample(
+    "spec_decode",
+    pair,
+    Sampling.create(1.0),
+    length,
+    20_000,
+    seed=3,
+    tree=parents,
+    gamma=2,
+    drawing="iid",
+  )
+  exact = law("spec_decode", pair, Sampling.create(1.0), length)
+  assert goodness.p_value(counts, exact) > toy.LEVEL
+
+
 def beside(models, width, designated=None):
   """Returns a `SeveralDrafters` of models."""
   drafters = (
@@ -256,6 +276,22 @@ def test_several_drafters_beside_each_other():
   assert goodness.p_value(counts, exact) > toy.LEVEL
   with pytest.raises(ValueError, match="set DESIGNATED_DRAFTER"):
     toy.decode("spec_cascade_token_v2", models, **options)
+
+
+def test_several_drafters_draw_independently():
+  # Three unrelated tables: all triples of first drafts, and of second ones.
+  laws = np.random.default_rng(8).dirichlet(np.ones(4), (3, 4))
+  drafters = beside([toy.markov(x) for x in laws], 2)
+  inputs = jnp.ones((20_000, 1), jnp.int32)
+  proposal = models.propose(drafters, inputs, Sampling.create(1.0))
+  drafts = np.asarray(proposal.tokens)
+  seen = np.zeros((4,) * 6)
+  np.add.at(seen, tuple(drafts.T), 1)
+  first = np.einsum("i,j,k->ijk", *(x[0] for x in laws))
+  exact = first.reshape(*first.shape, 1, 1, 1) * np.einsum(
+    "ia,jb,kc->ijkabc", *laws
+  )
+  assert goodness.p_value(seen.ravel(), exact.ravel()) > toy.LEVEL
 
 
 @pytest.mark.parametrize(

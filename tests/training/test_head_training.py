@@ -130,6 +130,23 @@ def test_the_loss_of_heads(kind, model):
   np.testing.assert_allclose(measured["loss_2"] * later, by_head[1], rtol=1e-4)
 
 
+def test_no_head_learns_inside_a_prompt_or_across_texts():
+  # A prompt of three tokens in each of two texts; the last place is empty.
+  weights = jnp.array([[0, 0, 1, 1, 1, 0, 0, 1, 1, 0]], jnp.float32)
+  texts = jnp.array([[1, 1, 1, 1, 1, 2, 2, 2, 2, 0]], jnp.int32)
+  for num, want in (
+    (1, [[0, 0, 1, 1, 0, 0, 0, 1, 0, 0]]),
+    (2, [[0, 0, 1, 0, 0, 0, 0, 0, 0, 0]]),
+  ):
+    later = head_losses.ahead_weights(
+      {"decoder_segment_ids": texts}, weights, num
+    )
+    assert np.array_equal(later, want)
+  # One text alone.
+  later = head_losses.ahead_weights({}, weights[:, :5], 2)
+  assert np.array_equal(later, [[0, 0, 1, 0, 0]])
+
+
 @pytest.mark.parametrize("share", [0.0, 0.6])
 @pytest.mark.parametrize(
   ("kind", "model"), [("medusa", "llama"), ("blockwise", "t5")]

@@ -141,6 +141,11 @@ a whole block is weighed by laws that change at its end <-
 - settings.verification in ("block", "traversal")
 + False
 
+heads draft a tree from nothing in the first round <-
+  test_nothing_is_proposed_without
+- parents=jnp.where(known[:, None], parents, NO_NODE),
++ parents=parents,
+
 === decoding/drafting/lookahead_drafter.py
     decoding/drafting/test_lookahead.py
 the law at an embedding is read one place late <- test_a_chain_is_drawn_from

@@ -53,6 +53,11 @@ an increasing function goes on beyond its knots <- test_an_increasing
 - jnp.clip(ratio(x[..., None] - start, width), 0, 1)
 + jnp.maximum(ratio(x[..., None] - start, width), 0)
 
+the price of calibrated OPT is that of the plain pair <-
+  test_calibrated_rules_compare
+- right - alpha.alpha * total_variation(*(sampled or (q, p)))
++ right - alpha.alpha * total_variation(q, p)
+
 === decoding/laws/fitted.py
     decoding/laws/test_learned.py
 parameters of other shapes pass <- test_parameters_of_another_rule

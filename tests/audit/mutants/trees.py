@@ -141,6 +141,10 @@ a draft stands at its number, not at its depth
 the drafter keeps other drafts than were accepted
 - place = jnp.take_along_axis(place, path, axis=1)
 + place = jnp.take_along_axis(place, 0 * path, axis=1)
+a draft that a repeated one hands its children to is not read <-
+  test_an_equal_sibling_hands_its_children
+- if self.drawing == IID:
++ if False:
 a drafter of trees does not read what others say in between <-
   programs/test_streaming.py::test_rounds_and_turns_are_the_whole[tree-whole]
 - return feeding.catch_up(self.model, state, tokens, upto, wide=wide)
@@ -158,6 +162,14 @@ the target is made of the law of the next draft <-
 -         "q1": q1,
 +         "q": at_nodes["q"],
 +         "q1": at_nodes["q1"],
+all drafters draw with one stream of uniforms <-
+  test_several_drafters_draw_independently
+- draws.fold_in(rngs, k)
++ rngs
+what lies after the end of a path is drafted <-
+  drafting/test_verifications.py::test_every_other_verification_is_exact
+- is_drafted = depth <= count
++ is_drafted = depth <= self.tree.depth + 0 * count
 all drafts are tried with the law of the designated drafter <-
   test_the_target_is_that_of_the_designated_drafter[spec_cascade_opt-1]
 - laws=laws,
@@ -190,6 +202,15 @@ a draft stands behind itself among its siblings
 the printed bonus of a tree is weighed by q
 - if target.uses_q and has_law is not True:
 + if False:
+at inner nodes without drafts the printed bonus is weighed by q <-
+  drafting/test_verifications.py::test_the_printed_bonus_is_the_verifiers
+- known_q = has_children | jnp.reshape(jnp.asarray(has_law), (-1, 1))
++ is_inner = branches.tree.node_depths < branches.tree.depth
++   known_q = has_children | jnp.asarray(has_law) | jnp.asarray(is_inner)[None]
+a tree is reviewed by what is not exact for it <-
+  drafting/test_verifications.py::test_the_review_itself_refuses_a_tree
+- tree_steps.check_branches(settings.verification, branches)
++ pass
 the verifier's laws stay those of the nodes
 - p1, p, pi = along(p1), along(p), along(pi)
 + p1, p, pi = p1[:, : depth + 1], p[:, : depth + 1], along(pi)
@@ -256,9 +277,24 @@ a certain child is tried like a drawn one <- test_a_text_tells_the_blocks
 a block begins at every token <- test_a_text_tells_the_blocks
 - begins[:, start + accepted + 1] += begins[:, start] * ends
 + begins[:, start + 1] += begins[:, start] * ends
+without replacement every first child misses alike <-
+  test_the_chance_of_a_rank_is_a_mean_over_earlier_draws
+- missed = 1 - jnp.minimum(1, accepted)
++ pass
 all depths have the acceptance of the first <- test_acceptance_by_depth
 - weights[:, 1:] = passed[:, :-1] * inside[:, 1:]
 + weights = inside.astype(np.float64)
+
+=== advise/tree_search.py
+a pass over a tree leaves out the last token <- test_a_pass_reads_the_last_token
+- np.arange(num + 1) + 1, widths
++ np.arange(num + 1), widths
+
+=== decoding/programs/call_checks.py
+    decoding/drafting/test_verifications.py::test_a_verification_that_is_not_exact
+siblings of a cascade's draft pass for independent ones
+-   if drawing := getattr(drafter, "drawing", None):
++   if drawing := None:
 
 === analysis/draft_trees.py
 ranks are looked up by the number of siblings <-

@@ -225,3 +225,55 @@ def test_other_children_may_outnumber_the_tokens(drawing):
   )
   counts = toy.counts(decoded, V, LENGTH)
   assert goodness.p_value(counts, law()) > toy.LEVEL
+
+
+def law_of_printed_bonus() -> np.ndarray:
+  """Returns the law of blocks of certain drafts, in `chain_law`'s order.
+
+  The root has two drafts, of which the second one has a draft of its own. A
+  token is drawn at each node: from the target where a draft follows, and else
+  from the verifier, which ends the block.
+  """
+  p = np.asarray(jax.nn.softmax(jnp.asarray(PAIR.flat()[1])), float)
+  found: dict[tuple[int, ...], float] = {}
+
+  def go(text, chance, node, start):
+    last = text[-1] if text else 0
+    if text and (last == toy_chains.EOS or len(text) == LENGTH):
+      found[text] = found.get(text, 0.0) + chance
+      return
+    # The embedding after the text says what follows the second draft.
+    laws = {"root": p[start], "second": 0.5 * (p[last] + AHEAD[0, start])}
+    drafts = {
+      "root": dict(
+        zip(np.argsort(-p[start], kind="stable")[:2], ("", "second"))
+      ),
+      "second": {np.argmax(AHEAD[0, start]): ""},
+    }
+    for token, share in enumerate(laws.get(node, p[last])):
+      child = drafts.get(node, {}).get(token, "root")
+      begin = token if child == "root" else start
+      if share > 0:
+        go((*text, token), chance * share, child, begin)
+
+  go((), 1.0, "root", 0)
+  return np.array([found.get(x, 0.0) for x in toy_chains.sequences(V, LENGTH)])
+
+
+def test_the_printed_bonus_is_the_verifiers_wherever_no_draft_follows():
+  decoded = toy.decode(
+    "ensemble",
+    (toy_lookahead.of_laws(AHEAD), LARGE),
+    0.5,
+    SAMPLING,
+    inputs=PAIR.inputs(ROWS),
+    keys=row_keys(3, 0, jnp.arange(ROWS)),
+    max_decode_len=LENGTH,
+    gamma=2,
+    tree=(-1, -1, 1),
+    drawing="top_k",
+    bonus="verifier",
+  )
+  counts = toy.counts(decoded, V, LENGTH)
+  exact = law_of_printed_bonus()
+  assert goodness.p_value(counts, exact) > toy.LEVEL

@@ -149,6 +149,11 @@ def test_calibrated_rules_compare_what_the_fits_say():
     (learned.opt_calibrated, (c_q, c_p - ALPHA * tv)),
   ):
     np.testing.assert_allclose(rule(q, p, alpha=alpha), wanted, atol=1e-5)
+  # The price is that of the pair that tokens are drawn from.
+  drawn_from = q[::-1], p
+  tv = np.maximum(p - q[::-1], 0).sum(-1)
+  got = learned.opt_calibrated(q, p, alpha=alpha, sampled=drawn_from)
+  np.testing.assert_allclose(got, (c_q, c_p - ALPHA * tv), atol=1e-5)
 
 
 def test_the_mixture_mixes_the_sampled_pair():
