@@ -27,7 +27,7 @@ from speccascade.decoding import (
 from speccascade.decoding.drafting import children
 from speccascade.decoding.drafting.autoregressive import StopPolicy
 from speccascade.decoding.drafting.tree_drafter import TreeDrafter
-from speccascade.decoding.laws import lossy_targets, targets
+from speccascade.decoding.laws import draws, lossy_targets, targets
 from speccascade.decoding.loops.execution import BlockSettings
 from speccascade.decoding.verification import review
 from speccascade.judge import goodness, toy_chains
@@ -48,7 +48,7 @@ def small(width=2, model=SMALL, **options):
 
 
 def stopping(before_draw, width=2):
-  stop = StopPolicy(jnp.float32(0.55), before_draw=before_draw)
+  stop = StopPolicy(jnp.float32(0.425), before_draw=before_draw)
   return small(width, stop=stop)
 
 
@@ -131,6 +131,12 @@ EXACT = [
 ]
 
 
+QUICK = [
+  ("beside", "stops after a draw", "token"),
+  ("siblings", "stops after a draw", "traversal"),
+]
+
+
 @functools.cache
 def law():
   p = jax.nn.softmax(jnp.asarray(PAIR.flat()[1]))
@@ -160,13 +166,40 @@ def test_a_verification_that_is_not_exact_is_refused(kind, how, verification):
 
 @pytest.mark.parametrize(
   ("kind", "how", "verification"),
-  toy.nightly(EXACT, [("beside", "stops after a draw", "token")]),
+  toy.nightly(EXACT, QUICK),
 )
 def test_every_other_verification_is_exact(kind, how, verification):
   decoded = decode(kind, how, verification, ROWS)
   assert decoded.stats.accepted.sum() > 0 or how == "heads"
   counts = toy.counts(decoded, V, LENGTH)
   assert goodness.p_value(counts, law()) > toy.LEVEL
+
+
+def test_a_path_ends_where_its_drafter_stopped():
+  parts, rows = (stopping(False), small(model=OTHER)), 400
+  inputs, keys = PAIR.inputs(rows), row_keys(3, 0, jnp.arange(rows))
+  got = models.propose(SeveralDrafters(parts), inputs, SAMPLING, keys=keys)
+  alone = models.propose(
+    parts[0], inputs, SAMPLING, keys=draws.fold_in(keys, 0)
+  )
+  assert set(alone.count.tolist()) == {1, 2}
+  parents, tokens = np.asarray(got.branches.parents), np.asarray(got.tokens)
+  assert np.array_equal(parents[:, 2] == -1, alone.count == 1)
+  assert np.all(parents[:, :2] == 0)
+  # The drafts of the second path follow those of the first where they agree.
+  is_same = tokens[:, 0] == tokens[:, 1]
+  assert np.array_equal(parents[:, 3], np.where(is_same, 1, 2))
+  assert np.any(is_same & (alone.count == 1))
+  # A node records what its first draft was drawn from.
+  for node in range(5):
+    follows = parents == node
+    here = np.flatnonzero(follows.any(1))
+    law = np.asarray(got.branches.laws)[here, follows[here].argmax(1)]
+    np.testing.assert_array_equal(np.asarray(got.q)[here, node], law)
+  # Only drafts are counted as drafted.
+  stats = decode("beside", "stops after a draw", "token", 100).stats
+  assert 2 * stats.num_blocks.sum() < stats.drafted.sum()
+  assert stats.drafted.sum() < 4 * stats.num_blocks.sum()
 
 
 @pytest.mark.parametrize("drawing", children.DRAWINGS[1:])
