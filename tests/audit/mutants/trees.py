@@ -166,6 +166,14 @@ all drafters draw with one stream of uniforms <-
   test_several_drafters_draw_independently
 - draws.fold_in(rngs, k)
 + rngs
+what lies after the end of a path has siblings <-
+  drafting/test_verifications.py::test_a_path_ends_where_its_drafter_stopped
+- apart = jnp.where(is_drafted, drafts, -1 - number)
++ apart = drafts + 0 * number
+counts of paths are those of other paths <-
+  drafting/test_verifications.py::test_a_path_ends_where_its_drafter_stopped
+- jnp.tile(jnp.stack(counts, axis=1), (1, self.tree.depth))
++ jnp.repeat(jnp.stack(counts, axis=1), self.tree.depth, axis=1)
 what lies after the end of a path is drafted <-
   drafting/test_verifications.py::test_a_path_ends_where_its_drafter_stopped
 - is_drafted = depth <= count

@@ -116,7 +116,7 @@ def refusal(kind: str, how: str, verification: str) -> str | None:
   if verification == "block":
     return "weighs a chain"
   if verification == "k_seq" and how != children.IID:
-    return "exact for the drawing 'iid' alone"
+    return "exact for the drawing 'iid' alone, and the drafter given, a "
   return None
 
 
@@ -176,22 +176,28 @@ def test_every_other_verification_is_exact(kind, how, verification):
 
 
 def test_a_path_ends_where_its_drafter_stopped():
-  parts, rows = (stopping(False), small(model=OTHER)), 400
+  parts, rows = (stopping(False, 3), small(3, OTHER)), 400
   inputs, keys = PAIR.inputs(rows), row_keys(3, 0, jnp.arange(rows))
   got = models.propose(SeveralDrafters(parts), inputs, SAMPLING, keys=keys)
   alone = models.propose(
     parts[0], inputs, SAMPLING, keys=draws.fold_in(keys, 0)
   )
-  assert set(alone.count.tolist()) == {1, 2}
+  count = np.asarray(alone.count)
+  assert set(count.tolist()) == {1, 2, 3}
   parents, tokens = np.asarray(got.branches.parents), np.asarray(got.tokens)
-  assert np.array_equal(parents[:, 2] == -1, alone.count == 1)
+  # Drafts 0, 2 and 4 are the first path, and 1, 3 and 5 the second one.
   assert np.all(parents[:, :2] == 0)
-  # The drafts of the second path follow those of the first where they agree.
+  assert np.array_equal(parents[:, 2] < 0, count < 2)
+  assert np.array_equal(parents[:, 4] < 0, count < 3)
+  # The second path follows the first one where they agree, and not beyond it.
   is_same = tokens[:, 0] == tokens[:, 1]
   assert np.array_equal(parents[:, 3], np.where(is_same, 1, 2))
-  assert np.any(is_same & (alone.count == 1))
+  is_same &= tokens[:, 2] == tokens[:, 3]
+  assert np.any(is_same & (count < 2))
+  is_same &= count >= 2
+  assert np.array_equal(parents[:, 5], np.where(is_same, 3, 4))
   # A node records what its first draft was drawn from.
-  for node in range(5):
+  for node in range(7):
     follows = parents == node
     here = np.flatnonzero(follows.any(1))
     law = np.asarray(got.branches.laws)[here, follows[here].argmax(1)]
