@@ -432,6 +432,37 @@ def test_records_are_those_of_the_path(method, bonus, drawing):
   assert np.array_equal(by_rank.sum(2), stats.accepted_by_position)
 
 
+def test_a_token_rule_is_read_at_the_first_draft_that_was_rejected():
+  # Certain drafts: the first one of a place is the likeliest token there.
+  pair, rows = toy.pair(3, 2), 500
+  decoded = toy.decode(
+    "spec_cascade_token_v3",
+    pair.models(),
+    sampling=Sampling.create(1.0),
+    inputs=pair.inputs(rows),
+    tree=(2, 2),
+    gamma=2,
+    drawing="top_k",
+    trace=True,
+  )
+  method = METHODS["spec_cascade_token_v3"]
+  q, p = (jax.nn.softmax(jnp.asarray(x, jnp.float32)) for x in pair.flat())
+  first = jnp.argmax(q, axis=1).astype(jnp.int32)
+  _, *sides = method.target.at(
+    q, p, first, alpha=method.default_alpha, sampled=(q, p)
+  )
+  follow, context = pair.next_context(), np.full(rows, pair.start)
+  trace, seen = decoded.trace, 0
+  for t in range(int(decoded.lengths.max())):
+    lost = (decoded.lengths > t) & (trace.source[:, t] == 1)
+    for got, want in zip((trace.left, trace.right), sides):
+      want = np.asarray(want)[context]
+      np.testing.assert_allclose(got[lost, t], want[lost], atol=1e-6)
+    seen += lost.sum()
+    context = follow[context, decoded.tokens[:, t]]
+  assert seen > rows
+
+
 def test_the_rank_of_accepted_drafts_is_counted():
   # The drafter likes 0, then 1, then 2, and the verifier writes 1.
   first, second = (toy.markov([laws] * 3) for laws in ([6, 3, 1], [1, 8, 1]))

@@ -12,6 +12,7 @@ from speccascade.decoding.block_records import Branches, Proposal
 from speccascade.decoding.drafting.children import (
   WITHOUT_REPLACEMENT,
   Drawing,
+  check_num_children,
   draw_children,
 )
 from speccascade.decoding.drafting.draft_tree import (
@@ -125,8 +126,8 @@ class BranchedDrafter(struct.PyTreeNode):
     """See `Drafter`.
 
     Raises:
-      ValueError: the drafter drafts trees, or a law is asked for where a
-        sibling was drafted.
+      ValueError: the drafter drafts trees, a law is asked for where a sibling
+        was drafted, or there are fewer tokens than first drafts.
     """
     refuse_tree(self.drafter, "a BranchedDrafter")
     if bonus_law:
@@ -184,6 +185,8 @@ class BranchedDrafter(struct.PyTreeNode):
   ) -> tuple[Array, Array]:
     """Returns tokens [B, K-1] int32, and [B, K-1] bool whether certain."""
     q, plain, first = chain.q[:, 0], chain.q1[:, 0], chain.tokens[:, :1]
+    if not sampling.greedy:
+      check_num_children(self.num_first, self.drawing, q.shape[-1])
     is_first = jax.lax.broadcasted_iota(jnp.int32, q.shape, 1) == first
     u = draws.uniforms(draws.fold_in(rngs, _SIBLING_TAG), self.num_first - 1)
     tokens, is_certain = draw_children(

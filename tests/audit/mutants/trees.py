@@ -219,6 +219,10 @@ a tree is reviewed by what is not exact for it <-
   drafting/test_verifications.py::test_the_review_itself_refuses_a_tree
 - tree_steps.check_branches(settings.verification, branches)
 + pass
+a token rule is read at the last draft of a tree <-
+  test_tree_decoding.py::test_a_token_rule_is_read_at_the_first_draft
+- rejected = jnp.minimum(jnp.min(follows, axis=1, keepdims=True), num - 1)
++ rejected = jnp.full_like(last[:, None], num - 1)
 the verifier's laws stay those of the nodes
 - p1, p, pi = along(p1), along(p), along(pi)
 + p1, p, pi = p1[:, : depth + 1], p[:, : depth + 1], along(pi)
@@ -303,6 +307,10 @@ a pass over a tree leaves out the last token <- test_a_pass_reads_the_last_token
 siblings of a cascade's draft pass for independent ones
 -   if drawing := getattr(drafter, "drawing", None):
 +   if drawing := None:
+the shape of a drafter of one's own goes unread <-
+  test_verifications.py::test_more_children_than_tokens_are_refused
+- tree, drawing = drafter.tree, getattr(drafter, "drawing", "")
++ pass
 
 === analysis/draft_trees.py
 ranks are looked up by the number of siblings <-

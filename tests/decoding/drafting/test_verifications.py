@@ -12,8 +12,10 @@ import numpy as np
 import pytest
 
 from speccascade.decoding import (
+  METHODS,
   AutoregressiveDrafter,
   BranchedDrafter,
+  Decoder,
   DraftTree,
   HeadsDrafter,
   HorizontalDrafter,
@@ -33,6 +35,8 @@ from speccascade.decoding.verification import review
 from speccascade.judge import goodness, toy_chains
 from tests import toy
 from tests.decoding.drafting import models, toy_heads, toy_lookahead
+
+pytestmark = pytest.mark.usefixtures("quick_compiles")
 
 V, LENGTH, ROWS = 4, 4, 20_000
 PAIR = toy.pair(V, 1)
@@ -239,10 +243,15 @@ OUTNUMBERING = {
 @pytest.mark.parametrize("name", OUTNUMBERING)
 def test_more_children_than_tokens_are_refused(name):
   drafter, settings = OUTNUMBERING[name]
-  options = {"sampling": SAMPLING, "inputs": 1, "gamma": 1} | settings
+  options = {"gamma": 1, "max_decode_len": 4, "eos_id": 1} | settings
+  decoder = Decoder(METHODS["spec_decode"], **options)
   with pytest.raises(ValueError, match="5 drafts follow one token") as error:
-    toy.decode("spec_decode", (drafter, LARGE), **options)
+    decoder.check(drafter, LARGE, 0.0, SAMPLING)
   assert "\n" not in str(error.value)
+  if not settings:
+    # The drafter itself refuses it, too.
+    with pytest.raises(ValueError, match="5 drafts follow one token"):
+      models.propose(drafter, PAIR.inputs(1), SAMPLING)
   law = jnp.full((1, 1, V), 0.25)
   with pytest.raises(ValueError, match="the vocabulary has 4 tokens"):
     children.draw_children(
