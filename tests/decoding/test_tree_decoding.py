@@ -460,7 +460,7 @@ def test_a_token_rule_is_read_at_the_first_draft_that_was_rejected():
       np.testing.assert_allclose(got[lost, t], want[lost], atol=1e-6)
     seen += lost.sum()
     context = follow[context, decoded.tokens[:, t]]
-  assert seen > rows
+  assert seen > 100
 
 
 def test_the_rank_of_accepted_drafts_is_counted():
