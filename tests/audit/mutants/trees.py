@@ -166,6 +166,10 @@ all drafters draw with one stream of uniforms <-
   test_several_drafters_draw_independently
 - draws.fold_in(rngs, k)
 + rngs
+a node records the next law of a drafter that stopped there <-
+  drafting/test_verifications.py::test_a_path_ends_where_its_drafter_stopped
+- return jnp.where(is_open, drawn_from, own)
++ return own
 what lies after the end of a path has siblings <-
   drafting/test_verifications.py::test_a_path_ends_where_its_drafter_stopped
 - apart = jnp.where(is_drafted, drafts, -1 - number)
@@ -195,6 +199,10 @@ the verifier keeps a path one slot further on
 the verifier keeps the drafts before those of the path
 - fed = jnp.pad(path + 1
 + fed = jnp.pad(path
+what a path lacks is counted as drafted <-
+  drafting/test_verifications.py::test_a_path_ends_where_its_drafter_stopped
+- drafted = jnp.minimum(drafted, num)
++ pass
 all trees of a row are drawn and verified with one key <-
   test_tree_decoding.py::test_sampled_trees
 - draws.fold_in(rngs, carry.stats.num_blocks)
@@ -274,6 +282,10 @@ a chain is kept beside an accepted sibling <-
 an empty block has siblings <- test_an_empty_block_has_no_siblings
 - jnp.where(chain.count > 0, chain.count + num - 1, 0)
 + chain.count + num - 1
+a chain goes on where it stopped beside its siblings <-
+  test_verifications.py::test_every_other_verification_is_exact
+- jnp.where(drafts < count[:, None], parents, NO_NODE)
++ jnp.where(count[:, None] > 0, parents, NO_NODE)
 the laws of a chain stand at its siblings <-
   test_sampled_texts_have_the_verifiers_law[chain-token]
 - by_draft(values[:, :2], none.astype(values.dtype), values[:, 2:])
