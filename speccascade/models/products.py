@@ -6,6 +6,7 @@ import operator
 import jax
 import jax.numpy as jnp
 
+from speccascade import native
 from speccascade.models.sharding import partitioning
 
 # The product of one row is cut where the kernel has at least so many weights:
@@ -30,7 +31,7 @@ def num_spare(tokens: jax.Array, dtype: str) -> int:
   is_padded = (
     tokens.size == 1
     and dtype == "bfloat16"
-    and jax.default_backend() == "gpu"
+    and native.platform() == "gpu"
     and not partitioning.is_cut()
   )
   return LEAST_ROWS - 1 if is_padded else 0

@@ -7,6 +7,7 @@ from speccascade.native.chain_calls import (
   draft_chain,
 )
 from speccascade.native.library import is_available
+from speccascade.native.lowering import platform, tracing_for
 from speccascade.native.operations import (
   attend,
   copies,
@@ -74,9 +75,11 @@ __all__ = [
   "pack",
   "packed_shape",
   "plain_laws",
+  "platform",
   "products",
   "replacement",
   "takes",
+  "tracing_for",
   "tree_children",
   "tree_walk",
 ]

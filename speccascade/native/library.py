@@ -22,6 +22,8 @@ import tempfile
 
 import jax
 
+from speccascade.native import lowering
+
 PREFIX = "speccascade"  # of the handlers' names in XLA
 HANDLERS = (
   "RowsTimesPanels",
@@ -227,16 +229,19 @@ def keep_freed_memory() -> None:
     mallopt(_M_TOP_PAD, _THRESHOLD_BYTES // 2)
 
 
-@functools.cache
 def is_available() -> bool:
   """Whether there are native handlers; loads them, and warns once if not.
 
-  There are native handlers on a CPU that JAX sees as one device, with a C++
-  compiler, unless the environment variable SPECCASCADE_NATIVE is 0.
+  There are native handlers for programs of a CPU that JAX sees as one device,
+  with a C++ compiler, unless the environment variable SPECCASCADE_NATIVE is 0.
   """
-  if os.environ.get(SWITCH) == "0":
-    return False
-  if jax.default_backend() != "cpu" or jax.device_count() > 1:
+  return lowering.platform() == "cpu" and is_loaded()
+
+
+@functools.cache
+def is_loaded() -> bool:
+  """Whether this process has native handlers; as `is_available`, on a CPU."""
+  if os.environ.get(SWITCH) == "0" or jax.device_count("cpu") > 1:
     return False
   try:
     register(library_file())

@@ -7,6 +7,7 @@ import pathlib
 import stat
 import subprocess
 import sys
+import types
 
 from flax import traverse_util
 import jax
@@ -288,7 +289,7 @@ def test_without_a_compiler_that_works_xla_multiplies(
     monkeypatch.setenv("PATH", "")
   else:
     compiler(script)
-  assert not library.is_available.__wrapped__()
+  assert not library.is_loaded.__wrapped__()
   [record] = caplog.records
   assert message in record.getMessage()
   assert "\n" not in record.getMessage()
@@ -297,13 +298,41 @@ def test_without_a_compiler_that_works_xla_multiplies(
 
 def test_a_compiler_that_writes_no_library(cache, compiler, tmp_path, caplog):
   compiler(WORKS.format(log=tmp_path / "log"))
-  assert not library.is_available.__wrapped__()
+  assert not library.is_loaded.__wrapped__()
   assert "blocks will be slower" in caplog.text
+
+
+@dataclasses.dataclass(frozen=True)
+class OtherDevice:
+  """A device that only compiles, as far as it is asked."""
+
+  id: int = 0
+  platform: str = "tpu"
+
+
+@NEEDS_NATIVE
+def test_programs_for_other_platforms_have_no_native_calls():
+  for platform in ("tpu", "gpu"):
+    with jax.default_device(platform):
+      assert not native.is_available()
+  # The arguments of a program say so, too; those that may move do not.
+  sharding = types.SimpleNamespace(device_set={OtherDevice()})
+  far = types.SimpleNamespace(sharding=sharding)
+  for tree, wanted in (
+    ([1, jnp.ones(2), far], "tpu"),
+    ([far], "tpu"),
+    ([jnp.ones(2), jax.device_put(jnp.ones(2), jax.devices()[0])], "cpu"),
+    ([], "cpu"),
+  ):
+    with native.tracing_for(tree):
+      assert native.platform() == wanted
+      assert native.is_available() == (wanted == "cpu")
+  assert native.platform() == "cpu"
 
 
 def test_switched_off(cache, monkeypatch):
   monkeypatch.setenv(library.SWITCH, "0")
-  assert not library.is_available.__wrapped__()
+  assert not library.is_loaded.__wrapped__()
   assert not cache.exists()
 
 

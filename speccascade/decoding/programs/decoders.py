@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from speccascade import native
 from speccascade.decoding.block_records import Decoded
 from speccascade.decoding.decode_settings import (
   FIXED,
@@ -146,7 +147,8 @@ class Decoder(BlockShape, Records):
     self.check(drafter, verifier, alpha, sampling)
     execution = self.method.execution
     model = verifier if execution.needs_verifier else drafter
-    if model.prompted:
+    # (Shapes alone, which `lower` may get, have no tokens to check.)
+    if model.prompted and not isinstance(inputs, jax.ShapeDtypeStruct):
       prompts.check(inputs, model.vocab_size)
     program, index = self.program(sampling.greedy)
     # Scalars stay NumPy's, because putting each on the device costs a launch.
@@ -162,9 +164,14 @@ class Decoder(BlockShape, Records):
     )
 
   def lower(self, *arguments) -> jax.stages.Lowered:
-    """Returns the traced program of a call; models may be of shapes alone."""
+    """Returns the traced program of a call; all arrays may be shapes alone.
+
+    Shapes with a sharding on devices of `jax.experimental.topologies` give the
+    program for these devices, which need not be there.
+    """
     program, program_arguments = self.call(*arguments)
-    return _run.lower(program, *program_arguments)
+    with native.tracing_for(program_arguments):
+      return _run.lower(program, *program_arguments)
 
   def program(self, greedy: bool) -> tuple["Program", int]:
     """Returns the program of a call, and the index of the target in it.
