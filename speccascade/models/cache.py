@@ -7,6 +7,7 @@ keys reads neighbours.
 Axes: B rows, N fed tokens, L slots, H heads, D head width, K nodes of a path.
 """
 
+import functools
 from typing import Any
 
 from flax.linen.partitioning import with_sharding_constraint
@@ -24,6 +25,9 @@ LayerCache = tuple[jax.Array, jax.Array]  # keys [B,H,D,L], values [B,H,L,D]
 
 # With more rows than this, a loop over rows compiles to less code.
 MAX_UNROLLED_ROWS = 16
+# A TPU writes a block to so many slots by a product, which writes all slots
+# anew: docs/accelerators.md has the cycles of both ways.
+MOST_MULTIPLIED_SLOTS = 512
 
 
 def constrain(cache: LayerCache) -> LayerCache:
@@ -63,24 +67,50 @@ def without_spare(new: LayerCache, num_spare: int) -> LayerCache:
 def write_slots(
   slots: jax.Array, new: jax.Array, start: jax.Array, axis: int
 ) -> jax.Array:
-  """Writes new [B, ...] into slots [B, ...].
+  """Writes new [B, ...] into slots [B, ...]; every platform the same numbers.
 
   `dynamic_update_slice` moves a start that leaves no room, and good slots would
   be overwritten: the caller sees to it that start + N <= L.
 
   Args:
     slots: [B, ...] with L slots along `axis`.
-    new: [B, ...] with N slots along `axis`; other axes as in `slots`.
+    new: [B, ...] with N slots along `axis`; other axes as in `slots`. All
+      numbers are finite.
     start: [B] int32, each row's first slot.
     axis: number of the axis, at least 1.
   """
-  if partitioning.is_cut():
-    # Rows lie on several devices. A mapped update needs no row of another
-    # device; the updates below, one for each row, would.
-    def write_one(slots, new, start):
-      return jax.lax.dynamic_update_slice_in_dim(slots, new, start, axis - 1)
+  rows, products, mapped = (
+    functools.partial(function, axis=axis)
+    for function in (update_rows, add_products, map_rows)
+  )
+  num_rows, num_slots = slots.shape[0], slots.shape[axis]
+  is_cut = partitioning.is_cut()
+  if num_rows == 1 and not is_cut:
+    return rows(slots, new, start)
+  # Of rows that lie on several devices, updates one after another would send
+  # every row to every device.
+  has_few_rows = num_rows <= MAX_UNROLLED_ROWS and not is_cut
+  on_tpu = rows if has_few_rows else mapped
+  if num_slots <= MOST_MULTIPLIED_SLOTS:
+    on_tpu = products
+  return jax.lax.platform_dependent(
+    slots,
+    new,
+    start,
+    cpu=mapped if is_cut else rows,
+    tpu=on_tpu,
+    default=mapped,
+  )
 
-    return jax.vmap(write_one)(slots, new, start)
+
+def update_rows(
+  slots: jax.Array, new: jax.Array, start: jax.Array, *, axis: int
+) -> jax.Array:
+  """As `write_slots`, by one update for each row.
+
+  `vmap` would make a scatter, which also reads the old values; XLA's CPU
+  backend then copies the whole cache at every step of a decoding loop.
+  """
 
   def write_row(b, slots):
     row = jax.lax.dynamic_slice_in_dim(new, b, 1)
@@ -88,14 +118,51 @@ def write_slots(
     at[0], at[axis] = b, start[b]
     return jax.lax.dynamic_update_slice(slots, row, at)
 
-  # `vmap` would make a scatter, which also reads the old values; XLA's CPU
-  # backend then copies the whole cache at every step of a decoding loop. Hence
-  # one update for each row.
   if slots.shape[0] > MAX_UNROLLED_ROWS:
     return jax.lax.fori_loop(0, slots.shape[0], write_row, slots)
   for b in range(slots.shape[0]):
     slots = write_row(b, slots)
   return slots
+
+
+def map_rows(
+  slots: jax.Array, new: jax.Array, start: jax.Array, *, axis: int
+) -> jax.Array:
+  """As `write_slots`, by a mapped update, which is a scatter.
+
+  On a GPU it is one kernel for all rows. It needs no row of another device.
+  """
+
+  def write_one(slots, new, start):
+    return jax.lax.dynamic_update_slice_in_dim(slots, new, start, axis - 1)
+
+  return jax.vmap(write_one)(slots, new, start)
+
+
+def add_products(
+  slots: jax.Array, new: jax.Array, start: jax.Array, *, axis: int
+) -> jax.Array:
+  """As `write_slots`, by a product that moves the block to its slots.
+
+  A TPU multiplies where it would go through the rows one by one. All slots are
+  written anew. With start 3 the second new token is multiplied by 1 for slot 4
+  and by 0 for all other slots, so that sums are exact. Of a float32 number a
+  product of bfloat16 would keep 8 bits, so the highest precision is asked for.
+  """
+  num_slots, num_new = slots.shape[axis], new.shape[axis]
+  offset = jnp.arange(num_slots, dtype=jnp.int32)[None] - start[:, None]
+  token = jnp.arange(num_new, dtype=jnp.int32)[None, :, None]
+  is_token = (offset[:, None] == token).astype(new.dtype)  # [B, N, L]
+  axes = "abcdefgh"[: slots.ndim]
+  moved = jnp.einsum(
+    f"{axes.replace(axes[axis], 'n')},an{axes[axis]}->{axes}",
+    new,
+    is_token,
+    precision=jax.lax.Precision.HIGHEST,
+  )
+  is_new = (offset >= 0) & (offset < num_new)
+  others = [i for i in range(1, slots.ndim) if i != axis]
+  return jnp.where(jnp.expand_dims(is_new, others), moved, slots)
 
 
 def write(cache: LayerCache, new: LayerCache, start: jax.Array) -> LayerCache:
@@ -166,7 +233,9 @@ def block_bias(
     by_offset,
   )
 
-  def linear(start):
+  num_rows = start.shape[0]
+
+  def linear(biases, start):
     """[H, N, L] for N tokens in a row: N windows, each one entry earlier.
 
     With L = 4 entry j of 7 is at distance j - 3. N = 2 tokens from slot 1 on
@@ -179,10 +248,32 @@ def block_bias(
     first = range(num_fed - 1, -1, -1)
     return jnp.stack([windows[:, i : i + capacity] for i in first], axis=1)
 
-  num_rows = start.shape[0]
-  if num_rows <= MAX_UNROLLED_ROWS and not partitioning.is_cut():
-    return jnp.stack([linear(start[b]) for b in range(num_rows)])
-  return jax.vmap(linear)(start)
+  def by_rows(biases, start):
+    return jnp.stack([linear(biases, start[b]) for b in range(num_rows)])
+
+  def mapped(biases, start):
+    return jax.vmap(linear, (None, 0))(biases, start)
+
+  def looked_up(biases, start):
+    # A TPU goes through mapped windows row by row, and looks entries up at
+    # once.
+    token = jnp.arange(num_fed, dtype=jnp.int32)[None]
+    slot = jnp.arange(capacity, dtype=jnp.int32)[None, None]
+    query = start[:, None] + token
+    entry = slot + (capacity - 1) - query[:, :, None]  # [B, N, L]
+    return jnp.moveaxis(biases[:, entry], 0, 1)
+
+  is_cut = partitioning.is_cut()
+  if num_rows == 1 and not is_cut:
+    return by_rows(biases, start)
+  has_few_rows = num_rows <= MAX_UNROLLED_ROWS and not is_cut
+  return jax.lax.platform_dependent(
+    biases,
+    start,
+    cpu=by_rows if has_few_rows else mapped,
+    tpu=looked_up,
+    default=mapped,
+  )
 
 
 def _tree_bias(
