@@ -233,47 +233,67 @@ def block_bias(
     by_offset,
   )
 
-  num_rows = start.shape[0]
-
-  def linear(biases, start):
-    """[H, N, L] for N tokens in a row: N windows, each one entry earlier.
-
-    With L = 4 entry j of 7 is at distance j - 3. N = 2 tokens from slot 1 on
-    take entries 1 to 5. The first token sees slots 0, 1 at distances -1, 0: its
-    window is entries 2 to 5. The second one's is entries 1 to 4.
-    """
-    windows = jax.lax.dynamic_slice_in_dim(
-      biases, capacity - start - num_fed, capacity + num_fed - 1, axis=1
-    )
-    first = range(num_fed - 1, -1, -1)
-    return jnp.stack([windows[:, i : i + capacity] for i in first], axis=1)
-
-  def by_rows(biases, start):
-    return jnp.stack([linear(biases, start[b]) for b in range(num_rows)])
-
-  def mapped(biases, start):
-    return jax.vmap(linear, (None, 0))(biases, start)
-
-  def looked_up(biases, start):
-    # A TPU goes through mapped windows row by row, and looks entries up at
-    # once.
-    token = jnp.arange(num_fed, dtype=jnp.int32)[None]
-    slot = jnp.arange(capacity, dtype=jnp.int32)[None, None]
-    query = start[:, None] + token
-    entry = slot + (capacity - 1) - query[:, :, None]  # [B, N, L]
-    return jnp.moveaxis(biases[:, entry], 0, 1)
-
-  is_cut = partitioning.is_cut()
+  rows, mapped, looked_up = (
+    functools.partial(function, num_fed=num_fed)
+    for function in (bias_of_rows, map_bias, look_up_bias)
+  )
+  num_rows, is_cut = start.shape[0], partitioning.is_cut()
   if num_rows == 1 and not is_cut:
-    return by_rows(biases, start)
+    return rows(biases, start)
   has_few_rows = num_rows <= MAX_UNROLLED_ROWS and not is_cut
   return jax.lax.platform_dependent(
     biases,
     start,
-    cpu=by_rows if has_few_rows else mapped,
+    cpu=rows if has_few_rows else mapped,
     tpu=looked_up,
     default=mapped,
   )
+
+
+def _bias_of_row(biases: jax.Array, start: jax.Array, num_fed: int):
+  """Returns [H, N, L] for N tokens in a row: N windows, each one entry earlier.
+
+  With L = 4 entry j of 7 is at distance j - 3. N = 2 tokens from slot 1 on take
+  entries 1 to 5. The first token sees slots 0, 1 at distances -1, 0: its window
+  is entries 2 to 5. The second one's is entries 1 to 4.
+  """
+  capacity = (biases.shape[1] + 1) // 2
+  windows = jax.lax.dynamic_slice_in_dim(
+    biases, capacity - start - num_fed, capacity + num_fed - 1, axis=1
+  )
+  first = range(num_fed - 1, -1, -1)
+  return jnp.stack([windows[:, i : i + capacity] for i in first], axis=1)
+
+
+def bias_of_rows(
+  biases: jax.Array, start: jax.Array, *, num_fed: int
+) -> jax.Array:
+  """Returns the bias [B, H, N, L] of a chain, by one slice for each row.
+
+  Args:
+    biases: [H, 2 L - 1], by distance as in `block_bias`, mask included.
+    start: [B] int32, the slot of each row's first fed token.
+    num_fed: N.
+  """
+  return jnp.stack(
+    [_bias_of_row(biases, start[b], num_fed) for b in range(len(start))]
+  )
+
+
+def map_bias(biases: jax.Array, start: jax.Array, *, num_fed: int) -> jax.Array:
+  """As `bias_of_rows`, mapped, which needs no row of another device."""
+  return jax.vmap(lambda first: _bias_of_row(biases, first, num_fed))(start)
+
+
+def look_up_bias(
+  biases: jax.Array, start: jax.Array, *, num_fed: int
+) -> jax.Array:
+  """As `bias_of_rows`, entry by entry: a TPU maps slices one after another."""
+  capacity = (biases.shape[1] + 1) // 2
+  slot = jnp.arange(capacity, dtype=jnp.int32)[None, None]
+  query = start[:, None] + jnp.arange(num_fed, dtype=jnp.int32)[None]
+  entry = slot + (capacity - 1) - query[:, :, None]  # [B, N, L]
+  return jnp.moveaxis(biases[:, entry], 0, 1)
 
 
 def _tree_bias(

@@ -25,7 +25,8 @@ def platform() -> str:
   ...   platform()
   'tpu'
   """
-  device: Any = jax.config.jax_default_device
+  config: Any = jax.config  # (its types leave the name out)
+  device = config.jax_default_device
   if device is None:
     return jax.default_backend()
   name = device if isinstance(device, str) else device.platform
