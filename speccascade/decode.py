@@ -57,9 +57,12 @@ def describe(outcome) -> str:
   row = outcome.row
   lines = [f"{row.label} on {row.settings.task} {row.settings.split}".rstrip()]
   for name, score in row.quality.items():
-    lines.append(
-      f"  {name} {score['value']:.2f} [{score['low']:.2f}, {score['high']:.2f}]"
-    )
+    line = f"  {name} {score['value']:.2f}"
+    if score.get("low") is not None:
+      line += f" [{score['low']:.2f}, {score['high']:.2f}]"
+    if score.get("unread"):
+      line += f", no answer was read in {score['unread']:.1f}% of the outputs"
+    lines.append(line)
   for name, value in row.efficiency.items():
     text = f"{value:.4g}" if isinstance(value, float) else None
     if name == "acceptance_by_position":

@@ -128,6 +128,19 @@ def test_it_says_what_was_accepted_at_each_position():
   assert "deferral_rate" not in "".join(lines)
 
 
+def test_it_says_how_many_answers_were_not_read():
+  measured = row()
+  accuracy = {"value": 25, "low": 20, "high": 30, "unread": 12.5}
+  # A metric of a task of seqio may have no interval.
+  measured.quality = {"accuracy": accuracy, "f1": {"value": 3}}
+  outcome = types.SimpleNamespace(row=measured, speed="", batch_size=2)
+  outcome.folder = "out"
+  assert decode.describe(outcome).splitlines()[1:3] == [
+    "  accuracy 25.00 [20.00, 30.00], no answer was read in 12.5% of the outputs",
+    "  f1 3.00",
+  ]
+
+
 def test_without_a_config_one_is_named(capsys):
   """One that is there, for every main whose example has one."""
   for main in (decode, train, main_of_sweep):

@@ -11,11 +11,13 @@ import dataclasses
 import functools
 import importlib.metadata
 import itertools
+import unicodedata
 
+from absl import logging
 import numpy as np
 from sacrebleu.metrics import BLEU, CHRF
 
-from speccascade.evaluation import answers
+from speccascade.evaluation import answers, sentences
 from speccascade.runtime.progress import ProgressBar
 
 ROUGE_TYPES = ("rouge1", "rouge2", "rougeLsum")
@@ -35,12 +37,15 @@ class Statistics:
     score: a function from the K totals to a number, 0 to 100.
     signature: says how the score is computed; scores with equal signatures can
       be compared.
+    unread: the percentage of predictions in which no answer was found; None for
+      metrics that look for none.
   """
 
   name: str
   sums: np.ndarray
   score: Callable[[np.ndarray], float]
   signature: str
+  unread: float | None = None
 
   @property
   def value(self) -> float:
@@ -95,6 +100,8 @@ class Statistics:
     scores = resampled.bootstrap()
     low, high = np.percentile(scores, [2.5, 97.5]).tolist()
     entry = {"value": self.value, "low": low, "high": high}
+    if self.unread is not None:
+      entry["unread"] = self.unread
     if replicates:
       entry["replicates"] = np.round(scores[:replicates], _DIGITS).tolist()
     return entry | {"num_examples": len(self.sums), "signature": self.signature}
@@ -156,6 +163,20 @@ def _sacrebleu(name, metric, predictions, references) -> list[Statistics]:
   return [Statistics(name, np.asarray(sums, np.float64), score, signature)]
 
 
+# Tokenizers of sacrebleu that need a further package, by its extra.
+_EXTRAS = {"ja-mecab": "ja", "ko-mecab": "ko"}
+# The metric that splits the words of a script without blanks.
+_WITHOUT_BLANKS = {
+  "HIRAGANA": "bleu_ja",
+  "KATAKANA": "bleu_ja",
+  "CJK": "bleu_zh",
+  "THAI": "bleu_char",
+  "LAO": "bleu_char",
+  "KHMER": "bleu_char",
+  "MYANMAR": "bleu_char",
+}
+
+
 def bleu(predictions, references, *, tokenize: str = "13a"):
   """Returns corpus BLEU as sacrebleu computes it.
 
@@ -163,10 +184,51 @@ def bleu(predictions, references, *, tokenize: str = "13a"):
     predictions: N strings.
     references: N strings or lists of strings.
     tokenize: the name of sacrebleu's tokenizer; "13a" is sacrebleu's default,
-      "intl" is what T5's evaluation uses.
+      "intl" is what T5's evaluation uses. Both take a sentence of a script
+      without blanks, such as Chinese, for one word, which a warning says.
+
+  Raises:
+    ValueError: the tokenizer needs a package that is not installed.
   """
-  metric = BLEU(tokenize=tokenize)
+  metric = _bleu_metric(tokenize)
+  predictions, references = _as_lists(predictions, references)
+  if tokenize in ("13a", "intl"):
+    _warn_of_script(tokenize, references)
   return _sacrebleu("bleu", metric, predictions, references)
+
+
+def _bleu_metric(tokenize: str) -> BLEU:
+  """Returns sacrebleu's metric.
+
+  Raises:
+    ValueError: the tokenizer needs a package that is not installed.
+  """
+  try:
+    return BLEU(tokenize=tokenize)
+  except (RuntimeError, ImportError) as error:
+    if tokenize not in _EXTRAS:
+      raise
+    raise ValueError(
+      f"sacrebleu's tokenizer {tokenize} is not installed: pip install"
+      f" 'sacrebleu[{_EXTRAS[tokenize]}]', or take bleu_char"
+    ) from error
+
+
+def _warn_of_script(tokenize: str, references: list[list[str]]):
+  """Warns where most letters of references are of a script without blanks."""
+  text = "".join(several[0] for several in references[:100])[:10_000]
+  letters = [letter for letter in text if letter.isalpha()]
+  scripts = [unicodedata.name(letter, "").split()[0] for letter in letters]
+  named = [name for name in scripts if name in _WITHOUT_BLANKS]
+  if 2 * len(named) > len(letters):
+    # Kana among Chinese characters are Japanese.
+    metric = min(_WITHOUT_BLANKS[name] for name in named)
+    logging.warning(
+      "bleu: sacrebleu's tokenizer %s takes a sentence without blanks for one"
+      ' word, and the references are such: set METRICS = ["%s"]',
+      tokenize,
+      metric,
+    )
 
 
 def chrf(predictions, references):
@@ -179,18 +241,13 @@ def chrf(predictions, references):
   return _sacrebleu("chrf", CHRF(), predictions, references)
 
 
-def _sentences_on_lines(text: str) -> str:
-  # rougeLsum expects one sentence on each line. The T5 vocabulary turns line
-  # breaks into blanks, so they are put back after the " . " that ends the
-  # sentences of CNN/DailyMail. T5's evaluation does this too.
-  return text.replace(" . ", " .\n")
-
-
 def rouge(predictions, references, *, types: Sequence[str] = ROUGE_TYPES):
   """Returns ROUGE F-scores, the mean over examples of each type.
 
-  There is no stemming, as in T5's evaluation. Of several references the one
-  with the highest score counts, for each type by itself.
+  There is no stemming, as in T5's evaluation. rougeLsum compares texts sentence
+  by sentence, so the sentences of predictions and of references are put on
+  lines (`sentences.on_lines`); the other types do not see lines. Of several
+  references the one with the highest score counts, for each type by itself.
 
   Args:
     predictions: N strings.
@@ -212,9 +269,9 @@ def rouge(predictions, references, *, types: Sequence[str] = ROUGE_TYPES):
     mininterval=1,
   )
   for prediction, several in bar:
-    prediction = _sentences_on_lines(prediction)
+    prediction = sentences.on_lines(prediction)
     scores = [
-      scorer.score(_sentences_on_lines(reference), prediction)
+      scorer.score(sentences.on_lines(reference), prediction)
       for reference in several
     ]
     for name in types:
@@ -222,11 +279,20 @@ def rouge(predictions, references, *, types: Sequence[str] = ROUGE_TYPES):
   version = importlib.metadata.version("rouge-score")
   most = max(map(len, references))
   signature = f"nrefs:{most}|stemmer:no|version:{version}"
-  return [_mean(name, values[name], signature) for name in types]
+  by_lines = f"{signature}|lines:sentences"
+  return [
+    _mean(name, values[name], by_lines if "Lsum" in name else signature)
+    for name in types
+  ]
 
 
 def exact_match(
-  predictions, references, *, read=str.strip, name: str = "exact_match"
+  predictions,
+  references,
+  *,
+  read=str.strip,
+  name: str = "exact_match",
+  version: int | None = None,
 ):
   """Returns the share of predictions whose answer equals a reference's answer.
 
@@ -234,23 +300,47 @@ def exact_match(
     predictions: N strings.
     references: N strings or lists of strings.
     read: a function from a text to its answer. None stands for no answer, which
-      is always wrong, even where a reference has no answer either.
+      is always wrong, even where a reference has no answer either. A warning
+      counts such references. The share of predictions without an answer is
+      `Statistics.unread`.
     name: the metric's name.
+    version: a number that grows with what `read` can read, for the signature.
   """
   predictions, references = _as_lists(predictions, references)
+  predicted = list(map(read, predictions))
+  wanted = [[*map(read, several)] for several in references]
 
-  def is_right(prediction, several):
-    answer = read(prediction)
-    return answer is not None and answer in map(read, several)
+  def is_right(answer, several):
+    return answer is not None and answer in several
 
-  right = list(map(is_right, predictions, references))
-  return [_mean(name, right, f"read:{read.__name__}")]
+  right = list(map(is_right, predicted, wanted))
+  signature = f"read:{read.__name__}"
+  if version is None:
+    return [_mean(name, right, signature)]
+  without = [i for i, several in enumerate(wanted) if set(several) == {None}]
+  if without:
+    logging.warning(
+      "%s: %d of %d examples have no reference in which a %s can be read, and"
+      " count as wrong; the first one is %.60r",
+      name,
+      len(without),
+      len(wanted),
+      read.__name__,
+      references[without[0]][0],
+    )
+  scores = _mean(name, right, f"{signature}|version:{version}")
+  unread = 100 * sum(answer is None for answer in predicted) / len(predicted)
+  return [dataclasses.replace(scores, unread=unread)]
 
 
 # Name -> (predictions, references) -> [Statistics].
 METRICS = {
   "bleu": bleu,
   "bleu_intl": functools.partial(bleu, tokenize="intl"),
+  "bleu_zh": functools.partial(bleu, tokenize="zh"),
+  "bleu_ja": functools.partial(bleu, tokenize="ja-mecab"),
+  "bleu_ko": functools.partial(bleu, tokenize="ko-mecab"),
+  "bleu_char": functools.partial(bleu, tokenize="char"),
   "chrf": chrf,
   "rouge": rouge,
   "rouge2": functools.partial(rouge, types=("rouge2",)),
@@ -258,8 +348,10 @@ METRICS = {
   # For tasks whose references are all the right outputs, such as the built-in
   # task.
   "valid": functools.partial(exact_match, name="valid"),
-  "gsm8k": functools.partial(exact_match, read=answers.number),
-  "mmlu": functools.partial(exact_match, read=answers.letter, name="accuracy"),
+  "gsm8k": functools.partial(exact_match, read=answers.number, version=2),
+  "mmlu": functools.partial(
+    exact_match, read=answers.letter, name="accuracy", version=2
+  ),
 }
 
 
@@ -267,11 +359,16 @@ def metric(name: str):
   """Returns the metric of a name in `METRICS`.
 
   Raises:
-    ValueError: there is no metric of the name; the message lists the names.
+    ValueError: there is no metric of the name, and the message lists the names;
+      or the metric needs a package that is not installed.
   """
   if name not in METRICS:
     raise ValueError(f"no metric {name!r}: there are {', '.join(METRICS)}")
-  return METRICS[name]
+  function = METRICS[name]
+  tokenize = getattr(function, "keywords", {}).get("tokenize")
+  if tokenize in _EXTRAS:
+    _bleu_metric(tokenize)  # raises before anything is decoded
+  return function
 
 
 def evaluate(

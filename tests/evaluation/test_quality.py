@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import sacrebleu
 
-from speccascade.evaluation import answers, quality
+from speccascade.evaluation import quality, sentences
 
 PREDICTIONS = [
   "the cat sat on the mat",
@@ -83,45 +83,72 @@ def test_rouge_by_hand():
   assert value(swapped, "rougeLsum") == pytest.approx(100)
 
 
-@pytest.mark.parametrize(
-  ("text", "expected"),
-  [
-    ("She has 5 + 7 = 12.\n#### 12", 12),
-    ("#### 1,234,567", 1234567),
-    ("first #### 3 then #### 4", 4),
-    ("the total is $1,200.50.", 1200.5),
-    ("#### -7", -7),
-    ("#### 20 dollars for 3 days", 20),
-    ("about .5 of it", 0.5),
-    ("18.", 18),
-    ("no number", None),
-    ("12 apples #### none", None),
-  ],
-)
-def test_number(text, expected):
-  answer = answers.number(text)
-  assert answer == expected if expected is None else float(answer) == expected
+def test_rouge_puts_the_sentences_of_both_sides_on_lines():
+  # CNN/DailyMail 3.4.0 has no blank before a full stop. The lines of its
+  # references are sentences; a prediction of T5 has blanks in their place.
+  reference = (
+    'Kane, 21, won at St. Mary\'s.\nHe said: "Great!"\nOther A.B. Lee.'
+  )
+  one_line = reference.replace("\n", " ")
+  swapped = 'He said: "Great!" Kane, 21, won at St. Mary\'s. Other A.B. Lee.'
+  for prediction in (reference, one_line, swapped):
+    for wanted in (reference, one_line):
+      scores = quality.rouge([prediction], [wanted])
+      assert value(scores, "rougeLsum") == pytest.approx(100)
+  assert sentences.on_lines(one_line) == reference
+  inside = "The U.S. Senate. Sen. J. Lee of No. 10 paid $1.5 m. vs. 3 p.m. now"
+  assert sentences.on_lines(inside) == inside.replace("te. ", "te.\n")
+  # On one line the two orders have half of the words in common.
+  assert value(scores, "rouge1") == pytest.approx(100)
+  assert value(scores, "rouge2") < 100
+  assert scores[2].signature.endswith("|lines:sentences")
 
 
-@pytest.mark.parametrize(
-  ("text", "expected"),
-  [
-    ("B", "B"),
-    (" (C) ", "C"),
-    ("The answer is D", "D"),
-    ("The answer is (a).", "A"),
-    ("Answer: B", "B"),
-    ("the answer is (A) no, the answer is (B).", "B"),
-    ("(A) and (B) fail, hence (D)", "D"),
-    ("A cat", None),
-    ("the answer is Apple", None),
-    ("the answer is a dog", None),
-    ("E", None),
-    ("", None),
-  ],
-)
-def test_letter(text, expected):
-  assert answers.letter(text) == expected
+def test_scripts_without_blanks(caplog):
+  # The two differ in 一起 and 走走 for 散步. "13a" sees two words that differ,
+  # so BLEU is 0, which a warning explains.
+  texts = (
+    ["今天天气很好，我们去公园散步吧。"],
+    ["今天天气很好，我们一起去公园走走吧。"],
+  )
+  assert value(quality.bleu(*texts)) == 0
+  assert 'METRICS = ["bleu_zh"]' in caplog.text
+  caplog.clear()
+  assert value(quality.metric("bleu_zh")(*texts)) == pytest.approx(
+    56.602, abs=1e-3
+  )
+  assert value(quality.metric("bleu_char")(*texts)) > 50
+  quality.bleu(["a 今天"], ["it is 今天"])
+  assert not caplog.text
+  quality.bleu(["今日はいい天気"], ["今日はいい天気です"])
+  assert 'METRICS = ["bleu_ja"]' in caplog.text
+
+
+@pytest.mark.parametrize("language", ["ja", "ko"])
+def test_missing_words_of_sacrebleu_are_one_line(language, monkeypatch):
+  def refuse(tokenize):
+    raise RuntimeError(f"\n{tokenize} requires\n\nextra dependencies")
+
+  monkeypatch.setattr(quality, "BLEU", refuse)
+  message = (
+    rf"{language}-mecab is not installed: pip install 'sacrebleu\[{language}"
+  )
+  with pytest.raises(ValueError, match=message):
+    quality.metric(f"bleu_{language}")
+
+
+def test_the_share_of_unread_answers(caplog):
+  scores = quality.evaluate(["mmlu"], ["**C**", "dogs", "B", "cats"], ["C"] * 4)
+  assert scores["accuracy"]["value"] == 25
+  assert scores["accuracy"]["unread"] == 50
+  assert not caplog.text
+  scores = quality.evaluate(["gsm8k"], ["so 18"], ["#### none"])
+  assert scores["exact_match"]["unread"] == 0
+  assert "1 of 1 examples have no reference in which a number" in caplog.text
+  assert (
+    "unread"
+    not in quality.evaluate(["exact_match"], ["a"], ["b"])["exact_match"]
+  )
 
 
 def test_exact_match():

@@ -176,11 +176,16 @@ class Settings:
 
 
 class Score(TypedDict):
-  """A quality, with its 95% bootstrap interval and the resampled scores."""
+  """A quality, with its 95% bootstrap interval and the resampled scores.
+
+  A metric that reads answers has "unread", the percentage of outputs in which
+  it found none.
+  """
 
   value: float
   low: NotRequired[float | None]
   high: NotRequired[float | None]
+  unread: NotRequired[float]
   replicates: NotRequired[list[float]]
 
 
