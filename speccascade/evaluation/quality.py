@@ -407,11 +407,14 @@ def evaluate(
 
 
 def seqio_metric(name: str):
-  """Returns a metric as seqio calls it: `(targets, predictions) -> scores`."""
+  """Returns a metric as seqio calls it: `(targets, predictions) -> scores`.
+
+  Its attribute `metric` is the name.
+  """
   function = metric(name)
 
   def metric_fn(targets, predictions):
     return {s.name: s.value for s in function(predictions, targets)}
 
-  metric_fn.__name__ = name
+  metric_fn.__name__ = metric_fn.metric = name
   return metric_fn

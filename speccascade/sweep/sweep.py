@@ -176,7 +176,7 @@ def _identity(study: Study) -> dict:
     "repeats": study.measuring.repeats,
     "trials": study.run.trials,
     "batch_size": study.run.batch_size,
-    "metrics": list(study.metrics),
+    "metrics": study.metric_names,
     "dtype": study.pair.dtype,
   }
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from speccascade.data import training_batches
+from speccascade.data.task_scores import values_of
 from speccascade.models.draft_heads import HeadsConfig
 from speccascade.models.parameters import Config
 from speccascade.settings import fields
@@ -111,7 +112,7 @@ def task_decoding(data: TrainingData, evaluating: Evaluating) -> TaskDecoding:
   task = data.task
   if evaluating.decoded_task_name:
     task = tasks.get(evaluating.decoded_task_name, vocabulary)
-  metrics = getattr(task, "metric_fns", None)
+  metrics = getattr(task, "predict_metric_fns", None)
   if num == 0 or not metrics or data.prompting.prompted:
     return TaskDecoding()
   lengths = dict(data.task_feature_lengths)
@@ -141,7 +142,7 @@ def task_decoding(data: TrainingData, evaluating: Evaluating) -> TaskDecoding:
     predictions = postprocess(map(to_text, outputs), is_target=False)
     scores = {}
     for metric in metrics:
-      scores |= metric(targets, predictions)
+      scores |= values_of(metric(targets, predictions))
     return scores
 
   sources = [np.asarray(example["inputs"], np.int32) for example in examples]

@@ -4,6 +4,7 @@ import contextlib
 import gzip
 import json
 import re
+import types
 
 import gin
 import numpy as np
@@ -21,7 +22,9 @@ from speccascade.data import (
   tasks,
 )
 from speccascade.data._tf import seqio, tf
+from speccascade.evaluation import quality
 from speccascade.inference.batches import inputs
+from speccascade.inference.measuring.study import Study
 
 pytestmark = pytest.mark.needs_tf
 
@@ -260,6 +263,88 @@ def test_text_task(text_task, vocabulary):
   assert task.postprocess_fn("x", example={}, is_target=False) == "x"
   scores = [fn([["a b c d e"]], ["a b c d e"]) for fn in task.metric_fns]
   assert [set(s) for s in scores] == [{"bleu"}, {"chrf"}]
+
+
+def _add_own_task(text_task, **settings):
+  """Adds a task with a postprocessor and metrics of its own to the registry."""
+  task = seqio.get_mixture_or_task(tasks.register_text_task(**text_task))
+  seqio.TaskRegistry.add(
+    "own_metrics",
+    source=task.source,
+    preprocessors=list(task.preprocessors),
+    output_features=task.output_features,
+    **settings,
+  )
+  wanted = inputs.Inputs(
+    {"inputs": 99}, mixture_or_task_name="own_metrics", split="test"
+  )
+  return wanted.read()
+
+
+def _score(sources, texts, metrics=None):
+  """Returns what the row of a decode has under "quality"."""
+  study = types.SimpleNamespace(
+    sources=sources,
+    measuring=types.SimpleNamespace(metrics=metrics),
+    metrics=sources.metrics if metrics is None else metrics,
+  )
+  return Study.score(study, sources.examples, texts)
+
+
+def test_metrics_and_postprocessor_of_a_task(text_task, caplog):
+  def to_count(text, example, is_target):
+    assert "inputs" in example
+    return len(text.split()) - is_target  # no text
+
+  def more_words(targets, predictions):
+    ratio = np.mean([p > t for t, p in zip(targets, predictions)])
+    return {"longer": seqio.metrics.Scalar(100 * ratio), "words": {"of": 3}}
+
+  def likelihood(targets, scores):
+    raise AssertionError("decoding has no scores")
+
+  sources = _add_own_task(
+    text_task,
+    postprocess_fn=to_count,
+    metric_fns=[more_words, likelihood, quality.seqio_metric("bleu_intl")],
+  )
+  assert "left out: likelihood" in caplog.text
+  # The postprocessor makes no text, so references are the targets.
+  targets = [target for _, target in PAIRS[:2]]
+  assert [e.references for e in sources.examples] == [(t,) for t in targets]
+  scores = _score(sources, targets)
+  assert scores["longer"] == {
+    "value": 100,
+    "num_examples": 2,
+    "signature": "task:own_metrics|metric:more_words",
+  }
+  assert scores["bleu"]["value"] == pytest.approx(100)
+  assert "tok:intl" in scores["bleu"]["signature"]
+  assert list(scores) == ["longer", "bleu"]
+  # METRICS takes the place of all metrics of the task.
+  assert list(_score(sources, targets, ["chrf"])) == ["chrf"]
+
+  def breaks(targets, predictions):
+    raise KeyError("a\nb")
+
+  seqio.TaskRegistry.remove("own_metrics")
+  with_fault = _add_own_task(text_task | {"name": "other"}, metric_fns=[breaks])
+  with pytest.raises(ValueError, match="metric breaks of task own_metrics: Ke"):
+    _score(with_fault, targets)
+
+
+def test_a_postprocessor_of_texts_sees_both_sides(text_task):
+  def lower(text, example=None, is_target=False):
+    return text.lower()
+
+  sources = _add_own_task(
+    text_task,
+    postprocess_fn=lower,
+    metric_fns=[quality.seqio_metric("exact_match")],
+  )
+  shouted = [target.upper() for _, target in PAIRS[:2]]
+  assert _score(sources, shouted)["exact_match"]["value"] == 100
+  assert sources.examples[0].references == (PAIRS[0][1].lower(),)
 
 
 def test_text_task_from_gin(text_task, tmp_path):

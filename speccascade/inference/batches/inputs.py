@@ -10,7 +10,7 @@ from absl import logging
 from speccascade.checkpoints import CheckpointError, restore
 from speccascade.data import text_files
 from speccascade.data.prompting import FORMATS, Prompting
-from speccascade.evaluation import quality
+from speccascade.data.task_scores import TaskMetrics, TaskScores
 from speccascade.inference.batches.sources import (
   InputError,
   LengthLimit,
@@ -186,22 +186,29 @@ class Inputs(TextSource):
     )
     if self.num_examples is not None:
       dataset = dataset.take(self.num_examples)
-    features = reading.guard(dataset.as_numpy_iterator(), task)
+    features = list(reading.guard(dataset.as_numpy_iterator(), task))
+    if not features:
+      raise InputError(f"{name} has no examples in split {self.split!r}")
+    metrics = TaskMetrics.of(task)
+    scores = TaskScores(
+      name,
+      metrics,
+      task.postprocess_fn,
+      features,
+      [_target_of(example) for example in features],
+    )
     raw_examples = [
-      _task_example(f"{name} {index}", example, task)
+      _task_example(f"{name} {index}", example, task, scores.references(index))
       for index, example in enumerate(features)
     ]
-    if not raw_examples:
-      raise InputError(f"{name} has no examples in split {self.split!r}")
-    names = [metric.__name__ for metric in getattr(task, "metric_fns", ())]
-    metrics = tuple(name for name in names if name in quality.METRICS)
     return encode(
       raw_examples,
       prompting,
       self._length_limit,
       task=name,
       split=self.split,
-      metrics=metrics or ("bleu",),
+      metrics=metrics.names or (() if metrics.functions else ("bleu",)),
+      task_scores=scores,
     )
 
 
@@ -220,13 +227,16 @@ def _warn_of_turns(examples: Sequence[text_files.TextExample]):
     )
 
 
-def _task_example(name: str, features: Mapping, task) -> RawExample:
+def _task_example(
+  name: str, features: Mapping, task, references: Sequence[str]
+) -> RawExample:
   """Returns one example of a seqio task.
 
   Args:
     name: the name of the example in messages.
     features: the features of the example, as NumPy values.
     task: the seqio task.
+    references: the right outputs.
   """
   tokens = features["inputs"]
   if "inputs_pretokenized" in features:
@@ -234,18 +244,14 @@ def _task_example(name: str, features: Mapping, task) -> RawExample:
   else:
     vocabulary = task.output_features["inputs"].vocabulary
     text = vocabulary.decode(tokens.tolist())
-  references = [_text(each) for each in _task_references(features, task)]
   return RawExample(name, text, references, tokens)
 
 
-def _task_references(features: Mapping, task) -> Sequence:
-  """Returns the right outputs of a task's example: postprocessed targets."""
+def _target_of(features: Mapping) -> str | None:
+  """Returns the target of a task's example as text, None if it has none."""
   if "targets_pretokenized" not in features:
-    return []
-  targets = _text(features["targets_pretokenized"])
-  if hasattr(task, "postprocess_fn"):
-    targets = task.postprocess_fn(targets, example=features, is_target=True)
-  return targets if isinstance(targets, list | tuple) else [targets]
+    return None
+  return _text(features["targets_pretokenized"])
 
 
 def _text(value) -> str:

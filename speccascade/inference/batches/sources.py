@@ -16,6 +16,7 @@ import numpy as np
 
 from speccascade.data import chat
 from speccascade.data.prompting import Prompting, identity
+from speccascade.data.task_scores import TaskScores
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,6 +62,8 @@ class Sources:
     split: the split of the task, for rows.
     num_cut: the number of examples that were cut to `max_len`.
     metrics: the names in `quality.METRICS` that score the task.
+    task_scores: the postprocessor and the further metrics of a seqio task; None
+      for texts of a file or of a program.
     prompted: whether the examples are prompts, which a decoder-only model
       continues, and not sources.
   """
@@ -72,6 +75,7 @@ class Sources:
   split: str = ""
   num_cut: int = 0
   metrics: tuple[str, ...] = ("bleu",)
+  task_scores: TaskScores | None = None
   prompted: bool = False
 
   def fit_padding(self) -> "Sources":

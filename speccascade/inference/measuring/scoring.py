@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from speccascade.evaluation import efficiency, quality
+from speccascade.evaluation import efficiency
 from speccascade.evaluation.efficiency import Costs, Counts
 from speccascade.evaluation.timing import Latency
 from speccascade.inference.batches.sources import Source
@@ -92,7 +92,7 @@ def result_row(
     label=point.spec.label,
     counts=counts,
     efficiency=efficiency.summary(counts),
-    quality=_score_texts(study.metrics, examples, texts),
+    quality=study.score(examples, texts),
     latency=latency,
     costs=costs,
     predicted_speedup=predicted_speedup,
@@ -103,25 +103,4 @@ def result_row(
     num_parameters=study.pair.num_parameters,
     log_probs=efficiency.mean_log_probs(log_probs),
     sharpness=efficiency.sharpness(log_probs),
-  )
-
-
-def _score_texts(
-  metrics: Sequence[str], examples: Sequence[Source], texts: Sequence[str]
-) -> dict[str, dict]:
-  """Returns the scores of texts by metric; {} if a reference is missing.
-
-  The trials of an example are resampled together, because they are no
-  independent samples. The resamples are the same for every point, so that the
-  replicates of two points can be compared in pairs.
-  """
-  references = [list(example.references) for example in examples]
-  if not texts or not all(references):
-    return {}
-  return quality.evaluate(
-    metrics,
-    texts,
-    references,
-    groups=[example.index for example in examples],
-    replicates=quality.REPLICATES,
   )

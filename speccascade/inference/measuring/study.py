@@ -14,6 +14,7 @@ import jax
 import numpy as np
 
 from speccascade.data.prompting import eos_ids
+from speccascade.evaluation import quality
 from speccascade.evaluation.efficiency import Counts
 from speccascade.inference.batches import padding
 from speccascade.inference.batches.batching import (
@@ -100,6 +101,44 @@ class Study:
     if self.measuring.metrics is None:
       return self.sources.metrics
     return self.measuring.metrics
+
+  @property
+  def metric_names(self) -> list[str]:
+    """The names of all metrics that score the outputs, also a task's own."""
+    names = list(self.metrics)
+    if self.measuring.metrics is None and self.sources.task_scores:
+      names += self.sources.task_scores.metrics.function_names
+    return names
+
+  def score(
+    self, examples: Sequence[Source], texts: Sequence[str]
+  ) -> dict[str, dict]:
+    """Returns the scores of texts; {} where no reference is known.
+
+    The trials of an example are resampled together, because they are no
+    independent samples. The resamples are the same for every point, so that the
+    replicates of two points can be compared in pairs.
+
+    Args:
+      examples: the example of each text. Trials repeat an example.
+      texts: the texts of outputs.
+    """
+    references = [list(example.references) for example in examples]
+    if not texts or not all(references):
+      return {}
+    indices = [example.index for example in examples]
+    task, scores = self.sources.task_scores, {}
+    if task is not None and self.measuring.metrics is None:
+      scores = task.scores(indices, texts)
+    if task is not None:
+      texts = [task.prediction(i, text) for i, text in zip(indices, texts)]
+    return scores | quality.evaluate(
+      self.metrics,
+      texts,
+      references,
+      groups=indices,
+      replicates=quality.REPLICATES,
+    )
 
   @functools.cached_property
   def _buckets(self) -> list[int]:
