@@ -33,6 +33,7 @@ _MACROS = (
   "JSD_BETA",
   "ACCEPTANCE_METHOD",
   "ACCEPTANCE_ALPHA",
+  "ACCEPTANCE_RULE_PARAMETERS",
   "STUDENT_TEXT",
   "TEACHER_TEXT",
   "EARLIER_DRAFTERS",
@@ -44,7 +45,11 @@ _MACROS = (
 )
 _OWNERS = {
   "GeneralJSD": ("JSD_BETA",),
-  "RejectionLoss": ("ACCEPTANCE_METHOD", "ACCEPTANCE_ALPHA"),
+  "RejectionLoss": (
+    "ACCEPTANCE_METHOD",
+    "ACCEPTANCE_ALPHA",
+    "ACCEPTANCE_RULE_PARAMETERS",
+  ),
 }
 # Columns of the measured points: field of `MeasuredPoint`, title.
 _COLUMNS = {

@@ -10,13 +10,15 @@ To add a loss, write a frozen dataclass with `needs_teacher` and `__call__`, and
 its line in `LOSSES` if it needs no fields.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 import dataclasses
-from typing import TYPE_CHECKING, Annotated, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
+from speccascade.checkpoints import rule_files
+from speccascade.decoding.laws.fitted import FittedAlpha
 from speccascade.decoding.programs import methods
 from speccascade.settings import fields
 from speccascade.training import losses
@@ -151,30 +153,59 @@ class RejectionLoss(TaughtLoss):
   Attributes:
     method: a method of the table that has a target distribution.
     alpha: the target's alpha; None takes the default of its range.
+    rule_parameters: the file of `speccascade.learned_rule`, for a method whose
+      rule has parameters; None for all others.
   """
 
   method: str = "spec_decode"
   alpha: float | None = None
+  rule_parameters: fields.Path | None = None
 
   def __post_init__(self):
-    target = methods.find(self.method).target
-    if target is None:
+    method = methods.find(self.method)
+    if method.target is None:
       raise ValueError(
         f"method {self.method} has no target distribution, so it has no"
         " acceptance to train on; give a method that has one, say"
         " spec_cascade_opt"
       )
+    kind, fault = method.target.kind, None
+    if kind is None and self.rule_parameters is not None:
+      fault = f" is given, and {self.method} has no parameters: leave it out"
+    elif kind is not None and self.rule_parameters is None:
+      # Without them the rule is its plug-in, which nobody decodes by this name.
+      fault = (
+        f" is None, and {self.method} has parameters: set"
+        " ACCEPTANCE_RULE_PARAMETERS to the file that python -m"
+        " speccascade.learned_rule writes"
+      )
+    elif kind is not None and kind.name not in self._parameters:
+      fault = (
+        f" names a file without {kind.name}, which {self.method} has: name the"
+        " file that python -m speccascade.learned_rule writes"
+      )
+    if fault:
+      raise fields.SettingError("rule_parameters", fault, RejectionLoss)
+
+  @property
+  def _parameters(self) -> Mapping[str, Any]:
+    """The parameters of each kind in the file, which is read once."""
+    assert self.rule_parameters is not None
+    return rule_files.read(self.rule_parameters).parameters
 
   def between(self, teacher_logits: Array, logits: Array) -> Array:
     target = methods.find(self.method).target
     assert target is not None
-    alpha = target.interval.default if self.alpha is None else self.alpha
+    alpha: Any = target.interval.default if self.alpha is None else self.alpha
     vocab_size = logits.shape[-1]
     if not target.interval.contains(alpha, vocab_size):
       raise ValueError(
         f"alpha {alpha:g} is outside the range of {self.method}; wanted"
         f" {target.interval.describe(vocab_size)}"
       )
+    if target.kind is not None:
+      parameters = self._parameters[target.kind.name]
+      alpha = FittedAlpha(alpha, jax.tree.map(jnp.asarray, parameters))
     return losses.rejection(teacher_logits, logits, target, alpha=alpha)
 
 

@@ -7,12 +7,33 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from speccascade.checkpoints import rule_files
+from speccascade.decoding.laws.fitted import FittedAlpha
+from speccascade.decoding.laws.learned import KINDS
 from speccascade.decoding.programs.methods import METHODS
 from speccascade.training import loop, losses, objectives, states
 from speccascade.training.lesson import disagreement
 from tests.training.conftest import BARE, DESCENT, STILL, random_batch
 
 V = 7
+
+
+@pytest.fixture(scope="module")
+def rule_file(tmp_path_factory):
+  """A file with parameters of every kind that are not the plug-in's."""
+  rng = np.random.default_rng(5)
+
+  def moved(leaf):
+    # In ascending order, as the places of a calibration have to be.
+    noise = rng.normal(0, 1.5, leaf.shape)
+    return np.sort(leaf + noise, axis=-1).astype(np.float32)
+
+  parameters = {
+    name: jax.tree.map(moved, kind.plug_in()) for name, kind in KINDS.items()
+  }
+  path = tmp_path_factory.mktemp("rule") / "rule.npz"
+  rule_files.write(path, parameters, {})
+  return path
 
 
 def pairs():
@@ -139,14 +160,15 @@ def test_a_rule_that_decides_anew_would_have_another_gradient():
 @pytest.mark.parametrize(
   "name", [name for name, method in METHODS.items() if method.target]
 )
-def test_every_target_of_the_table_can_be_trained_on(name):
+def test_every_target_of_the_table_can_be_trained_on(name, rule_file):
   """Its loss is in [0, 1], with a finite gradient.
 
   It is 0 where the models agree, but for token rules, which drop tokens then
   too.
   """
   logits_p, logits_q = pairs()
-  loss = objectives.RejectionLoss(name)
+  path = rule_file if METHODS[name].has_parameters else None
+  loss = objectives.RejectionLoss(name, rule_parameters=path)
   values, gradient = jax.value_and_grad(
     lambda x: loss.between(logits_p, x).mean()
   )(jnp.asarray(logits_q))
@@ -155,6 +177,30 @@ def test_every_target_of_the_table_can_be_trained_on(name):
   np.testing.assert_allclose(gradient.sum(-1), 0, atol=1e-6)
   if not METHODS[name].target.reads_tokens:
     np.testing.assert_allclose(loss.between(logits_p, logits_p), 0, atol=1e-5)
+
+
+def test_a_learned_rule_is_trained_on_with_its_parameters(rule_file, tmp_path):
+  logits_p, logits_q = pairs()
+  learned = [name for name, method in METHODS.items() if method.has_parameters]
+  assert learned
+  for name in learned:
+    loss = objectives.RejectionLoss(name, rule_parameters=rule_file)
+    target = METHODS[name].target
+    parameters = rule_files.read(rule_file).parameters[target.kind.name]
+    alpha = target.interval.default
+    for given, equal in ((parameters, True), (target.kind.plug_in(), False)):
+      expected = losses.rejection(
+        logits_p, logits_q, target, alpha=FittedAlpha(alpha, given)
+      )
+      is_equal = np.array_equal(loss.between(logits_p, logits_q), expected)
+      assert is_equal == equal
+    # Without the file it would be the plug-in.
+    with pytest.raises(ValueError, match=f"{name} has parameters: set ACCEPT"):
+      objectives.RejectionLoss(name)
+  with pytest.raises(ValueError, match="spec_decode has no parameters: leave"):
+    objectives.RejectionLoss(rule_parameters=rule_file)
+  with pytest.raises(ValueError, match=r"python -m speccascade\.learned_rule"):
+    objectives.RejectionLoss(learned[0], rule_parameters=tmp_path / "none")
 
 
 def test_a_method_without_a_target_is_refused():
