@@ -98,20 +98,29 @@ class ChatTemplate:
 def check_messages(messages) -> list[dict]:
   """Returns a copy of messages as plain data, after checking them.
 
+  A content in parts, [{"type": "text", "text": ...}, ...], becomes one text,
+  since templates of text models take no parts: the parts are joined by line
+  breaks. A message with tool calls needs no content; it is None then, as in
+  answers of chat services.
+
   Raises:
     ChatError: the messages are no list of objects with a text "role" and a
-      "content", there are none, or JSON or UTF-8 cannot hold them.
+      "content", there are none, a part is no text, or JSON or UTF-8 cannot hold
+      them.
   """
   is_list = isinstance(messages, Sequence) and not isinstance(messages, str)
   if not is_list or not messages or not all(map(_is_message, messages)):
     raise ChatError(
       f"messages are {messages!r:.60}; wanted a list of objects with"
-      ' "role" and "content"'
+      ' "role" and "content" (or "tool_calls")'
     )
   try:
-    plain = [dict(message) for message in messages]
+    plain = [
+      {**message, "content": _joined(message.get("content"))}
+      for message in messages
+    ]
     text = json.dumps(plain, ensure_ascii=False)
-  except (TypeError, ValueError, RecursionError) as error:
+  except (TypeError, RecursionError) as error:
     raise ChatError(f"messages are no JSON: {error}") from error
   if not fields.is_utf8(text):
     raise ChatError(
@@ -125,13 +134,36 @@ def _is_message(message) -> bool:
   """Returns whether a message has a text "role" and a "content"."""
   if not isinstance(message, Mapping):
     return False
-  return isinstance(message.get("role"), str) and "content" in message
+  has_content = "content" in message or message.get("tool_calls")
+  return isinstance(message.get("role"), str) and bool(has_content)
+
+
+def _joined(content):
+  """Returns a content in parts as one text, and any other as it is.
+
+  Raises:
+    ChatError: a part is no text.
+  """
+  if not isinstance(content, list | tuple):
+    return content
+  texts = []
+  for part in content:
+    text = part.get("text") if isinstance(part, Mapping) else part
+    kind = part.get("type", "text") if isinstance(part, Mapping) else "text"
+    if kind != "text" or not isinstance(text, str):
+      raise ChatError(
+        f"a part of a message is {part!r:.60}; only texts are read:"
+        ' {"type": "text", "text": ...}'
+      )
+    texts.append(text)
+  return "\n".join(texts)
 
 
 def format_messages(text: str | Sequence[Mapping]) -> str:
   r"""Returns a text as it is, or a conversation as one text for records.
 
-  A conversation of one message is the message's content.
+  A conversation of one message is the message's content. Tool calls are written
+  as JSON.
 
   >>> format_messages([{"role": "user", "content": "Hello"}])
   'Hello'
@@ -142,9 +174,19 @@ def format_messages(text: str | Sequence[Mapping]) -> str:
   if isinstance(text, str):
     return text
   if len(text) == 1:
-    return str(text[0]["content"])
-  lines = [f"{message['role']}: {message['content']}" for message in text]
+    return _content(text[0])
+  lines = [f"{message['role']}: {_content(message)}" for message in text]
   return "\n".join(lines)
+
+
+def _content(message: Mapping) -> str:
+  """Returns the content of a message for records."""
+  content = _joined(message.get("content"))
+  calls = message.get("tool_calls")
+  if not calls:
+    return str(content)
+  calls = json.dumps(calls, ensure_ascii=False, default=list)
+  return f"{content} {calls}" if content else calls
 
 
 @functools.lru_cache(maxsize=16)

@@ -123,7 +123,8 @@ class Prompting:
     elif not isinstance(text, str):
       self.render(text)  # raises, since only the format "chat" takes messages
     elif self.format == "source":
-      ids = [*vocabulary.encode(text), vocabulary.eos_id]
+      prefix = getattr(vocabulary, "source_prefix", ())
+      ids = [*prefix, *vocabulary.encode(text), vocabulary.eos_id]
     else:
       ids = list(getattr(vocabulary, "prompt", vocabulary.encode)(text))
     if not ids:

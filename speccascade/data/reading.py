@@ -61,6 +61,9 @@ def from_task(
   limits = lengths
   if lengths and has_room:
     limits = {name: length + 1 for name, length in lengths.items()}
+  prefix = _source_prefix(task)
+  if limits and prefix:
+    limits = limits | {"inputs": limits["inputs"] - len(prefix)}
   dataset = open_split(task, split, limits, use_cached=use_cached, seed=seed)
   dataset = dataset.take(-1 if num is None else num)
   batches = _read_batches(dataset, task, split, progress)
@@ -68,6 +71,10 @@ def from_task(
   for name, feature in task.output_features.items():
     flat = np.concatenate([batch[name].flat_values for batch in batches])
     rows = np.concatenate([batch[name].row_lengths() for batch in batches])
+    if name == "inputs" and prefix:
+      starts = np.repeat(np.cumsum(rows) - rows, len(prefix))
+      flat = np.insert(flat, starts, np.tile(prefix, len(rows)))
+      rows = rows + len(prefix)
     too_long = np.zeros(len(rows), bool)
     ends = np.cumsum(rows)
     if lengths and has_room:
@@ -88,6 +95,12 @@ def from_task(
     tokens[name], sizes[name] = flat.astype(np.int32), rows
     num_cut[name] = int(too_long.sum())
   return TokenArrays.join(tokens, sizes, num_cut)
+
+
+def _source_prefix(task) -> list[int]:
+  """Returns the ids that the inputs' tokenizer puts before every source."""
+  vocabulary = task.output_features["inputs"].vocabulary
+  return list(getattr(vocabulary, "source_prefix", ()))
 
 
 def _read_batches(dataset, task, split: str, progress: bool) -> list[dict]:

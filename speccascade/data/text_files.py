@@ -178,8 +178,22 @@ def _rows_of(path, what: str) -> Iterator[str]:
   for row in rows:
     # A table has every field in every row. It holds None where a row has none.
     row = {name: value for name, value in row.items() if value is not None}
-    # Values that JSON has not, such as dates, are in fields that nobody reads.
-    yield json.dumps(row, default=str)
+    yield json.dumps(row, default=_as_json)
+
+
+def _as_json(value) -> str | None:
+  """Returns a value that JSON has not, for a row of a Parquet file.
+
+  Columns of texts may be stored as bytes. Other bytes, such as images, become
+  None, which no field takes for a text. Further values, such as dates, are in
+  fields that nobody reads.
+  """
+  if isinstance(value, bytes):
+    try:
+      return value.decode("utf-8")
+    except UnicodeDecodeError:
+      return None
+  return str(value)
 
 
 def _parse_json(

@@ -12,7 +12,7 @@ import numpy as np
 
 from speccascade.checkpoints import storage
 from speccascade.checkpoints.errors import CheckpointError
-from speccascade.checkpoints.storage import TOKENIZER
+from speccascade.checkpoints.storage import SENTENCE_PIECE, TOKENIZER
 from speccascade.data.chat import ChatTemplate
 from speccascade.settings import fields
 
@@ -47,7 +47,9 @@ class TokenizerVocabulary:
 
   Attributes:
     path: the path.
-    prompted: True, because decoder-only models have such a tokenizer.
+    prompted: whether decoder-only models have this tokenizer. False where
+      config.json beside it says is_encoder_decoder, or where a T5's
+      SentencePiece model lies beside it.
     eos_id: the id that training puts after a text.
     eos_ids: all ids that end a generated text.
     bos_id: the id that begins a text; None if there is none.
@@ -58,8 +60,6 @@ class TokenizerVocabulary:
     ValueError: tokenizer.json or a file beside it is damaged, or no file names
       the tokens that end a text.
   """
-
-  prompted = True
 
   def __init__(self, path: str):
     import tokenizers
@@ -112,6 +112,8 @@ class TokenizerVocabulary:
     eos_id = ids.get("eos_token")
     self._eos_id = self.eos_ids[0] if eos_id is None else eos_id
     name = f"the chat template of {self._folder}"
+    is_t5 = self._json(_ENDS[1]).get("is_encoder_decoder") is True
+    self.prompted = not (is_t5 or self._folder.has(SENTENCE_PIECE))
     template = self._template(settings)
     self.chat_template = template and ChatTemplate(template, tokens, name)
 
@@ -242,7 +244,20 @@ class TokenizerVocabulary:
     if adds_bos is None:
       # tokenizer.json may put special tokens around any text, an empty one too.
       adds_bos = self.bos_id in self.tokenizer.encode("").ids
-    return [self.bos_id, *ids] if adds_bos and self.bos_id is not None else ids
+    # A rendered chat has its BOS in the text; a second one is no model's input.
+    if not adds_bos or self.bos_id is None or ids[:1] == [self.bos_id]:
+      return ids
+    return [self.bos_id, *ids]
+
+  @functools.cached_property
+  def source_prefix(self) -> list[int]:
+    """The ids before the text of a source, for encoders; EOS is after it.
+
+    The tokenizer of CodeT5 writes "<s> TEXT </s>", and T5's "TEXT </s>". One
+    that does not end a text in EOS is no encoder's, and has no prefix.
+    """
+    around = self.tokenizer.encode("").ids
+    return around[:-1] if around[-1:] == [self.eos_id] else []
 
   def _known(self, ids) -> list[int]:
     """Returns the ids that have a token.
@@ -270,15 +285,17 @@ class TokenizerVocabulary:
     """Returns how many of the first ids have a text that no later id changes.
 
     Byte fallback decodes a run of byte tokens together, so that a run at the
-    end is not counted: the character may go on.
+    end is not counted: the character may go on. Special tokens and ids without
+    a token are no text, and do not end a run.
     """
-    num = len(ids)
-    while num:
-      token = self.tokenizer.id_to_token(ids[num - 1]) or ""
-      if not _BYTE.fullmatch(token):
+    whole = len(ids)
+    for place in reversed(range(len(ids))):
+      token = self.tokenizer.id_to_token(ids[place]) or ""
+      if _BYTE.fullmatch(token):
+        whole = place
+      elif token and ids[place] not in self._special:
         break
-      num -= 1
-    return num
+    return whole
 
   def is_control(self, token: int) -> bool:
     """Returns whether a token is a special one, and no part of a text."""

@@ -2,11 +2,16 @@
 
 import functools
 import os
+import re
 
 from speccascade.checkpoints import storage
 from speccascade.data.sentence_pieces import T5_MODEL, SentencePieces
-from speccascade.data.tokenizer import TokenizerVocabulary
+from speccascade.data.tokenizer import CONFIG, TokenizerVocabulary
 from speccascade.runtime import files
+from speccascade.settings import fields
+
+ADDED = "added_tokens.json"
+_SENTINEL = re.compile(r"<extra_id_\d+>")
 
 
 @functools.lru_cache(maxsize=16)
@@ -18,7 +23,8 @@ def load(
   Args:
     path: path of a SentencePiece model, of a tokenizer.json of Hugging Face, or
       of a directory of Hugging Face. In a directory, spiece.model (T5's) is
-      taken before tokenizer.json.
+      taken before tokenizer.json, unless its user has added tokens, which only
+      tokenizer.json has.
     extra_ids: how many sentinels a SentencePiece model has; see
       `SentencePieces`.
 
@@ -40,10 +46,58 @@ def load(
       )
     if not file.endswith(storage.SENTENCE_PIECE):
       return TokenizerVocabulary(path)
+    if added := _added_tokens(path, file):
+      # A SentencePiece model does not know them: it would cut their text into
+      # pieces, and leave their ids out.
+      if not storage.Directory(path).has(storage.TOKENIZER):
+        raise ValueError(
+          f"{path} has tokens that {storage.SENTENCE_PIECE} does not have,"
+          f" {added[0]!r:.60} and {len(added) - 1} others, and no"
+          f" {storage.TOKENIZER}: write it with save_pretrained of"
+          " transformers' AutoTokenizer"
+        )
+      return TokenizerVocabulary(path)
     path = file
   vocabulary = SentencePieces(path, extra_ids)
   vocabulary.load_model()
   return vocabulary
+
+
+def _added_tokens(folder: str, model: str) -> list[str]:
+  """Returns the tokens of a T5's directory that its SentencePiece model lacks.
+
+  Sentinels, "<extra_id_0>" and so on, are not counted: T5 has always had them.
+
+  Args:
+    folder: path of the directory.
+    model: path of the SentencePiece model in it.
+
+  Raises:
+    ValueError: a file of tokens is no JSON object.
+  """
+  tokens = set()
+  directory = storage.Directory(folder)
+  for name in (ADDED, CONFIG):
+    content = directory.read(name)
+    try:
+      value = {} if content is None else fields.of_json(content)
+    except ValueError as error:
+      raise ValueError(f"{folder}/{name} is no JSON: {error}") from error
+    if not isinstance(value, dict):
+      raise ValueError(f"{folder}/{name} is no JSON object")
+    if name == ADDED:
+      tokens |= value.keys()
+      continue
+    decoder = value.get("added_tokens_decoder")
+    for token in decoder.values() if isinstance(decoder, dict) else ():
+      if isinstance(token, dict) and isinstance(token.get("content"), str):
+        tokens.add(token["content"])
+  tokens = {token for token in tokens if not _SENTINEL.fullmatch(token)}
+  if not tokens:
+    return []
+  pieces = SentencePieces(model).tokenizer
+  known = {pieces.id_to_piece(i) for i in range(pieces.get_piece_size())}
+  return sorted(tokens - known)
 
 
 def check_fits(vocabulary, rows: int, model: str = "the model"):

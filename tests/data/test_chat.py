@@ -199,6 +199,46 @@ def test_what_is_no_conversation_is_refused(messages):
     render(CHATML, [{"role": "user", "content": object()}])
 
 
+CALL = {"type": "function", "function": {"name": "add", "arguments": {"a": 1}}}
+WITH_TOOLS = """\
+{%- for m in messages %}{{ m.role }}:
+{%- if m.content %}{{ m.content }}{% endif %}
+{%- for call in m.tool_calls or [] %}{{ call.function | tojson }}{% endfor %}
+{{- '\n' }}{% endfor %}"""
+
+
+def test_tool_calls_need_no_content():
+  for content in ({}, {"content": None}, {"content": ""}):
+    messages = [
+      {"role": "user", "content": "1 + 2?"},
+      {"role": "assistant", "tool_calls": [CALL], **content},
+      {"role": "tool", "content": "3"},
+    ]
+    called = '{"name": "add", "arguments": {"a": 1}}'
+    assert render(WITH_TOOLS, messages) == (
+      f"user:1 + 2?\nassistant:{called}\ntool:3\n"
+    )
+    assert f"assistant: [{json.dumps(CALL)}]" in format_messages(messages)
+  assert chat.check_messages(messages[1:2])[0]["content"] == ""
+  with pytest.raises(ChatError, match="wanted a list of objects with"):
+    render(WITH_TOOLS, [{"role": "assistant", "tool_calls": []}])
+
+
+def test_content_in_parts_is_one_text():
+  parts = [{"type": "text", "text": "a"}, {"text": "b"}, "c"]
+  message = {"role": "user", "content": parts}
+  whole = {"role": "user", "content": "a\nb\nc"}
+  for template in (CHATML, LLAMA, MISTRAL, QWEN):
+    assert render(template, [message]) == render(template, [whole])
+  assert format_messages([message]) == "a\nb\nc"
+  assert message["content"] == parts
+  for part in ({"type": "image_url", "image_url": "x"}, {"type": "text"}, 5):
+    wrong = {"role": "user", "content": [*parts, part]}
+    with pytest.raises(ChatError, match="only texts are read") as error:
+      render(CHATML, [wrong])
+    assert "\n" not in str(error.value)
+
+
 def test_half_a_surrogate_pair_is_refused():
   half = json.loads(r'"a \ud83d"')
   for message in (

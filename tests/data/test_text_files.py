@@ -158,6 +158,22 @@ def test_parquet(tmp_path):
   assert [question.inputs for question in questions] == ["c", "d"]
   assert questions[0].question["question_id"] == "x1"
   assert not questions[1].question
+  # Texts may be stored as bytes; bytes that are no text are none.
+  as_bytes = {
+    "inputs": "ü?".encode(),
+    "targets": ["ä".encode(), b"b"],
+    "category": b"c",
+    "turns": ["é".encode()],
+    "image": b"\xff\xd8",
+  }
+  parquet.write_table(pyarrow.Table.from_pylist([as_bytes]), path)
+  (read,) = text_files.read_texts(path, chats=True)
+  assert (read.inputs, read.references) == ("ü?", ("ä", "b"))
+  assert read.question == {"category": "c", "turns": ("é",)}
+  damaged = [as_bytes | {"inputs": b"\xff\xd8"}]
+  parquet.write_table(pyarrow.Table.from_pylist(damaged), path)
+  with pytest.raises(ValueError, match="wanted a JSON object with the text"):
+    text_files.read_texts(path)
   path.write_bytes(b"PAR1, and no more")
   with pytest.raises(ValueError, match=r"test\.parquet is no Parquet: .") as no:
     text_files.read_texts(path)

@@ -7,6 +7,7 @@ import pytest
 
 from speccascade.data import seqio_vocabularies, vocabularies
 from speccascade.data.prompting import Prompting, eos_ids
+from speccascade.inference.batches import sources
 from tests.data import tokenizers
 
 pytestmark = pytest.mark.needs_tf
@@ -187,6 +188,97 @@ def test_a_directory_of_a_t5_has_sentencepiece(tmp_path, vocabulary_path):
   read = vocabularies.load(str(folder))
   assert read == vocabularies.load(str(vocabulary_path))
   assert Prompting(read).format == "source"
+
+
+def _add_token(folder, number):
+  """Adds "<sep>" to the tokenizer of a folder, with the number given."""
+  path = folder / "tokenizer.json"
+  read = json.loads(path.read_text(encoding="utf-8"))
+  token = dict(read["added_tokens"][0], id=number, content="<sep>")
+  read["added_tokens"].append(token | {"special": False})
+  path.write_text(json.dumps(read), encoding="utf-8")
+
+
+@pytest.mark.parametrize("where", ["added_tokens.json", vocabularies.CONFIG])
+def test_a_token_that_was_added_to_a_t5_is_read(
+  tmp_path, vocabulary_path, where
+):
+  folder = tokenizers.save(tmp_path / "t5")
+  _add_token(folder, 320)
+  (folder / "spiece.model").write_bytes(vocabulary_path.read_bytes())
+  sentinel = "<extra_id_0>"
+  if where == vocabularies.CONFIG:
+    decoder = {"320": {"content": "<sep>"}, "321": {"content": sentinel}}
+    added = {"eos_token": "<|im_end|>", "added_tokens_decoder": decoder}
+  else:
+    added = {"<sep>": 320, sentinel: 321}
+  (folder / where).write_text(json.dumps(added))
+  read = vocabularies.load(str(folder))
+  assert read.encode("a<sep>b")[1] == 320
+  assert read.text([*read.encode("a"), 320]) == "a<sep>"
+  assert Prompting(read).format == "source"  # a T5 as before
+  (folder / "tokenizer.json").unlink()
+  vocabularies.load.cache_clear()
+  with pytest.raises(
+    ValueError, match=r"'<sep>' and 0 others.*save_pretrained"
+  ):
+    vocabularies.load(str(folder))
+
+
+def test_a_source_begins_as_its_encoder_reads_it(tmp_path):
+  # CodeT5 has byte-level BPE, and "<s> TEXT </s>" around every text.
+  folder = tokenizers.save(tmp_path / "c", template=None)
+  path = folder / "tokenizer.json"
+  read = json.loads(path.read_text(encoding="utf-8"))
+  names = "<|im_start|>", "<|im_end|>"
+  first, last = ({"SpecialToken": {"id": name, "type_id": 0}} for name in names)
+  read["post_processor"] = {
+    "type": "TemplateProcessing",
+    "single": [first, {"Sequence": {"id": "A", "type_id": 0}}, last],
+    "pair": [{"Sequence": {"id": "A", "type_id": 0}}],
+    "special_tokens": {
+      name: {"id": name, "ids": [i], "tokens": [name]}
+      for i, name in enumerate(names, 1)
+    },
+  }
+  path.write_text(json.dumps(read), encoding="utf-8")
+  (folder / "config.json").write_text('{"is_encoder_decoder": true}')
+  vocabulary = vocabularies.load(str(folder))
+  prompting = Prompting(vocabulary)
+  assert prompting.format == "source"
+  ids, _ = prompting.tokens("the cat", 99, "MOST", False)
+  assert ids == vocabulary.tokenizer.encode("the cat").ids
+  assert [ids[0], ids[-1]] == [1, 2]
+  assert prompting.tokens("the cat", 3, "MOST", True)[0] == [*ids[:2], 2]
+  # So do the sources of a task, whose tokens come from seqio.
+  task = sources.RawExample("x", "the cat", tokens=np.array(ids[1:]))
+  limit = sources.LengthLimit(99, "MOST", False)
+  (example,) = sources.encode([task], prompting, limit).examples
+  assert example.tokens.tolist() == ids
+
+
+def test_one_bos_for_a_text_that_has_it(tmp_path):
+  folder = tokenizers.save(tmp_path / "t", "fallback")
+  vocabulary = vocabularies.load(str(folder))
+  assert vocabulary.prompt("<s>the cat").count(vocabulary.bos_id) == 1
+  assert vocabulary.prompt("the <s>cat").count(vocabulary.bos_id) == 2
+
+
+def test_no_token_without_text_ends_a_run_of_bytes(tmp_path):
+  folder = tokenizers.save(tmp_path / "t", "fallback")
+  vocabulary = vocabularies.load(str(folder))
+  code = lambda byte: vocabulary.tokenizer.token_to_id(f"<0x{byte:02X}>")
+  (cat, *_), no_token = vocabulary.encode("cat"), vocabulary.vocab_size + 5
+  for between in ([], [vocabulary.bos_id], [no_token]):
+    ids = [cat, code(0xC3), code(0xA9), *between, code(0x82)]
+    # The last byte makes the whole run undecodable, so that none of it is sure.
+    assert [vocabulary.whole(ids[:num]) for num in range(6)][
+      : len(ids) + 1
+    ] == [
+      *(0, 1),
+      *[1] * (len(ids) - 1),
+    ]
+  assert vocabulary.whole([cat, no_token, vocabulary.bos_id]) == 3
 
 
 def test_in_a_pipeline(vocabulary):

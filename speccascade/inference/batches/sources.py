@@ -167,6 +167,9 @@ def encode(
       except ValueError as error:
         raise InputError(f"{name} {error}") from error
     else:
+      # A task knows nothing of the ids that a tokenizer puts before a source.
+      prefix = getattr(prompting.vocabulary, "source_prefix", ())
+      tokens = np.append(np.asarray(prefix, np.int32), tokens)
       # T5X cuts a task's source without asking; EOS still ends it.
       is_cut = len(tokens) > limit.max_len
       if is_cut:
