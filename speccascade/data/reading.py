@@ -54,6 +54,7 @@ def from_task(
     ]
     rates = np.array([task.get_rate(part) for part in task.tasks], float)
     return mix(parts, rates / rates.sum())
+  task = tasks.with_inputs(task)
   # A preprocessor that trims examples leaves no trace of what it cut. With room
   # for one token more, an example that fills the room would have been cut.
   trim = _unwrap(seqio.preprocessors.append_eos_after_trim)

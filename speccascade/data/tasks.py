@@ -59,6 +59,9 @@ def get(name: str, vocabulary: Vocabulary | None = None):
     vocabulary: replaces the vocabulary of `inputs` and `targets`; None leaves
       the task's own.
 
+  A task that has targets alone, such as one for language models, gets the
+  empty text as its inputs.
+
   Raises:
     ValueError: there is no such task; the message has names that are near.
   """
@@ -74,7 +77,7 @@ def get(name: str, vocabulary: Vocabulary | None = None):
     )
   provider = seqio.get_mixture_or_task(name)
   if vocabulary is None:
-    return provider
+    return with_inputs(provider)
   vocabulary = seqio_vocabularies.of(vocabulary)
   if isinstance(provider, seqio.Mixture):
     rates = map(provider.get_rate, provider.tasks)
@@ -90,7 +93,34 @@ def _with_vocabulary(task, vocabulary):
     if name in features:
       feature = features[name]
       features[name] = dataclasses.replace(feature, vocabulary=vocabulary)
-  return task.replace(output_features=features)
+  return with_inputs(task.replace(output_features=features))
+
+
+def with_inputs(task):
+  """Returns a task whose examples have inputs: the empty text if they had none.
+
+  Args:
+    task: a seqio Task; a Mixture is returned as it is.
+  """
+  if isinstance(task, seqio.Mixture) or "inputs" in task.output_features:
+    return task
+  feature = dataclasses.replace(task.output_features["targets"], add_eos=True)
+
+  def add_inputs(dataset):
+    eos_id = tf.constant([feature.vocabulary.eos_id], feature.dtype)
+
+    def add(example):
+      # Like other features, the ids have no static length.
+      ids = tf.compat.v1.placeholder_with_default(eos_id, [None])
+      text = tf.constant("")
+      return {**example, "inputs": ids, "inputs_pretokenized": text}
+
+    return dataset.map(add)
+
+  return task.replace(
+    preprocessors=[*task.preprocessors, add_inputs],
+    output_features={**task.output_features, "inputs": feature},
+  )
 
 
 @fields.checked

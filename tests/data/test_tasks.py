@@ -15,6 +15,7 @@ from speccascade import cli
 from speccascade.cli import gin_setup
 from speccascade.data import (
   preprocess,
+  prompting,
   reading,
   registry,
   sentence_pieces,
@@ -345,6 +346,40 @@ def test_a_postprocessor_of_texts_sees_both_sides(text_task):
   shouted = [target.upper() for _, target in PAIRS[:2]]
   assert _score(sources, shouted)["exact_match"]["value"] == 100
   assert sources.examples[0].references == (PAIRS[0][1].lower(),)
+
+
+def test_a_task_of_targets_alone_has_the_empty_text_as_inputs(
+  text_task, vocabulary
+):
+  task = seqio.get_mixture_or_task(tasks.register_text_task(**text_task))
+
+  def drop_inputs(dataset):
+    return dataset.map(lambda example: {"targets": example["targets"]})
+
+  first, *others = task.preprocessors
+  seqio.TaskRegistry.add(
+    "lm",
+    source=task.source,
+    preprocessors=[first, drop_inputs, *others],
+    output_features={"targets": task.output_features["targets"]},
+    metric_fns=[quality.seqio_metric("bleu")],
+  )
+  seqio.MixtureRegistry.add("lms", [("lm", 1)])
+  for example, (_, target) in zip(read("lm", "test"), PAIRS):
+    assert (example.text, example.tokens.tolist()) == ("", [1])
+    assert example.references == (target,)
+  assert read("lm", "test", vocabulary)[0].tokens.tolist() == [1]
+  for name in ("lm", "lms"):
+    arrays = reading.from_task(name, "train", {"inputs": 8, "targets": 64})
+    assert len(arrays) == 3
+    assert arrays.get("inputs", 1).tolist() == [1]
+    assert arrays.get("targets", 2).tolist() == [
+      *vocabulary.encode("der Hund"),
+      1,
+    ]
+  completion, *_ = prompting.read_task(tasks.get("lm"), "test")
+  assert completion[1:] == ("", PAIRS[0][1])
+  seqio.MixtureRegistry.remove("lms")
 
 
 def test_text_task_from_gin(text_task, tmp_path):
