@@ -10,6 +10,7 @@ from speccascade.decoding.block_records import Decoded
 from speccascade.decoding.programs.streaming import Stream
 from speccascade.inference.batches import batching
 from speccascade.inference.measuring.study import Study
+from speccascade.inference.pair.pair_checks import check_rows
 from speccascade.inference.points.point import Point
 from speccascade.inference.rows import records
 
@@ -57,6 +58,7 @@ class TextStream(Iterator[str]):
     batches.check()
     self._vocabulary, self._rounds = study.vocabulary, rounds
     self._source, self._run = study.examples[:1], study.run
+    self._pair = study.pair
     prepared = batches.prepare(self._source, number)
     self._stream = Stream(
       batches.decoder, *prepared, point.decoder_alpha, point.sampling, room=room
@@ -91,7 +93,11 @@ class TextStream(Iterator[str]):
       tokens: the tokens that others wrote after the last output, perhaps with
         `prompts.PAD` at the end.
       number: the number of the turn, from which its random keys are made.
+
+    Raises:
+      PairError: a model has no row for a token.
     """
+    check_rows(self._pair, tokens, "the message")
     keys = row_keys(self._run.seed, number, np.zeros(1, np.int32))
     self._stream.turn(np.asarray([tokens], np.int32), keys)
     self._begin()

@@ -23,6 +23,7 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 # Names of the vocabulary in a directory of Hugging Face.
 SENTENCE_PIECE, TOKENIZER = "spiece.model", "tokenizer.json"
+PIECES = "tokenizer.model"  # a SentencePiece model of a decoder-only model
 # Without a network, five retries take about half a minute. The default number
 # of retries takes a quarter of an hour.
 _RETRIES = {"gcs_request_retries": {"max_retries": 5}}
@@ -237,9 +238,10 @@ class Directory:
   def vocabulary(self) -> str | None:
     """Returns the path of the directory's vocabulary; None if it has none.
 
-    The SentencePiece model of a T5 is taken before a tokenizer of Hugging Face.
+    The SentencePiece model of a T5 is taken before a tokenizer of Hugging Face,
+    and that one before the SentencePiece model of a decoder-only model.
     """
-    names = filter(self.has, (SENTENCE_PIECE, TOKENIZER))
+    names = filter(self.has, (SENTENCE_PIECE, TOKENIZER, PIECES))
     return next((f"{self}/{name}" for name in names), None)
 
   def refuse_existing(self) -> None:

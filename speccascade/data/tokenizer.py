@@ -1,6 +1,6 @@
 """Reads tokenizers of Hugging Face: tokenizer.json and files beside it."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 import functools
 import hashlib
 import json
@@ -12,13 +12,15 @@ import numpy as np
 
 from speccascade.checkpoints import storage
 from speccascade.checkpoints.errors import CheckpointError
-from speccascade.checkpoints.storage import SENTENCE_PIECE, TOKENIZER
+from speccascade.checkpoints.storage import PIECES, SENTENCE_PIECE, TOKENIZER
+from speccascade.data import piece_tokenizers
 from speccascade.data.chat import ChatTemplate
 from speccascade.settings import fields
 
 CONFIG = "tokenizer_config.json"
 TEMPLATE = "chat_template.jinja"
 SPECIAL = "special_tokens_map.json"
+ADDED = "added_tokens.json"
 _BESIDE = (CONFIG, SPECIAL, TEMPLATE)
 # Files that may name the tokens that end a text. The first file that does so is
 # believed.
@@ -40,10 +42,12 @@ class TokenizerVocabulary:
 
   Args:
     path: path of a directory with tokenizer.json, or of that file; local or on
-      gs://. The files beside it are read too: tokenizer_config.json and
-      special_tokens_map.json name BOS and EOS. The chat template is in
-      tokenizer_config.json or in chat_template.jinja. generation_config.json or
-      config.json may name several tokens that end a text.
+      gs://. Without tokenizer.json, tokenizer.model is read, a SentencePiece
+      model of a decoder-only model. The files beside it are read too:
+      tokenizer_config.json and special_tokens_map.json name BOS and EOS. The
+      chat template is in tokenizer_config.json or in chat_template.jinja.
+      generation_config.json or config.json may name several tokens that end a
+      text.
 
   Attributes:
     path: the path.
@@ -65,15 +69,14 @@ class TokenizerVocabulary:
     import tokenizers
 
     self.path = str(path)
-    folder = self.path.removesuffix(TOKENIZER) or "."
-    self._folder = storage.Directory(folder)
+    folder = self.path.removesuffix(TOKENIZER).removesuffix(PIECES) or "."
+    self._folder, self._of_pieces = storage.Directory(folder), {}
+    is_named = self.path.endswith(PIECES)
+    self._content = None if is_named else self._folder.read(TOKENIZER)
+    if self._content is None:
+      self._content = self._read_pieces()
     try:
-      content = self._folder.read(TOKENIZER)
-      if content is None:
-        raise FileNotFoundError(
-          f"no vocabulary: {self._folder} has no {TOKENIZER}"
-        )
-      self.tokenizer = tokenizers.Tokenizer.from_buffer(content)
+      self.tokenizer = tokenizers.Tokenizer.from_buffer(self._content)
     except (CheckpointError, OSError, KeyboardInterrupt):
       raise
     except BaseException as error:  # A panic of Rust is no Exception.
@@ -87,6 +90,7 @@ class TokenizerVocabulary:
     self._ids = self.tokenizer.get_vocab(with_added_tokens=True)
     self._size = 1 + max(self._ids.values(), default=-1)
     added = self.tokenizer.get_added_tokens_decoder()
+    self._added = {i: token.content for i, token in added.items()}
     self._special = {i for i, token in added.items() if token.special}
     decoder = self.tokenizer.decoder
     state = json.loads(decoder.__getstate__()) if decoder else {}
@@ -94,10 +98,33 @@ class TokenizerVocabulary:
     self._is_byte_level = "ByteLevel" in kinds
     self._read_files_beside()
 
+  def _read_pieces(self) -> bytes:
+    """Returns the tokenizer.json of the SentencePiece model in the folder.
+
+    Raises:
+      FileNotFoundError: there is no SentencePiece model either.
+      ValueError: the model cannot be read.
+    """
+    content = self._folder.read(PIECES)
+    if content is None:
+      raise FileNotFoundError(
+        f"no vocabulary: {self._folder} has no {TOKENIZER}"
+      )
+    added = self._json(ADDED)
+    try:
+      ids = fields.fit(ADDED, added, Mapping[str, fields.NonNegative])
+      self._of_pieces = piece_tokenizers.special_tokens(content)
+      return piece_tokenizers.to_json(content, ids)
+    except Exception as error:  # sentencepiece's errors have many types
+      raise ValueError(
+        f"{self._folder}/{PIECES} is no SentencePiece model of a decoder-only"
+        f" model: {storage.first_line(error):.200}; convert it to {TOKENIZER}"
+      ) from error
+
   def _read_files_beside(self):
     """Reads special tokens, the tokens that end a text, and the template."""
     settings = self._json(CONFIG)
-    special = self._json(SPECIAL) | settings
+    special = self._of_pieces | self._json(SPECIAL) | settings
     tokens = {}
     for name in ("bos_token", "eos_token", "unk_token", "pad_token"):
       token = special.get(name)
@@ -107,7 +134,7 @@ class TokenizerVocabulary:
         tokens[name] = token
     ids = {name: self._ids.get(token) for name, token in tokens.items()}
     self._bos_id, self._unk_id = ids.get("bos_token"), ids.get("unk_token")
-    self._adds_bos = settings.get("add_bos_token")
+    self._adds_bos = special.get("add_bos_token")
     self.eos_ids = self._read_ends(ids.get("eos_token"))
     eos_id = ids.get("eos_token")
     self._eos_id = self.eos_ids[0] if eos_id is None else eos_id
@@ -183,10 +210,14 @@ class TokenizerVocabulary:
     """
     ends = self._json(_ENDS[0]) | {"eos_token_id": list(self.eos_ids)}
     contents = {_ENDS[0]: json.dumps(ends, indent=2).encode()}
-    for name in (*_BESIDE, TOKENIZER):
+    for name in _BESIDE:
       if (content := self._folder.read(name)) is not None:
         contents[name] = content
-    return contents
+    if self._of_pieces:
+      # The special tokens are in the SentencePiece model, which is not written.
+      settings = self._of_pieces | self._json(SPECIAL) | self._json(CONFIG)
+      contents[CONFIG] = json.dumps(settings, indent=2).encode()
+    return contents | {TOKENIZER: self._content}
 
   def _json(self, name: str) -> dict:
     """Returns the object of a JSON file in the folder; {} if there is no file.
@@ -229,6 +260,19 @@ class TokenizerVocabulary:
   vocab_size = property(operator.attrgetter("_size"))
   extra_ids = 0
   pad_id = 0
+
+  def added_from(self, first: int) -> list[str] | None:
+    """Returns the tokens from an id on; None if a text may need one of them.
+
+    Added tokens stand beside the tokenizer's own vocabulary: a text has them
+    only where it spells them out. One that ends a text is needed. More than
+    eight are no afterthought, but those of another model.
+    """
+    ids = range(first, self._size)
+    is_needed = len(ids) > 8 or any(i in self.eos_ids for i in ids)
+    if is_needed or not all(i in self._added for i in ids):
+      return None
+    return [self._added[i] for i in ids]
 
   def encode(self, s: str) -> list[int]:
     """Returns the ids of a text, without EOS."""

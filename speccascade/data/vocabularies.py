@@ -5,12 +5,12 @@ import os
 import re
 
 from speccascade.checkpoints import storage
+from speccascade.data import piece_tokenizers
 from speccascade.data.sentence_pieces import T5_MODEL, SentencePieces
-from speccascade.data.tokenizer import CONFIG, TokenizerVocabulary
+from speccascade.data.tokenizer import ADDED, CONFIG, TokenizerVocabulary
 from speccascade.runtime import files
 from speccascade.settings import fields
 
-ADDED = "added_tokens.json"
 _SENTINEL = re.compile(r"<extra_id_\d+>")
 
 
@@ -21,10 +21,11 @@ def load(
   """Reads and checks a vocabulary.
 
   Args:
-    path: path of a SentencePiece model, of a tokenizer.json of Hugging Face, or
+    path: path of a SentencePiece model, of a tokenizer.json of Hugging Face, of
+      a tokenizer.model (the SentencePiece model of a decoder-only model), or
       of a directory of Hugging Face. In a directory, spiece.model (T5's) is
       taken before tokenizer.json, unless its user has added tokens, which only
-      tokenizer.json has.
+      tokenizer.json has. tokenizer.model is taken last.
     extra_ids: how many sentinels a SentencePiece model has; see
       `SentencePieces`.
 
@@ -33,7 +34,7 @@ def load(
     ValueError: the file is no vocabulary, or has other special ids than T5.
   """
   name = path.rstrip("/").rpartition("/")[2]
-  if name == storage.TOKENIZER:
+  if name == storage.TOKENIZER or (name == storage.PIECES and _prompts(path)):
     return TokenizerVocabulary(path)
   # On gs:// a path without a dot in its last name is taken for a directory.
   is_directory = os.path.isdir(os.path.expanduser(path))
@@ -41,10 +42,11 @@ def load(
     if (file := storage.Directory(path).vocabulary()) is None:
       raise FileNotFoundError(
         f"no vocabulary in {path}: it has neither {storage.SENTENCE_PIECE}"
-        f" nor {storage.TOKENIZER}, which save_pretrained of transformers'"
-        " AutoTokenizer writes"
+        f" nor {storage.PIECES} nor {storage.TOKENIZER}, which"
+        " save_pretrained of transformers' AutoTokenizer writes"
       )
-    if not file.endswith(storage.SENTENCE_PIECE):
+    is_t5 = file.endswith(storage.SENTENCE_PIECE)
+    if not is_t5 and (not file.endswith(storage.PIECES) or _prompts(file)):
       return TokenizerVocabulary(path)
     if added := _added_tokens(path, file):
       # A SentencePiece model does not know them: it would cut their text into
@@ -61,6 +63,13 @@ def load(
   vocabulary = SentencePieces(path, extra_ids)
   vocabulary.load_model()
   return vocabulary
+
+
+def _prompts(path: str) -> bool:
+  """Returns whether a file is a SentencePiece model of a decoder-only model."""
+  folder = storage.Directory(path.removesuffix(storage.PIECES) or ".")
+  content = folder.read(storage.PIECES)
+  return content is not None and piece_tokenizers.is_prompted(content)
 
 
 def _added_tokens(folder: str, model: str) -> list[str]:

@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+import sentencepiece
 
 from speccascade.data import seqio_vocabularies, vocabularies
 from speccascade.data.prompting import Prompting, eos_ids
@@ -279,6 +280,63 @@ def test_no_token_without_text_ends_a_run_of_bytes(tmp_path):
       *[1] * (len(ids) - 1),
     ]
   assert vocabulary.whole([cat, no_token, vocabulary.bos_id]) == 3
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+@pytest.mark.parametrize("rule", ["identity", "nmt_nfkc"])
+def test_a_sentencepiece_model_alone(tmp_path, kind, rule):
+  # Llama 2's model is BPE without normalization, and keeps blanks.
+  is_plain = rule == "identity"
+  sentencepiece.SentencePieceTrainer.train(
+    sentence_iterator=iter(TEXTS[:3] * 4),
+    model_prefix=str(tmp_path / "tokenizer"),
+    model_type=kind,
+    vocab_size=330,
+    hard_vocab_limit=False,
+    byte_fallback=True,
+    normalization_rule_name=rule,
+    remove_extra_whitespaces=not is_plain,
+    minloglevel=3,
+  )
+  path = tmp_path / "tokenizer.model"
+  pieces = sentencepiece.SentencePieceProcessor(str(path))
+  for place in (path, tmp_path):
+    vocabularies.load.cache_clear()
+    read = vocabularies.load(str(place))
+    for text in (*TEXTS, "ﬁne  print", "x \u20ac 7", "catcatdogs"):
+      ids = pieces.encode(text)
+      # SentencePiece makes no piece of the empty text, and of blanks one.
+      assert read.encode(text) == ids
+      assert read.decode(ids) == pieces.decode(ids)
+    assert (read.bos_id, read.eos_id, read.unk_id) == (1, 2, 0)
+    assert Prompting(read).format == "text"
+    assert read.prompt("the cat") == [1, *pieces.encode("the cat")]
+    assert read.encode("<s>") == [1]
+    assert read.text([*pieces.encode("the cat"), 2, 5]) == "the cat"
+  # Copies have tokenizer.json, which says the same.
+  vocabularies.save(read, str(tmp_path / "copy"), "MODEL_DIR")
+  copy = vocabularies.load(str(tmp_path / "copy"))
+  assert copy == read
+  assert copy.prompt("the cat") == read.prompt("the cat")
+  # A token that was added after the model was trained.
+  added = {"<|end|>": pieces.get_piece_size()}
+  (tmp_path / "added_tokens.json").write_text(json.dumps(added))
+  vocabularies.load.cache_clear()
+  read = vocabularies.load(str(tmp_path))
+  assert read.encode("the cat<|end|>")[-1] == added["<|end|>"]
+  (tmp_path / "added_tokens.json").write_text('{"<|end|>": 7}')
+  vocabularies.load.cache_clear()
+  with pytest.raises(
+    ValueError, match=r"tokenizer\.model .*ids \[7\] of pieces"
+  ):
+    vocabularies.load(str(tmp_path))
+  path.write_bytes(b"no model")
+  (tmp_path / "added_tokens.json").unlink()
+  for place in (path, tmp_path):
+    vocabularies.load.cache_clear()
+    with pytest.raises(ValueError, match="is no SentencePiece model") as error:
+      vocabularies.load(str(place))
+    assert "\n" not in str(error.value)
 
 
 def test_in_a_pipeline(vocabulary):

@@ -23,7 +23,7 @@ from speccascade.inference.batches.batching import (
   ProgramKey,
 )
 from speccascade.inference.batches.sources import Source, Sources, longest
-from speccascade.inference.pair.pair_checks import PairError
+from speccascade.inference.pair.pair_checks import PairError, check_rows
 from speccascade.inference.pair.pairs import ModelPair
 from speccascade.inference.points.point import Point
 from speccascade.inference.points.settings import Measuring, Run
@@ -317,9 +317,12 @@ def _check_sources(pair: ModelPair, sources: Sources, most_new: int):
 
   Raises:
     PairError: a model wants prompts and the examples are sources, or the other
-      way round; or a prompt and `most_new` tokens together are longer than the
-      window of a model.
+      way round; or an example has a token that a model has no row for; or a
+      prompt and `most_new` tokens together are longer than the window of a
+      model.
   """
+  for example in sources.examples:
+    check_rows(pair, example.tokens, f"example {example.index}")
   for model in pair.models:
     if model.prompted != sources.prompted:
       kind, wanted = "an encoder-decoder", "sources: set PROMPT = 'source'"

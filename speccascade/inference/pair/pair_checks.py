@@ -106,17 +106,49 @@ def check_vocabulary(pair, vocabulary, name: str = "VOCABULARY"):
   """
   identity = prompting.identity(vocabulary)
   for model in pair.models:
-    if vocabulary.vocab_size > model.lm.vocab_size:
-      raise PairError(
-        f"{name} has {vocabulary.vocab_size} ids, {model.name} only"
-        f" {model.lm.vocab_size} rows; give the vocabulary that the model was"
-        " trained with"
+    rows = model.lm.vocab_size
+    if vocabulary.vocab_size > rows:
+      # A token that somebody added, such as padding, and whose row nobody
+      # added: texts seldom have it, and `check_rows` refuses those that do.
+      added = getattr(vocabulary, "added_from", lambda first: None)(rows)
+      if added is None:
+        raise PairError(
+          f"{name} has {vocabulary.vocab_size} ids, {model.name} only {rows}"
+          " rows; give the vocabulary that the model was trained with"
+        )
+      logging.warning(
+        "%s has %d ids, %s only %d rows: texts with %s, which were added, are"
+        " refused",
+        name,
+        vocabulary.vocab_size,
+        model.name,
+        rows,
+        ", ".join(map(repr, added)),
       )
     if _differ(model.vocabulary, identity):
       raise PairError(
         f"{model.name} was trained with the vocabulary"
         f" {model.vocabulary['path']}, {name} is {identity['path']} (their"
         " sha256 differ); give the one that the model was trained with"
+      )
+
+
+def check_rows(pair, tokens, what: str):
+  """Raises PairError if a model has no row for one of some ids.
+
+  A device reads the last row in the place of a missing one, without a word.
+
+  Args:
+    pair: the `ModelPair`.
+    tokens: [T] ids.
+    what: what a message calls the text of the ids.
+  """
+  largest = int(np.max(tokens, initial=0))
+  for model in pair.models:
+    if largest >= model.lm.vocab_size:
+      raise PairError(
+        f"{what} has the token {largest}, and {model.name} has"
+        f" {model.lm.vocab_size} rows; remove the text of this token"
       )
 
 

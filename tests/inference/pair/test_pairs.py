@@ -1,6 +1,7 @@
 """Which models and vocabularies belong together."""
 
 import dataclasses
+import json
 import math
 import types
 
@@ -8,10 +9,12 @@ import jax
 import pytest
 
 from speccascade.checkpoints import architecture, orbax_io
+from speccascade.data.tokenizer import TokenizerVocabulary
 from speccascade.decoding import METHODS
-from speccascade.inference.pair import pairs
+from speccascade.inference.pair import pair_checks, pairs
 from speccascade.inference.pair.model_loading import Model, load_model
 from speccascade.models import HeadsConfig, HeadsModel, HeadsNetwork
+from tests.data import tokenizers
 
 FIRST = {"path": "one.model", "sha256": "aa"}
 OTHER = {"path": "other.model", "sha256": "bb"}
@@ -101,6 +104,32 @@ def test_the_vocabulary_in_use_is_the_trained_one():
     pairs.check_vocabulary(both, in_use(17))
   with pytest.raises(pairs.PairError, match=r"small was .* other.model"):
     pairs.check_vocabulary(both, in_use(16, "other.model", "bb"))
+
+
+def test_a_token_without_a_row_is_read_and_refused_in_texts(tmp_path, caplog):
+  tokenizers.save(tmp_path / "t", "bytes", size=320)
+  path = tmp_path / "t" / "tokenizer.json"
+  read = json.loads(path.read_text(encoding="utf-8"))
+  pad = dict(read["added_tokens"][0], id=320, content="<pad>")
+  read["added_tokens"].append(pad)
+  path.write_text(json.dumps(read), encoding="utf-8")
+  vocabulary = TokenizerVocabulary(str(tmp_path / "t"))
+  assert vocabulary.vocab_size == 321
+  one_less = pair(model("small", 320), model("large", 320))
+  pairs.check_vocabulary(one_less, vocabulary)
+  assert "only 320 rows: texts with '<pad>', which were added" in caplog.text
+  pair_checks.check_rows(one_less, vocabulary.encode("a cat"), "example 0")
+  with pytest.raises(pairs.PairError, match="example 0 has the token 320"):
+    pair_checks.check_rows(one_less, vocabulary.encode("a<pad>"), "example 0")
+  # A token of the vocabulary itself is one that any text may have.
+  two_less = pair(model("small", 319), model("large", 319))
+  with pytest.raises(pairs.PairError, match="321 ids, small only 319 rows"):
+    pairs.check_vocabulary(two_less, vocabulary)
+  # So is the token that ends a text.
+  settings = {"eos_token": "<pad>"}
+  (tmp_path / "t/tokenizer_config.json").write_text(json.dumps(settings))
+  with pytest.raises(pairs.PairError, match="321 ids, small only 320 rows"):
+    pairs.check_vocabulary(one_less, TokenizerVocabulary(str(tmp_path / "t")))
 
 
 @pytest.mark.parametrize(
