@@ -99,7 +99,14 @@ def config_of(settings: dict, directory: storage.Directory) -> T5Config:
       it.
   """
   where = f"{directory}/config.json"
-  for name, wanted in _FIXED.items():
+  fixed = dict(_FIXED)
+  # No network reads the row of padding, which is masked. Where the decoder says
+  # itself that it starts at row 0, another id of padding changes nothing; where
+  # it does not say so, it starts at the row of padding. MADLAD-400 says so.
+  pad_id = settings.get("pad_token_id")
+  if settings.get("decoder_start_token_id") == 0 and type(pad_id) is int:
+    del fixed["pad_token_id"]
+  for name, wanted in fixed.items():
     value = settings.get(name)
     if value is not None and value != wanted:
       raise CheckpointError(

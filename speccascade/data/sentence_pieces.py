@@ -73,10 +73,11 @@ class SentencePieces:
         f"{self.path} is no SentencePiece model: {storage.first_line(error)}"
       ) from error
     ids = model.tokenizer.pad_id(), model.tokenizer.eos_id()
-    if ids != (0, 1):
+    if ids != (0, 1) and not _has_own_ids(self.path, model.tokenizer):
       raise ValueError(
         f"{self.path} has pad id {ids[0]} and end-of-sequence id {ids[1]}, "
-        "want 0 and 1: train it with pad_id=0, eos_id=1, unk_id=2"
+        "want 0 and 1: train it with pad_id=0, eos_id=1, unk_id=2, or put it"
+        " beside a config.json of a T5 that names its ids, as MADLAD-400's does"
       )
     return model
 
@@ -105,7 +106,7 @@ class SentencePieces:
 
   @property
   def eos_id(self) -> int:
-    """The id that ends a text, which is 1."""
+    """The id that ends a text, which is 1 but for MADLAD-400."""
     return self.tokenizer.eos_id()
 
   @property
@@ -170,6 +171,31 @@ class SentencePieces:
     if self.eos_id in ids:
       ids = ids[: ids.index(self.eos_id)]
     return self.tokenizer.decode([i for i in ids if 0 < i < self.vocab_size])
+
+
+def _has_own_ids(path: str, pieces) -> bool:
+  """Returns whether the config.json beside a model names the model's ids.
+
+  MADLAD-400 is a T5 with EOS 2 and unknown 0, whose padding, "<s>", has the id
+  1 in config.json. Sources are padded with 0 here, which no source then may
+  have (`sources.encode`); the decoder starts at 0, as it was trained.
+
+  Args:
+    path: path of the model.
+    pieces: SentencePiece's processor.
+  """
+  folder, _, name = path.rpartition("/")
+  if name != storage.SENTENCE_PIECE:
+    return False
+  directory = storage.Directory(folder or ".")
+  if not directory.has("config.json"):
+    return False
+  settings = directory.read_json("config.json")
+  return (
+    pieces.unk_id() == 0
+    and settings.get("decoder_start_token_id") == 0
+    and settings.get("eos_token_id") == pieces.eos_id() > 0
+  )
 
 
 def _load(path: str, extra_ids: int) -> _Model:

@@ -305,6 +305,7 @@ CASES = {
       ({"model_type": "umt5"}, "'umt5': its relative positions are per layer"),
       ({"model_type": "longt5"}, "'longt5'; the architectures read are t5, mt"),
       ({"pad_token_id": {"a": 1}}, "pad_token_id="),
+      ({"pad_token_id": 1, "decoder_start_token_id": None}, "pad_token_id=1"),
       ({"relative_attention_num_buckets": 64}, "num_buckets=64; .* has 32"),
       ({"relative_attention_max_distance": 256}, "distance=256; .* has 128"),
       ({"layer_norm_epsilon": 1e-5}, "layer_norm_epsilon=1e-05"),

@@ -91,10 +91,12 @@ def test_duplicate_embeddings_are_merged(hf, manifest):
 
 
 def test_what_changes_nothing(hf, manifest):
-  """The unused bias of old files, and mT5, which has the same network."""
+  """The unused bias of old files, mT5, and padding that nothing reads."""
   name = "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias"
   weights(hf, **{f"{name}.weight": np.zeros((32, 4), np.float32)})
   settings(hf, model_type="mt5", architectures=["MT5ForConditionalGeneration"])
+  # MADLAD-400's padding is 1, and its decoder starts at row 0.
+  settings(hf, pad_token_id=1, eos_token_id=2, decoder_start_token_id=0)
   assert hashes(load(hf).params) == manifest
 
 

@@ -2,6 +2,7 @@
 
 import copy
 import hashlib
+import json
 
 import pytest
 
@@ -11,7 +12,9 @@ from speccascade.data import (
   vocabularies,
 )
 from speccascade.data._tf import seqio
+from speccascade.data.prompting import Prompting
 from speccascade.data.sentence_pieces import SentencePieces
+from speccascade.inference.batches.sources import InputError, sources_of_texts
 from tests.data.conftest import TEXT, train_vocabulary
 
 pytestmark = pytest.mark.needs_tf
@@ -64,6 +67,23 @@ def test_wrong_files(tmp_path):
   path = train_vocabulary(tmp_path / "ids.model", pad_id=3, eos_id=1, unk_id=0)
   with pytest.raises(ValueError, match="pad id 3"):
     vocabularies.load(str(path))
+
+
+def test_ids_that_the_config_of_a_t5_names(tmp_path):
+  # MADLAD-400: unknown 0, "<s>" 1, which is its padding, and EOS 2.
+  options = {"pad_id": -1, "eos_id": 2, "unk_id": 0, "bos_id": 1}
+  path = train_vocabulary(tmp_path / "spiece.model", **options)
+  with pytest.raises(ValueError, match=r"pad id -1.*beside a config\.json"):
+    vocabularies.load(str(path))
+  config = {"pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 0}
+  (tmp_path / "config.json").write_text(json.dumps(config))
+  read = vocabularies.load(str(path))
+  assert (read.eos_id, read.unk_id) == (2, 0)
+  prompting = Prompting(read)
+  assert prompting.tokens("the cat", 99, "", False)[0][-1] == 2
+  assert read.text([*read.encode("the cat"), 2, 5]) == "the cat"
+  with pytest.raises(InputError, match="text 0 has a token with the id 0, whi"):
+    sources_of_texts("\u6771", prompting, max_len=9, truncate=False)
 
 
 def test_check_fits(vocabulary):

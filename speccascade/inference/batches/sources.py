@@ -174,6 +174,11 @@ def encode(
       is_cut = len(tokens) > limit.max_len
       if is_cut:
         tokens = np.append(tokens[: limit.max_len - 1], tokens[-1])
+    if not prompting.prompted and 0 in tokens:
+      raise InputError(
+        f"{name} has a token with the id 0, which is padding here; where it"
+        " stands for text that the vocabulary cannot spell, remove that text"
+      )
     num_cut += is_cut
     examples.append(
       Source(
