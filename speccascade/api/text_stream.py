@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
+from absl import logging
 import jax
 import numpy as np
 
@@ -21,8 +22,10 @@ _HALF = "\N{REPLACEMENT CHARACTER}"
 class TextStream(Iterator[str]):
   """Yields an output in pieces, as it is decoded.
 
-  The pieces joined are the whole output. A piece never ends in half a
-  character: the bytes of a character wait until all of them are there.
+  The pieces joined are the whole output. A warning names the output where its
+  tokenizer lets the last tokens change the text of the first ones. A piece
+  never ends in half a character: the bytes of a character wait until all of
+  them are there.
 
   Args:
     study: the pair, and the one source.
@@ -140,5 +143,14 @@ class TextStream(Iterator[str]):
       # yielded cannot be taken back: wait until the text agrees with it again.
       if not text.startswith(self.text):
         return ""
+    if not text.startswith(self.text):
+      # The last tokens changed it, so that the pieces are not the output.
+      logging.warning(
+        "the output's last tokens changed text that was yielded before: take"
+        " the attribute `text`, which is %r",
+        text,
+      )
+      self.text = text
+      return ""
     piece, self.text = text[len(self.text) :], text
     return piece

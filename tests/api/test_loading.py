@@ -3,12 +3,14 @@
 import dataclasses
 import functools
 import inspect
+import types
 
 import jax
 import numpy as np
 import pytest
 
 import speccascade as sc
+from speccascade.api import text_stream
 from speccascade.checkpoints import CheckpointError, orbax_io
 from speccascade.decoding.programs import decoders
 from speccascade.inference.batches.sources import InputError
@@ -208,6 +210,29 @@ def test_calls_show_every_setting_and_refuse_other_names(pair):
     assert "  top_p: the smallest set of likeliest tokens" in call.__doc__
     with pytest.raises(ValueError, match=r"no setting of .*did you mean gamma"):
       call("one", gama=3)
+
+
+class _Retracting:
+  """A vocabulary whose last token changes the text of the first one."""
+
+  eos_id = 1
+
+  def text(self, ids):
+    return "ab" if len(ids) < 3 else "xbc"
+
+
+def test_a_text_that_changes_after_it_was_yielded_is_named(caplog):
+  stream = object.__new__(text_stream.TextStream)
+  stream._vocabulary, stream.text = _Retracting(), ""
+  steps = [([5], False, "ab"), ([5, 6], False, ""), ([5, 6, 7], True, "")]
+  for ids, ended, piece in steps:
+    stream.tokens = np.array(ids)
+    stream._stream = types.SimpleNamespace(ended=[ended])
+    assert not caplog.text
+    assert stream._next_piece() == piece
+  assert stream.text == "xbc"
+  assert "the attribute `text`, which is 'xbc'" in caplog.text
+  assert not stream._next_piece()
 
 
 def test_a_stream_is_of_one_text(pair):
