@@ -1,6 +1,7 @@
 """Reads tokenizers of Hugging Face: tokenizer.json and files beside it."""
 
 from collections.abc import Iterable, Mapping, Sequence
+import copy
 import functools
 import hashlib
 import json
@@ -64,6 +65,8 @@ class TokenizerVocabulary:
     ValueError: tokenizer.json or a file beside it is damaged, or no file names
       the tokens that end a text.
   """
+
+  _continues = False
 
   def __init__(self, path: str):
     import tokenizers
@@ -323,7 +326,26 @@ class TokenizerVocabulary:
     ids = self._known(ids)
     ends = [place for place, i in enumerate(ids) if i in self.eos_ids]
     ids = ids[: ends[0]] if ends else ids
-    return self.tokenizer.decode(ids, skip_special_tokens=True)
+    text = self.tokenizer.decode(ids, skip_special_tokens=True)
+    if self._continues:
+      # With "a" before the ids, nothing takes the first blank for the one that
+      # the tokenizer puts before every text.
+      before = self.encode("a")
+      whole = self.tokenizer.decode([*before, *ids], skip_special_tokens=True)
+      if whole.startswith("a") and whole.endswith(text):
+        return whole[1:]
+    return text
+
+  def continuing(self) -> "TokenizerVocabulary":
+    """Returns the vocabulary of texts that continue others.
+
+    The tokenizer of Llama 2 puts a blank before a text, and leaves the first
+    blank of ids out. A text that goes on after a prompt has that blank: the
+    prompt "x =" with the output " 1" is "x = 1".
+    """
+    other = copy.copy(self)
+    other._continues = True
+    return other
 
   def whole(self, ids: Sequence[int]) -> int:
     """Returns how many of the first ids have a text that no later id changes.

@@ -265,6 +265,25 @@ def test_one_bos_for_a_text_that_has_it(tmp_path):
   assert vocabulary.prompt("the <s>cat").count(vocabulary.bos_id) == 2
 
 
+def test_an_output_after_a_text_keeps_its_first_blank(vocabulary):
+  # The tokenizer of Llama 2 writes "sat" as " sat", and reads it as "sat".
+  adds_blank = vocabulary.piece(vocabulary.encode("sat")[0])[0] == "\u2581"
+  for text in ("sat", " sat on", "\u20ac", ""):
+    ids = vocabulary.encode(text if adds_blank else f" {text}")
+    if not ids:
+      continue
+    ids = [*ids, vocabulary.eos_id, *ids]
+    for form, wanted in (
+      ("text", f" {text}"),
+      ("chat", text if adds_blank else f" {text}"),
+    ):
+      raw = [sources.RawExample("x", "the cat")]
+      limit = sources.LengthLimit(99, "MOST", False)
+      read = sources.encode(raw, Prompting(vocabulary, form), limit).vocabulary
+      assert read == vocabulary
+      assert read.text(ids) == wanted
+
+
 def test_no_token_without_text_ends_a_run_of_bytes(tmp_path):
   folder = tokenizers.save(tmp_path / "t", "fallback")
   vocabulary = vocabularies.load(str(folder))

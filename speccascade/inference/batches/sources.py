@@ -190,9 +190,12 @@ def encode(
         question=dict(question),
       )
     )
+  vocabulary = prompting.vocabulary
+  if prompting.format == "text" and hasattr(vocabulary, "continuing"):
+    vocabulary = vocabulary.continuing()
   return Sources(
     examples,
-    prompting.vocabulary,
+    vocabulary,
     limit.max_len,
     num_cut=num_cut,
     prompted=prompting.prompted,
