@@ -110,6 +110,8 @@ _MLP_ACTIVATIONS = {
   "silu": ("silu", "linear"),
   "gelu_pytorch_tanh": ("gelu", "linear"),
 }
+# Model types of which each layer may have the window or see the whole text.
+_WITH_LAYER_TYPES = ("qwen2", "qwen3")
 _WINDOWED, _FULL = "sliding_attention", "full_attention"
 _LM_HEAD, _EMBEDDING = "lm_head.weight", "model.embed_tokens.weight"
 # The end of names of arrays in old files, which are computed from the settings.
@@ -209,6 +211,9 @@ def _windows(settings: dict) -> tuple:
   window, count = settings.get("sliding_window"), settings["num_hidden_layers"]
   if settings["model_type"] == "mistral":
     return window, None
+  # Llama has no such setting: transformers reads it from no file of Llama's.
+  if settings["model_type"] not in _WITH_LAYER_TYPES:
+    return None, None
   if not settings.get("use_sliding_window") or window is None:
     return None, None
   kinds = settings.get("layer_types")
@@ -320,7 +325,7 @@ def settings_of(config: LlamaConfig) -> dict:
   wanted = dataclasses.replace(config, dtype="float32")
   for model_type, name in MODEL_TYPES.items():
     candidate = settings | {"model_type": model_type}
-    if not model_type.startswith("qwen"):
+    if model_type not in _WITH_LAYER_TYPES:
       del candidate["use_sliding_window"], candidate["layer_types"]
     with contextlib.suppress(ValueError):
       if build_config(candidate) == wanted:

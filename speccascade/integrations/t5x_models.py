@@ -15,27 +15,34 @@ import functools
 import operator
 from typing import Any, Literal
 
-from flax import core, traverse_util
+from flax import core
 from flax.linen import partitioning
 import jax
 from jax.interpreters import pxla
 import jax.numpy as jnp
-import numpy as np
 from t5x import checkpoints, models
 
 from speccascade.checkpoints import restore
 from speccascade.checkpoints.architecture import flatten
 from speccascade.checkpoints.storage import Directory
 from speccascade.decoding.programs.decoders import Decoder
-from speccascade.evaluation import efficiency
-from speccascade.evaluation.efficiency import Counts
 from speccascade.inference.points.point import AUTO, Point
+from speccascade.integrations import prediction_aux
+from speccascade.integrations.prediction_aux import decoding_metrics
 from speccascade.models.parameters import misfits, storage
 from speccascade.models.sharding.partitioning import Layout, map_by_path
 from speccascade.models.t5.config import T5Config
 from speccascade.models.t5.network import Transformer
 from speccascade.models.t5_lm import T5LM
 from speccascade.settings import fields
+
+__all__ = [
+  "PairCheckpoints",
+  "PairModel",
+  "PairNetwork",
+  "architecture",
+  "decoding_metrics",
+]
 
 # A drafter's entry of the parameter tree is this text and the drafter's number.
 # Number 0 is the largest drafter.
@@ -225,12 +232,8 @@ class PairModel(models.EncoderDecoderModel):
       rng: T5X's key of this batch, of which a key for each row is made.
 
     Returns:
-      The tokens [B, T] int32 with their EOS, and 0 after it; and aux, a dict of
-      arrays with B rows. aux holds `tokens` once more, `bad_step` of
-      `block_records.Decoded`, `counts/NAME` for the fields of
-      `efficiency.Counts`, and `trace/NAME` and `log_probs/NAME` for the fields
-      of `block_records.Trace` and `block_records.LogProbs` where these are
-      recorded.
+      The tokens [B, T] int32 with their EOS, and 0 after it; and the aux of
+      `prediction_aux.aux_of`.
     """
     inputs = batch["encoder_input_tokens"]
     num_rows, length = batch["decoder_input_tokens"].shape
@@ -248,20 +251,8 @@ class PairModel(models.EncoderDecoderModel):
       self.point.decoder_alpha,
       self.point.sampling,
     )
-    counts = {
-      "num_examples": jnp.ones_like(decoded.lengths),
-      "num_tokens": decoded.lengths,
-      **{name: x for name, x in vars(decoded.stats).items() if x is not None},
-    }
     recorded = [name for name, wanted in self.records.items() if wanted]
-    aux = {
-      "tokens": decoded.tokens,
-      "bad_step": decoded.bad_step,
-      "counts": counts,
-      **{name: vars(getattr(decoded, name)) for name in recorded},
-    }
-    # seqio's loggers take no deeper trees.
-    return decoded.tokens, traverse_util.flatten_dict(aux, sep="/")
+    return decoded.tokens, prediction_aux.aux_of(decoded, recorded)
 
 
 def _model(config: T5Config, params: Mapping, layout=None) -> T5LM:
@@ -389,24 +380,3 @@ def _check(setting: str, path: str, wanted: Mapping):
   shapes = {name: tuple(x.shape) for name, x in flatten(wanted).items()}
   if text := misfits(arrays.params, shapes):
     raise ValueError(f"{setting} {path} is of another architecture: {text}")
-
-
-def decoding_metrics(
-  targets: Sequence, predictions: Sequence, aux_values: Mapping
-) -> dict[str, float]:
-  """Returns what decoding cost, for the `metric_fns` of a seqio task.
-
-  t5x.eval then shows these numbers beside the task's quality. They are the
-  entries of `efficiency.summary` that are a single number.
-
-  Args:
-    targets: not used.
-    predictions: not used.
-    aux_values: the aux of `PairModel`, as a list over examples for each name.
-  """
-  del targets, predictions
-  names = [field.name for field in dataclasses.fields(Counts)]
-  lists = [np.asarray(aux_values[f"counts/{name}"]).tolist() for name in names]
-  rows = [Counts(*row) for row in zip(*lists)]
-  summary = efficiency.summary(efficiency.total(rows))
-  return {k: v for k, v in summary.items() if isinstance(v, int | float)}

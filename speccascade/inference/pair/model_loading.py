@@ -83,7 +83,7 @@ class Model:
     """
     # Models that are no neural networks have no module.
     config = getattr(getattr(self.lm, "module", None), "config", None)
-    return getattr(config, "max_positions", math.inf)
+    return getattr(config, "longest_text", math.inf)
 
 
 def load_model(

@@ -59,7 +59,8 @@ class LlamaConfig:
     head_dim: width of one head, even.
     mlp_dim: inner width of the MLP.
     mlp_activations: names in `flax.linen`, or "linear"; two make a gated MLP.
-    max_positions: length of the longest text that the model was trained for.
+    max_positions: length of the longest text that the model was trained for;
+      with scaled rotary positions it may read longer ones, see `longest_text`.
     rope_theta: base of the rotary frequencies, which float32 has to hold.
     rope_scaling: how the frequencies are changed for longer texts; None changes
       nothing.
@@ -120,6 +121,22 @@ class LlamaConfig:
         f"head_dim is {self.head_dim}; rotary positions want an even number of"
         f" {least} or more"
       )
+
+  @property
+  def longest_text(self) -> int:
+    """The most tokens of a text that the rotary positions are made for.
+
+    Configs name the length before or after it is scaled: Qwen2.5's YaRN has
+    max_positions 32,768, a factor 4 and the same original length, and reads
+    131,072 tokens; Llama 3.1 has max_positions 131,072, a factor 8 and the
+    original length 8,192. Positions that are divided ("linear"), or whose base
+    grows ("dynamic"), have the length before.
+    """
+    scaling = self.rope_scaling
+    if scaling is None or scaling.kind == "llama3":
+      return self.max_positions
+    length = scaling.original_max_positions or self.max_positions
+    return max(self.max_positions, int(length * scaling.factor))
 
   def window_of(self, layer: int) -> int | None:
     """Returns how many slots back a layer sees, or None for all."""

@@ -1,0 +1,76 @@
+"""What T5X stores beside each prediction, and what t5x.eval makes of it.
+
+This module does not import T5X, so that it is tested where T5X is not
+installed.
+"""
+
+from collections.abc import Mapping, Sequence
+import dataclasses
+
+from flax import traverse_util
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from speccascade.decoding.block_records import Decoded
+from speccascade.evaluation import efficiency
+from speccascade.evaluation.efficiency import Counts
+
+_COUNTS = "counts"
+_FIELDS = dataclasses.fields(Counts)
+
+
+def aux_of(decoded: Decoded, recorded: Sequence[str]) -> dict[str, jax.Array]:
+  """Returns the aux of T5X's `predict_batch_with_aux`, by name.
+
+  seqio's loggers take no deeper trees, so the names of nested dicts are joined
+  by "/".
+
+  Args:
+    decoded: a decoded batch of B rows.
+    recorded: the fields of `decoded` that were recorded, of `trace` and
+      `log_probs`.
+
+  Returns:
+    Arrays with B rows: `tokens`, `bad_step`, `counts/NAME` for each counter of
+    `efficiency.Counts` that the method has, and the fields of what was
+    recorded. Methods without trees have no `counts/accepted_by_rank`.
+  """
+  counts = {
+    "num_examples": jnp.ones_like(decoded.lengths),
+    "num_tokens": decoded.lengths,
+    **vars(decoded.stats),
+  }
+  aux = {
+    "tokens": decoded.tokens,
+    "bad_step": decoded.bad_step,
+    _COUNTS: {name: x for name, x in counts.items() if x is not None},
+    **{name: vars(getattr(decoded, name)) for name in recorded},
+  }
+  return traverse_util.flatten_dict(aux, sep="/")
+
+
+def decoding_metrics(
+  targets: Sequence, predictions: Sequence, aux_values: Mapping
+) -> dict[str, float]:
+  """Returns what decoding cost, for the `metric_fns` of a seqio task.
+
+  t5x.eval then shows these numbers beside the task's quality. They are the
+  entries of `efficiency.summary` that are a single number.
+
+  Args:
+    targets: not used.
+    predictions: not used.
+    aux_values: the aux of `aux_of`, as a list over examples for each name.
+  """
+  del targets, predictions
+  # A counter that the method does not have keeps its default.
+  names = {field.name: f"{_COUNTS}/{field.name}" for field in _FIELDS}
+  columns = {
+    name: np.asarray(aux_values[key]).tolist()
+    for name, key in names.items()
+    if key in aux_values
+  }
+  rows = [Counts(**dict(zip(columns, row))) for row in zip(*columns.values())]
+  summary = efficiency.summary(efficiency.total(rows))
+  return {k: v for k, v in summary.items() if isinstance(v, int | float)}
