@@ -13,6 +13,7 @@ import operator
 import os
 from types import MappingProxyType
 
+from absl import logging
 import numpy as np
 
 from speccascade.checkpoints import (
@@ -35,6 +36,7 @@ from speccascade.runtime import files
 CONFIG = SAID_BY = "config.json"
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
+ADAPTER = "adapter_config.json"
 # Files of the tokenizer of a decoder-only model.
 TOKENIZER = (
   storage.TOKENIZER,
@@ -43,6 +45,9 @@ TOKENIZER = (
   "chat_template.jinja",
   "generation_config.json",
 )
+
+# How safetensors' names of dtypes of quantized weights begin.
+_QUANTIZED = ("F8", "F6", "F4")
 
 _FAMILIES = {T5Config: hugging_face_t5, LlamaConfig: hugging_face_llama}
 
@@ -65,7 +70,14 @@ def read(
       array or setting.
   """
   where, (family, settings, config) = str(directory), _describe(directory)
+  if directory.has(ADAPTER):
+    logging.warning(
+      "%s holds %s beside a whole model: the model is read without the adapter",
+      where,
+      ADAPTER,
+    )
   stored = _read_tensors(directory, _read_shapes)
+  _check_dtypes(stored, where)
   architecture.check_num_layers(config, len(stored), where=where)
   # Whether two arrays may be the same one is asked of their shapes here, and of
   # their numbers below.
@@ -116,6 +128,26 @@ def check_shapes(stored: dict, table: dict, where: str) -> None:
       f"the weights of {where} are not those of the model that its settings "
       f"describe; {text}"
     )
+
+
+def _check_dtypes(stored: dict, where: str) -> None:
+  """Checks that arrays are not quantized to floats of 8 bits or less.
+
+  Args:
+    stored: {name: (shape, dtype)} of the arrays, in safetensors' names.
+    where: the checkpoint, for messages.
+
+  Raises:
+    CheckpointError: an array is of another kind. The message names it.
+  """
+  for name, (_, dtype) in sorted(stored.items()):
+    # Such weights have scales of their own, in other arrays.
+    if str(dtype).startswith(_QUANTIZED):
+      raise CheckpointError(
+        f"{where} has {name} of dtype {dtype}, quantized weights; want"
+        " float32, float16 or bfloat16: take the model's files of such weights,"
+        " or save it with .to(torch.bfloat16).save_pretrained(FOLDER)"
+      )
 
 
 def _describe(directory: storage.Directory) -> tuple:
@@ -184,6 +216,9 @@ def _read_tensors(directory: storage.Directory, read_file: Callable) -> dict:
   Raises:
     CheckpointError: a file is missing or damaged, or lacks an array that the
       index says it has.
+
+  An array that the index places in another file than the one that holds it is
+  left out.
   """
   if directory.has(WEIGHTS):
     return read_file(directory, WEIGHTS)
@@ -206,7 +241,14 @@ def _read_tensors(directory: storage.Directory, read_file: Callable) -> dict:
       raise CheckpointNotFoundError(
         f"{directory}/{shard}, which {INDEX} names, is missing: copy it again"
       )
-    tensors |= read_file(directory, shard)
+    arrays = read_file(directory, shard)
+    # A shard may hold an array of former weights that the index has moved to
+    # another shard. The index says which one counts.
+    tensors |= {
+      name: array
+      for name, array in arrays.items()
+      if shard_of.get(name, shard) == shard
+    }
   for name, shard in shard_of.items():
     if name not in tensors:
       raise CheckpointError(

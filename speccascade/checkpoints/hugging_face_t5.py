@@ -18,7 +18,11 @@ of older versions, "scaling" is `tie_word_embeddings`.
 
 from collections.abc import Callable
 
-from speccascade.checkpoints import architecture, storage
+from speccascade.checkpoints import (
+  architecture,
+  generation_settings,
+  storage,
+)
 from speccascade.checkpoints.errors import (
   CheckpointError,
   CheckpointNotFoundError,
@@ -92,11 +96,12 @@ def config_of(settings: dict, directory: storage.Directory) -> T5Config:
 
   Args:
     settings: the settings of config.json.
-    directory: the directory of config.json, for messages.
+    directory: the directory of config.json, which may hold
+      generation_config.json too.
 
   Raises:
-    CheckpointError: T5X's network does not have a setting. The message names
-      it.
+    CheckpointError: T5X's network does not have a setting, or a token that ends
+      a text. The message names it.
   """
   where = f"{directory}/config.json"
   fixed = dict(_FIXED)
@@ -128,11 +133,18 @@ def config_of(settings: dict, directory: storage.Directory) -> T5Config:
     )
   values["mlp_activations"] = _MLP_ACTIVATIONS[activations]
   values["logits_via_embedding"] = _is_scaled(settings)
+  ends = generation_settings.ends_of(directory)
   try:
-    return fields.build(T5Config, values)
+    config = fields.build(T5Config, values)
   except fields.SettingError as error:
     name = {field: name for name, field in _FIELDS.items()}[error.name]
     raise CheckpointError(f"{where}: {name}{error.fault}") from error
+  if ends and max(ends.ids) >= config.vocab_size:
+    raise CheckpointError(
+      f"{ends.where}: eos_token_id is {max(ends.ids)}; wanted ids below"
+      f" vocab_size, {config.vocab_size}"
+    )
+  return config
 
 
 def _is_scaled(settings: dict) -> bool:

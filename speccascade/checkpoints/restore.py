@@ -10,7 +10,7 @@ The files of a directory decide the layout, never the directory's name:
 A file NAME.gguf has the layout of llama.cpp.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 import dataclasses
 import difflib
 import os
@@ -24,6 +24,7 @@ from speccascade.checkpoints import (
   architecture,
   gguf_file,
   hugging_face,
+  hugging_face_t5,
   orbax_io,
   stored_arrays,
   t5x_native,
@@ -41,15 +42,15 @@ OTHERS = {"hugging_face": hugging_face, "gguf": gguf_file}
 
 _STEP = re.compile(r"checkpoint_(0|[1-9]\d*)")
 _HUB_NAME = re.compile(r"\w[\w.-]*/\w[\w.-]*")  # owner/model
-_PYTORCH = (
-  "PyTorch weights, which are not read: save them as safetensors with "
-  "T5ForConditionalGeneration.from_pretrained(source).save_pretrained("
-  "destination, safe_serialization=True)"
+# Weights of PyTorch, and no state of its training, such as training_args.bin.
+_PYTORCH = re.compile(
+  r"(pytorch_model|model|consolidated)[\w.-]*\.(bin|pt|pth|ckpt)(\.index\.json)?"
 )
+# Names in the folders of Hugging Face's cache.
+_CACHED, _SNAPSHOTS = "models--", "snapshots"
+_SHOWN = 80  # characters of a name in a message
 # Files of checkpoints that are not read, and what to do with each.
 _FOREIGN = {
-  "pytorch_model.bin": _PYTORCH,
-  "pytorch_model.bin.index.json": f"sharded {_PYTORCH}",
   "flax_model.msgpack": "Hugging Face's Flax weights: want safetensors",
   "tf_model.h5": "Hugging Face's TensorFlow weights: want safetensors",
   "_METADATA": "one item of an Orbax checkpoint: give the directory above it",
@@ -281,10 +282,11 @@ def _unknown(directory: Directory, path: str) -> CheckpointError:
     hugging_face.INDEX,
   ):
     directory.check_file(name)
-  for name, advice in _FOREIGN.items():
-    if directory.has(name):
-      return CheckpointError(f"{directory} holds {name}, {advice}")
   children = directory.children()
+  advice = dict(_found_advice(directory, children)) | _FOREIGN
+  for name, what_to_do in advice.items():
+    if name in children:
+      return CheckpointError(f"{directory} holds {name}, {what_to_do}")
   if not children:
     return CheckpointNotFoundError(f"there is nothing at {directory}")
   return CheckpointError(
@@ -293,6 +295,67 @@ def _unknown(directory: Directory, path: str) -> CheckpointError:
     "(Orbax), config.json with model.safetensors (Hugging Face), or "
     "checkpoint_<step> directories"
   )
+
+
+def _found_advice(
+  directory: Directory, children: Sequence[str]
+) -> Iterator[tuple[str, str]]:
+  """Yields names in a directory that is no checkpoint, and what to do.
+
+  Args:
+    directory: the directory.
+    children: the names of what it holds.
+  """
+  if hugging_face.ADAPTER in children:
+    base = _setting(directory, hugging_face.ADAPTER, "base_model_name_or_path")
+    yield (
+      hugging_face.ADAPTER,
+      f"an adapter of {base or 'another model'}, and no model: save the two as"
+      " one with PeftModel.from_pretrained(base, adapter).merge_and_unload()"
+      ".save_pretrained(FOLDER)",
+    )
+  for name in filter(_PYTORCH.fullmatch, children):
+    is_t5 = (
+      _setting(directory, hugging_face.CONFIG, "model_type")
+      in hugging_face_t5.MODEL_TYPES
+    )
+    kind = "T5ForConditionalGeneration" if is_t5 else "AutoModelForCausalLM"
+    yield (
+      name,
+      f"PyTorch weights, which are not read: save them as safetensors with"
+      f" {kind}.from_pretrained(source).save_pretrained(destination,"
+      " safe_serialization=True)",
+    )
+  for name in children:
+    if name.endswith(gguf_file.SUFFIX):
+      yield name, f"a model in one file: give {directory}/{name}"
+    elif name == _SNAPSHOTS or name.startswith(_CACHED):
+      cached = directory if name == _SNAPSHOTS else directory / name
+      if snapshot := _snapshot_of(cached):
+        yield name, f"of Hugging Face's cache: give {snapshot}"
+
+
+def _snapshot_of(cached: Directory) -> Directory | None:
+  """Returns the newest files of a model in Hugging Face's cache, or None.
+
+  Args:
+    cached: the folder models--OWNER--NAME. Its refs/main names the snapshot
+      that was fetched last.
+  """
+  snapshots = cached / _SNAPSHOTS
+  names = snapshots.children()
+  main = (cached.read("refs/main") or b"").decode(errors="replace").strip()
+  name = main if main in names else next(iter(names), None)
+  return snapshots / name if name else None
+
+
+def _setting(directory: Directory, file: str, name: str) -> str:
+  """Returns a text of a JSON file, cut; "" where the file does not have it."""
+  try:
+    value = directory.read_json(file).get(name)
+  except CheckpointError:
+    return ""
+  return value[:_SHOWN] if isinstance(value, str) else ""
 
 
 def _what_to_give(path: str) -> str:

@@ -150,8 +150,8 @@ class Prompting:
 
 def eos_ids(vocabulary) -> int | tuple[int, ...]:
   """Returns the id that ends an output, or a tuple if several ids end one."""
-  several = getattr(vocabulary, "eos_ids", ())
-  return several if len(several) > 1 else vocabulary.eos_id
+  several = getattr(vocabulary, "eos_ids", ()) or (vocabulary.eos_id,)
+  return several if len(several) > 1 else several[0]
 
 
 def identity(vocabulary) -> dict[str, str] | None:

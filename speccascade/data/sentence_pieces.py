@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 import functools
 import hashlib
+import json
 import os
 import pathlib
 import threading
@@ -12,7 +13,7 @@ import numpy as np
 import sentencepiece
 from sentencepiece import sentencepiece_model_pb2
 
-from speccascade.checkpoints import storage
+from speccascade.checkpoints import generation_settings, storage
 from speccascade.runtime import files
 
 # The vocabulary of T5, T5 v1.1 and Flan-T5: 32,000 pieces and 100 sentinels.
@@ -109,6 +110,18 @@ class SentencePieces:
     """The id that ends a text, which is 1 but for MADLAD-400."""
     return self.tokenizer.eos_id()
 
+  @functools.cached_property
+  def eos_ids(self) -> tuple[int, ...]:
+    """All ids that end a generated text.
+
+    They are those that generation_config.json or config.json names beside a
+    file of the name spiece.model, and `eos_id` where neither names any.
+
+    Raises:
+      ValueError: a file names something else than ids.
+    """
+    return _ends_beside(self.path) or (self.eos_id,)
+
   @property
   def unk_id(self) -> int:
     """The id of text that no piece spells."""
@@ -134,13 +147,18 @@ class SentencePieces:
   def contents(self) -> dict[str, bytes]:
     """Returns {name: bytes} of the vocabulary's file, to be written elsewhere.
 
-    The result is empty if `vocabularies.load` would give the file another
-    number of sentinels than this vocabulary has.
+    Where other ids than EOS end a text, generation_config.json comes first and
+    names them. The result is empty if `vocabularies.load` would give the file
+    another number of sentinels than this vocabulary has.
     """
     local, digest = _fetch(self.path)
     if self.extra_ids != (T5_EXTRA_IDS if digest == T5_SHA256 else 0):
       return {}
-    return {storage.SENTENCE_PIECE: pathlib.Path(local).read_bytes()}
+    contents = {}
+    if self.eos_ids != (self.eos_id,):
+      ends = json.dumps({"eos_token_id": list(self.eos_ids)}, indent=2)
+      contents[generation_settings.GENERATION] = ends.encode()
+    return contents | {storage.SENTENCE_PIECE: pathlib.Path(local).read_bytes()}
 
   def is_control(self, token: int) -> bool:
     """Returns whether a token is padding, EOS or unknown, and no text."""
@@ -162,14 +180,14 @@ class SentencePieces:
     return self.tokenizer.DecodeIds(ids)
 
   def text(self, ids) -> str:
-    """Returns the text of generated ids, up to the first EOS.
+    """Returns the text of generated ids, up to the first that ends a text.
 
     Padding is left out, and so are ids after the pieces, which a model with a
     padded embedding can sample.
     """
     ids = np.asarray(ids).tolist()
-    if self.eos_id in ids:
-      ids = ids[: ids.index(self.eos_id)]
+    ends = [place for place, i in enumerate(ids) if i in self.eos_ids]
+    ids = ids[: ends[0]] if ends else ids
     return self.tokenizer.decode([i for i in ids if 0 < i < self.vocab_size])
 
 
@@ -222,6 +240,20 @@ def _load_once(path: str, extra_ids: int) -> _Model:
   tokenizer = sentencepiece.SentencePieceProcessor()
   tokenizer.LoadFromSerializedProto(sp_model)
   return _Model(tokenizer, sp_model)
+
+
+def _ends_beside(path: str) -> tuple[int, ...]:
+  """Returns the ids that end a text, as the files beside a model name them.
+
+  Args:
+    path: path of a SentencePiece model. Only spiece.model is part of a
+      directory of Hugging Face.
+  """
+  folder, name = os.path.split(path)
+  if name != storage.SENTENCE_PIECE:
+    return ()
+  ends = generation_settings.ends_of(storage.Directory(folder or "."))
+  return ends.ids if ends else ()
 
 
 @functools.cache

@@ -5,11 +5,12 @@ import importlib.util
 import json
 import pathlib
 import shutil
+import struct
 
 import jax
 import numpy as np
 import pytest
-from safetensors.numpy import load_file
+from safetensors.numpy import load_file, save_file
 
 from speccascade.checkpoints import (
   CheckpointError,
@@ -152,6 +153,104 @@ def test_rope_scalings(scaling, want):
   assert scaling == want
   again = hugging_face_llama.settings_of(read)
   assert hugging_face_llama.build_config(again) == read
+
+
+@pytest.mark.parametrize(
+  ("scaling", "want"),
+  [
+    (None, 2048),
+    ({"type": "linear", "factor": 8.0}, 8 * 2048),
+    ({"type": "dynamic", "factor": 2.0}, 2 * 2048),
+    ({"type": "yarn", "factor": 4.0}, 4 * 2048),
+    # Qwen2.5 names the length before it is scaled, others the scaled one.
+    (
+      *(
+        {
+          "type": "yarn",
+          "factor": 4.0,
+          "original_max_position_embeddings": 2048,
+        },
+        4 * 2048,
+      ),
+    ),
+    (
+      *(
+        {
+          "type": "yarn",
+          "factor": 4.0,
+          "original_max_position_embeddings": 512,
+        },
+        2048,
+      ),
+    ),
+    (
+      {
+        "rope_type": "llama3",
+        "factor": 8.0,
+        "original_max_position_embeddings": 256,
+      },
+      2048,
+    ),
+  ],
+)
+def test_texts_may_be_as_long_as_scaled_positions_reach(scaling, want):
+  config = hugging_face_llama.build_config(
+    {"model_type": "llama", "rope_scaling": scaling}
+  )
+  assert config.max_positions == 2048
+  assert config.longest_text == want
+
+
+def test_llama_has_no_window_whatever_its_file_says(copy, folder):
+  path = copy("llama")
+  settings(path, sliding_window=8, use_sliding_window=True)
+  assert load(path).config == load(folder / "llama").config
+  settings(path, max_window_layers=0, layer_types=["sliding_attention"] * 2)
+  assert load(path).config.window is None
+
+
+def test_the_index_says_which_array_counts(copy, folder):
+  """A later shard still holds an array of former weights."""
+  path = copy("qwen3")
+  index = json.loads((path / "model.safetensors.index.json").read_text())
+  places = index["weight_map"]
+  *_, last = sorted(set(places.values()))
+  name = min(name for name, shard in places.items() if shard != last)
+  arrays = load_file(path / last)
+  arrays[name] = 1 + load_file(path / places[name])[name]
+  save_file(arrays, path / last)
+  same(load(path).params, load(folder / "qwen3").params)
+  same(load(path, lazy=True).params, load(folder / "qwen3").params)
+  # What no shard should hold is still seen.
+  arrays["nobody"] = arrays[name]
+  save_file(arrays, path / last)
+  with pytest.raises(CheckpointError, match="unexpected: nobody"):
+    load(path)
+
+
+@pytest.mark.parametrize("dtype", ["F8_E4M3", "F8_E5M2"])
+@pytest.mark.parametrize("lazy", [False, True])
+def test_weights_of_eight_bits_are_one_line(copy, dtype, lazy):
+  path = copy("llama")
+  header, content = {}, b""
+  for name, array in load_file(path / "model.safetensors").items():
+    kind, raw = "F32", array.tobytes()
+    if name.endswith("up_proj.weight"):
+      kind, raw = dtype, bytes(array.size)
+    places = [len(content), len(content) + len(raw)]
+    header[name] = {
+      "dtype": kind,
+      "shape": array.shape,
+      "data_offsets": places,
+    }
+    content += raw
+  text = json.dumps(header).encode()
+  (path / "model.safetensors").write_bytes(
+    struct.pack("<Q", len(text)) + text + content
+  )
+  message = rf"layers\.0\.mlp\.up_proj\.weight of dtype {dtype}, quantized"
+  with pytest.raises(CheckpointError, match=message):
+    load(path, lazy=lazy)
 
 
 @pytest.mark.parametrize(

@@ -111,7 +111,12 @@ def test_the_config_is_read_off_the_arrays_where_nothing_says_it(
 @pytest.mark.parametrize(
   ("files", "message"),
   [
-    (["config.json", "pytorch_model.bin"], "save_pretrained"),
+    (["config.json", "pytorch_model.bin"], "AutoModelForCausalLM.from_pret"),
+    (["model-00001-of-00002.pt", "training_args.bin"], "model-00001-of-00002"),
+    (["consolidated.00.pth"], "consolidated.00.pth, PyTorch weights"),
+    (["training_args.bin"], "no complete checkpoint"),
+    (["adapter_config.json", "adapter_model.bin"], "an adapter of another mod"),
+    (["a-Q8_0.gguf", "b.txt"], r"a-Q8_0\.gguf, a model in one file: give /"),
     (["config.json", "tf_model.h5"], "want safetensors"),
     (["notes.txt"], "it holds notes.txt; wanted is checkpoint"),
     (["checkpoint_5.tmp-1/checkpoint"], "no complete checkpoint"),
@@ -124,6 +129,31 @@ def test_what_is_no_checkpoint_says_what_to_do(tmp_path, files, message):
     (tmp_path / name).write_bytes(b"x")
   with pytest.raises(CheckpointError, match=message):
     load(tmp_path)
+
+
+def test_folders_of_hugging_face_that_hold_no_model_say_where_one_is(tmp_path):
+  cached = tmp_path / "hub" / "models--a--b"
+  for name in ("abc", "def"):
+    (cached / "snapshots" / name).mkdir(parents=True)
+  (cached / "blobs").mkdir()
+  for path in (cached, cached.parent):
+    with pytest.raises(CheckpointError, match=f"give {cached}/snapshots/abc$"):
+      load(path)
+  (cached / "refs").mkdir()
+  (cached / "refs" / "main").write_text("def")
+  with pytest.raises(CheckpointError, match=f"give {cached}/snapshots/def$"):
+    load(cached)
+  adapter = tmp_path / "lora"
+  adapter.mkdir()
+  text = '{"base_model_name_or_path": "owner/base"}'
+  (adapter / "adapter_config.json").write_text(text)
+  with pytest.raises(CheckpointError, match="an adapter of owner/base, and no"):
+    load(adapter)
+  (adapter / "adapter_config.json").unlink()
+  (adapter / "config.json").write_text('{"model_type": "t5"}')
+  (adapter / "pytorch_model.bin").write_bytes(b"")
+  with pytest.raises(CheckpointError, match="T5ForConditionalGeneration"):
+    load(adapter)
 
 
 MISSING, WRONG = CheckpointNotFoundError, CheckpointError

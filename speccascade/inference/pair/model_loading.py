@@ -11,6 +11,7 @@ from absl import logging
 import jax
 
 from speccascade import checkpoints
+from speccascade.checkpoints import generation_settings, storage
 from speccascade.data import prompting
 from speccascade.decoding.drafting.drafter import is_heads, is_lookahead
 from speccascade.inference.batches import inputs
@@ -123,6 +124,10 @@ def load_model(
   num_parameters = sum(leaf.size for leaf in jax.tree.leaves(stored.params))
   config, params = stored.require_config(), stored.params
   check_role(config, role, stored.path)
+  if stored.layout != "gguf":
+    directory = storage.Directory(stored.path)
+    if line := generation_settings.describe_unapplied(directory):
+      logging.warning("%s", line)
   digest = fingerprint(params) if role == "verifier" else ""
   if rows is not None and rows < config.vocab_size:
     config, params = cut_rows(config, params, rows)
