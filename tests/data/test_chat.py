@@ -1,10 +1,12 @@
 """Renders published chat templates, and hostile ones."""
 
 import json
+import resource
+import time
 
 import pytest
 
-from speccascade.data import chat
+from speccascade.data import chat, chat_process, chat_sandbox
 from speccascade.data.chat import ChatError, ChatTemplate, format_messages
 
 # After ChatML's, Llama 3's, Mistral's and Qwen's: what these use of jinja.
@@ -180,6 +182,47 @@ def test_broken_and_hostile_templates_end_in_a_line(source, message):
   with pytest.raises(ChatError, match=message) as error:
     render(source)
   assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+  "source",
+  [
+    "{{ 'a' | center(10**11) }}",
+    "{{ 'a'.ljust(10**10) }}",
+    "{{ ('a' * 10**6).replace('a', 'b' * 10**6) }}",
+    "{{ '%10000000000d' % 1 }}",
+    "{{ '{:>10000000000}'.format(1) }}",
+    "{% set n = namespace(s='aa') %}{% for i in range(40) %}"
+    "{% set n.s = n.s + n.s %}{% endfor %}{{ n.s | length }}",
+    "{% set n = namespace(s=[1, 1]) %}{% for i in range(40) %}"
+    "{% set n.s = n.s + n.s %}{% endfor %}{{ n.s | length }}",
+    "{{ 'a\nb' | indent(10**10) }}",
+    "{{ [1] | tojson(indent=10**10) }}",
+    "{{ range(99999) | list | batch(10**9, 1) | list | length }}",
+  ],
+)
+def test_no_template_fills_the_memory(source):
+  before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+  begun = time.process_time()
+  with pytest.raises(ChatError, match=r"more memory than it may|too large"):
+    render(source)
+  assert time.process_time() - begun < 5
+  grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+  assert grown < 2**17  # KiB
+  assert render("{{ messages[0].role }}") == "user"  # It goes on.
+
+
+def test_no_template_works_for_ever(monkeypatch):
+  monkeypatch.setattr(chat_process, "_running", None)
+  monkeypatch.setattr(chat_sandbox, "MOST_S", 1)
+  slow = "{% set s = 'a' * 10**7 %}{% for i in range(99999) %}"
+  slow += "{% set x = s.replace('a', 'b') %}{% endfor %}"
+  with pytest.raises(ChatError, match="the chat template: takes over 1 s"):
+    render(slow)
+  assert render("{{ messages[0].role }}") == "user"  # A new process has begun.
+  chat_process._running._process.kill()
+  chat_process._running._process.wait()
+  assert render("{{ messages[0].role }}") == "user"
 
 
 def test_numbers_and_texts_multiply():
