@@ -20,6 +20,8 @@ from speccascade.decoding.laws.learned import KINDS
 from speccascade.runtime import array_files, files
 
 _ABOUT = "about"
+# The parameters of all kinds together have some kilobytes.
+_BOUNDS = files.Bounds(size=1 << 24, ratio=1)
 
 
 class RuleFile(NamedTuple):
@@ -76,7 +78,7 @@ def read(path: str | os.PathLike) -> RuleFile:
 def _read(path: str, modified_ns: int) -> RuleFile:
   """Returns the parameters of a file; `modified_ns` tells versions apart."""
   try:
-    arrays = array_files.read_npz(path)
+    arrays = array_files.read_npz(path, _BOUNDS)
     about = json.loads(str(arrays.pop(_ABOUT, "{}")))
   except ValueError as error:
     raise ValueError(f"RULE_PARAMETERS: {error}") from error

@@ -19,6 +19,8 @@ from speccascade.settings import fields
 # The endings of files with one JSON object a line.
 JSON = (".jsonl", ".jsonl.gz", ".json", ".json.gz")
 PARQUET = ".parquet"
+_ROWS_AT_A_TIME = 256  # of Parquet
+_ROW_BYTES = 128  # of memory that a row takes beside its values
 # The fields of a benchmark's question that go to the records of its answers.
 QUESTION = ("question_id", "category", "turns")
 # SPEED-Bench has this text in the place of a text that has to be fetched.
@@ -169,13 +171,7 @@ def _rows_of(path, what: str) -> Iterator[str]:
       f"{what} {path} is read with pyarrow: pip install pyarrow, or write the"
       " file as JSON lines"
     ) from error
-  try:
-    rows = parquet.read_table(path).to_pylist()
-  except (OSError, ValueError, NotImplementedError) as error:
-    # pyarrow's errors are of these types, and may have several lines.
-    reason = " ".join(str(error).split())
-    raise ValueError(f"{what} {path} is no Parquet: {reason:.200}") from error
-  for row in rows:
+  for row in _few_at_a_time(parquet, path, what):
     # A table has every field in every row. It holds None where a row has none.
     row = {name: value for name, value in row.items() if value is not None}
     yield json.dumps(row, default=_as_json)
@@ -194,6 +190,41 @@ def _as_json(value) -> str | None:
     except UnicodeDecodeError:
       return None
   return str(value)
+
+
+def _few_at_a_time(parquet, path, what: str) -> Iterator[dict]:
+  """Yields the rows of a Parquet file.
+
+  A column that repeats a value takes a few bytes for millions of rows, so that
+  rows are read in parts, within the bounds of a compressed file.
+
+  Args:
+    parquet: the module of pyarrow.
+    path: path of the file.
+    what: what a message calls the file.
+
+  Raises:
+    ValueError: the file is no Parquet, or holds too much.
+  """
+  most = files.TEXTS.of_compressed(path.stat().st_size)
+  try:
+    with parquet.ParquetFile(path) as file:
+      groups = map(file.metadata.row_group, range(file.num_row_groups))
+      # Sizes of pages, in which a value that repeats stands once.
+      total = sum(group.total_byte_size for group in groups)
+      batches = file.iter_batches(batch_size=_ROWS_AT_A_TIME)
+      while total <= most and (batch := next(batches, None)) is not None:
+        total += batch.nbytes + _ROW_BYTES * batch.num_rows
+        yield from batch.to_pylist()
+  except (OSError, ValueError, NotImplementedError) as error:
+    # pyarrow's errors are of these types, and may have several lines.
+    reason = " ".join(str(error).split())
+    raise ValueError(f"{what} {path} is no Parquet: {reason:.200}") from error
+  if total > most:
+    raise ValueError(
+      f"{what} {path} holds too much for a Parquet of its size, over {most:,}"
+      " bytes: write it as JSON lines if it is right"
+    )
 
 
 def _parse_json(

@@ -5,15 +5,17 @@ A table is read from our own n-gram files, or from the form that Chen et al.
 likeliest token after token t, 0 where none is known.
 """
 
-import gzip
 import os
 import pathlib
-import zlib
 
 import numpy as np
 
 from speccascade.models.ngram_lm import NgramLM
+from speccascade.runtime import files
 from speccascade.settings import fields
+
+# Of a table of 2^24 tokens, more than any vocabulary has.
+_BOUNDS = files.Bounds(line=10 << 24)
 
 
 def read(path: str | os.PathLike) -> np.ndarray:
@@ -34,12 +36,10 @@ def read(path: str | os.PathLike) -> np.ndarray:
     )
   if path.suffix == ".npz":
     return NgramLM.load(path).greedy_bigrams()
-  content = path.read_bytes()
   try:
-    if path.suffix == ".gz":
-      content = gzip.decompress(content)
-    table = fields.of_json(content)
-  except (OSError, EOFError, ValueError, zlib.error) as error:
+    with files.open_bytes(path, _BOUNDS) as file:
+      table = fields.of_json(file.read())
+  except (OSError, ValueError) as error:
     raise ValueError(
       f"{path} is no JSON list, or not whole ({error}); fetch it again"
     ) from error

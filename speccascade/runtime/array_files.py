@@ -9,16 +9,25 @@ from typing import Literal
 
 import numpy as np
 
+from speccascade.runtime import files
 
-def read_npz(path: str | os.PathLike) -> dict[str, np.ndarray]:
+
+def read_npz(
+  path: str | os.PathLike, bounds: files.Bounds = files.TEXTS
+) -> dict[str, np.ndarray]:
   """Returns the arrays of a `.npz` file, by name.
+
+  Args:
+    path: path of the file.
+    bounds: what the arrays together may hold, as of a compressed file.
 
   Raises:
     OSError: the file cannot be opened. The error for a missing file is
       FileNotFoundError.
-    ValueError: the file is empty or damaged, or it is no `.npz` file.
+    ValueError: the file is empty or damaged, or it is no `.npz` file, or it
+      holds more than `bounds` allows.
   """
-  arrays = _load(path)
+  arrays = _load(path, bounds=bounds)
   if isinstance(arrays, np.ndarray):
     raise ValueError(f"{path} is one array, and no .npz file of several")
   return arrays
@@ -45,7 +54,9 @@ def read_npy(
   return array
 
 
-def _load(path, mmap_mode=None) -> np.ndarray | dict[str, np.ndarray]:
+def _load(
+  path, mmap_mode=None, bounds: files.Bounds = files.TEXTS
+) -> np.ndarray | dict[str, np.ndarray]:
   """Returns the array of a `.npy` file, or the arrays of a `.npz` file."""
   # A missing file and a file without permission are not damaged. Opening the
   # file here first lets their errors pass with the system's own words.
@@ -58,10 +69,16 @@ def _load(path, mmap_mode=None) -> np.ndarray | dict[str, np.ndarray]:
     # A `.npz` file reads an array when it is asked for. All arrays are read
     # here, so that damage anywhere in the file is found here.
     with content:
+      # The sizes stand in the file's own list. zipfile reads no more than they
+      # say.
+      size = sum(member.file_size for member in content.zip.infolist())
+      most = bounds.of_compressed(os.path.getsize(path))
+      if size > most:
+        raise ValueError(f"it holds {size:,} bytes, want {most:,} at most")
       return dict(content)
   # One wrong byte may reach NumPy, zipfile, zlib, or Python's own parser, which
   # reads the shapes. Together they raise a dozen types of errors, and many of
-  # those are no ValueError.
+  # those are no ValueError. A shape may promise more than the memory.
   except Exception as error:
     reason = " ".join(str(error).split()) or type(error).__name__
     raise ValueError(f"{path} is empty, or damaged: {reason:.200}") from error

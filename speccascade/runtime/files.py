@@ -7,11 +7,13 @@ goes to a part file beside the destination, and the part file is then renamed.
 from collections.abc import Iterable, Iterator
 import contextlib
 import gzip
+import itertools
 import json
+import math
 import os
 import pathlib
 import shutil
-from typing import IO
+from typing import IO, NamedTuple
 import zlib
 
 
@@ -96,17 +98,108 @@ def make_whole_folder(path: str | os.PathLike) -> Iterator[pathlib.Path]:
     raise
 
 
+class Bounds(NamedTuple):
+  """What a file may hold; a small one could otherwise fill the memory.
+
+  A few megabytes of gzip may hold gigabytes. Texts and numbers never are as
+  regular as that, so that what a compressed file holds is bounded by its size.
+
+  Attributes:
+    line: the most bytes of a line, and of a file that is read whole.
+    size: the bytes that a compressed file may hold, however small it is.
+    ratio: the further bytes that it may hold for each of its own.
+  """
+
+  line: int = 1 << 25
+  size: int = 1 << 28
+  ratio: int = 100
+
+  def of_compressed(self, num_bytes: int) -> int:
+    """Returns the most bytes that a compressed file of a size may hold."""
+    return self.size + self.ratio * num_bytes
+
+
+TEXTS = Bounds()
+_LINE_BYTES = 128  # of memory that a line takes beside its text
+
+
+class BoundedReader:
+  """Reads an open file within bounds.
+
+  Args:
+    file: the file, which is decompressed where it is compressed.
+    path: its path.
+    bounds: what it may hold.
+    most: the most bytes that it may hold, with `_LINE_BYTES` for each line.
+  """
+
+  def __init__(
+    self, file: IO[bytes], path: str | os.PathLike, bounds: Bounds, most: float
+  ):
+    self._file, self._path = file, path
+    self._bounds, self._most = bounds, most
+
+  def __iter__(self) -> Iterator[bytes]:
+    """Yields lines, with their line breaks.
+
+    Raises:
+      ValueError: a line is too long, or all are too many.
+    """
+    total, most_line = 0, self._bounds.line
+    for number in itertools.count(1):
+      line = self._file.readline(most_line + 1)
+      if not line:
+        return
+      total += len(line) + _LINE_BYTES
+      if len(line) > most_line:
+        raise ValueError(
+          f"{self._path}, line {number} is longer than {most_line:,} bytes:"
+          " want a line for each example or row"
+        )
+      if total > self._most:
+        raise ValueError(
+          f"{self._path} holds too much for a compressed file of its size, over"
+          f" {total:,} bytes by line {number}: decompress it first if it is"
+          " right"
+        )
+      yield line
+
+  def read(self) -> bytes:
+    """Returns all bytes.
+
+    Raises:
+      ValueError: there are more than a line may have.
+    """
+    content = self._file.read(self._bounds.line + 1)
+    if len(content) > self._bounds.line:
+      raise ValueError(
+        f"{self._path} holds more than {self._bounds.line:,} bytes"
+      )
+    return content
+
+
 @contextlib.contextmanager
-def open_bytes(path: str | os.PathLike) -> Iterator[IO[bytes]]:
+def open_bytes(
+  path: str | os.PathLike, bounds: Bounds = TEXTS
+) -> Iterator[BoundedReader]:
   """Opens a file to read its bytes; a file named `*.gz` is decompressed.
 
+  Args:
+    path: path of the file.
+    bounds: what the file may hold.
+
   Raises:
-    ValueError: a file named `*.gz` is no gzip data, or is cut off.
+    ValueError: a file named `*.gz` is no gzip data, or is cut off; or, where it
+      is read, the file holds more than `bounds` allows.
   """
-  open_file = gzip.open if os.fspath(path).endswith(".gz") else open
+  is_compressed = os.fspath(path).endswith(".gz")
+  open_file = gzip.open if is_compressed else open
   try:
     with name_file_in_errors(path), open_file(path, "rb") as file:
-      yield file
+      most = math.inf
+      if is_compressed:
+        most = bounds.of_compressed(os.path.getsize(path))
+      yield BoundedReader(file, path, bounds, most)
   except (gzip.BadGzipFile, EOFError, zlib.error) as error:
     raise ValueError(f"{path} is not whole gzip data: {error}") from error
 

@@ -7,6 +7,7 @@ import pytest
 
 from speccascade.data import text_files
 from speccascade.data.text_files import TextExample as Example
+from speccascade.runtime import files
 
 GOOD = b'{"inputs": "one"}\n'
 # Without the time of day, which would be part of the test's name.
@@ -144,6 +145,22 @@ def test_questions_that_are_none(tmp_path, row, message):
   path = write(tmp_path / "q.jsonl", json.dumps(row))
   with pytest.raises(ValueError, match=message):
     text_files.read_texts(path, chats=True)
+
+
+def test_parquet_that_repeats_a_text_is_bounded(tmp_path, monkeypatch):
+  pyarrow = pytest.importorskip("pyarrow")
+  parquet = pytest.importorskip("pyarrow.parquet")
+  path = tmp_path / "test.parquet"
+  table = pyarrow.table({"inputs": ["a b c"] * 20_000})
+  parquet.write_table(table, path)
+  assert path.stat().st_size < 5000
+  assert len(text_files.read_texts(path)) == 20_000
+  bounds = files.Bounds(size=100_000, ratio=2)
+  monkeypatch.setattr(files, "TEXTS", bounds)
+  with pytest.raises(ValueError, match=r"parquet holds too much for a Parquet"):
+    text_files.read_texts(path)
+  # As many as were asked for are read.
+  assert len(text_files.read_texts(path, 10)) == 10
 
 
 def test_parquet(tmp_path):

@@ -5,7 +5,7 @@ reaches the disk before `append` returns. So a kill loses at most the row that
 is being written, and the torn line is dropped when the file is opened again.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 import dataclasses
 import hashlib
 import inspect
@@ -31,6 +31,9 @@ SCHEMA = 1
 FILE_NAME = "rows.jsonl"
 METRICS = "metrics.json"  # the row of a decode
 PREDICTIONS = "predictions.jsonl"  # the records of a decode
+# A row has some 10 kB, of which gzip makes 2; a record with a trace has more.
+_ROWS = files.Bounds(line=1 << 22, size=1 << 25, ratio=20)
+RECORDS = files.Bounds(line=1 << 23, size=1 << 26, ratio=50)
 
 _Ratio = Annotated[float, fields.Bounds(0)]
 
@@ -356,10 +359,22 @@ def share_rows(rows: Callable[[], list[ResultRow]]) -> list[ResultRow]:
   return [ResultRow.from_json(line) for line in lines]
 
 
-def read_lines(path: str | os.PathLike) -> list[bytes]:
-  """Returns the lines of a file, plain or .gz, without a torn last line."""
-  with files.open_bytes(path) as file:
-    return file.read().split(b"\n")[:-1]
+def read_lines(
+  path: str | os.PathLike, bounds: files.Bounds = RECORDS
+) -> Iterator[bytes]:
+  """Yields the lines of a file, plain or .gz, without a torn last line.
+
+  Args:
+    path: path of the file.
+    bounds: what the file may hold.
+
+  Raises:
+    ValueError: the file is no gzip data, or holds more than `bounds` allows.
+  """
+  with files.open_bytes(path, bounds) as file:
+    for line in file:
+      if line.endswith(b"\n"):
+        yield line.removesuffix(b"\n")
 
 
 def read_rows(path: str | os.PathLike) -> list[ResultRow]:
@@ -370,7 +385,7 @@ def read_rows(path: str | os.PathLike) -> list[ResultRow]:
       the line), or two rows are of one point.
   """
   rows = {}
-  for number, line in enumerate(read_lines(path), start=1):
+  for number, line in enumerate(read_lines(path, _ROWS), start=1):
     try:
       row = ResultRow.from_json(line.decode())
     except ValueError as error:
@@ -394,7 +409,7 @@ def read_row(path: str | os.PathLike) -> ResultRow:
     ValueError: the file holds no row, or not a whole one.
   """
   try:
-    with files.open_bytes(path) as file:
+    with files.open_bytes(path, _ROWS) as file:
       return ResultRow.from_json(file.read().decode())
   except ValueError as error:
     raise ValueError(
