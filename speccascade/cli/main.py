@@ -19,10 +19,11 @@ from absl import flags, logging
 
 from speccascade.cli import distributed, gin_setup, macros, quiet
 from speccascade.cli.gin_setup import ConfigError, resolved_config
-from speccascade.runtime import files, processes
+from speccascade.runtime import files, processes, signals, standard_error
 
 _EXAMPLE = re.compile(r"--gin_file=(\S+)")  # in the text of a main
 _LONG_WORD = re.compile(r"\S{300,}")  # its middle is cut out of messages
+_MOST_CHARACTERS = 1200  # of a message, whose middle is cut out as well
 
 
 def run(main, doc: str, argv: list[str] | None = None, **options):
@@ -62,6 +63,7 @@ def start(
     preview: returns the text that `--dry_run` prints after the configuration,
       as comments.
   """
+  standard_error.make_safe()
   values = _flags()
   try:
     arguments = values(rewrite_gin_args(argv))[1:]
@@ -88,8 +90,9 @@ def start(
         main()
         return 0
     _show_plan(preview)
-  except KeyboardInterrupt:
-    return fail("interrupted", 130)
+  except KeyboardInterrupt as stop:
+    code = stop.exit_code if isinstance(stop, signals.Interrupted) else 130
+    return fail(str(stop) or "interrupted", code)
   except Exception as error:
     message = gin_setup.explain(error, " (--verbose shows where)")
     if message is None:  # a bug, which keeps its traceback
@@ -310,6 +313,7 @@ class Parser(argparse.ArgumentParser):
       argv: the command line, without the program. None takes the process's own.
       interrupted: the message after an interrupt.
     """
+    standard_error.make_safe()
     flags = vars(self.parse_args(argv))
     try:
       return function(**flags) or 0
@@ -330,8 +334,12 @@ def fail(error: str | Exception, code: int = 1) -> int:
     The exit code.
   """
   message = error if isinstance(error, str) else gin_setup.explain(error)
-  message = _LONG_WORD.sub(_cut_middle, message)
-  print(f"error: {message.strip()}", file=sys.stderr)
+  message = _LONG_WORD.sub(_cut_middle, message).strip()
+  if len(message) > _MOST_CHARACTERS:
+    # What was given begins a message, and what to do ends it.
+    half = _MOST_CHARACTERS // 2
+    message = f"{message[:half]} ... {message[-half:]}"
+  print(f"error: {message}", file=sys.stderr)
   return code
 
 

@@ -145,6 +145,7 @@ def build(
   with folders.sole_writer(
     path.parent, "the folder of output_file", file=path.name
   ):
+    folders.check_files(path.parent, "the folder of output_file", path.name)
     files_of_texts = list(columns(paths, languages))
     model = train(
       (text for column in files_of_texts for text in column.texts),

@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import os
+import re
 import traceback
 
 import numpy as np
@@ -13,6 +14,8 @@ from speccascade.data._tf import seqio, tf
 from speccascade.data.arrays import FEATURES, TokenArrays, mix
 from speccascade.data.sentence_pieces import SentencePieces
 from speccascade.runtime.progress import ProgressBar
+
+_SLICE = re.compile(r"[\w-]+\[(-?\d{1,15}%?|):(-?\d{1,15}%?|)\]")
 
 
 def from_task(
@@ -156,7 +159,7 @@ def fingerprint(task, split: str) -> str:
     steps.append((name, options))
   source = task.source
   if isinstance(source, tasks.TextFileSource):
-    data = source.stamp(split)
+    data = source.stamp(split.partition("[")[0])
   elif isinstance(source, seqio.TfdsDataSource):
     data = source.tfds_dataset.name
   else:
@@ -176,7 +179,8 @@ def open_split(task, split, lengths, *, use_cached=False, seed=0):
 
   Args:
     task: a seqio Task.
-    split: the task's split.
+    split: the task's split, or a slice of it, as in "test[:5]" or
+      "train[10%:20%]". TFDS slices its data sets itself.
     lengths: {feature: the most tokens}; None means no limit.
     use_cached: whether to read the task from seqio's own cache.
     seed: seeds preprocessors that draw random numbers.
@@ -198,7 +202,8 @@ def open_split(task, split, lengths, *, use_cached=False, seed=0):
   with _explain_errors(task):
     splits = list(task.source.splits)
   # TFDS knows only the splits of data that is there.
-  if splits and split.partition("[")[0] not in splits:
+  name = split.partition("[")[0]
+  if splits and name not in splits:
     hint = ""
     is_ours = isinstance(task.source, tasks.TextFileSource)
     if is_ours and split in tasks.SPLITS:
@@ -208,8 +213,56 @@ def open_split(task, split, lengths, *, use_cached=False, seed=0):
       f" {', '.join(splits)}{hint}"
     )
   options = {"use_cached": use_cached, "seed": seed, "try_in_mem_cache": False}
+  slices_itself = isinstance(task.source, seqio.TfdsDataSource)
+  ends = None
+  if name != split and (use_cached or not slices_itself):
+    ends, split = _ends_of(split), name
   with _explain_errors(task):
-    return task.get_dataset(lengths, split, shuffle=False, **options)
+    dataset = task.get_dataset(lengths, split, shuffle=False, **options)
+    return dataset if ends is None else _slice(dataset, *ends)
+
+
+def _ends_of(split: str) -> tuple[str, str]:
+  """Returns where a slice begins and ends, as it is written.
+
+  >>> _ends_of("test[10%:-5]")
+  ('10%', '-5')
+
+  Raises:
+    ValueError: the split has no slice of this form.
+  """
+  if match := _SLICE.fullmatch(split):
+    return match[1], match[2]
+  raise ValueError(
+    f"split is {split!r:.60}; wanted a name, or a slice of one split such as"
+    " test[:5], test[-100:] or test[10%:20%]"
+  )
+
+
+def _slice(dataset, begin: str, end: str):
+  """Returns a part of a dataset.
+
+  Args:
+    dataset: a `tf.data.Dataset`.
+    begin: the first example: a number, a negative number that counts from the
+      end, or a percentage; "" is the start.
+    end: the example after the last one; "" is the end.
+  """
+  if not any(mark in begin + end for mark in "-%"):
+    dataset = dataset.take(int(end)) if end else dataset
+    return dataset.skip(int(begin or 0))
+  # seqio's datasets do not know how many examples they have.
+  total = int(dataset.reduce(np.int64(0), lambda count, _: count + 1))
+
+  def place(text: str, default: int) -> int:
+    if not text:
+      return default
+    value = int(text.removesuffix("%"))
+    if text.endswith("%"):
+      value = round(total * value / 100)
+    return min(max(value + total if text.startswith("-") else value, 0), total)
+
+  return dataset.take(place(end, total)).skip(place(begin, 0))
 
 
 def guard(iterator, task):

@@ -45,6 +45,8 @@ def write(
   with folders.sole_writer(
     output_file.parent, "the folder of --output_file", file=output_file.name
   ):
+    label = "the folder of --output_file"
+    folders.check_files(output_file.parent, label, output_file.name)
     if format == "vllm":
       files.write_whole(output_file, vllm_metrics.text(folder))
       return []

@@ -105,6 +105,7 @@ def build(
   with folders.sole_writer(
     path.parent, "the folder of OUTPUT_FILE", file=path.name
   ):
+    folders.check_files(path.parent, "the folder of OUTPUT_FILE", path.name)
     texts, vocabulary = text.read(progress)
     size = vocabulary.vocab_size if vocab_size is None else vocab_size
     vocabularies.check_fits(vocabulary, size, "VOCAB_SIZE")

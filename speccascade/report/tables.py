@@ -6,6 +6,7 @@ import dataclasses
 import io
 import math
 import pathlib
+import re
 import types
 
 import jinja2
@@ -16,6 +17,9 @@ from speccascade.report.frontier import IntervalEstimate
 NOTHING = "-"
 MOST_POSITIONS = 8  # of a block, in one cell
 NEVER = {math.inf: "never", -math.inf: "never"}
+_ELEMENT = re.compile(r"<(?=[A-Za-z/!?])")
+# Programs for tables run a cell that begins so as a formula.
+_FORMULA = ("=", "+", "-", "@")
 _PLAIN = types.MappingProxyType({})
 _TEMPLATES = jinja2.Environment(
   loader=jinja2.FileSystemLoader(pathlib.Path(__file__).parent),
@@ -93,6 +97,32 @@ def format_estimate(
   )
   has_ends = estimate.has_interval and not math.isnan(estimate.value)
   return f"{value} [{low}, {high}]" if has_ends else value
+
+
+def printable(text: str) -> str:
+  r"""Returns a text in one line, whose other characters are escaped.
+
+  Labels and names of rows are anybody's text. Control characters would move
+  the cursor of a terminal, and marks of direction would turn what follows.
+
+  >>> printable("a\nb\x1b[2J é")
+  'a\\nb\\x1b[2J é'
+  """
+  if text.isprintable():
+    return text
+  # The escape of Python, such as \n or \u202e.
+  return "".join(
+    letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text
+  )
+
+
+def markdown_text(text: str) -> str:
+  """Returns a text that Markdown shows as it is, without an element of HTML.
+
+  >>> markdown_text("<b>1 < 2")
+  '&lt;b>1 < 2'
+  """
+  return _ELEMENT.sub("&lt;", printable(text))
 
 
 def format_positions(rates: Sequence[float | None] | None) -> str | None:
@@ -203,7 +233,19 @@ class Column:
     if not self.has_interval:
       numbers = numbers[:1]
     texts = (format_number(x, None, self.special) for x in numbers)
-    return ["" if text == NOTHING else text for text in texts]
+    return ["" if text == NOTHING else _csv_text(text) for text in texts]
+
+
+def _csv_text(text: str) -> str:
+  """Returns a cell of a CSV: a number, or a text that is no formula."""
+  text = printable(text)
+  if not text.startswith(_FORMULA):
+    return text
+  try:
+    float(text)
+  except ValueError:
+    return f"'{text}"
+  return text
 
 
 @dataclasses.dataclass(frozen=True)
@@ -299,6 +341,8 @@ def markdown(lines: Sequence, columns: Sequence[Column] = TRADE_OFF) -> str:
   padded_columns = []
   for column in _select_filled(lines, columns):
     cells = [column.title, *(column.text(line) for line in lines)]
+    # A bar would end the cell.
+    cells = [markdown_text(cell).replace("|", r"\|") for cell in cells]
     width = max(map(len, cells))
     # Numbers are aligned to the right, which Markdown marks with a colon.
     if column.digits is None:

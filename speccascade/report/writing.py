@@ -11,7 +11,7 @@ from speccascade.report import content, page, shown_examples, tables
 from speccascade.report.content import Section
 from speccascade.report.point_tables import row_columns
 from speccascade.report.shown_examples import ShownExamples
-from speccascade.runtime import files
+from speccascade.runtime import files, folders
 from speccascade.runtime.progress import ProgressBar
 
 _LONG = 200  # lines; a longer table is in its CSV alone
@@ -57,6 +57,7 @@ def from_folder(
   sources = _find_sources(results_dir)
   rows, examples = read(sources.rows, sources.examples)
   folder = results_dir / "report" if output_dir is None else output_dir
+  folders.check_files(folder, f"the report's folder {folder}")
   sections = content.sections(rows, metric=metric, cost_ratio=cost_ratio)
   for name, text in texts(rows, sections).items():
     files.write_whole(folder / name, text)
@@ -137,26 +138,27 @@ def texts(
 
 def markdown(sections: Sequence[Section]) -> str:
   """Returns report.md."""
+  text = tables.markdown_text
   lines = ["# Quality against latency of speculative cascades", ""]
   for section in sections:
-    lines += [f"## {section.study.pair}", ""]
+    lines += [f"## {text(section.study.pair)}", ""]
     for paragraph in (*section.doubts, section.headline, section.about):
       if paragraph:
-        lines += [paragraph, ""]
+        lines += [text(paragraph), ""]
     lines += _finding_lines(section)
     for plot in section.plots:
       name = f"{section.prefix}{plot.name}.png"
-      lines += [f"### {plot.title}", "", plot.note, ""]
-      lines += [f"![{plot.title}]({name})", ""]
+      lines += [f"### {text(plot.title)}", "", text(plot.note), ""]
+      lines += [f"![{text(plot.title)}]({name})", ""]
     for table in section.tables:
-      lines += [f"### {table.title}", "", table.note, ""]
+      lines += [f"### {text(table.title)}", "", text(table.note), ""]
       # Readers of Markdown show a table whole, and nobody scrolls past this.
       if len(table.lines) > _LONG:
         lines += [f"In {section.prefix}{table.name}.csv.", ""]
       else:
         lines.append(tables.markdown(table.lines, table.columns))
     if section.versions:
-      lines += [section.versions, ""]
+      lines += [text(section.versions), ""]
   return "\n".join(lines)
 
 
@@ -164,10 +166,14 @@ def _finding_lines(section: Section) -> list[str]:
   """Returns the lines of the findings and of the notices."""
   lines = []
   for finding in section.findings:
-    lines += [f"### Findings, {finding.title}", ""]
+    lines += [f"### Findings, {tables.markdown_text(finding.title)}", ""]
     lines += _list_lines(finding.models)
     for clock in finding.by_clock:
-      lines += [f"{clock.title}:", "", *_list_lines(clock.sentences)]
+      lines += [
+        f"{tables.markdown_text(clock.title)}:",
+        "",
+        *_list_lines(clock.sentences),
+      ]
   if section.notices:
     lines += ["### Where speculation loses", ""]
     lines += _list_lines(section.notices)
@@ -176,4 +182,7 @@ def _finding_lines(section: Section) -> list[str]:
 
 def _list_lines(sentences: Sequence[str]) -> list[str]:
   """Returns the lines of a Markdown list."""
-  return [*(f"- {sentence}" for sentence in sentences), ""]
+  return [
+    *(f"- {tables.markdown_text(sentence)}" for sentence in sentences),
+    "",
+  ]

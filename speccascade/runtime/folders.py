@@ -17,6 +17,11 @@ from speccascade.runtime import processes
 
 # Paths of the lock files that callers up the stack hold already. A function
 # that asks for a folder again does not wait for its own caller.
+# Ends of the names of files that commands write into an output folder.
+_ENDS = (
+  *(".csv", ".gin", ".gz", ".html", ".json", ".jsonl", ".md", ".model"),
+  *(".npz", ".png", ".svg", ".txt"),
+)
 _held_locks = contextvars.ContextVar("held_locks", default=frozenset())
 
 
@@ -69,6 +74,8 @@ def sole_writer(
       lock_file = _open_locked(path, label)
       at_end.callback(lock_file.close)
       at_end.callback(path.unlink, missing_ok=True)
+      if not file:
+        check_files(path.parent, label)
       # Nobody else writes here now, so that these part files belong to nobody.
       for part in path.parent.glob(f".{glob.escape(file) or '*'}.*.part"):
         part.unlink()
@@ -82,6 +89,31 @@ def sole_writer(
     token = _held_locks.set(_held_locks.get() | {path})
     at_end.callback(_held_locks.reset, token)
     yield
+
+
+def check_files(folder: str | os.PathLike, label: str, file: str = ""):
+  """Checks that no folder stands where a file will be written.
+
+  The error would otherwise come with the writing, after hours of work.
+
+  Args:
+    folder: the folder that is written to. It need not exist.
+    label: what a message calls the folder.
+    file: the one file in the folder that is written. The default checks all
+      names that end like those of files.
+
+  Raises:
+    OutputError: a folder has the name of a file.
+  """
+  names = [file] if file else []
+  if not file and os.path.isdir(folder):
+    names = sorted(name for name in os.listdir(folder) if name.endswith(_ENDS))
+  for name in names:
+    if os.path.isdir(os.path.join(folder, name)):
+      raise OutputError(
+        f"{label} holds a folder {name}, and a file of that name is written:"
+        " remove it, or give another folder"
+      )
 
 
 def _remove_empty(folders: Iterable[pathlib.Path]):

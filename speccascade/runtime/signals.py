@@ -54,6 +54,55 @@ class Stop:
     return 128 + self.signal
 
 
+class Interrupted(KeyboardInterrupt):
+  """Ctrl-C or SIGTERM, with a message that says how the work goes on.
+
+  Attributes:
+    exit_code: the code that a shell shows for a process that the signal ended.
+  """
+
+  def __init__(self, message: str, exit_code: int = 128 + signal.SIGINT):
+    super().__init__(message)
+    self.exit_code = exit_code
+
+
+@contextlib.contextmanager
+def interruptible(goes_on: str) -> Iterator[None]:
+  """Ends the block at SIGTERM as at Ctrl-C, with a message.
+
+  A second SIGTERM ends the process as it does by default. In a job of several
+  processes, and outside the main thread, SIGTERM is left as it is.
+
+  Args:
+    goes_on: what becomes of the work, for the message.
+
+  Raises:
+    Interrupted: a signal ended the block.
+  """
+  names = []
+
+  def handle(number, frame):
+    del frame
+    signal.signal(number, former)
+    names.append(number)
+    raise KeyboardInterrupt
+
+  is_main = threading.current_thread() is threading.main_thread()
+  catches = is_main and processes.count() == 1
+  former = signal.getsignal(signal.SIGTERM)
+  if catches:
+    signal.signal(signal.SIGTERM, handle)
+  try:
+    yield
+  except KeyboardInterrupt as stop:
+    number = names[0] if names else signal.SIGINT
+    name = signal.Signals(number).name
+    raise Interrupted(f"ended by {name}; {goes_on}", 128 + number) from stop
+  finally:
+    if catches:
+      signal.signal(signal.SIGTERM, former)
+
+
 class _JobStop(Stop):
   """A `Stop` that becomes true at the same look in all processes of a job.
 

@@ -15,6 +15,55 @@ import tempfile
 import time
 
 
+class _Tolerant:
+  """A text stream that drops what it cannot write.
+
+  Args:
+    stream: the stream that it writes to.
+  """
+
+  def __init__(self, stream):
+    self._stream = stream
+
+  def write(self, text: str) -> int:
+    """Writes a text, if its reader still reads."""
+    with contextlib.suppress(OSError, ValueError):
+      self._stream.write(text)
+    return len(text)
+
+  def flush(self):
+    """Flushes the stream."""
+    with contextlib.suppress(OSError, ValueError):
+      self._stream.flush()
+
+  def __getattr__(self, name):
+    return getattr(self._stream, name)
+
+
+def make_safe():
+  """Lets a process work on whose standard streams are closed.
+
+  A descriptor that is closed is opened on /dev/null. The next file that is
+  opened would otherwise get its number, and what native code says would be
+  written into that file. What is said on stderr is dropped where nobody reads
+  it any more: it would otherwise end the work.
+  """
+  for number, name in enumerate(("stdin", "stdout", "stderr")):
+    try:
+      os.fstat(number)
+    except OSError:
+      null = os.open(os.devnull, os.O_RDWR)
+      if null != number:
+        os.dup2(null, number)
+        os.close(null)
+    if getattr(sys, name) is None:
+      mode = "w" if number else "r"
+      stream = open(number, mode, encoding="utf-8", closefd=False)  # noqa: SIM115
+      setattr(sys, name, stream)
+  if not isinstance(sys.stderr, _Tolerant):
+    sys.stderr = _Tolerant(sys.stderr)
+
+
 @contextlib.contextmanager
 def hide_failing_threads():
   """Drops what is written to stderr if the block fails.
@@ -62,7 +111,8 @@ def hold_back(passes: Callable[[bytes], bool]):
       held.seek(0)
       passed = b"".join(filter(passes, held))
       if passed:
-        os.write(2, passed)
+        with contextlib.suppress(OSError):  # Nobody reads stderr any more.
+          os.write(2, passed)
 
 
 def relay(faults: dict[str, str]):

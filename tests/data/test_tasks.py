@@ -428,6 +428,31 @@ def test_edited_text(tmp_path, vocabulary, vocabulary_path):
     tasks.register_text_task("edited", **settings)
 
 
+def test_slices_of_a_split(text_task):
+  """They mean what TFDS's slices mean, for data that TFDS does not have."""
+  name = tasks.register_text_task(**text_task)
+  whole = [example.text for example in read(name, "train")]
+  assert len(whole) == 3
+  for text, want in {
+    "[:2]": whole[:2],
+    "[1:]": whole[1:],
+    "[1:2]": whole[1:2],
+    "[-1:]": whole[-1:],
+    "[:-1]": whole[:-1],
+    "[34%:]": whole[1:],
+    "[:67%]": whole[:2],
+    "[:99]": whole,
+  }.items():
+    assert [x.text for x in read(name, f"train{text}")] == want
+  arrays = reading.from_task(name, "train[:2]", progress=False)
+  assert len(arrays) == 2
+  with pytest.raises(ValueError, match="has no examples in split"):
+    read(name, "train[2:1]")
+  for text in ("train[2]", "train[:2", "train[:2]+test[:1]", "train[:2%%]"):
+    with pytest.raises(ValueError, match="wanted a name, or a slice of one"):
+      read(name, text)
+
+
 def test_text_task_mistakes(text_task):
   with pytest.raises(ValueError, match="train is None, as all"):
     tasks.register_text_task("empty", tasks.TextSplits())

@@ -70,6 +70,26 @@ def test_estimates_are_printed_with_their_intervals(value, text, cells):
   assert tables.to_csv([value], [NUMBER]) == f"x,x low,x high\n{cells}\n"
 
 
+def test_anybodys_text_stays_a_text():
+  """Markup, line breaks, control characters and formulas in a label."""
+  columns = [tables.Column("label", "label"), tables.Column("x", "x", 1)]
+  label = "a|b\n<script>\x1b[2J\u202e [OPT] 1 < 2"
+  lines = [{"label": label, "x": -1.5}, {"label": "=1+2", "x": 2.0}]
+  cell = r"a\|b\n&lt;script>\x1b[2J\u202e [OPT] 1 < 2"
+  table = tables.markdown(lines, columns).splitlines()
+  assert len(table) == 4
+  assert table[2].startswith(f"| {cell} | ")
+  plain = cell.replace(r"\|", "|").replace("&lt;", "<")
+  assert tables.to_csv(lines, columns).splitlines() == [
+    "label,x",
+    f"{plain},-1.5",
+    "'=1+2,2.0",
+  ]
+  # Labels as they are.
+  for text in ("SpecCascade [OPT]", "Lossy*", "-", "-inf", "é"):
+    assert tables.markdown_text(text) == text
+
+
 def test_html_is_escaped():
   columns = (Column("a < b", lambda line: f"<{line}>"),)
   text = tables.to_html(["x"], columns)

@@ -29,6 +29,22 @@ def refused(message, *args, **options):
 BUSY = "is being written to by process"
 
 
+@pytest.mark.parametrize("name", ["config.gin", "metrics.json", "rows.jsonl"])
+def test_a_folder_in_the_place_of_a_file_is_found_before_the_work(
+  tmp_path, name
+):
+  (tmp_path / "out" / name).mkdir(parents=True)
+  refused(f"out holds a folder {name}, and a file", tmp_path / "out")
+  with pytest.raises(OutputError, match="LABEL holds a folder"):
+    folders.check_files(tmp_path / "out", "LABEL", name)
+  # Other folders, and other files, are right.
+  (tmp_path / "out" / name).rmdir()
+  (tmp_path / "out" / "checkpoint_5").mkdir()
+  (tmp_path / "out" / name).write_text("")
+  with sole_writer(tmp_path / "out"):
+    pass
+
+
 def test_the_lock_dies_with_its_process(tmp_path):
   command = [sys.executable, "-c", HOLD, tmp_path / "out"]
   with subprocess.Popen(command, stdout=subprocess.PIPE) as process:

@@ -77,14 +77,14 @@ class DraftTree:
     """
     if not branching or min(branching) < 1:
       raise ValueError(
-        f"the branching of a tree is {list(branching)}; wanted one number of 1"
-        " or more for each depth"
+        f"the branching of a tree is {list(branching)!s:.60}; wanted one"
+        " number of 1 or more for each depth"
       )
     total = sum(itertools.accumulate(branching, lambda a, b: a * b))
     if total > MAX_DRAFTS:
       raise ValueError(
-        f"a tree of branching {list(branching)} has {total} drafts; wanted at"
-        f" most {MAX_DRAFTS}"
+        f"a tree of branching {list(branching)!s:.60} has {total:.6g} drafts;"
+        f" wanted at most {MAX_DRAFTS}"
       )
     parents: list[int] = []
     level = [ROOT]

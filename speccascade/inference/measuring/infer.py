@@ -32,7 +32,7 @@ from speccascade.inference.points.settings import Measuring, Run
 from speccascade.inference.rows import records, results
 from speccascade.inference.rows.results import ResultRow
 from speccascade.inference.rows.run_folder import Shards
-from speccascade.runtime import files, folders, processes
+from speccascade.runtime import files, folders, processes, signals
 from speccascade.runtime.progress import ProgressBar
 from speccascade.settings import fields
 
@@ -110,7 +110,8 @@ def infer(
     NoDistributionError: a model gave no distribution. The message names the
       example and the step.
   """
-  with folders.sole_writer(run.folder):
+  goes_on = f"the same command goes on from what is in {run.folder}"
+  with folders.sole_writer(run.folder), signals.interruptible(goes_on):
     study, point = _make_study(pair, inputs, point, run, measuring)
     shards, speed = _decode(study, point)
     on_start(shards.folder)

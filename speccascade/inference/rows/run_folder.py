@@ -104,6 +104,11 @@ class Shards(RunFolder):
   def _find_missing(self) -> list[int]:
     if self._merged.exists():
       return []
+    if self._parts.exists() and not self._parts.is_dir():
+      raise OutputError(
+        f"OUTPUT_DIR {self.folder} holds a file {self._parts.name}, and a"
+        " folder of that name is written: remove it, or give another folder"
+      )
     missing = []
     for number, path in enumerate(self._shards):
       # A whole file may still be damaged, by other hands or by the disk.

@@ -1,0 +1,46 @@
+"""Commands work on where nobody reads what they say."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+WORK = """
+import os, sys, time
+from speccascade.runtime import progress, standard_error
+standard_error.make_safe()
+progress.LINE_S = 0
+with open(sys.argv[1], "w") as file:
+  with progress.ProgressBar(range(3), total=3, desc="work") as bar:
+    for _ in bar:
+      os.write(2, b"native")
+      print("said", file=sys.stderr, flush=True)
+  with standard_error.hold_back(lambda line: True):
+    print("held", file=sys.stderr)
+  file.write("whole")
+"""
+
+
+@pytest.mark.parametrize("closed", ["2>&-", "2>/dev/full", "0<&- 1>&- 2>&-"])
+def test_a_closed_stderr_ends_nothing(tmp_path, closed):
+  path = tmp_path / "out"
+  shell = f'exec "$0" -c "$1" "$2" {closed}'
+  work = (
+    WORK.replace('os.write(2, b"native")', "pass") if "full" in closed else WORK
+  )
+  done = subprocess.run(["sh", "-c", shell, sys.executable, work, str(path)])
+  assert done.returncode == 0
+  assert path.read_text() == "whole"
+
+
+def test_a_reader_of_stderr_that_is_gone_ends_nothing(tmp_path):
+  path = tmp_path / "out"
+  reader, writer = os.pipe()
+  os.close(reader)
+  work = WORK.replace('os.write(2, b"native")', "pass")
+  command = [sys.executable, "-c", work, str(path)]
+  done = subprocess.run(command, stderr=writer)
+  os.close(writer)
+  assert done.returncode == 0
+  assert path.read_text() == "whole"
