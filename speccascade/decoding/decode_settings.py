@@ -140,7 +140,8 @@ class BlockShape(ReviewSettings):
     try:
       tree = self.draft_tree
     except ValueError as error:
-      raise fields.SettingError("tree", f": {error}") from error
+      name = "tree" if self.drafts is None else "drafts"
+      raise fields.SettingError(name, f": {error}") from error
     if tree is None:
       if self.drawing is not None:
         fault = f" is {self.drawing!r}, without a tree; set a tree, or leave"

@@ -111,7 +111,7 @@ class Bounds(NamedTuple):
   """
 
   line: int = 1 << 25
-  size: int = 1 << 28
+  size: int = 1 << 26
   ratio: int = 100
 
   def of_compressed(self, num_bytes: int) -> int:

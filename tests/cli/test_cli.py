@@ -238,3 +238,12 @@ def test_tensorflow_loads_silently():
   command = [sys.executable, "-c", code]
   done = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=True)
   assert done.stderr == "kept\n"
+
+
+def test_no_error_is_longer_than_a_paragraph(capsys):
+  for text in ("a " * 5000, "a" * 5000, f"TREE is {[1] * 2000}; leave it out"):
+    assert cli.fail(text, 7) == 7
+    said = capsys.readouterr().err
+    assert len(said) < 1300
+    assert said.startswith(f"error: {text[:90]}")
+    assert said.endswith(f"{text.strip()[-9:]}\n")

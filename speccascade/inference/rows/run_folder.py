@@ -93,6 +93,20 @@ class Shards(RunFolder):
       for number in range(len(sizes))
     ]
 
+  def check(self):
+    """Checks that the folder holds this run or none; writes nothing.
+
+    Raises:
+      OutputError: the folder holds something else; see `RunFolder.check`.
+      ValueError: `run.json` is damaged.
+    """
+    super().check()
+    if self._parts.exists() and not self._parts.is_dir():
+      raise OutputError(
+        f"OUTPUT_DIR {self.folder} holds a file {self._parts.name}, and a"
+        " folder of that name is written: remove it, or give another folder"
+      )
+
   def missing(self) -> list[int]:
     """Returns the numbers of the shards that are not written yet.
 
@@ -104,11 +118,6 @@ class Shards(RunFolder):
   def _find_missing(self) -> list[int]:
     if self._merged.exists():
       return []
-    if self._parts.exists() and not self._parts.is_dir():
-      raise OutputError(
-        f"OUTPUT_DIR {self.folder} holds a file {self._parts.name}, and a"
-        " folder of that name is written: remove it, or give another folder"
-      )
     missing = []
     for number, path in enumerate(self._shards):
       # A whole file may still be damaged, by other hands or by the disk.

@@ -39,6 +39,13 @@ _LLAMAS = (
   *(("generation_config.json", {"eos_token_id": ends}) for ends in _ENDS),
   *(("config.json", {"rope_theta": x}) for x in (1e308, 1e39, 1, 0, -1, "a")),
 )
+# Folders of Hugging Face that hold no model that is read.
+_FOLDERS = {
+  "an adapter of": {"adapter_config.json": b"{}"},
+  "PyTorch weights": {"config.json": b"{}", "pytorch_model-1-of-2.bin": b""},
+  "llama/snapshots/abc": {"snapshots/abc/a": b"", "blobs/a": b""},
+  "give @work/llama/a.gguf": {"a.gguf": b""},
+}
 _FORMATS = ("t5x", "speccascade", "hugging_face")
 # By format, None for all: flags, and what the line must say.
 _FLAGS = {
@@ -87,6 +94,12 @@ def cases() -> list[Case]:
       "checkpoints.inspect", says, flags=flags, files=files, title=title
     )
     found.append(case)
+  for says, contents in _FOLDERS.items():
+    files = {f"llama/{name}": content for name, content in contents.items()}
+    for command, *flags in (("convert", *to), ("inspect",)):
+      flags = ["--source=@work/llama", *flags]
+      name = f"checkpoints.{command}"
+      found.append(Case(name, says, flags=flags, files=files))
   files = {**_GIN, "file": b""}
   for title, (content, _) in gguf_files.FAULTS.items():
     for command, *flags in (("convert", *to), ("inspect",)):

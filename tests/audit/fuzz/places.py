@@ -20,9 +20,21 @@ def cases() -> list[Case]:
       Case(command, name, {name: f'"{path}"'}, files=_TEXT)
       for path in (*_FAR, "@work/file", "a\\x00b")
     ]
+    # A file that it writes is a folder.
+    files = {"out/config.gin/a": b""}
+    found.append(Case(command, "holds a folder config.gin", files=files))
     # Its lock is a folder.
     found.append(Case(command, name, files={"out/.writer/a": b""}))
   rows = {"rows.jsonl": row_files.right(), **_TEXT}
+  for name in ("report.md", "index.html"):
+    files = rows | {f"report/{name}/a": b""}
+    flags = ["--results_dir=@work"]
+    found.append(Case("report", f"a folder {name}", flags=flags, files=files))
+  shards = {"out/shards": b""}
+  found.append(Case("decode", "holds a file shards", files=shards))
+  macros = {"OUTPUT_FILE": '"@work/a.npz"'}
+  files = {"a.npz/a": b""}
+  found.append(Case("ngrams", "holds a folder a.npz", macros, files=files))
   text = ["--text_files=@work/file", "--vocab_size=9"]
   for path in _FAR:
     end = path.rpartition("/")[2][:50]

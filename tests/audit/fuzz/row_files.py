@@ -121,6 +121,19 @@ def cases() -> list[Case]:
   for content in (packed[:-9], packed[:30] + b"\0\0" + packed[32:], right()):
     files = {"rows.jsonl.gz": content}
     found.append(Case("report", "rows.jsonl.gz", flags=folder, files=files))
+  # Two megabytes that hold gigabytes: of one line, and of many.
+  for title, part in (
+    ("zeros", b"0" * (1 << 24)),
+    ("lines", b"\n" * (1 << 24)),
+  ):
+    bomb = gzip.compress(part) * 128
+    for name, files in (
+      ("rows.jsonl.gz", {}),
+      ("metrics.json.gz", {}),
+      ("examples.jsonl.gz", {"rows.jsonl": right()}),
+    ):
+      how = {"title": f"bomb of {title}", "files": files | {name: bomb}}
+      found.append(Case("report", name, flags=folder, **how))
   record = {
     "inputs": "one",
     "prediction": "two",

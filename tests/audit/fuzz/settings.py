@@ -245,7 +245,18 @@ _HUB_NAME = "google/t5-v1_1-small"
 _BOTH = {"BATCH_SIZE": "65536", "MAX_DECODE_LEN": "65536"}
 _LONG = {"TASK_FEATURE_LENGTHS": '{"inputs": 65536, "targets": 65536}'}
 _WIDE = {"num_decoder_layers": 2**10, "emb_dim": 2**16, "mlp_dim": 2**20}
+_GENERATED = {
+  "MIXTURE_OR_TASK_NAME": '"speccascade_en_de"',
+  "INPUT_FILE": "None",
+}
+_SLICES = ("test[:5", "test[5]", "test[:a]", "test[:2]+test[3:]", "test[1:2:3]")
 _TOGETHER = (
+  ("decode", "DRAFTS", {"DRAFTS": "1024", "GAMMA": "1024"}),
+  ("decode", "DRAFTS", {"DRAFTS": "1024", "GAMMA": "3"}),
+  *(
+    ("decode", "a slice of one", _GENERATED | {"SPLIT": f'"{text}"'})
+    for text in _SLICES
+  ),
   ("decode", "BATCH_SIZE", _BOTH),
   ("decode", "/nowhere", {"GAMMA": '"auto"', "ADVICE": '"/nowhere"'}),
   ("decode", "ADVICE", {"GAMMA": '"auto"', "ADVICE": "5"}),

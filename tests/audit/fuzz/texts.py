@@ -157,7 +157,54 @@ def cases() -> list[Case]:
       macros = _CASCADE | {"NGRAMS": f'"@work/{name}"'}
       flags = ["--gin_file=configs/runs/cascade.gin"]
       found.append(Case("decode", name, macros, flags, files))
-  return found + _mmlu() + _chat_templates()
+  return found + _mmlu() + _chat_templates() + _bombs()
+
+
+def _bombs() -> list[Case]:
+  """Small files that hold gigabytes, and templates that write them."""
+  long, short = b"0" * (1 << 24), b"a\n" * (1 << 23)
+  texts = {
+    "long.txt.gz": gzip.compress(long) * 128,
+    "short.txt.gz": gzip.compress(short) * 32,
+    "long.jsonl.gz": gzip.compress(long) * 128,
+  }
+  found = []
+  for name, content in texts.items():
+    for command in ("decode", "ngrams"):
+      macros = {"INPUT_FILE": f'"@work/{name}"'}
+      found.append(Case(command, name, macros, files={name: content}))
+  zeros = io.BytesIO()
+  np.savez_compressed(zeros, **{"heads/kernel": np.zeros(1 << 26, np.float32)})
+  macros = {
+    "METHOD": '"spec_cascade_learned"',
+    "RULE_PARAMETERS": '"@work/rule.npz"',
+  }
+  files = {"rule.npz": zeros.getvalue()}
+  found.append(Case("decode", "rule.npz", macros, files=files))
+  macros = _CASCADE | {"BIGRAMS": '"@work/long.json.gz"'}
+  flags = ["--gin_file=configs/runs/cascade.gin"]
+  files = {"long.json.gz": texts["long.txt.gz"]}
+  found.append(Case("decode", "long.json.gz", macros, flags, files))
+  with tempfile.TemporaryDirectory() as folder:
+    path = tokenizers.save(pathlib.Path(folder, "a")) / "tokenizer.json"
+    right = {"tokens/tokenizer.json": path.read_bytes()}
+  right["tokens/tokenizer_config.json"] = b'{"eos_token": "<|im_end|>"}'
+  right["chat.jsonl"] = b'{"messages": [{"role": "user", "content": "one"}]}\n'
+  macros = {
+    "VOCABULARY": '"@work/tokens"',
+    "INPUT_FILE": '"@work/chat.jsonl"',
+    "PROMPT": '"chat"',
+  }
+  for template in (
+    b"{{ 'a' | center(10**11) }}",
+    b"{% set n = namespace(s='aa') %}{% for i in range(40) %}"
+    b"{% set n.s = n.s + n.s %}{% endfor %}{{ n.s | length }}",
+  ):
+    files = right | {"tokens/chat_template.jinja": template}
+    title = f"template {template[:30]}"
+    says = "more memory than it may"
+    found.append(Case("decode", says, macros, files=files, title=title))
+  return found
 
 
 def _mmlu() -> list[Case]:
