@@ -1,5 +1,7 @@
 """The README is short, and pages name what is there and say what runs."""
 
+import ast
+import collections
 import inspect
 import pathlib
 import re
@@ -7,8 +9,23 @@ import re
 import numpy as np
 import pytest
 
+from benchmarks import distillation
+from speccascade.decoding.drafting import children
+from speccascade.decoding.laws import learned
+from speccascade.decoding.loops.bild import bild
+from speccascade.decoding.loops.sequence_cascade import (
+  per_token_sequence,
+  sequence_cascade,
+)
+from speccascade.decoding.loops.speculative import speculative
 from speccascade.decoding.programs import formulas
+from speccascade.decoding.programs.methods import METHODS
+from speccascade.decoding.verification import tree_steps
+from speccascade.exchange.__main__ import FORMATS
+from speccascade.quickstart import quickstart
+from speccascade.report import figures
 from tests.decoding.laws import test_add_a_rule
+from tests.decoding.verification import test_tree_steps
 
 ROOT = pathlib.Path(__file__).parents[1]
 README = ROOT / "README.md"
@@ -61,6 +78,211 @@ def test_the_example_is_the_one_that_runs():
   function = test_add_a_rule.surer_by_factor.function
   page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
   assert inspect.getsource(function).strip() in page
+
+
+WORDS = (
+  *("zero", "one", "two", "three", "four", "five", "six", "seven", "eight"),
+  *("nine", "ten", "eleven", "twelve"),
+)
+
+
+def words_of(page: str) -> str:
+  """Returns a page's text on one line."""
+  return " ".join((ROOT / page).read_text(encoding="utf-8").split())
+
+
+def listed(config: str, macro: str) -> list:
+  """Returns the list that a gin file binds to a macro."""
+  text = (ROOT / config).read_text(encoding="utf-8")
+  return ast.literal_eval(
+    re.search(rf"^{macro} = (\[.*?\n\])", text, re.M | re.S)[1]
+  )
+
+
+def counts() -> list[tuple[str, str, tuple[int, ...]]]:
+  """Returns (page, a phrase with a gap for each number, the numbers)."""
+  kinds = collections.Counter(
+    {speculative: "speculative", bild: "bild"}.get(
+      row.execution,
+      "sequence"
+      if row.execution in (sequence_cascade, per_token_sequence)
+      else "stepwise",
+    )
+    for row in METHODS.values()
+  )
+  drafting = [row for row in METHODS.values() if row.execution is speculative]
+  composed = sum(row.compose is not None for row in drafting)
+  greedy_only = sum(row.greedy_only for row in drafting)
+  grids = {len(row.alpha_interval.grid or ()) for row in METHODS.values()} - {0}
+  lossy = listed("configs/runs/lossy_rules.gin", "METHODS")
+  baselines = listed("configs/runs/lossy_rules.gin", "BASELINES")
+  samplings = [x for x in baselines if "method" not in x]
+  table = listed("configs/quickstart/table.gin", "METHODS")
+  (findings,) = (
+    node.value.elts
+    for node in ast.walk(ast.parse(inspect.getsource(quickstart.findings)))
+    if isinstance(node, ast.Return)
+  )
+  command = words_of("docs/distillation.md").partition("--only")[2]
+  taught = re.findall('"[^"]+ on [^"]+"', command.partition("```")[0])
+  layouts = (ROOT / "docs/checkpoints.md").read_text(encoding="utf-8")
+  layouts = layouts.partition("\n## What is read\n")[2].partition("\n- ")[0]
+  searches = {
+    path.relative_to(ROOT / "speccascade").parts[0]
+    for path in (ROOT / "speccascade").rglob("*.py")
+    if "from speccascade.search" in path.read_text(encoding="utf-8")
+  }
+  dozen = {12: "dozen"}.get(len(table), str(len(table)))
+  assert len(METHODS) == sum(kinds.values())
+  return [
+    ("README.md", "Each of the {} methods is a row", [len(METHODS)]),
+    ("README.md", "of the {} speculative methods", [kinds["speculative"]]),
+    ("README.md", "decode by a {} methods", [dozen]),
+    (
+      "docs/exactness.md",
+      "Of the {} methods {} are speculative: {} with one drafter, and {} whose"
+      " drafter is a cascade itself. {} of the {} can be sampled, and {} are"
+      " greedy only. {} methods write token by token: both models alone, token"
+      " cascades and oracle cascades. {} are sequence cascades, and {} is"
+      " `bild`.",
+      [
+        len(METHODS),
+        len(drafting),
+        len(drafting) - composed,
+        composed,
+        len(drafting) - greedy_only,
+        len(drafting),
+        greedy_only,
+        kinds["stepwise"],
+        kinds["sequence"],
+        WORDS[kinds["bild"]],
+      ],
+    ),
+    ("docs/quickstart.md", "decode by a {} methods", [dozen]),
+    ("docs/quickstart.md", "the test split by a {} methods", [dozen]),
+    ("docs/quickstart.md", "against latency of a {} methods", [dozen]),
+    (
+      "docs/quickstart.md",
+      "with a table and {} lines",
+      [WORDS[len(findings)]],
+    ),
+    ("docs/lossy_rules.md", ": {} lossy methods", [len(lossy) - 1]),
+    ("docs/lossy_rules.md", "at {} other samplings", [len(samplings)]),
+    (
+      "docs/distillation.md",
+      "was taught in {} ways",
+      [WORDS[len(taught)]],
+    ),
+    (
+      "docs/distillation.md",
+      "it trains {} drafters",
+      [len(distillation.drafters())],
+    ),
+    (
+      "docs/checkpoints.md",
+      "reads {} layouts",
+      [WORDS[layouts.count("\n| ") - 2]],
+    ),
+    (
+      "docs/comparison.md",
+      "trees of {} drawings",
+      [WORDS[len(children.DRAWINGS)]],
+    ),
+    (
+      "docs/trees.md",
+      "All {} are exact for every target",
+      [WORDS[len(tree_steps.VERIFY)]],
+    ),
+    (
+      "docs/trees.md",
+      "all {} of `spec_decode`",
+      [WORDS[len(test_tree_steps.WAYS)]],
+    ),
+    ("docs/formats.md", "The first {} formats", [WORDS[len(FORMATS) - 1]]),
+    (
+      "docs/learned_rule.md",
+      "all {} kinds are fitted",
+      [WORDS[len(learned.KINDS)]],
+    ),
+    (
+      "docs/learned_rule.md",
+      "on {} features",
+      [WORDS[len(learned.FEATURES)]],
+    ),
+    ("docs/methods.md", "on {} features", [WORDS[len(learned.FEATURES)]]),
+    ("docs/methods.md", "of {} features", [WORDS[len(learned.FEATURES)]]),
+    (
+      "docs/sweeps.md",
+      "has {} to {} alphas a method",
+      [WORDS[min(grids)], WORDS[max(grids)]],
+    ),
+    ("docs/reports.md", "more than {} methods, the", [figures.MAX_LABELS]),
+    ("docs/reports.md", "more than {} methods: all", [figures.MAX_LABELS]),
+    (
+      "docs/your_own_text.md",
+      "has {} methods at their default",
+      [WORDS[len(listed("configs/own_text/sweep.gin", "METHODS"))]],
+    ),
+    (
+      "docs/architecture.md",
+      "the {} searches over points",
+      [WORDS[len(searches - {"search"})]],
+    ),
+  ]
+
+
+def test_what_is_counted_is_the_code():
+  # Numbers that stand in prose, and what they count.
+  for page, phrase, numbers in counts():
+    assert phrase.format(*numbers) in words_of(page), page
+
+
+def test_the_methods_that_are_lossless_when_greedy_are_named():
+  named = words_of("docs/sweeps.md").partition(" write the verifier's tokens")[
+    0
+  ]
+  named = named.rpartition("At temperature 0 ")[2]
+  assert set(re.findall(r"`(\w+)`", named)) == {
+    name
+    for name, row in METHODS.items()
+    if row.target is not None and row.target.is_lossless_when_greedy
+    if not row.is_lossless
+  }
+
+
+def test_every_count_of_methods_is_one_of_these():
+  # A number of methods or of rules is compared with the code above, or is of
+  # one run that its page describes.
+  runs = {
+    ("docs/advise.md", "two methods"),
+    ("docs/distillation.md", "three methods"),
+    ("docs/reports.md", "two methods"),
+    ("docs/results.md", "seven methods"),
+    ("docs/results.md", "two methods"),
+  }
+  number = rf"(?:[0-9]+|{'|'.join(WORDS[2:])}|dozen)"
+  counted = rf"(?<![\w.,-]){number} (?:[a-z]+ )?(?:methods|rules)\b"
+  known = collections.defaultdict(str)
+  for page, phrase, numbers in counts():
+    known[page] += phrase.format(*numbers) + "\n"
+  for path in PAGES:
+    page = path.relative_to(ROOT).as_posix()
+    for phrase in re.findall(counted, words_of(page)):
+      assert phrase in known[page] or (page, phrase) in runs, (page, phrase)
+
+
+def test_lists_have_as_many_entries_as_is_said():
+  for page, phrase, entry in (
+    ("CONTRIBUTING.md", "A new rule\nis {} edits", r"^\d\. "),
+    ("docs/architecture.md", "takes {} edits:", r"^\d\. "),
+    ("docs/methods.md", "{} options belong", r"^- "),
+    ("docs/judge.md", "one of {} kinds", r"^\| `\w+` \| "),
+  ):
+    text = (ROOT / page).read_text(encoding="utf-8")
+    _before, number, after = re.split(phrase.format(r"(\w+)"), text, maxsplit=1)
+    entries = re.search(rf"(?:{entry}.*\n(?:[ \n].*\n?)*)+", after, re.M)[0]
+    num = len(re.findall(entry, entries, re.M))
+    assert WORDS[num] == number.lower(), page
 
 
 def anchors(page: pathlib.Path) -> set[str]:
