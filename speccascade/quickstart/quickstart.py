@@ -43,6 +43,7 @@ FAST_TRAINING = {
 }
 FAST_TABLE = {
   "METHODS": ["spec_decode", "spec_cascade_token_v3"],
+  "ALPHAS": "one",
   "GAMMAS": [2],
   "NUM_EXAMPLES": 3,
   "NUM_TIMED": 1,
@@ -131,8 +132,8 @@ def run(
 
   Args:
     folder: where everything goes.
-    all_methods: whether to measure every method that one drafter allows, not
-      only the methods of the table's config.
+    all_methods: whether to measure every method that one drafter allows, at
+      its default alpha, not only the methods of the table's config.
     is_fast: whether the models may learn nothing.
     progress: whether to show a bar of what is measured.
   """
@@ -146,7 +147,7 @@ def run(
   if is_fast:
     macros |= FAST_TABLE
   if all_methods:
-    macros["METHODS"] = None
+    macros |= {"METHODS": None, "ALPHAS": "one"}
   gin_setup.parse([f"{CONFIGS}/table.gin"], _bindings(macros))
   return cli.configure(sweep.sweep)(on_start=cli.save_config)
 

@@ -5,7 +5,9 @@
 
 Reads rows.jsonl of a sweep, and takes the rows of the highest temperature. The
 picture has the large model, lossless speculation, and one speculative cascade.
-Its title says what the intervals of the rows show.
+Where the rows have greedy points too, it has the large model and lossless
+speculation at temperature 0 beside them. Its title says at which temperature
+the points were decoded, and what the intervals of the rows show.
 """
 
 from collections.abc import Sequence
@@ -25,6 +27,12 @@ from speccascade.runtime import files
 CASCADE = "spec_cascade"
 LARGE_COLOUR = "#000000"
 CORNER = {"color": "#009e73", "alpha": 0.08, "linewidth": 0, "zorder": 0}
+# Where the words of a dot stand: their offset in points, and their alignment.
+PLACES = {
+  "above": ((0, 8), "center", "bottom"),
+  "below": ((0, -8), "center", "top"),
+  "left": ((-10, 0), "right", "center"),
+}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -35,11 +43,16 @@ class Headline:
     panel: the points of the highest temperature.
     lossless: the fastest point of `spec_decode`.
     cascade: the point of a speculative cascade that is named.
+    greedy: the points of temperature 0; None where the rows have none, or where
+      `panel` has them.
+    greedy_lossless: the fastest point of `spec_decode` among them.
   """
 
   panel: PointGroup
   lossless: Candidate
   cascade: Candidate
+  greedy: PointGroup | None = None
+  greedy_lossless: Candidate | None = None
 
   @property
   def is_faster(self) -> bool:
@@ -53,14 +66,30 @@ class Headline:
 
   @property
   def title(self) -> str:
-    """What the intervals show, as a claim."""
+    """What the intervals show, as a claim for each temperature, in lines."""
     name = claims.typed_name(self.cascade)
     faster = f"{self.cascade.speedup.value:.2f} times as fast"
     if self.is_faster and self.is_better:
-      return f"{name} is better than the large model, and {faster}"
-    if self.is_faster:
-      return f"{name} is as good as the large model, and {faster}"
-    return "No cascade is faster than the large model on this machine"
+      claim = f"{name} is better than the large model, and {faster}"
+    elif self.is_faster:
+      claim = f"{name} is as good as the large model, and {faster}"
+    else:
+      claim = "no cascade is faster than the large model on this machine"
+    temperature = self.panel.settings.temperature
+    when = f"Sampling at T = {temperature:g}" if temperature else "Greedy"
+    return "\n".join([f"{when}, {claim}", *self._greedy_claim()])
+
+  def _greedy_claim(self) -> list[str]:
+    """Returns the line of temperature 0, where the picture has it."""
+    if self.greedy is None or self.greedy_lossless is None:
+      return []
+    speedup = self.greedy_lossless.speedup
+    name = claims.typed_name(self.greedy_lossless)
+    quality = f"{self.greedy.large.quality.value:.1f} {self.greedy.metric}"
+    writes = f"writes its tokens {speedup.value:.2f} times as fast"
+    if not winners.is_surely_above_one(speedup):
+      writes = "is not shown to be faster"
+    return [f"Greedy, the large model has {quality}, and {name} {writes}"]
 
 
 def headline(rows: Sequence[ResultRow]) -> Headline:
@@ -94,7 +123,12 @@ def headline(rows: Sequence[ResultRow]) -> Headline:
     for c in cascades
     if winners.is_surely_above_one(c.speedup) and _is_surely_better(c)
   ]
-  return Headline(panel, plain[0], (better or cascades)[0])
+  greedy, fastest = None, None
+  if first.panels[0].settings.temperature == 0 and len(first.panels) > 1:
+    drafted = winners.candidates(first.panels[0], MEASURED)
+    fastest = next((c for c in drafted if c.is_plain), None)
+    greedy = first.panels[0] if fastest is not None else None
+  return Headline(panel, plain[0], (better or cascades)[0], greedy, fastest)
 
 
 def _is_surely_better(candidate: Candidate) -> bool:
@@ -110,14 +144,16 @@ class Label(NamedTuple):
     bounds: the ends of the quality's 95% interval.
     colour: the colour of the dot and of the words.
     text: the words, in lines.
-    is_above: whether the words stand above the dot.
+    where: where the words stand, one of `PLACES`.
+    is_hollow: whether the dot is a ring, as those of temperature 0 are.
   """
 
   place: tuple[float, float]
   bounds: tuple[float, float]
   colour: str
   text: str
-  is_above: bool = False
+  where: str = "below"
+  is_hollow: bool = False
 
 
 def _labels(shown: Headline) -> list[Label]:
@@ -125,29 +161,59 @@ def _labels(shown: Headline) -> list[Label]:
   metric, large = shown.panel.metric, shown.panel.large.quality.value
   plain, cascade = shown.lossless, shown.cascade
   quality = cascade.point.quality.value
-  return [
+  when = _when(shown.panel)
+  labels = [
     Label(
       (1.0, large),
       shown.panel.large.quality.bounds,
       LARGE_COLOUR,
-      f"large model alone\n{large:.1f} {metric}",
+      f"large model alone, {when}\n{large:.1f} {metric}",
     ),
     Label(
       (plain.speedup.value, plain.point.quality.value),
       plain.point.quality.bounds,
       styles.style(plain.point.method).color,
-      "lossless speculation\nlarge model's distribution\n"
+      f"lossless speculation, {when}\nlarge model's distribution\n"
       f"{plain.speedup.value:.2f} times as fast",
     ),
     Label(
       (cascade.speedup.value, quality),
       cascade.point.quality.bounds,
       styles.style(cascade.point.method).color,
-      f"speculative cascade\n{quality:.1f} {metric},"
+      f"speculative cascade, {when}\n{quality:.1f} {metric},"
       f" {cascade.speedup.value:.2f} times as fast",
-      is_above=True,
+      where="above" if shown.greedy is None else "left",
     ),
   ]
+  if shown.greedy is None or shown.greedy_lossless is None:
+    return labels
+  greedy, fastest = shown.greedy.large.quality, shown.greedy_lossless
+  return [
+    *labels,
+    Label(
+      (1.0, greedy.value),
+      greedy.bounds,
+      LARGE_COLOUR,
+      f"large model alone, greedy\n{greedy.value:.1f} {metric}",
+      where="above",
+      is_hollow=True,
+    ),
+    Label(
+      (fastest.speedup.value, fastest.point.quality.value),
+      fastest.point.quality.bounds,
+      styles.style(fastest.point.method).color,
+      "lossless speculation, greedy\nlarge model's tokens\n"
+      f"{fastest.speedup.value:.2f} times as fast",
+      where="above",
+      is_hollow=True,
+    ),
+  ]
+
+
+def _when(panel: PointGroup) -> str:
+  """Returns the temperature of a panel, in words."""
+  temperature = panel.settings.temperature
+  return f"T = {temperature:g}" if temperature else "greedy"
 
 
 def draw(shown: Headline):
@@ -157,21 +223,32 @@ def draw(shown: Headline):
     shown: what the picture shows.
   """
   panel, large = shown.panel, shown.panel.large
-  figure, axis = drawing.pyplot().subplots(figsize=(8, 4.2))
+  figure, axis = drawing.pyplot().subplots(figsize=(8, 4.6))
   labels = _labels(shown)
   for label in labels:
-    axis.plot(*label.place, "o", color=label.colour, markersize=11)
+    fill = "white" if label.is_hollow else label.colour
+    axis.plot(
+      *label.place,
+      "o",
+      color=label.colour,
+      markerfacecolor=fill,
+      markeredgewidth=2,
+      markersize=10,
+      zorder=3,
+    )
     x, low, high = label.place[0], *label.bounds
     axis.plot([x, x], [low, high], color=label.colour, alpha=0.4, zorder=1)
+    offset, across, along = PLACES[label.where]
+    heights = {"above": high, "below": low, "left": label.place[1]}
     axis.annotate(
       label.text,
-      (x, high if label.is_above else low),
-      xytext=(0, 8 if label.is_above else -8),
+      (x, heights[label.where]),
+      xytext=offset,
       textcoords="offset points",
-      ha="center",
-      va="bottom" if label.is_above else "top",
+      ha=across,
+      va=along,
       color=label.colour,
-      fontsize=10,
+      fontsize=9,
       weight="bold",
     )
   ends = [(label.place[0], y) for label in labels for y in label.bounds]
@@ -184,19 +261,20 @@ def draw(shown: Headline):
     **CORNER,
   )
   axis.add_patch(corner)
-  axis.annotate(
-    "better and faster",
-    (1.0, top),
-    xytext=(8, -8),
+  words = axis.annotate(
+    f"better and faster than the large model, {_when(panel)}",
+    (1.0, large.quality.value),
+    xytext=(10, 4),
     textcoords="offset points",
-    va="top",
     color="#555555",
+    fontsize=9,
   )
+  words.set_in_layout(False)  # a corner that they do not fit stays small
   axis.axhline(large.quality.value, linestyle=":", color="#888888", zorder=0)
   axis.axvline(1.0, linestyle=":", color="#888888", zorder=0)
   axis.set_xlabel("times as fast as the large model alone  (faster →)")
   axis.set_ylabel(f"{panel.metric}  (better ↑)")
-  axis.set_title(shown.title, fontsize=12)
+  axis.set_title(shown.title, fontsize=11 if shown.greedy is None else 10)
   figure.text(0.99, 0.01, _footnote(shown), ha="right", fontsize=7)
   figure.tight_layout(rect=(0, 0.03, 1, 1))
   return figure
@@ -222,13 +300,13 @@ def _footnote(shown: Headline) -> str:
   row = shown.panel.large.rows[0]
   small = shown.panel.first("drafter")
   parts = [
-    f"T = {shown.panel.settings.temperature:g}",
     "bars are 95% intervals",
   ]
   if small is not None and small.latency is not None:
     parts.append(
-      f"small model alone (not drawn): {small.quality.value:.0f}"
-      f" {shown.panel.metric}, {1 / small.latency.value:.0f}x"
+      f"small model alone (not drawn), {_when(shown.panel)}:"
+      f" {small.quality.value:.0f} {shown.panel.metric},"
+      f" {1 / small.latency.value:.0f}x"
     )
   parts.append(
     f"{row.settings.num_examples} texts, {row.latency.num_examples} timed"
@@ -271,7 +349,7 @@ def write(results_dir: pathlib.Path, output_file: pathlib.Path):
   with files.open_whole(str(output_file), "wb") as file:
     figure.savefig(file, format=kind, dpi=150, metadata=metadata)
   drawing.pyplot().close(figure)
-  print(f"{shown.title}: {output_file}")
+  print(f"{shown.title}\nThe picture is in {output_file}")
 
 
 if __name__ == "__main__":

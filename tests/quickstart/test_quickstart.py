@@ -84,7 +84,8 @@ def test_a_dozen_methods_or_all(flags, num, tmp_path, monkeypatch, capsys):
   queried = []
 
   def stop_at_once(**_):
-    queried.append(gin.query_parameter("%METHODS"))
+    macros = ("%METHODS", "%ALPHAS")
+    queried.append([gin.query_parameter(macro) for macro in macros])
     stop = types.SimpleNamespace(name="SIGTERM", exit_code=143)
     return types.SimpleNamespace(stop=stop)
 
@@ -92,11 +93,19 @@ def test_a_dozen_methods_or_all(flags, num, tmp_path, monkeypatch, capsys):
   monkeypatch.setattr(library.cli, "configure", lambda _: stop_at_once)
   assert quickstart.main([f"--output_dir={tmp_path}", *flags]) == 143
   assert "stopped by SIGTERM; run again" in capsys.readouterr().out
-  (names,) = queried
+  ((names, alphas),) = queried
   if num is None:
-    assert names is None
-  else:
-    assert len(set(names) & {*METHODS}) == num
+    assert (names, alphas) == (None, "one")
+    return
+  assert len(set(names) & {*METHODS}) == num
+  # Each method has one alpha, and OPT another than Diff's, 0, where it is Diff.
+  assert set(alphas) == {name for name in names if METHODS[name].uses_alpha}
+  for name, values in alphas.items():
+    is_opt = name == "spec_cascade_opt"
+    assert values == [0.3 if is_opt else METHODS[name].default_alpha]
+  assert (
+    METHODS["spec_cascade_opt"].default_alpha == alphas["spec_cascade_diff"][0]
+  )
 
 
 def test_one_quick_start_a_folder(tmp_path, capsys, other_job):

@@ -29,15 +29,53 @@ def test_the_claim_is_what_the_intervals_show():
   # (The fastest point that is surely better is taken, not the fastest.)
   alike = cascade(0.5, 70.0, 0.5)
   assert title(PLAIN, better, alike) == (
-    f"{TOKEN} (0.3) is better than the large model, and 1.67 times as fast"
+    f"Sampling at T = 1, {TOKEN} (0.3) is better than the large model, and 1.67"
+    " times as fast"
   )
   assert title(PLAIN, alike) == (
-    f"{TOKEN} (0.5) is as good as the large model, and 2.00 times as fast"
+    f"Sampling at T = 1, {TOKEN} (0.5) is as good as the large model, and 2.00"
+    " times as fast"
   )
   slow = cascade(1.2, 75.0, 0.3)
   unsure = cascade(0.95, 75.0, 0.3, own=0.2)
   for row in (slow, unsure):
-    assert title(PLAIN, row).startswith("No cascade is faster")
+    assert title(PLAIN, row).startswith(
+      "Sampling at T = 1, no cascade is faster"
+    )
+
+
+def test_greedy_points_have_a_line_and_dots_of_their_own():
+  # A picture of samples alone hides that the large model writes better texts
+  # greedily, and that lossless speculation writes them too.
+  at_zero = {"temperature": 0.0}
+  rows = [
+    large(),
+    PLAIN,
+    cascade(0.6, 75.0, 0.3),
+    changed(timed("verifier", 1.0, 80.0, gamma=None), **at_zero),
+    changed(timed("spec_decode", 0.5, 80.0, own=0.01), **at_zero),
+  ]
+  shown = headline.headline(rows)
+  sampled, greedy = shown.title.split("\n")
+  assert sampled.startswith(f"Sampling at T = 1, {TOKEN} (0.3) is better")
+  assert greedy == (
+    "Greedy, the large model has 80.0 BLEU, and spec_decode writes its tokens"
+    " 2.00 times as fast"
+  )
+  figure = headline.draw(shown)
+  (axis,) = figure.axes
+  words = "\n".join(text.get_text() for text in axis.texts)
+  assert "large model alone, T = 1\n70.0 BLEU" in words
+  assert "large model alone, greedy\n80.0 BLEU" in words
+  assert "large model's tokens\n2.00 times as fast" in words
+  assert "better and faster than the large model, T = 1" in words
+  rows[-1] = changed(timed("spec_decode", 0.98, 80.0, own=0.2), **at_zero)
+  assert "and spec_decode is not shown to be faster" in (
+    headline.headline(rows).title
+  )
+  assert headline.headline(
+    [*rows[3:], changed(cascade(0.6, 85.0, 0.3), **at_zero)]
+  ).title.startswith("Greedy, ")
 
 
 def test_rows_that_lack_a_point_are_refused():
