@@ -62,7 +62,7 @@ def shares_of_optimum(
   shares = {}
   for num in nums:
     optimum = draft_acceptance.optimal_acceptance(
-      q, np.asarray(pi), num, IID if num == 1 else drawing
+      q, np.asarray(pi), num, IID if num == 1 else drawing, plain=q1
     )
     accepted = rates.at(1)[here][rows, columns, num - 1].sum(axis=-1)
     shares[num] = float(min(1, accepted.mean() / optimum.mean()))

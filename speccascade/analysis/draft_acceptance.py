@@ -17,6 +17,13 @@ The ways to draw the drafts, `DRAWINGS`:
     without them, renormalised.
   "top_k": the K most probable tokens of q.
 Of equally probable tokens the lower id comes first.
+
+Where q has fewer tokens than children are wanted, as after top-k or top-p, a
+decoder lets the likeliest other tokens at temperature 1 stand in. They are
+certain: no trial is made of them, and one of them counts as accepted where the
+verifier draws it by itself. With `plain`, the drafter's distribution at
+temperature 1 without a filter, the functions know these children. Without it,
+drafts of "without_replacement" end with the tokens of q.
 """
 
 import numpy as np
@@ -30,7 +37,9 @@ STEP = 0.2
 LOG_TIMES = np.arange(-40, 45, STEP)
 
 
-def optimal_acceptance(q, pi, num_drafts: int, drawing: str) -> np.ndarray:
+def optimal_acceptance(
+  q, pi, num_drafts: int, drawing: str, plain=None
+) -> np.ndarray:
   """Returns [...], the largest chance that any exact verification accepts.
 
   With Q(H) the chance that all drafts are in a set H of tokens, the optimum is
@@ -43,6 +52,8 @@ def optimal_acceptance(q, pi, num_drafts: int, drawing: str) -> np.ndarray:
     num_drafts: K, 1 or more.
     drawing: one of `DRAWINGS`. One row of "without_replacement" takes about
       1.5 s at V = 32,000; the other ways take a sort.
+    plain: [..., V] the drafter's distribution at temperature 1, by which
+      children stand in where q has too few tokens; None: none stands in.
 
   Raises:
     ValueError: `drawing` is none of these, or an argument is outside its range.
@@ -55,8 +66,10 @@ def optimal_acceptance(q, pi, num_drafts: int, drawing: str) -> np.ndarray:
   0.95
   """
   q, pi, num_drafts = _checked(q, pi, num_drafts, drawing)
+  plain = _plain(plain, q)
   if drawing in ("greedy_and_random", "top_k"):
-    return _with_certain_drafts(q, pi, num_drafts, drawing)
+    return _with_certain_drafts(q, pi, num_drafts, drawing, plain)
+  original = q, pi
   with np.errstate(divide="ignore", invalid="ignore"):
     # A token that neither q nor pi has does not matter: its 0/0 comes last.
     ratio = np.nan_to_num(q / pi, nan=0.0, posinf=np.inf)
@@ -69,10 +82,16 @@ def optimal_acceptance(q, pi, num_drafts: int, drawing: str) -> np.ndarray:
       [_all_inside(row, num_drafts) for row in q.reshape(-1, q.shape[-1])]
     ).reshape(q.shape)
   excess = np.min(np.cumsum(pi, axis=-1) - all_inside, axis=-1)
-  return 1 + np.minimum(excess, 0)
+  return (
+    1
+    + np.minimum(excess, 0)
+    + _standing_in(*original, num_drafts, drawing, plain)
+  )
 
 
-def token_acceptance(q, pi, num_drafts: int, drawing: str) -> np.ndarray:
+def token_acceptance(
+  q, pi, num_drafts: int, drawing: str, plain=None
+) -> np.ndarray:
   """Returns [...], the chance that token verification accepts a draft.
 
   Token verification tries the drafts in the order in which they were drawn. A
@@ -88,6 +107,7 @@ def token_acceptance(q, pi, num_drafts: int, drawing: str) -> np.ndarray:
     drawing: one of `DRAWINGS`. "without_replacement" enumerates the refused
       drafts, up to V^K numbers of memory for each row: it is meant for small V.
       The other ways take K passes over the distributions, or a sort.
+    plain: as in `optimal_acceptance`.
 
   Raises:
     ValueError: `drawing` is none of these, or an argument is outside its range.
@@ -101,13 +121,15 @@ def token_acceptance(q, pi, num_drafts: int, drawing: str) -> np.ndarray:
   0.85
   """
   q, pi, num_drafts = _checked(q, pi, num_drafts, drawing)
+  plain = _plain(plain, q)
   if drawing in ("greedy_and_random", "top_k"):
-    return _with_certain_drafts(q, pi, num_drafts, drawing)
+    return _with_certain_drafts(q, pi, num_drafts, drawing, plain)
   if drawing == "iid":
     return _iid_trials(q, pi, num_drafts)
   rows = zip(*(x.reshape(-1, q.shape[-1]) for x in (q, pi)))
   chances = [_trials_without_replacement(*row, num_drafts) for row in rows]
-  return np.array(chances).reshape(q.shape[:-1])
+  tried = np.array(chances).reshape(q.shape[:-1])
+  return tried + _standing_in(q, pi, num_drafts, drawing, plain)
 
 
 def k_seq_acceptance(q, pi, num_drafts: int) -> np.ndarray:
@@ -161,6 +183,33 @@ def _checked(q, pi, num_drafts, drawing):
   return *np.broadcast_arrays(q, pi), num_drafts
 
 
+def _plain(plain, q):
+  """Returns the confidences in the shape of q, or None."""
+  if plain is None:
+    return None
+  return np.broadcast_to(checks.probability("plain", plain), q.shape)
+
+
+def _likeliest(q, num, plain):
+  """Returns [..., num] the likeliest tokens: those of q before all others."""
+  order = q if plain is None else np.where(q > 0, plain, plain - 2)
+  return np.argsort(-order, axis=-1, kind="stable")[..., :num]
+
+
+def _standing_in(q, pi, num_drafts, drawing, plain):
+  """Returns [...], what children add that stand in for draws of q.
+
+  Draws without replacement then are all tokens of q. The stand-ins are tokens
+  that q lacks, which no trial drafts, so the verifier draws one of them with
+  its target probability. Independent draws repeat tokens instead.
+  """
+  if plain is None or drawing != "without_replacement":
+    return 0.0
+  top = _likeliest(q, num_drafts, plain)
+  is_other = np.take_along_axis(q, top, axis=-1) <= 0
+  return np.where(is_other, np.take_along_axis(pi, top, axis=-1), 0).sum(-1)
+
+
 def _normalise(weights):
   """Returns weights divided by their sum over V, or zeros where it is 0."""
   total = weights.sum(-1, keepdims=True)
@@ -172,16 +221,23 @@ def _residual(r, q):
   return _normalise(np.maximum(r - q, 0))
 
 
-def _with_certain_drafts(q, pi, num_drafts, drawing):
+def _with_certain_drafts(q, pi, num_drafts, drawing, plain):
   """Returns the chance for drafts that are certain, but for the last one.
 
   A target token among the certain drafts is always accepted; outside them the
-  random draft, if there is one, is accepted as a single draft would be.
+  random draft, if there is one, is accepted as a single draft would be. Where
+  the certain drafts leave q no token, the last one is certain too.
   """
-  num_certain = num_drafts if drawing == "top_k" else num_drafts - 1
-  top = np.argsort(-q, axis=-1, kind="stable")[..., :num_certain]
-  is_certain = np.zeros(q.shape, bool)
-  np.put_along_axis(is_certain, top, True, axis=-1)
+
+  def mark(num):
+    is_certain = np.zeros(q.shape, bool)
+    np.put_along_axis(is_certain, _likeliest(q, num, plain), True, axis=-1)
+    return is_certain
+
+  is_certain = mark(num_drafts if drawing == "top_k" else num_drafts - 1)
+  if drawing == "greedy_and_random" and plain is not None:
+    has_draw = np.where(is_certain, 0, q).sum(-1, keepdims=True) > 0
+    is_certain = np.where(has_draw, is_certain, mark(num_drafts))
   certain = np.where(is_certain, pi, 0).sum(-1)
   if drawing == "top_k":
     return certain

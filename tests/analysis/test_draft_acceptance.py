@@ -2,11 +2,13 @@
 
 import itertools
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import optimize
 
 from speccascade.analysis import draft_acceptance
+from speccascade.decoding.drafting import children
 from tests import toy
 from tests.decoding import tree_reference as reference
 
@@ -209,3 +211,88 @@ def test_bad_arguments_are_refused():
     draft_acceptance.k_seq_acceptance(q, q, 0)
   with pytest.raises(ValueError, match="pi is"):
     draft_acceptance.token_acceptance(q, [1.5, -0.5], 2, "iid")
+
+
+# Filters leave fewer tokens than there are children: q, plain, pi. Others stand
+# in, the likeliest first, which are neither the lowest ids nor the last.
+FILTERED = [
+  ([0.6, 0.4, 0, 0, 0], [0.4, 0.3, 0.05, 0.2, 0.05], [0.2, 0.1, 0.1, 0.4, 0.2]),
+  ([0, 1, 0, 0, 0], [0.1, 0.4, 0.1, 0.15, 0.25], [0.1, 0.3, 0.2, 0.1, 0.3]),
+  ([0.3, 0, 0.5, 0.2, 0], [0.2, 0.1, 0.4, 0.1, 0.2], [0, 0.5, 0.2, 0, 0.3]),
+]
+
+
+def children_of(q, plain, num, drawing):
+  """Yields ([(token, law or None)], chance): a certain child has no law."""
+
+  def likeliest(taken):
+    left = [v for v in range(len(q)) if v not in taken]
+    return min(left, key=lambda v: (q[v] <= 0, -plain[v], v))
+
+  num_certain = {"top_k": num, "greedy_and_random": num - 1}.get(drawing, 0)
+  first = []
+  for _ in range(num_certain):
+    first.append((likeliest([v for v, _ in first]), None))
+  states = [(first, 1.0)]
+  for _ in range(num - num_certain):
+    states = [
+      ([*drawn, (token, law)], chance * more)
+      for drawn, chance in states
+      for token, law, more in _next(q, drawn, likeliest)
+    ]
+  yield from states
+
+
+def _next(q, drawn, likeliest):
+  taken = [v for v, _ in drawn]
+  law = np.array([0 if v in taken else x for v, x in enumerate(q)])
+  if not law.any():
+    return [(likeliest(taken), None, 1.0)]
+  law = law / law.sum()
+  return [(int(v), law, law[v]) for v in np.flatnonzero(law)]
+
+
+def accepted_by_trials(drafts, pi):
+  """Returns the chance that trials, or the draw after them, take a child."""
+  chance, missed, residual = 0.0, 1.0, np.asarray(pi, float)
+  for token, law in drafts:
+    if law is None:
+      continue
+    accept = min(1.0, residual[token] / law[token])
+    chance, missed = chance + missed * accept, missed * (1 - accept)
+    residual = np.maximum(residual - law, 0)
+    residual = residual / (residual.sum() or 1)
+  certain = [token for token, law in drafts if law is None]
+  return chance + missed * residual[certain].sum()
+
+
+@pytest.mark.parametrize("num_drafts", [1, 2, 3, 4])
+@pytest.mark.parametrize(
+  "drawing", ["without_replacement", "greedy_and_random", "top_k"]
+)
+def test_children_that_stand_in_are_known(drawing, num_drafts):
+  for q, plain, pi in FILTERED:
+    drafts = [*children_of(q, plain, num_drafts, drawing)]
+    assert sum(chance for _, chance in drafts) == pytest.approx(1)
+    args = q, pi, num_drafts, drawing
+    token = draft_acceptance.token_acceptance(*args, plain=plain)
+    want = sum(c * accepted_by_trials(x, pi) for x, c in drafts)
+    assert token == pytest.approx(want, abs=1e-12), args
+    law = [(tuple(v for v, _ in x), chance) for x, chance in drafts]
+    best = draft_acceptance.optimal_acceptance(*args, plain=plain)
+    assert best == pytest.approx(linear_program(law, np.array(pi)), abs=1e-8)
+
+
+def test_decoders_choose_these_children():
+  for (q, plain, _), num, drawing in itertools.product(
+    FILTERED, (2, 3, 4), ("without_replacement", "greedy_and_random", "top_k")
+  ):
+    known = {
+      tuple((v, law is None) for v, law in drafts)
+      for drafts, _ in children_of(q, plain, num, drawing)
+    }
+    u = jnp.array([*itertools.product([0.1, 0.5, 0.9], repeat=num)])[:, None]
+    laws = [jnp.tile(jnp.array(x), (len(u), 1, 1)) for x in (q, plain)]
+    tokens, certain = children.draw_children(*laws, u, drawing, greedy=False)
+    rows = zip(tokens[:, 0].tolist(), certain[:, 0].tolist())
+    assert {tuple(zip(*row)) for row in rows} == known
