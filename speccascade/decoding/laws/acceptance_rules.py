@@ -60,9 +60,10 @@ def cactus(q, p, *, alpha, sampled):
   rejected draft is replaced from [0, .212, .591, .197], and pi = [.326, .337,
   .253, .084].
 
-  Different tokens have different replacements. The target adds them up one
-  value of c after another, from the largest on. Where more than 32 values are
-  in a row, the row is sorted, and the others are added up at once.
+  Each rejected token x has its own factor c(x), so its own replacement. The
+  target adds up the replacements in order of c, the largest c first, in one
+  pass for each value of c. Where a row has more than 32 values of c, the row is
+  sorted by c and the other values are added up in a single pass.
 
   Args:
     alpha: scalar, 0 or more: the delta of the paper. 0 is lossless. The paper
@@ -199,8 +200,9 @@ def mentored_tv(q, p, *, alpha, sampled):
     alpha: scalar in [0, 1], the budget. 0 is lossless; with more than
       TV(p, q), pi is q.
 
-  Source: arXiv 2609.30474, of which the measure of the budget is known here and
-  not which of the best distributions it takes; Tran-Thien has the budget in KL.
+  Source: arXiv 2609.30474 for the budget in TV. Several distributions have the
+  largest acceptance, and which of them that paper takes was not known here;
+  the one taken is named above. Tran-Thien has the budget in KL.
   """
   q, p = sampled
   # The factor s of the search has no gradient.

@@ -269,8 +269,9 @@ def chow_calibrated(q, p=None, *, alpha, sampled=None):
   """Calibrated Chow: defers where c_q(max q) < 1 - alpha.
 
   c_q is an increasing function, fitted to how often the arg-max of q is the
-  right token. Because it increases, the rule is Chow's at another alpha, but
-  for the stretches where it is level: alphas mean the same for all pairs.
+  right token. Because it increases, the rule is Chow's at another alpha. Where
+  c_q is level, all max q of that stretch are deferred together or kept
+  together. An alpha means the same for all pairs.
 
   Args:
     alpha: scalar in [0, 1]. Alpha 1 never defers.

@@ -222,7 +222,10 @@ def _section(target: Target) -> str:
     kind = "token rule" if target.reads_tokens else "position rule"
   reads = "q and p" if target.uses_q else "p alone"
   if target.needs_confidence:
-    reads += "; the rule reads q's confidence, so one-hot drafts are refused"
+    reads += (
+      "; the rule reads q's confidence, so one-hot drafts are refused: no"
+      " prompt lookup"
+    )
   facts.append(f"Kind: {kind}. pi depends on {reads}.")
   if target.kind is not None:
     facts.append(
