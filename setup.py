@@ -1,6 +1,7 @@
 """Package speccascade; the tested versions are in constraints.txt."""
 
 import pathlib
+import sys
 
 import setuptools
 
@@ -19,6 +20,12 @@ CONFIGS = ["speccascade.configs"] + [
   )
 ]
 
+# An editable install names the clone as a plain path, which setuptools does
+# for this layout alone. With any other it installs a finder, which Python asks
+# last: `import speccascade` from the folder above a clone of that name then
+# finds the clone as an empty namespace. Configs are found in the clone.
+IS_EDITABLE = "editable_wheel" in sys.argv
+
 setuptools.setup(
   name="speccascade",
   version="0.1.0",
@@ -27,8 +34,9 @@ setuptools.setup(
   long_description_content_type="text/markdown",
   license="Apache-2.0",
   license_files=["LICENSE"],
-  packages=setuptools.find_packages(include=["speccascade*"]) + CONFIGS,
-  package_dir={"speccascade.configs": "configs"},
+  packages=setuptools.find_packages(include=["speccascade*"])
+  + ([] if IS_EDITABLE else CONFIGS),
+  package_dir={"": "."} if IS_EDITABLE else {"speccascade.configs": "configs"},
   package_data={
     "": ["*.cc", "*.h", "*.gin", "*.txt", "*.tsv", "*.json", "*.model"],
     # The report's page: its template, its style and its script.

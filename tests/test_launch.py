@@ -445,3 +445,39 @@ def test_the_scripts_are_sound():
   if program := shutil.which("shellcheck"):
     options = ["-x", "-P", ROOT / "launch", "-S", "warning"]
     subprocess.run([program, *options, *scripts], check=True)
+
+
+def test_a_clone_is_found_from_the_folder_above_it(tmp_path):
+  # Python finds a folder without __init__.py before what a finder knows, so an
+  # editable install by a finder gives an empty namespace there.
+  clone, site = tmp_path / "speccascade", tmp_path / "site"
+  (clone / "speccascade").mkdir(parents=True)
+  (clone / "speccascade" / "__init__.py").write_text("NAME = 'the package'\n")
+  shutil.copytree(ROOT / "configs", clone / "configs")
+  for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
+    shutil.copy(ROOT / name, clone)
+  build = (
+    "import pathlib, setuptools.build_meta as meta, zipfile\n"
+    "name = meta.build_editable('..')\n"
+    "zipfile.ZipFile(pathlib.Path('..', name)).extractall('../site')\n"
+  )
+  found = (
+    "import site, sys\n"
+    "site.addsitedir('site')\n"
+    "import speccascade\n"
+    "print(speccascade.NAME, speccascade.__file__)\n"
+  )
+  subprocess.run(
+    [sys.executable, "-c", build], cwd=clone, check=True, capture_output=True
+  )
+  environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+  said = subprocess.run(
+    [sys.executable, "-c", found],
+    cwd=site.parent,
+    env=environment,
+    check=True,
+    capture_output=True,
+    text=True,
+  ).stdout
+  package = clone.resolve() / "speccascade" / "__init__.py"
+  assert said.split("\n")[0] == f"the package {package}"
