@@ -355,6 +355,33 @@ METRICS = {
 }
 
 
+# Metrics that compare whole answers.
+_OF_ANSWERS = ("exact_match", "valid", "gsm8k", "mmlu")
+_SHORT = 4  # words: BLEU counts no 4-gram of a text that has fewer
+
+
+def with_exact_match(
+  names: Sequence[str], references: Sequence[Sequence[str]]
+) -> tuple[str, ...]:
+  """Returns metrics, with exact match after them where targets are short.
+
+  Args:
+    names: names in `METRICS`.
+    references: the right outputs of each example; [] where none is known.
+
+  >>> with_exact_match(("bleu",), [["red"], ["dark blue"], []])
+  ('bleu', 'exact_match')
+  >>> with_exact_match(("bleu",), [["The old man sleeps."]])
+  ('bleu',)
+  """
+  lengths = [len(text.split()) for texts in references for text in texts]
+  if not lengths or any(name in _OF_ANSWERS for name in names):
+    return tuple(names)
+  if np.median(lengths) >= _SHORT:
+    return tuple(names)
+  return (*names, "exact_match")
+
+
 def metric(name: str):
   """Returns the metric of a name in `METRICS`.
 

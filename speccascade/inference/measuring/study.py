@@ -95,11 +95,15 @@ class Study:
     """The vocabulary of the examples' tokens."""
     return self.sources.vocabulary
 
-  @property
+  @functools.cached_property
   def metrics(self) -> Sequence[str]:
-    """The names in `quality.METRICS` that score the outputs."""
+    """The names in `quality.METRICS` that score the outputs.
+
+    Exact match stands beside the task's own where its targets are short.
+    """
     if self.measuring.metrics is None:
-      return self.sources.metrics
+      references = [example.references for example in self.examples]
+      return quality.with_exact_match(self.sources.metrics, references)
     return self.measuring.metrics
 
   @property
