@@ -15,12 +15,10 @@ import pytest
 
 from speccascade import cli
 from speccascade.api.generation import Generation
-from speccascade.checkpoints import orbax_io
-from speccascade.data.generated import vocabulary
 from speccascade.inference.rows import results
 from speccascade.quickstart import quickstart
 from tests import mains
-from tests.inference import llamas, tiny
+from tests.inference import llamas
 
 pytestmark = pytest.mark.needs_tf
 ROOT = pathlib.Path(__file__).parents[1]
@@ -210,12 +208,10 @@ def test_readme_curve(clone, capsys):
 @pytest.mark.slow
 @pytest.mark.usefixtures("quick_compiles")
 def test_api(clone):
-  identity = orbax_io.vocabulary_identity(vocabulary.model_path())
-  for seed, name in enumerate(("small", "large")):
-    path = clone / "out" / "quickstart" / name / "checkpoint_1"
-    tiny.save(path, seed, vocab_size=vocabulary.SIZE, vocabulary=identity)
   names = executed("docs/api.md")
   assert len(names["out"].texts) == 2
+  # The sentence whose texts are weighed has several renderings.
+  assert len(set(names["lossy"].texts)) > 10
   assert names["greedy"].trace is None
   assert len(names["three"].models.drafters) == 2
   assert names["page"].count('class="sc-record"') == 2
