@@ -21,6 +21,7 @@ from speccascade.decoding.loops.speculative import speculative
 from speccascade.decoding.programs import formulas
 from speccascade.decoding.programs.methods import METHODS
 from speccascade.decoding.verification import tree_steps
+from speccascade.evaluation import quality
 from speccascade.exchange.__main__ import FORMATS
 from speccascade.quickstart import quickstart
 from speccascade.report import figures
@@ -271,6 +272,13 @@ def test_every_count_of_methods_is_one_of_these():
       assert phrase in known[page] or (page, phrase) in runs, (page, phrase)
 
 
+def test_every_metric_is_listed():
+  section = (ROOT / "docs/tasks.md").read_text(encoding="utf-8")
+  section = section.partition("\n## Metrics\n")[2].partition("\n## ")[0]
+  cells = re.findall(r"^\| (`[^|]*`) \|", section, re.M)
+  assert re.findall(r"`(\w+)`", " ".join(cells)) == [*quality.METRICS]
+
+
 def test_lists_have_as_many_entries_as_is_said():
   for page, phrase, entry in (
     ("CONTRIBUTING.md", "A new rule\nis {} edits", r"^\d\. "),
@@ -305,3 +313,31 @@ def test_what_is_named_is_there(page):
   assert not [path for path in paths if not list(ROOT.glob(path))]
   for file, word in re.findall(r"(tests/\S+\.py) -k (\w+)", text):
     assert re.search(f"def test_.*{word}", (ROOT / file).read_text("utf-8"))
+
+
+def test_docstrings_name_modules_and_functions_of_their_room():
+  package = ROOT / "speccascade"
+  rooms = collections.defaultdict(dict)
+  for path in sorted(package.rglob("*.py")):
+    room = path.relative_to(package).parts[0]
+    rooms[room][path] = path.read_text(encoding="utf-8")
+  wrong = []
+  for texts in rooms.values():
+    whole = "\n".join(texts.values())
+    modules = {part for path in texts for part in (path.stem, path.parent.name)}
+    for path, text in texts.items():
+      for name in re.findall(r"\b[Ss]ee\s+`([a-z_]+)`", text):
+        is_defined = rf"^\s*(?:(?:def|class) )?{name}\s*(?:[:=(,]|$)"
+        is_known = name in modules or re.search(is_defined, whole, re.M)
+        if not is_known and not re.search(rf"import .*\b{name}\b", text):
+          wrong.append((path.name, name))
+  assert not wrong
+
+
+def test_the_map_has_each_thing_to_change_once():
+  text = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+  things = re.findall(r"^\| ([^`|]+) \|", text, re.M)
+  heads = {"to change", "---", "package"}
+  things = [thing for thing in things if thing not in heads]
+  assert len(things) > 20
+  assert len(things) == len(set(things))

@@ -218,7 +218,7 @@ def block_bias(
     start: [B] int32, the slot of each row's first fed token.
     num_fed: N.
     depth: [B, W] int32, how far each token of a tree's window stands past the
-      window's first slot; see `trees`. None for a chain.
+      window's first slot; see `tree_windows`. None for a chain.
     ancestors: [B, N, W] bool, [b, i, j] says that token i sees the token in
       column j of the window. None for a chain.
   """

@@ -260,7 +260,7 @@ class Transformer(nn.Module):
       start: [B] int32, the slot of each row's first token; start + N <= L.
       read: [B, R] int32 in 0..N-1, the positions wanted, or None for all N.
       depth: [B, W] int32, for a tree, or None: how far each token of the window
-        stands past the window's first slot; see `trees`.
+        stands past the window's first slot; see `tree_windows`.
       ancestors: [B, N, W] bool, for a tree, or None: [b, i, j] says that token
         i sees the token in column j of the window.
 
