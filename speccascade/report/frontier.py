@@ -220,6 +220,13 @@ def sample_estimate(values: Sequence[float]) -> IntervalEstimate:
   return IntervalEstimate(float(values[0]), *ends)
 
 
+def inverse(latency: IntervalEstimate) -> IntervalEstimate:
+  """Returns 1 / latency. The upper end of one is the lower end of the other."""
+  if latency.low is None:
+    return IntervalEstimate(1 / latency.value)
+  return IntervalEstimate(1 / latency.value, 1 / latency.high, 1 / latency.low)
+
+
 def interval(values: Sequence[float]) -> tuple[float, float] | None:
   """Returns the 95% percentile interval; each end is one of the values.
 

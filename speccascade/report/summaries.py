@@ -135,6 +135,12 @@ def speedups(
       place for place, point in enumerate(timed) if point.has_large_distribution
     ]
     speedup = functools.partial(_speedup, lossless)
+    # One point is its own: its speed has the interval that it has wherever it
+    # is named.
+    own = None
+    if len(timed) == len(lossless) == 1:
+      latency = clock.latency_of(timed[0])
+      own = frontier.inverse(latency) if latency.has_interval else None
     best, _ = frontier.frontier(points[0])
     lines.append(
       SpeedupLine(
@@ -143,7 +149,7 @@ def speedups(
         label=curve.label,
         gamma=gamma,
         num_points=len(timed),
-        speedup=frontier.estimate(speedup, points, large),
+        speedup=own or frontier.estimate(speedup, points, large),
         way=_way_to_quality(lossless, points[0], large[0].quality[0]),
         within=frontier.estimate(_within, points, large),
         gain=frontier.estimate(_gain, points, large),

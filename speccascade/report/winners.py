@@ -66,7 +66,7 @@ def candidates(panel: PointGroup, clock: Clock) -> list[Candidate]:
     is_as_good = point.quality.value >= large.quality.value
     if not point.has_large_distribution and not is_as_good:
       continue
-    speedup = _inverse(clock.latency_of(point))
+    speedup = frontier.inverse(clock.latency_of(point))
     gain = frontier.estimate(_gain, clock.points([point]), large_points)
     fits.append(Candidate(point, speedup, gain))
   return sorted(fits, key=lambda candidate: -candidate.speedup.value)
@@ -295,13 +295,6 @@ def _doubt(candidate: Candidate) -> str:
 
 def _format_ratio(ratio: IntervalEstimate) -> str:
   return tables.format_estimate(ratio, 2)
-
-
-def _inverse(latency: IntervalEstimate) -> IntervalEstimate:
-  """Returns 1 / latency. The upper end of one is the lower end of the other."""
-  if latency.low is None:
-    return IntervalEstimate(1 / latency.value)
-  return IntervalEstimate(1 / latency.value, 1 / latency.high, 1 / latency.low)
 
 
 def _gain(point: Points, large: Points) -> float:

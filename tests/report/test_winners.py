@@ -6,7 +6,14 @@ import numpy as np
 import pytest
 
 from speccascade.inference.rows.results import ResultRow
-from speccascade.report import content, findings, groups, measured, winners
+from speccascade.report import (
+  content,
+  findings,
+  groups,
+  measured,
+  summaries,
+  winners,
+)
 from speccascade.report.measured import MEASURED
 from tests.report import synthetic
 from tests.report.synthetic import changed
@@ -209,3 +216,14 @@ def test_calls_have_no_interval():
     "by the calls, which have no intervals, the fastest p"
   )
   assert "SpecDecode has " in clause
+
+
+def test_the_speed_of_one_point_has_one_interval():
+  # Table 2 and the sentences name the same point of SpecDecode: it has the
+  # interval of its row in both, and not that of fewer resamples in one.
+  plain = timed("spec_decode", 0.7, 70.0, own=0.05)
+  plain = changed(plain, relative_low=0.6, relative_high=0.81)
+  panel = panel_of(large(), plain)
+  (line,) = summaries.speedups(panel, MEASURED)
+  (candidate,) = winners.candidates(panel, MEASURED)
+  assert line.speedup == candidate.speedup == (1 / 0.7, 1 / 0.81, 1 / 0.6)
