@@ -3,8 +3,9 @@
   python -m speccascade.report.headline --results_dir=out/curve \\
     --output_file=docs/headline.png
 
-Reads rows.jsonl of a sweep, and takes the rows of the highest temperature. The
-picture has the large model, lossless speculation, and one speculative cascade.
+Reads rows.jsonl of a sweep, or of several sweeps of one pair, and takes the
+rows of the highest temperature. The picture has the large model, lossless
+speculation, and one speculative cascade.
 Where the rows have greedy points too, it has the large model and lossless
 speculation at temperature 0 beside them. Its title says at which temperature
 the points were decoded, and what the intervals of the rows show.
@@ -31,7 +32,7 @@ CORNER = {"color": "#009e73", "alpha": 0.08, "linewidth": 0, "zorder": 0}
 PLACES = {
   "above": ((0, 8), "center", "bottom"),
   "below": ((0, -8), "center", "top"),
-  "left": ((-10, 0), "right", "center"),
+  "left": ((-10, 10), "right", "center"),
 }
 
 
@@ -319,7 +320,11 @@ def main(argv: list[str] | None = None) -> int:
   """Draws the picture; returns the exit code."""
   parser = cli.Parser("report.headline", __doc__)
   parser.add_argument(
-    "--results_dir", type=cli.path, required=True, help="the folder of rows"
+    "--results_dir",
+    type=cli.path,
+    nargs="+",
+    required=True,
+    help="the folder of rows, or folders of one pair and task",
   )
   parser.add_argument(
     "--output_file",
@@ -330,11 +335,17 @@ def main(argv: list[str] | None = None) -> int:
   return parser.run(write, argv)
 
 
-def write(results_dir: pathlib.Path, output_file: pathlib.Path):
-  """Draws the picture of a folder's rows, and prints its claim.
+def _rows(folder: pathlib.Path) -> list[ResultRow]:
+  """Returns the rows of a folder, whose file may be compressed."""
+  plain, packed = folder / "rows.jsonl", folder / "rows.jsonl.gz"
+  return read_rows(packed if packed.exists() and not plain.exists() else plain)
+
+
+def write(results_dir: Sequence[pathlib.Path], output_file: pathlib.Path):
+  """Draws the picture of the rows of folders, and prints its claim.
 
   Args:
-    results_dir: the folder of rows.jsonl.
+    results_dir: the folders of rows.jsonl or rows.jsonl.gz.
     output_file: the picture's file, whose ending says its format.
 
   Raises:
@@ -343,7 +354,7 @@ def write(results_dir: pathlib.Path, output_file: pathlib.Path):
   kind = output_file.suffix.removeprefix(".")
   if kind not in ("png", "svg"):
     raise ValueError(f"output_file is {output_file}; want a .png or .svg file")
-  shown = headline(read_rows(results_dir / "rows.jsonl"))
+  shown = headline([row for folder in results_dir for row in _rows(folder)])
   figure = draw(shown)
   metadata = {"Date": None} if kind == "svg" else None
   with files.open_whole(str(output_file), "wb") as file:

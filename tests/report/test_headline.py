@@ -1,5 +1,7 @@
 """The one picture: its claim follows from the rows, and wrong rows say so."""
 
+import pathlib
+
 import numpy as np
 import pytest
 
@@ -76,6 +78,21 @@ def test_greedy_points_have_a_line_and_dots_of_their_own():
   assert headline.headline(
     [*rows[3:], changed(cascade(0.6, 85.0, 0.3), **at_zero)]
   ).title.startswith("Greedy, ")
+
+
+def test_the_readmes_picture_is_of_committed_rows(tmp_path, capsys):
+  root = pathlib.Path(__file__).parents[2]
+  readme = (root / "README.md").read_text(encoding="utf-8")
+  command = readme.partition("speccascade.report.headline ")[2]
+  words = command.partition("```")[0].replace("\\\n", " ").split()
+  folders = [str(root / word) for word in words if "results/" in word]
+  path = tmp_path / "headline.svg"
+  argv = [f"--output_file={path}", "--results_dir", *folders]
+  assert headline.main(argv) == 0
+  said = capsys.readouterr().out
+  assert "Sampling at T = 1, spec_cascade_token_v1 (0.6) is better than" in said
+  assert "Greedy, the large model has 36.0 BLEU, and spec_decode" in said
+  assert path.stat().st_size > 0
 
 
 def test_rows_that_lack_a_point_are_refused():
