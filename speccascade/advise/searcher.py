@@ -153,12 +153,16 @@ class Searcher:
       draftings=list(draftings.values()),
       alone=alone,
       wanted=self.wanted,
-      warnings=self._warnings(),
+      warnings=self._warnings(draftings),
     )
 
-  def _warnings(self) -> list[str]:
+  def _warnings(self, draftings: Mapping[str, Drafting]) -> list[str]:
     """Returns why the answer may be wrong."""
-    warnings = []
+    warnings = [
+      f"{name}: {drafting.costs.doubt}"
+      for name, drafting in draftings.items()
+      if drafting.costs.doubt
+    ]
     scattered = scatter.warning(self.passes, self.decodes)
     if scattered is not None:
       warnings.append(scattered)
@@ -187,7 +191,7 @@ class Searcher:
     return drafting, dataclasses.replace(offer, measured=fastest.measured)
 
   def _measure_costs(self, study: Study, texts: Decoded) -> Drafting:
-    """Returns what a drafter costs in hot loops."""
+    """Returns what a drafter costs in hot loops, its c checked by decodes."""
     name = study.pair.drafter_name
     self.steps.begin(f"costs of {name}")
     gammas = self.wanted.gammas_for(study.pair)
@@ -203,8 +207,14 @@ class Searcher:
     )
     for width, number in scatter.scatter_of_loops(loops).items():
       self.passes[f"{width} next to {name}"] = number
+    costs = measure.check_costs(
+      study,
+      self.points[0],
+      make_monotone(loops.costs),
+      is_over=self.budget.is_spent,
+    )
     self.steps.end()
-    return Drafting(study, make_monotone(loops.costs), texts, gammas)
+    return Drafting(study, costs, texts, gammas)
 
   def _time_gammas(
     self, gammas: Sequence[int], offers: Mapping[int, Offer]

@@ -268,7 +268,7 @@ def search_study(
     for offer in offers
   ]
   steps.end()
-  warnings = []
+  warnings = [costs.doubt] if costs.doubt else []
   if any(offer.measured.repeats < study.measuring.repeats for offer in timed):
     warnings.append(
       f"TIME_LIMIT_S of {budget.limit_s:g} s ended the timing early: give more"
@@ -311,7 +311,9 @@ def _measure_costs(
       f"the drafter is {study.pair.drafter_name}, a cascade, whose steps have"
       " no one cost: search for a tree with one drafter"
     )
-  return make_monotone(loops.costs)
+  return measure.check_costs(
+    study, point, make_monotone(loops.costs), is_over=budget.is_spent
+  )
 
 
 def offers_of(

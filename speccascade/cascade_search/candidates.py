@@ -23,6 +23,8 @@ from speccascade.search.grid import StudyPoint
 from speccascade.search.ledger import Ledger
 from speccascade.settings import fields
 
+_NUM_TIMED = 16  # examples that tell the cost of a drafter's token
+
 Lengths = Annotated[
   Sequence[Annotated[int, fields.Bounds(0, 1024)]], fields.NOT_EMPTY
 ]
@@ -200,10 +202,14 @@ class Criterion:
       whole = _num_parameters(study.pair.verifier.lm)
       return [_num_parameters(drafter.lm) / whole for drafter in drafters]
     if self.costs == "measured":
-      timed = dataclasses.replace(study, measuring=Measuring(num_timed=1))
+      timed = dataclasses.replace(
+        study, measuring=Measuring(num_timed=_NUM_TIMED, repeats=1)
+      )
       alone = measure.reference(point)  # no pass is wider than one token
       return [
-        measure.measure_costs(drafter_study, [alone]).c
+        measure.check_costs(
+          drafter_study, alone, measure.measure_costs(drafter_study, [alone])
+        ).c
         for drafter_study in grid.each_drafter(timed)
       ]
     if len(self.costs) != len(drafters):

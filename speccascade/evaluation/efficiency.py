@@ -15,6 +15,9 @@ from speccascade.decoding.block_records import Decoded
 from speccascade.settings import fields
 
 _Cost = Annotated[float, fields.Bounds(0)]
+# Hot loops and whole decodes agree on c up to this factor, or it is doubted.
+_FAR = 2.0
+_TINY = 1e-9  # keeps a c of 0 out of a denominator
 
 
 @dataclasses.dataclass(frozen=True)
@@ -285,6 +288,8 @@ class Costs:
     heads: the cost of drawing from the first N draft heads, by N; of look-ahead
       embeddings the cost of a pass that gives the first N distributions. Empty
       where the drafter is a language model.
+    loop_c: the c that hot loops gave, where whole decodes gave the c that
+      stands here, see `by_clock`; None where c is that of hot loops.
   """
 
   verifier_step_s: _Cost
@@ -294,6 +299,36 @@ class Costs:
   drafter_prefill: _Cost
   verifier_prefill: _Cost
   heads: dict[int, _Cost] = dataclasses.field(default_factory=dict)
+  loop_c: _Cost | None = None
+
+  def by_clock(self, c: float) -> "Costs":
+    """Returns the costs with the c that whole decodes of both models gave.
+
+    A pass over two tokens of the drafter differs from its loop's as a pass over
+    one token does, and costs no less than that one.
+
+    Args:
+      c: seconds a token of the drafter alone over those of the verifier alone.
+    """
+    q2 = max(c, self.q2 + c - self.c)
+    return dataclasses.replace(self, c=c, q2=q2, loop_c=self.c)
+
+  @property
+  def doubt(self) -> str | None:
+    """What hot loops and whole decodes say of c, if they differ by a factor.
+
+    None where they are within `_FAR` of each other, or where only one of them
+    is known.
+    """
+    if self.loop_c is None:
+      return None
+    if 1 / _FAR <= self.c / max(self.loop_c, _TINY) <= _FAR:
+      return None
+    return (
+      f"hot loops give c = {self.loop_c:.3g}, and whole decodes of both models"
+      f" alone c = {self.c:.3g}, without the encoders and what a call costs;"
+      " all that is modelled takes the latter"
+    )
 
   def drawing(self, num_heads: int) -> float:
     """Returns the cost of drawing from the first draft heads.

@@ -33,6 +33,8 @@ REPLICATES = 200  # how many resampled latencies a `Latency` holds
 # Examples that a competitor decodes before the next competitor has its turn.
 TURN = 8
 _DIGITS = 5  # decimals of a resampled latency
+# Timed examples from which on their lengths tell the time of a token.
+_LEAST_EXAMPLES = 8
 
 _Time = Annotated[float, fields.Bounds(0, low_open=True)]
 
@@ -60,6 +62,8 @@ class Latency:
     per_token: the seconds per token divided by the reference's seconds per
       token, then the lower and the upper end of the 95% interval; None where
       tokens were not counted.
+    token_s: the seconds that one token more takes, by outputs of two lengths,
+      see `seconds_per_token`; None where the lengths do not tell.
   """
 
   walltime_s: _Time
@@ -72,6 +76,7 @@ class Latency:
   replicates: tuple[_Time, ...] = ()
   num_tokens: fields.NonNegative | None = None
   per_token: tuple[_Time, _Time, _Time] | None = None
+  token_s: _Time | None = None
 
   def __post_init__(self):
     fields.freeze(self)
@@ -175,9 +180,10 @@ def latency(
   picks = np.random.default_rng(0).integers(0, num, (RESAMPLES, num))
   ratios = times[picks].mean(axis=1) / reference_times[picks].mean(axis=1)
   low, high = np.quantile(ratios, [0.025, 0.975])
-  num_tokens = per_token = None
+  num_tokens = per_token = token_s = None
   if tokens is not None:
     num_tokens = int(tokens[0].sum())
+    token_s = seconds_per_token(times, tokens[0])
     # An output without a token counts as one token: it must not divide by 0.
     lengths, reference_lengths = (np.maximum(each, 1) for each in tokens)
     value = times.sum() / reference_times.sum() * reference_lengths.sum()
@@ -197,7 +203,37 @@ def latency(
     replicates=tuple(np.round(ratios[:REPLICATES], _DIGITS).tolist()),
     num_tokens=num_tokens,
     per_token=per_token,
+    token_s=token_s,
   )
+
+
+def seconds_per_token(times: np.ndarray, lengths: np.ndarray) -> float | None:
+  """Returns the seconds that one token more takes, by outputs of two lengths.
+
+  A decode takes a fixed time, which is the encoder's and that of a call, and
+  then a time for each token. Two outputs of different lengths have the same
+  fixed time: the difference of their times over that of their lengths is the
+  time of a token. The median over all such pairs lets no single example that
+  was disturbed decide (Theil and Sen's slope).
+
+  Args:
+    times: [N] seconds of the examples.
+    lengths: [N] tokens of their outputs.
+
+  Returns:
+    The seconds, above 0; None where fewer than 8 examples were timed, where all
+    outputs have one length, or where longer outputs took no longer.
+
+  >>> seconds_per_token(0.5 + 0.1 * np.arange(8), np.arange(8)).round(6)
+  0.1
+  """
+  if len(times) < _LEAST_EXAMPLES:
+    return None
+  first, second = np.triu_indices(len(times), 1)
+  more = np.subtract(lengths[second], lengths[first], dtype=np.float64)
+  slopes = (times[second] - times[first])[more != 0] / more[more != 0]
+  slope = float(np.median(slopes)) if slopes.size else 0.0
+  return slope if slope > 0 else None
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -145,6 +145,9 @@ def _model_sentences(panel: PointGroup) -> Iterator[str]:
   ]
   if clauses:
     yield "; ".join(clauses) + "."
+  doubts_of_c = [row.costs and row.costs.doubt for row in panel.rows]
+  if doubt := next(filter(None, doubts_of_c), None):
+    yield f"{doubt[0].upper()}{doubt[1:]}."
   plain = panel.first("spec_decode")
   agreement = plain.rows[0].agreement if plain else None
   if agreement and panel.settings.temperature == 0:

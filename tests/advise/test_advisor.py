@@ -168,6 +168,7 @@ def advise(monkeypatch, tmp_path):
     rounds=(1.0, 1.02, 1.05),
     effort=Effort(),
     progress=False,
+    check=lambda costs: costs,
     **drafters,
   ):
     by_clock = by_clock or dict.fromkeys(GAMMAS, 1.125)
@@ -175,6 +176,9 @@ def advise(monkeypatch, tmp_path):
     costs = Costs(1e-3, c, 1.5 * c, dict(zip(widths, v)), c, 1.0)
     loops = lambda *_, **settings: tables_of(costs, rounds)
     monkeypatch.setattr(measure, "cost_loops", loops)
+    monkeypatch.setattr(
+      measure, "check_costs", lambda *args, **_: check(args[2])
+    )
     asked = []
 
     def time(search, offers):
@@ -199,6 +203,19 @@ def advise(monkeypatch, tmp_path):
     )
 
   return call
+
+
+def test_the_clocks_c_counts_and_is_told(advise):
+  # Hot loops make the drafter free; by whole decodes it takes .4 steps.
+  args = 0.004, [1, 1.02, 1.04]
+  _, advice = advise(*args, check=lambda costs: costs.by_clock(0.4))
+  (drafting,) = advice.draftings
+  assert (drafting.costs.c, drafting.costs.loop_c) == (0.4, 0.004)
+  assert any("hot loops give c = 0.004" in x for x in advice.warnings)
+  alone = [x for x in advice.decoded if x.point.method == "drafter"]
+  assert all(offer.here.speedup < 1 / 0.4 for offer in alone)
+  _, advice = advise(*args)
+  assert not any("hot loops give" in x for x in advice.warnings)
 
 
 def test_it_pays(advise, tmp_path):

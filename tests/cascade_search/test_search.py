@@ -183,13 +183,18 @@ def test_measured_costs_are_those_of_each_drafter_alone(contest, monkeypatch):
   def costs(study, points):
     (alone,) = points
     assert alone.sampling.greedy
-    # One example is fed, by passes over one token.
-    assert (len(study.timed_examples), alone.verify_width) == (1, 1)
+    assert alone.verify_width == 1  # passes over one token
     return Costs(1e-3, steps[study.pair.drafter_name], 1.0, {1: 1.0}, 1.0, 1.0)
 
+  def by_clock(study, point, costs):
+    # Whole decodes of each drafter alone have the last word.
+    assert len(study.timed_examples) > 1
+    return costs.by_clock(2 * costs.c)
+
   monkeypatch.setattr(measure, "measure_costs", costs)
+  monkeypatch.setattr(measure, "check_costs", by_clock)
   criterion = Criterion(costs="measured")
-  assert criterion.weights(contest.study, contest.point) == [0.5, 0.25]
+  assert criterion.weights(contest.study, contest.point) == [1.0, 0.5]
 
 
 @pytest.fixture(scope="module")

@@ -177,6 +177,21 @@ def test_latency_per_token_forgives_a_longer_text():
   assert low < value < high <= 1
 
 
+def test_a_token_is_told_by_outputs_of_two_lengths():
+  lengths = np.array([3, 9, 4, 8, 3, 7, 5, 6])
+  times = 0.5 + 0.02 * lengths  # an encoder and a call, and then tokens
+  assert timing.seconds_per_token(times, lengths) == pytest.approx(0.02)
+  latency = timing.latency(times[None], times[None], (lengths, lengths))
+  assert latency.token_s == pytest.approx(0.02)
+  # One example that was disturbed does not decide.
+  times[1] += 5.0
+  assert timing.seconds_per_token(times, lengths) == pytest.approx(0.02)
+  # Nothing is said of few examples, of one length, or against the lengths.
+  assert timing.seconds_per_token(times[:7], lengths[:7]) is None
+  assert timing.seconds_per_token(times, np.full(8, 4)) is None
+  assert timing.seconds_per_token(-times, lengths) is None
+
+
 def test_latency_survives_json():
   tokens = (np.array([3, 5]), np.array([4, 4]))
   result = timing.latency(np.array([[2.0, 4], [2, 5]]), np.ones((2, 2)), tokens)

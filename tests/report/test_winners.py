@@ -227,3 +227,18 @@ def test_the_speed_of_one_point_has_one_interval():
   (line,) = summaries.speedups(panel, MEASURED)
   (candidate,) = winners.candidates(panel, MEASURED)
   assert line.speedup == candidate.speedup == (1 / 0.7, 1 / 0.81, 1 / 0.6)
+
+
+def test_a_c_that_the_clock_contradicts_is_told():
+  rows = [
+    changed(row, costs=row.costs.by_clock(5 * row.costs.c))
+    for row in (large(), timed("spec_decode", 0.7, 70.0, own=0.05))
+  ]
+  (study,) = groups.studies(rows)
+  # What is modelled takes the clock's c, and the report says that they differ.
+  assert study.cost_ratio == rows[0].costs.c
+  (finding,) = findings.findings(study, [MEASURED])
+  assert any(x.startswith("Hot loops give c = ") for x in finding.models)
+  (study,) = groups.studies([large()])
+  (finding,) = findings.findings(study, [MEASURED])
+  assert not any("Hot loops" in x for x in finding.models)

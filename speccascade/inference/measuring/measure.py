@@ -17,6 +17,7 @@ import functools
 import itertools
 from typing import NamedTuple
 
+from absl import logging
 import jax
 import numpy as np
 
@@ -26,7 +27,7 @@ from speccascade.evaluation.efficiency import Costs
 from speccascade.inference.batches import batching
 from speccascade.inference.batches.batching import Batches
 from speccascade.inference.batches.sources import Source
-from speccascade.inference.measuring import scoring
+from speccascade.inference.measuring import clock_costs, scoring
 from speccascade.inference.measuring.agreement import count_identical
 from speccascade.inference.measuring.environment import holds_many_programs
 from speccascade.inference.measuring.study import Outputs, Study
@@ -120,7 +121,7 @@ def measure(
       if study.timed_examples:
         costs = measure_costs(study, members)
       for group in groups(members, group_size):
-        for row in _measure_group(study, group, costs, tick):
+        for row in _measure_group(study, group, costs, tick, file.rows):
           file.append(row)
   rows = {row.key: row for row in file.rows}
   return [rows[study.settings(point).key] for point in points]
@@ -247,20 +248,53 @@ def measure_costs(study: Study, points: Sequence[Point]) -> Costs | None:
   return None if loops is None else loops.costs
 
 
+def check_costs(
+  study: Study,
+  point: Point,
+  costs: Costs | None,
+  *,
+  is_over: Callable[[], bool] = lambda: False,
+) -> Costs | None:
+  """Returns costs with the c of whole decodes of both models alone.
+
+  Both models decode the timed examples in turns; see `clock_costs.checked`.
+
+  Args:
+    study: the models and the examples.
+    point: its sampling is used.
+    costs: by hot loops. None, or those of draft heads, stay as they are.
+    is_over: as in `time_points`.
+  """
+  if costs is None or costs.heads:
+    return costs
+  alone = reference(point)
+  drafter = alone.of(clock_costs.DRAFTER)
+  latencies = time_points(study, [drafter], is_over=is_over)
+  return clock_costs.checked(study, alone, costs, latencies)
+
+
 def _measure_group(
-  study: Study, group: Sequence[Point], costs: Costs | None, tick: Tick
+  study: Study,
+  group: Sequence[Point],
+  costs: Costs | None,
+  tick: Tick,
+  rows: Sequence[ResultRow],
 ) -> Iterator[ResultRow]:
   """Measures the points of a group; yields their rows in the group's order.
 
   Args:
     study: the models, the examples and the settings of all points.
     group: points of one sampling.
-    costs: the costs of the pair at this sampling, or None.
+    costs: the costs of the pair at this sampling, by hot loops, or None.
     tick: called with the number of decodes since its last call.
+    rows: the rows that were measured before.
   """
   alone = reference(group[0])
   if study.timed_examples:
     timed = _time_group(study, group, tick)
+    costs = clock_costs.checked(study, alone, costs, timed.latencies, rows)
+    if costs is not None and costs.doubt and not rows:
+      logging.warning("%s", costs.doubt)
   else:
     # Compiling in parallel here saves waiting for each program in turn below.
     _compile(study, [alone, *group], tick)

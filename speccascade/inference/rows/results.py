@@ -268,6 +268,8 @@ class ResultRow:
       del values["sharpness"]
     if self.costs is not None and not self.costs.heads:
       del values["costs"]["heads"]
+    if self.costs is not None and self.costs.loop_c is None:
+      del values["costs"]["loop_c"]
     return json.dumps(values, ensure_ascii=False, allow_nan=False)
 
   @classmethod

@@ -8,9 +8,16 @@ import numpy as np
 import pytest
 
 from speccascade.data.prompting import Prompting
+from speccascade.evaluation import efficiency, timing
+from speccascade.evaluation.efficiency import Costs
 from speccascade.inference.batches import batching
 from speccascade.inference.batches.sources import sources_of_texts
-from speccascade.inference.measuring import agreement, environment, measure
+from speccascade.inference.measuring import (
+  agreement,
+  clock_costs,
+  environment,
+  measure,
+)
 from speccascade.inference.measuring.study import Outputs, Study
 from speccascade.inference.pair import pairs
 from speccascade.inference.pair.cascades import Cascade
@@ -64,6 +71,8 @@ def test_rows(study, tmp_path, monkeypatch):
     assert (row.log_probs["pi"] == 0) == (row.settings.temperature == 0)
     assert (row.latency.num_examples, row.latency.repeats) == (2, 2)
     assert row.quality["bleu"]["num_examples"] == 4
+    # Targets of a word have no 4-gram: exact match stands beside BLEU.
+    assert list(row.quality) == ["bleu", "exact_match"]
     assert row.predicted_speedup > 0
     assert row.latency.num_tokens > 0
     assert row.num_parameters == {"drafter": 8, "verifier": 12}
@@ -80,6 +89,88 @@ def test_rows(study, tmp_path, monkeypatch):
   monkeypatch.setattr(measure, "_measure_group", None)
   assert measure.measure(study, POINTS, again) == rows
   assert len({row.key for row in again.rows}) == 4
+
+
+def test_hot_loops_are_checked_by_whole_decodes(study):
+  # Hot loops make the drafter nearly free; alone it takes .3 steps a token.
+  costs = Costs(1e-3, 0.01, 0.015, {1: 1.0, 3: 1.2}, 0.1, 1.0)
+  alone = Point("verifier", temperature=1.0)
+  drafter = alone.of("drafter")
+
+  def latency(token_s):
+    return timing.Latency(0.1, (0.1,), 1.0, 1.0, 1.0, 8, 1, token_s=token_s)
+
+  timed = {drafter: latency(3e-4), alone: latency(1e-3)}
+  checked = clock_costs.checked(study, alone, costs, timed)
+  assert checked == Costs(
+    1e-3, 0.3, pytest.approx(0.305), costs.v, 0.1, 1.0, loop_c=0.01
+  )
+  assert "hot loops give c = 0.01, and whole decodes of" in checked.doubt
+  assert "c = 0.3, without the encoders" in checked.doubt
+  # What is modelled takes the clock's c: 2 drafts and a pass over 3 tokens.
+  point = Point("spec_decode", gamma=2)
+  counts = efficiency.Counts(
+    10, 30, num_blocks=10, drafter_calls=20, verifier_extends=10
+  )
+  row, by_loops = (
+    measure.scoring.result_row(study, point, counts, costs=each)
+    for each in (checked, costs)
+  )
+  assert by_loops.predicted_speedup > 1.3 * row.predicted_speedup
+  # Within a factor of two nothing is said, and the clock's c counts all the
+  # same; where the lengths do not tell, or the drafter was not timed, the hot
+  # loops' does.
+  close = clock_costs.checked(
+    study, alone, costs, timed | {drafter: latency(1.5e-5)}
+  )
+  assert (close.c, close.loop_c, close.doubt) == (0.015, 0.01, None)
+  for unknown in ({alone: latency(1e-3)}, timed | {drafter: latency(None)}):
+    assert clock_costs.checked(study, alone, costs, unknown) is costs
+  heads = dataclasses.replace(costs, heads={1: 0.1})
+  assert clock_costs.checked(study, alone, heads, timed) is heads
+  assert clock_costs.checked(study, alone, None, timed) is None
+
+
+def test_rows_have_the_costs_of_the_clock(study, tmp_path, monkeypatch, caplog):
+  # A pair that decodes, under a clock on which the drafter alone takes .3 ms a
+  # token, and every other decode 1 ms, after 5 ms for the encoder.
+  def interleave(competitors, examples, *, on_result, **_):
+    seconds = {}
+    for point, decode in competitors.items():
+      step = 3e-4 if point.method == "drafter" else 1e-3
+      seconds[point] = np.zeros((1, len(examples)))
+      for place, example in enumerate(examples):
+        decoded = decode(example)
+        on_result(point, example, decoded)
+        seconds[point][0, place] = 5e-3 + step * int(decoded.lengths[0])
+    return seconds
+
+  costs = Costs(1e-3, 0.01, 0.015, {1: 1.0, 3: 1.2}, 0.1, 1.0)
+  monkeypatch.setattr(measure, "measure_costs", lambda *_: costs)
+  monkeypatch.setattr(measure.timing, "interleave", interleave)
+  examples = [
+    dataclasses.replace(example, index=4 * copy + example.index)
+    for copy in range(3)
+    for example in study.sources.examples
+  ]
+  sources = dataclasses.replace(study.sources, examples=examples).fit_padding()
+  timed = dataclasses.replace(
+    study, sources=sources, measuring=Measuring(num_timed=12, repeats=1)
+  )
+  points = [
+    Point(method, temperature=1.0, gamma=2)
+    for method in ("drafter", "verifier", "spec_decode")
+  ]
+  file = results.ResultFile(tmp_path / "rows.jsonl")
+  # (The second group holds no drafter, and goes by the rows of the first.)
+  rows = measure.measure(timed, points, file, group_size=2)
+  for row in rows:
+    assert row.costs.c == pytest.approx(0.3)
+    assert row.costs.loop_c == 0.01
+  (warning,) = caplog.messages
+  assert warning.startswith("hot loops give c = 0.01")
+  again = results.ResultFile(file.path).rows
+  assert [row.costs for row in again] == [row.costs for row in rows]
 
 
 def test_the_memory_of_a_batch_has_all_nodes_of_a_composed_drafter(
