@@ -27,3 +27,45 @@ def test_a_chunk_is_cut_as_the_product_cuts_it():
     expected = emission.cut(chunks, *sizes, 1)
     for mine, theirs in zip(actual, expected):
       np.testing.assert_array_equal(mine, theirs)
+
+
+RARE = {
+  "one that expects .01": (0.6, 0.3, 0.1 - 1e-5, 1e-5),
+  "two that expect 1": (0.5, 0.3, 0.199, 0.00099, 1e-5),
+  "many": (0.9, *(0.001,) * 100),
+}
+
+
+@pytest.mark.parametrize("law", RARE.values(), ids=RARE)
+def test_right_samples_are_no_more_often_far_than_stated(law):
+  law = np.array(law)
+  drawn = np.random.default_rng(0).multinomial(1000, law, 10_000)
+  rows, times = np.unique(drawn, axis=0, return_counts=True)
+  values = np.array([goodness.p_value(row, law) for row in rows])
+  for level, most in ((1e-2, 140), (1e-3, 25), (1e-4, 6)):
+    # Expected are 100, 10 and 1; chi-square is near in cells that expect 10.
+    assert times[values < level].sum() <= most
+
+
+def test_counts_without_mass_and_too_many_rare_ones_are_far():
+  law = np.array([0.5, 0.494, 0.003, 0.003, 0.0])
+  fits = np.array([500, 494, 3, 3, 0])
+  assert goodness.p_value(fits, law) > 0.5
+  assert goodness.p_value(fits + [-1, 0, 0, 0, 1], law) == 0
+  # The pool expects 6, and 494 with the outcome that joins it: 40 more are
+  # hidden there, and not from the test of the pool by itself.
+  assert goodness.p_value(fits + [-20, -20, 20, 20, 0], law) < 1e-15
+  # A pool that expects 60.
+  assert goodness.p_value(10 * fits + [-30, -30, 30, 30, 0], law) < 1e-10
+  # All outcomes are rare.
+  assert goodness.p_value(np.array([5, 0]), np.array([0.5, 0.5])) == 1
+
+
+def test_the_rare_tail_is_scipys():
+  for count, num, share in itertools.product(
+    (0, 1, 7, 60), (80, 5000), (1e-9, 0.001, 0.0019)
+  ):
+    binomial = stats.binom(num, share)
+    tails = binomial.cdf(count), binomial.sf(count - 1)
+    actual = goodness._rare_p_value(count, num, share)
+    assert actual == pytest.approx(min(1, 2 * min(tails)), rel=1e-9)

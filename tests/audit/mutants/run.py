@@ -29,6 +29,7 @@ def mutants() -> list[dict]:
   sys.path.insert(0, str(ROOT))
   from tests.audit.mutants import (
     drafters,
+    judge,
     laws,
     loops,
     models,
@@ -37,7 +38,7 @@ def mutants() -> list[dict]:
     trees,
   )
 
-  parts = (laws, loops, drafters, models, points, training, trees)
+  parts = (laws, loops, drafters, models, points, training, trees, judge)
   return [mutant for part in parts for mutant in part.MUTANTS]
 
 

@@ -1,0 +1,20 @@
+"""A wrong judge; read by `records`."""
+
+from tests.audit.mutants.records import records
+
+MUTANTS = records("""
+=== judge/goodness.py
+the pooled outcomes are dropped <- test_counts_without_mass
+- counts = np.append(counts[:pooled].sum(), counts[pooled:])
+-     expected = np.append(expected[:pooled].sum(), expected[pooled:])
++ counts, expected = counts[pooled:], expected[pooled:]
+counts where the law has no mass are left out <- test_counts_without_mass
+- if np.any(counts[law < NO_MASS] > 0):
++ if False:
+rare outcomes hide behind a likely one <- test_counts_without_mass
+- return min(1.0, 2 * min(fit, of_rare))
++ return fit
+a pool may expect next to nothing <- test_right_samples
+- mixed = num_rare > 0 and rare_expected < POOLED
++ mixed = False
+""")
