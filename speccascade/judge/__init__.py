@@ -11,8 +11,9 @@ from speccascade.judge.judges import (
   judge_verify,
   rows,
 )
-from speccascade.judge.known_errors import KNOWN_ERRORS, RightSampler
+from speccascade.judge.known_errors import KNOWN_ERRORS
 from speccascade.judge.problems import Problem
+from speccascade.judge.right_sampler import RightSampler
 from speccascade.judge.scripted import NotCoveredError
 
 __all__ = [

@@ -11,18 +11,33 @@ The function is one of three kinds (docs/judge.md):
   sampler  (problem, seed) -> tokens
 
 The first two are enumerated. A sampler is sampled, or enumerated by --exact.
-The exit code is 0 where all is right, 1 where something is wrong, and 2 where
-the command is.
+
+exit codes:
+  0  right in all problems
+  1  wrong in one problem or more
+  2  wrong in none, but the judged code failed (it raised, exited, did not end,
+     or returned no tokens), or the command is not understood
+  3  neither, but some problem is open: the code cannot be enumerated
 """
 
 import argparse
 from collections.abc import Callable
 import importlib
 import importlib.util
+import operator
 import pathlib
 import sys
 
 from speccascade import judge
+from speccascade.judge.judged_calls import TIME_LIMIT_S, failure
+
+# How the function of each kind is called, for who wrote another one.
+_CALLS = {
+  "verify": "It is called as verify(tokens [B, G], q [B, G, V], p [B, G+1, V],"
+  " u_accept [B, G], u_draw [B]); --one_row leaves out B.",
+  "step": "It is called as step(tokens [G], q [G, V], p [G+1, V]).",
+  "sampler": "It is called as sampler(problem, seed).",
+}
 
 
 class _Parser(argparse.ArgumentParser):
@@ -44,29 +59,57 @@ def load(place: str) -> Callable:
   Raises:
     ValueError: there is none.
   """
-  module_name, colon, name = place.rpartition(":")
-  if not colon:
+  module_name, _, name = place.rpartition(":")
+  if not module_name or not name:
     raise ValueError(f"{place!r} names no function; give MODULE:FUNCTION")
-  if module_name.endswith(".py"):
-    path = pathlib.Path(module_name)
-    if not path.is_file():
-      raise ValueError(f"there is no file {module_name}")
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module
-    spec.loader.exec_module(module)
-  else:
-    try:
-      module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-      raise ValueError(
-        f"cannot import {module_name}: {error}; run from its folder, or install"
-        " it"
-      ) from error
-  function = getattr(module, name, None)
+  path = pathlib.Path(module_name)
+  if module_name.endswith(".py") and not path.is_file():
+    raise ValueError(f"there is no file {module_name}")
+  if not module_name.endswith(".py") and len(path.parts) > 1:
+    raise ValueError(
+      f"{module_name} is neither a module nor a file; give MODULE:FUNCTION, or"
+      " FILE.py:FUNCTION"
+    )
+  try:
+    module = _imported(module_name)
+  except ModuleNotFoundError as error:
+    raise ValueError(
+      f"cannot import {module_name}: {error}; run from its folder, or install"
+      " it"
+    ) from error
+  except (Exception, SystemExit) as error:
+    raise ValueError(
+      f"importing {module_name} raises {failure(error)}"
+    ) from error
+  try:
+    function = operator.attrgetter(name)(module)
+  except AttributeError as error:
+    others = [x for x in vars(module) if callable(getattr(module, x))]
+    others = [x for x in others if x[0] != "_"]
+    some = ", ".join(others[:8]) + ", ..." * (len(others) > 8)
+    raise ValueError(
+      f"{module_name} has no function {name}; it has {some or 'none'}"
+    ) from error
   if not callable(function):
-    raise ValueError(f"{module_name} has no function {name}")
+    raise ValueError(
+      f"{name} of {module_name} is no function but {type(function).__name__}"
+    )
   return function
+
+
+def _imported(name: str):
+  """Returns a module, by its name or by its file."""
+  if not name.endswith(".py"):
+    return importlib.import_module(name)
+  path = pathlib.Path(name)
+  # A name of its own: a file random.py must not stand for Python's module.
+  spec = importlib.util.spec_from_file_location(f"judged_{path.stem}", path)
+  module = importlib.util.module_from_spec(spec)
+  sys.modules[spec.name] = module
+  # Modules beside it are found, after all others.
+  sys.path.append(str(path.resolve().parent))
+  spec.loader.exec_module(module)
+  return module
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -125,13 +168,19 @@ def main(argv: list[str] | None = None) -> int:
     "--seed", type=int, help="--kind=sampler: the first seed (0)"
   )
   parser.add_argument(
+    "--time_limit_s",
+    type=float,
+    default=TIME_LIMIT_S,
+    help="seconds that one call of the function may take (60)",
+  )
+  parser.add_argument(
     "--only", help="ask the problems whose label has this text"
   )
   flags = vars(parser.parse_args(argv))
   place, kind = flags.pop("function"), flags.pop("kind")
   one_row = flags.pop("one_row")
   given = {name: value for name, value in flags.items() if value is not None}
-  only = {"only": given["only"]} if "only" in given else {}
+  only = {x: given[x] for x in ("only", "time_limit_s") if x in given}
   if "settings" in given:
     given["settings"] = [x for x in given["settings"].split(",") if x]
   plain = {"settings": [], "num_rows": 1, "exact": False}
@@ -155,8 +204,10 @@ def main(argv: list[str] | None = None) -> int:
       judgement = judge.judge_sampler(function, **given)
   except ValueError as error:
     return _fail(error)
+  if all(line.raised for line in judgement.problems):
+    return _fail(f"{judgement.verdict} {_CALLS[kind]}")
   print(judgement)
-  return 0 if judgement.passed else 1
+  return judgement.exit_code
 
 
 if __name__ == "__main__":

@@ -11,24 +11,41 @@ from speccascade.judge.problems import ClaimedTarget, Law, Problem
 from speccascade.judge.scripted import NotCoveredError
 
 _SAME = 1e-5  # two enumerated laws are one
-_NUM_PASSED = 8  # problems that passed, in which an error is looked for
+_FITS = 1e-4  # samples are of a law whose p-value is at least so much
 
 
 def causes_of_step(
-  seen: dict[Problem, Law], target: ClaimedTarget | None = None
+  failed: dict[Problem, Law],
+  passed: dict[Problem, Law],
+  target: ClaimedTarget | None = None,
 ) -> tuple[str, ...]:
-  """Returns the errors that have the seen laws, on two problems at most."""
-  some = [x for x in seen if all(text[:1] != (RAISED,) for text in seen[x])]
-  some.sort(key=lambda problem: len(seen[problem]))
+  """Returns the errors that have the laws of a step.
+
+  An error has the law of the smallest failed problem and of the largest, and
+  those of all problems that passed.
+
+  Args:
+    failed: of each problem that failed, the enumerated law.
+    passed: of each problem that passed.
+    target: the claimed distribution.
+  """
+  some = _smallest_and_largest(failed)
   names = []
   for error in known_errors.STEP_ERRORS if some else ():
+    asked_in_turn = {x: failed[x] for x in some} | passed
     if error.applies(some[0]) and all(
-      asked.distance(_step_error_law(error, problem, target), seen[problem])
-      < _SAME
-      for problem in (some[0], some[-1])
+      asked.distance(_step_error_law(error, problem, target), law) < _SAME
+      for problem, law in asked_in_turn.items()
     ):
       names.append(error.name)
   return tuple(names)
+
+
+def _smallest_and_largest(failed: dict[Problem, Law]) -> list[Problem]:
+  """Returns two of the problems in which no run raised; none if there are."""
+  some = [x for x in failed if all(text[:1] != (RAISED,) for text in failed[x])]
+  some.sort(key=lambda problem: len(failed[problem]))
+  return list(dict.fromkeys((some[0], some[-1]))) if some else []
 
 
 def _step_error_law(
@@ -39,10 +56,15 @@ def _step_error_law(
   return completed(enumerated_law(run).probs, problem, target)
 
 
-@functools.lru_cache(maxsize=256)
+@functools.lru_cache(maxsize=1024)
 def _sampler_error_law(error, problem: Problem) -> Law | None:
-  """Returns what an error writes; None where it writes what is right."""
+  """Returns what an error writes; None where that is not known.
+
+  Where the error has no effect, that is what is right.
+  """
   if not error.applies(problem):
+    return problem.claimed()
+  if problem.num_tokens > error.most_tokens:
     return None
   run = functools.partial(
     tokens_of_sampler, known_errors.sampler_of(error), problem, 0
@@ -53,47 +75,44 @@ def _sampler_error_law(error, problem: Problem) -> Law | None:
     return None
 
 
-def causes_of_sampler(seen: dict, passed: dict) -> tuple[str, ...]:
-  """Returns the errors that explain what a sampler wrote, on two problems.
+def causes_of_sampler(failed: dict, passed: dict) -> tuple[str, ...]:
+  """Returns the errors that explain what a sampler wrote.
 
-  Where several errors do, those are left out that would have failed in a
-  problem that the sampler passed.
+  An error writes the same in the smallest failed problem and in the largest,
+  and in all problems that passed.
 
   Args:
-    seen: of each problem that failed, the law that the sampler wrote and the
-      line of the judgement.
-    passed: of each problem that passed, the right law and the line.
+    failed: of each problem that failed, what the sampler wrote, a law or
+      counted samples, and the line of the judgement.
+    passed: of each problem that passed, the same.
   """
-  some = [x for x in seen if all(text[:1] != (RAISED,) for text in seen[x][0])]
-  some.sort(key=lambda problem: len(seen[problem][0]))
-  errors = []
+  some = _smallest_and_largest({x: law for x, (law, _) in failed.items()})
+  # Small ones first: the laws of errors are enumerated fast there.
+  asked_in_turn = sorted(
+    [(x, *failed[x]) for x in some] + [(x, *passed[x]) for x in passed],
+    key=lambda each: (each[0].gamma, each[0].num_tokens, each[0].vocab_size),
+  )
+  names = []
   for error in known_errors.KNOWN_ERRORS if some else ():
-    for problem in {some[0], some[-1]}:
-      written, line = seen[problem]
-      law = _sampler_error_law(error, problem)
-      if law is None:
+    for form in error.variants():
+      if (
+        form.applies(some[0])
+        and _sampler_error_law(form, some[0]) is not None
+        and not any(_refutes(form, *each) for each in asked_in_turn)
+      ):
+        names.append(error.name)
         break
-      if line.num_samples is None:
-        if asked.distance(law, written) >= _SAME:
-          break
-      elif p_value(written, law) < 1e-4:
-        break
-    else:
-      errors.append(error)
-  if len(errors) > 1:
-    small = sorted(passed, key=lambda problem: len(passed[problem][0]))
-    errors = [
-      error
-      for error in errors
-      if not any(
-        _would_fail(error, problem, *passed[problem])
-        for problem in small[:_NUM_PASSED]
-      )
-    ]
-  return tuple(error.name for error in errors)
+  return tuple(names)
 
 
-def _would_fail(error, problem: Problem, right: Law, line) -> bool:
-  """Returns whether a judge would have noticed an error in a problem."""
+def _wrote(law: Law, written, line) -> bool:
+  """Returns whether what was written, enumerated or counted, has a law."""
+  if line.num_samples is None:
+    return asked.distance(law, written) < _SAME
+  return p_value(written, law) >= _FITS
+
+
+def _refutes(error, problem: Problem, written, line) -> bool:
+  """Returns whether an error would have written something else."""
   law = _sampler_error_law(error, problem)
-  return law is not None and asked.distance(law, right) > line.bound
+  return law is not None and not _wrote(law, written, line)

@@ -2,10 +2,14 @@
 
 from collections.abc import Callable
 
-import numpy as np
-
 from speccascade.judge import paths
 from speccascade.judge import problems as asked
+from speccascade.judge.judged_calls import (
+  TIME_LIMIT_S,
+  JudgedCodeError,
+  failure,
+  limited,
+)
 from speccascade.judge.judgement import JudgedProblem
 from speccascade.judge.problems import ClaimedTarget, Law, Problem
 from speccascade.judge.replaced import replaced
@@ -20,15 +24,19 @@ _REPEATED = "the same random number was used more than once"
 
 
 def enumerated_law(
-  run: Callable[[Script], tuple], race_width: int | None = None
+  run: Callable[[Script], tuple],
+  race_width: int | None = None,
+  time_limit_s: float = TIME_LIMIT_S,
 ) -> paths.EnumeratedLaw:
   """Returns the law of code that draws by itself; errors are outcomes, too.
 
   Args:
     run: gets the script, for draws of the judge's own, and returns tokens.
     race_width: V, to take uniforms of V columns as the noise of a race.
+    time_limit_s: seconds that a run may take.
 
   Raises:
+    JudgedCodeError: a run took longer.
     NotCoveredError: the code cannot be enumerated.
   """
   source = RandomSource()
@@ -39,12 +47,12 @@ def enumerated_law(
       source.script = script
       begin()
       try:
-        return run(script)
-      except NotCoveredError:
+        with limited(time_limit_s):
+          return run(script)
+      except (NotCoveredError, JudgedCodeError):
         raise
-      except Exception as error:
-        message = str(error).partition("\n")[0]
-        return RAISED, f"{type(error).__name__}: {message}"
+      except (Exception, SystemExit) as error:
+        return RAISED, failure(error)
 
     return paths.enumerate_law(scripted_run)
 
@@ -57,22 +65,29 @@ def completed(
   What a block emits is cut, or completed with the claimed chain: the law is
   that chain's exactly if the block's tokens are the chain's.
   """
-  q, p = problem.tables
-  pi = p if target is None else np.asarray(target(q, p))
+  pi = problem.targets(target)
   whole: Law = {}
   for text, chance in law.items():
     if text[:1] == (RAISED,):
       whole[text] = whole.get(text, 0.0) + chance
       continue
-    last = (*problem.prompt, *text)[-1]
-    if not 0 <= last < problem.vocab_size:
+    if not 0 <= text[-1] < problem.vocab_size:
       whole[text] = whole.get(text, 0.0) + chance
       continue
-    rest = asked.chain(pi, last, max(0, problem.num_tokens - len(text)))
+    before = (*problem.prompt, *text)
+    rest = asked.chain(pi, before, max(0, problem.num_tokens - len(text)))
     for more, share in rest.items():
       key = (*text, *more)[: problem.num_tokens]
       whole[key] = whole.get(key, 0.0) + chance * share
   return whole
+
+
+def failed(problem, claimed, bound, error) -> JudgedProblem:
+  """Returns the line of a problem in which the judged code failed for good."""
+  num = len(claimed)
+  return JudgedProblem(
+    problem.label, num, 1.0, bound, None, False, str(error), True
+  )
 
 
 def compared(
@@ -83,18 +98,23 @@ def compared(
   raised = [text for text in law if text[:1] == (RAISED,)]
   if raised:
     note = f"with probability {law[raised[0]]:.3g} it raises {raised[0][1]}"
-  return JudgedProblem(label, len(claimed), tv, tolerance, None, passed, note)
+  return JudgedProblem(
+    label, len(claimed), tv, tolerance, None, passed, note, bool(raised)
+  )
 
 
 def judge_by_enumeration(
-  problem, run, claimed, tolerance, warnings, **completing
+  problem, run, claimed, tolerance, warnings, time_limit_s, **completing
 ):
   """Returns (`JudgedProblem`, law or None)."""
+  limit = {"time_limit_s": time_limit_s}
   try:
     try:
-      result = enumerated_law(run)
+      result = enumerated_law(run, **limit)
     except NotCoveredError:
-      result = enumerated_law(run, race_width=problem.vocab_size)
+      result = enumerated_law(run, race_width=problem.vocab_size, **limit)
+  except JudgedCodeError as error:
+    return failed(problem, claimed, tolerance, error), None
   except NotCoveredError as error:
     num = len(claimed)
     return (

@@ -11,7 +11,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from speccascade.judge import problems as asked
 from speccascade.judge import scripted
+from speccascade.judge.judged_calls import (
+  TIME_LIMIT_S,
+  JudgedCodeError,
+  called,
+)
 from speccascade.judge.problems import Law, Problem
 
 GRID = np.array(
@@ -44,39 +50,38 @@ class StepLaw(NamedTuple):
   num_probes: int
 
 
-def verify_law(verify: Verify, problem: Problem) -> StepLaw:
-  """Returns what a verify function emits, over all drafts of a problem."""
-  q_table, p_table = problem.tables
-  gamma, size = problem.gamma, problem.vocab_size
-  drafts = np.array(list(itertools.product(range(size), repeat=gamma)))
-  context = np.concatenate(
-    [np.full((len(drafts), 1), problem.prompt[-1]), drafts], axis=1
-  )
-  q, p = q_table[context[:, :gamma]], p_table[context]
-  chance = np.take_along_axis(q, drafts[..., None], -1)[..., 0].prod(-1)
-  drawn = chance > 0
-  drafts, q, p, chance = drafts[drawn], q[drawn], p[drawn], chance[drawn]
+def verify_law(
+  verify: Verify, problem: Problem, time_limit_s: float = TIME_LIMIT_S
+) -> StepLaw:
+  """Returns what a verify function emits, over all drafts of a problem.
+
+  Raises:
+    JudgedCodeError: the function raised, took longer than the limit, or
+      returned something else than a decision.
+  """
+  gamma, q_table = problem.gamma, problem.tables[0]
+  chance_of = asked.chain(q_table, problem.prompt, gamma)
+  drafts, chance = np.array([*chance_of]), np.array([*chance_of.values()])
+  rows = [
+    [problem.rows((*problem.prompt, *text[:i])) for i in range(gamma + 1)]
+    for text in chance_of
+  ]
+  q, p = np.moveaxis(np.array(rows), 2, 0)  # [D, G+1, V] each
+  q = q[:, :gamma]
 
   def decide(row, uniforms):
     """Returns [N, 2]: what is decided for drafts `row` and their uniforms."""
     u = uniforms.astype(np.float64)
-    outcome = verify(
-      drafts[row].astype(np.int32), q[row], p[row], u[:, :gamma], u[:, gamma]
-    )
-    return np.stack([np.asarray(x).reshape(-1) for x in outcome[:2]], axis=1)
+    given = drafts[row].astype(np.int32), q[row], p[row], u[:, :gamma]
+    outcome = called(verify, *given, u[:, gamma], time_limit_s=time_limit_s)
+    return _decisions(outcome, len(row), gamma, problem.vocab_size)
 
   row, low, high = _boxes(decide, len(drafts), gamma + 1)
   decided = decide(row, (low + high) / 2)
   volume = np.prod(high - low, axis=1)
 
   def emitted(d, num, token):
-    num = int(num)
-    if not 0 <= num <= gamma:
-      raise ValueError(
-        f"verify says that {num} of {gamma} drafts are accepted; it returns"
-        " (num_accepted, token)"
-      )
-    return (*drafts[d, :num].tolist(), int(token))
+    return (*drafts[d, : int(num)].tolist(), int(token))
 
   law: Law = {}
   for d, (num, token), v in zip(row, decided, volume):
@@ -94,6 +99,37 @@ def verify_law(verify: Verify, problem: Problem) -> StepLaw:
   return StepLaw(
     law, _impossible(decide, emitted, len(drafts), p), wrong, num_probes
   )
+
+
+def _decisions(outcome, num_rows: int, gamma: int, size: int) -> np.ndarray:
+  """Returns [N, 2] int, what a verify function decided.
+
+  Raises:
+    JudgedCodeError: it returned something else.
+  """
+  wanted = f"return (num_accepted [B], token [B]), integers, B = {num_rows}"
+  if not isinstance(outcome, tuple | list) or len(outcome) < 2:
+    raise JudgedCodeError(f"it returned {type(outcome).__name__}; {wanted}")
+  columns = []
+  for name, most, x in (
+    ("num_accepted", gamma, outcome[0]),
+    ("token", size - 1, outcome[1]),
+  ):
+    if hasattr(x, "detach"):
+      x = x.detach().cpu().numpy()
+    try:
+      column = np.asarray(x).reshape(-1)
+    except ValueError as error:
+      raise JudgedCodeError(f"{name} is ragged; {wanted}") from error
+    if column.dtype.kind not in "iu" or len(column) != num_rows:
+      raise JudgedCodeError(
+        f"{name} is {column.dtype} of shape {np.shape(x)}; {wanted}"
+      )
+    if column.min() < 0 or column.max() > most:
+      strange = column[(column < 0) | (column > most)][0]
+      raise JudgedCodeError(f"{name} is {strange}, wanted 0 to {most}")
+    columns.append(column)
+  return np.stack(columns, axis=1)
 
 
 def _impossible(decide, emitted, num_drafts, p) -> frozenset:

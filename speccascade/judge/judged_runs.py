@@ -1,5 +1,7 @@
 """Runs the judged code, and reads the tokens that it writes."""
 
+import inspect
+
 import numpy as np
 
 from speccascade.judge.problems import Problem
@@ -12,39 +14,74 @@ def tokens_of(what) -> tuple:
   Raises:
     ValueError: it is no list of tokens.
   """
+  wanted = "return a list or an array of integers"
   if hasattr(what, "detach"):
     what = what.detach().cpu().numpy()
-  array = np.asarray(what)
-  if array.dtype.kind not in "iu":
-    raise ValueError(
-      f"tokens are of type {array.dtype}; return a list or an array of integers"
-    )
+  if inspect.iscoroutine(what):
+    what.close()  # Python would warn that none awaited it.
+  try:
+    array = np.asarray(what)
+  except ValueError as error:  # Lists of unequal lengths.
+    raise ValueError(f"it returned a ragged {_kind(what)}; {wanted}") from error
+  if array.dtype == object or array.dtype.kind in "USV":
+    raise ValueError(f"it returned {_kind(what)}; {wanted}")
+  if array.size and array.dtype.kind not in "iu":
+    raise ValueError(f"tokens are of type {array.dtype}; {wanted}")
   return tuple(array.reshape(-1).tolist())
+
+
+def _kind(what) -> str:
+  """Returns the name of a value's type, or None."""
+  return "None" if what is None else type(what).__name__
 
 
 def tokens_of_rounds(
   step, problem: Problem, num_rounds: int, script: Script
 ) -> tuple:
   """Returns the tokens of some rounds, whose drafts the judge draws."""
-  q_table, p_table = problem.tables
   text: list[int] = list(problem.prompt)
   for block in range(num_rounds):
     drafts: list[int] = []
-    path = [text[-1]]
+    rows = [problem.rows(text)]
     for i in range(problem.gamma):
       state = ("drafts of the judge", block, i)
-      drafts.append(script.choice(state, q_table[path[-1]].tolist()))
-      path.append(drafts[-1])
-    q, p = q_table[path[:-1]], p_table[path]
-    emitted = tokens_of(step(np.array(drafts), q.copy(), p.copy()))
+      drafts.append(script.choice(state, rows[-1][0].tolist()))
+      rows.append(problem.rows(text + drafts))
+    q, p = (np.array(x) for x in zip(*rows))
+    emitted = tokens_of(step(np.array(drafts), q[:-1], p))
     if not 1 <= len(emitted) <= problem.gamma + 1:
       raise ValueError(
         f"a block of {problem.gamma} drafts emits {len(emitted)} tokens"
       )
-    if not all(0 <= token < problem.vocab_size for token in emitted):
-      raise ValueError(f"{emitted} has tokens outside the vocabulary")
+    check_vocabulary(emitted, problem)
     text += emitted
   return tuple(text[len(problem.prompt) :])
+
+
+def check_rows(written, problem: Problem):
+  """Raises ValueError unless there is a row of tokens for each prompt."""
+  num = len(problem.prompts)
+  if np.ndim(written) == 0 and not isinstance(written, list | tuple):
+    what = _kind(written)
+  elif len(written) != num:
+    what = f"{len(written)} rows"
+  elif not all(hasattr(row, "__len__") and np.ndim(row) for row in written):
+    what = "one row"
+  else:
+    return
+  raise ValueError(
+    f"it returned {what} for {num} prompts; return the tokens of each"
+  )
+
+
+def check_vocabulary(text: tuple, problem: Problem):
+  """Raises ValueError if a text has a token that no problem's table has."""
+  outside = [x for x in text if not 0 <= x < problem.vocab_size]
+  if outside:
+    raise ValueError(
+      f"token {outside[0]} is outside the vocabulary, which is 0 to"
+      f" {problem.vocab_size - 1}"
+    )
 
 
 def tokens_of_sampler(
@@ -57,13 +94,16 @@ def tokens_of_sampler(
 def tokens_of_rows(written, problem: Problem) -> tuple:
   """Returns the text of the row, or the texts of the rows, cut."""
   several = len(problem.prompts) > 1
-  texts = (
-    [tokens_of(row) for row in written] if several else [tokens_of(written)]
-  )
-  for text in texts:
-    if len(text) < problem.num_tokens:
+  rows = written if several else [written]
+  if several:
+    check_rows(rows, problem)
+  texts = [tokens_of(row) for row in rows]
+  cut = tuple(problem.cut(text) for text in texts)
+  for text in cut:
+    ended = problem.eos is not None and text[-1:] == (problem.eos,)
+    if len(text) < problem.num_tokens and not ended:
       raise ValueError(
         f"the sampler wrote {len(text)} tokens of {problem.num_tokens}"
       )
-  cut = tuple(text[: problem.num_tokens] for text in texts)
+    check_vocabulary(text, problem)
   return cut if several else cut[0]

@@ -6,12 +6,31 @@ import dataclasses
 import numpy as np
 
 from speccascade.judge import goodness
-from speccascade.judge.judged_runs import tokens_of, tokens_of_rows
+from speccascade.judge.judged_calls import (
+  TIME_LIMIT_S,
+  JudgedCodeError,
+  called,
+)
+from speccascade.judge.judged_runs import (
+  check_rows,
+  check_vocabulary,
+  tokens_of,
+  tokens_of_rows,
+)
 from speccascade.judge.judgement import JudgedProblem
 from speccascade.judge.problems import Law, Problem
 
 
-def judge_by_samples(sampler, problem, claimed, resolution, level, batch, seed):
+def judge_by_samples(
+  sampler,
+  problem,
+  claimed,
+  resolution,
+  level,
+  batch,
+  seed,
+  time_limit_s=TIME_LIMIT_S,
+):
   """Returns (`JudgedProblem`, counts or None)."""
   keys = list(claimed)
   expected = np.array([claimed[key] for key in keys])
@@ -21,15 +40,20 @@ def judge_by_samples(sampler, problem, claimed, resolution, level, batch, seed):
   try:
     if batch is None:
       for i in range(num):
-        counts[tokens_of_rows(sampler(problem, seed + i), problem)] += 1
+        written = called(sampler, problem, seed + i, time_limit_s=time_limit_s)
+        counts[tokens_of_rows(written, problem)] += 1
     else:
       times = max(1, batch // num_rows)
       wide = dataclasses.replace(problem, prompts=problem.prompts * times)
       for i in range(-(-num // times)):
-        counts.update(_count(sampler(wide, seed + i), wide, num_rows))
-  except Exception as error:
-    note = f"raises {type(error).__name__}: {error}".partition("\n")[0]
-    return JudgedProblem(problem.label, len(keys), 1, 0, 0, False, note), None
+        written = called(sampler, wide, seed + i, time_limit_s=time_limit_s)
+        counts.update(_count(written, wide, num_rows))
+  except (JudgedCodeError, ValueError, TypeError) as error:
+    note = str(error).partition("\n")[0]
+    num = sum(counts.values())
+    return JudgedProblem(
+      problem.label, len(keys), 1.0, 0, num, False, note, True
+    ), None
   total = sum(counts.values())
   tv = 1 - sum(min(counts.get(key, 0) / total, claimed[key]) for key in claimed)
   bound = goodness.noise_floor(expected, total, level / 2)
@@ -43,9 +67,10 @@ def judge_by_samples(sampler, problem, claimed, resolution, level, batch, seed):
   return line, counts
 
 
-def _count(written, problem: Problem, num_rows: int) -> dict[tuple, int]:
+def _count(written, problem: Problem, num_rows: int) -> collections.Counter:
   """Returns how often a batch has each text, or each tuple of texts."""
-  texts = np.array([text[: problem.num_tokens] for text in written])
+  check_rows(written, problem)
+  texts = np.array([_padded(text, problem) for text in written])
   if texts.shape != (len(problem.prompts), problem.num_tokens):
     raise ValueError(
       f"the sampler wrote an array {texts.shape} for {len(problem.prompts)}"
@@ -53,10 +78,22 @@ def _count(written, problem: Problem, num_rows: int) -> dict[tuple, int]:
     )
   groups = texts.reshape(-1, num_rows, problem.num_tokens)
   seen, counts = np.unique(groups, axis=0, return_counts=True)
-  keys = [tuple(tokens_of(row) for row in group) for group in seen]
-  return {
-    key if num_rows > 1 else key[0]: int(num) for key, num in zip(keys, counts)
-  }
+  whole: collections.Counter = collections.Counter()
+  for group, num in zip(seen, counts):
+    key = tuple(problem.cut(tokens_of(row)) for row in group)
+    for text in key:
+      check_vocabulary(text, problem)
+    whole[key if num_rows > 1 else key[0]] += int(num)
+  return whole
+
+
+def _padded(text, problem: Problem):
+  """Returns the first tokens; a text that ended early repeats its end."""
+  text = text[: problem.num_tokens]
+  missing = problem.num_tokens - len(text)
+  if missing and len(text) and problem.eos == text[-1]:
+    text = [*text, *[problem.eos] * missing]
+  return text
 
 
 def p_value(counts: dict, law: Law) -> float:

@@ -16,6 +16,8 @@ class JudgedProblem:
     num_samples: of a sampled answer; None where it was enumerated.
     passed: whether the distribution is right.
     note: what else was seen, in a few words.
+    raised: whether the judged code failed: it raised, did not end, or returned
+      what are no tokens.
   """
 
   label: str
@@ -25,13 +27,16 @@ class JudgedProblem:
   num_samples: int | None
   passed: bool
   note: str = ""
+  raised: bool = False
 
   def line(self) -> str:
     """Returns a line of the table."""
     tv = "-" if self.tv is None else format(self.tv, ".6f")
     size = "all paths" if self.num_samples is None else f"{self.num_samples:,}"
     word = "right" if self.passed else "WRONG"
-    if self.tv is None:
+    if self.raised:
+      word = "FAILS"
+    elif self.tv is None:
       word = "open "
     columns = f"{word}  {tv:>8} ({self.bound:.2g})  {size:>9}  {self.label}"
     return f"{columns}: {self.note}" if self.note else columns
@@ -62,9 +67,34 @@ class Judgement:
   @property
   def smallest(self) -> JudgedProblem | None:
     """The failing problem of the fewest outcomes; None where all passed."""
-    failed = [problem for problem in self.problems if not problem.passed]
-    failed = [problem for problem in failed if problem.tv is not None] or failed
+    failed = self._wrong or self._raised or self._open
     return min(failed, key=lambda x: x.num_outcomes, default=None)
+
+  @property
+  def _wrong(self) -> list[JudgedProblem]:
+    return [
+      x for x in self.problems if not (x.passed or x.raised or x.tv is None)
+    ]
+
+  @property
+  def _raised(self) -> list[JudgedProblem]:
+    return [x for x in self.problems if x.raised]
+
+  @property
+  def _open(self) -> list[JudgedProblem]:
+    return [x for x in self.problems if x.tv is None]
+
+  @property
+  def exit_code(self) -> int:
+    """0: right; 1: wrong in a problem; 2: the code failed; 3: not judged.
+
+    The first of 1, 2 and 3 that holds in a problem; 0 where none does.
+    """
+    if self._wrong:
+      return 1
+    if self._raised:
+      return 2
+    return 3 if self._open else 0
 
   @property
   def verdict(self) -> str:
@@ -73,15 +103,17 @@ class Judgement:
     worst = self.smallest
     if worst is None:
       return f"{self.name}: right in all {num} problems."
-    if worst.tv is None:
-      num_open = sum(problem.tv is None for problem in self.problems)
+    if self.exit_code == 3:
       return (
-        f"{self.name}: not judged in {num_open} of {num} problems:"
+        f"{self.name}: not judged in {len(self._open)} of {num} problems:"
         f" {worst.note}."
       )
-    failed = sum(
-      not problem.passed and problem.tv is not None for problem in self.problems
-    )
+    if self.exit_code == 2:
+      return (
+        f"{self.name}: fails in {len(self._raised)} of {num} problems:"
+        f" {worst.note} ({worst.label})."
+      )
+    failed = len(self._wrong)
     note = f" ({worst.note})" if worst.note else ""
     text = (
       f"{self.name}: WRONG in {failed} of {num} problems. The smallest:"

@@ -14,9 +14,11 @@ from speccascade.judge.enumeration import (
   completed,
   judge_by_enumeration,
 )
+from speccascade.judge.enumeration import failed as failed_line
+from speccascade.judge.judged_calls import TIME_LIMIT_S, JudgedCodeError
 from speccascade.judge.judged_runs import tokens_of_rounds, tokens_of_sampler
 from speccascade.judge.judged_samples import judge_by_samples
-from speccascade.judge.judgement import Judgement
+from speccascade.judge.judgement import JudgedProblem, Judgement
 from speccascade.judge.problems import ClaimedTarget, Law, Problem
 
 EXACT = 2e-6  # of code in float32
@@ -31,6 +33,7 @@ def judge_verify(
   target: ClaimedTarget | None = None,
   tolerance: float = EXACT,
   only: str = "",
+  time_limit_s: float = TIME_LIMIT_S,
 ) -> Judgement:
   """Judges a verify function whose uniforms are arguments, exactly.
 
@@ -41,10 +44,22 @@ def judge_verify(
     target: the claimed distribution, a function of the rows (q, p); None is p.
     tolerance: the largest total variation that passes.
     only: the problems to ask: those whose label has this text.
+    time_limit_s: seconds that one call may take.
+
+  Raises:
+    ValueError: an argument is out of its range.
   """
-  judged, seen, warnings = [], {}, set()
+  _check(verify, "verify", tolerance=tolerance, time_limit_s=time_limit_s)
+  judged, failed, passed, warnings = [], {}, {}, set()
   for problem in _those(only, asked.step_problems()):
-    result = intervals.verify_law(verify, problem)
+    claimed = problem.claimed(target)
+    try:
+      result = intervals.verify_law(verify, problem, time_limit_s)
+    except JudgedCodeError as error:
+      judged.append(failed_line(problem, claimed, tolerance, error))
+      if len(judged) == 1:
+        break
+      continue
     note = ""
     if result.wrong_probes:
       note = (
@@ -53,13 +68,11 @@ def judge_verify(
       )
     if result.at_zero:
       warnings.add(AT_ZERO)
-    claimed = problem.claimed(target)
     law = completed(result.law, problem, target)
     line = compared(problem.label, law, claimed, tolerance, note)
     judged.append(line)
-    if not line.passed:
-      seen[problem] = law
-  causes = causes_of_step(seen, target)
+    (passed if line.passed else failed)[problem] = law
+  causes = causes_of_step(failed, passed, target)
   return _judgement(verify, judged, causes, warnings)
 
 
@@ -69,6 +82,7 @@ def judge_step(
   target: ClaimedTarget | None = None,
   tolerance: float = EXACT,
   only: str = "",
+  time_limit_s: float = TIME_LIMIT_S,
 ) -> Judgement:
   """Judges a verifier step that draws by itself, exactly.
 
@@ -78,19 +92,27 @@ def judge_step(
     target: the claimed distribution, a function of the rows (q, p); None is p.
     tolerance: the largest total variation that passes.
     only: the problems to ask: those whose label has this text.
+    time_limit_s: seconds that one call may take.
+
+  Raises:
+    ValueError: an argument is out of its range.
   """
-  judged, seen, warnings = [], {}, set()
+  _check(step, "step", tolerance=tolerance, time_limit_s=time_limit_s)
+  judged, failed, passed, warnings = [], {}, {}, set()
   for problem in _those(only, (*asked.step_problems(), TWO_ROUNDS)):
     num_rounds = 2 if problem is TWO_ROUNDS else 1
     claimed = problem.claimed(target)
     run = functools.partial(tokens_of_rounds, step, problem, num_rounds)
     line, law = judge_by_enumeration(
-      problem, run, claimed, tolerance, warnings, target=target
+      *(problem, run, claimed, tolerance, warnings, time_limit_s),
+      target=target,
     )
     judged.append(line)
-    if not line.passed and law is not None and num_rounds == 1:
-      seen[problem] = law
-  causes = causes_of_step(seen, target)
+    if _fails_at_once(judged):
+      break
+    if law is not None and num_rounds == 1:
+      (passed if line.passed else failed)[problem] = law
+  causes = causes_of_step(failed, passed, target)
   return _judgement(step, judged, causes, warnings)
 
 
@@ -108,6 +130,7 @@ def judge_sampler(
   batch: int | None = None,
   seed: int = 0,
   only: str = "",
+  time_limit_s: float = TIME_LIMIT_S,
 ) -> Judgement:
   """Judges a whole sampler, by samples or by enumeration.
 
@@ -130,7 +153,29 @@ def judge_sampler(
       None draws row by row.
     seed: the first one.
     only: the problems to ask: those whose label has this text.
+    time_limit_s: seconds that one call may take.
+
+  Raises:
+    ValueError: an argument is out of its range.
   """
+  if isinstance(settings, str):
+    settings = [x for x in settings.split(",") if x]
+  _check(
+    sampler,
+    "sampler",
+    num_rows=num_rows,
+    tolerance=tolerance,
+    resolution=resolution,
+    false_alarm=false_alarm,
+    batch=batch,
+    seed=seed,
+    time_limit_s=time_limit_s,
+  )
+  if batch is not None and batch < num_rows:
+    raise ValueError(
+      f"batch is {batch} and num_rows {num_rows}; a batch holds all rows of a"
+      " problem, so batch must be num_rows or more"
+    )
   wrong = set(settings) - {"temperature", "top_k", "top_p"}
   if wrong:
     raise ValueError(
@@ -138,23 +183,26 @@ def judge_sampler(
       " and top_p"
     )
   questions = _those(only, asked.sampler_problems(tuple(settings), num_rows))
-  judged, seen, passed, warnings = [], {}, {}, set()
+  judged, failed, passed, warnings = [], {}, {}, set()
   for problem in questions:
     right = claimed(problem) if claimed else problem.claimed(target)
     if exact:
       run = functools.partial(tokens_of_sampler, sampler, problem, seed)
-      line, law = judge_by_enumeration(problem, run, right, tolerance, warnings)
+      line, law = judge_by_enumeration(
+        problem, run, right, tolerance, warnings, time_limit_s
+      )
     else:
       level = false_alarm / len(questions)
       line, law = judge_by_samples(
-        sampler, problem, right, resolution, level, batch, seed
+        *(sampler, problem, right, resolution, level, batch, seed),
+        time_limit_s,
       )
     judged.append(line)
-    if line.passed:
-      passed[problem] = right, line
-    elif law is not None:
-      seen[problem] = law, line
-  causes = causes_of_sampler(seen, passed)
+    if _fails_at_once(judged):
+      break
+    if law is not None:
+      (passed if line.passed else failed)[problem] = law, line
+  causes = causes_of_sampler(failed, passed)
   return _judgement(sampler, judged, causes, warnings)
 
 
@@ -171,6 +219,39 @@ def rows(verify: Callable) -> intervals.Verify:
     return tuple(np.array([verify(*row) for row in zip(*arrays)]).T)
 
   return of_rows
+
+
+def _fails_at_once(judged: list[JudgedProblem]) -> bool:
+  """Returns whether the first problem showed that no other need be asked."""
+  return len(judged) == 1 and judged[0].raised and judged[0].tv == 1
+
+
+# Argument -> (whether a value will do, what is wanted).
+_RANGES: dict[str, tuple[Callable, str]] = {
+  "tolerance": (lambda x: 0 < x < 1, "a number above 0 and below 1"),
+  "resolution": (lambda x: 0 < x < 1, "a number above 0 and below 1"),
+  "false_alarm": (lambda x: 0 < x < 1, "a number above 0 and below 1"),
+  "time_limit_s": (lambda x: 0 < x < 1e6, "seconds, above 0 and below 1e6"),
+  "num_rows": (lambda x: x in (1, 2), "1 or 2"),
+  "batch": (lambda x: x is None or int(x) == x >= 1, "an integer above 0"),
+  "seed": (lambda x: int(x) == x >= 0, "an integer, 0 or more"),
+}
+
+
+def _check(function, kind: str, **given):
+  """Raises ValueError unless the arguments of a judge are in their ranges."""
+  if not callable(function):
+    raise ValueError(
+      f"the {kind} is of type {type(function).__name__}; give a function"
+    )
+  for name, value in given.items():
+    fits, wanted = _RANGES[name]
+    try:
+      right = bool(fits(value))
+    except (TypeError, ValueError, OverflowError):
+      right = False
+    if not right:
+      raise ValueError(f"{name} is {value!r}; wanted is {wanted}")
 
 
 def _those(only: str, problems: Iterable[Problem]) -> list[Problem]:

@@ -1,4 +1,4 @@
-"""The right sampler in a few lines, and the known errors of the field.
+"""The known errors of the field, as working examples.
 
 Each error is a working example: a change of a few lines to `RightSampler`. The
 judge catches each, and compares what it judges with all of them, to name the
@@ -7,83 +7,9 @@ likely cause of a wrong distribution.
 
 import numpy as np
 
-from speccascade.judge.problems import Problem, row_probabilities
-
-
-class RightSampler:
-  """Speculative sampling, without an error.
-
-  Source: Leviathan et al. (arXiv 2211.17192), Algorithm 1.
-  """
-
-  name = "none"
-
-  def __init__(self, problem: Problem | None, seed: int | None = 0):
-    self.problem, self.seed = problem, seed
-    self.rng = np.random.default_rng(seed)
-
-  @classmethod
-  def applies(cls, problem: Problem) -> bool:
-    """Returns whether the error can change the distribution of a problem."""
-    return True
-
-  def probs(self, logits, who: str) -> np.ndarray:
-    """Returns the distribution of "drafter" or "verifier", as sampled."""
-    of = self.problem
-    return row_probabilities(tuple(logits), of.temperature, of.top_k, of.top_p)
-
-  def draw(self, weights) -> int:
-    """Returns a token drawn from weights."""
-    weights = np.asarray(weights)
-    return int(self.rng.choice(len(weights), p=weights / weights.sum()))
-
-  def draft(self, q) -> int:
-    """Returns a drafted token."""
-    return self.draw(q)
-
-  def accepts(self, token, q, p) -> bool:
-    """Returns whether a drafted token stands."""
-    return bool(self.rng.random() * q[token] < p[token])
-
-  def replacement(self, q, p) -> int:
-    """Returns the token in a rejected draft's place."""
-    left = np.maximum(p - q, 0)
-    return self.draw(left if left.sum() > 0 else p)
-
-  def verify(self, tokens, q, p) -> list[int]:
-    """Returns what a block emits.
-
-    Args:
-      tokens: [G] drafts.
-      q: [G, V] distribution of each draft.
-      p: [G+1, V] the verifier's.
-    """
-    for i, token in enumerate(tokens):
-      if not self.accepts(token, q[i], p[i]):
-        return [*tokens[:i], self.replacement(q[i], p[i])]
-    return [*tokens, self.draw(p[len(tokens)])]
-
-  def round(self, text: list[int]) -> list[int]:
-    """Returns what a round adds to a text."""
-    of, drafts, q = self.problem, [], []
-    for _ in range(of.gamma):
-      q.append(self.probs(of.drafter(text + drafts), "drafter"))
-      drafts.append(self.draft(q[-1]))
-    p = [
-      self.probs(of.verifier(text + drafts[:i]), "verifier")
-      for i in range(of.gamma + 1)
-    ]
-    return self.verify(drafts, np.array(q), np.array(p))
-
-  def sample(self) -> list[int] | list[list[int]]:
-    """Returns the tokens of the row, or of each of several rows."""
-    texts = []
-    for prompt in self.problem.prompts:
-      text = list(prompt)
-      while len(text) < len(prompt) + self.problem.num_tokens:
-        text += self.round(text)
-      texts.append(text[len(prompt) :])
-    return texts if len(texts) > 1 else texts[0]
+from speccascade.judge import loop_errors
+from speccascade.judge.problems import row_probabilities
+from speccascade.judge.right_sampler import RightSampler
 
 
 class SharedNoise(RightSampler):
@@ -113,6 +39,42 @@ class ReplacementFromVerifier(RightSampler):
 
   def replacement(self, q, p):
     return self.draw(p)
+
+
+class ReplacementWithoutDraft(RightSampler):
+  """A rejected draft is replaced from p without it; right if q is one-hot."""
+
+  name = "a rejected draft is replaced from p without the draft"
+
+  def verify(self, tokens, q, p):
+    for i, token in enumerate(tokens):
+      if not self.accepts(token, q[i], p[i]):
+        others = np.where(np.arange(len(p[i])) == token, 0, p[i])
+        return [*tokens[:i], self.draw(others if others.any() else p[i])]
+    return [*tokens, self.draw(p[len(tokens)])]
+
+
+class BonusOfLastDraft(RightSampler):
+  """The token after an accepted block is drawn from the last draft's row."""
+
+  name = "the bonus token is drawn from the row of the last draft"
+
+  def verify(self, tokens, q, p):
+    last = [*p[: len(tokens)], p[len(tokens) - 1]]
+    return super().verify(tokens, q, np.array(last))
+
+
+class OneUniform(RightSampler):
+  """One uniform decides on all drafts of a block."""
+
+  name = "one uniform decides on all drafts of a block"
+
+  def verify(self, tokens, q, p):
+    u = self.rng.random()
+    for i, token in enumerate(tokens):
+      if u * q[i][token] >= p[i][token]:
+        return [*tokens[:i], self.replacement(q[i], p[i])]
+    return [*tokens, self.draw(p[len(tokens)])]
 
 
 class AbsoluteResidual(RightSampler):
@@ -160,6 +122,41 @@ class EagerBlock(RightSampler):
     if num == len(tokens):
       return [*tokens, self.draw(p[num])]
     return [*tokens[:num], self.replacement(q[num], p[num])]
+
+
+class UnscaledBlock(RightSampler):
+  """Block verification whose residual is not scaled by the prefix's ratio.
+
+  Source: Sun et al. (arXiv 2403.10444), Algorithm 2, where the residual is
+  max(0, r p - q) and r the ratio of the accepted prefix.
+  """
+
+  name = "block verification's residual is not scaled by the prefix's ratio"
+
+  @classmethod
+  def applies(cls, problem):
+    return problem.gamma > 1
+
+  def residual(self, ratio, q, p):
+    """Returns the weights of the token after an accepted prefix."""
+    return np.maximum(p - q, 0)
+
+  def verify(self, tokens, q, p):
+    ratio, num = 1.0, 0
+    ratios = [ratio]
+    for i, token in enumerate(tokens):
+      ratio = min(1.0, ratio * p[i][token] / q[i][token])
+      ratios.append(ratio)
+      chance = ratio
+      if i + 1 < len(tokens):
+        left = np.maximum(ratio * p[i + 1] - q[i + 1], 0).sum()
+        chance = left / (left + 1 - ratio) if left > 0 else 0.0
+      if self.rng.random() < chance:
+        num = i + 1
+    if num == len(tokens):
+      return [*tokens, self.draw(p[num])]
+    weights = self.residual(ratios[num], q[num], p[num])
+    return [*tokens[:num], self.draw(weights if weights.any() else p[num])]
 
 
 class ArgmaxDrafts(RightSampler):
@@ -296,9 +293,13 @@ class AcceptsAtZero(RightSampler):
 KNOWN_ERRORS: tuple[type[RightSampler], ...] = (
   SharedNoise,
   ReplacementFromVerifier,
+  ReplacementWithoutDraft,
+  BonusOfLastDraft,
+  OneUniform,
   AbsoluteResidual,
   ResidualOfNextPlace,
   EagerBlock,
+  UnscaledBlock,
   ArgmaxDrafts,
   TypicalAcceptance,
   ColdDrafter,
@@ -307,6 +308,12 @@ KNOWN_ERRORS: tuple[type[RightSampler], ...] = (
   VerifierWithoutTemperature,
   SameNumbersEveryRound,
   SameNumbersEveryRow,
+  loop_errors.ContextBehind,
+  loop_errors.ShortContext,
+  loop_errors.StaleContext,
+  loop_errors.EosRejected,
+  loop_errors.SortedCandidates,
+  loop_errors.MergedCandidates,
   AcceptsAtZero,
 )
 # Those of the step that verifies given drafts.
@@ -314,6 +321,7 @@ STEP_ERRORS = tuple(
   error
   for error in KNOWN_ERRORS
   if error is not SharedNoise
+  and error.__module__ == __name__
   and any(name in vars(error) for name in ("accepts", "replacement", "verify"))
 )
 

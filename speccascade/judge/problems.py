@@ -1,13 +1,15 @@
 """What samplers are asked: pairs of small models, settings, and the answer.
 
 A problem has two Markov chains over V tokens, a drafter and a verifier, whose
-logits are tables. A sampler that is lossless writes what the verifier's chain
-would write, so the right distribution is a product of table entries.
+logits are tables: of the last token, of the last two, or of all tokens. A
+sampler that is lossless writes what the verifier's chain would write, so the
+right distribution is a product of table entries.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 import dataclasses
 import functools
+import itertools
 
 import numpy as np
 
@@ -64,8 +66,9 @@ class Problem:
 
   Attributes:
     label: what is asked, in a few words.
-    q_logits: [V, V] the drafter's logits after each token.
-    p_logits: [V, V] the verifier's.
+    q_logits: [V] * n + [V], the drafter's logits after the last n tokens, the
+      oldest first. Zeros stand before the first token of a text.
+    p_logits: the verifier's, of the same shape.
     gamma: tokens that a block drafts.
     num_tokens: how many tokens to write; more are cut.
     temperature: of both models.
@@ -73,6 +76,8 @@ class Problem:
     top_p: of both models, after temperature and top-k; None keeps all tokens.
     prompts: the tokens before each row's text. A sampler gets one, unless it
       is asked for several rows.
+    eos: the token that ends a text, which may be shorter then; what is written
+      after it is cut. None where no token does.
   """
 
   label: str
@@ -84,6 +89,7 @@ class Problem:
   top_k: int | None = None
   top_p: float | None = None
   prompts: tuple[tuple[int, ...], ...] = ((0,),)
+  eos: int | None = None
 
   @property
   def vocab_size(self) -> int:
@@ -96,19 +102,60 @@ class Problem:
 
   def drafter(self, tokens) -> np.ndarray:
     """Returns the drafter's logits after some tokens, prompt included, [V]."""
-    return self.q_logits[int(tokens[-1])]
+    return self.q_logits[self._context(tokens)]
 
   def verifier(self, tokens) -> np.ndarray:
     """Returns the verifier's logits after some tokens, prompt included, [V]."""
-    return self.p_logits[int(tokens[-1])]
+    return self.p_logits[self._context(tokens)]
+
+  def rows(self, tokens) -> tuple[np.ndarray, np.ndarray]:
+    """Returns (q, p), [V] each, as sampled after some tokens."""
+    context = self._context(tokens)
+    q, p = self.tables
+    return q[context], p[context]
+
+  def _context(self, tokens) -> tuple[int, ...]:
+    """Returns the index of a table's row."""
+    context = last_tokens(tokens, self.p_logits.ndim - 1)
+    if min(context) < 0 or max(context) >= self.vocab_size:
+      raise ValueError(
+        f"the text {list(context)} has a token outside the vocabulary, which is"
+        f" 0 to {self.vocab_size - 1}"
+      )
+    return context
 
   @functools.cached_property
   def tables(self) -> tuple[np.ndarray, np.ndarray]:
-    """(q, p), [V, V] each: the distributions as sampled."""
+    """(q, p), [V] * n + [V] each: the distributions as sampled."""
     settings = self.temperature, self.top_k, self.top_p
     return tuple(
       probabilities(x, *settings) for x in (self.q_logits, self.p_logits)
     )
+
+  def targets(self, target: ClaimedTarget | None = None) -> np.ndarray:
+    """Returns the claimed rows, [V] * n + [V]; None claims the verifier's."""
+    q, p = self.tables
+    if target is None:
+      return p
+    pi = np.asarray(target(q, p))
+    if pi.shape != p.shape or pi.dtype.kind != "f":
+      raise ValueError(
+        f"target returned {pi.dtype} of shape {pi.shape} for rows (q, p) of"
+        f" shape {p.shape}; return probabilities of the same shape"
+      )
+    if not (np.all(pi >= 0) and np.allclose(pi.sum(-1), 1, atol=1e-4)):
+      raise ValueError(
+        "target returned rows that are no distributions: each must be 0 or more"
+        " and sum to 1"
+      )
+    return pi
+
+  def cut(self, text: tuple) -> tuple:
+    """Returns what counts of a text: to its end, or to `num_tokens`."""
+    text = text[: self.num_tokens]
+    if self.eos in text:
+      text = text[: text.index(self.eos) + 1]
+    return text
 
   def claimed(self, target: ClaimedTarget | None = None) -> Law:
     """Returns the law of the tokens that a right sampler writes.
@@ -120,9 +167,10 @@ class Problem:
       The probability of each text of a row; with several prompts, of each
       tuple of texts, whose rows are independent.
     """
-    q, p = self.tables
-    pi = p if target is None else np.asarray(target(q, p))
-    rows = [chain(pi, prompt[-1], self.num_tokens) for prompt in self.prompts]
+    pi = self.targets(target)
+    rows = [
+      chain(pi, prompt, self.num_tokens, self.eos) for prompt in self.prompts
+    ]
     if len(rows) == 1:
       return rows[0]
     joint: Law = {(): 1.0}
@@ -135,22 +183,35 @@ class Problem:
     return joint
 
 
-def chain(table: np.ndarray, last: int, length: int) -> Law:
+def last_tokens(tokens, num: int) -> tuple[int, ...]:
+  """Returns the last `num` tokens of a text, after zeros where it has fewer."""
+  last = [int(token) for token in tokens[-num:]]
+  return (*[0] * (num - len(last)), *last)
+
+
+def chain(
+  table: np.ndarray, before: tuple, length: int, eos: int | None = None
+) -> Law:
   """Returns the law of the next `length` tokens of a chain.
 
   Args:
-    table: [V, V] the law after each token.
-    last: the token before.
+    table: [V] * n + [V] the law after the last n tokens.
+    before: the tokens before.
     length: number of tokens.
+    eos: the token that ends a text; None where none does.
   """
   law: Law = {(): 1.0}
-  for _ in range(length):
-    law = {
-      (*text, token): chance * more
-      for text, chance in law.items()
-      for token, more in enumerate(table[text[-1] if text else last].tolist())
-      if more > 0
-    }
+  for size in range(length):
+    grown: Law = {}
+    for text, chance in law.items():
+      if len(text) < size or (text and text[-1] == eos):
+        grown[text] = chance
+        continue
+      row = table[last_tokens((*before, *text), table.ndim - 1)]
+      for token, more in enumerate(row.tolist()):
+        if more > 0:
+          grown[*text, token] = chance * more
+    law = grown
   return law
 
 
@@ -160,11 +221,14 @@ def distance(law: Law, other: Law) -> float:
   return 0.5 * sum(abs(law.get(k, 0.0) - other.get(k, 0.0)) for k in keys)
 
 
-def random_logits(size: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-  """Returns the logits [V, V] of a drafter and of a verifier that differ."""
+def random_logits(
+  size: int, seed: int, order: int = 1
+) -> tuple[np.ndarray, np.ndarray]:
+  """Returns logits [V] * n + [V] of a drafter and a verifier that differ."""
   rng = np.random.Generator(np.random.PCG64([size, seed]))
-  q = rng.normal(0, 1.2, (size, size))
-  return q, 0.3 * q + rng.normal(0, 1.2, (size, size))
+  shape = (size,) * (order + 1)
+  q = rng.normal(0, 1.2, shape)
+  return q, 0.3 * q + rng.normal(0, 1.2, shape)
 
 
 def pairs() -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
@@ -192,6 +256,45 @@ def pairs() -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
   yield "ties", np.roll(tied, 1, axis=0), tied
 
 
+def history_logits(
+  length: int, soft: Iterable[int], seed: int
+) -> tuple[np.ndarray, np.ndarray]:
+  """Returns logits [3] * n + [3] of a drafter and a verifier that see it all.
+
+  Tokens 1 and 2 are written, never 0. Zeros stand before the text alone, so
+  that each text has a row of its own. The n-th token and those before it are
+  certain, but where they are soft.
+
+  Args:
+    length: n, the most tokens that a text has, without its last.
+    soft: how many tokens are before those that are not certain.
+    seed: of the random logits.
+  """
+  shape = (3,) * (length + 1)
+  q, p = np.full(shape, -np.inf), np.full(shape, -np.inf)
+  q[..., 1] = p[..., 1] = 0
+  rng = np.random.Generator(np.random.PCG64([length, seed]))
+  for size in sorted(soft):
+    for text in itertools.product((1, 2), repeat=size):
+      context = last_tokens(text, length)
+      q[context][1:] = rng.normal(0, 0.7, 2)
+      # The other way round: enough is rejected, and enough accepted.
+      p[context][1:] = -q[context][1:] * rng.uniform(0.3, 1.2)
+  return q, p
+
+
+def prefix_logits() -> tuple[np.ndarray, np.ndarray]:
+  """Returns logits [3, 3] with a prefix that block verification accepts less.
+
+  Token 0 is drafted twice as often as the verifier writes it. In the row after
+  it the residual of a prefix with the ratio 1/2, max(0, p / 2 - q), has two
+  tokens, in other shares than max(0, p - q) has them.
+  """
+  q = [[0.8, 0.02, 0.18], [0.3, 0.3, 0.4], [0.2, 0.5, 0.3]]
+  p = [[0.4, 0.2, 0.4], [0.5, 0.3, 0.2], [0.4, 0.2, 0.4]]
+  return np.log(q), np.log(p)
+
+
 def step_problems() -> Iterator[Problem]:
   """Yields the problems of one verifier step."""
   for label, q, p in pairs():
@@ -199,6 +302,19 @@ def step_problems() -> Iterator[Problem]:
       yield Problem(f"{label}, gamma {gamma}", q, p, gamma, gamma + 1)
   yield Problem("V = 2, gamma 3", *random_logits(2, 1), 3, 4)
   yield Problem("V = 4, gamma 1", *random_logits(4, 1), 1, 2)
+  yield Problem("a prefix ratio below 1, gamma 2", *prefix_logits(), 2, 3)
+  yield Problem("V = 2, gamma 4", *random_logits(2, 1), 4, 5)
+  yield from _long_blocks()
+
+
+def _long_blocks() -> Iterator[Problem]:
+  """Yields blocks of 8 drafts, of which the first three are certain.
+
+  The others are uncertain by turns, so that there are few texts.
+  """
+  for label, soft in (("4, 6, 8", (3, 5, 7, 8)), ("5, 7", (4, 6, 8))):
+    logits = history_logits(8, soft, 1)
+    yield Problem(f"gamma 8, uncertain drafts {label}", *logits, 8, 9)
 
 
 @functools.lru_cache(maxsize=16)
@@ -222,6 +338,13 @@ def _sampler_problems(settings, num_rows) -> Iterator[Problem]:
   small = random_logits(2, 1)
   yield Problem("V = 2, two rounds", *small, 1, 3)
   yield Problem("V = 2, gamma 2, two rounds", *small, 2, 3)
+  yield Problem("a prefix ratio below 1, gamma 2", *prefix_logits(), 2, 2)
+  yield Problem("sees two tokens, gamma 1", *random_logits(2, 3, 2), 1, 3)
+  whole = history_logits(2, range(3), 1)
+  yield Problem("sees all tokens, gamma 2", *whole, 2, 3)
+  late = history_logits(6, (3, 5), 1)
+  yield Problem("gamma 6, uncertain drafts 4, 6", *late, 6, 7)
+  yield Problem("token 1 ends the text, gamma 1", *small, 1, 2, eos=1)
 
   def asked(label, **given):
     if all(name in settings for name in given):

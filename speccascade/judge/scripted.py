@@ -19,6 +19,7 @@ import functools
 
 import numpy as np
 
+MOST_NUMBERS = 10_000  # of a run
 LOW, HIGH = 2.0**-30, 1 - 2.0**-24  # futures that say yes, and no, to tests
 SMALL_NOISE, LARGE_NOISE = 1e-30, 1e30
 # -log u of the largest float32 uniform below 1, and of a small one.
@@ -113,6 +114,11 @@ class Script:
 
   def _new(self, kind, weights=None, size=0, as_uniforms=False) -> Coordinate:
     place = len(self.coordinates)
+    if place >= MOST_NUMBERS:
+      raise NotCoveredError(
+        f"a run asks for more than {MOST_NUMBERS:,} random numbers, as a loop"
+        " does that waits for one; sample the code instead"
+      )
     if place < len(self._chosen):
       value = self._chosen[place]
     elif kind == "unit":

@@ -31,7 +31,7 @@ def verify(tokens, q, p, u_accept, u_draw):
 def sampler(problem, seed):
   rng, text = random.Random(seed), list(problem.prompt)
   for _ in range(problem.num_tokens):
-    weights = problem.tables[1][text[-1]]
+    weights = problem.rows(text)[1]
     text += rng.choices(range(len(weights)), weights)
   return text[len(problem.prompt):]
 """
@@ -73,6 +73,189 @@ def test_a_function_is_judged(module, words, code, shown, capsys):
     assert command.main([f"{module}:{words[0]}", *words[1:]]) == 0
 
 
+MISTAKES = """
+import random, sys
+number = 3
+class Box:
+  pass
+def none(tokens, q, p): pass
+def two(tokens, q): return [0]
+def text(tokens, q, p): return "0"
+def floats(tokens, q, p): return [0.0]
+def generator(tokens, q, p): yield 0
+async def later(tokens, q, p): return [0]
+def negative(tokens, q, p): return [-1]
+def large(tokens, q, p): return [99]
+def ragged(tokens, q, p): return [[0], [0, 1]]
+def exits(tokens, q, p): sys.exit(0)
+def forever(tokens, q, p):
+  while True: pass
+def stubborn(tokens, q, p):
+  while True:
+    try:
+      while True: pass
+    except Exception: pass
+def v_none(tokens, q, p, u_accept, u_draw): pass
+def v_one(tokens, q, p, u_accept, u_draw): return 0, 0
+def v_floats(tokens, q, p, u_accept, u_draw): return 1.0 * u_draw, 1.0 * u_draw
+def v_negative(tokens, q, p, u_accept, u_draw):
+  return 0 * tokens[:, 0], -1 + 0 * tokens[:, 0]
+def v_many(tokens, q, p, u_accept, u_draw):
+  return 9 + 0 * tokens[:, 0], 0 * tokens[:, 0]
+def v_raises(tokens, q, p, u_accept, u_draw): raise KeyError("x")
+def v_exits(tokens, q, p, u_accept, u_draw): sys.exit(0)
+def s_none(problem, seed): pass
+def s_one(problem): return [0, 0]
+def s_short(problem, seed): return [0]
+def s_negative(problem, seed): return [-1] * 9
+def s_large(problem, seed): return [77] * 9
+def s_row(problem, seed): return [0] * len(problem.prompts)
+def s_exits(problem, seed): sys.exit(0)
+def s_forever(problem, seed):
+  while True: pass
+def s_no_attribute(problem, seed): return problem.length
+"""
+FAILS = {
+  "none": "it returned None; return a list or an array of integers",
+  "two": "TypeError: two() takes 2 positional arguments but 3 were given",
+  "text": "it returned str; return a list",
+  "floats": "tokens are of type float64; return a list",
+  "generator": "it returned generator",
+  "later": "it returned coroutine",
+  "negative": "token -1 is outside the vocabulary, which is 0 to 1",
+  "large": "token 99 is outside the vocabulary",
+  "ragged": "it returned a ragged list",
+  "exits": "SystemExit: 0",
+  "forever": "a call did not end in 0.2 s",
+  "stubborn": "a call did not end in 0.2 s",
+  "Box": "TypeError: Box() takes no arguments",
+  "v_none": "it returned NoneType; return (num_accepted [B], token [B])",
+  "v_one": "num_accepted is int64 of shape ()",
+  "v_floats": "num_accepted is float64 of shape (156,)",
+  "v_negative": "token is -1, wanted 0 to 1",
+  "v_many": "num_accepted is 9, wanted 0 to 1",
+  "v_raises": "it raises KeyError: 'x'",
+  "v_exits": "it raises SystemExit: 0",
+  "s_none": "it returned None",
+  "s_one": "TypeError: s_one() takes 1 positional argument but 2",
+  "s_short": "the sampler wrote 1 tokens of 2",
+  "s_negative": "token -1 is outside the vocabulary",
+  "s_large": "token 77 is outside the vocabulary",
+  "s_row": "it returned one row for 16 prompts",
+  "s_exits": "it raises SystemExit: 0",
+  "s_forever": "a call did not end in 0.2 s",
+  "s_no_attribute": "'Problem' object has no attribute 'length'",
+}
+KINDS = {"v": "verify", "s": "sampler"}
+
+
+@pytest.mark.parametrize("name", FAILS)
+@pytest.mark.filterwarnings("error")
+def test_code_that_fails_is_one_line_and_exits_with_2(name, tmp_path, capsys):
+  (tmp_path / "mistakes.py").write_text(MISTAKES)
+  mark, underscore, _ = name.partition("_")
+  kind = KINDS[mark] if underscore else "step"
+  words = [f"{tmp_path}/mistakes.py:{name}", f"--kind={kind}", "--only=V = 2"]
+  words += ["--batch=16"] * (name == "s_row")
+  assert command.main([*words, "--time_limit_s=0.2"]) == 2
+  out, err = capsys.readouterr()
+  assert not out
+  assert err.startswith(f"error: {name}: fails in 1 of 1 problems: ")
+  assert err.count("\n") == 1
+  assert FAILS[name] in err
+  assert f"It is called as {kind}(" in err
+  # By Python.
+  ask = {"step": judge.judge_step, "verify": judge.judge_verify}
+  ask = ask.get(kind, judge.judge_sampler)
+  how = {"batch": 16} if name == "s_row" else {}
+  judgement = ask(command.load(words[0]), only="V = 2", time_limit_s=0.2, **how)
+  assert judgement.exit_code == 2
+  assert FAILS[name] in judgement.verdict
+
+
+@pytest.mark.parametrize(
+  ("source", "message"),
+  [
+    ("def step(:", "raises SyntaxError: invalid syntax"),
+    ("1 / 0", "raises ZeroDivisionError: division by zero"),
+    ("import sys; sys.exit(0)", "raises SystemExit: 0"),
+    ("import no_such_module", "No module named 'no_such_module'"),
+    ("step = [0]", "step of FILE is no function but list"),
+    ("def others(): pass", "FILE has no function step; it has others"),
+    (None, "there is no file FILE"),
+  ],
+)
+def test_a_file_that_cannot_be_judged(source, message, tmp_path, capsys):
+  file = tmp_path / "mine.py"
+  if source is None:
+    file.mkdir()
+  else:
+    file.write_text(source)
+  assert command.main([f"{file}:step", "--kind=step"]) == 2
+  _, err = capsys.readouterr()
+  assert err.count("\n") == 1
+  assert message.replace("FILE", str(file)) in err
+
+
+def test_a_file_may_be_named_like_a_module_and_has_its_neighbours(tmp_path):
+  (tmp_path / "random.py").write_text("from beside_it import step")
+  (tmp_path / "beside_it.py").write_text(SOURCE)
+  place, before = f"{tmp_path / 'random.py'}:step", list(sys.path)
+  try:
+    assert command.main([place, "--kind=step", ONLY]) == 0
+  finally:
+    sys.path[:] = before
+  assert sys.modules["random"].__file__ != str(tmp_path / "random.py")
+
+
+def test_exit_codes():
+  def line(passed, tv, raised=False):
+    return judge.JudgedProblem("", 2, tv, 0, None, passed, "", raised)
+
+  right, wrong = line(True, 0.0), line(False, 0.2)
+  fails, is_open = line(False, 0.5, True), line(False, None)
+  for lines, code in (
+    ([right, right], 0),
+    ([right, wrong, fails, is_open], 1),
+    ([right, is_open, fails], 2),
+    ([right, is_open], 3),
+  ):
+    judgement = judge.Judgement("step", tuple(lines))
+    assert judgement.exit_code == code
+    assert judgement.passed is (code == 0)
+  assert "fails in 1 of 2" in judge.Judgement("", (right, fails)).verdict
+  assert "not judged in 1" in judge.Judgement("", (right, is_open)).verdict
+  assert "WRONG in 1 of 2" in judge.Judgement("", (fails, wrong)).verdict
+
+
+def test_what_is_not_judged_exits_with_3(module, capsys):
+  with module.open("a") as file:
+    file.write("""
+import numpy
+def normal(tokens, q, p):
+  return [int(numpy.random.normal() > 0)]
+def waits(tokens, q, p):
+  while random.random() < 2: pass
+""")
+  for name, reason in (
+    ("normal", "numpy.random.normal is not enumerated"),
+    ("waits", "more than 10,000 random numbers, as a loop does that waits"),
+  ):
+    assert command.main([f"{module}:{name}", "--kind=step", ONLY]) == 3
+    assert "not judged in 2 of 2 problems: " in capsys.readouterr().out
+    assert command.main([f"{module}:{name}", "--kind=step", ONLY]) == 3
+    assert reason in capsys.readouterr().out
+
+
+def test_the_page_and_the_help_name_the_exit_codes(capsys):
+  with pytest.raises(SystemExit):
+    command.main(["--help"])
+  shown = capsys.readouterr().out
+  for code in range(4):
+    assert re.search(rf"^  {code}  \w", shown, re.M)
+    assert re.search(rf"^\| {code} \| \w", PAGE, re.M)
+
+
 @pytest.mark.parametrize(
   ("words", "message"),
   [
@@ -92,6 +275,27 @@ def test_a_function_is_judged(module, words, code, shown, capsys):
       "settings has heat",
     ),
     (["judged_here:step", "--kind=step", "--only=V = 9"], "no problem has"),
+    (
+      ["judged_here:step", "--kind=step", "--time_limit_s=0"],
+      "time_limit_s is",
+    ),
+    (["plain/folder:step", "--kind=step"], "neither a module nor a file"),
+    ([".judged_here:step", "--kind=step"], "importing .judged_here raises"),
+    *(
+      (["judged_here:sampler", "--kind=sampler", *words], message)
+      for *words, message in (
+        ("--resolution=-1", "resolution is -1.0; wanted is a number above 0"),
+        ("--resolution=nan", "resolution is nan; wanted"),
+        ("--resolution=1", "resolution is 1.0; wanted"),
+        ("--false_alarm=0", "false_alarm is 0.0; wanted"),
+        ("--false_alarm=2", "false_alarm is 2.0; wanted"),
+        ("--batch=0", "batch is 0; wanted is an integer above 0"),
+        ("--num_rows=0", "num_rows is 0; wanted is 1 or 2"),
+        ("--num_rows=-3", "num_rows is -3; wanted"),
+        ("--seed=-1", "seed is -1; wanted"),
+        ("--num_rows=2", "--batch=1", "batch must be num_rows or more"),
+      )
+    ),
   ],
 )
 @pytest.mark.usefixtures("module")

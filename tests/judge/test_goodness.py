@@ -51,12 +51,14 @@ def test_counts_without_mass_and_too_many_rare_ones_are_far():
   law = np.array([0.5, 0.494, 0.003, 0.003, 0.0])
   fits = np.array([500, 494, 3, 3, 0])
   assert goodness.p_value(fits, law) > 0.5
-  assert goodness.p_value(fits + [-1, 0, 0, 0, 1], law) == 0
+  assert goodness.p_value(np.add(fits, [-1, 0, 0, 0, 1]), law) == 0
   # The pool expects 6, and 494 with the outcome that joins it: 40 more are
   # hidden there, and not from the test of the pool by itself.
-  assert goodness.p_value(fits + [-20, -20, 20, 20, 0], law) < 1e-15
-  # A pool that expects 60.
-  assert goodness.p_value(10 * fits + [-30, -30, 30, 30, 0], law) < 1e-10
+  assert goodness.p_value(np.add(fits, [-20, -20, 20, 20, 0]), law) < 1e-15
+  # A pool that expects 50, of outcomes that expect 5 each.
+  law = np.array([0.5, 0.49, *(0.001,) * 10])
+  counts = np.array([2475, 2425, *(10,) * 10])
+  assert goodness.p_value(counts, law) < 1e-10
   # All outcomes are rare.
   assert goodness.p_value(np.array([5, 0]), np.array([0.5, 0.5])) == 1
 

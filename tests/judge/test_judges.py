@@ -114,15 +114,17 @@ def drawn(table_of):
   """Returns a sampler in batches, whose tokens are drawn from a table."""
 
   def sampler(problem, seed):
-    table = np.cumsum(table_of(problem), axis=1)
+    table = np.cumsum(table_of(problem), axis=-1)
     rng = np.random.default_rng(seed)
-    last = np.array([prompt[-1] for prompt in problem.prompts])
-    texts = []
+    order, texts = table.ndim - 1, np.array(problem.prompts)
+    num_before = texts.shape[1]
+    texts = np.pad(texts, ((0, 0), (order, 0)))
     for _ in range(problem.num_tokens):
-      u = rng.random(len(last))[:, None]
-      last = np.minimum((table[last] <= u).sum(1), problem.vocab_size - 1)
-      texts.append(last)
-    return np.stack(texts, axis=1)
+      reach = table[tuple(texts[:, -order:].T)]
+      token = (reach <= rng.random(len(texts))[:, None]).sum(1)
+      token = np.minimum(token, problem.vocab_size - 1)
+      texts = np.concatenate([texts, token[:, None]], axis=1)
+    return texts[:, order + num_before :]
 
   return sampler
 
@@ -244,6 +246,17 @@ def test_what_is_asked_wrongly():
     judge.judge_sampler(RIGHT, settings=["top_q"])
   with pytest.raises(ValueError, match="no problem has 'V = 9'"):
     judge.judge_verify(RIGHT, only="V = 9")
+  with pytest.raises(ValueError, match="the step is of type list; give a func"):
+    judge.judge_step([0])
+  for wrong in ({"tolerance": 0}, {"tolerance": "x"}, {"time_limit_s": None}):
+    with pytest.raises(ValueError, match=f"{next(iter(wrong))} is .*; wanted"):
+      judge.judge_verify(RIGHT, **wrong)
+  for target, message in (
+    (lambda q, p: p[0], r"target returned float64 of shape \(2,\)"),
+    (lambda q, p: 2 * p, "no distributions"),
+  ):
+    with pytest.raises(ValueError, match=message):
+      judge.judge_step(RIGHT, target=target, only="V = 2, gamma 1")
   wrong, only = drawn(lambda problem: problem.tables[0]), "one-hot distrib"
   judgement = judge.judge_sampler(wrong, only=only, batch=4096)
   with pytest.raises(AssertionError, match="WRONG"):
