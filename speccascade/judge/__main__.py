@@ -22,14 +22,17 @@ exit codes:
 
 import argparse
 from collections.abc import Callable
+import contextlib
 import importlib
 import importlib.util
 import operator
 import pathlib
+import re
 import sys
 
 from speccascade import judge
 from speccascade.judge.judged_calls import TIME_LIMIT_S, failure
+from speccascade.judge.replaced import SOURCE, replaced
 
 # How the function of each kind is called, for who wrote another one.
 _CALLS = {
@@ -53,8 +56,13 @@ def _fail(message: str | Exception) -> int:
   return 2
 
 
-def load(place: str) -> Callable:
+def load(place: str, replaces: bool = False) -> Callable:
   """Returns the function at MODULE:FUNCTION, or FILE.py:FUNCTION.
+
+  Args:
+    place: of the function.
+    replaces: whether random functions and generators that the module takes at
+      import are replaced, to be enumerated later.
 
   Raises:
     ValueError: there is none.
@@ -71,7 +79,11 @@ def load(place: str) -> Callable:
       " FILE.py:FUNCTION"
     )
   try:
-    module = _imported(module_name)
+    with contextlib.ExitStack() as stack:
+      if replaces:
+        _import_libraries(module_name)
+        stack.enter_context(replaced(SOURCE))
+      module = _imported(module_name)
   except ModuleNotFoundError as error:
     raise ValueError(
       f"cannot import {module_name}: {error}; run from its folder, or install"
@@ -95,6 +107,23 @@ def load(place: str) -> Callable:
       f"{name} of {module_name} is no function but {type(function).__name__}"
     )
   return function
+
+
+def _import_libraries(name: str):
+  """Imports torch and JAX where a file or module names them.
+
+  They must be there before their functions are replaced.
+  """
+  path = pathlib.Path(name)
+  if not name.endswith(".py"):
+    spec = importlib.util.find_spec(name)
+    if spec is None or not (spec.origin or "").endswith(".py"):
+      return
+    path = pathlib.Path(spec.origin)
+  text = path.read_text(encoding="utf-8", errors="replace")
+  for library in ("torch", "jax"):
+    if re.search(rf"^\s*(import|from)\s+{library}\b", text, re.MULTILINE):
+      importlib.import_module(library)
 
 
 def _imported(name: str):
@@ -194,7 +223,7 @@ def main(argv: list[str] | None = None) -> int:
       "--exact draws no samples; leave out resolution, false_alarm and batch"
     )
   try:
-    function = load(place)
+    function = load(place, replaces=kind == "step" or given["exact"])
     if kind == "verify":
       function = judge.rows(function) if one_row else function
       judgement = judge.judge_verify(function, **only)

@@ -1,6 +1,7 @@
 """Enumerates the law of code that draws by itself, and compares it."""
 
 from collections.abc import Callable
+import itertools
 
 from speccascade.judge import paths
 from speccascade.judge import problems as asked
@@ -12,8 +13,8 @@ from speccascade.judge.judged_calls import (
 )
 from speccascade.judge.judgement import JudgedProblem
 from speccascade.judge.problems import ClaimedTarget, Law, Problem
-from speccascade.judge.replaced import replaced
-from speccascade.judge.scripted import NotCoveredError, RandomSource, Script
+from speccascade.judge.replaced import SOURCE, replaced
+from speccascade.judge.scripted import NotCoveredError, Script
 
 RAISED = "raises"
 AT_ZERO = (
@@ -39,13 +40,14 @@ def enumerated_law(
     JudgedCodeError: a run took longer.
     NotCoveredError: the code cannot be enumerated.
   """
-  source = RandomSource()
+  source, seeds = SOURCE, itertools.count()
   source.race_width = race_width
   with replaced(source) as begin:
 
     def scripted_run(script: Script):
       source.script = script
-      begin()
+      begin(next(seeds))
+      source.active = True
       try:
         with limited(time_limit_s):
           return run(script)
@@ -53,6 +55,8 @@ def enumerated_law(
         raise
       except (Exception, SystemExit) as error:
         return RAISED, failure(error)
+      finally:
+        source.active = False
 
     return paths.enumerate_law(scripted_run)
 

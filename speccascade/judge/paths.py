@@ -36,7 +36,12 @@ NARROW = 1e-9  # cells that are not followed
 MOST_CELLS = 64
 PROBES = 100
 _FIRST_PROBE = 1000
+_REPEATS = 30
 _WRONG_WAY = object()
+_NOT_REPLACED = (
+  "two runs with the same random numbers differ: the code draws from a generator"
+  " or a function that it held before the judge began; see docs/judge.md"
+)
 _COMPARES = (
   "a decision compares several random numbers with each other; sample the code"
   " instead"
@@ -95,6 +100,7 @@ def enumerate_law(run: Run, max_runs: int = 400_000) -> EnumeratedLaw:
   0.3
   """
   walk = _Enumeration(run, max_runs)
+  walk.check_that_runs_repeat()
   wrong = walk.wrong_probes(walk.visit((), 1.0))
   if walk.repeated:
     # A number that serves twice may change what follows inside the cells that
@@ -133,6 +139,16 @@ class _Enumeration:
       self.repeated = True
     return script, outcome
 
+  def check_that_runs_repeat(self):
+    """Raises NotCoveredError if the same random numbers lead elsewhere.
+
+    Otherwise what cannot be predicted would seem to compare random numbers with
+    each other, or to be wrong.
+    """
+    for future in range(_FIRST_PROBE - _REPEATS, _FIRST_PROBE):
+      if self.follows((), future) != self.follows((), future):
+        raise NotCoveredError(_NOT_REPLACED)
+
   def follows(self, chosen: tuple, future: int) -> tuple:
     """Returns what can be seen of a run: what it drew from, and returned."""
     script, outcome = self.run(chosen, future)
@@ -145,10 +161,7 @@ class _Enumeration:
     if all(len(script.coordinates) <= place for script, _ in runs):
       outcome = runs[0][1]
       if outcome != runs[1][1]:
-        raise NotCoveredError(
-          "two runs with the same random numbers differ: the code draws from a"
-          " generator that is not replaced; see docs/judge.md"
-        )
+        raise NotCoveredError(_NOT_REPLACED)
       self.law[outcome] = self.law.get(outcome, 0.0) + chance
       return (outcome,)
     script = max((s for s, _ in runs), key=lambda s: len(s.coordinates))

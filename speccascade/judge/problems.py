@@ -344,7 +344,7 @@ def _sampler_problems(settings, num_rows) -> Iterator[Problem]:
   yield Problem("sees all tokens, gamma 2", *whole, 2, 3)
   late = history_logits(6, (3, 5), 1)
   yield Problem("gamma 6, uncertain drafts 4, 6", *late, 6, 7)
-  yield Problem("token 1 ends the text, gamma 1", *small, 1, 2, eos=1)
+  yield Problem("token 1 ends the text, gamma 1", q, p, 1, 2, eos=1)
 
   def asked(label, **given):
     if all(name in settings for name in given):

@@ -3,8 +3,10 @@
 `replaced` covers the modules `random` and `numpy.random`, and torch and JAX
 where the code has imported them. The functions are replaced as attributes of
 their modules: code that holds a function or a generator from before is not
-covered, and the enumeration notices it. Real generators go on underneath. Their
-states tell the source which numbers a second seeding repeats.
+covered, and the enumeration notices it. Code that is imported meanwhile may
+hold them: they draw from the real generators until a run makes the source
+active. Real generators go on underneath. Their states tell the source which
+numbers a second seeding repeats.
 """
 
 from collections.abc import Callable, Iterator
@@ -29,16 +31,40 @@ _REFUSED = (
 )
 
 
+# The one source, which generators that code makes at import go on asking.
+SOURCE = RandomSource()
+_GENERATOR = np.random.Generator
+
+
+def _switched(source: RandomSource, new: Callable, old: Callable) -> Callable:
+  """Returns a function that is `new` while runs go on, and `old` else."""
+
+  def function(*args, **kwargs):
+    return (new if source.active else old)(*args, **kwargs)
+
+  return function
+
+
 class Replacements:
   """Sets attributes, and sets them back."""
 
-  def __init__(self):
+  def __init__(self, source: RandomSource):
+    self._source = source
     self._before: list[tuple[Any, str, bool, Any]] = []
 
-  def set(self, owner, name: str, value):
-    """Sets an attribute of a module or a class."""
-    own = name in vars(owner)
-    self._before.append((owner, name, own, getattr(owner, name)))
+  def set(self, owner, name: str, value, switches: bool = True):
+    """Sets an attribute of a module or a class.
+
+    Args:
+      owner: the module or class.
+      name: of the attribute.
+      value: a function.
+      switches: whether it is the old one while no run goes on.
+    """
+    own, old = name in vars(owner), getattr(owner, name)
+    self._before.append((owner, name, own, old))
+    if switches:
+      value = _switched(self._source, value, old)
     setattr(owner, name, value)
 
   def refuse(self, owner, names: str, where: str):
@@ -66,13 +92,16 @@ def refusal(name: str) -> Callable:
 
 
 @contextlib.contextmanager
-def replaced(source: RandomSource) -> Iterator[Callable[[], None]]:
+def replaced(source: RandomSource) -> Iterator[Callable[[int], None]]:
   """Replaces the random functions; yields a function that begins a run.
 
+  It takes a seed for the real generators underneath: another one each run, so
+  that runs differ that draw from them.
+
   Args:
-    source: answers instead of the generators.
+    source: answers instead of the generators, while it is active.
   """
-  replacements = Replacements()
+  replacements = Replacements(source)
   with contextlib.ExitStack() as stack:
     stack.callback(replacements.undo)
     begins = [_python(source, replacements, stack)]
@@ -86,9 +115,9 @@ def replaced(source: RandomSource) -> Iterator[Callable[[], None]]:
 
       replaced_jax.replace(source, replacements, stack)
 
-    def begin():
+    def begin(seed: int):
       for each in begins:
-        each()
+        each(seed)
 
     yield begin
 
@@ -117,7 +146,7 @@ def _python(
   instance = random.choices.__self__
   replacements.set(random, "random", lambda: uniform(instance))
   replacements.set(random, "getrandbits", refusal("random.getrandbits"))
-  return lambda: instance.seed(0)
+  return instance.seed
 
 
 class ScriptedGenerator:
@@ -130,10 +159,12 @@ class ScriptedGenerator:
   def __getattr__(self, name: str):
     if name.startswith("_"):
       raise AttributeError(name)
+    if not self._source.active:
+      return getattr(self._real, name)
     return refusal(f"numpy.random's {name}")
 
   def _state(self):
-    if isinstance(self._real, np.random.Generator):
+    if isinstance(self._real, _GENERATOR):
       state = repr(self._real.bit_generator.state)
     else:
       _, keys, *rest = self._real.get_state()
@@ -200,6 +231,32 @@ class ScriptedGenerator:
     return loc - scale * np.log(self.exponential(1.0, size))
 
 
+def _switch_methods():
+  """Has the methods of scripted generators be real ones while no run goes on.
+
+  They are the generators' own where these have them.
+  """
+  for name, method in list(vars(ScriptedGenerator).items()):
+    if not name.startswith("_"):
+
+      def call(self, *args, method=method, name=name, **kwargs):
+        if self._source.active:
+          return method(self, *args, **kwargs)
+        return getattr(self._real, name)(*args, **kwargs)
+
+      setattr(ScriptedGenerator, name, call)
+
+
+_switch_methods()
+
+
+class _IsGenerator(type):
+  """The type of what stands for numpy.random.Generator: a real one is one."""
+
+  def __instancecheck__(cls, instance):
+    return isinstance(instance, ScriptedGenerator | _GENERATOR)
+
+
 def _shape(size) -> tuple[int, ...]:
   """Returns the shape that a `size` of NumPy means."""
   if size is None:
@@ -225,6 +282,10 @@ def _numpy(source: RandomSource, replacements: Replacements, stack) -> Callable:
     real = new(seed)
     return ScriptedGenerator(source, real, real.random)
 
+  def generator(cls, bit_generator):
+    real = _GENERATOR(bit_generator)
+    return ScriptedGenerator(source, real, real.random)
+
   def begin_state(self, *args, **kwargs):
     old.__init__(self, *args, **kwargs)
     self.scripted = ScriptedGenerator(
@@ -232,9 +293,12 @@ def _numpy(source: RandomSource, replacements: Replacements, stack) -> Callable:
     )
 
   def of_state(name):
-    return lambda self, *args, **kwargs: getattr(self.scripted, name)(
-      *args, **kwargs
-    )
+    def call(self, *args, **kwargs):
+      if source.active:
+        return getattr(self.scripted, name)(*args, **kwargs)
+      return getattr(old, name)(self, *args, **kwargs)
+
+    return call
 
   # A class, because NumPy asks whether a seed is one of its instances.
   methods = {name: of_state(name) for name in (*_SCRIPTED, *_REFUSED)}
@@ -242,10 +306,11 @@ def _numpy(source: RandomSource, replacements: Replacements, stack) -> Callable:
     "RandomState", (old,), {"__init__": begin_state, **methods}
   )
 
-  replacements.set(module, "default_rng", default_rng)
-  replacements.set(module, "RandomState", random_state)
+  of_bits = _IsGenerator("Generator", (), {"__new__": generator})
+  replacements.set(module, "default_rng", default_rng, switches=False)
+  replacements.set(module, "RandomState", random_state, switches=False)
+  replacements.set(module, "Generator", of_bits, switches=False)
   for name in _SCRIPTED:
     replacements.set(module, name, getattr(whole, name))
   replacements.refuse(module, " ".join(_REFUSED), "numpy.random")
-  seed = module.seed
-  return lambda: seed(0)
+  return module.seed

@@ -107,4 +107,4 @@ def replace(
   replacements.refuse(torch, others, "torch")
   others = "normal_ geometric_ cauchy_ log_normal_ random_ bernoulli_"
   replacements.refuse(torch.Tensor, others, "torch.Tensor")
-  return lambda: seed(0)
+  return seed

@@ -20,6 +20,7 @@ import functools
 import numpy as np
 
 MOST_NUMBERS = 10_000  # of a run
+_GENERATOR = np.random.Generator  # The real one, while others are replaced.
 LOW, HIGH = 2.0**-30, 1 - 2.0**-24  # futures that say yes, and no, to tests
 SMALL_NOISE, LARGE_NOISE = 1e-30, 1e30
 # -log u of the largest float32 uniform below 1, and of a small one.
@@ -35,7 +36,7 @@ def _future(number: int) -> np.ndarray:
   """Returns the uniforms of a future, which repeat after 64."""
   if number < 2:
     return np.full(64, (LOW, HIGH)[number])
-  return np.random.Generator(np.random.PCG64(number)).random(64)
+  return _GENERATOR(np.random.PCG64(number)).random(64)
 
 
 class Coordinate:
@@ -146,12 +147,14 @@ class RandomSource:
   """Stands for all generators while code runs; see `replaced`.
 
   Attributes:
+    active: whether a run goes on; replaced functions are the real ones else.
     script: of the run.
     race_width: uniforms of this many columns are taken as the noise of races;
       None takes no uniforms so.
   """
 
   def __init__(self):
+    self.active = False
     self.script = Script()
     self.race_width: int | None = None
 

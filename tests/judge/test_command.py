@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 from speccascade import judge
@@ -245,6 +246,51 @@ def waits(tokens, q, p):
     assert "not judged in 2 of 2 problems: " in capsys.readouterr().out
     assert command.main([f"{module}:{name}", "--kind=step", ONLY]) == 3
     assert reason in capsys.readouterr().out
+
+
+HELD = """
+import numpy as np
+import random
+from numpy.random import default_rng, random as of_numpy
+from random import random as of_python
+
+NEW = default_rng(0)
+OLD = np.random.RandomState(0)
+BITS = np.random.Generator(np.random.PCG64(0))
+AT_IMPORT = NEW.random(), OLD.rand(), BITS.random(), of_numpy(), of_python()
+
+def made(uniform):
+  def step(tokens, q, p):
+    return [int(np.searchsorted(np.cumsum(p[0]), uniform(), "right"))]
+  return step
+
+new, old = made(lambda: NEW.random()), made(lambda: OLD.random_sample())
+bits, numpys = made(lambda: BITS.random()), made(of_numpy)
+pythons = made(of_python)
+"""
+
+
+@pytest.mark.parametrize("name", ["new", "old", "bits", "numpys", "pythons"])
+def test_what_a_module_holds_is_replaced_before_it_is_imported(
+  name, tmp_path, capsys
+):
+  file = tmp_path / "holds.py"
+  file.write_text(HELD)
+  words = [f"{file}:{name}", "--kind=step", "--only=V = 3, gamma 1"]
+  assert command.main(words) == 0
+  assert "right in all 1 problems" in capsys.readouterr().out
+  # By Python it was imported before: that is said, and it is not called wrong.
+  step = command.load(words[0])
+  judgement = judge.judge_step(step, only="V = 3, gamma 1")
+  assert judgement.exit_code == 3
+  assert "that it held before the judge began" in judgement.verdict
+  # While nothing is enumerated, what is held draws as it did.
+  place = sys.modules["judged_holds"]
+  assert np.random.default_rng(0).random() == place.AT_IMPORT[0]
+  replaced_step = command.load(words[0], replaces=True)
+  assert sys.modules["judged_holds"].AT_IMPORT[:3] == place.AT_IMPORT[:3]
+  ones = {replaced_step([0], None, [[0.2, 0.3, 0.5]])[0] for _ in range(60)}
+  assert ones == {0, 1, 2}
 
 
 def test_the_page_and_the_help_name_the_exit_codes(capsys):

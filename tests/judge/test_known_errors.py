@@ -49,6 +49,7 @@ SLOW = (
   known_errors.SameNumbersEveryRow,
   known_errors.SharedNoise,
   known_errors.TopPFirst,
+  loop_errors.EosRejected,
   # A step shows these, below.
   known_errors.OneUniform,
   known_errors.UnscaledBlock,
