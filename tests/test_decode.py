@@ -136,7 +136,8 @@ def test_it_says_how_many_answers_were_not_read():
   outcome = types.SimpleNamespace(row=measured, speed="", batch_size=2)
   outcome.folder = "out"
   assert decode.describe(outcome).splitlines()[1:3] == [
-    "  accuracy 25.00 [20.00, 30.00], no answer was read in 12.5% of the outputs",
+    "  accuracy 25.00 [20.00, 30.00], no answer was read in 12.5% of the"
+    " outputs",
     "  f1 3.00",
   ]
 
