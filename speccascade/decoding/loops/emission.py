@@ -66,18 +66,29 @@ def write_block(buffers: Tree, blocks: Tree, start: Array) -> Tree:
     zeros = (np.int32(0),) * (row.ndim - 1)
     return jax.lax.dynamic_update_slice(row, values, (index, *zeros))
 
-  def write(buffer, block):
-    block = block.astype(buffer.dtype)
-    if buffer.ndim > 2:
-      return jax.vmap(write_row)(buffer, block, start)
-    # XLA on a CPU turns a scatter at per-row offsets into a loop over rows. A
-    # buffer of numbers is small, so all of it is computed anew instead: each
-    # slot takes its token of the block, or keeps what it has. With start 3 and
-    # a block of 2 the offsets of slots 2 to 5 are -1, 0, 1, 2.
+  def mapped(buffer, block, start):
+    return jax.vmap(write_row)(buffer, block, start)
+
+  def anew(buffer, block, start):
+    # With start 3 and a block of 2 the offsets of slots 2 to 5 are -1, 0, 1, 2.
     offset = jnp.arange(buffer.shape[1])[None] - start[:, None]
     last = block.shape[1] - 1
-    new = jnp.take_along_axis(block, jnp.clip(offset, 0, last), axis=1)
-    return jnp.where((offset >= 0) & (offset <= last), new, buffer)
+    others = range(2, buffer.ndim)
+    index = jnp.expand_dims(jnp.clip(offset, 0, last), others)
+    is_new = jnp.expand_dims((offset >= 0) & (offset <= last), others)
+    new = jnp.take_along_axis(block, index, axis=1)
+    return jnp.where(is_new, new, buffer)
+
+  def write(buffer, block):
+    block = block.astype(buffer.dtype)
+    # XLA on a CPU, and on a TPU, turns a scatter at per-row offsets into a loop
+    # over rows. A buffer of numbers is small, so all of it is computed anew
+    # instead: each slot takes its token of the block, or keeps what it has.
+    if buffer.ndim == 2:
+      return anew(buffer, block, start)
+    return jax.lax.platform_dependent(
+      buffer, block, start, tpu=anew, default=mapped
+    )
 
   return jax.tree.map(write, buffers, blocks)
 

@@ -4,6 +4,7 @@ What one end and the limit leave of a block is in every law that
 `test_exact_laws` enumerates.
 """
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -18,7 +19,12 @@ def test_one_of_several_ends_is_enough():
   assert ended.tolist() == [True, False]
 
 
-def test_blocks_are_written_at_each_rows_own_place():
+@pytest.mark.parametrize("platform", ["cpu", "tpu"])
+def test_blocks_are_written_at_each_rows_own_place(platform, monkeypatch):
+  def choose(*args, default, **branches):
+    return branches.get(platform, default)(*args)
+
+  monkeypatch.setattr(jax.lax, "platform_dependent", choose)
   buffer = emission.start_tokens(jnp.zeros(3, jnp.int32), 7)
   block = jnp.array([[1, 2, 3], [4, 5, 6], [7, 8, 9]])
   pair = lambda x: (x, x[..., None])
@@ -41,3 +47,14 @@ def test_the_buffer_holds_a_block_written_at_the_end(length, width):
   block = jnp.full((1, width + 1, 1), -1)
   actual = emission.write_block(full, block, jnp.array([1 + length]))
   np.testing.assert_array_equal(actual[0, : 1 + length], full[0, : 1 + length])
+
+
+def test_a_tpu_writes_no_row_alone():
+  buffer, block = jnp.zeros((3, 7, 2)), jnp.ones((3, 2, 2))
+  traced = jax.jit(emission.write_block).trace(buffer, block, jnp.arange(3))
+  on_cpu, on_tpu = (
+    traced.lower(lowering_platforms=(name,)).as_text()
+    for name in ("cpu", "tpu")
+  )
+  assert "scatter" in on_cpu
+  assert "scatter" not in on_tpu
