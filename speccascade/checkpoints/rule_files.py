@@ -21,7 +21,7 @@ from speccascade.runtime import array_files, files
 
 _ABOUT = "about"
 # The parameters of all kinds together have some kilobytes.
-_BOUNDS = files.Bounds(size=1 << 24, ratio=1)
+_BOUNDS = files.FileBounds(size=1 << 24, ratio=1)
 
 
 class RuleFile(NamedTuple):

@@ -15,7 +15,7 @@ from speccascade.runtime import files
 from speccascade.settings import fields
 
 # Of a table of 2^24 tokens, more than any vocabulary has.
-_BOUNDS = files.Bounds(line=10 << 24)
+_BOUNDS = files.FileBounds(line=10 << 24)
 
 
 def read(path: str | os.PathLike) -> np.ndarray:

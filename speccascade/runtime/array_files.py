@@ -13,7 +13,7 @@ from speccascade.runtime import files
 
 
 def read_npz(
-  path: str | os.PathLike, bounds: files.Bounds = files.TEXTS
+  path: str | os.PathLike, bounds: files.FileBounds = files.TEXTS
 ) -> dict[str, np.ndarray]:
   """Returns the arrays of a `.npz` file, by name.
 
@@ -55,7 +55,7 @@ def read_npy(
 
 
 def _load(
-  path, mmap_mode=None, bounds: files.Bounds = files.TEXTS
+  path, mmap_mode=None, bounds: files.FileBounds = files.TEXTS
 ) -> np.ndarray | dict[str, np.ndarray]:
   """Returns the array of a `.npy` file, or the arrays of a `.npz` file."""
   # A missing file and a file without permission are not damaged. Opening the

@@ -98,7 +98,7 @@ def make_whole_folder(path: str | os.PathLike) -> Iterator[pathlib.Path]:
     raise
 
 
-class Bounds(NamedTuple):
+class FileBounds(NamedTuple):
   """What a file may hold; a small one could otherwise fill the memory.
 
   A few megabytes of gzip may hold gigabytes. Texts and numbers never are as
@@ -119,7 +119,7 @@ class Bounds(NamedTuple):
     return self.size + self.ratio * num_bytes
 
 
-TEXTS = Bounds()
+TEXTS = FileBounds()
 _LINE_BYTES = 128  # of memory that a line takes beside its text
 
 
@@ -134,7 +134,11 @@ class BoundedReader:
   """
 
   def __init__(
-    self, file: IO[bytes], path: str | os.PathLike, bounds: Bounds, most: float
+    self,
+    file: IO[bytes],
+    path: str | os.PathLike,
+    bounds: FileBounds,
+    most: float,
   ):
     self._file, self._path = file, path
     self._bounds, self._most = bounds, most
@@ -180,7 +184,7 @@ class BoundedReader:
 
 @contextlib.contextmanager
 def open_bytes(
-  path: str | os.PathLike, bounds: Bounds = TEXTS
+  path: str | os.PathLike, bounds: FileBounds = TEXTS
 ) -> Iterator[BoundedReader]:
   """Opens a file to read its bytes; a file named `*.gz` is decompressed.
 

@@ -155,7 +155,7 @@ def test_parquet_that_repeats_a_text_is_bounded(tmp_path, monkeypatch):
   parquet.write_table(table, path)
   assert path.stat().st_size < 5000
   assert len(text_files.read_texts(path)) == 20_000
-  bounds = files.Bounds(size=100_000, ratio=2)
+  bounds = files.FileBounds(size=100_000, ratio=2)
   monkeypatch.setattr(files, "TEXTS", bounds)
   with pytest.raises(ValueError, match=r"parquet holds too much for a Parquet"):
     text_files.read_texts(path)

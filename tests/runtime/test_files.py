@@ -9,7 +9,7 @@ from speccascade.inference.rows import results
 from speccascade.models import bigram_table
 from speccascade.runtime import array_files, files
 
-SMALL = files.Bounds(line=100, size=10_000, ratio=2)
+SMALL = files.FileBounds(line=100, size=10_000, ratio=2)
 
 
 def compressed(path, content):

@@ -32,8 +32,8 @@ FILE_NAME = "rows.jsonl"
 METRICS = "metrics.json"  # the row of a decode
 PREDICTIONS = "predictions.jsonl"  # the records of a decode
 # A row has some 10 kB, of which gzip makes 2; a record with a trace has more.
-_ROWS = files.Bounds(line=1 << 22, size=1 << 25, ratio=20)
-RECORDS = files.Bounds(line=1 << 23, size=1 << 26, ratio=50)
+_ROWS = files.FileBounds(line=1 << 22, size=1 << 25, ratio=20)
+RECORDS = files.FileBounds(line=1 << 23, size=1 << 26, ratio=50)
 
 _Ratio = Annotated[float, fields.Bounds(0)]
 
@@ -362,7 +362,7 @@ def share_rows(rows: Callable[[], list[ResultRow]]) -> list[ResultRow]:
 
 
 def read_lines(
-  path: str | os.PathLike, bounds: files.Bounds = RECORDS
+  path: str | os.PathLike, bounds: files.FileBounds = RECORDS
 ) -> Iterator[bytes]:
   """Yields the lines of a file, plain or .gz, without a torn last line.
 
