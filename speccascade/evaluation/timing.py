@@ -224,7 +224,7 @@ def seconds_per_token(times: np.ndarray, lengths: np.ndarray) -> float | None:
     The seconds, above 0; None where fewer than 8 examples were timed, where all
     outputs have one length, or where longer outputs took no longer.
 
-  >>> seconds_per_token(0.5 + 0.1 * np.arange(8), np.arange(8)).round(6)
+  >>> round(seconds_per_token(0.5 + 0.1 * np.arange(8), np.arange(8)), 6)
   0.1
   """
   if len(times) < _LEAST_EXAMPLES:

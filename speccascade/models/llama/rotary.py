@@ -88,8 +88,8 @@ def positions(
     start: [B] int32, the slot of each row's first token of the block.
     shape: (B, N).
     depth: [B, W] int32, how far each token of a tree's window stands past the
-      window's first slot; see `tree_windows`. None for a chain, in which the position
-      of a token is its slot.
+      window's first slot; see `tree_windows`. None for a chain, in which the
+      position of a token is its slot.
   """
   if depth is not None:
     first = tree_windows.first_slot(start, shape[1], depth)
