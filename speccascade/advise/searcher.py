@@ -207,12 +207,11 @@ class Searcher:
     )
     for width, number in scatter.scatter_of_loops(loops).items():
       self.passes[f"{width} next to {name}"] = number
-    costs = measure.check_costs(
-      study,
-      self.points[0],
-      make_monotone(loops.costs),
-      is_over=self.budget.is_spent,
-    )
+    costs = make_monotone(loops.costs)
+    if not self.budget.is_spent():
+      costs = measure.check_costs(
+        study, self.points[0], costs, is_over=self.budget.is_spent
+      )
     self.steps.end()
     return Drafting(study, costs, texts, gammas)
 
