@@ -157,7 +157,7 @@ HELD = np.random.default_rng(0)
 @pytest.mark.parametrize(
   ("program", "message"),
   [
-    (lambda: HELD.random() < 0.5, "a generator that is not replaced"),
+    (lambda: HELD.random() < 0.5, "that it held before the judge began"),
     (lambda: np.random.normal() < 0, "numpy.random.normal is not enumerated"),
     (lambda: random.random() + random.random() < 1, "with each other"),
     (lambda: int(1000 * random.random()), "more than 64 times"),
