@@ -40,7 +40,8 @@ _REPEATS = 30
 _WRONG_WAY = object()
 _NOT_REPLACED = (
   "two runs with the same random numbers differ: the code draws from a"
-  " generator or a function that it held before the judge began; see docs/judge.md"
+  " generator or a function that it held before the judge began; see"
+  " docs/judge.md"
 )
 _COMPARES = (
   "a decision compares several random numbers with each other; sample the code"
