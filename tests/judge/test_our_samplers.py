@@ -1,5 +1,6 @@
 """Compiled decoders of the package before the judge: all executions pass."""
 
+import dataclasses
 import functools
 
 import jax
@@ -74,7 +75,9 @@ def target_of(name: str):
 
 def sequence_law(problem, alpha: float, normed: bool) -> dict:
   """Returns the law of the sequence cascade: a likely draft stands, or p."""
-  q, p = problem.claimed(lambda q, p: q), problem.claimed()
+  # Whole texts are chosen; what is after an end is cut of the choice.
+  whole = dataclasses.replace(problem, eos=None)
+  q, p = whole.claimed(lambda q, p: q), whole.claimed()
   size = problem.num_tokens if normed else 1
   kept = {
     text: chance
@@ -82,7 +85,11 @@ def sequence_law(problem, alpha: float, normed: bool) -> dict:
     if np.log(chance) / size >= np.log1p(-alpha)
   }
   left = 1 - sum(kept.values())
-  return {text: kept.get(text, 0.0) + left * p.get(text, 0.0) for text in q | p}
+  law: dict = {}
+  for text in q | p:
+    chance = kept.get(text, 0.0) + left * p.get(text, 0.0)
+    law[problem.cut(text)] = law.get(problem.cut(text), 0.0) + chance
+  return law
 
 
 def judged(name: str, **how) -> judge.Judgement:
