@@ -143,6 +143,7 @@ def test_a_fault_of_late_drafts_shows(error):
   assert ask(known_errors.sampler_of(judge.RightSampler)).passed
 
 
+@pytest.mark.slow
 def test_what_hid_from_chains_that_see_one_token_shows():
   for error in (*loop_errors.StaleContext.variants(), loop_errors.ShortContext):
     sampler = known_errors.sampler_of(error)
@@ -154,6 +155,7 @@ def test_what_hid_from_chains_that_see_one_token_shows():
   ).check()
 
 
+@pytest.mark.slow
 def test_candidates_in_the_order_of_their_draws_are_right():
   for only in ("V = 3, one round", "V = 2, one round"):
     sampler = known_errors.sampler_of(loop_errors.SeveralCandidates)
@@ -164,6 +166,7 @@ def test_candidates_in_the_order_of_their_draws_are_right():
     assert judgement.causes == (form.name,)
 
 
+@pytest.mark.slow
 def test_a_cause_that_passed_problems_refute_is_not_named():
   """What is the error in one problem, and right in the others, is another."""
   error = known_errors.step_of(known_errors.ReplacementFromVerifier)
