@@ -29,7 +29,7 @@ from tqdm import tqdm
 
 from benchmarks import shapes
 from speccascade.analysis import speedup
-from speccascade.decoding.decode_settings import block_width
+from speccascade.decoding.records.decode_settings import block_width
 from speccascade.models import parameters
 from speccascade.runtime import files
 

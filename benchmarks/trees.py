@@ -21,8 +21,8 @@ import jax
 import numpy as np
 
 from benchmarks import built_in
-from speccascade.decoding.decode_settings import draft_tree
-from speccascade.decoding.drafting.draft_tree import DraftTree
+from speccascade.decoding.records.decode_settings import draft_tree
+from speccascade.decoding.records.draft_tree import DraftTree
 from speccascade.evaluation import efficiency
 from speccascade.inference.batches.inputs import Inputs
 from speccascade.inference.batches.sources import Sources

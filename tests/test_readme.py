@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from benchmarks import distillation
-from speccascade.decoding.drafting import children
 from speccascade.decoding.laws import learned
 from speccascade.decoding.loops.bild import bild
 from speccascade.decoding.loops.sequence_cascade import (
@@ -20,6 +19,7 @@ from speccascade.decoding.loops.sequence_cascade import (
 from speccascade.decoding.loops.speculative import speculative
 from speccascade.decoding.programs import formulas
 from speccascade.decoding.programs.methods import METHODS
+from speccascade.decoding.records import draft_tree
 from speccascade.decoding.verification import tree_steps
 from speccascade.evaluation import quality
 from speccascade.exchange.__main__ import FORMATS
@@ -187,7 +187,7 @@ def counts() -> list[tuple[str, str, tuple[int, ...]]]:
     (
       "docs/comparison.md",
       "trees of {} drawings",
-      [WORDS[len(children.DRAWINGS)]],
+      [WORDS[len(draft_tree.DRAWINGS)]],
     ),
     (
       "docs/trees.md",

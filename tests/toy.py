@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 from speccascade.decoding import METHODS, Decoder, Sampling, row_keys
-from speccascade.decoding.block_records import Output
-from speccascade.decoding.drafting.drafter import is_drafter
-from speccascade.decoding.loops import prompts
+from speccascade.decoding.records import prompts
+from speccascade.decoding.records.block_records import Output
+from speccascade.decoding.records.drafter import is_drafter
 from speccascade.judge import toy_chains
 from speccascade.models import T5Config, tree_windows
 from speccascade.models.markov_lm import FiniteContext, MarkovLM

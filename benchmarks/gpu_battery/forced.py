@@ -9,8 +9,8 @@ from benchmarks.gpu_battery import passes, programs
 from benchmarks.gpu_battery.ahead import Ahead
 from benchmarks.gpu_battery.records import Clock, Records, ratio_spread, spread
 from benchmarks.gpu_battery.sizes import Sizes
-from speccascade.decoding.drafting.draft_tree import DraftTree
 from speccascade.decoding.programs import decoders
+from speccascade.decoding.records.draft_tree import DraftTree
 
 RATES = (0.7, 0.9, 1.0)
 TREE = (3, 2, 1)

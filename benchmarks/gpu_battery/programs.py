@@ -9,14 +9,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from speccascade.decoding.decode_settings import draft_tree
 from speccascade.decoding.drafting.autoregressive import AutoregressiveDrafter
-from speccascade.decoding.drafting.children import WITHOUT_REPLACEMENT
-from speccascade.decoding.drafting.draft_tree import DraftTree
 from speccascade.decoding.drafting.tree_drafter import TreeDrafter
 from speccascade.decoding.laws import draws, numerics, sampling, targets
 from speccascade.decoding.loops.execution import LoopSettings
 from speccascade.decoding.loops.speculative import speculative
+from speccascade.decoding.records.decode_settings import draft_tree
+from speccascade.decoding.records.draft_tree import (
+  WITHOUT_REPLACEMENT,
+  DraftTree,
+)
 from speccascade.decoding.verification import steps, tree_steps
 
 NO_EOS = -1

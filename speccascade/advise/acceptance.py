@@ -16,12 +16,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from speccascade.decoding.block_records import Decoded, Output
 from speccascade.decoding.laws import numerics
 from speccascade.decoding.laws.sampling import Sampling
 from speccascade.decoding.laws.targets import Target
-from speccascade.decoding.loops import prompts
-from speccascade.decoding.types import LanguageModel
+from speccascade.decoding.records import prompts
+from speccascade.decoding.records.block_records import Decoded, Output
+from speccascade.decoding.records.language_model import LanguageModel
 from speccascade.inference.measuring.study import Study
 from speccascade.inference.points.point import Point
 

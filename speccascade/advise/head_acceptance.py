@@ -30,9 +30,9 @@ from speccascade.advise.acceptance import (
   is_inside,
   target_rates,
 )
-from speccascade.decoding.block_records import Decoded
-from speccascade.decoding.drafting.drafter import is_lookahead
 from speccascade.decoding.laws.sampling import Sampling
+from speccascade.decoding.records.block_records import Decoded
+from speccascade.decoding.records.drafter import is_lookahead
 from speccascade.inference.measuring.study import Study
 from speccascade.inference.points.point import Point
 

@@ -11,8 +11,8 @@ from speccascade.advise.acceptance import rates_along
 from speccascade.advise.head_acceptance import head_rates_along
 from speccascade.analysis import speedup
 from speccascade.analysis.speedup import ExpectedBlocks
-from speccascade.decoding.block_records import Decoded
-from speccascade.decoding.decode_settings import block_width
+from speccascade.decoding.records.block_records import Decoded
+from speccascade.decoding.records.decode_settings import block_width
 from speccascade.evaluation import efficiency, timing
 from speccascade.evaluation.efficiency import Costs
 from speccascade.evaluation.timing import Latency

@@ -9,8 +9,8 @@ from speccascade.advise.acceptance import laws_along
 from speccascade.advise.head_acceptance import head_laws_along
 from speccascade.advise.rank_acceptance import RankRates
 from speccascade.analysis import draft_acceptance
-from speccascade.decoding.block_records import Decoded
-from speccascade.decoding.drafting.children import IID, Drawing
+from speccascade.decoding.records.block_records import Decoded
+from speccascade.decoding.records.draft_tree import IID, Drawing
 from speccascade.inference.measuring.study import Study
 from speccascade.inference.points.point import Point
 

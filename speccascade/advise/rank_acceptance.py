@@ -16,15 +16,15 @@ import numpy as np
 
 from speccascade.advise.acceptance import is_inside, laws_along
 from speccascade.advise.head_acceptance import head_laws_along, least_place
-from speccascade.decoding.block_records import Decoded
-from speccascade.decoding.drafting.children import (
+from speccascade.decoding.drafting.children import draw_children
+from speccascade.decoding.laws import numerics
+from speccascade.decoding.records.block_records import Decoded
+from speccascade.decoding.records.draft_tree import (
   IID,
+  ROOT,
   WITHOUT_REPLACEMENT,
   Drawing,
-  draw_children,
 )
-from speccascade.decoding.drafting.draft_tree import ROOT
-from speccascade.decoding.laws import numerics
 from speccascade.decoding.verification.tree_steps import k_seq_factor
 from speccascade.inference.measuring.study import Study
 from speccascade.inference.points.point import Point

@@ -17,7 +17,7 @@ from speccascade.advise import effort, scatter
 from speccascade.advise.effort import Budget, Steps
 from speccascade.advise.offers import DRAFTER, Drafting, Offer, make_monotone
 from speccascade.advise.wanted import LOSSLESS, Wanted
-from speccascade.decoding.block_records import Decoded
+from speccascade.decoding.records.block_records import Decoded
 from speccascade.evaluation import efficiency
 from speccascade.inference.measuring import measure, scoring
 from speccascade.inference.measuring.study import Study

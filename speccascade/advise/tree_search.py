@@ -20,10 +20,9 @@ from speccascade.advise.optimal_share import shares_of_optimum
 from speccascade.advise.rank_acceptance import RankRates
 from speccascade.advise.searcher import LEAST
 from speccascade.analysis import draft_trees
-from speccascade.decoding.block_records import Decoded
-from speccascade.decoding.decode_settings import Verification
-from speccascade.decoding.drafting.children import Drawing
-from speccascade.decoding.drafting.draft_tree import DraftTree
+from speccascade.decoding.records.block_records import Decoded
+from speccascade.decoding.records.decode_settings import Verification
+from speccascade.decoding.records.draft_tree import DraftTree, Drawing
 from speccascade.evaluation.efficiency import Costs
 from speccascade.evaluation.timing import Latency
 from speccascade.inference.batches.inputs import Inputs
@@ -51,7 +50,7 @@ class WantedTrees:
     max_children: the most children of one node.
     max_depth: the most levels of a tree, and the longest chain. With draft
       heads it is at most the number of heads.
-    drawing: how children are chosen, see `children.DRAWINGS`.
+    drawing: how children are chosen, see `draft_tree.DRAWINGS`.
     verification: how a tree is verified.
   """
 

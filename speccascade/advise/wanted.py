@@ -4,8 +4,8 @@ from collections.abc import Sequence
 import dataclasses
 from typing import Annotated
 
-from speccascade.decoding.decode_settings import BlockSize
 from speccascade.decoding.programs import methods
+from speccascade.decoding.records.decode_settings import BlockSize
 from speccascade.inference.pair.pairs import ModelPair
 from speccascade.inference.points.point import Point
 from speccascade.search import alpha_grids, grid

@@ -8,7 +8,7 @@ from speccascade.advise import commands
 from speccascade.advise.offers import DRAFTER, Drafting, Expected, Offer
 from speccascade.advise.searcher import LEAST, Advice, loss
 from speccascade.cli import macros
-from speccascade.decoding.decode_settings import block_width
+from speccascade.decoding.records.decode_settings import block_width
 from speccascade.evaluation.efficiency import Costs
 from speccascade.evaluation.timing import Latency
 from speccascade.inference.measuring.environment import device_name, environment

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from speccascade.api.text_stream import TextStream
 from speccascade.data.chat import check_messages
 from speccascade.data.prompting import Prompting
-from speccascade.decoding.loops import prompts
+from speccascade.decoding.records import prompts
 
 
 class Chat:

@@ -19,7 +19,7 @@ from speccascade.api.model_sources import ModelSource
 from speccascade.api.text_settings import TextSettings
 from speccascade.api.text_stream import TextStream
 from speccascade.data.prompting import Prompting
-from speccascade.decoding.decode_settings import Records, Tracing
+from speccascade.decoding.records.decode_settings import Records, Tracing
 from speccascade.inference.batches import padding
 from speccascade.inference.batches.sources import InputError, Sources
 from speccascade.inference.measuring import measure

@@ -7,8 +7,8 @@ import jax
 import numpy as np
 
 from speccascade.decoding import row_keys
-from speccascade.decoding.block_records import Decoded
 from speccascade.decoding.programs.streaming import Stream
+from speccascade.decoding.records.block_records import Decoded
 from speccascade.inference.batches import batching
 from speccascade.inference.measuring.study import Study
 from speccascade.inference.pair.pair_checks import check_rows

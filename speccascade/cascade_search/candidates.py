@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from speccascade.analysis import swi
-from speccascade.decoding.types import LanguageModel
+from speccascade.decoding.records.language_model import LanguageModel
 from speccascade.inference.measuring import measure
 from speccascade.inference.measuring.study import Study
 from speccascade.inference.pair import cascades

@@ -1,35 +1,40 @@
 """The core: deferral rules, targets, verifier steps and executions."""
 
-from speccascade.decoding.block_records import Decoded, LogProbs, Stats, Trace
-from speccascade.decoding.decode_settings import DraftLength
 from speccascade.decoding.drafting.autoregressive import (
   AutoregressiveDrafter,
   StopPolicy,
 )
 from speccascade.decoding.drafting.branched import BranchedDrafter
-from speccascade.decoding.drafting.cascade import cascade_drafter
-from speccascade.decoding.drafting.draft_tree import DraftTree
-from speccascade.decoding.drafting.drafter import Drafter
 from speccascade.decoding.drafting.heads_drafter import HeadsDrafter
 from speccascade.decoding.drafting.horizontal import HorizontalDrafter
 from speccascade.decoding.drafting.lookahead_drafter import LookaheadDrafter
 from speccascade.decoding.drafting.max_gram import MaxGramDrafter
 from speccascade.decoding.drafting.several_drafters import SeveralDrafters
 from speccascade.decoding.drafting.tree_drafter import TreeDrafter
-from speccascade.decoding.drafting.vertical import VerticalDrafter
 from speccascade.decoding.laws.deferral import RULES
 from speccascade.decoding.laws.draws import row_keys
 from speccascade.decoding.laws.rules import Rule, rule
 from speccascade.decoding.laws.sampling import Sampling
 from speccascade.decoding.laws.target_checks import as_target
 from speccascade.decoding.laws.targets import Target, defer, defer_tokens
-from speccascade.decoding.loops import prompts
+from speccascade.decoding.nested.cascade import cascade_drafter
+from speccascade.decoding.nested.vertical import VerticalDrafter
 from speccascade.decoding.programs import methods
 from speccascade.decoding.programs.continuous import decode_continuously
 from speccascade.decoding.programs.decoders import Decoder, decoder
 from speccascade.decoding.programs.methods import METHODS, Method
 from speccascade.decoding.programs.streaming import Stream
-from speccascade.decoding.types import LanguageModel
+from speccascade.decoding.records import prompts
+from speccascade.decoding.records.block_records import (
+  Decoded,
+  LogProbs,
+  Stats,
+  Trace,
+)
+from speccascade.decoding.records.decode_settings import DraftLength
+from speccascade.decoding.records.draft_tree import DraftTree
+from speccascade.decoding.records.drafter import Drafter
+from speccascade.decoding.records.language_model import LanguageModel
 
 __all__ = [
   "METHODS",

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from speccascade.decoding.block_records import Decoded
+from speccascade.decoding.records.block_records import Decoded
 from speccascade.settings import fields
 
 _Cost = Annotated[float, fields.Bounds(0)]

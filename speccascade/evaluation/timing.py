@@ -16,15 +16,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from speccascade.decoding.drafting.drafter import (
+from speccascade.decoding.laws import draws
+from speccascade.decoding.laws.sampling import Sampling
+from speccascade.decoding.records.drafter import (
   Heads,
   Lookahead,
   is_heads,
   is_lookahead,
 )
-from speccascade.decoding.laws import draws
-from speccascade.decoding.laws.sampling import Sampling
-from speccascade.decoding.types import LanguageModel
+from speccascade.decoding.records.language_model import LanguageModel
 from speccascade.evaluation.efficiency import Costs
 from speccascade.settings import fields
 

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from speccascade.decoding.block_records import Decoded
+from speccascade.decoding.records.block_records import Decoded
 from speccascade.evaluation import efficiency
 from speccascade.evaluation.efficiency import Counts
 

@@ -17,7 +17,7 @@ from speccascade.data.training_batches import order_by_length, pad
 from speccascade.decoding.laws import learned
 from speccascade.decoding.laws.numerics import first_argmax, of_token
 from speccascade.decoding.laws.sampling import Sampling
-from speccascade.decoding.loops import prompts
+from speccascade.decoding.records import prompts
 from speccascade.inference.batches import padding
 from speccascade.inference.batches.sources import InputError, Source, Sources
 from speccascade.inference.pair.pairs import ModelPair

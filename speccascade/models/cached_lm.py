@@ -14,9 +14,9 @@ import jax
 import jax.numpy as jnp
 
 from speccascade import native
-from speccascade.decoding.block_records import DraftedChain, Output
 from speccascade.decoding.laws.sampling import Sampling
-from speccascade.decoding.types import Array
+from speccascade.decoding.records.block_records import DraftedChain, Output
+from speccascade.decoding.records.language_model import Array
 from speccascade.models import native_passes, tree_windows
 from speccascade.models.cache import constrain, keep_path
 from speccascade.models.parameters import Config, network, prepare
@@ -260,7 +260,7 @@ class CachedLM:
     bonus_law: bool,
     active: Array,
   ) -> tuple[Any, DraftedChain] | None:
-    """Drafts a chain in one native call. See `decoding.types.ChainModel`.
+    """Drafts a chain in one native call. See `language_model.ChainModel`.
 
     None is returned where a model is not packed, and where tokens are filtered
     by more than top-p.

@@ -10,7 +10,7 @@ from flax import struct
 import jax
 import jax.numpy as jnp
 
-from speccascade.decoding.types import Array
+from speccascade.decoding.records.language_model import Array
 from speccascade.models.cached_lm import CachedLM
 from speccascade.models.draft_heads import (
   LOOKAHEAD,

@@ -17,9 +17,14 @@ from flax import struct
 import jax
 import jax.numpy as jnp
 
-from speccascade.decoding.block_records import Output
-from speccascade.decoding.loops import prompts
-from speccascade.decoding.types import Array, LanguageModel, State, check_shape
+from speccascade.decoding.laws.numerics import check_shape
+from speccascade.decoding.records import prompts
+from speccascade.decoding.records.block_records import Output
+from speccascade.decoding.records.language_model import (
+  Array,
+  LanguageModel,
+  State,
+)
 from speccascade.models import tree_windows
 
 

@@ -4,8 +4,8 @@ from flax import struct
 import jax
 import jax.numpy as jnp
 
-from speccascade.decoding.loops import prompts
-from speccascade.decoding.types import Array
+from speccascade.decoding.records import prompts
+from speccascade.decoding.records.language_model import Array
 from speccascade.models.cached_lm import CachedLM
 from speccascade.models.sharding.partitioning import under_layout
 

@@ -14,9 +14,9 @@ from flax import struct
 import jax
 import jax.numpy as jnp
 
-from speccascade.decoding.block_records import Output
-from speccascade.decoding.loops import prompts
-from speccascade.decoding.types import State
+from speccascade.decoding.records import prompts
+from speccascade.decoding.records.block_records import Output
+from speccascade.decoding.records.language_model import State
 from speccascade.models import tree_windows
 
 Array = jax.Array

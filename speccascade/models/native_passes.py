@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from speccascade import native
-from speccascade.decoding.block_records import DraftedChain
+from speccascade.decoding.records.block_records import DraftedChain
 from speccascade.models.layers import look_up
 from speccascade.models.llama import rotary
 from speccascade.models.llama.config import LlamaConfig

@@ -5,7 +5,7 @@ from typing import Any
 from flax import struct
 import jax.numpy as jnp
 
-from speccascade.decoding.types import Array
+from speccascade.decoding.records.language_model import Array
 from speccascade.models import native_passes
 from speccascade.models.cached_lm import CachedLM
 from speccascade.models.layers import MASKED

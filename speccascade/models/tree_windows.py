@@ -16,7 +16,7 @@ Axes: B rows, N fed tokens, W columns of the window, L slots, K nodes of a path.
 import jax
 import jax.numpy as jnp
 
-from speccascade.decoding.types import check_shape
+from speccascade.decoding.laws.numerics import check_shape
 
 
 def check(

@@ -7,11 +7,8 @@ import operator
 
 import numpy as np
 
-from speccascade.decoding.decode_settings import (
-  BlockShape,
-  SamplingSettings,
-  names_of,
-)
+from speccascade.decoding.laws.sampling import SamplingSettings
+from speccascade.decoding.records.decode_settings import BlockShape
 from speccascade.inference.rows.results import ResultRow, Settings
 from speccascade.report.measured import (
   METRICS,
@@ -20,6 +17,7 @@ from speccascade.report.measured import (
   metric_title,
   temperature_title,
 )
+from speccascade.settings.fields import names_of
 
 
 def _settings_getter(names: Iterable[str]) -> Callable:

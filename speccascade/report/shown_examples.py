@@ -6,7 +6,7 @@ import itertools
 import pathlib
 from typing import Annotated, Any, NamedTuple, NotRequired, TypedDict
 
-from speccascade.decoding.block_records import SOURCES
+from speccascade.decoding.records.block_records import SOURCES
 from speccascade.evaluation.efficiency import Counts
 from speccascade.inference.rows import results
 from speccascade.inference.rows.results import ResultRow

@@ -3,8 +3,9 @@
 import functools
 from typing import NamedTuple
 
-from speccascade.decoding.decode_settings import SamplingSettings, names_of
+from speccascade.decoding.laws.sampling import SamplingSettings
 from speccascade.decoding.programs.methods import METHODS
+from speccascade.settings.fields import names_of
 
 # The methods of a family take these in turn, from the family's own marker and
 # the solid line on. So methods can be told apart without colours too.

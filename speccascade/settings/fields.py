@@ -430,3 +430,22 @@ def one_of(known: Collection, *, error=ValueError, **values):
       wanted = ", ".join(map(str, known))
       text = in_words.format_value(value)
       raise error(f"{name} is {text}; wanted one of {wanted}")
+
+
+def names_of(record: type) -> list[str]:
+  """Returns the names of a record's fields, inherited fields first."""
+  return [field.name for field in dataclasses.fields(record)]
+
+
+def values_of(settings: object, record: type) -> dict[str, Any]:
+  """Returns the fields of a record by name, with the values of `settings`.
+
+  Args:
+    settings: an object that has all of these fields, as one that inherits the
+      record.
+    record: a dataclass.
+
+  >>> values_of(Bounds(0, high_open=True), Bounds)
+  {'low': 0, 'high': inf, 'low_open': False, 'high_open': True}
+  """
+  return {name: getattr(settings, name) for name in names_of(record)}

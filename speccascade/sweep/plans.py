@@ -5,18 +5,15 @@ import dataclasses
 import itertools
 from typing import Annotated, Any, Literal, TypeVar
 
-from speccascade.decoding.decode_settings import (
-  BlockSize,
-  SamplingSettings,
-  names_of,
-)
-from speccascade.decoding.laws.sampling import Sampling
+from speccascade.decoding.laws.sampling import Sampling, SamplingSettings
 from speccascade.decoding.programs import methods
+from speccascade.decoding.records.decode_settings import BlockSize
 from speccascade.inference.points.point import Point
 from speccascade.search import alpha_grids, grid
 from speccascade.search.alpha_grids import Grid
 from speccascade.search.grid import Curve
 from speccascade.settings import fields
+from speccascade.settings.fields import names_of
 
 # Every report compares the other methods with these two. Draft heads are no
 # model that could write alone: with them there is the verifier only.

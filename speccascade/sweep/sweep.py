@@ -12,8 +12,8 @@ import pathlib
 
 import numpy as np
 
-from speccascade.decoding.drafting.drafter import block_depth
 from speccascade.decoding.programs import methods
+from speccascade.decoding.records.drafter import block_depth
 from speccascade.inference.batches.inputs import Inputs
 from speccascade.inference.batches.sources import Source
 from speccascade.inference.measuring.study import Study

@@ -14,8 +14,8 @@ import numpy as np
 
 from speccascade.decoding.laws.draws import row_keys
 from speccascade.decoding.laws.sampling import Sampling
-from speccascade.decoding.loops import prompts
 from speccascade.decoding.programs import decoders
+from speccascade.decoding.records import prompts
 from speccascade.models.llama_lm import LlamaLM
 from speccascade.models.sharding.partitioning import fetch, layout_of
 from speccascade.models.t5_lm import T5LM

@@ -20,7 +20,7 @@ from speccascade.checkpoints import (
   inspect,
   load,
 )
-from speccascade.decoding.loops import prompts
+from speccascade.decoding.records import prompts
 from speccascade.models import LlamaConfig, LlamaLM, T5Config
 from speccascade.models.llama.config import RopeScaling
 from speccascade.runtime import memory

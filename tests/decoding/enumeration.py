@@ -19,8 +19,8 @@ import numpy as np
 
 from speccascade.analysis import theory
 from speccascade.decoding.laws import numerics
-from speccascade.decoding.loops import emission
 from speccascade.decoding.programs.decoders import DraftLength
+from speccascade.decoding.records import token_buffers
 from speccascade.decoding.verification import steps
 from speccascade.judge import chunk_laws, method_laws
 from tests import toy
@@ -38,7 +38,7 @@ def _verify(name, tokens, count, q, pi, u_accept, u_draw):
 _block_thresholds = jax.jit(theory.block_thresholds)
 _accept_probability = jax.jit(theory.accept_probability)
 _residual = jax.jit(numerics.residual)
-_cut = jax.jit(emission.cut, static_argnums=3)
+_cut = jax.jit(token_buffers.cut, static_argnums=3)
 
 
 def draft_count(pair, law: method_laws.MethodLaws, drafts, policy: DraftLength):

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from speccascade.decoding import METHODS, DraftLength, Sampling, row_keys
-from speccascade.decoding.loops import prompts
+from speccascade.decoding.records import prompts
 from speccascade.judge import chunk_laws, goodness, method_laws, toy_chains
 from speccascade.models import T5LM, LlamaConfig, LlamaLM
 from speccascade.models.markov_lm import MarkovLM

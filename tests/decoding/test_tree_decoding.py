@@ -18,9 +18,9 @@ from speccascade.decoding import (
   VerticalDrafter,
   row_keys,
 )
-from speccascade.decoding.drafting import children
-from speccascade.decoding.drafting.draft_tree import DraftTree
 from speccascade.decoding.drafting.tree_drafter import TreeDrafter
+from speccascade.decoding.records import draft_tree
+from speccascade.decoding.records.draft_tree import DraftTree
 from speccascade.decoding.verification import tree_steps
 from speccascade.judge import goodness, toy_chains
 from tests import toy
@@ -33,9 +33,9 @@ SHAPES = {
 }
 WAYS = [
   (drawing, verification)
-  for drawing in children.DRAWINGS
+  for drawing in draft_tree.DRAWINGS
   for verification in tree_steps.VERIFY
-  if verification != "k_seq" or drawing == children.IID
+  if verification != "k_seq" or drawing == draft_tree.IID
 ]
 
 

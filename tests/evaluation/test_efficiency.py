@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from speccascade.analysis import speedup
-from speccascade.decoding.block_records import Decoded, Stats
+from speccascade.decoding.records.block_records import Decoded, Stats
 from speccascade.evaluation import efficiency
 
 # gamma 3, two rows.

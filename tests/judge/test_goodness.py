@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from speccascade.decoding.loops import emission
+from speccascade.decoding.records import token_buffers
 from speccascade.judge import chunk_laws, goodness
 
 
@@ -24,7 +24,7 @@ def test_a_chunk_is_cut_as_the_product_cuts_it():
   for num, room in itertools.product((1, 2, 3), (1, 2, 4)):
     sizes = [np.full(len(chunks), x, np.int32) for x in (num, room)]
     actual = chunk_laws.cut(chunks, *sizes, 1)
-    expected = emission.cut(chunks, *sizes, 1)
+    expected = token_buffers.cut(chunks, *sizes, 1)
     for mine, theirs in zip(actual, expected):
       np.testing.assert_array_equal(mine, theirs)
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from speccascade import checkpoints
-from speccascade.decoding.loops import prompts
+from speccascade.decoding.records import prompts
 from speccascade.models import T5LM, LlamaLM
 from speccascade.native import library
 from tests.models.feeding import Fed

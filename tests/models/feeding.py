@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from speccascade import native
-from speccascade.decoding.loops import prompts
+from speccascade.decoding.records import prompts
 
 NEEDS_NATIVE = pytest.mark.skipif(
   not native.is_available(),

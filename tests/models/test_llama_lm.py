@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from speccascade.checkpoints import hugging_face_llama
-from speccascade.decoding.loops import prompts
+from speccascade.decoding.records import prompts
 from speccascade.models import LlamaLM, llama_lm, native_passes
 from speccascade.models.llama.config import LlamaConfig
 from speccascade.models.parameters import param_shapes

@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from speccascade.decoding.loops import prompts
+from speccascade.decoding.records import prompts
 from speccascade.models.markov_lm import MarkovLM
 from tests import toy
 

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from speccascade import native
-from speccascade.decoding.block_records import Branches
 from speccascade.decoding.drafting import children
-from speccascade.decoding.drafting.draft_tree import DraftTree
+from speccascade.decoding.records import draft_tree
+from speccascade.decoding.records.block_records import Branches
+from speccascade.decoding.records.draft_tree import DraftTree
 from speccascade.decoding.verification import tree_steps
 from speccascade.models import cache
 from tests.models.feeding import NEEDS_NATIVE
@@ -21,10 +22,10 @@ TREE = DraftTree((-1, -1, -1, 0, 0, 2, 3, 3, 5))
 # (drawing, verification), and whether every draft has a law of its own.
 WAYS = [
   (drawing, verification, False)
-  for drawing in children.DRAWINGS
+  for drawing in draft_tree.DRAWINGS
   for verification in tree_steps.VERIFY
-  if verification != "k_seq" or drawing == children.IID
-] + [(children.IID, "token", True)]
+  if verification != "k_seq" or drawing == draft_tree.IID
+] + [(draft_tree.IID, "token", True)]
 
 
 def laws(rng, num):
@@ -59,7 +60,7 @@ def block(rng, drawing, has_laws):
   tokens, certain = (jnp.concatenate(x, axis=1) for x in zip(*levels))
   parents = jnp.asarray(TREE.parents, jnp.int32)[None] + 1
   parents = jnp.broadcast_to(parents, tokens.shape)
-  if drawing == children.IID:
+  if drawing == draft_tree.IID:
     parents = children.merge_siblings(tokens, TREE)
   branches = Branches(
     TREE, drawing, parents, certain, laws(rng, num) if has_laws else None
@@ -93,7 +94,7 @@ def test_walks_decide_as_the_steps_do(
 
 
 @pytest.mark.parametrize("greedy", [False, True])
-@pytest.mark.parametrize("drawing", children.DRAWINGS)
+@pytest.mark.parametrize("drawing", draft_tree.DRAWINGS)
 def test_children_are_those_of_the_definition(
   build, monkeypatch, drawing, greedy
 ):

@@ -7,12 +7,16 @@ from flax import struct
 import jax
 import jax.numpy as jnp
 
-from speccascade.decoding.block_records import Proposal
 from speccascade.decoding.drafting import feeding
-from speccascade.decoding.drafting.drafter import ChainDrafter
 from speccascade.decoding.laws import draws, numerics
 from speccascade.decoding.laws.sampling import Sampling
-from speccascade.decoding.types import LanguageModel, State, is_chain_model
+from speccascade.decoding.records.block_records import Proposal
+from speccascade.decoding.records.drafter import ChainDrafter
+from speccascade.decoding.records.language_model import (
+  LanguageModel,
+  State,
+  is_chain_model,
+)
 
 Array = jax.Array
 

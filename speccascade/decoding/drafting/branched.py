@@ -8,22 +8,22 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from speccascade.decoding.block_records import Branches, Proposal
 from speccascade.decoding.drafting.children import (
-  WITHOUT_REPLACEMENT,
-  Drawing,
   check_num_children,
   draw_children,
 )
-from speccascade.decoding.drafting.draft_tree import (
-  NO_NODE,
-  ROOT,
-  DraftTree,
-)
-from speccascade.decoding.drafting.drafter import Drafter, refuse_tree
 from speccascade.decoding.laws import draws
 from speccascade.decoding.laws.sampling import Sampling
-from speccascade.decoding.types import LanguageModel, State
+from speccascade.decoding.records.block_records import Branches, Proposal
+from speccascade.decoding.records.draft_tree import (
+  NO_NODE,
+  ROOT,
+  WITHOUT_REPLACEMENT,
+  DraftTree,
+  Drawing,
+)
+from speccascade.decoding.records.drafter import Drafter, refuse_tree
+from speccascade.decoding.records.language_model import LanguageModel, State
 
 Array = jax.Array
 _SIBLING_TAG = 2**30  # beside the keys of the chain, which count from 0

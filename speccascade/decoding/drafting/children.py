@@ -9,28 +9,25 @@ Axes: B rows, P parents, K children of each, V vocabulary, N drafts of a tree.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from speccascade import native
-from speccascade.decoding.drafting.draft_tree import DraftTree
 from speccascade.decoding.laws import draws, numerics
+from speccascade.decoding.records.draft_tree import (
+  DRAWINGS,
+  GREEDY_AND_RANDOM,
+  IID,
+  TOP_K,
+  WITHOUT_REPLACEMENT,
+  DraftTree,
+  Drawing,
+)
 
 Array = jax.Array
 
-# Independent draws of q.
-IID: Literal["iid"] = "iid"
-# Draws of q, each without the tokens drawn before it.
-WITHOUT_REPLACEMENT: Literal["without_replacement"] = "without_replacement"
-# The K - 1 likeliest tokens, which are certain, and one draw of q without them.
-GREEDY_AND_RANDOM: Literal["greedy_and_random"] = "greedy_and_random"
-# The K likeliest tokens, all certain.
-TOP_K: Literal["top_k"] = "top_k"
-Drawing = Literal["iid", "without_replacement", "greedy_and_random", "top_k"]
-DRAWINGS = (IID, WITHOUT_REPLACEMENT, GREEDY_AND_RANDOM, TOP_K)
 # Verifications of trees that have the law of the target for some drawings
 # alone. The others have it for all of them.
 EXACT_FOR = {"k_seq": (IID,)}

@@ -13,16 +13,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from speccascade.decoding.block_records import Branches, Proposal
-from speccascade.decoding.drafting.children import (
-  IID,
-  Drawing,
-  draw_level,
-  merge_siblings,
-)
-from speccascade.decoding.drafting.draft_tree import NO_NODE, DraftTree
+from speccascade.decoding.drafting.children import draw_level, merge_siblings
 from speccascade.decoding.laws import draws
 from speccascade.decoding.laws.sampling import Sampling
+from speccascade.decoding.records.block_records import Branches, Proposal
+from speccascade.decoding.records.draft_tree import (
+  IID,
+  NO_NODE,
+  DraftTree,
+  Drawing,
+)
 
 Array = jax.Array
 
@@ -36,7 +36,7 @@ class DepthDrafter:
     depth: static, the drafts of a chain; the depth of a tree, if there is one.
     tree: static, the shape of a block; None drafts a chain.
     drawing: static, how the children of a node are chosen, where a block is a
-      tree; see `children.DRAWINGS`.
+      tree; see `draft_tree.DRAWINGS`.
   """
 
   depth: int

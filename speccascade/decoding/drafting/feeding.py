@@ -11,10 +11,14 @@ from typing import cast
 import jax
 import jax.numpy as jnp
 
-from speccascade.decoding.block_records import Output
-from speccascade.decoding.drafting.draft_tree import DraftTree
-from speccascade.decoding.drafting.drafter import is_drafter
-from speccascade.decoding.types import LanguageModel, Part, State
+from speccascade.decoding.records.block_records import Output
+from speccascade.decoding.records.draft_tree import DraftTree
+from speccascade.decoding.records.drafter import is_drafter
+from speccascade.decoding.records.language_model import (
+  LanguageModel,
+  Part,
+  State,
+)
 
 Array = jax.Array
 

@@ -8,16 +8,16 @@ from flax import struct
 import jax
 import jax.numpy as jnp
 
-from speccascade.decoding.block_records import Proposal
-from speccascade.decoding.drafting.drafter import (
+from speccascade.decoding.laws import draws
+from speccascade.decoding.laws.sampling import Sampling
+from speccascade.decoding.records import token_buffers
+from speccascade.decoding.records.block_records import Proposal
+from speccascade.decoding.records.drafter import (
   ChainDrafter,
   Drafter,
   refuse_tree,
 )
-from speccascade.decoding.laws import draws
-from speccascade.decoding.laws.sampling import Sampling
-from speccascade.decoding.loops import emission
-from speccascade.decoding.types import LanguageModel
+from speccascade.decoding.records.language_model import LanguageModel
 
 Array = jax.Array
 
@@ -116,7 +116,7 @@ class HorizontalDrafter(ChainDrafter, struct.PyTreeNode):
       )
       # Append the part. Index `part.count` of `part.q` is written too; the next
       # drafter overwrites it, and the last drafter's is the bonus.
-      tokens = emission.write_block(tokens, part.tokens, length + count)
+      tokens = token_buffers.write_block(tokens, part.tokens, length + count)
       # The part counts its models from 0; in the block they follow the models
       # of the drafters before. A copied token (-1) has no model.
       writer = jnp.where(part.writer < 0, -1, place + part.writer)
@@ -128,7 +128,7 @@ class HorizontalDrafter(ChainDrafter, struct.PyTreeNode):
         "bad": part.bad,
         "writer": writer,
       }
-      drafts = emission.write_block(drafts, new, count)
+      drafts = token_buffers.write_block(drafts, new, count)
       count += part.count
       states.append(inner)
       calls.append(part.calls)

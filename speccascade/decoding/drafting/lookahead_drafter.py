@@ -8,13 +8,16 @@ from flax import struct
 import jax
 import jax.numpy as jnp
 
-from speccascade.decoding.block_records import Proposal
 from speccascade.decoding.drafting import feeding
-from speccascade.decoding.drafting.children import GREEDY_AND_RANDOM, Drawing
 from speccascade.decoding.drafting.depth_laws import DepthDrafter
-from speccascade.decoding.drafting.draft_tree import DraftTree
 from speccascade.decoding.laws.sampling import Sampling
-from speccascade.decoding.types import LanguageModel, State
+from speccascade.decoding.records.block_records import Proposal
+from speccascade.decoding.records.draft_tree import (
+  GREEDY_AND_RANDOM,
+  DraftTree,
+  Drawing,
+)
+from speccascade.decoding.records.language_model import LanguageModel, State
 
 Array = jax.Array
 

@@ -11,10 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from speccascade import native
-from speccascade.decoding.block_records import Proposal
-from speccascade.decoding.drafting.drafter import ChainDrafter
 from speccascade.decoding.laws.sampling import Sampling
-from speccascade.decoding.loops import prompts
+from speccascade.decoding.records import prompts
+from speccascade.decoding.records.block_records import Proposal
+from speccascade.decoding.records.drafter import ChainDrafter
 
 Array = jax.Array
 

@@ -7,19 +7,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from speccascade.decoding.block_records import Branches, Proposal
 from speccascade.decoding.drafting import feeding
 from speccascade.decoding.drafting.autoregressive import AutoregressiveDrafter
-from speccascade.decoding.drafting.children import (
-  IID,
-  Drawing,
-  merge_siblings,
-)
-from speccascade.decoding.drafting.draft_tree import NO_NODE, DraftTree
-from speccascade.decoding.drafting.drafter import Drafter, refuse_tree
+from speccascade.decoding.drafting.children import merge_siblings
 from speccascade.decoding.laws import draws
 from speccascade.decoding.laws.sampling import Sampling
-from speccascade.decoding.types import LanguageModel, State
+from speccascade.decoding.records.block_records import Branches, Proposal
+from speccascade.decoding.records.draft_tree import (
+  IID,
+  NO_NODE,
+  DraftTree,
+  Drawing,
+)
+from speccascade.decoding.records.drafter import Drafter, refuse_tree
+from speccascade.decoding.records.language_model import LanguageModel, State
 
 Array = jax.Array
 

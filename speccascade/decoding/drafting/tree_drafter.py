@@ -7,20 +7,22 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from speccascade.decoding.block_records import Branches, Proposal
 from speccascade.decoding.drafting import feeding
 from speccascade.decoding.drafting.children import (
-  GREEDY_AND_RANDOM,
-  IID,
-  Drawing,
   columns,
   draw_level,
   merge_siblings,
 )
-from speccascade.decoding.drafting.draft_tree import DraftTree
 from speccascade.decoding.laws import draws
 from speccascade.decoding.laws.sampling import Sampling, Step
-from speccascade.decoding.types import LanguageModel, State
+from speccascade.decoding.records.block_records import Branches, Proposal
+from speccascade.decoding.records.draft_tree import (
+  GREEDY_AND_RANDOM,
+  IID,
+  DraftTree,
+  Drawing,
+)
+from speccascade.decoding.records.language_model import LanguageModel, State
 
 Array = jax.Array
 
@@ -80,7 +82,7 @@ class TreeDrafter(struct.PyTreeNode):
     model: the language model.
     tree: static, the shape of the tree.
     drawing: static, how the children of a node are chosen; see
-      `children.DRAWINGS`.
+      `draft_tree.DRAWINGS`.
   """
 
   model: LanguageModel

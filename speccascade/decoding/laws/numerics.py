@@ -171,3 +171,20 @@ def bisect(holds: Callable[[Array], Array], low: Array, high: Array) -> Array:
 
   is_open = lambda bounds: jnp.any(bounds[1] - bounds[0] > 1)
   return jax.lax.while_loop(is_open, narrow, (low, high))[0]
+
+
+def check_shape(name: str, array: Array, wanted: tuple[int, ...]) -> None:
+  """Checks the shape of an array while a program is traced.
+
+  Args:
+    name: what the array is, for the message.
+    array: any array.
+    wanted: the shape that it must have.
+
+  Raises:
+    ValueError: the array has another shape; the message names both shapes.
+  """
+  if tuple(array.shape) != tuple(wanted):
+    raise ValueError(
+      f"{name} has shape {list(array.shape)}; wanted {list(wanted)}"
+    )

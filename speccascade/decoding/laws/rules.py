@@ -27,9 +27,12 @@ from speccascade.decoding.laws.fitted import (
   with_parameters,
 )
 from speccascade.decoding.laws.interval import Interval
-from speccascade.decoding.types import RuleFunction, check_shape
+from speccascade.decoding.laws.numerics import check_shape
 
 Array = jax.Array
+
+# (q, p, *, alpha, sampled) -> (left, right): `Rule`.
+RuleFunction = Callable[..., tuple[Array, Array]]
 
 
 def defers(left: Array, right: Array) -> Array:

@@ -10,17 +10,83 @@ model does.
 """
 
 import dataclasses
-from typing import Any, NamedTuple
+import math
+from typing import Annotated, Any, NamedTuple
 
 from flax import struct
 import jax
 import jax.numpy as jnp
 
 from speccascade import native
-from speccascade.decoding.decode_settings import SamplingSettings
 from speccascade.decoding.laws import draws, numerics
+from speccascade.settings import fields
+from speccascade.settings.fields import values_of
 
 Array = jax.Array
+
+GREEDY_BELOW = 1e-4  # temperatures up to this mean arg-max, as in T5X
+
+
+class _IsFloat32:
+  """A rule of a setting: float32 does not round the number to infinity."""
+
+  def holds(self, value: float) -> bool:
+    return math.isfinite(numerics.as_float32(value))
+
+  def __str__(self) -> str:
+    return "that float32 holds"
+
+
+@fields.checked
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SamplingSettings:
+  """How tokens are drawn; `Sampling.of` makes the arrays of a program.
+
+  The temperature comes first, then top-k, then top-p, then min-p, each on the
+  tokens that the one before it kept.
+
+  Attributes:
+    temperature: divides the logits. 0 is greedy: the likeliest token is taken.
+    top_k: exactly so many of the likeliest tokens are kept; None or 0 keeps
+      every token.
+    top_p: the smallest set of likeliest tokens that holds this much probability
+      is kept, and always the likeliest token; None or 1 keeps every token.
+    min_p: tokens are kept that are at least so many times as likely as the
+      likeliest token; None or 0 keeps every token.
+  """
+
+  temperature: Annotated[float, fields.Bounds(0), _IsFloat32()] = 1.0
+  # A filter says which number keeps every token, as None does.
+  top_k: fields.NonNegative | None = dataclasses.field(
+    default=None, metadata={"everything": 0}
+  )
+  top_p: Annotated[float, fields.Bounds(0, 1, low_open=True)] | None = (
+    dataclasses.field(default=None, metadata={"everything": 1})
+  )
+  min_p: fields.Share | None = dataclasses.field(
+    default=None, metadata={"everything": 0}
+  )
+
+  @property
+  def is_greedy(self) -> bool:
+    """Whether the likeliest token is taken instead of a draw."""
+    return self.temperature <= GREEDY_BELOW
+
+  @property
+  def sampled(self) -> dict[str, float | None]:
+    """The settings by name, with None for each filter that keeps every token.
+
+    Equal dicts draw alike: nothing is filtered from an arg-max.
+    """
+    values = values_of(self, SamplingSettings)
+    if self.is_greedy:
+      values["temperature"] = 0.0
+    for field in dataclasses.fields(SamplingSettings):
+      if "everything" in field.metadata:
+        keeps_all = values[field.name] == field.metadata["everything"]
+        if keeps_all or self.is_greedy:
+          values[field.name] = None
+    return values
 
 
 class Step(NamedTuple):

@@ -30,11 +30,14 @@ from speccascade.decoding.laws.fitted import (
   with_parameters,
 )
 from speccascade.decoding.laws.interval import ANY, Interval
+from speccascade.decoding.laws.numerics import check_shape
 from speccascade.decoding.laws.rules import Rule, defers
-from speccascade.decoding.types import TargetFunction, check_shape
 
 Array = jax.Array
 Pair = tuple[Array, Array]  # the drafter's q and the verifier's p
+
+# (q, p, *, alpha, sampled) -> (pi, left, right): `Target`.
+TargetFunction = Callable[..., tuple[Array, Array | None, Array | None]]
 
 
 @dataclasses.dataclass(frozen=True)

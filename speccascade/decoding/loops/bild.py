@@ -18,8 +18,6 @@ from flax import struct
 import jax
 import jax.numpy as jnp
 
-from speccascade.decoding.block_records import Proposal, Verdict
-from speccascade.decoding.decode_settings import FIXED, MAX_PROB
 from speccascade.decoding.drafting.autoregressive import (
   AutoregressiveDrafter,
   StopPolicy,
@@ -31,7 +29,9 @@ from speccascade.decoding.laws.targets import target
 from speccascade.decoding.loops.execution import LoopSettings, execution
 from speccascade.decoding.loops.rounds import Loop
 from speccascade.decoding.loops.speculative import speculative
-from speccascade.decoding.types import LanguageModel, State
+from speccascade.decoding.records.block_records import Proposal, Verdict
+from speccascade.decoding.records.decode_settings import FIXED, MAX_PROB
+from speccascade.decoding.records.language_model import LanguageModel, State
 
 Array = jax.Array
 

@@ -5,13 +5,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from speccascade.decoding.block_records import (
+from speccascade.decoding.records.block_records import (
   DraftedTrees,
   LogProbs,
   Stats,
   Trace,
 )
-from speccascade.decoding.loops.emission import Prefix
+from speccascade.decoding.records.token_buffers import Prefix
 
 Array = jax.Array
 

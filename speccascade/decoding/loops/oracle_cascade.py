@@ -6,15 +6,19 @@ It is a reference for other methods, and not a fast method.
 import jax
 import jax.numpy as jnp
 
-from speccascade.decoding.block_records import SEQUENTIAL_P, SEQUENTIAL_Q, Stats
 from speccascade.decoding.laws import draws
 from speccascade.decoding.laws.rules import defers
-from speccascade.decoding.loops.emission import Prefix
 from speccascade.decoding.loops.execution import LoopSettings, execution
 from speccascade.decoding.loops.rounds import Loop
 from speccascade.decoding.loops.stepwise import NextToken, stepwise
 from speccascade.decoding.loops.tracing import Record
-from speccascade.decoding.types import LanguageModel
+from speccascade.decoding.records.block_records import (
+  SEQUENTIAL_P,
+  SEQUENTIAL_Q,
+  Stats,
+)
+from speccascade.decoding.records.language_model import LanguageModel
+from speccascade.decoding.records.token_buffers import Prefix
 
 Array = jax.Array
 

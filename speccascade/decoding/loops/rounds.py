@@ -6,10 +6,8 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
-from speccascade.decoding.block_records import Decoded, Stats
-from speccascade.decoding.decode_settings import TREES
 from speccascade.decoding.drafting import feeding
-from speccascade.decoding.loops import emission, prompts, tracing
+from speccascade.decoding.loops import tracing
 from speccascade.decoding.loops.carry import (
   Carry,
   counted_shapes,
@@ -17,6 +15,9 @@ from speccascade.decoding.loops.carry import (
   unpack,
 )
 from speccascade.decoding.loops.execution import LoopSettings
+from speccascade.decoding.records import prompts, token_buffers
+from speccascade.decoding.records.block_records import Decoded, Stats
+from speccascade.decoding.records.decode_settings import TREES
 
 Array = jax.Array
 
@@ -95,7 +96,7 @@ class Loop:
     # At temperature 0 every way of drawing and verifying is one.
     has_optimum = settings.log_probs and not settings.sampling.greedy
     return Carry(
-      tokens=emission.start_tokens(start, size),
+      tokens=token_buffers.start_tokens(start, size),
       length=jnp.ones((rows,), jnp.int32),
       begun=jnp.ones((rows,), jnp.int32),
       done=done | (settings.max_decode_len < 1),
@@ -159,7 +160,7 @@ class Loop:
     count = jnp.where(carry.bad_step < 0, prompts.lengths(new), 0)
     length, has_turn = carry.length + count, count > 0
     new = jnp.maximum(prompts.align(new), 0)
-    tokens = emission.write_block(carry.tokens, new, carry.length)
+    tokens = token_buffers.write_block(carry.tokens, new, carry.length)
     upto = jnp.where(has_turn, length - 1, 0)
     wide = min(new.shape[1], TURN_WIDTH)
     states = [
@@ -227,7 +228,7 @@ def commit(
   """
   active = ~carry.done
   room = settings.max_decode_len + carry.begun - carry.length
-  emitted, ended = emission.cut(
+  emitted, ended = token_buffers.cut(
     new, jnp.minimum(num, fault), room, settings.eos_id
   )
   emitted = jnp.where(active, emitted, 0)
@@ -238,7 +239,7 @@ def commit(
   carry = carry.replace(
     # The whole block is written; what stands after `length` means nothing, and
     # the next block overwrites it.
-    tokens=emission.write_block(carry.tokens, new, carry.length),
+    tokens=token_buffers.write_block(carry.tokens, new, carry.length),
     length=length,
     done=carry.done | ended | bad,
     bad_step=jnp.where(bad, length - carry.begun, carry.bad_step),

@@ -11,12 +11,12 @@ import math
 import jax
 import jax.numpy as jnp
 
-from speccascade.decoding.block_records import Decoded
 from speccascade.decoding.laws import draws
 from speccascade.decoding.laws.interval import LOG_REST, Interval
 from speccascade.decoding.loops.execution import Execution, LoopSettings
 from speccascade.decoding.loops.stepwise import sample
-from speccascade.decoding.types import LanguageModel
+from speccascade.decoding.records.block_records import Decoded
+from speccascade.decoding.records.language_model import LanguageModel
 
 Array = jax.Array
 

@@ -11,26 +11,6 @@ from typing import Any, cast
 import jax
 import jax.numpy as jnp
 
-from speccascade.decoding.block_records import (
-  BONUS,
-  DRAFT,
-  RESIDUAL,
-  Branches,
-  Proposal,
-  Stats,
-)
-from speccascade.decoding.decode_settings import FIXED, MAX_PROB, TOKEN_PROB
-from speccascade.decoding.drafting.children import (
-  GREEDY_AND_RANDOM,
-  IID,
-  TOP_K,
-)
-from speccascade.decoding.drafting.draft_tree import NO_NODE
-from speccascade.decoding.drafting.drafter import (
-  Drafter,
-  block_depth,
-  is_reader,
-)
 from speccascade.decoding.laws import draws, numerics, optimum
 from speccascade.decoding.laws.rules import defers
 from speccascade.decoding.loops import rounds, tracing
@@ -38,7 +18,27 @@ from speccascade.decoding.loops.carry import Carry
 from speccascade.decoding.loops.execution import LoopSettings, execution
 from speccascade.decoding.loops.rounds import Loop
 from speccascade.decoding.loops.tracing import Record
-from speccascade.decoding.types import LanguageModel
+from speccascade.decoding.records.block_records import (
+  BONUS,
+  DRAFT,
+  RESIDUAL,
+  Branches,
+  Proposal,
+  Stats,
+)
+from speccascade.decoding.records.decode_settings import (
+  FIXED,
+  MAX_PROB,
+  TOKEN_PROB,
+)
+from speccascade.decoding.records.draft_tree import (
+  GREEDY_AND_RANDOM,
+  IID,
+  NO_NODE,
+  TOP_K,
+)
+from speccascade.decoding.records.drafter import Drafter, block_depth, is_reader
+from speccascade.decoding.records.language_model import LanguageModel
 from speccascade.decoding.verification import steps
 from speccascade.decoding.verification.review import (
   Review,

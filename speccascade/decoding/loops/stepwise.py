@@ -9,20 +9,20 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from speccascade.decoding.block_records import (
+from speccascade.decoding.laws import draws, numerics
+from speccascade.decoding.loops import rounds, tracing
+from speccascade.decoding.loops.carry import Carry
+from speccascade.decoding.loops.execution import LoopSettings, execution
+from speccascade.decoding.loops.rounds import Loop
+from speccascade.decoding.loops.tracing import Record
+from speccascade.decoding.records.block_records import (
   SEQUENTIAL_P,
   SEQUENTIAL_Q,
   Decoded,
   Stats,
 )
-from speccascade.decoding.laws import draws, numerics
-from speccascade.decoding.loops import rounds, tracing
-from speccascade.decoding.loops.carry import Carry
-from speccascade.decoding.loops.emission import Prefix
-from speccascade.decoding.loops.execution import LoopSettings, execution
-from speccascade.decoding.loops.rounds import Loop
-from speccascade.decoding.loops.tracing import Record
-from speccascade.decoding.types import LanguageModel
+from speccascade.decoding.records.language_model import LanguageModel
+from speccascade.decoding.records.token_buffers import Prefix
 
 Array = jax.Array
 

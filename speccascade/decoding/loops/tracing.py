@@ -11,7 +11,10 @@ from flax import struct
 import jax
 import jax.numpy as jnp
 
-from speccascade.decoding.block_records import (
+from speccascade.decoding.laws import numerics
+from speccascade.decoding.loops.carry import Carry
+from speccascade.decoding.records import token_buffers
+from speccascade.decoding.records.block_records import (
   DRAFT,
   SEQUENTIAL_Q,
   Branches,
@@ -19,9 +22,6 @@ from speccascade.decoding.block_records import (
   LogProbs,
   Trace,
 )
-from speccascade.decoding.laws import numerics
-from speccascade.decoding.loops import emission
-from speccascade.decoding.loops.carry import Carry
 
 Array = jax.Array
 
@@ -132,7 +132,7 @@ def record_trees(
     is_accepted=jnp.any(is_here, axis=1),
   )
   new = jax.tree.map(lambda values: values[:, None], new)
-  return emission.write_block(trees, new, block)
+  return token_buffers.write_block(trees, new, block)
 
 
 @jax.named_scope("record")
@@ -153,7 +153,7 @@ def record(carry: Carry, new: Record, tokens: Array, block: Array) -> dict:
     fields["trace"] = write(carry.trace, new, carry.length, block)
   if carry.log_probs is not None:
     values = log_probs(new, tokens)
-    fields["log_probs"] = emission.write_block(
+    fields["log_probs"] = token_buffers.write_block(
       carry.log_probs, values, carry.length
     )
   return fields
@@ -258,4 +258,4 @@ def write(trace: Trace, new: Record, start: Array, block: Array) -> Trace:
   # The fields that the method does not know stay as in an empty trace.
   rows, size = new.source.shape
   block_trace = empty_trace(rows, size, num).replace(**values)
-  return emission.write_block(trace, block_trace, start)
+  return token_buffers.write_block(trace, block_trace, start)

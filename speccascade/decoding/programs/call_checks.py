@@ -6,17 +6,17 @@ Each error says what the call gave, what the method wants, and what to do.
 
 import jax
 
-from speccascade.decoding.decode_settings import FIXED, BlockShape
 from speccascade.decoding.drafting import children, depth_laws
-from speccascade.decoding.drafting.drafter import (
+from speccascade.decoding.laws.fitted import FittedAlpha
+from speccascade.decoding.laws.sampling import Sampling
+from speccascade.decoding.programs.methods import Method
+from speccascade.decoding.records.decode_settings import FIXED, BlockShape
+from speccascade.decoding.records.drafter import (
   block_depth,
   is_drafter,
   is_heads,
   is_lookahead,
 )
-from speccascade.decoding.laws.fitted import FittedAlpha
-from speccascade.decoding.laws.sampling import Sampling
-from speccascade.decoding.programs.methods import Method
 
 
 def models_of(drafter) -> tuple:

@@ -11,10 +11,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from speccascade.decoding.block_records import Decoded
 from speccascade.decoding.laws.sampling import Sampling
 from speccascade.decoding.programs.decoders import Decoder, ProgramArguments
-from speccascade.decoding.types import Array
+from speccascade.decoding.records.block_records import Decoded
+from speccascade.decoding.records.language_model import Array
 
 
 def decode_continuously(

@@ -8,26 +8,9 @@ import jax
 import numpy as np
 
 from speccascade import native
-from speccascade.decoding.block_records import Decoded
-from speccascade.decoding.decode_settings import (
-  FIXED,
-  LOOKS_AHEAD,
-  MAX_PROB,
-  BlockShape,
-  DraftLength,
-  Records,
-  ReviewSettings,
-  values_of,
-)
 from speccascade.decoding.drafting.autoregressive import (
   AutoregressiveDrafter,
   StopPolicy,
-)
-from speccascade.decoding.drafting.children import TOP_K
-from speccascade.decoding.drafting.drafter import (
-  is_drafter,
-  is_heads,
-  is_lookahead,
 )
 from speccascade.decoding.drafting.heads_drafter import HeadsDrafter
 from speccascade.decoding.drafting.lookahead_drafter import LookaheadDrafter
@@ -35,13 +18,30 @@ from speccascade.decoding.drafting.tree_drafter import TreeDrafter
 from speccascade.decoding.laws.fitted import FittedAlpha
 from speccascade.decoding.laws.sampling import Sampling
 from speccascade.decoding.laws.targets import Target
-from speccascade.decoding.loops import prompts
 from speccascade.decoding.loops.execution import Execution, LoopSettings
 from speccascade.decoding.loops.rounds import Loop
 from speccascade.decoding.programs.call_checks import check_call, models_of
 from speccascade.decoding.programs.families import choose
 from speccascade.decoding.programs.methods import Method, family, find
+from speccascade.decoding.records import prompts
+from speccascade.decoding.records.block_records import Decoded
+from speccascade.decoding.records.decode_settings import (
+  FIXED,
+  LOOKS_AHEAD,
+  MAX_PROB,
+  BlockShape,
+  DraftLength,
+  Records,
+  ReviewSettings,
+)
+from speccascade.decoding.records.draft_tree import TOP_K
+from speccascade.decoding.records.drafter import (
+  is_drafter,
+  is_heads,
+  is_lookahead,
+)
 from speccascade.settings import fields
+from speccascade.settings.fields import values_of
 
 # What a verification of trees is on a chain.
 _OF_CHAIN = {"token": "token", "traversal": "block", "k_seq": "token"}

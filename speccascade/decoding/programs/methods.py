@@ -10,12 +10,8 @@ import functools
 
 import jax.numpy as jnp
 
-from speccascade.decoding.decode_settings import FIXED, block_width
 from speccascade.decoding.drafting.autoregressive import AutoregressiveDrafter
-from speccascade.decoding.drafting.cascade import cascade_drafter
-from speccascade.decoding.drafting.drafter import Drafter
 from speccascade.decoding.drafting.max_gram import MaxGramDrafter
-from speccascade.decoding.drafting.vertical import VerticalDrafter
 from speccascade.decoding.laws.acceptance_rules import (
   cactus,
   lossy_from_p,
@@ -78,6 +74,10 @@ from speccascade.decoding.loops.sequence_cascade import (
 from speccascade.decoding.loops.sequential_cascade import sequential_cascade
 from speccascade.decoding.loops.speculative import speculative
 from speccascade.decoding.loops.stepwise import drafter_alone, verifier_alone
+from speccascade.decoding.nested.cascade import cascade_drafter
+from speccascade.decoding.nested.vertical import VerticalDrafter
+from speccascade.decoding.records.decode_settings import FIXED, block_width
+from speccascade.decoding.records.drafter import Drafter
 from speccascade.settings import fields
 
 

@@ -12,10 +12,10 @@ import functools
 import jax
 import numpy as np
 
-from speccascade.decoding.block_records import Decoded
 from speccascade.decoding.laws.sampling import Sampling
-from speccascade.decoding.loops import prompts
 from speccascade.decoding.programs.decoders import Decoder
+from speccascade.decoding.records import prompts
+from speccascade.decoding.records.block_records import Decoded
 
 
 class Stream:

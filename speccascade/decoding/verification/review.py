@@ -11,20 +11,21 @@ from flax import struct
 import jax
 import jax.numpy as jnp
 
-from speccascade.decoding.block_records import (
+from speccascade.decoding.drafting import feeding
+from speccascade.decoding.laws import draws, numerics
+from speccascade.decoding.laws.numerics import check_shape
+from speccascade.decoding.records import token_buffers
+from speccascade.decoding.records.block_records import (
   Branches,
   Output,
   Proposal,
   Verdict,
 )
-from speccascade.decoding.drafting import feeding
-from speccascade.decoding.drafting.drafter import Drafter
-from speccascade.decoding.laws import draws, numerics
-from speccascade.decoding.loops import emission
-from speccascade.decoding.loops.emission import Prefix
-from speccascade.decoding.loops.execution import BlockSettings
-from speccascade.decoding.types import LanguageModel, State, check_shape
+from speccascade.decoding.records.drafter import Drafter
+from speccascade.decoding.records.language_model import LanguageModel, State
+from speccascade.decoding.records.token_buffers import Prefix
 from speccascade.decoding.verification import tree_steps
+from speccascade.decoding.verification.block_settings import BlockSettings
 
 Array = jax.Array
 
@@ -177,7 +178,7 @@ def score_and_catch_up(
   return feeding.feed_to(
     verifier,
     state,
-    emission.write_block(prefix.tokens, proposal.tokens, prefix.length),
+    token_buffers.write_block(prefix.tokens, proposal.tokens, prefix.length),
     jnp.where(prefix.active, prefix.length + proposal.count, 0),
     first=prefix.length - 1,
     read=width + 1,

@@ -10,9 +10,9 @@ import jax
 import jax.numpy as jnp
 
 from speccascade import native
-from speccascade.decoding.block_records import Verdict
 from speccascade.decoding.laws import draws
 from speccascade.decoding.laws.numerics import of_token, ratio
+from speccascade.decoding.records.block_records import Verdict
 
 Array = jax.Array
 

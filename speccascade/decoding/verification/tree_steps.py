@@ -23,19 +23,19 @@ import jax
 import jax.numpy as jnp
 
 from speccascade import native
-from speccascade.decoding.block_records import (
+from speccascade.decoding.drafting.children import check_verification
+from speccascade.decoding.laws import draws
+from speccascade.decoding.laws.numerics import normalise, of_token, ratio
+from speccascade.decoding.records.block_records import (
   Branches,
   Verdict,
   VerifyFunction,
 )
-from speccascade.decoding.drafting.children import (
+from speccascade.decoding.records.draft_tree import (
   IID,
   TOP_K,
   WITHOUT_REPLACEMENT,
-  check_verification,
 )
-from speccascade.decoding.laws import draws
-from speccascade.decoding.laws.numerics import normalise, of_token, ratio
 from speccascade.decoding.verification.tree_walk import (
   TreeDrafts,
   choose_rows,

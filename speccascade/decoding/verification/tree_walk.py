@@ -14,14 +14,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from speccascade.decoding.block_records import Branches, Verdict
-from speccascade.decoding.drafting.children import (
+from speccascade.decoding.laws import draws
+from speccascade.decoding.laws.numerics import normalise, of_token
+from speccascade.decoding.records.block_records import Branches, Verdict
+from speccascade.decoding.records.draft_tree import (
   IID,
   TOP_K,
   WITHOUT_REPLACEMENT,
 )
-from speccascade.decoding.laws import draws
-from speccascade.decoding.laws.numerics import normalise, of_token
 
 Array = jax.Array
 

@@ -18,8 +18,8 @@ import numpy as np
 
 from speccascade.data.training_batches import order_by_length
 from speccascade.decoding import Decoded, decode_continuously, row_keys
-from speccascade.decoding.decode_settings import Records, values_of
 from speccascade.decoding.programs.decoders import Decoder
+from speccascade.decoding.records.decode_settings import Records
 from speccascade.inference.batches import padding
 from speccascade.inference.batches.sources import Source, longest
 from speccascade.inference.pair.pairs import ModelPair
@@ -28,6 +28,7 @@ from speccascade.inference.points.settings import Run
 from speccascade.models.sharding.partitioning import DATA, fetch
 from speccascade.runtime import memory
 from speccascade.runtime.progress import note
+from speccascade.settings.fields import values_of
 
 # The keys of the programs that this process has run, and so has compiled; see
 # `Batches.program_key`.

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from speccascade.data.training_batches import pad
-from speccascade.decoding.loops import prompts
+from speccascade.decoding.records import prompts
 from speccascade.inference.batches.sources import Source, longest
 
 # Inputs are padded to one of these shares of the longest allowed length,

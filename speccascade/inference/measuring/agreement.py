@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from speccascade.decoding.loops import prompts
+from speccascade.decoding.records import prompts
 from speccascade.inference.batches.sources import Source
 from speccascade.inference.measuring.study import Outputs, Study
 from speccascade.models.sharding.partitioning import fetch

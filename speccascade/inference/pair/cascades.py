@@ -16,8 +16,8 @@ from speccascade.decoding import (
   MaxGramDrafter,
   cascade_drafter,
 )
-from speccascade.decoding.decode_settings import ChainVerification
-from speccascade.decoding.drafting.cascade import increments
+from speccascade.decoding.nested.cascade import increments
+from speccascade.decoding.records.decode_settings import ChainVerification
 from speccascade.decoding.verification.steps import VERIFY
 from speccascade.models import bigram_table
 from speccascade.models.ngram_lm import NgramLM

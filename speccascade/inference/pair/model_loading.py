@@ -13,7 +13,7 @@ import jax
 from speccascade import checkpoints
 from speccascade.checkpoints import generation_settings, storage
 from speccascade.data import prompting
-from speccascade.decoding.drafting.drafter import is_heads, is_lookahead
+from speccascade.decoding.records.drafter import is_heads, is_lookahead
 from speccascade.inference.batches import inputs
 from speccascade.inference.measuring.environment import (
   give_back_memory,

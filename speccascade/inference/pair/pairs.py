@@ -12,11 +12,7 @@ from typing import Annotated, Any, Literal
 import jax.numpy as jnp
 
 from speccascade import native
-from speccascade.decoding.drafting.drafter import (
-  Drafter,
-  is_heads,
-  is_lookahead,
-)
+from speccascade.decoding.records.drafter import Drafter, is_heads, is_lookahead
 from speccascade.inference.batches import inputs
 from speccascade.inference.pair.cascades import Cascade
 from speccascade.inference.pair.model_loading import Model, load_model

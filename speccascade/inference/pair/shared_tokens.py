@@ -12,7 +12,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from speccascade.decoding.loops import prompts
+from speccascade.decoding.records import prompts
 from speccascade.inference.pair.pair_checks import PairError, check_vocabulary
 from speccascade.inference.pair.pairs import ModelPair
 from speccascade.inference.rows.records import piece

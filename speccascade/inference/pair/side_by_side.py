@@ -8,7 +8,7 @@ from speccascade.decoding import (
   Drafter,
   SeveralDrafters,
 )
-from speccascade.decoding.decode_settings import BlockSize
+from speccascade.decoding.records.decode_settings import BlockSize
 from speccascade.settings import fields
 
 

@@ -10,8 +10,8 @@ import os
 import pathlib
 from typing import Any, TypedDict
 
-from speccascade.decoding.decode_settings import BlockSize
-from speccascade.decoding.drafting.drafter import block_depth
+from speccascade.decoding.records.decode_settings import BlockSize
+from speccascade.decoding.records.drafter import block_depth
 from speccascade.inference.pair.pairs import ModelPair
 from speccascade.inference.points.point import AUTO, Point
 from speccascade.settings import fields

@@ -9,25 +9,24 @@ import jax
 import jax.numpy as jnp
 
 from speccascade.checkpoints import rule_files
-from speccascade.decoding.decode_settings import (
+from speccascade.decoding.laws.fitted import FittedAlpha
+from speccascade.decoding.laws.sampling import Sampling, SamplingSettings
+from speccascade.decoding.programs import decoders, methods
+from speccascade.decoding.programs.decoders import Decoder
+from speccascade.decoding.programs.methods import Method
+from speccascade.decoding.records.decode_settings import (
   FIXED,
   MAX_PROB,
   BlockShape,
   BlockSize,
   DraftLength,
   DraftLengthText,
-  SamplingSettings,
-  values_of,
 )
-from speccascade.decoding.laws.fitted import FittedAlpha
-from speccascade.decoding.laws.sampling import Sampling
-from speccascade.decoding.programs import decoders, methods
-from speccascade.decoding.programs.decoders import Decoder
-from speccascade.decoding.programs.methods import Method
 from speccascade.evaluation import efficiency
 from speccascade.evaluation.efficiency import Costs, Counts
 from speccascade.inference.rows.results import Settings
 from speccascade.settings import fields
+from speccascade.settings.fields import values_of
 
 AUTO = "auto"
 

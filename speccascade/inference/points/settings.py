@@ -6,7 +6,7 @@ import os
 import pathlib
 from typing import Annotated
 
-from speccascade.decoding.decode_settings import Records
+from speccascade.decoding.records.decode_settings import Records
 from speccascade.evaluation import quality
 from speccascade.settings import fields
 

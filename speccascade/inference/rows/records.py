@@ -12,7 +12,7 @@ import math
 import jax
 import numpy as np
 
-from speccascade.decoding.block_records import SOURCES, Decoded
+from speccascade.decoding.records.block_records import SOURCES, Decoded
 from speccascade.evaluation import efficiency
 from speccascade.inference.batches.sources import Source
 

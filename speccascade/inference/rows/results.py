@@ -15,17 +15,17 @@ import pathlib
 import typing
 from typing import Annotated, Any, ClassVar, NotRequired, TypedDict
 
-from speccascade.decoding.decode_settings import (
+from speccascade.decoding.laws.sampling import SamplingSettings
+from speccascade.decoding.records.decode_settings import (
   FIXED,
   BlockShape,
-  SamplingSettings,
   block_width,
-  names_of,
 )
 from speccascade.evaluation.efficiency import Costs, Counts
 from speccascade.evaluation.timing import Latency
 from speccascade.runtime import files, processes
 from speccascade.settings import fields
+from speccascade.settings.fields import names_of
 
 SCHEMA = 1
 FILE_NAME = "rows.jsonl"

@@ -19,13 +19,13 @@ the last draft is fed for nothing <- test_speculative_paths[lossless]
 - if bonus_law or step + 1 < self.width:
 + if True:
 
-=== decoding/drafting/vertical.py decoding/drafting/test_stated_laws.py
+=== decoding/nested/vertical.py decoding/drafting/test_stated_laws.py
 a lenient token is said to be the reviewer's <- test_stated_laws[lenient-False]
 - drafts = (block.pi, confidence, bad, writer)
 + drafts = (block.p, confidence, bad, writer)
 laws stand one row too far <- test_stated_laws[lossless-False]
-- emission.write_block(carry["drafts"], drafts, count)
-+ emission.write_block(carry["drafts"], drafts, count + 1)
+- token_buffers.write_block(carry["drafts"], drafts, count)
++ token_buffers.write_block(carry["drafts"], drafts, count + 1)
 the bonus law is the last token's <- test_stated_laws[lossless-True]
 - self.width + bool(bonus_law)
 + self.width
@@ -219,22 +219,24 @@ natively the last token of a prompt stands there twice <-
 - is_token) - prompted
 + is_token)
 
-=== decoding/drafting/cascade.py decoding/drafting/test_proposals.py
-K is always read as increments <- test_cascade.py::test_both_published_forms_of
+=== decoding/nested/cascade.py decoding/drafting/test_proposals.py
+K is always read as increments <-
+  ../nested/test_cascade.py::test_both_published_forms_of
 - added = [b - a for a, b in zip([0, *added], added)]
 + added = list(added)
 a token comes from the reviewer in spite of lenience <- test_a_token_is_drawn
 - lossy_targets.lossy
 + targets.lossless
 a reviewer reads what others wrote in passes of its own <-
-  test_cascade.py::test_each_model_reads_what_others_wrote_in_its_next_pass
+  ../nested/test_cascade.py::test_each_model_reads_what_others_wrote_in_its_next_pass
 - behind=behind(i, j),
 + behind=0,
 a drafter reads what others wrote in passes of its own <-
-  test_cascade.py::test_each_model_reads_what_others_wrote_in_its_next_pass
+  ../nested/test_cascade.py::test_each_model_reads_what_others_wrote_in_its_next_pass
 - behind=behind(i, j) + 1)
 + behind=0)
-a lenience is a number of float64 <- test_cascade.py::test_wrong_cascades
+a lenience is a number of float64 <-
+  ../nested/test_cascade.py::test_wrong_cascades
 - np.float32(alpha) < 1
 + alpha < 1
 inner blocks are always verified token by token <- test_inner_blocks_are

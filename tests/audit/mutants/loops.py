@@ -59,7 +59,7 @@ heads read the hidden state at the depth of a node of a tree <-
 - node = numerics.of_token(fed, node)
 + pass
 
-=== decoding/loops/prompts.py
+=== decoding/records/prompts.py
 a prompt stays where its padding left it <- test_prompts_are_read_wherever_they
 - jnp.minimum(first[:, None] + place
 + jnp.minimum(0 * first[:, None] + place
@@ -125,7 +125,7 @@ rows that wait are read when all others ended <-
 - rows - refill if
 + 0 if
 
-=== decoding/loops/emission.py
+=== decoding/records/token_buffers.py
 all ends have to come at once <- test_one_of_several_ends_is_enough
 - is_eos = jnp.any(
 + is_eos = jnp.all(

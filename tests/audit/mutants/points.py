@@ -21,7 +21,7 @@ a fallback of BiLD makes no other point <-
 - if spec.has_blocks or length.policy != FIXED:
 + if spec.has_blocks:
 
-=== decoding/decode_settings.py inference/points/test_point.py
+=== decoding/laws/sampling.py inference/points/test_point.py
 top-k of 0 is a point of its own <- test_what_changes_nothing
 - if keeps_all or self.is_greedy:
 + if self.is_greedy:

@@ -208,7 +208,8 @@ all trees of a row are drawn and verified with one key <-
 - draws.fold_in(rngs, carry.stats.num_blocks)
 + draws.fold_in(rngs, 0 * carry.stats.num_blocks)
 
-=== decoding/block_records.py decoding/test_tree_decoding.py::test_the_rank
+=== decoding/records/block_records.py
+    decoding/test_tree_decoding.py::test_the_rank
 a draft stands behind itself among its siblings
 - is_before &= index < drafts[:, :, None]
 + is_before &= index <= drafts[:, :, None]

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from speccascade.decoding import METHODS, Sampling, row_keys
-from speccascade.decoding.drafting import children
+from speccascade.decoding.records import draft_tree
 from speccascade.decoding.verification import tree_steps
 from speccascade.judge import goodness, toy_chains
 from tests import toy
@@ -170,7 +170,7 @@ TREES = {
     "drawing": drawing,
     "verification": verification,
   }
-  for drawing in children.DRAWINGS
+  for drawing in draft_tree.DRAWINGS
   for verification in tree_steps.VERIFY
-  if verification != "k_seq" or drawing == children.IID
+  if verification != "k_seq" or drawing == draft_tree.IID
 }

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from speccascade.decoding import MaxGramDrafter, row_keys
-from speccascade.decoding.block_records import Output
+from speccascade.decoding.records.block_records import Output
 from speccascade.models.markov_lm import MarkovLM
 
 

@@ -14,9 +14,9 @@ from speccascade.decoding import (
   cascade_drafter,
   row_keys,
 )
-from speccascade.decoding.drafting.draft_tree import DraftTree
 from speccascade.decoding.drafting.tree_drafter import TreeDrafter
 from speccascade.decoding.laws import lossy_targets
+from speccascade.decoding.records.draft_tree import DraftTree
 from speccascade.judge import goodness
 from tests import toy
 from tests.decoding.test_tree_decoding import law

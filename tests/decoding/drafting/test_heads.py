@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from speccascade.decoding import DraftTree, HeadsDrafter, Sampling, row_keys
-from speccascade.decoding.drafting import children
 from speccascade.decoding.drafting.heads_drafter import HeadsState
+from speccascade.decoding.records import draft_tree
 from speccascade.judge import goodness
 from tests import toy
 from tests.decoding.drafting import (
@@ -115,7 +115,7 @@ def test_a_tree_has_one_law_at_a_depth(monkeypatch):
     SURE,
     2,
     DraftTree.of_branching([2, 1]),
-    children.WITHOUT_REPLACEMENT,
+    draft_tree.WITHOUT_REPLACEMENT,
   )
   depth_blocks.assert_is_tree(propose(drafter, 4, 5, keys), QUARTERS[:2, 0])
 
@@ -191,7 +191,7 @@ NIGHTLY = {
   f"{name}, {way}": (name, num, options)
   for way, options in depth_samples.TREES.items()
   for name, num in (("spec_decode", 2), ("spec_cascade_chow", 3))
-  if name == "spec_decode" or way == f"{children.GREEDY_AND_RANDOM}, token"
+  if name == "spec_decode" or way == f"{draft_tree.GREEDY_AND_RANDOM}, token"
 }
 
 

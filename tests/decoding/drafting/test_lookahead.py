@@ -11,7 +11,7 @@ from speccascade.decoding import (
   Sampling,
   row_keys,
 )
-from speccascade.decoding.drafting import children
+from speccascade.decoding.records import draft_tree
 from speccascade.judge import goodness
 from tests import toy
 from tests.decoding.drafting import (
@@ -76,7 +76,7 @@ QUARTERS = np.array(
 )
 
 
-def drafter_of(depth, tree=None, drawing=children.GREEDY_AND_RANDOM):
+def drafter_of(depth, tree=None, drawing=draft_tree.GREEDY_AND_RANDOM):
   ahead = toy_lookahead.of_laws(QUARTERS)
   model = ahead.language_model(toy.markov(P))
   return LookaheadDrafter(model, 2, depth, tree, drawing)
@@ -133,7 +133,7 @@ def test_all_embeddings_draft_and_none_is_left_for_the_bonus(monkeypatch):
 def test_a_tree_has_one_law_at_a_depth(monkeypatch):
   keys = exact.Digits({(): [4, 4, 4, 4]}).choose(monkeypatch)
   tree = DraftTree.of_branching([2, 1])
-  drafter = drafter_of(2, tree, children.WITHOUT_REPLACEMENT)
+  drafter = drafter_of(2, tree, draft_tree.WITHOUT_REPLACEMENT)
   _, proposal = propose(drafter, keys, (0, 2, 1))
   depth_blocks.assert_is_tree(proposal, np.stack([P[1], QUARTERS[0, 1]]))
 

@@ -6,7 +6,7 @@ import pytest
 from speccascade.decoding import MaxGramDrafter, Sampling
 from tests import toy
 from tests.decoding.drafting import models
-from tests.decoding.loops.test_prompts import SIDES
+from tests.decoding.records.test_prompts import SIDES
 
 
 def drafts(drafter, sources, written):

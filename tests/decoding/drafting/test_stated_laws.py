@@ -17,9 +17,9 @@ from speccascade.decoding import (
   VerticalDrafter,
 )
 from speccascade.decoding.laws import lossy_targets, targets
-from speccascade.decoding.loops.emission import Prefix
-from speccascade.decoding.loops.execution import BlockSettings
+from speccascade.decoding.records.token_buffers import Prefix
 from speccascade.decoding.verification import steps
+from speccascade.decoding.verification.block_settings import BlockSettings
 from speccascade.decoding.verification.review import draft, score, verify
 from tests import toy
 from tests.decoding.drafting import exact, models

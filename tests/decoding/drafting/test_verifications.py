@@ -30,8 +30,9 @@ from speccascade.decoding.drafting import children
 from speccascade.decoding.drafting.autoregressive import StopPolicy
 from speccascade.decoding.drafting.tree_drafter import TreeDrafter
 from speccascade.decoding.laws import draws, lossy_targets, targets
-from speccascade.decoding.loops.execution import BlockSettings
+from speccascade.decoding.records import draft_tree
 from speccascade.decoding.verification import review
+from speccascade.decoding.verification.block_settings import BlockSettings
 from speccascade.judge import goodness, toy_chains
 from tests import toy
 from tests.decoding.drafting import models, toy_heads, toy_lookahead
@@ -108,7 +109,7 @@ TREES = {
 KINDS = [
   (kind, how)
   for kind in TREES
-  for how in (CHAINS if kind in ("siblings", "beside") else children.DRAWINGS)
+  for how in (CHAINS if kind in ("siblings", "beside") else draft_tree.DRAWINGS)
 ]
 VERIFICATIONS = ("token", "block", "traversal", "k_seq")
 
@@ -119,7 +120,7 @@ def refusal(kind: str, how: str, verification: str) -> str | None:
     return "come from several drafters"
   if verification == "block":
     return "weighs a chain"
-  if verification == "k_seq" and how != children.IID:
+  if verification == "k_seq" and how != draft_tree.IID:
     return "exact for the drawing 'iid' alone, and the drafter given, a "
   return None
 
@@ -212,7 +213,7 @@ def test_a_path_ends_where_its_drafter_stopped():
   assert stats.drafted.sum() < 4 * stats.num_blocks.sum()
 
 
-@pytest.mark.parametrize("drawing", children.DRAWINGS[1:])
+@pytest.mark.parametrize("drawing", draft_tree.DRAWINGS[1:])
 def test_the_review_itself_refuses_a_tree(drawing):
   # A drafter of one's own need not say how it draws before it drafts.
   drafter, keys = (
@@ -235,7 +236,7 @@ OUTNUMBERING = {
     toy_heads.of_laws(AHEAD),
     {"tree": (V + 1,), "drawing": "without_replacement"},
   ),
-  "drafter": (TreeDrafter(SMALL, MORE, children.WITHOUT_REPLACEMENT), {}),
+  "drafter": (TreeDrafter(SMALL, MORE, draft_tree.WITHOUT_REPLACEMENT), {}),
   "siblings": (BranchedDrafter(small(1), V + 1), {}),
 }
 

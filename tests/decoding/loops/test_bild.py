@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from speccascade.decoding import METHODS, DraftLength
-from speccascade.decoding.block_records import BONUS, DRAFT, RESIDUAL
 from speccascade.decoding.loops import bild as bild_lib
+from speccascade.decoding.records.block_records import BONUS, DRAFT, RESIDUAL
 from speccascade.judge import toy_chains
 from tests import toy
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from speccascade.decoding import METHODS, MaxGramDrafter, Sampling
-from speccascade.decoding.drafting.cascade import cascade_drafter
+from speccascade.decoding.nested.cascade import cascade_drafter
 from speccascade.models.markov_lm import MarkovLM
 from tests import toy
 

@@ -21,10 +21,10 @@ from speccascade.decoding import (
   decoder,
   row_keys,
 )
-from speccascade.decoding.block_records import BONUS
 from speccascade.decoding.loops import tracing
 from speccascade.decoding.loops.oracle_cascade import oracle_cascade
 from speccascade.decoding.loops.sequential_cascade import sequential_cascade
+from speccascade.decoding.records.block_records import BONUS
 from speccascade.judge import method_laws, toy_chains
 from speccascade.models.markov_lm import MarkovLM
 from tests import toy

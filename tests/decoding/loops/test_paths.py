@@ -13,16 +13,16 @@ import numpy as np
 import pytest
 
 from speccascade.decoding import METHODS, DraftLength, Sampling
-from speccascade.decoding.block_records import (
+from speccascade.decoding.loops.oracle_cascade import oracle_cascade
+from speccascade.decoding.loops.sequential_cascade import sequential_cascade
+from speccascade.decoding.programs import decoders
+from speccascade.decoding.records.block_records import (
   BONUS,
   DRAFT,
   RESIDUAL,
   SEQUENTIAL_P,
   SEQUENTIAL_Q,
 )
-from speccascade.decoding.loops.oracle_cascade import oracle_cascade
-from speccascade.decoding.loops.sequential_cascade import sequential_cascade
-from speccascade.decoding.programs import decoders
 from speccascade.judge import method_laws, toy_chains
 from tests import toy
 from tests.decoding import driving, enumeration

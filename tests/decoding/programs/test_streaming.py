@@ -21,7 +21,7 @@ from speccascade.decoding.programs import streaming
 from speccascade.judge import toy_chains
 from tests import toy
 from tests.decoding import test_sampled_laws
-from tests.decoding.loops.test_prompts import NUM, SIDES
+from tests.decoding.records.test_prompts import NUM, SIDES
 
 pytestmark = pytest.mark.usefixtures("quick_compiles")
 

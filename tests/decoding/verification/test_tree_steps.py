@@ -10,7 +10,8 @@ import pytest
 
 from speccascade.decoding import METHODS, Sampling
 from speccascade.decoding.drafting import children
-from speccascade.decoding.drafting.draft_tree import DraftTree
+from speccascade.decoding.records import draft_tree
+from speccascade.decoding.records.draft_tree import DraftTree
 from speccascade.decoding.verification import steps, tree_steps
 from speccascade.judge import goodness
 from tests import toy
@@ -21,9 +22,9 @@ EXACT = 1e-10
 # (drawing, verification)
 WAYS = [
   (drawing, verification)
-  for drawing in children.DRAWINGS
+  for drawing in draft_tree.DRAWINGS
   for verification in tree_steps.VERIFY
-  if verification != "k_seq" or drawing == children.IID
+  if verification != "k_seq" or drawing == draft_tree.IID
 ]
 BRANCHED = (-1, -1, 0, 0, 1)
 # A root of three children, one of which has two of its own.
@@ -137,7 +138,7 @@ def test_filters_and_shapes(sampling, drawing, verification):
 
 
 @pytest.mark.parametrize("verification", ["token", "traversal"])
-@pytest.mark.parametrize("drawing", children.DRAWINGS)
+@pytest.mark.parametrize("drawing", draft_tree.DRAWINGS)
 def test_a_chain_is_a_tree_with_one_child_a_node(drawing, verification):
   # The same uniforms lead to the same verdict as in the step for chains.
   rng = np.random.default_rng(0)
@@ -209,7 +210,7 @@ def several_law(tables, q, p, step) -> dict[tuple[int, ...], float]:
     driven = driving.Step(
       step,
       DraftTree.of_paths(num, 2),
-      children.IID,
+      draft_tree.IID,
       outcomes,
       last_of(q),
       last_of(p),
@@ -305,7 +306,7 @@ def test_traversal_accepts_more_than_trials_of_each_draft():
   assert traversal > token + 0.02
 
 
-@pytest.mark.parametrize("drawing", children.DRAWINGS)
+@pytest.mark.parametrize("drawing", draft_tree.DRAWINGS)
 @pytest.mark.parametrize("greedy", [False, True])
 def test_children_are_drawn_by_their_law(either_way, drawing, greedy):
   size, num, rows = 4, 3, 200_000
@@ -348,6 +349,6 @@ def test_children_of_equal_siblings_are_the_first_ones():
   assert followed.tolist() == [[0, 0, 0, 1, 1, 3, 4, 4, 6]]
   # Drafts 6 and 7 are siblings now.
   certain = jnp.zeros(tokens.shape, bool)
-  branches = driving.Branches(tree, children.IID, followed, certain)
+  branches = driving.Branches(tree, draft_tree.IID, followed, certain)
   ranks = branches.ranks_of(jnp.arange(9, dtype=jnp.int32)[None])
   assert ranks.tolist() == [[0, 1, 2, 0, 1, 0, 0, 1, 0]]

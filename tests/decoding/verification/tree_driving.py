@@ -15,9 +15,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from speccascade.decoding.block_records import Branches
 from speccascade.decoding.drafting import children
-from speccascade.decoding.drafting.draft_tree import DraftTree
+from speccascade.decoding.records import draft_tree
+from speccascade.decoding.records.block_records import Branches
+from speccascade.decoding.records.draft_tree import DraftTree
 
 BISECTIONS = 40  # an edge is known to 1e-12
 LAST = 1 - 2.0**-53  # the largest uniform of float64
@@ -34,9 +35,9 @@ def ways(
     likely = [i for i in np.argsort(-q, kind="stable") if q[i] > 0]
     order[: len(likely)] = [int(i) for i in likely]
   num_drawn = num
-  if greedy or drawing == children.TOP_K:
+  if greedy or drawing == draft_tree.TOP_K:
     num_drawn = 0
-  elif drawing == children.GREEDY_AND_RANDOM:
+  elif drawing == draft_tree.GREEDY_AND_RANDOM:
     num_drawn = 1
 
   def draw(tokens, certain, chance):
@@ -44,7 +45,7 @@ def ways(
       yield tokens, certain, chance
       return
     rest = q.copy()
-    if drawing != children.IID:
+    if drawing != draft_tree.IID:
       rest[tokens] = 0
     if not rest.any():
       token = next(i for i in order if i not in tokens)
@@ -67,7 +68,7 @@ def drafts(
     tree: the shape.
     q: a function from a path's tokens to the law [V] after it.
     plain: the same at temperature 1.
-    drawing: as in `children.DRAWINGS`.
+    drawing: as in `draft_tree.DRAWINGS`.
     greedy: whether at temperature 0.
   """
   num = tree.num_drafts
@@ -143,7 +144,7 @@ class Step:
     parents = np.broadcast_to(
       np.array(tree.parents, np.int32) + 1, self.tokens.shape
     )
-    if drawing == children.IID and not certain.any():
+    if drawing == draft_tree.IID and not certain.any():
       parents = children.merge_siblings(jnp.asarray(self.tokens), tree)
     self.parents = np.asarray(parents)
     self.certain = certain

@@ -10,7 +10,7 @@ import pytest
 import speccascade as sc
 from speccascade.data import vocabularies
 from speccascade.data.prompting import Prompting
-from speccascade.decoding.loops import prompts
+from speccascade.decoding.records import prompts
 from speccascade.inference.batches.sources import sources_of_texts
 from speccascade.inference.measuring import infer
 from speccascade.inference.measuring.study import Study

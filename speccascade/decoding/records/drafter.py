@@ -14,10 +14,15 @@ from typing import Any, Protocol, TypeGuard, runtime_checkable
 
 import jax
 
-from speccascade.decoding.block_records import Proposal
-from speccascade.decoding.drafting.draft_tree import DraftTree
 from speccascade.decoding.laws.sampling import Sampling
-from speccascade.decoding.types import LanguageModel, Part, State, is_kind
+from speccascade.decoding.records.block_records import Proposal
+from speccascade.decoding.records.draft_tree import DraftTree
+from speccascade.decoding.records.language_model import (
+  LanguageModel,
+  Part,
+  State,
+  is_kind,
+)
 
 Array = jax.Array
 
@@ -28,8 +33,8 @@ class Drafter(Part, Protocol):
 
   A drafter of chains inherits `ChainDrafter`, which has the two members that
   trees need. A drafter of trees has a static `drawing`, one of
-  `children.DRAWINGS`, by which a call is checked before anything is compiled. A
-  drafter that states no distribution at some places may have a method
+  `draft_tree.DRAWINGS`, by which a call is checked before anything is compiled.
+  A drafter that states no distribution at some places may have a method
   `check_review(target, settings)`. The method raises ValueError where a target
   and `ReviewSettings` need a distribution at such a place. A drafter that reads
   the verifier's hidden states is a `Reader`, too.

@@ -15,7 +15,7 @@ from flax import struct
 import jax
 import jax.numpy as jnp
 
-from speccascade.decoding.drafting.draft_tree import DraftTree
+from speccascade.decoding.records.draft_tree import DraftTree
 
 Array = jax.Array
 

@@ -2,49 +2,24 @@
 
 A decoder never knows which network it drives. A `LanguageModel` feeds tokens
 and returns logits. It is a pytree whose leaves are parameters, so it passes
-through `jit`; what is not an array is static. `drafting.drafter` says what a
+through `jit`; what is not an array is static. `records.drafter` says what a
 drafter is, which has the functions of a `Part` too.
 
 Axes: B rows, S source length, L token buffer, N fed tokens, R read positions,
 V vocabulary, G tokens of a drafted chain.
 """
 
-from collections.abc import Callable
 from typing import Any, Protocol, TypeGuard, runtime_checkable
 
 import jax
 
-from speccascade.decoding.block_records import DraftedChain, Output
 from speccascade.decoding.laws.sampling import Sampling
+from speccascade.decoding.records.block_records import DraftedChain, Output
 
 Array = jax.Array
 # A pytree whose leaves all have axis 0 = B. The state of a language model has a
 # field `length`, [B] int32: how many tokens the model's cache holds.
 State = Any
-
-# Functions that users and modules pass in. Each is documented where it is
-# called.
-# (q, p, *, alpha, sampled) -> (left, right): `rules.Rule`.
-RuleFunction = Callable[..., tuple[Array, Array]]
-# (q, p, *, alpha, sampled) -> (pi, left, right): `targets.Target`.
-TargetFunction = Callable[..., tuple[Array, Array | None, Array | None]]
-
-
-def check_shape(name: str, array: Array, wanted: tuple[int, ...]) -> None:
-  """Checks the shape of an array while a program is traced.
-
-  Args:
-    name: what the array is, for the message.
-    array: any array.
-    wanted: the shape that it must have.
-
-  Raises:
-    ValueError: the array has another shape; the message names both shapes.
-  """
-  if tuple(array.shape) != tuple(wanted):
-    raise ValueError(
-      f"{name} has shape {list(array.shape)}; wanted {list(wanted)}"
-    )
 
 
 class Part(Protocol):

@@ -11,24 +11,25 @@ from flax import struct
 import jax
 import jax.numpy as jnp
 
-from speccascade.decoding.block_records import Proposal, VerifyFunction
-from speccascade.decoding.decode_settings import ReviewSettings, values_of
 from speccascade.decoding.drafting import feeding
-from speccascade.decoding.drafting.drafter import (
+from speccascade.decoding.laws import draws, targets
+from speccascade.decoding.records import token_buffers
+from speccascade.decoding.records.block_records import Proposal, VerifyFunction
+from speccascade.decoding.records.decode_settings import ReviewSettings
+from speccascade.decoding.records.drafter import (
   ChainDrafter,
   Drafter,
   refuse_tree,
 )
-from speccascade.decoding.laws import draws, targets
-from speccascade.decoding.loops import emission
-from speccascade.decoding.loops.emission import Prefix
-from speccascade.decoding.loops.execution import BlockSettings
-from speccascade.decoding.types import LanguageModel
+from speccascade.decoding.records.language_model import LanguageModel
+from speccascade.decoding.records.token_buffers import Prefix
+from speccascade.decoding.verification.block_settings import BlockSettings
 from speccascade.decoding.verification.review import (
   draft,
   score_and_catch_up,
   verify,
 )
+from speccascade.settings.fields import values_of
 
 Array = jax.Array
 
@@ -189,9 +190,11 @@ class VerticalDrafter(ChainDrafter, ReviewSettings):
       state = (drafting, reviewing)
       return {
         "state": self.rewind(state, length + total - 1),
-        "tokens": emission.write_block(prefix.tokens, block.new, prefix.length),
+        "tokens": token_buffers.write_block(
+          prefix.tokens, block.new, prefix.length
+        ),
         "count": total,
-        "drafts": emission.write_block(carry["drafts"], drafts, count),
+        "drafts": token_buffers.write_block(carry["drafts"], drafts, count),
         "calls": carry["calls"] + calls,
         "round": carry["round"] + 1,
       }

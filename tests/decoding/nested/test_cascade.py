@@ -3,7 +3,7 @@
 import pytest
 
 from speccascade.decoding import cascade_drafter
-from speccascade.decoding.drafting.cascade import increments
+from speccascade.decoding.nested.cascade import increments
 from speccascade.decoding.verification import steps
 from tests import toy
 from tests.decoding.drafting import models

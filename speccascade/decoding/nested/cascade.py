@@ -30,15 +30,15 @@ import math
 import jax.numpy as jnp
 import numpy as np
 
-from speccascade.decoding.block_records import VerifyFunction
 from speccascade.decoding.drafting.autoregressive import AutoregressiveDrafter
-from speccascade.decoding.drafting.drafter import Drafter
 from speccascade.decoding.drafting.horizontal import HorizontalDrafter
 from speccascade.decoding.drafting.max_gram import MaxGramDrafter
-from speccascade.decoding.drafting.vertical import VerticalDrafter
 from speccascade.decoding.laws import lossy_targets, targets
 from speccascade.decoding.laws.greedy_lenience import lenient_cs_paper
-from speccascade.decoding.types import LanguageModel
+from speccascade.decoding.nested.vertical import VerticalDrafter
+from speccascade.decoding.records.block_records import VerifyFunction
+from speccascade.decoding.records.drafter import Drafter
+from speccascade.decoding.records.language_model import LanguageModel
 from speccascade.decoding.verification import steps
 
 # One object for all cascades: drafters are equal, and share a compiled program,

@@ -8,24 +8,22 @@ field here, and whatever reads it.
 """
 
 import dataclasses
-import math
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from speccascade.decoding.drafting.children import (
+from speccascade.decoding.drafting.children import EXACT_FOR
+from speccascade.decoding.records.draft_tree import (
   DRAWINGS,
-  EXACT_FOR,
   GREEDY_AND_RANDOM,
   IID,
+  ROOT,
+  DraftTree,
   Drawing,
 )
-from speccascade.decoding.drafting.draft_tree import ROOT, DraftTree
-from speccascade.decoding.laws import numerics
 from speccascade.settings import fields
 
 FIXED: Literal["fixed"] = "fixed"
 MAX_PROB: Literal["max_prob"] = "max_prob"
 TOKEN_PROB: Literal["token_prob"] = "token_prob"
-GREEDY_BELOW = 1e-4  # temperatures up to this mean arg-max, as in T5X
 
 BlockSize = Annotated[int, fields.Bounds(1, 1024)]
 Bonus = Literal["target", "verifier"]
@@ -122,7 +120,7 @@ class BlockShape(ReviewSettings):
     drafts: the number of independent paths of gamma drafts each, another shape
       of a tree; None drafts a chain, or `tree`.
     drawing: how the drafts that follow one token are chosen, see
-      `children.DRAWINGS`. None takes "iid" for `drafts`, and
+      `draft_tree.DRAWINGS`. None takes "iid" for `drafts`, and
       "greedy_and_random" for `tree`.
   """
 
@@ -223,68 +221,6 @@ def block_width(
   return 1 + (gamma if shape is None else shape.num_drafts)
 
 
-class _IsFloat32:
-  """A rule of a setting: float32 does not round the number to infinity."""
-
-  def holds(self, value: float) -> bool:
-    return math.isfinite(numerics.as_float32(value))
-
-  def __str__(self) -> str:
-    return "that float32 holds"
-
-
-@fields.checked
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class SamplingSettings:
-  """How tokens are drawn; `Sampling.of` makes the arrays of a program.
-
-  The temperature comes first, then top-k, then top-p, then min-p, each on the
-  tokens that the one before it kept.
-
-  Attributes:
-    temperature: divides the logits. 0 is greedy: the likeliest token is taken.
-    top_k: exactly so many of the likeliest tokens are kept; None or 0 keeps
-      every token.
-    top_p: the smallest set of likeliest tokens that holds this much probability
-      is kept, and always the likeliest token; None or 1 keeps every token.
-    min_p: tokens are kept that are at least so many times as likely as the
-      likeliest token; None or 0 keeps every token.
-  """
-
-  temperature: Annotated[float, fields.Bounds(0), _IsFloat32()] = 1.0
-  # A filter says which number keeps every token, as None does.
-  top_k: fields.NonNegative | None = dataclasses.field(
-    default=None, metadata={"everything": 0}
-  )
-  top_p: Annotated[float, fields.Bounds(0, 1, low_open=True)] | None = (
-    dataclasses.field(default=None, metadata={"everything": 1})
-  )
-  min_p: fields.Share | None = dataclasses.field(
-    default=None, metadata={"everything": 0}
-  )
-
-  @property
-  def is_greedy(self) -> bool:
-    """Whether the likeliest token is taken instead of a draw."""
-    return self.temperature <= GREEDY_BELOW
-
-  @property
-  def sampled(self) -> dict[str, float | None]:
-    """The settings by name, with None for each filter that keeps every token.
-
-    Equal dicts draw alike: nothing is filtered from an arg-max.
-    """
-    values = values_of(self, SamplingSettings)
-    if self.is_greedy:
-      values["temperature"] = 0.0
-    for field in dataclasses.fields(SamplingSettings):
-      if "everything" in field.metadata:
-        keeps_all = values[field.name] == field.metadata["everything"]
-        if keeps_all or self.is_greedy:
-          values[field.name] = None
-    return values
-
-
 @fields.checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Records:
@@ -300,22 +236,3 @@ class Records:
 
   trace: Tracing = False
   log_probs: bool = False
-
-
-def names_of(record: type) -> list[str]:
-  """Returns the names of a record's fields, inherited fields first."""
-  return [field.name for field in dataclasses.fields(record)]
-
-
-def values_of(settings: object, record: type) -> dict[str, Any]:
-  """Returns the fields of a record by name, with the values of `settings`.
-
-  Args:
-    settings: an object that has all of these fields, as one that inherits the
-      record.
-    record: a dataclass.
-
-  >>> values_of(BlockShape(gamma=3, bonus="verifier"), ReviewSettings)
-  {'verification': 'token', 'bonus': 'verifier'}
-  """
-  return {name: getattr(settings, name) for name in names_of(record)}

@@ -15,12 +15,26 @@ from collections.abc import Sequence
 import dataclasses
 import functools
 import itertools
+from typing import Literal
 
 import numpy as np
 
 ROOT = -1  # the parent of a draft that follows the prefix
 NO_NODE = -1  # the node that a draft follows which a row does not propose
 MAX_DRAFTS = 1024
+
+# How the children of a node are chosen: `drafting.children`.
+
+# Independent draws of q.
+IID: Literal["iid"] = "iid"
+# Draws of q, each without the tokens drawn before it.
+WITHOUT_REPLACEMENT: Literal["without_replacement"] = "without_replacement"
+# The K - 1 likeliest tokens, which are certain, and one draw of q without them.
+GREEDY_AND_RANDOM: Literal["greedy_and_random"] = "greedy_and_random"
+# The K likeliest tokens, all certain.
+TOP_K: Literal["top_k"] = "top_k"
+Drawing = Literal["iid", "without_replacement", "greedy_and_random", "top_k"]
+DRAWINGS = (IID, WITHOUT_REPLACEMENT, GREEDY_AND_RANDOM, TOP_K)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,18 +5,17 @@ import typing
 import pytest
 
 from speccascade.decoding import METHODS, Decoder
-from speccascade.decoding.decode_settings import (
+from speccascade.decoding.laws.sampling import SamplingSettings
+from speccascade.decoding.loops.execution import LoopSettings
+from speccascade.decoding.records.decode_settings import (
   BlockShape,
   DraftLength,
   Records,
   ReviewSettings,
-  SamplingSettings,
   Verification,
-  names_of,
-  values_of,
 )
-from speccascade.decoding.loops.execution import LoopSettings
 from speccascade.decoding.verification import steps
+from speccascade.settings.fields import names_of, values_of
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from speccascade.decoding import METHODS, MaxGramDrafter, Sampling, row_keys
-from speccascade.decoding.drafting.cascade import cascade_drafter
-from speccascade.decoding.loops import prompts
+from speccascade.decoding.nested.cascade import cascade_drafter
+from speccascade.decoding.records import prompts
 from speccascade.judge import toy_chains
 from tests import toy
 

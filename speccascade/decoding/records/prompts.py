@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from speccascade.decoding.types import LanguageModel
+from speccascade.decoding.records.language_model import LanguageModel
 
 Array = jax.Array
 

@@ -1,0 +1,1 @@
+"""Drafters that review: a pair inside a drafter, and cascades of them."""
