@@ -139,6 +139,52 @@ def test_imports_run_down_the_list():
   assert upwards == {("cli", "checkpoints")}
 
 
+def floors_of_the_core() -> list[list[str]]:
+  """Returns the rooms of `decoding/` floor by floor, the lowest first."""
+  text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+  [row] = re.findall(r"^\| `decoding/` \| .*: (.*) \|$", text, re.M)
+  return [re.findall(r"`(\w+)/`", floor) for floor in row.split(" < ")]
+
+
+def arrows_of_the_core():
+  """Yields (room, room or name that a module of it imports, where)."""
+  core = ROOT / "speccascade" / "decoding"
+  for path, tree in modules():
+    if core not in path.parents or path == core / "__init__.py":
+      continue
+    room, *_ = path.relative_to(core).parts
+    for node in ast.walk(tree):
+      names = []
+      if isinstance(node, ast.Import):
+        names = [alias.name for alias in node.names]
+      elif isinstance(node, ast.ImportFrom):
+        names = [f"{node.module}.{alias.name}" for alias in node.names]
+      for name in names:
+        package, _, inside = name.partition("speccascade.decoding.")
+        if inside and not package:
+          imported = inside.partition(".")[0]
+          yield room, imported, f"{path.relative_to(core)}:{node.lineno}"
+
+
+def test_imports_of_the_core_run_down_its_floors():
+  floors = floors_of_the_core()
+  floor_of = {room: n for n, rooms in enumerate(floors) for room in rooms}
+  core = (ROOT / "speccascade" / "decoding").iterdir()
+  assert floor_of.keys() == {path.name for path in core} - {
+    "__init__.py",
+    "__pycache__",
+  }
+  # Two rooms of one floor do not know each other. What is no room is the
+  # package itself, which imports all of them.
+  upwards = [
+    f"{where} imports {imported}"
+    for room, imported, where in arrows_of_the_core()
+    if imported != room
+    and floor_of.get(imported, len(floors)) >= floor_of[room]
+  ]
+  assert not upwards
+
+
 def test_names_tell_apart():
   # Two packages that mirror each other may share the names of their modules.
   files, classes = {}, {}

@@ -14,7 +14,7 @@ import traceback
 
 import gin
 
-from speccascade.cli import gin_internals, quiet
+from speccascade.cli import gin_internals, moved_modules, quiet
 from speccascade.settings.fields import SettingError
 
 PACKAGE = pathlib.Path(__file__).parents[1]
@@ -239,6 +239,9 @@ def _name_in_errors(source: str):
 
 def _near_misses(text: str) -> str:
   """Returns a hint for the unknown name in an error's text, or ""."""
+  if (module := gin_internals.missing_module(text)) is not None:
+    line = moved_modules.import_line(module)
+    return f"; the module moved, write: {line}" if line else ""
   if (name := gin_internals.unknown_name(text)) is not None:
     return _did_you_mean(name, gin_internals.configurable_names())
   if (unknown := gin_internals.unknown_parameter(text)) is not None:

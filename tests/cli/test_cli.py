@@ -9,7 +9,7 @@ import gin
 import pytest
 
 from speccascade import cli
-from speccascade.cli import gin_setup
+from speccascade.cli import gin_setup, moved_modules
 from speccascade.inference.points.settings import Run
 from tests import cli_target
 
@@ -247,3 +247,22 @@ def test_no_error_is_longer_than_a_paragraph(capsys):
     assert len(said) < 1300
     assert said.startswith(f"error: {text[:90]}")
     assert said.endswith(f"{text.strip()[-9:]}\n")
+
+
+@pytest.mark.parametrize("old", moved_modules.MOVED)
+def test_a_module_at_its_old_place_is_found_at_its_new_one(old, tmp_path):
+  package, _, name = old.rpartition(".")
+  config = tmp_path / "config.gin"
+  first = "from __gin__ import dynamic_registration\n"
+  config.write_text(f"{first}from {package} import {name}\n")
+  with pytest.raises(gin_setup.ConfigError) as error:
+    gin_setup.parse([str(config)], [])
+  assert "\n" not in str(error.value)
+  _, found, line = str(error.value).partition("; the module moved, write: ")
+  assert found
+  # What was bound by the module's old name is bound by the new line, too.
+  config.write_text(f"{first}{line}\n")
+  gin_setup.parse([str(config)], [])
+  names = {}
+  exec(line, names)
+  assert names[name].__name__ == moved_modules.MOVED[old]
