@@ -10,6 +10,8 @@ A rule that no type can express is written beside the type:
   method: Annotated[str, methods.find]
 
 A rule is `Bounds`, `Keys`, `NOT_EMPTY`, or a function that raises ValueError.
+
+`names_of` and `values_of` read the fields of a record by name.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence

@@ -5,6 +5,9 @@ read. The other is the sampled distribution, which tokens are drawn from. Each
 model filters its own logits: temperature first, then top-k, then top-p, then
 min-p.
 
+`SamplingSettings` are the settings as a user gives them, `Sampling` what a
+program is traced with.
+
 Nothing here sorts. A sort over a vocabulary inside the loop costs more than the
 model does.
 """

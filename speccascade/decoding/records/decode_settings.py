@@ -4,7 +4,8 @@ A record below is the one place that declares a setting. Whatever needs the
 setting inherits the record: `Point` and `Run`, which gin and the API make;
 `Decoder`, which is compiled; and the settings that a loop is traced with. Rows
 of results take their fields from the records too. A new setting is therefore a
-field here, and whatever reads it.
+field here, and whatever reads it. The settings of sampling are declared in the
+same way in `laws.sampling`, beside what they make.
 """
 
 import dataclasses

@@ -1,4 +1,4 @@
-"""The shape of a tree of drafts.
+"""The shape of a tree of drafts, and the names of the ways to fill it.
 
 A tree has N drafts, numbered level by level. Its nodes are the places at which
 a token may follow: node 0 is the root, the place after the prefix, and node
