@@ -16,6 +16,7 @@ import numpy as np
 
 from speccascade.checkpoints import CheckpointError, hugging_face, storage
 from speccascade.data import prompting
+from speccascade.models.cached_lm import CachedLM
 from speccascade.models.parameters import Config
 
 _MUST_SHARE = (
@@ -136,7 +137,8 @@ def check_vocabulary(pair, vocabulary, name: str = "VOCABULARY"):
 def check_rows(pair, tokens, what: str):
   """Raises PairError if a model has no row for one of some ids.
 
-  A device reads the last row in the place of a missing one, without a word.
+  A device reads the last row in the place of a missing one, without a word. The
+  source of a model that is no network only names a table, and has any ids.
 
   Args:
     pair: the `ModelPair`.
@@ -145,7 +147,8 @@ def check_rows(pair, tokens, what: str):
   """
   largest = int(np.max(tokens, initial=0))
   for model in pair.models:
-    if largest >= model.lm.vocab_size:
+    has_rows = model.prompted or isinstance(model.lm, CachedLM)
+    if has_rows and largest >= model.lm.vocab_size:
       raise PairError(
         f"{what} has the token {largest}, and {model.name} has"
         f" {model.lm.vocab_size} rows; remove the text of this token"
