@@ -237,12 +237,13 @@ class Column:
 
 
 def _csv_text(text: str) -> str:
-  """Returns a cell of a CSV: a number, or a text that is no formula."""
+  """Returns a cell of a CSV: numbers, or a text that is no formula."""
   text = printable(text)
   if not text.startswith(_FORMULA):
     return text
   try:
-    float(text)
+    for word in text.split(" "):
+      float(word)
   except ValueError:
     return f"'{text}"
   return text

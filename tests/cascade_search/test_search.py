@@ -1,6 +1,7 @@
 """The search for K and lenience: its space, its rounds, its report."""
 
 import dataclasses
+import types
 
 import pytest
 
@@ -42,7 +43,13 @@ def markov(name, seed):
 def contest():
   drafters = (markov("medium", 1), markov("small", 2))
   pair = ModelPair(drafters, markov("large", 0))
-  sources = Sources([object()] * 20, tiny.Vocabulary(), 8, "words", "test")
+  sources = Sources(
+    [types.SimpleNamespace(tokens=(1,), index=0)] * 20,
+    tiny.Vocabulary(),
+    8,
+    "words",
+    "test",
+  )
   run = Run(max_decode_len=8, batch_size=2, progress=False)
   point = Point("cascade_drafting", temperature=0.0)
   study = Study(pair, sources, run)

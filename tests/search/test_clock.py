@@ -1,5 +1,7 @@
 """Points are measured study by study, and found again in the ledger."""
 
+import types
+
 import pytest
 
 from speccascade.evaluation.efficiency import Counts
@@ -25,7 +27,13 @@ def model(name, seed):
 @pytest.fixture
 def studies():
   pair = ModelPair((model("medium", 1), model("small", 2)), model("large", 0))
-  sources = Sources([object()] * 3, tiny.Vocabulary(), 8, "words", "test")
+  sources = Sources(
+    [types.SimpleNamespace(tokens=(1,), index=0)] * 3,
+    tiny.Vocabulary(),
+    8,
+    "words",
+    "test",
+  )
   return grid.each_drafter(Study(pair, sources, Run(max_decode_len=8)))
 
 

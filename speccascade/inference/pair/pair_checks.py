@@ -145,10 +145,11 @@ def check_rows(pair, tokens, what: str):
     tokens: [T] ids.
     what: what a message calls the text of the ids.
   """
-  largest = int(np.max(tokens, initial=0))
   for model in pair.models:
-    has_rows = model.prompted or isinstance(model.lm, CachedLM)
-    if has_rows and largest >= model.lm.vocab_size:
+    if not (model.prompted or isinstance(model.lm, CachedLM)):
+      continue
+    largest = int(np.max(tokens, initial=0))
+    if largest >= model.lm.vocab_size:
       raise PairError(
         f"{what} has the token {largest}, and {model.name} has"
         f" {model.lm.vocab_size} rows; remove the text of this token"
