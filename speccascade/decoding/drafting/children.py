@@ -18,6 +18,7 @@ from speccascade import native
 from speccascade.decoding.laws import draws, numerics
 from speccascade.decoding.records.draft_tree import (
   DRAWINGS,
+  EXACT_FOR,
   GREEDY_AND_RANDOM,
   IID,
   TOP_K,
@@ -27,10 +28,6 @@ from speccascade.decoding.records.draft_tree import (
 )
 
 Array = jax.Array
-
-# Verifications of trees that have the law of the target for some drawings
-# alone. The others have it for all of them.
-EXACT_FOR = {"k_seq": (IID,)}
 
 
 def check_verification(verification: str, drawing: str, drafter: str):

@@ -11,9 +11,9 @@ same way in `laws.sampling`, beside what they make.
 import dataclasses
 from typing import Annotated, Literal
 
-from speccascade.decoding.drafting.children import EXACT_FOR
 from speccascade.decoding.records.draft_tree import (
   DRAWINGS,
+  EXACT_FOR,
   GREEDY_AND_RANDOM,
   IID,
   ROOT,
