@@ -472,7 +472,7 @@ def test_a_clone_is_found_from_the_folder_above_it(tmp_path):
   )
   environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
   said = subprocess.run(
-    [sys.executable, "-c", found],
+    [sys.executable, "-S", "-c", found],  # no clone that is installed here
     cwd=site.parent,
     env=environment,
     check=True,

@@ -36,6 +36,12 @@ def base(tmp_path):
   gin.clear_config()
 
 
+@pytest.fixture
+def cleared():
+  yield
+  gin.clear_config()
+
+
 def main():
   cli.configure(cli_target.work)()
 
@@ -249,6 +255,7 @@ def test_no_error_is_longer_than_a_paragraph(capsys):
     assert said.endswith(f"{text.strip()[-9:]}\n")
 
 
+@pytest.mark.usefixtures("cleared")
 @pytest.mark.parametrize("old", moved_modules.MOVED)
 def test_a_module_at_its_old_place_is_found_at_its_new_one(old, tmp_path):
   package, _, name = old.rpartition(".")

@@ -16,7 +16,7 @@ import numpy as np
 
 from speccascade.checkpoints import CheckpointError, hugging_face, storage
 from speccascade.data import prompting
-from speccascade.models.cached_lm import CachedLM
+from speccascade.models.markov_lm import FiniteContext
 from speccascade.models.parameters import Config
 
 _MUST_SHARE = (
@@ -138,15 +138,19 @@ def check_rows(pair, tokens, what: str):
   """Raises PairError if a model has no row for one of some ids.
 
   A device reads the last row in the place of a missing one, without a word. The
-  source of a model that is no network only names a table, and has any ids.
+  source of a Markov chain or an n-gram model only names a table, and has any
+  ids; draft heads read what their verifier reads.
 
   Args:
     pair: the `ModelPair`.
     tokens: [T] ids.
     what: what a message calls the text of the ids.
   """
-  for model in pair.models:
-    if not (model.prompted or isinstance(model.lm, CachedLM)):
+  readers = [
+    pair.verifier if model.has_heads else model for model in pair.models
+  ]
+  for model in readers:
+    if isinstance(model.lm, FiniteContext) and not model.prompted:
       continue
     largest = int(np.max(tokens, initial=0))
     if largest >= model.lm.vocab_size:
