@@ -129,7 +129,10 @@ def test_block_verification_needs_its_scaled_residual():
   judge.judge_sampler(sampler, exact=True, only="prefix ratio").check()
 
 
-@pytest.mark.parametrize("error", [LateReplacement, LateDraft])
+@pytest.mark.parametrize(
+  "error",
+  [pytest.param(LateReplacement, marks=pytest.mark.slow), LateDraft],
+)
 def test_a_fault_of_late_drafts_shows(error):
   step = known_errors.step_of(error)
   assert judge.judge_step(step, only="gamma 3").passed
