@@ -103,7 +103,9 @@ def check_messages(messages) -> list[dict]:
       for message in messages
     ]
     text = json.dumps(plain, ensure_ascii=False)
-  except (TypeError, RecursionError) as error:
+  except ChatError:
+    raise
+  except (TypeError, ValueError, RecursionError) as error:
     raise ChatError(f"messages are no JSON: {error}") from error
   if not fields.is_utf8(text):
     raise ChatError(
@@ -160,3 +162,13 @@ def format_messages(text: str | Sequence[Mapping]) -> str:
     return _content(text[0])
   lines = [f"{message['role']}: {_content(message)}" for message in text]
   return "\n".join(lines)
+
+
+def _content(message: Mapping) -> str:
+  """Returns the content of a message for records."""
+  content = _joined(message.get("content"))
+  calls = message.get("tool_calls")
+  if not calls:
+    return str(content)
+  calls = json.dumps(calls, ensure_ascii=False, default=list)
+  return f"{content} {calls}" if content else calls
