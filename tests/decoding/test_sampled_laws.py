@@ -20,6 +20,7 @@ from speccascade.models import T5LM, LlamaConfig, LlamaLM
 from speccascade.models.markov_lm import MarkovLM
 from tests import toy
 from tests.decoding.test_exact_laws import telling_alpha
+from tests.decoding.test_execution_laws import sequence_law
 
 ROWS = 200_000
 
@@ -149,23 +150,13 @@ def test_samples_have_the_exact_law(case):
   [("seq_cascade_chow", 0.9), ("seq_cascade_chow_norm", 0.55)],
 )
 def test_samples_of_the_sequence_cascade(name, alpha):
-  # Kept drafts, and the verifier's own law for the mass that was not kept.
   sampling, laws, mistakes = Sampling.create(0.8), [], []
-  sizes = np.array([len(x) for x in toy_chains.sequences(3, LENGTH)])
   for pair in PAIRS:
     with jax.enable_x64(True):
       target = METHODS["spec_decode"].target
       law = method_laws.laws(pair, target, 0.0, sampling)
-    q, p, score = (
-      toy_chains.chain_law(pair, table, LENGTH)
-      for table in (law.q, law.p, law.q1)
-    )
-    with np.errstate(divide="ignore"):
-      score = np.log(score) / (sizes if name.endswith("norm") else 1)
-    keep = score >= math.log1p(-alpha)
-    assert 0.1 < q[keep].sum() < 0.9
-    laws.append(q * keep + q[~keep].sum() * p)
-    mistakes.append([q])
+    laws.append(sequence_law(pair, law, alpha, name.endswith("norm")))
+    mistakes.append([toy_chains.chain_law(pair, law.q, LENGTH)])
   options = {"max_decode_len": LENGTH, "gamma": 1}
   models = models_of_pairs()
   assert_samples(
