@@ -17,6 +17,7 @@ import pytest
 
 from speccascade.quickstart import __main__ as quickstart
 from speccascade.smollm import __main__ as smollm
+from tests.decoding import test_execution_laws
 
 ROOT = pathlib.Path(__file__).parents[1]
 # Answers what has no pip in it by the real interpreter; has jax if $HAS_JAX.
@@ -436,6 +437,22 @@ def test_help_names_every_option(script):
         named |= set(words[0].split())
         break
   assert set(listed) == named | {"dry_run"}
+
+
+def test_the_quick_part_has_the_laws_and_the_readme():
+  script = (ROOT / "launch/test.sh").read_text()
+  [files] = re.findall(r"^QUICK=\((.+?)\)", script, re.M | re.S)
+  assert all((ROOT / name).is_file() for name in files.split())
+  # test_every_execution_has_its_law_here, in the first, reads METHODS.
+  laws = pathlib.Path(test_execution_laws.__file__).relative_to(ROOT)
+  assert {str(laws), "tests/test_readme.py"} <= set(files.split())
+  said = subprocess.run(
+    ["bash", ROOT / "launch/test.sh", "--help"],
+    capture_output=True,
+    text=True,
+    check=True,
+  ).stdout
+  assert "bash launch/test.sh --quick " in said
 
 
 def test_the_scripts_are_sound():
