@@ -49,17 +49,9 @@ def split_of(inputs: str) -> str:
 def _write(
   seed: int, choose: Callable[[int, int], int]
 ) -> tuple[str, str, list[int]]:
-  """Writes a sentence in both languages.
-
-  Args:
-    seed: seeds everything but the choices between German options.
-    choose: a function from (number of the choice, how many options it has) to
-      the option.
-
-  Returns:
-    The English sentence, the German sentence, and how many options each choice
-    has.
-  """
+  """Returns a sentence in both languages, and how many options choices have."""
+  # A choice is one between German options: `choose` takes its number and how
+  # many options it has.
   numbers = []
 
   def pick(options):
@@ -73,14 +65,7 @@ def _write(
 
 
 def _draw(split: str, index: int) -> tuple[int, str, str, list[int]]:
-  """Draws a sentence of a split.
-
-  Returns:
-    The sentence's seed, and the results of `_write`.
-
-  Raises:
-    ValueError: the split is unknown, or the index is negative.
-  """
+  """Returns the seed of a sentence of a split, and the results of `_write`."""
   one_of(SPLITS, split=split)
   at_least(0, index=index)
   uniform = random.Random(len(SPLITS) * index + SPLITS.index(split)).random

@@ -20,12 +20,7 @@ _NEUTER, _PLURAL = 2, 3
 
 
 def _cases(*forms: str) -> dict[str, list[str]]:
-  """Returns endings by case, each a list by form.
-
-  Args:
-    *forms: one text for nominative, accusative and dative each. A text has the
-      endings of masculine, feminine, neuter and plural; "_" is no ending.
-  """
+  """Returns endings by case, each a list by form; "_" is no ending."""
   cases = zip(("nom", "acc", "dat"), forms)
   return {case: row.replace("_", "").split(" ") for case, row in cases}
 
@@ -40,21 +35,13 @@ _STRONG = _cases("_ _ _ e", "_ _ _ e", "_ _ _ en")
 
 
 class _Determiner(NamedTuple):
-  """A word such as an article.
+  """A word such as an article, with endings by case and form."""
 
-  Attributes:
-    singular: the English word before a singular.
-    plural: the English word before a plural; "#" stands for a number.
-    stem: the German word without its ending.
-    endings: the endings of the German word, by case and form.
-    adjectives: the endings of German adjectives after it, by case and form.
-  """
-
-  singular: str
-  plural: str
-  stem: str
+  singular: str  # in English, before a singular
+  plural: str  # in English, before a plural; "#" stands for a number
+  stem: str  # in German, without its ending
   endings: dict[str, list[str]]
-  adjectives: dict[str, list[str]]
+  adjectives: dict[str, list[str]]  # endings of German adjectives after it
 
 
 _DETERMINERS = (
@@ -95,29 +82,18 @@ _OBJECTS = (
 
 
 class _Plan(NamedTuple):
-  """How the clauses of a sentence are joined.
+  """How the clauses of a sentence are joined: a template in each language."""
 
-  Attributes:
-    first: the order of the German words of the first clause; see
-      `Sentence._event`.
-    second: the order of the second clause, "" if there is none.
-    conjunctions: the section of words that may join the two.
-    english: the English sentence, with the names of its parts.
-    german: the German sentence, with the names of its parts.
-  """
-
-  first: str
-  second: str
-  conjunctions: str
+  first: str  # the order of the German words of the first clause; see `_event`
+  second: str  # the order of the second clause, "" if there is none
+  conjunctions: str  # the section of words that may join the two
   english: str
   german: str
 
 
-_ONE_CLAUSE = _Plan("second", "", "", "{first}", "{first}")
 _PLANS = (
-  _ONE_CLAUSE,  # three times: half of the sentences have one clause
-  _ONE_CLAUSE,
-  _ONE_CLAUSE,
+  # Three times: half of the sentences have one clause.
+  *[_Plan("second", "", "", "{first}", "{first}")] * 3,
   _Plan(
     "second",
     "second",
@@ -168,33 +144,19 @@ class Phrase(NamedTuple):
 
 
 class _Verb(NamedTuple):
-  """A verb with its auxiliary.
-
-  Attributes:
-    english: the English words.
-    finite: the German finite verb.
-    rest: the words that end a German main clause. It ends in "|" if it is a
-      prefix of the finite verb.
-  """
+  """A verb with its auxiliary."""
 
   english: list[str]
-  finite: str
-  rest: str
+  finite: str  # the German finite verb
+  rest: str  # what ends a German main clause; in "|" if it is a verb's prefix
 
 
 class _Clause(NamedTuple):
-  """A clause.
-
-  Attributes:
-    english: the English words.
-    german: the German words.
-    last: the last object, or the subject if there is no object. A pronoun in
-      the next clause may stand for it.
-  """
+  """A clause in both languages."""
 
   english: str
   german: str
-  last: Phrase
+  last: Phrase  # the last object, or else the subject: a pronoun may follow
 
 
 class Sentence:
@@ -229,13 +191,7 @@ class Sentence:
     return word.english, self._pick(word.german)
 
   def _phrase(self, kind: str, case: str, relative: bool = False) -> Phrase:
-    """Draws a noun phrase.
-
-    Args:
-      kind: "person", "thing" or "place".
-      case: "nom", "acc" or "dat".
-      relative: whether the phrase gets a relative clause, unless it is a name.
-    """
+    """Draws a name, or a noun phrase, which may get a relative clause."""
     person = kind == "person"
     if kind != "thing" and self._chance(0.2):
       gender, name = self._choose(WORDS[f"name of {kind}"]).german[0].split()
@@ -308,12 +264,7 @@ class Sentence:
     return _Verb([english, word.inflect("")], finite, prefix + stem)
 
   def _quality(self, subject: Phrase, order: str) -> _Clause:
-    """Draws a clause that says what a person or thing is like.
-
-    Args:
-      subject: the subject, in the nominative.
-      order: the order of the German words, as in `_event`.
-    """
+    """Draws a clause that says what a person or thing is like."""
     singular, plural = self._choose(_BE)
     english, finite = plural if subject.form == _PLURAL else singular
     adjective, rest = self._adjective(subject.person)
@@ -330,16 +281,10 @@ class Sentence:
     relative: bool = False,
     adverbials: bool = False,
   ) -> _Clause:
-    """Draws a clause that says what a person does.
-
-    Args:
-      subject: the subject, in the nominative.
-      order: where the German finite verb stands: "first" after a clause that
-        takes the first place, "second" or "final".
-      gap: whether the object is left out, for a relative clause about it.
-      relative: whether the last object gets a relative clause.
-      adverbials: whether adverbials are drawn.
-    """
+    """Draws a clause that says what a person does."""
+    # `order` is the place of the German finite verb: "first" after a clause
+    # that takes the first place, "second" or "final". With a `gap` the object
+    # is left out, for a relative clause about it.
     takes = _OBJECTS[0] if gap else self._choose(_OBJECTS)
     verb_word, tense = self._word(takes), self._choose(_TENSES)
     verb = self._verb(verb_word, tense, subject.form == _PLURAL)
@@ -358,11 +303,7 @@ class Sentence:
       position = 1 if tense in ("future", "can", "must") else 0
       english.insert(position, adverb.english)
       parts.insert(0, self._pick(adverb.german))
-    english = [
-      subject.english,
-      *english,
-      *(phrase.english for phrase in objects),
-    ]
+    english = [subject.english, *english, *(x.english for x in objects)]
     # A place, before the last object or after it in German. After a relative
     # clause, a place or time could be a part of that clause.
     if adverbials and not relative and self._chance(0.35):
@@ -406,31 +347,25 @@ class Sentence:
     first = self._event(
       subject, plan.first, relative=relative == "object", adverbials=True
     )
-    english = {"first": first.english}
-    german = {"first": first.german}
+    parts = {"first": (first.english, first.german)}
     if plan.second:
-      conjunction = self._word(plan.conjunctions)
-      english["conjunction"] = conjunction.english
-      german["conjunction"] = self._pick(conjunction.german)
+      word = self._word(plan.conjunctions)
+      parts["conjunction"] = word.english, self._pick(word.german)
       second = self._second_clause(plan.second, subject, first.last)
-      english["second"], german["second"] = second.english, second.german
-    text = plan.english.format(**english)
-    german_text = _punctuate(plan.german.format(**german) + " .")
-    return (
-      text[0].upper() + text[1:] + ".",
-      german_text[0].upper() + german_text[1:],
+      parts["second"] = second.english, second.german
+    english, german = (
+      template.format(**{name: texts[place] for name, texts in parts.items()})
+      for place, template in enumerate((plan.english, plan.german))
     )
+    german = _punctuate(f"{german} .")
+    return english[0].upper() + english[1:] + ".", german[0].upper() + german[
+      1:
+    ]
 
   def _second_clause(
     self, order: str, subject: Phrase, last: Phrase
   ) -> _Clause:
-    """Draws a clause that may take up the subject or object of the first one.
-
-    Args:
-      order: the order of the German words, as in `_event`.
-      subject: the subject of the first clause.
-      last: the last object of the first clause, or its subject.
-    """
+    """Draws a clause that may take up what the first one is about."""
     if self._chance(0.4):
       # "he" would have two readings if subject and object are persons.
       topic = subject if last.person else last
@@ -447,14 +382,7 @@ def _punctuate(text: str) -> str:
 
 
 def _order_german(order: str, parts: list[str], finite: str, rest: str) -> str:
-  """Returns a German clause.
-
-  Args:
-    order: where the finite verb stands, as in `Sentence._event`.
-    parts: subject, objects and adverbials, in their order.
-    finite: the finite verb.
-    rest: the rest of the verb, as `_Verb.rest`.
-  """
+  """Returns a German clause: subject, objects and adverbials, and the verb."""
   if order == "final":
     # "zu| schaut" is "zuschaut": a prefix is joined to its verb.
     return " ".join([*parts, rest, finite]).replace("| ", "")
