@@ -76,29 +76,27 @@ class Sizes:
     }
 
 
+_LLAMA_1B = LlamaConfig(
+  vocab_size=128_256,
+  emb_dim=2048,
+  num_heads=32,
+  num_kv_heads=8,
+  num_decoder_layers=16,
+  head_dim=64,
+  mlp_dim=8192,
+  rope_theta=500_000.0,
+)
 FULL = Sizes(
   large="t5-large",
   small="t5-small",
   llamas={
-    "Llama-1B": LlamaConfig(
-      vocab_size=128_256,
-      emb_dim=2048,
-      num_heads=32,
-      num_kv_heads=8,
-      num_decoder_layers=16,
-      head_dim=64,
-      mlp_dim=8192,
-      rope_theta=500_000.0,
-    ),
-    "Llama-8B": LlamaConfig(
-      vocab_size=128_256,
+    "Llama-1B": _LLAMA_1B,
+    "Llama-8B": dataclasses.replace(
+      _LLAMA_1B,
       emb_dim=4096,
-      num_heads=32,
-      num_kv_heads=8,
       num_decoder_layers=32,
       head_dim=128,
       mlp_dim=14_336,
-      rope_theta=500_000.0,
       logits_via_embedding=False,
     ),
   },
@@ -139,49 +137,27 @@ FULL = Sizes(
   sentences=1000,
 )
 
+# The same parts, so small that a CPU runs through all of them.
+_WIDTH = {"emb_dim": 16, "num_heads": 2, "head_dim": 8, "mlp_dim": 16}
+_DEPTH = {"num_encoder_layers": 1, "num_decoder_layers": 1}
 TINY = Sizes(
   large="64/1",
   small="64/1",
   llamas={
     "Llama-tiny": LlamaConfig(
-      vocab_size=64,
-      emb_dim=16,
-      num_heads=2,
-      num_kv_heads=1,
-      num_decoder_layers=1,
-      head_dim=8,
-      mlp_dim=16,
+      vocab_size=64, num_kv_heads=1, num_decoder_layers=1, **_WIDTH
     ),
   },
   passes=2,
   rounds=2,
   new_tokens=6,
   sum_bytes=1 << 16,
-  verifier=T5Config(
-    emb_dim=16,
-    num_heads=2,
-    num_encoder_layers=1,
-    num_decoder_layers=1,
-    head_dim=8,
-    mlp_dim=16,
+  verifier=T5Config(**_WIDTH, **_DEPTH),
+  drafter=dataclasses.replace(
+    FULL.drafter, emb_dim=8, num_heads=1, head_dim=8, mlp_dim=8
   ),
-  drafter=T5Config(
-    emb_dim=8,
-    num_heads=1,
-    num_encoder_layers=1,
-    num_decoder_layers=1,
-    head_dim=8,
-    mlp_dim=8,
-  ),
-  training=Training(
-    steps=4,
-    warmup=1,
-    chunk=2,
-    rows=4,
-    length=32,
-    rate=0.03,
-    dropout=0.1,
-    seconds=5.0,
+  training=dataclasses.replace(
+    FULL.training, steps=4, warmup=1, chunk=2, rows=4, seconds=5.0
   ),
   source_len=32,
   decode_len=8,
