@@ -25,11 +25,11 @@ from speccascade.inference.points.point import Point
 from speccascade.inference.points.settings import Measuring, Run
 from speccascade.inference.rows.results import ResultRow
 from speccascade.models.draft_heads import HeadsConfig
+from speccascade.quickstart import smollm_race
 from speccascade.report import tables
 from speccascade.report.tables import Column
 from speccascade.runtime import files
 from speccascade.runtime.progress import ProgressBar
-from speccascade.smollm import race
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,11 +112,11 @@ def read_drafters(args, vocabulary) -> list[Drafter]:
 
 def rivals_at(
   temperature: float, alone: ModelPair, drafters: list[Drafter], args
-) -> list[race.Rival]:
+) -> list[smollm_race.Rival]:
   """Returns prompt lookup, and the drafters with the methods of the flags."""
 
   def lookup(name, pair, k):
-    return race.cascade_rival(name, pair, Cascade(k=k), temperature)
+    return smollm_race.cascade_rival(name, pair, Cascade(k=k), temperature)
 
   rivals = [lookup("prompt lookup", alone, [[w]]) for w in args.lookup]
   for drafter in drafters:
@@ -125,7 +125,7 @@ def rivals_at(
       for name, alpha in args.methods
       for gamma in args.gammas
     ]
-    rivals.append(race.Rival(drafter.name, drafter.pair, tuple(points)))
+    rivals.append(smollm_race.Rival(drafter.name, drafter.pair, tuple(points)))
     if not drafter.has_heads:
       name = f"{drafter.name} and prompt lookup"
       rivals.append(lookup(name, drafter.pair, [[1, 2], [0, 2]]))

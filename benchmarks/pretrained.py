@@ -21,17 +21,19 @@ from benchmarks.race import PEER_MODES, Worker, in_turn, ratio
 from speccascade import cli
 from speccascade.inference.measuring import measure
 from speccascade.inference.measuring.environment import device_name
-from speccascade.smollm import race
-from speccascade.smollm.texts import TEXTS
+from speccascade.quickstart import smollm_race
+from speccascade.quickstart.smollm_texts import TEXTS
 
 WIDTH = 5
 
 
 def our_cases(model, kernel_dtype: str, texts, new_tokens: int) -> tuple:
   """Returns {name: function of a text's number}, and the prompts' tokens."""
-  [rival], vocabulary = race.read_rivals(model, None, kernel_dtype)
-  settings = race.RaceSettings.create(max_decode_len=new_tokens, repeats=1)
-  study = race.study(rival, vocabulary, texts, settings)
+  [rival], vocabulary = smollm_race.read_rivals(model, None, kernel_dtype)
+  settings = smollm_race.RaceSettings.create(
+    max_decode_len=new_tokens, repeats=1
+  )
+  study = smollm_race.study(rival, vocabulary, texts, settings)
   [lookup] = rival.points
 
   def of(point):

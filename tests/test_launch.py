@@ -15,8 +15,8 @@ import sys
 
 import pytest
 
+from speccascade import smollm
 from speccascade.quickstart import __main__ as quickstart
-from speccascade.smollm import __main__ as smollm
 from tests.decoding import test_execution_laws
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -407,9 +407,12 @@ def test_flags_are_checked_before_an_install(checkout, script, words, said):
   assert not (checkout.folder / "venv/calls").exists()
 
 
-@pytest.mark.parametrize("main", [smollm, quickstart])
-def test_flags_that_a_script_lets_pass_are_those_of_its_main(main, capsys):
-  name = main.__package__.rpartition(".")[2]
+@pytest.mark.parametrize(
+  ("name", "main"), [("smollm", smollm), ("quickstart", quickstart)]
+)
+def test_flags_that_a_script_lets_pass_are_those_of_its_main(
+  name, main, capsys
+):
   with pytest.raises(SystemExit):
     main.main(["--help"])
   wanted = set(re.findall(r"^  --(\w+)", capsys.readouterr().out, re.M))

@@ -8,7 +8,7 @@ import numpy as np
 import sentencepiece
 
 from speccascade.data import pieces
-from speccascade.data.generated import examples, vocabulary
+from speccascade.data.generated import examples, task_pieces
 from speccascade.runtime import files
 
 EOS = 1
@@ -85,7 +85,7 @@ def built_in(
     num_test: how many test sentences.
     num_train: how many training pairs.
   """
-  model = vocabulary.model_path().read_bytes()
+  model = task_pieces.model_path().read_bytes()
   train = [examples.pair("train", i) for i in range(num_train)]
   test = [examples.example("test", i) for i in range(num_test)]
   return _tokens(

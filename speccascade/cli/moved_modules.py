@@ -14,6 +14,11 @@ MOVED = {
     ("loops.prompts", "records.prompts"),
     ("types", "records.language_model"),
   )
+} | {
+  "speccascade.data.generated.vocabulary": (
+    "speccascade.data.generated.task_pieces"
+  ),
+  "speccascade.ngrams.ngram_files": "speccascade.inference.ngram_files",
 }
 
 

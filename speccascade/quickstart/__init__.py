@@ -1,1 +1,1 @@
-"""Trains a small pair on the built-in task, and compares a dozen methods."""
+"""Small races that run from one command: a trained pair, and SmolLM2."""

@@ -52,7 +52,7 @@ def make(folder: pathlib.Path, *, is_fast: bool = False) -> pathlib.Path:
   """
   # These need seconds to import, which `--help` does without.
   from speccascade.checkpoints import convert
-  from speccascade.data.generated import vocabulary
+  from speccascade.data.generated import task_pieces
   from speccascade.quickstart import quickstart
 
   changes = {**quickstart.FAST_TRAINING, **FAST_MODEL} if is_fast else None
@@ -65,7 +65,7 @@ def make(folder: pathlib.Path, *, is_fast: bool = False) -> pathlib.Path:
       pair / name,
       format="hugging_face",
       dtype="bfloat16",
-      vocabulary=vocabulary.model_path(),
+      vocabulary=task_pieces.model_path(),
       parameters_only=True,
     )
   files.write_whole(pair / CARD, card(pair).to_markdown())

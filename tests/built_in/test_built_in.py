@@ -11,7 +11,7 @@ import pytest
 
 import speccascade as sc
 from speccascade import built_in, checkpoints
-from speccascade.data.generated import examples, vocabulary
+from speccascade.data.generated import examples, task_pieces
 from speccascade.quickstart import packaged
 from speccascade.report import card as model_card
 
@@ -72,4 +72,4 @@ def test_it_is_made(tmp_path, monkeypatch, capsys):
   assert "\n".join(model_card.hash_rows(hashes)) in card
   assert json.loads((folder / "card.json").read_text())["hashes"]
   pair = sc.load_pair(drafter=folder / "small", verifier=folder / "large")
-  assert pair.vocabulary.vocab_size == vocabulary.SIZE
+  assert pair.vocabulary.vocab_size == task_pieces.SIZE

@@ -5,8 +5,8 @@ import json
 
 import pytest
 
+from speccascade import vocabulary as command
 from speccascade.data import vocabularies
-from speccascade.vocabulary import __main__ as command
 from tests.data.conftest import TEXT
 
 pytestmark = pytest.mark.needs_tf

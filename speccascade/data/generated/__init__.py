@@ -11,7 +11,7 @@ place of adverbials), the target is drawn.
   words, words.txt  the lexicon
   grammar           a sentence in both languages
   examples          pairs by index, with all right renderings
-  vocabulary        the SentencePiece model, a file beside the module
+  task_pieces       the SentencePiece model, a file beside the module
   task              the task of seqio; this module alone imports TensorFlow
 
 >>> from speccascade.data import generated
@@ -27,6 +27,6 @@ from speccascade.data.generated.examples import (
   pair,
   split_of,
 )
-from speccascade.data.generated.vocabulary import encode
+from speccascade.data.generated.task_pieces import encode
 
 __all__ = ["SPLITS", "Example", "encode", "example", "pair", "split_of"]

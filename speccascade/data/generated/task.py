@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from speccascade.data import registry
 from speccascade.data._tf import seqio, tf
-from speccascade.data.generated import examples, vocabulary
+from speccascade.data.generated import examples, task_pieces
 from speccascade.data.seqio_vocabularies import Vocabulary
 from speccascade.settings import fields
 
@@ -19,11 +19,9 @@ _CHUNK = 500
 
 
 def _chunks(split: str, count: int) -> Iterator[dict]:
-  """Yields the features of the first `count` examples of a split, in chunks.
-
-  Finding all references takes longer than drawing the pair. Training examples
-  are never scored, so that their only reference is the target.
-  """
+  """Yields the features of the first `count` examples of a split, in chunks."""
+  # Finding all references takes longer than drawing the pair. Training examples
+  # are never scored, so that their only reference is the target.
   for start in range(0, count, _CHUNK):
     rows = []
     for index in range(start, min(start + _CHUNK, count)):
@@ -38,13 +36,7 @@ def _chunks(split: str, count: int) -> Iterator[dict]:
 
 
 def _source(sizes: dict[str, int]) -> seqio.FunctionDataSource:
-  """Returns a seqio source of pairs.
-
-  The pairs of a longer split begin with the pairs of a shorter one.
-
-  Args:
-    sizes: {split: how many pairs}.
-  """
+  """Returns a seqio source of as many pairs of each split as `sizes` says."""
   text = tf.TensorSpec([None], tf.string)
   several = tf.RaggedTensorSpec([None, None], tf.string)
   signature = {"inputs": text, "targets": text, "references": several}
@@ -87,7 +79,7 @@ def register(
     _source(sizes),
     [],
     ["bleu", "chrf", "valid"],
-    Vocabulary(vocabulary.model_path()),
+    Vocabulary(task_pieces.model_path()),
     settings=sizes,
   )
 

@@ -24,7 +24,7 @@ from tests.audit.fuzz.case import ROOT
 _MODULES = (
   *("speccascade.training.finetune", "speccascade.data.reading"),
   *("speccascade.sweep.sweep", "speccascade.cascade_search.search"),
-  *("speccascade.ngrams.ngram_files", "speccascade.report.writing"),
+  *("speccascade.inference.ngram_files", "speccascade.report.writing"),
   "speccascade.exchange.formats",
 )
 _WITHOUT_GIN = (
@@ -58,7 +58,8 @@ def _run(argv: list[str]) -> int:
   from speccascade.data._tf import seqio
 
   name = argv[0]
-  is_package = (ROOT / "speccascade" / name.replace(".", "/")).is_dir()
+  folder = ROOT / "speccascade" / name.replace(".", "/")
+  is_package = (folder / "__main__.py").is_file()
   module = importlib.import_module(
     f"speccascade.{name}" + ".__main__" * is_package
   )

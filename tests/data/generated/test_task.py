@@ -63,10 +63,10 @@ def test_metrics_of_the_task(task):
 
 
 def test_the_vocabulary_is_the_packages(task):
-  from speccascade.data.generated import vocabulary
+  from speccascade.data.generated import task_pieces
 
   pieces = task.output_features["targets"].vocabulary
-  assert pieces.vocab_size == vocabulary.SIZE
+  assert pieces.vocab_size == task_pieces.SIZE
   assert pieces.text(generated.encode(["Er schläft."])[0]) == "Er schläft."
 
 

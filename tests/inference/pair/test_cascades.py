@@ -6,9 +6,9 @@ import types
 import numpy as np
 import pytest
 
+from speccascade.inference import ngram_counts
 from speccascade.inference.pair.cascades import Cascade, calls_by_drafter
 from speccascade.inference.pair.side_by_side import SideBySide
-from speccascade.training import ngram_counts
 
 pytestmark = pytest.mark.usefixtures("quick_compiles")
 

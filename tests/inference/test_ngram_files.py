@@ -6,9 +6,9 @@ import pathlib
 import pytest
 import sentencepiece
 
+from speccascade import ngrams
 from speccascade.models import bigram_table
 from speccascade.models.ngram_lm import NgramLM
-from speccascade.ngrams import __main__ as ngrams
 from tests import mains
 from tests.inference import tiny
 

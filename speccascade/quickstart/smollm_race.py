@@ -21,9 +21,9 @@ from speccascade.inference.points.point import Point
 from speccascade.inference.points.settings import Measuring, Run
 from speccascade.inference.rows import records
 from speccascade.inference.rows.results import ResultRow
+from speccascade.quickstart.smollm_texts import TEXTS
 from speccascade.report.tables import BY_POSITION, SPEEDUP, Column
 from speccascade.runtime.progress import ProgressBar
-from speccascade.smollm.texts import TEXTS
 
 MAX_INPUT_LEN = 256
 # Five drafts make blocks of six tokens. A seventh token would need another tile

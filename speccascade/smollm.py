@@ -67,8 +67,8 @@ def run(
     repeats: how often each decode is timed; None takes 2, or 1 with a drafter.
   """
   cli.compilation_cache()
+  from speccascade.quickstart import smollm_race
   from speccascade.report import tables, token_view
-  from speccascade.smollm import race
 
   # With a drafter there are three times as many decodes, which on two cores
   # take minutes.
@@ -76,21 +76,21 @@ def run(
     max_decode_len = 96 if drafter is None else 48
   if repeats is None:
     repeats = 2 if drafter is None else 1
-  settings = race.RaceSettings.create(max_decode_len, repeats)
-  race.check_drafter(drafter)
+  settings = smollm_race.RaceSettings.create(max_decode_len, repeats)
+  smollm_race.check_drafter(drafter)
   with folders.sole_writer(folder, "--output_dir"):
-    model = race.convert_model(folder, gguf)
-    rivals, vocabulary = race.read_rivals(model, drafter, kernel_dtype)
-    lines = race.race(rivals, vocabulary, settings)
+    model = smollm_race.convert_model(folder, gguf)
+    rivals, vocabulary = smollm_race.read_rivals(model, drafter, kernel_dtype)
+    lines = smollm_race.race(rivals, vocabulary, settings)
     last = rivals[-1]
-    records = race.trace_records(last, vocabulary, settings)
+    records = smollm_race.trace_records(last, vocabulary, settings)
     row = lines[0].row
     head = (
       f"# SmolLM2-135M-Instruct\n\n{row.latency.num_examples} texts of each"
       f" kind, greedy, at batch 1, {max_decode_len} tokens at most,"
       f" {row.settings.dtype}, on {row.environment['device']}.\n\n"
     )
-    table = tables.markdown(lines, race.COLUMNS)
+    table = tables.markdown(lines, smollm_race.COLUMNS)
     files.write_whole(folder / "table.md", head + table)
     rows = [line.row.to_json() + "\n" for line in lines]
     files.write_whole(folder / "rows.jsonl", rows)

@@ -3,12 +3,12 @@
 import numpy as np
 
 from speccascade.data import generated, pieces
-from speccascade.data.generated import vocabulary
+from speccascade.data.generated import task_pieces
 
 
 def test_ids_and_size():
-  processor = vocabulary.load()
-  assert len(processor) == vocabulary.SIZE
+  processor = task_pieces.load()
+  assert len(processor) == task_pieces.SIZE
   assert (processor.pad_id(), processor.eos_id()) == (0, 1)
   assert (processor.unk_id(), processor.bos_id()) == (2, -1)
 
@@ -16,13 +16,13 @@ def test_ids_and_size():
 def test_the_file_is_of_this_grammar(tmp_path):
   """Rounding on another machine may cost a piece or two."""
   path = tmp_path / "again.model"
-  path.write_bytes(vocabulary.train())
-  again = type(vocabulary.load())(model_file=str(path))
+  path.write_bytes(task_pieces.train())
+  again = type(task_pieces.load())(model_file=str(path))
   pieces = (
-    {processor.id_to_piece(i) for i in range(vocabulary.SIZE)}
-    for processor in (vocabulary.load(), again)
+    {processor.id_to_piece(i) for i in range(task_pieces.SIZE)}
+    for processor in (task_pieces.load(), again)
   )
-  assert len(set.intersection(*pieces)) > 0.99 * vocabulary.SIZE
+  assert len(set.intersection(*pieces)) > 0.99 * task_pieces.SIZE
 
 
 def test_no_unknown_pieces_and_all_text_comes_back():
@@ -39,7 +39,7 @@ def test_no_unknown_pieces_and_all_text_comes_back():
     assert row[-1] == pieces.EOS
     special = [pieces.PAD, pieces.EOS, pieces.UNK]
     assert not np.isin(row[:-1], special).any()
-  decode = vocabulary.load().decode
+  decode = task_pieces.load().decode
   assert [decode(row[:-1].tolist()) for row in rows] == texts
   lengths = np.array([len(row) for row in rows])
   assert 15 < lengths.mean() < 30

@@ -8,12 +8,12 @@ from typing import Annotated, Literal
 
 import numpy as np
 
+from speccascade.inference import ngram_counts
 from speccascade.inference.batches.inputs import TextSource
 from speccascade.models.ngram_lm import NgramLM
 from speccascade.runtime import files, folders
 from speccascade.runtime.progress import ProgressBar
 from speccascade.settings import fields
-from speccascade.training import ngram_counts
 
 
 @fields.checked

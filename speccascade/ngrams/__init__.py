@@ -1,1 +1,0 @@
-"""N-gram models counted from text: drafters, and Max-Gram's bigrams."""

@@ -1,1 +1,0 @@
-"""The command that makes a SentencePiece vocabulary from text files."""
