@@ -1,6 +1,7 @@
 """Every gin file under configs/ resolves, and binds what is there to bind."""
 
 import inspect
+import itertools
 import pathlib
 import re
 
@@ -90,6 +91,10 @@ def test_it_resolves(path, monkeypatch, capsys):
   # What --help lists is what there is.
   listed = [name for file in files for name in macros.macros(file)]
   assert set(listed) == set(gin_internals.macros())
+  if path.startswith("configs/runs/"):
+    settings = (macros.macros(file).items() for file in files)
+    settings = dict(itertools.chain.from_iterable(settings))
+    assert not [name for name, x in settings.items() if not x.comment]
   if IS_RUN.search(path) and path not in SHARED:
     assert set(missing) - {"MIXTURE_OR_TASK_NAME"} <= USERS
   # No function that gin binds takes more than eight parameters.

@@ -84,7 +84,7 @@ def help_text(files: Iterable[str]) -> str:
       raise gin_setup.ConfigError(f"{name} includes itself") from error
   if not listed:
     return ""
-  lines = [f"Macros of {', '.join(files)}, set by --gin.NAME=VALUE:"]
+  lines = [f"Settings of {', '.join(files)}, set by --gin.NAME=VALUE:"]
   for name, macro in listed.items():
     line = f"  {name} = {macro.value}"
     if macro.comment:

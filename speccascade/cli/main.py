@@ -21,6 +21,7 @@ from speccascade.cli import distributed, gin_setup, macros, quiet
 from speccascade.cli.gin_setup import ConfigError, resolved_config
 from speccascade.runtime import files, processes, signals, standard_error
 
+_FLAGS, _JOB = "Flags", "Flags of a job of several processes"  # in `--help`
 _EXAMPLE = re.compile(r"--gin_file=(\S+)")  # in the text of a main
 _LONG_WORD = re.compile(r"\S{300,}")  # its middle is cut out of messages
 _MOST_CHARACTERS = 1200  # of a message, whose middle is cut out as well
@@ -104,15 +105,14 @@ def start(
 
 
 def _show_help(values: flags.FlagValues, doc: str, skeleton: str | None) -> int:
-  """Prints a main's text, its flags, and the macros of its gin files."""
-  flags_text = values.get_help(include_special_flags=False)
-  flags_text = flags_text.removeprefix("\nflags:\n")
-  _show(f"{doc.strip()}\n\nFlags:\n{flags_text}")
+  """Prints a main's text, its flags and settings, and the flags of a job."""
   default_files = [skeleton] if skeleton else []
   try:
-    _show(macros.help_text(values.gin_file or default_files))
+    settings = macros.help_text(values.gin_file or default_files)
   except ConfigError as error:
     return fail(str(error), 1)
+  parts = [doc, values.module_help(_FLAGS), settings, values.module_help(_JOB)]
+  _show("\n\n".join(part.strip() for part in parts if part))
   return 0
 
 
@@ -124,11 +124,9 @@ def _show_plan(preview: Callable[[], str] | None):
 
 
 def _missing_config(doc: str, values: flags.FlagValues) -> str | None:
-  """Returns a message if a main needs a config and no config is given.
-
-  A main needs a config if the example in its text has one. A binding that
-  includes a file or imports a module may be the config too.
-  """
+  """Returns a message if a main needs a config and no config is given."""
+  # A main needs a config if the example in its text has one. A binding that
+  # includes a file or imports a module may be the config too.
   example = _EXAMPLE.search(doc)
   statements = ("include", "import", "from")
   has_statement = any(
@@ -211,7 +209,7 @@ def save_config(folder):
 def _flags() -> flags.FlagValues:
   """Returns the flags of the mains, apart from absl's own `flags.FLAGS`."""
   values = flags.FlagValues()
-  options = {"flag_values": values, "module_name": "flags"}
+  options = {"flag_values": values, "module_name": _FLAGS}
   flags.DEFINE_multi_string(
     "gin_file", [], "A gin file; may be repeated, later ones win.", **options
   )
@@ -256,7 +254,7 @@ def _flags() -> flags.FlagValues:
     short_name="v",
     **options,
   )
-  distributed.define(values, module_name="flags")
+  distributed.define(values, module_name=_JOB)
   flags.DEFINE_boolean("help", False, "Show this.", short_name="h", **options)
   return values
 

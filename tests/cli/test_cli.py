@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -10,6 +11,7 @@ import pytest
 
 from speccascade import cli
 from speccascade.cli import gin_setup, moved_modules
+from speccascade.decoding.programs import table
 from speccascade.inference.points.settings import Run
 from tests import cli_target
 
@@ -202,7 +204,9 @@ def test_help_lists_macros(base, tmp_path, capfd):
   later = tmp_path / "later.gin"
   later.write_text(f"include '{base}'\nRATE = 0.75\nNAMES = [\n  'a',\n]\n")
   assert run("--help", f"--gin_file={later}") == 0
-  listed = capfd.readouterr().out.partition("\nMacros of ")[2].splitlines()
+  # The settings stand before the flags of a job of several processes.
+  listed = capfd.readouterr().out.partition("\nSettings of ")[2]
+  listed = listed.partition("\n\nFlags of a job")[0].splitlines()
   assert [line.split() for line in listed[1:]] == [
     ["MODEL_DIR", "=", "required"],
     ["TRAIN_STEPS", "=", "required"],
@@ -217,7 +221,10 @@ def test_help_lists_macros(base, tmp_path, capfd):
     assert says in fails(capfd, "--help", f"--gin_file={later}")
   cli.start(main, "", ["prog", "--help"], skeleton="configs/runs/decode.gin")
   out = capfd.readouterr().out
-  assert "  METHOD = required\n" in out
+  [line] = re.findall(
+    "^  METHOD = required +python -m (.+) lists them$", out, re.M
+  )
+  assert line == table.__name__
   assert "DRAFTER_CHECKPOINT = required " in out  # which decode.gin includes
 
 
