@@ -20,15 +20,10 @@ _HELP = ("-h", "--help")
 
 
 class _Command(NamedTuple):
-  """A module that can be run.
+  """A module that can be run."""
 
-  Attributes:
-    name: the name of the module after that of the package: `advise.trees`.
-    summary: the first line of the module's docstring.
-  """
-
-  name: str
-  summary: str
+  name: str  # of the module after that of the package: `advise.trees`
+  summary: str  # the first line of the module's docstring
 
   @property
   def is_tool(self) -> bool:

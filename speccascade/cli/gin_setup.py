@@ -179,11 +179,7 @@ def explain(error: BaseException, hint: str = "") -> str | None:
 
 
 def _user_name(error: SettingError) -> str:
-  """Returns the name by which a user sets a setting.
-
-  It is the macro that gives the setting its value, or the parameter as gin
-  files write it, or the setting's own name if gin did not set it.
-  """
+  """Returns the macro or parameter by which a user sets a setting."""
   for function, values in gin_internals.bindings():
     is_owner = function is not None and function is error.owner
     if is_owner and error.name in values:
@@ -200,14 +196,7 @@ def _is_ours(error) -> bool:
 
 @contextlib.contextmanager
 def _name_in_errors(source: str):
-  """Turns gin's errors into one line that names what was parsed.
-
-  Args:
-    source: path of a gin file, or "--gin." and a binding.
-
-  Raises:
-    ConfigError: the block raised an error that a user can cause.
-  """
+  """Turns gin's errors into one line that names the file or the --gin.X."""
   try:
     yield
   except OSError as error:
@@ -251,12 +240,7 @@ def _near_misses(text: str) -> str:
 
 
 def _check_macros():
-  """Checks that every macro that is used has a value.
-
-  Raises:
-    ConfigError: some have none, all of which are named; or one refers to
-      itself.
-  """
+  """Raises ConfigError if macros have no value, or refer to themselves."""
   macros = gin_internals.macros()
   for first in macros:
     # ONE = %TWO and TWO = %ONE: the chain comes back to where it has been.

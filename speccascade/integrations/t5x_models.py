@@ -318,12 +318,7 @@ class PairCheckpoints(checkpoints.OrbaxCheckpointManagerInterface):
     super().__init__(directory, verifier, partitioner, **options)
 
   def _part(self, part) -> Any:
-    """Returns the train state of a part of the parameters.
-
-    Args:
-      part: a function from the parameter tree, or from the tree of its axes, to
-        the part.
-    """
+    """Returns the train state of a `part` of the tree of parameters."""
     state = self._whole
     axes = state.params_axes and part(state.params_axes)
     return state.replace(params=part(state.params), params_axes=axes)
@@ -357,19 +352,8 @@ class PairCheckpoints(checkpoints.OrbaxCheckpointManagerInterface):
 
 
 def _check(setting: str, path: str, wanted: Mapping):
-  """Checks that T5X will find the arrays of a model in a checkpoint.
-
-  T5X's own errors about missing arrays do not name the checkpoint.
-
-  Args:
-    setting: the name of the setting that gives the checkpoint, for messages.
-    path: the path of the checkpoint.
-    wanted: the parameter tree of the model, whose leaves have shapes.
-
-  Raises:
-    ValueError: the path is no step that T5X can read, or the arrays have other
-      names or shapes.
-  """
+  """Raises ValueError if T5X will not find a model's arrays in a checkpoint."""
+  # T5X's own errors about missing arrays do not name the checkpoint.
   directory, layout = restore.resolve(path)
   if str(directory) != str(Directory(path)) or layout in restore.OTHERS:
     raise ValueError(

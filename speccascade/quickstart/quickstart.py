@@ -95,17 +95,7 @@ def train_pair(
 def _start_training(
   file: str, folder: pathlib.Path, changes: Mapping, place: int
 ) -> subprocess.Popen | None:
-  """Starts the training of a model.
-
-  Args:
-    file: the gin file of the training.
-    folder: the folder of the model's checkpoints.
-    changes: values of macros or parameters.
-    place: the line of the training's progress bar, from 0.
-
-  Returns:
-    The process; None where the folder has the last checkpoint already.
-  """
+  """Starts a training, unless its folder has the last checkpoint already."""
   bindings = _bindings({"MODEL_DIR": str(folder), **changes})
   gin_setup.parse([file], bindings)
   steps = gin.query_parameter("%TRAIN_STEPS")

@@ -15,13 +15,13 @@ from typing import IO
 
 from speccascade.runtime import processes
 
-# Paths of the lock files that callers up the stack hold already. A function
-# that asks for a folder again does not wait for its own caller.
 # Ends of the names of files that commands write into an output folder.
 _ENDS = (
   *(".csv", ".gin", ".gz", ".html", ".json", ".jsonl", ".md", ".model"),
   *(".npz", ".png", ".svg", ".txt"),
 )
+# Paths of the lock files that callers up the stack hold already. A function
+# that asks for a folder again does not wait for its own caller.
 _held_locks = contextvars.ContextVar("held_locks", default=frozenset())
 
 
@@ -124,18 +124,7 @@ def _remove_empty(folders: Iterable[pathlib.Path]):
 
 
 def _open_locked(path: pathlib.Path, label: str) -> IO[str]:
-  """Returns the open lock file at a path, after locking it for this process.
-
-  The file then says which process holds it.
-
-  Args:
-    path: path of the lock file; its folder is created.
-    label: what a message calls the folder.
-
-  Raises:
-    OutputError: another process holds the lock.
-    OSError: the file cannot be created.
-  """
+  """Returns the lock file at a path, open, locked, and naming this process."""
   # The last holder removes the lock file, and perhaps its folder, when it ends.
   # It may do so between any two lines below, so each failure is tried again.
   for _ in range(9):
@@ -161,12 +150,7 @@ def _open_locked(path: pathlib.Path, label: str) -> IO[str]:
 
 
 def _lock(file: IO[str]) -> str:
-  """Locks an open file.
-
-  Returns:
-    "" if this process has the lock now; otherwise who holds it, as the file
-    says.
-  """
+  """Locks an open file; returns who holds it, or "" for this process."""
   try:
     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
   except BlockingIOError:

@@ -16,11 +16,7 @@ import time
 
 
 class _Tolerant:
-  """A text stream that drops what it cannot write.
-
-  Args:
-    stream: the stream that it writes to.
-  """
+  """A text stream that drops what it cannot write."""
 
   def __init__(self, stream):
     self._stream = stream

@@ -207,11 +207,8 @@ def fit(name: str, value, kind, *, owner=None, builds: bool = False):
   try:
     return _fit(value, kind, builds)
   except _WrongKindError:
-    value_text, wanted = (
-      in_words.format_value(value),
-      in_words.describe_kind(kind),
-    )
-    fault = f" is {value_text}; wanted {wanted}"
+    wanted = in_words.describe_kind(kind)
+    fault = f" is {in_words.format_value(value)}; wanted {wanted}"
     raise SettingError(name, fault, owner) from None
   except SettingError as error:
     # A field of a dataclass inside this one: "part" and "few" is "part.few".
@@ -221,11 +218,8 @@ def fit(name: str, value, kind, *, owner=None, builds: bool = False):
 
 
 def _hints(function) -> dict[str, Any]:
-  """Returns {name: type} of parameters or fields, without *args and **kwargs.
-
-  The type at *args and **kwargs is the type of each of many values, which have
-  no names of their own.
-  """
+  """Returns {name: type} of named parameters or fields."""
+  # The type at *args is that of each of many values, which have no names.
   parameters: Mapping[str, inspect.Parameter] = {}
   if callable(function) and not isinstance(function, type):
     parameters = inspect.signature(function).parameters
@@ -239,18 +233,7 @@ def _hints(function) -> dict[str, Any]:
 
 
 def _fit(value, kind, builds: bool):
-  """Returns a value in the form that a type asks for.
-
-  Args:
-    value: the value.
-    kind: the type, perhaps with rules.
-    builds: as in `fit`.
-
-  Raises:
-    _WrongKindError: the value does not fit the type.
-    ValueError: a rule that is a function refuses it, or it is a dict of which
-      no dataclass can be built.
-  """
+  """Does the work of `fit`; _WrongKindError is for a value of another type."""
   origin, args = typing.get_origin(kind) or kind, typing.get_args(kind)
   if origin is Annotated:
     return _fit_rules(value, args[0], args[1:], builds)
