@@ -178,11 +178,7 @@ def join(values: flags.FlagValues):
 
 
 def _initialize(jax, values):
-  """Joins the job, as the flags or the cluster's environment say.
-
-  Raises:
-    ProcessError: no cluster is found, or the processes do not meet.
-  """
+  """Joins the job, as the flags or the cluster's environment say."""
   jax.config.update("jax_cpu_collectives_implementation", "gloo")
   # JAX's preemption service would catch SIGTERM. `runtime/signals.py` catches
   # it during a loop; at other times SIGTERM should end the process.
@@ -210,11 +206,9 @@ def _initialize(jax, values):
 
 
 def _check_port(address: str):
-  """Raises ProcessError if process 0 cannot listen at an address's port.
-
-  JAX itself dies of a segmentation fault there, without a message.
-  """
-  # Process 0 then listens at another address than the others are told.
+  """Raises ProcessError if process 0 cannot listen at an address's port."""
+  # JAX itself would die of a segmentation fault there, without a message. With
+  # this variable, process 0 listens at another address than others are told.
   if os.environ.get("JAX_COORDINATOR_BIND_ADDRESS"):
     return
   port = int(address.rpartition(":")[2])
@@ -233,16 +227,11 @@ def _check_port(address: str):
 
 
 def _exit_where_jax_aborts():
-  """Makes an abort of this process an exit with the signal's number, 6.
-
-  JAX's C++ code aborts the process if the processes do not meet, or if one of
-  them dies. `_divert` turns its messages into one line. After an abort, a shell
-  would print "Aborted" below that line, and the system would dump a core.
-
-  The handler is the function `_exit` of libc itself: it takes the signal's
-  number as the exit code, and may be called from any thread. A handler in
-  Python would wait for the main thread, which hangs in C++.
-  """
+  """Makes an abort of this process an exit with the signal's number, 6."""
+  # JAX's C++ code aborts the process if the processes do not meet, or if one of
+  # them dies. A shell would print "Aborted" below the line that `_divert` makes
+  # of its messages, and the system would dump a core. The handler is libc's own
+  # `_exit`: one in Python would wait for the main thread, which hangs in C++.
   libc = ctypes.CDLL(None)
   libc.signal.argtypes = [ctypes.c_int, ctypes.c_void_p]
   libc.signal.restype = ctypes.c_void_p
