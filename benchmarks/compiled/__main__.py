@@ -1,0 +1,169 @@
+"""What compilers for GPUs and TPUs make of decodes, without a GPU or a TPU.
+
+  python -m benchmarks.compiled --targets v5e:1x1 --pairs t5-small:t5-large
+
+Compiles each method of each pair for each target, one program at a time, each
+in a process of its own, and prints what the compiler says of a round: launches,
+memory, bytes, operations. Nothing is run. A row is kept as soon as it is there,
+and a command that is given again goes on. A program that takes longer than
+--limit_s is worked out from its forms with 2 and 4 layers, and its row says so.
+
+The TPUs' compiler is the extra `tpu-compiler`; for a GPU
+`bash launch/gpu_compiler.sh` makes an environment.
+"""
+
+import argparse
+import itertools
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+from benchmarks.compiled import programs, tables, targets
+from speccascade.runtime import files
+
+ROWS, TABLES = "rows.jsonl", "tables.md"
+
+
+def parser() -> argparse.ArgumentParser:
+  """Returns the parser of the flags."""
+  flags = argparse.ArgumentParser(
+    prog="python -m benchmarks.compiled",
+    description=__doc__,
+    formatter_class=argparse.RawDescriptionHelpFormatter,
+  )
+  add = flags.add_argument
+  add("--targets", nargs="+", default=["h100"], choices=targets.TARGETS)
+  add(
+    "--pairs", nargs="+", default=["t5-small:t5-large"], choices=programs.PAIRS
+  )
+  add(
+    "--methods",
+    nargs="+",
+    default=["verifier", "spec_decode"],
+    choices=programs.METHODS,
+  )
+  add("--rows", nargs="+", type=int, default=[1], help="of a batch")
+  add("--source_len", type=int, default=16)
+  add("--max_decode_len", type=int, default=64)
+  add(
+    "--layers",
+    type=int,
+    nargs=2,
+    help="of drafter and verifier, in place of all",
+  )
+  add("--limit_s", type=float, default=180.0, help="for one whole program")
+  add("--output_dir", type=pathlib.Path, default=pathlib.Path("out/compiled"))
+  return flags
+
+
+def compile_case(
+  case: dict, layers: tuple[int, int] | None, limit_s: float | None
+) -> dict | None:
+  """Returns the row of a program; None where it takes longer than it may.
+
+  Args:
+    case: flags of `benchmarks.compiled.case`.
+    layers: of the drafter and the verifier; None takes all.
+    limit_s: the most seconds; None waits.
+  """
+  command = [sys.executable, "-m", "benchmarks.compiled.case"]
+  for name, value in case.items():
+    command += [f"--{name}", str(value)]
+  if layers:
+    command += ["--layers", *map(str, layers)]
+  try:
+    done = subprocess.run(
+      command, capture_output=True, text=True, timeout=limit_s
+    )
+  except subprocess.TimeoutExpired:
+    return None
+  lines = done.stdout.splitlines()
+  if done.returncode or not lines:
+    last = (done.stderr.strip().splitlines() or ["it printed nothing"])[-1]
+    return {"error": last[:300]}
+  return json.loads(lines[-1])
+
+
+def from_few_layers(case: dict) -> dict:
+  """Returns the row of a program from programs with 2 and 4 layers.
+
+  All layers of a stack are alike, so that each number grows by the same with
+  each layer.
+  """
+  forms = {
+    layers: compile_case(case, layers, None)
+    for layers in ((2, 2), (4, 2), (2, 4))
+  }
+  for row in forms.values():
+    if "error" in row:
+      return row
+  whole = [each.num_decoder_layers for each in programs.pair(case["pair"])]
+  has_drafter = case["method"] not in ("verifier", "heads")
+
+  def grow(start: float, of_drafter: float, of_verifier: float) -> int:
+    total = start + (whole[1] - 2) * (of_verifier - start) / 2
+    if has_drafter:
+      total += (whole[0] - 2) * (of_drafter - start) / 2
+    return round(total)
+
+  start, *others = forms.values()
+  row = {"worked_out": True}
+  for key, value in start.items():
+    if isinstance(value, dict):
+      names = set().union(*(form[key] for form in forms.values()))
+      row[key] = {
+        name: grow(*(form[key].get(name, 0) for form in forms.values()))
+        for name in names
+      }
+    elif not key.endswith("_s"):
+      row[key] = grow(value, *(form[key] for form in others))
+  return row
+
+
+def main(argv: list[str] | None = None) -> int:
+  flags = parser().parse_args(argv)
+  # This process compiles nothing, and takes no accelerator from who would.
+  os.environ["JAX_PLATFORMS"] = "cpu"
+  flags.output_dir.mkdir(parents=True, exist_ok=True)
+  path, rows = flags.output_dir / ROWS, []
+  if path.exists():
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+  have = {json.dumps(row["case"]) for row in rows}
+  cases = [
+    {
+      "target": target,
+      "pair": pair,
+      "method": method,
+      "rows": num,
+      "source_len": flags.source_len,
+      "max_decode_len": flags.max_decode_len,
+    }
+    for target, pair, num, method in itertools.product(
+      flags.targets, flags.pairs, flags.rows, flags.methods
+    )
+  ]
+  layers = tuple(flags.layers) if flags.layers else None
+  for number, case in enumerate(cases, 1):
+    named = case | ({"layers": layers} if layers else {})
+    words = " ".join(str(case[key]) for key in ("target", "pair", "method"))
+    words = f"[{number}/{len(cases)}] {words}, {case['rows']} rows"
+    if json.dumps(named) in have:
+      print(f"{words}: is there", flush=True)
+      continue
+    print(words, flush=True)
+    row = compile_case(case, layers, flags.limit_s)
+    if row is None:
+      print(f"  over {flags.limit_s:g} s; from 2 and 4 layers", flush=True)
+      row = from_few_layers(case)
+    rows.append({"case": named, **row})
+    text = "".join(json.dumps(each) + "\n" for each in rows)
+    files.write_whole(path, text)
+    files.write_whole(flags.output_dir / TABLES, tables.tables(rows))
+  print(tables.tables(rows))
+  return 0
+
+
+if __name__ == "__main__":
+  sys.exit(main())

@@ -1,0 +1,308 @@
+"""Reads the text of a compiled program: what a round of a decode launches.
+
+A round is a turn of the last loop whose number of turns is not known before the
+program runs; in a decoder that is the loop over blocks, or over tokens. The
+text is no interface of XLA's: tried with jax 0.10.2 and 0.11.2.
+"""
+
+from collections.abc import Iterator
+import dataclasses
+import functools
+import math
+import re
+
+# What launches nothing: it names or views arrays, or waits.
+FREE = {
+  *("parameter", "constant", "bitcast", "get-tuple-element", "tuple"),
+  *("after-all", "partition-id", "replica-id", "opt-barrier", "iota"),
+}
+STEPS = ("draft", "score", "verify", "commit", "count", "record")
+# Bytes of a number, by the dtype's name; all others have 4.
+_BYTES = {
+  **dict.fromkeys(("pred", "s8", "u8"), 1),
+  **dict.fromkeys(("s16", "u16", "bf16", "f16"), 2),
+  **dict.fromkeys(("s64", "u64", "f64"), 8),
+}
+_HEAD = re.compile(r"(ENTRY )?%?([\w.-]+) \(.*\{$")
+_INSTRUCTION = re.compile(
+  r"^\s+(ROOT )?%?([\w.-]+) = (\(.*?\)|\S+) ([\w-]+)\((.*?)\)(?:, |$)"
+)
+# An array, and the memory that a TPU's compiler puts it in; 0 is the large one.
+_ARRAY = re.compile(r"(\w+)\[([\d,]*)\](?:\{[^}]*?(?:S\((\d+)\))?\})?")
+# What an instruction does, by its name or the end of its path, first match.
+_KINDS = (
+  ("copy", r"^copy|^wrapped_copy|^transpose"),
+  ("product", r"gemm|dot|convolution|cublas|/dot_general$"),
+  ("cache write", r"dynamic[_-]update[_-]slice|scatter"),
+  ("softmax", r"softmax|\.attend/"),
+  ("norm", r"norm(/|$)"),
+  ("activation", r"mlp/"),
+  ("collective", r"all-|reduce-scatter|collective-permute"),
+  ("reduction", r"reduce"),
+  ("lookup", r"gather"),
+  ("residual", r"layers_\d+\S*/add$"),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Instruction:
+  """An instruction of a compiled program.
+
+  Attributes:
+    name: its name.
+    type: its arrays, as XLA writes them.
+    opcode: what it is, such as "fusion".
+    operands: names of what it reads.
+    line: all of its text.
+    is_root: whether its computation returns it.
+  """
+
+  name: str
+  type: str
+  opcode: str
+  operands: tuple[str, ...]
+  line: str
+  is_root: bool
+
+  def called(self, key: str) -> str | None:
+    """Returns the computation that an attribute names."""
+    found = re.search(rf"\b{key}=%?([\w.-]+)", self.line)
+    return found and found[1]
+
+  @property
+  def path(self) -> str:
+    """Where it comes from, as "jit(f)/while/body/score/…"."""
+    found = re.search(r'op_name="([^"]*)"', self.line)
+    return found[1] if found else ""
+
+  @property
+  def step(self) -> str:
+    """The step of a round that it belongs to."""
+    parts = self.path.split("/")
+    return next((part for part in parts if part in STEPS), "rest")
+
+  @property
+  def kind(self) -> str:
+    """What it does, in a word."""
+    if self.opcode == "copy":
+      return "copy"
+    for kind, pattern in _KINDS:
+      if re.search(pattern, self.name) or re.search(pattern, self.path):
+        return kind
+    return "other"
+
+  @property
+  def trips(self) -> int:
+    """How often a loop turns; 1 where that is not known."""
+    found = re.search(r'known_trip_count"?:\{"n":"(\d+)"', self.line)
+    return int(found[1]) if found else 1
+
+  @property
+  def cycles(self) -> int:
+    """The cycles that a TPU's compiler estimates, without reads of weights."""
+    found = re.search(r'"estimated_cycles":"(\d+)"', self.line)
+    return int(found[1]) if found else 0
+
+
+class Program:
+  """A compiled program.
+
+  Args:
+    text: as `jax.stages.Compiled.as_text` gives it.
+
+  Attributes:
+    computations: the instructions of each computation, by its name.
+  """
+
+  def __init__(self, text: str):
+    self.computations: dict[str, dict[str, Instruction]] = {}
+    entry, found = "", {}
+    for line in text.splitlines():
+      if head := _HEAD.match(line):
+        found = self.computations[head[2]] = {}
+        entry = head[2] if head[1] else entry
+      elif match := _INSTRUCTION.match(line):
+        root, name, type_, opcode, operands = match.groups()
+        names = tuple(re.findall(r"%([\w.-]+)", operands))
+        found[name] = Instruction(name, type_, opcode, names, line, bool(root))
+    loops = [x for x in self._nested(entry) if x.opcode == "while"]
+    open_loops = [x for x in loops if "known_trip_count" not in x.line]
+    self._round = open_loops[-1] if open_loops else None
+
+  def _nested(self, name: str) -> Iterator[Instruction]:
+    """Yields a computation's instructions, and those of what it calls."""
+    for each in self.computations.get(name, {}).values():
+      yield each
+      if each.opcode in ("call", "conditional"):
+        for called in self._branches(each):
+          yield from self._nested(called)
+
+  def _branches(self, each: Instruction) -> list[str]:
+    """Returns the computations that a call or a conditional may run."""
+    listed = re.search(r"branch_computations=\{([^}]*)\}", each.line)
+    if listed:
+      return [name.strip(" %") for name in listed[1].split(",")]
+    keys = ("to_apply", "true_computation", "false_computation")
+    return [name for key in keys if (name := each.called(key))]
+
+  @functools.cached_property
+  def launches(self) -> list[tuple[str, Instruction, int]]:
+    """Launches of a round: computation, instruction, how often."""
+    if self._round is None:
+      return []
+    return list(self._launches(self._round.called("body")))
+
+  def _launches(self, name: str, times: int = 1):
+    for each in self.computations[name].values():
+      if each.opcode in FREE or each.opcode.endswith("-done"):
+        continue
+      if each.opcode == "while":
+        for key in ("condition", "body"):
+          yield from self._launches(each.called(key), times * each.trips)
+      elif each.opcode in ("call", "conditional"):
+        ways = [list(self._launches(x, times)) for x in self._branches(each)]
+        yield from max(ways, key=len, default=[])
+      else:
+        yield name, each, times
+
+  def count(self, by: str | None = None) -> dict[str, int]:
+    """Returns how many launches a round has, by "step" or by "kind"."""
+    counts: dict[str, int] = {}
+    for _, each, times in self.launches:
+      key = getattr(each, by) if by else "all"
+      counts[key] = counts.get(key, 0) + times
+    return counts
+
+  @property
+  def num_loops(self) -> int:
+    """The loops inside a round."""
+    if self._round is None:
+      return 0
+    return self._loops(self._round.called("body"))
+
+  def _loops(self, name: str) -> int:
+    num = 0
+    for each in self._nested(name):
+      if each.opcode == "while":
+        num += 1 + self._loops(each.called("body"))
+    return num
+
+  @property
+  def cycles(self) -> int:
+    """Cycles that a TPU's compiler estimates for a round."""
+    return sum(each.cycles * times for _, each, times in self.launches)
+
+  def copies(self, shapes: set[tuple[int, ...]]) -> int:
+    """Returns the copies in a round whose array has one of some shapes.
+
+    Args:
+      shapes: sorted sizes of arrays, such as a cache's: a copy may turn it.
+    """
+    num = 0
+    for _, each, times in self.launches:
+      if each.opcode in ("copy", "copy-start") or "copy" in each.name:
+        sizes = {tuple(sorted(sizes)) for _, sizes, _ in arrays(each.type)}
+        num += times * bool(sizes & shapes)
+    return num
+
+  @property
+  def num_bytes(self) -> int:
+    """Bytes that a round reads from and writes to the large memory."""
+    return sum(
+      times * (self._read(name, each) + self._written(each))
+      for name, each, times in self.launches
+    )
+
+  def _read(self, name: str, each: Instruction) -> int:
+    """Returns the bytes that an instruction reads."""
+    if each.opcode.endswith("-start"):
+      # It names the array that is read, the array that is written, a context.
+      sizes = [all_bytes(x) for x in _split(each.type)]
+      return min(sizes[:2], default=0) if large_bytes(each.type) else 0
+    computation, total = self.computations[name], 0
+    inner = each.called("calls")
+    for number, operand in enumerate(dict.fromkeys(each.operands)):
+      given = computation.get(operand)
+      if given is None:
+        continue
+      size = large_bytes(given.type)
+      if inner and size:
+        size = min(size, self._used(inner, number, size))
+      elif each.opcode in ("dynamic-slice", "gather"):
+        size = min(size, large_bytes(each.type))
+      elif each.opcode == "dynamic-update-slice" and number == 0:
+        size = 0
+      total += size
+    return total
+
+  def _used(self, inner: str, number: int, size: int) -> int:
+    """Returns the bytes of a parameter that a fused computation reads."""
+    computation = self.computations.get(inner, {})
+    names = {
+      each.name
+      for each in computation.values()
+      if each.opcode == "parameter" and f"parameter({number})" in each.line
+    }
+    total = 0
+    for each in computation.values():
+      if not names & set(each.operands):
+        continue
+      if each.opcode == "bitcast":
+        names.add(each.name)
+      elif each.operands[0] in names and each.opcode in (
+        "dynamic-slice",
+        "gather",
+      ):
+        total += all_bytes(each.type)
+      elif each.operands[0] in names and each.opcode == "dynamic-update-slice":
+        continue
+      else:
+        return size
+    return total
+
+  def _written(self, each: Instruction) -> int:
+    """Returns the bytes that are written; of an update, its new part."""
+    if each.opcode.endswith("-start"):
+      return 0  # counted as read
+    size = large_bytes(each.type)
+    inner = self.computations.get(each.called("calls") or "", {})
+    root = next((x for x in inner.values() if x.is_root), None)
+    while root is not None and root.opcode == "bitcast":
+      root = inner.get(root.operands[0])
+    if root is not None and root.opcode == "dynamic-update-slice":
+      update = inner.get(root.operands[1])
+      return min(size, all_bytes(update.type)) if update else size
+    return size
+
+
+def arrays(type_: str) -> list[tuple[str, tuple[int, ...], str]]:
+  """Returns (dtype, sizes, memory) of the arrays that a type names.
+
+  >>> arrays("(bf16[2,3]{1,0:T(2,128)S(1)}, s32[])")
+  [('bf16', (2, 3), '1'), ('s32', (), '')]
+  """
+  return [
+    (dtype, tuple(int(size) for size in sizes.split(",") if size), memory)
+    for dtype, sizes, memory in _ARRAY.findall(type_)
+  ]
+
+
+def _split(type_: str) -> list[str]:
+  """Returns the arrays that a type names, each as it is written."""
+  return [match[0] for match in _ARRAY.finditer(type_)]
+
+
+def all_bytes(type_: str) -> int:
+  """Returns the bytes of all arrays that a type names."""
+  return sum(
+    _BYTES.get(dtype, 4) * math.prod(sizes) for dtype, sizes, _ in arrays(type_)
+  )
+
+
+def large_bytes(type_: str) -> int:
+  """Returns the bytes of arrays in a device's large memory."""
+  return sum(
+    _BYTES.get(dtype, 4) * math.prod(sizes)
+    for dtype, sizes, memory in arrays(type_)
+    if memory in ("", "0")
+  )

@@ -1,0 +1,235 @@
+"""The programs that are compiled: a method, a pair, a number of rows."""
+
+import dataclasses
+import math
+import re
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import AxisType
+import numpy as np
+
+from benchmarks import shapes
+from benchmarks.gpu_battery import sizes
+from speccascade.decoding import Sampling, decoder, row_keys
+from speccascade.models import T5LM, LlamaConfig, LlamaLM, T5Config, parameters
+from speccascade.models.draft_heads import HeadsConfig, HeadsNetwork
+from speccascade.models.heads_model import model_of
+from speccascade.models.sharding.partitioning import DATA, MODEL, Layout
+
+Config = T5Config | LlamaConfig
+DTYPE = "bfloat16"  # of activations and kernels
+# Drafter and verifier of each pair.
+PAIRS = {
+  "t5-small:t5-large": ("t5-small", "t5-large"),
+  "t5-small:t5-xl": ("t5-small", "t5-xl"),
+  "t5-small:t5-small": ("t5-small", "t5-small"),
+  "llama-1b:llama-1b": ("Llama-1B", "Llama-1B"),
+  "llama-1b:llama-8b": ("Llama-1B", "Llama-8B"),
+}
+# The method of each row of a table, and its settings.
+METHODS: dict[str, tuple[str, dict[str, Any]]] = {
+  "verifier": ("verifier", {"gamma": 1}),
+  "spec_decode": ("spec_decode", {"gamma": 5}),
+  "opt": ("spec_cascade_opt", {"gamma": 5}),
+  "token_v3": ("spec_cascade_token_v3", {"gamma": 5}),
+  "cascade": ("token_cascade_chow", {"gamma": 1}),
+  "tree": ("spec_decode", {"gamma": 3, "tree": (3, 2, 1)}),
+  "heads": ("spec_decode", {"gamma": 4}),
+}
+
+
+def config(name: str, layers: int | None = None) -> Config:
+  """Returns an architecture, whole or with fewer layers in each stack.
+
+  The encoder keeps one layer: it runs once, and no round has a part of it.
+  """
+  if name in shapes.SHAPES:
+    whole = shapes.config(name)
+    whole = dataclasses.replace(whole, num_encoder_layers=1)
+  else:
+    whole = sizes.FULL.llamas[name]
+  deep = layers or whole.num_decoder_layers
+  return dataclasses.replace(whole, num_decoder_layers=deep, dtype=DTYPE)
+
+
+def pair(name: str, layers: tuple[int, int] | None = None):
+  """Returns the architectures of a drafter and a verifier.
+
+  Args:
+    name: the pair, of `PAIRS`.
+    layers: layers of the drafter's and the verifier's decoder; None is all.
+  """
+  return tuple(map(config, PAIRS[name], layers or (None, None)))
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+  """Where the arrays of a program lie: one device, or a mesh that cuts models.
+
+  Attributes:
+    devices: the devices; their number cuts the verifier.
+  """
+
+  devices: tuple[jax.Device, ...]
+
+  @property
+  def layout(self) -> Layout | None:
+    """The verifier's layout; None on one device."""
+    if len(self.devices) == 1:
+      return None
+    mesh = jax.sharding.Mesh(
+      np.reshape(self.devices, (1, -1)),
+      (DATA, MODEL),
+      axis_types=(AxisType.Auto, AxisType.Auto),
+    )
+    return Layout(mesh)
+
+  def model(self, config: Config, is_drafter: bool) -> T5LM | LlamaLM:
+    """Returns a model of shapes; a mesh holds a drafter whole."""
+    layout = self.layout
+    if layout is not None and is_drafter:
+      layout = layout.whole()
+    if layout is not None:
+      layout.check(config, "a model")
+
+    def leaf(name: str, each) -> jax.ShapeDtypeStruct:
+      sharding = self._one if layout is None else layout.sharding(*each.axes)
+      dtype = parameters.storage(config, name, DTYPE).dtype
+      return jax.ShapeDtypeStruct(each.shape, dtype, sharding=sharding)
+
+    flat = {
+      name: leaf(name, each)
+      for name, each in parameters.describe(config).items()
+    }
+    kind = T5LM if isinstance(config, T5Config) else LlamaLM
+    return kind(parameters.tree(flat), parameters.network(config), layout)
+
+  def heads(self, verifier: T5LM | LlamaLM, num: int):
+    """Returns Medusa heads for a verifier, of shapes."""
+    config = HeadsConfig(kind="medusa", num_heads=num)
+    config = config.shaped_like(verifier.module.config)
+    network = HeadsNetwork(config)
+    params = jax.eval_shape(lambda: network.initial(jax.random.key(0)))
+    return model_of(config)(self.whole(params), network)
+
+  def whole(self, tree: Any) -> Any:
+    """Returns shapes that every device holds whole."""
+    layout = self.layout
+    place = self._one if layout is None else layout.sharding()
+    return jax.tree.map(
+      lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=place), tree
+    )
+
+  @property
+  def _one(self) -> jax.sharding.Sharding:
+    return jax.sharding.SingleDeviceSharding(self.devices[0])
+
+
+def lower(
+  place: Place,
+  method: str,
+  configs: tuple[Config, Config],
+  rows: int,
+  source_len: int,
+  max_decode_len: int,
+) -> jax.stages.Lowered:
+  """Returns a whole decode, lowered for the devices of a place.
+
+  Args:
+    place: the devices.
+    method: of `METHODS`.
+    configs: the drafter's and the verifier's architecture.
+    rows: rows of the batch.
+    source_len: tokens of each source or prompt.
+    max_decode_len: most tokens of an output.
+  """
+  name, options = METHODS[method]
+  drafter, verifier = (
+    place.model(each, is_drafter)
+    for each, is_drafter in zip(configs, (True, False))
+  )
+  if method == "heads":
+    drafter = place.heads(verifier, options["gamma"])
+  elif method == "verifier":
+    drafter = None
+  inputs, keys = place.whole(
+    jax.eval_shape(
+      lambda: (
+        jnp.ones((rows, source_len), jnp.int32),
+        row_keys(0, 0, jnp.arange(rows)),
+      )
+    )
+  )
+  run = decoder(name, max_decode_len=max_decode_len, eos_id=1, **options)
+  return run.lower(drafter, verifier, inputs, keys, 0.0, Sampling.create(1.0))
+
+
+def cache_shapes(
+  configs: tuple[Config, Config], rows: int, slots: range, num_devices: int
+) -> set[tuple[int, ...]]:
+  """Returns the sorted sizes that a cache on one device may have.
+
+  Args:
+    configs: the drafter's and the verifier's architecture.
+    rows: rows of the batch.
+    slots: how many slots a cache may have.
+    num_devices: devices that share the verifier's heads.
+  """
+  found = set()
+  for each in configs:
+    heads = getattr(each, "num_kv_heads", each.num_heads)
+    for part in {heads, max(1, heads // num_devices)}:
+      for size in slots:
+        found.add(tuple(sorted((rows, part, each.head_dim, size))))
+  return found
+
+
+def num_flops(lowered: jax.stages.Lowered) -> float:
+  """Returns the operations of all products of a round.
+
+  A round is a turn of the program's last loop. Of a conditional the branch with
+  most products counts, and of a loop within a round one turn.
+  """
+  module = lowered.compiler_ir("stablehlo")
+  functions = {
+    op.attributes["sym_name"].value: op for op in module.body.operations
+  }
+
+  def within(op) -> float:
+    regions = [
+      sum(of(each) for block in region for each in block.operations)
+      for region in op.regions
+    ]
+    if op.name in ("stablehlo.case", "stablehlo.if"):
+      return max(regions, default=0.0)
+    return sum(regions)
+
+  def of(op) -> float:
+    op = op.operation
+    if op.name == "func.call":
+      return within(functions[op.attributes["callee"].value].operation)
+    if op.name != "stablehlo.dot_general":
+      return within(op)
+    numbers = str(op.attributes["dot_dimension_numbers"])
+    axes = re.search(r"lhs_contracting_dimensions = \[([\d, ]*)\]", numbers)
+    sizes = op.operands[0].type.shape
+    inner = [sizes[int(axis)] for axis in axes[1].split(",")] if axes else []
+    return 2.0 * math.prod(op.results[0].type.shape) * math.prod(inner)
+
+  def loops(op):
+    for region in op.regions:
+      for block in region:
+        for each in block.operations:
+          each = each.operation
+          if each.name == "stablehlo.while":
+            yield each
+          elif each.name == "func.call":
+            callee = functions[each.attributes["callee"].value]
+            yield from loops(callee.operation)
+          else:
+            yield from loops(each)
+
+  rounds = list(loops(functions["main"].operation))
+  return within(rounds[-1]) if rounds else 0.0

@@ -1,0 +1,127 @@
+"""Rows of compiled programs, as Markdown tables."""
+
+from collections.abc import Iterable
+import math
+
+from benchmarks.compiled import programs, targets
+
+_STEPS = ("draft", "score", "verify", "commit")
+_KINDS = (
+  *("product", "norm", "softmax", "cache write", "activation", "residual"),
+  *("reduction", "copy", "lookup", "collective"),
+)
+
+
+def tables(rows: Iterable[dict]) -> str:
+  """Returns a table of GPU rows and one of TPU rows, where there are any."""
+  rows = list(rows)
+  parts = []
+  for is_gpu, table in ((True, gpu_table), (False, tpu_table)):
+    some = [
+      row for row in rows if targets.is_gpu(row["case"]["target"]) == is_gpu
+    ]
+    if some:
+      parts.append(table(some))
+  return "\n\n".join(parts) + "\n"
+
+
+def _layers(case: dict) -> tuple[int, int]:
+  whole = [each.num_decoder_layers for each in programs.pair(case["pair"])]
+  return tuple(case.get("layers") or whole)
+
+
+def _name(row: dict) -> str:
+  case = row["case"]
+  drafter, _, verifier = case["pair"].partition(":")
+  models = (
+    verifier if case["method"] == "verifier" else f"{drafter} for {verifier}"
+  )
+  if case["method"] == "heads":
+    models = f"heads for {verifier}"
+  if "layers" in case:
+    models += " ({} and {} layers)".format(*case["layers"])
+  note = ", from 2 and 4 layers" if row.get("worked_out") else ""
+  return f"{models} | {case['method']}{note} | {case['rows']}"
+
+
+def _table(head: str, lines: list[str]) -> str:
+  columns = head.count("|") - 1
+  rule = "| --- | --- |" + " ---: |" * (columns - 2)
+  return "\n".join([head, rule, *lines])
+
+
+def gpu_table(rows: list[dict]) -> str:
+  """Returns a table of launches: by step, by what they do, and of one layer.
+
+  A layer's launches are those of the verifier's pass, alone or over a block,
+  over its layers.
+  """
+  head = (
+    "| models | method | rows | kernels | of a layer | "
+    + " | ".join((*_STEPS, *_KINDS))
+    + " | MB | cache copies | temporary MB |"
+  )
+  lines = []
+  for row in rows:
+    if "error" in row:
+      lines.append(f"| {_name(row)} | {row['error']} |")
+      continue
+    layers = _layers(row["case"])[1]
+    alone = row["case"]["method"] == "verifier"
+    a_pass = row["launches"] if alone else row["by_step"].get("score", 0)
+    cells = [
+      str(row["launches"]),
+      f"{a_pass / layers:.1f}" if a_pass else "",
+      *(str(row["by_step"].get(step, 0)) for step in _STEPS),
+      *(str(row["by_kind"].get(kind, 0)) for kind in _KINDS),
+      f"{row['read_bytes'] / 1e6:,.0f}",
+      str(row["cache_copies"]),
+      f"{row['temporary_bytes'] / 1e6:,.0f}",
+    ]
+    lines.append(f"| {_name(row)} | {' | '.join(cells)} |")
+  return _table(head, lines)
+
+
+def tpu_table(rows: list[dict]) -> str:
+  """Returns a table of what TPUs' compilers say, with the roofline's time."""
+  head = (
+    "| models | method | rows | TPU | memory, GB | fusions and others | Mcycles"
+    " | GB | GFLOP | at least, ms | loops | cache copies |"
+  )
+  lines = []
+  for row in rows:
+    target = row["case"]["target"]
+    if "error" in row:
+      lines.append(f"| {_name(row)} | {target} | {row['error']} |")
+      continue
+    chip = targets.chip(target)
+    memory = row["arguments_bytes"] + row["temporary_bytes"]
+    fits = "" if memory < chip.memory else ", does not fit"
+    cells = [
+      target,
+      f"{memory / 1e9:.2f}{fits}",
+      str(row["launches"]),
+      f"{row['cycles'] / 1e6:.2f}",
+      f"{row['read_bytes'] / 1e9:.2f}",
+      f"{row['flops'] / 1e9:.1f}",
+      f"{1e3 * at_least(row):.2f}",
+      str(row["loops"]),
+      str(row["cache_copies"]),
+    ]
+    lines.append(f"| {_name(row)} | {' | '.join(cells)} |")
+  return _table(head, lines)
+
+
+def at_least(row: dict) -> float:
+  """Returns the seconds that a round takes at least, by the roofline.
+
+  Bytes at the memory's bandwidth, operations at the peak, and the compiler's
+  cycles, whichever is longest.
+  """
+  chip = targets.chip(row["case"]["target"])
+  cycles_s = row["cycles"] / chip.clock if chip.clock else 0.0
+  return max(
+    row["read_bytes"] / chip.bandwidth,
+    row["flops"] / chip.flops,
+    cycles_s if math.isfinite(cycles_s) else 0.0,
+  )
