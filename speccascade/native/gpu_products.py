@@ -1,0 +1,166 @@
+"""Products of few rows with a kernel, as one launch for a GPU, in Pallas.
+
+A decoder's pass over a few tokens reads each kernel once and multiplies it with
+a handful of rows, so what counts is how many launches a layer has. XLA launches
+one for the norm before a product, one for the product, one for the sum of its
+split parts, one for the activation or the residual after it. Here the norm is
+computed by each program that needs it, from rows which all programs read from
+the same cache, and the rest is done by the program that has the numbers.
+
+Axes: M rows, E inputs, F outputs.
+"""
+
+import functools
+from typing import Any
+
+import jax
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import triton
+import jax.numpy as jnp
+
+_LEAST_ROWS = 16  # of a product of tensor cores
+_INPUTS = 128  # that are multiplied at a time
+# Programs that keep a GPU's multiprocessors reading, and the fewest columns of
+# one: memory is read in lines of 32 bytes.
+_PROGRAMS, _LEAST_COLUMNS, _MOST_COLUMNS = 128, 16, 64
+
+
+def _num_columns(num_out: int) -> int:
+  """Returns how many outputs of each kernel one program computes."""
+  columns = _LEAST_COLUMNS
+  while columns < _MOST_COLUMNS and num_out // (2 * columns) >= _PROGRAMS:
+    columns *= 2
+  return columns
+
+
+def _kernel(
+  *refs,
+  num_kernels: int,
+  has_norm: bool,
+  has_residual: bool,
+  activation,
+  epsilon: float,
+  columns: int,
+):
+  """Computes some columns of each product; see `products`."""
+  x_ref, *refs = refs
+  scale_ref = refs.pop(0) if has_norm else None
+  kernel_refs, refs = refs[:num_kernels], refs[num_kernels:]
+  residual_ref = refs.pop(0) if has_residual else None
+  num_rows, num_in = x_ref.shape
+  row = jnp.arange(max(_LEAST_ROWS, pl.next_power_of_2(num_rows)))
+  is_row = row < num_rows
+  num_parts = pl.cdiv(num_in, _INPUTS)
+
+  def part(number):
+    """Returns a part of the rows, [M, _INPUTS], and its inputs."""
+    inputs = number * _INPUTS + jnp.arange(_INPUTS)
+    is_input = inputs < num_in
+    x = triton.load(
+      x_ref.at[row[:, None], inputs[None, :]],
+      mask=is_row[:, None] & is_input[None, :],
+      other=0.0,
+    )
+    return x, inputs, is_input
+
+  factor = None
+  if has_norm:
+
+    def square(number, total):
+      x = part(number)[0].astype(jnp.float32)
+      return total + jnp.sum(x * x, axis=1)
+
+    total = jnp.zeros(row.shape, jnp.float32)
+    total = jax.lax.fori_loop(0, num_parts, square, total)
+    factor = jax.lax.rsqrt(total / num_in + epsilon)
+
+  column = pl.program_id(0) * columns + jnp.arange(columns)
+
+  def multiply(number, sums):
+    x, inputs, is_input = part(number)
+    if has_norm:
+      # Cast before the scale, as `layers.LayerNorm` does.
+      x = (x.astype(jnp.float32) * factor[:, None]).astype(x.dtype)
+      scale = triton.load(scale_ref.at[inputs], mask=is_input, other=0.0)
+      x = x * scale[None, :]
+    new = []
+    for ref, before in zip(kernel_refs, sums):
+      is_column = column < ref.shape[1]
+      kernel = triton.load(
+        ref.at[inputs[:, None], column[None, :]],
+        mask=is_input[:, None] & is_column[None, :],
+        other=0.0,
+      )
+      new.append(before + triton.dot(x, kernel, allow_tf32=False))
+    return tuple(new)
+
+  zero = jnp.zeros((*row.shape, columns), jnp.float32)
+  sums = (zero,) * num_kernels
+  sums = jax.lax.fori_loop(0, num_parts, multiply, sums)
+  dtype = x_ref.dtype
+  results = [x.astype(dtype) for x in sums]
+  if activation is not None:
+    gate, *rest = (x.astype(jnp.float32) for x in results)
+    results = [activation(gate, *rest).astype(dtype)]
+  for ref, result in zip(refs, results):
+    mask = is_row[:, None] & (column < ref.shape[1])[None, :]
+    at = (row[:, None], column[None, :])
+    if has_residual:
+      result = result + triton.load(residual_ref.at[at], mask=mask, other=0.0)
+    triton.store(ref.at[at], result, mask=mask)
+
+
+def products(
+  x: jax.Array,
+  kernels: tuple[jax.Array, ...],
+  *,
+  norm: jax.Array | None = None,
+  epsilon: float = 1e-6,
+  activation: Any = None,
+  residual: jax.Array | None = None,
+  interpret: bool = False,
+) -> list[jax.Array]:
+  """Returns the products of rows with one kernel or several.
+
+  Args:
+    x: [..., E].
+    kernels: [E, F] each, in the dtype of `x`; the widths may differ.
+    norm: [E], the scale of the root mean square norm that `x` goes through
+      first, in the dtype of `x`; None leaves the norm out.
+    epsilon: of the norm.
+    activation: a function of all products, elementwise and in float32, such as
+      a gated unit; its result takes their place. None returns the products.
+    residual: [..., F], is added to the one product; None adds nothing.
+    interpret: compute with JAX's operations, on any platform.
+
+  Returns:
+    [..., F] for each product, in the dtype of `x`.
+  """
+  *shape, num_in = x.shape
+  rows = x.reshape(-1, num_in)
+  widths = [kernel.shape[1] for kernel in kernels]
+  columns = _num_columns(max(widths))
+  if activation is not None:
+    widths = widths[:1]
+  arrays = [rows, *([] if norm is None else [norm]), *kernels]
+  if residual is not None:
+    arrays.append(residual.reshape(-1, widths[0]))
+  results = pl.pallas_call(
+    functools.partial(
+      _kernel,
+      num_kernels=len(kernels),
+      has_norm=norm is not None,
+      has_residual=residual is not None,
+      activation=activation,
+      epsilon=epsilon,
+      columns=columns,
+    ),
+    out_shape=[
+      jax.ShapeDtypeStruct((rows.shape[0], width), x.dtype) for width in widths
+    ],
+    grid=(pl.cdiv(max(kernel.shape[1] for kernel in kernels), columns),),
+    interpret=interpret,
+    compiler_params=triton.CompilerParams(num_warps=4, num_stages=3),
+    name="few_rows",
+  )(*arrays)
+  return [y.reshape(*shape, y.shape[1]) for y in results]
