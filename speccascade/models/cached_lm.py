@@ -17,7 +17,7 @@ from speccascade import native
 from speccascade.decoding.laws.sampling import Sampling
 from speccascade.decoding.records.block_records import DraftedChain, Output
 from speccascade.decoding.records.language_model import Array
-from speccascade.models import native_passes, tree_windows
+from speccascade.models import gpu_passes, native_passes, tree_windows
 from speccascade.models.cache import constrain, keep_path
 from speccascade.models.parameters import Config, network, prepare
 from speccascade.models.sharding.partitioning import Layout, under_layout
@@ -198,6 +198,17 @@ class CachedLM:
         read,
         depth,
         ancestors,
+      )
+    if gpu_passes.takes(self.module.config, self.params, state, tokens):
+      return gpu_passes.extend(
+        self.module.config,
+        self.params,
+        tokens,
+        state,
+        *self._context(state),
+        read=read,
+        depth=depth,
+        ancestors=ancestors,
       )
     return self._apply(
       "extend",

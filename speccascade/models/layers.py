@@ -247,11 +247,26 @@ class LayerNorm(nn.Module):
   def __call__(self, x: jax.Array) -> jax.Array:
     ones, shape, axes = nn.initializers.ones, x.shape[-1:], ("embed",)
     scale = param_with_axes("scale", ones, shape, jnp.float32, axes=axes)
-    x = x.astype(jnp.float32)
-    mean_square = jnp.mean(jnp.square(x), axis=-1, keepdims=True)
-    # Cast before the scale, as T5X does: in bfloat16 the order shows.
-    x = (x * jax.lax.rsqrt(mean_square + self.epsilon)).astype(self.dtype)
-    return x * jnp.broadcast_to(scale.astype(self.dtype), x.shape)
+    return norm(x, scale, self.epsilon, self.dtype)
+
+
+def norm(
+  x: jax.Array, scale: jax.Array, epsilon: float, dtype: str | None = None
+) -> jax.Array:
+  """Returns x [..., E] through a root mean square norm; see `LayerNorm`.
+
+  Args:
+    x: what is normed, in float32.
+    scale: [E].
+    epsilon: added to the mean square.
+    dtype: of the result; None is the dtype of `x`.
+  """
+  dtype = dtype or x.dtype
+  x = x.astype(jnp.float32)
+  mean_square = jnp.mean(jnp.square(x), axis=-1, keepdims=True)
+  # Cast before the scale, as T5X does: in bfloat16 the order shows.
+  x = (x * jax.lax.rsqrt(mean_square + epsilon)).astype(dtype)
+  return x * jnp.broadcast_to(scale.astype(dtype), x.shape)
 
 
 def look_up(

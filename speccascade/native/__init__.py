@@ -6,6 +6,11 @@ from speccascade.native.chain_calls import (
   angles_of_chain,
   draft_chain,
 )
+from speccascade.native.gpu import (
+  gpu_kernels,
+  has_gpu_kernels,
+  is_interpreted,
+)
 from speccascade.native.library import is_available
 from speccascade.native.lowering import platform, tracing_for
 from speccascade.native.operations import (
@@ -67,7 +72,10 @@ __all__ = [
   "draft_chain",
   "draw",
   "encoder_pass",
+  "gpu_kernels",
+  "has_gpu_kernels",
   "is_available",
+  "is_interpreted",
   "keep_path",
   "laws",
   "nucleus",

@@ -157,7 +157,7 @@ def _kernel(
 
 
 def _call(arrays, query, keys, outputs, aliases, scale, interpret):
-  """Returns what the kernel writes, with one program a row and key head."""
+  """Returns what the kernel writes, of one program a row and key head."""
   return pl.pallas_call(
     functools.partial(_kernel, scale=scale),
     out_shape=(jax.ShapeDtypeStruct(query.shape, query.dtype), *outputs),
@@ -169,6 +169,7 @@ def _call(arrays, query, keys, outputs, aliases, scale, interpret):
   )(*arrays)
 
 
+@functools.partial(jax.jit, static_argnames=("scale", "interpret"))
 def cached_attention(
   query: jax.Array,
   new_keys: jax.Array,
@@ -198,12 +199,13 @@ def cached_attention(
     ([B, N, H, D] in the dtype of the queries, keys, values).
   """
   arrays = (start, query, new_keys, new_values, bias, keys, values)
-  outputs = tuple(jax.ShapeDtypeStruct(x.shape, x.dtype) for x in (keys, values))
-  return _call(
-    arrays, query, keys, outputs, {5: 1, 6: 2}, scale, interpret
+  outputs = tuple(
+    jax.ShapeDtypeStruct(x.shape, x.dtype) for x in (keys, values)
   )
+  return _call(arrays, query, keys, outputs, {5: 1, 6: 2}, scale, interpret)
 
 
+@functools.partial(jax.jit, static_argnames=("scale", "interpret"))
 def attention(
   query: jax.Array,
   keys: jax.Array,

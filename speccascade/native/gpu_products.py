@@ -11,13 +11,19 @@ Axes: M rows, E inputs, F outputs.
 """
 
 import functools
-from typing import Any
+import operator
 
 import jax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
 import jax.numpy as jnp
 
+ACTIVATIONS = {
+  "gelu": jax.nn.gelu,
+  "relu": jax.nn.relu,
+  "silu": jax.nn.silu,
+  "linear": lambda x: x,
+}
 _LEAST_ROWS = 16  # of a product of tensor cores
 _INPUTS = 128  # that are multiplied at a time
 # Programs that keep a GPU's multiprocessors reading, and the fewest columns of
@@ -38,7 +44,7 @@ def _kernel(
   num_kernels: int,
   has_norm: bool,
   has_residual: bool,
-  activation,
+  activations: tuple[str, ...],
   epsilon: float,
   columns: int,
 ):
@@ -99,9 +105,12 @@ def _kernel(
   sums = jax.lax.fori_loop(0, num_parts, multiply, sums)
   dtype = x_ref.dtype
   results = [x.astype(dtype) for x in sums]
-  if activation is not None:
-    gate, *rest = (x.astype(jnp.float32) for x in results)
-    results = [activation(gate, *rest).astype(dtype)]
+  if activations:
+    gates = [
+      ACTIVATIONS[name](x.astype(jnp.float32))
+      for name, x in zip(activations, results)
+    ]
+    results = [functools.reduce(operator.mul, gates).astype(dtype)]
   for ref, result in zip(refs, results):
     mask = is_row[:, None] & (column < ref.shape[1])[None, :]
     at = (row[:, None], column[None, :])
@@ -110,13 +119,16 @@ def _kernel(
     triton.store(ref.at[at], result, mask=mask)
 
 
+@functools.partial(
+  jax.jit, static_argnames=("epsilon", "activations", "interpret")
+)
 def products(
   x: jax.Array,
   kernels: tuple[jax.Array, ...],
   *,
   norm: jax.Array | None = None,
   epsilon: float = 1e-6,
-  activation: Any = None,
+  activations: tuple[str, ...] = (),
   residual: jax.Array | None = None,
   interpret: bool = False,
 ) -> list[jax.Array]:
@@ -128,8 +140,9 @@ def products(
     norm: [E], the scale of the root mean square norm that `x` goes through
       first, in the dtype of `x`; None leaves the norm out.
     epsilon: of the norm.
-    activation: a function of all products, elementwise and in float32, such as
-      a gated unit; its result takes their place. None returns the products.
+    activations: of each product, keys of `ACTIVATIONS`; the products of their
+      results, as of a gated unit, take the place of all. None are applied
+      where there is none.
     residual: [..., F], is added to the one product; None adds nothing.
     interpret: compute with JAX's operations, on any platform.
 
@@ -140,7 +153,7 @@ def products(
   rows = x.reshape(-1, num_in)
   widths = [kernel.shape[1] for kernel in kernels]
   columns = _num_columns(max(widths))
-  if activation is not None:
+  if activations:
     widths = widths[:1]
   arrays = [rows, *([] if norm is None else [norm]), *kernels]
   if residual is not None:
@@ -151,7 +164,7 @@ def products(
       num_kernels=len(kernels),
       has_norm=norm is not None,
       has_residual=residual is not None,
-      activation=activation,
+      activations=activations,
       epsilon=epsilon,
       columns=columns,
     ),

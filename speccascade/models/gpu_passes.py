@@ -1,0 +1,238 @@
+"""A pass of a T5's or a Llama's decoder over a few tokens, for a GPU.
+
+XLA launches some 22 kernels for a layer, and with few rows a launch costs more
+than its work. Here a layer is 8 launches of a T5 and 6 to 8 of a Llama: norm
+and queries, keys, values; attention with the writes to the cache; the output
+with its residual; and so on. See `native.gpu`.
+
+Axes: B rows, N fed tokens, R read positions, L slots, H query heads, K key
+heads, D head width, E model width, V vocabulary.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from speccascade import native
+from speccascade.models import cache, layers
+from speccascade.models.llama import rotary
+from speccascade.models.llama.config import LlamaConfig
+from speccascade.models.products import LEAST_ROWS
+from speccascade.models.sharding import partitioning
+from speccascade.models.t5.config import T5Config
+
+# Beyond these XLA's kernels are the better ones: products of many rows are no
+# longer bound by memory, and one program reads all slots of a head.
+MOST_ROWS = 64
+MOST_SLOTS = 1024
+
+
+def takes(
+  config: T5Config | LlamaConfig,
+  params: dict,
+  state: Any,
+  tokens: jax.Array,
+) -> bool:
+  """Whether `extend` feeds a block, while its program is traced.
+
+  Args:
+    config: the architecture.
+    params: its parameters.
+    state: `T5State` or `LlamaState`.
+    tokens: [B, N] int32, the block.
+  """
+  if not native.has_gpu_kernels() or partitioning.is_cut():
+    return False
+  kernel = params["decoder"]["layers_0"]["self_attention"]["query"]["kernel"]
+  group = config.num_heads // getattr(config, "num_kv_heads", config.num_heads)
+  return (
+    getattr(kernel, "dtype", None) == jnp.dtype(config.dtype)
+    and tokens.size <= MOST_ROWS
+    and group * tokens.shape[1] <= MOST_ROWS
+    and state.caches[0][0].shape[3] <= MOST_SLOTS
+    and set(config.mlp_activations) <= {"gelu", "relu", "silu", "linear"}
+  )
+
+
+def extend(
+  config: T5Config | LlamaConfig,
+  params: dict,
+  tokens: jax.Array,
+  state: Any,
+  *context: Any,
+  read: jax.Array | None = None,
+  depth: jax.Array | None = None,
+  ancestors: jax.Array | None = None,
+) -> tuple[tuple[cache.LayerCache, ...], jax.Array, jax.Array]:
+  """Returns (caches, logits, hidden) of a fed block; see `CachedLM.extend`.
+
+  Args:
+    config: the architecture.
+    params: its parameters, in the dtype of the activations.
+    tokens: [B, N] int32.
+    state: `T5State` or `LlamaState`.
+    *context: of a T5, what its network's `extend` takes after the caches.
+    read: [B, R] int32, or None.
+    depth: [B, W] int32, of a tree, or None.
+    ancestors: [B, N, W] bool, of a tree, or None.
+  """
+  embedder, decoder = params["token_embedder"], params["decoder"]
+  x = layers.look_up(
+    embedder["embedding"], tokens, config.dtype, embedder.get("lookahead")
+  )
+  block = depth, ancestors
+  is_t5 = isinstance(config, T5Config)
+  feed = _t5_layers if is_t5 else _llama_layers
+  x, caches = feed(config, decoder, x, state, context, block)
+  epsilon = getattr(config, "norm_epsilon", 1e-6)
+  if read is not None:
+    x = jnp.take_along_axis(x, read[..., None], axis=1)
+  x = layers.norm(x, decoder["decoder_norm"]["scale"], epsilon)
+  if not x.shape[1]:
+    logits = jnp.zeros((*x.shape[:2], config.vocab_size), jnp.float32)
+    return caches, logits, x
+  head = embedder["embedding"].T if config.logits_via_embedding else None
+  if head is None:
+    head = decoder["logits_dense"]["kernel"]
+  logits = _logits(x, head)
+  if is_t5 and config.logits_via_embedding:
+    logits = logits * config.emb_dim**-0.5
+  return caches, logits, x
+
+
+def _logits(x: jax.Array, head: jax.Array) -> jax.Array:
+  """Returns float32 logits; a single row is multiplied among empty ones.
+
+  See `products.num_spare`: XLA turns a product of one row into a sum.
+  """
+  rows = x.reshape(-1, x.shape[-1]).astype(jnp.float32)
+  num_rows = len(rows)
+  if num_rows == 1:
+    rows = jnp.pad(rows, ((0, LEAST_ROWS - 1), (0, 0)))
+  logits = jnp.dot(rows, head.astype(jnp.float32))[:num_rows]
+  return logits.reshape(*x.shape[:2], -1)
+
+
+def _products(x, *dense: dict, **options) -> list[jax.Array]:
+  from speccascade.native import gpu_products
+
+  kernels = tuple(each["kernel"].astype(x.dtype) for each in dense)
+  options["interpret"] = native.is_interpreted()
+  return gpu_products.products(x, kernels, **options)
+
+
+def _joined(x: jax.Array) -> jax.Array:
+  """Returns [B, N, H * D] of heads [B, N, H, D]."""
+  return x.reshape(*x.shape[:2], -1)
+
+
+def _mlp(config, layer: dict, x: jax.Array, epsilon: float) -> jax.Array:
+  """Returns x after the MLP, with its norm and residual."""
+  mlp = layer["mlp"]
+  names = [name for name in sorted(mlp) if name != "wo"]
+  [inner] = _products(
+    x,
+    *(mlp[name] for name in names),
+    norm=layer["pre_mlp_layer_norm"]["scale"].astype(x.dtype),
+    epsilon=epsilon,
+    activations=tuple(config.mlp_activations),
+  )
+  return _products(inner, mlp["wo"], residual=x)[0]
+
+
+def _t5_layers(config, decoder, x, state, context, block):
+  """Returns x [B, N, E] after all layers of a T5, and the caches."""
+  from speccascade.native import gpu_attention
+
+  sources, source_bias, by_offset = context
+  interpret = native.is_interpreted()
+  bias = cache.block_bias(by_offset, state.end, x.shape[1], *block)
+  split = lambda y: y.reshape(*y.shape[:2], config.num_heads, -1)
+  caches = []
+  for number, (keys, values) in enumerate(state.caches):
+    layer = decoder[f"layers_{number}"]
+
+    def norm(name, layer=layer):
+      return layer[f"pre_{name}_layer_norm"]["scale"].astype(x.dtype)
+
+    attention = layer["self_attention"]
+    query, key, value = _products(
+      x,
+      *(attention[name] for name in ("query", "key", "value")),
+      norm=norm("self_attention"),
+    )
+    mixed, *written = gpu_attention.cached_attention(
+      *map(split, (query, key, value)),
+      bias,
+      keys,
+      values,
+      state.end,
+      interpret=interpret,
+    )
+    caches.append(tuple(written))
+    [x] = _products(_joined(mixed), attention["out"], residual=x)
+    attention = layer["encoder_decoder_attention"]
+    [query] = _products(x, attention["query"], norm=norm("cross_attention"))
+    mixed = gpu_attention.attention(
+      split(query), *sources[number], source_bias, interpret=interpret
+    )
+    [x] = _products(_joined(mixed), attention["out"], residual=x)
+    x = _mlp(config, layer, x, 1e-6)
+  return x, tuple(caches)
+
+
+def _llama_layers(config, decoder, x, state, context, block):
+  """Returns x [B, N, E] after all layers of a Llama, and the caches."""
+  from speccascade.native import gpu_attention
+
+  del context
+  num_fed, epsilon = x.shape[1], config.norm_epsilon
+  start = state.end
+  positions = rotary.positions(start, x.shape[:2], block[0])
+  angles = rotary.angles(config, positions)
+  capacity = state.caches[0][0].shape[3]
+  offset = np.arange(1 - capacity, capacity)
+  biases: dict[int | None, jax.Array] = {}
+  split = lambda y: y.reshape(*y.shape[:2], -1, config.head_dim)
+  caches = []
+  for number, (keys, values) in enumerate(state.caches):
+    layer, window = decoder[f"layers_{number}"], config.window_of(number)
+    if window not in biases:
+      mask = np.where(offset > -(window or capacity), 0, layers.MASKED)
+      mask = mask[None].astype(np.float32)
+      biases[window] = cache.block_bias(mask, start, num_fed, *block)
+    attention = layer["self_attention"]
+    dense = [attention[name] for name in ("query", "key", "value")]
+    scale = layer["pre_self_attention_layer_norm"]["scale"].astype(x.dtype)
+    results = _products(x, *dense, norm=scale, epsilon=epsilon)
+    if config.qkv_bias:
+      results = [_add(y, each["bias"]) for y, each in zip(results, dense)]
+    query, key, value = map(split, results)
+    if config.query_key_norm:
+      query = layers.norm(query, attention["query_norm"]["scale"], epsilon)
+      key = layers.norm(key, attention["key_norm"]["scale"], epsilon)
+    mixed, *written = gpu_attention.cached_attention(
+      rotary.turn(query, *angles),
+      rotary.turn(key, *angles),
+      value,
+      biases[window],
+      keys,
+      values,
+      start,
+      scale=config.head_dim**-0.5,
+      interpret=native.is_interpreted(),
+    )
+    caches.append(tuple(written))
+    out = attention["out"]
+    if config.out_bias:
+      x = _add(x, out["bias"])
+    [x] = _products(_joined(mixed), out, residual=x)
+    x = _mlp(config, layer, x, epsilon)
+  return x, tuple(caches)
+
+
+def _add(x: jax.Array, bias: jax.Array) -> jax.Array:
+  """Returns x [..., F] and a bias [F]."""
+  return x + jnp.broadcast_to(bias.astype(x.dtype), x.shape)
