@@ -31,6 +31,8 @@ _INSTRUCTION = re.compile(
 _ARRAY = re.compile(r"(\w+)\[([\d,]*)\](?:\{[^}]*?(?:S\((\d+)\))?\})?")
 # What an instruction does, by its name or the end of its path, first match.
 _KINDS = (
+  ("product", r"few_rows"),
+  ("attention", r"block_attention"),
   ("copy", r"^copy|^wrapped_copy|^transpose"),
   ("product", r"gemm|dot|convolution|cublas|/dot_general$"),
   ("cache write", r"dynamic[_-]update[_-]slice|scatter"),

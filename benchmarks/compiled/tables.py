@@ -7,7 +7,15 @@ from benchmarks.compiled import programs, targets
 
 _STEPS = ("draft", "score", "verify", "commit")
 _KINDS = (
-  *("product", "norm", "softmax", "cache write", "activation", "residual"),
+  *(
+    "product",
+    "norm",
+    "attention",
+    "softmax",
+    "cache write",
+    "activation",
+    "residual",
+  ),
   *("reduction", "copy", "lookup", "collective"),
 )
 

@@ -155,7 +155,7 @@ def _t5_layers(config, decoder, x, state, context, block):
     layer = decoder[f"layers_{number}"]
 
     def norm(name, layer=layer):
-      return layer[f"pre_{name}_layer_norm"]["scale"].astype(x.dtype)
+      return layer[f"pre_{name}_layer_norm"]["scale"].astype(config.dtype)
 
     attention = layer["self_attention"]
     query, key, value = _products(
