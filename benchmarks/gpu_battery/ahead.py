@@ -10,12 +10,15 @@ from typing import Any
 
 import jax
 
+from speccascade import native
+
 # Seconds that a part waits for a program that still compiles at its turn.
 LATE_S = 20.0
 # How a program may be lowered, by name: a context in which it is traced. The
 # passes are timed in each variant in turn; the other parts take the last one.
 VARIANTS: dict[str, Callable[[], contextlib.AbstractContextManager]] = {
-  "xla": contextlib.nullcontext,
+  "xla": lambda: native.gpu_kernels("off"),
+  "kernels": lambda: native.gpu_kernels("on"),
 }
 
 

@@ -9,6 +9,8 @@ Axes: B rows, N fed tokens, R read positions, L slots, H query heads, K key
 heads, D head width, E model width, V vocabulary.
 """
 
+import functools
+import logging
 from typing import Any
 
 import jax
@@ -27,6 +29,7 @@ from speccascade.models.t5.config import T5Config
 # longer bound by memory, and one program reads all slots of a head.
 MOST_ROWS = 64
 MOST_SLOTS = 1024
+_ACTIVATIONS = ("gelu", "relu", "silu", "linear")
 
 
 def takes(
@@ -43,16 +46,39 @@ def takes(
     state: `T5State` or `LlamaState`.
     tokens: [B, N] int32, the block.
   """
-  if not native.has_gpu_kernels() or partitioning.is_cut():
+  if not native.has_gpu_kernels():
     return False
+  if reason := _reason_against(config, params, state, tokens):
+    _say(reason)
+    return False
+  return True
+
+
+def _reason_against(config, params, state, tokens) -> str | None:
+  """Returns why the kernels do not take a block, or None if they do."""
   kernel = params["decoder"]["layers_0"]["self_attention"]["query"]["kernel"]
+  found = getattr(kernel, "dtype", None)
   group = config.num_heads // getattr(config, "num_kv_heads", config.num_heads)
-  return (
-    getattr(kernel, "dtype", None) == jnp.dtype(config.dtype)
-    and tokens.size <= MOST_ROWS
-    and group * tokens.shape[1] <= MOST_ROWS
-    and state.caches[0][0].shape[3] <= MOST_SLOTS
-    and set(config.mlp_activations) <= {"gelu", "relu", "silu", "linear"}
+  num_slots = state.caches[0][0].shape[3]
+  unknown = set(config.mlp_activations) - set(_ACTIVATIONS)
+  if partitioning.is_cut():
+    return "the model is on a mesh"
+  if found != jnp.dtype(config.dtype):
+    return f"kernels are {found} and activations {config.dtype}"
+  if unknown:
+    return f"the activation {min(unknown)!r} is not known"
+  if max(tokens.size, group * tokens.shape[1]) > MOST_ROWS:
+    return f"a block of {tokens.size} tokens is over {MOST_ROWS}"
+  if num_slots > MOST_SLOTS:
+    return f"a cache of {num_slots} slots is over {MOST_SLOTS}"
+  return None
+
+
+@functools.cache
+def _say(reason: str):
+  """Says once why XLA's kernels are taken although others were asked for."""
+  logging.getLogger("speccascade").info(
+    "the GPU's own kernels are left out where %s; XLA's compute it", reason
   )
 
 
