@@ -61,6 +61,8 @@ def _reason_against(config, params, state, tokens) -> str | None:
   group = config.num_heads // getattr(config, "num_kv_heads", config.num_heads)
   num_slots = state.caches[0][0].shape[3]
   unknown = set(config.mlp_activations) - set(_ACTIVATIONS)
+  if _kernels() is None:
+    return f"jax {jax.__version__} has no Pallas for Triton"
   if partitioning.is_cut():
     return "the model is on a mesh"
   if found != jnp.dtype(config.dtype):
@@ -72,6 +74,19 @@ def _reason_against(config, params, state, tokens) -> str | None:
   if num_slots > MOST_SLOTS:
     return f"a cache of {num_slots} slots is over {MOST_SLOTS}"
   return None
+
+
+@functools.cache
+def _kernels():
+  """Returns the kernels' modules, or None where this jax lacks what they use.
+
+  They are imported where a program is traced for a GPU, and nowhere else.
+  """
+  try:
+    from speccascade.native import gpu_attention, gpu_products
+  except ImportError:
+    return None
+  return gpu_attention, gpu_products
 
 
 @functools.cache
@@ -142,8 +157,8 @@ def _logits(x: jax.Array, head: jax.Array) -> jax.Array:
 
 
 def _products(x, *dense: dict, **options) -> list[jax.Array]:
-  from speccascade.native import gpu_products
-
+  """Returns products with the kernels of dense layers; see `gpu_products`."""
+  _, gpu_products = _kernels()
   kernels = tuple(each["kernel"].astype(x.dtype) for each in dense)
   options["interpret"] = native.is_interpreted()
   return gpu_products.products(x, kernels, **options)
@@ -170,8 +185,7 @@ def _mlp(config, layer: dict, x: jax.Array, epsilon: float) -> jax.Array:
 
 def _t5_layers(config, decoder, x, state, context, block):
   """Returns x [B, N, E] after all layers of a T5, and the caches."""
-  from speccascade.native import gpu_attention
-
+  gpu_attention, _ = _kernels()
   sources, source_bias, by_offset = context
   interpret = native.is_interpreted()
   bias = cache.block_bias(by_offset, state.end, x.shape[1], *block)
@@ -211,8 +225,7 @@ def _t5_layers(config, decoder, x, state, context, block):
 
 def _llama_layers(config, decoder, x, state, context, block):
   """Returns x [B, N, E] after all layers of a Llama, and the caches."""
-  from speccascade.native import gpu_attention
-
+  gpu_attention, _ = _kernels()
   del context
   num_fed, epsilon = x.shape[1], config.norm_epsilon
   start = state.end
@@ -220,7 +233,7 @@ def _llama_layers(config, decoder, x, state, context, block):
   angles = rotary.angles(config, positions)
   capacity = state.caches[0][0].shape[3]
   offset = np.arange(1 - capacity, capacity)
-  biases: dict[int | None, jax.Array] = {}
+  biases = {}
   split = lambda y: y.reshape(*y.shape[:2], -1, config.head_dim)
   caches = []
   for number, (keys, values) in enumerate(state.caches):

@@ -261,12 +261,12 @@ def norm(
     epsilon: added to the mean square.
     dtype: of the result; None is the dtype of `x`.
   """
-  dtype = dtype or x.dtype
+  result = jnp.dtype(dtype or x.dtype)
   x = x.astype(jnp.float32)
   mean_square = jnp.mean(jnp.square(x), axis=-1, keepdims=True)
   # Cast before the scale, as T5X does: in bfloat16 the order shows.
-  x = (x * jax.lax.rsqrt(mean_square + epsilon)).astype(dtype)
-  return x * jnp.broadcast_to(scale.astype(dtype), x.shape)
+  x = (x * jax.lax.rsqrt(mean_square + epsilon)).astype(result)
+  return x * jnp.broadcast_to(scale.astype(result), x.shape)
 
 
 def look_up(

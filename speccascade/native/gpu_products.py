@@ -49,10 +49,12 @@ def _kernel(
   columns: int,
 ):
   """Computes some columns of each product; see `products`."""
-  x_ref, *refs = refs
-  scale_ref = refs.pop(0) if has_norm else None
-  kernel_refs, refs = refs[:num_kernels], refs[num_kernels:]
-  residual_ref = refs.pop(0) if has_residual else None
+  given = iter(refs)
+  x_ref = next(given)
+  scale_ref = next(given) if has_norm else None
+  kernel_refs = [next(given) for _ in range(num_kernels)]
+  residual_ref = next(given) if has_residual else None
+  out_refs = [*given]
   num_rows, num_in = x_ref.shape
   row = jnp.arange(max(_LEAST_ROWS, pl.next_power_of_2(num_rows)))
   is_row = row < num_rows
@@ -84,7 +86,7 @@ def _kernel(
 
   def multiply(number, sums):
     x, inputs, is_input = part(number)
-    if has_norm:
+    if scale_ref is not None and factor is not None:
       # Cast before the scale, as `layers.LayerNorm` does.
       x = (x.astype(jnp.float32) * factor[:, None]).astype(x.dtype)
       scale = triton.load(scale_ref.at[inputs], mask=is_input, other=0.0)
@@ -111,10 +113,10 @@ def _kernel(
       for name, x in zip(activations, results)
     ]
     results = [functools.reduce(operator.mul, gates).astype(dtype)]
-  for ref, result in zip(refs, results):
+  for ref, result in zip(out_refs, results):
     mask = is_row[:, None] & (column < ref.shape[1])[None, :]
     at = (row[:, None], column[None, :])
-    if has_residual:
+    if residual_ref is not None:
       result = result + triton.load(residual_ref.at[at], mask=mask, other=0.0)
     triton.store(ref.at[at], result, mask=mask)
 
