@@ -239,7 +239,9 @@ class Program:
 
   def _used(self, inner: str, number: int, size: int) -> int:
     """Returns the bytes of a parameter that a fused computation reads."""
-    computation = self.computations.get(inner, {})
+    computation = self.computations.get(inner)
+    if computation is None:
+      return size
     names = {
       each.name
       for each in computation.values()

@@ -1,0 +1,207 @@
+"""benchmarks.compiled: what it reads from a program, its rows and tables."""
+
+import json
+
+import jax
+import pytest
+
+from benchmarks import compiled
+from benchmarks.compiled import __main__ as command
+from benchmarks.compiled import hlo, programs, tables
+from speccascade.models import T5Config
+
+# ruff: noqa: E501 (XLA writes long lines)
+TEXT = """
+HloModule jit_f
+
+%fused_update (p0: bf16[1,2,64,71], p1: bf16[1,2,64,1], p2: s32[]) -> bf16[1,2,64,71] {
+  %p0 = bf16[1,2,64,71]{3,2,1,0} parameter(0)
+  %p1 = bf16[1,2,64,1]{3,2,1,0} parameter(1)
+  %p2 = s32[] parameter(2)
+  %zero = s32[] constant(0)
+  ROOT %update = bf16[1,2,64,71]{3,2,1,0} dynamic-update-slice(%p0, %p1, %zero, %zero, %zero, /*index=5*/%p2)
+}
+
+%fused_gather (p0: f32[1000,8], p1: s32[3]) -> f32[3,8] {
+  %p0 = f32[1000,8]{1,0} parameter(0)
+  %p1 = s32[3]{0} parameter(1)
+  ROOT %rows = f32[3,8]{1,0} gather(%p0, %p1), offset_dims={1}
+}
+
+%inner_condition (c: s32[]) -> pred[] {
+  %c = s32[] parameter(0)
+  %four = s32[] constant(4)
+  ROOT %less = pred[] compare(%c, %four), direction=LT
+}
+
+%inner_body (c: s32[]) -> s32[] {
+  %c = s32[] parameter(0)
+  ROOT %next = s32[] fusion(%c), kind=kLoop, calls=%add_one, metadata={op_name="jit(f)/while/body/draft/while/body/add"}
+}
+
+%body (state: (s32[], bf16[1,2,64,71])) -> (s32[], bf16[1,2,64,71]) {
+  %state = (s32[], bf16[1,2,64,71]{3,2,1,0}) parameter(0)
+  %index = s32[] get-tuple-element(%state), index=0
+  %slots = bf16[1,2,64,71]{3,2,1,0} get-tuple-element(%state), index=1
+  %table = f32[1000,8]{1,0} constant({...})
+  %ids = s32[3]{0} constant({...})
+  %new = bf16[1,2,64,1]{3,2,1,0:T(8,128)S(1)} fusion(%index), kind=kLoop, calls=%make, metadata={op_name="jit(f)/while/body/score/layers_0/mlp/mul"}, backend_config={"estimated_cycles":"120"}
+  %fusion.1 = bf16[1,2,64,71]{3,2,1,0} fusion(%slots, %new, %index), kind=kLoop, calls=%fused_update, metadata={op_name="jit(f)/while/body/score/dynamic_update_slice"}
+  %fusion.2 = f32[3,8]{1,0} fusion(%table, %ids), kind=kLoop, calls=%fused_gather, metadata={op_name="jit(f)/while/body/draft/gather"}
+  %turned = bf16[1,2,64,71]{1,2,3,0} copy(%fusion.1)
+  %many = s32[] while(%index), condition=%inner_condition, body=%inner_body, backend_config={"known_trip_count":{"n":"4"}}
+  ROOT %out = (s32[], bf16[1,2,64,71]{3,2,1,0}) tuple(%many, %turned)
+}
+
+%condition (state: (s32[], bf16[1,2,64,71])) -> pred[] {
+  %state = (s32[], bf16[1,2,64,71]{3,2,1,0}) parameter(0)
+  ROOT %on = pred[] constant(true)
+}
+
+ENTRY %main (given: (s32[], bf16[1,2,64,71])) -> (s32[], bf16[1,2,64,71]) {
+  %given = (s32[], bf16[1,2,64,71]{3,2,1,0}) parameter(0)
+  ROOT %loop = (s32[], bf16[1,2,64,71]{3,2,1,0}) while(%given), condition=%condition, body=%body
+}
+"""
+
+
+def test_a_round_is_read_from_a_programs_text():
+  program = hlo.Program(TEXT)
+  # Four fusions, of which one is in a loop of four turns, and its comparison.
+  assert program.count() == {"all": 12}
+  assert program.count("step") == {"score": 2, "draft": 5, "rest": 5}
+  kinds = program.count("kind")
+  assert (kinds["cache write"], kinds["lookup"], kinds["copy"]) == (1, 1, 1)
+  assert kinds["activation"] == 1
+  assert program.copies({(1, 2, 64, 71)}) == 1
+  assert program.copies({(1, 2, 64, 70)}) == 0
+  assert (program.num_loops, program.cycles) == (1, 120)
+  slots = 2 * 2 * 64 * 71
+  # The write reads its index alone, as what it writes is in the small memory;
+  # the lookup reads three rows of the table; the copy reads and writes all.
+  update = 4 + 2 * 2 * 64
+  lookup = 3 * 8 * 4 + 3 * 4 + 3 * 8 * 4
+  index = 4 + 4 * (4 + 4) + 4 * (4 + 4 + 1)
+  assert program.num_bytes == update + lookup + 2 * slots + index
+
+
+@pytest.fixture(scope="module")
+def tiny():
+  sizes = {"emb_dim": 16, "num_heads": 2, "head_dim": 8, "mlp_dim": 24}
+  return tuple(
+    T5Config(
+      **sizes,
+      vocab_size=40,
+      num_encoder_layers=1,
+      num_decoder_layers=num,
+      dtype=programs.DTYPE,
+    )
+    for num in (1, 2)
+  )
+
+
+def test_the_operations_of_a_round_are_those_of_its_products(tiny):
+  place = programs.Place((jax.devices()[0],))
+  slots = 6 + 2  # a cache has room for the longest output and a block
+
+  def layer(tokens):
+    kernels = (4 + 2) * 16 * 16 + 3 * 16 * 24
+    attended = 2 * 16 * (slots + 4)  # scores and mixes of 4 source tokens
+    return 2 * tokens * (kernels + attended)
+
+  lowered = programs.lower(place, "verifier", tiny, 1, 4, 6)
+  assert programs.num_flops(lowered) == 2 * layer(1) + 2 * 16 * 40
+
+
+def test_a_program_of_a_cpu_has_the_steps_of_a_round(tiny):
+  place = programs.Place((jax.devices()[0],))
+  lowered = programs.lower(place, "spec_decode", tiny, 1, 4, 6)
+  program = hlo.Program(lowered.compile().as_text())
+  steps = program.count("step")
+  assert min(steps[step] for step in ("draft", "score", "verify")) > 0
+  assert program.num_bytes > 0
+
+
+def row(launches=100, **changes):
+  return {
+    "launches": launches,
+    "by_step": {"draft": 40, "score": 48},
+    "by_kind": {"product": 60, "copy": 1},
+    "read_bytes": 8e8,
+    "arguments_bytes": 1e9,
+    "temporary_bytes": 1e8,
+    "cache_copies": 0,
+    "loops": 0,
+    "cycles": 3_000_000,
+    "flops": 1e9,
+    **changes,
+  }
+
+
+CASE = {"pair": "t5-small:t5-large", "method": "spec_decode", "rows": 1}
+
+
+def test_a_table_says_what_does_not_fit_or_does_not_compile():
+  rows = [
+    {"case": {**CASE, "target": "h100"}, **row()},
+    {"case": {**CASE, "target": "v5e:1x1"}, **row(worked_out=True)},
+    {"case": {**CASE, "target": "v5e:1x1"}, **row(arguments_bytes=17e9)},
+    {"case": {**CASE, "target": "v4:2x2x1"}, "error": "no room"},
+  ]
+  text = tables.tables(rows)
+  assert "| t5-small for t5-large | spec_decode | 1 | 100 | 2.0 | 40 |" in text
+  assert "17.10, does not fit" in text
+  assert "| v4:2x2x1 | no room |" in text
+  assert "from 2 and 4 layers" in text
+  # 3 M cycles at 1.5 GHz take longer than 0.8 GB at 0.819 TB/s.
+  assert "| 2.00 |" in text
+  assert tables.at_least(rows[1]) == 2e-3
+
+
+def test_a_program_is_worked_out_from_few_layers(monkeypatch):
+  def compile_case(case, layers, limit_s):
+    drafter, verifier = layers
+    number = 7 + 3 * drafter + 5 * verifier
+    return {
+      "launches": number,
+      "by_step": {"draft": 3 * drafter, "score": 5 * verifier},
+      "compiled_s": 1.0,
+    }
+
+  monkeypatch.setattr(command, "compile_case", compile_case)
+  found = command.from_few_layers(CASE)
+  assert found == {
+    "worked_out": True,
+    "launches": 7 + 3 * 8 + 5 * 24,
+    "by_step": {"draft": 3 * 8, "score": 5 * 24},
+  }
+
+
+def test_rows_are_kept_and_not_compiled_again(tmp_path, monkeypatch, capsys):
+  compiled_cases = []
+
+  def compile_case(case, layers, limit_s):
+    compiled_cases.append(case["method"])
+    return None if case["method"] == "spec_decode" else row()
+
+  monkeypatch.setattr(command, "compile_case", compile_case)
+  monkeypatch.setattr(
+    command, "from_few_layers", lambda case: row(worked_out=True)
+  )
+  flags = ["--methods", "verifier", "spec_decode", "--output_dir"]
+  assert command.main([*flags, str(tmp_path)]) == 0
+  assert compiled_cases == ["verifier", "spec_decode"]
+  assert command.main([*flags, str(tmp_path)]) == 0
+  assert len(compiled_cases) == 2
+  assert "is there" in capsys.readouterr().out
+  lines = (tmp_path / command.ROWS).read_text().splitlines()
+  assert [json.loads(x).get("worked_out") for x in lines] == [None, True]
+  assert (tmp_path / command.TABLES).read_text().startswith("| models |")
+
+
+def test_it_says_what_it_is(capsys):
+  with pytest.raises(SystemExit) as end:
+    command.main(["--help"])
+  assert end.value.code == 0
+  assert "--targets" in capsys.readouterr().out
+  assert compiled.__doc__
