@@ -128,11 +128,9 @@ def convert(
 
 
 def _tokenizer(checkpoint: restore.Checkpoint) -> dict[str, str]:
-  """Returns {name: text} of a decoder-only model's tokenizer; {} of a T5.
-
-  The tokenizer of a GGUF file may be of a kind that is not translated. A
-  warning then says so, and {} is returned.
-  """
+  """Returns {name: text} of a decoder-only model's tokenizer; {} of a T5."""
+  # The tokenizer of a GGUF file may be of a kind that is not translated. A
+  # warning then says so, and {} is returned.
   if not isinstance(checkpoint.config, LlamaConfig):
     return {}
   directory = storage.Directory(checkpoint.path)
@@ -149,12 +147,7 @@ def _tokenizer(checkpoint: restore.Checkpoint) -> dict[str, str]:
 
 
 def _check_vocabulary(path: fields.Path, config: Config):
-  """Checks that a file is a vocabulary that a model may have.
-
-  Raises:
-    CheckpointError: the file is no SentencePiece model, or has more pieces than
-      the model has rows.
-  """
+  """Checks that a file is a vocabulary that a model may have."""
   import sentencepiece
 
   model = sentencepiece.SentencePieceProcessor()

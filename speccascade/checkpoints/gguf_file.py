@@ -135,16 +135,10 @@ def tokenizer(path: storage.Directory) -> dict[str, str]:
 
 
 def _pair_halves(value: np.ndarray, num_heads: int) -> np.ndarray:
-  """Returns the rows of a kernel in the order of Hugging Face.
-
-  The rotary positions of a "llama" of llama.cpp turn the neighbours 2 i and
-  2 i + 1 of a head. Those of the network here turn i and i + D / 2. With D = 4
-  the rows 0, 1, 2, 3 of a head become the rows 0, 2, 1, 3.
-
-  Args:
-    value: [H * D, ...] rows of H heads.
-    num_heads: H.
-  """
+  """Returns the rows of a kernel in the order of Hugging Face."""
+  # The rotary positions of a "llama" of llama.cpp turn the neighbours 2 i and 2
+  # i + 1 of a head. Those of the network here turn i and i + D / 2. With D = 4
+  # the rows 0, 1, 2, 3 of a head become the rows 0, 2, 1, 3.
   pairs = value.reshape(num_heads, -1, 2, *value.shape[1:])
   return pairs.swapaxes(1, 2).reshape(value.shape)
 
@@ -160,11 +154,7 @@ def _stored_shapes(reader) -> dict:
 
 
 def _table(reader, config: LlamaConfig, path: storage.Directory) -> dict:
-  """Returns {GGUF's name: parameter} of a config, checked against the file.
-
-  Raises:
-    CheckpointError: the file has other arrays, or arrays of other shapes.
-  """
+  """Returns {GGUF's name: parameter} of a config, checked against the file."""
   table = {}
   for parameter in architecture.list_parameters(config):
     name = parameter.hugging_face
@@ -177,11 +167,7 @@ def _table(reader, config: LlamaConfig, path: storage.Directory) -> dict:
 
 @contextlib.contextmanager
 def _open(path: storage.Directory):
-  """Gives (reader of the package `gguf`, architecture) of a file.
-
-  Raises:
-    CheckpointError: as in `read`.
-  """
+  """Gives (reader of the package `gguf`, architecture) of a file."""
   try:
     import gguf
   except ImportError as error:
@@ -214,17 +200,7 @@ def _open(path: storage.Directory):
 
 
 def _settings(metadata: dict, stored: dict, path: storage.Directory) -> dict:
-  """Returns the settings of a config.json, translated from metadata.
-
-  Args:
-    metadata: {name: value} of the file.
-    stored: {GGUF's name: (shape, kind)} of the file's arrays.
-    path: the file, for messages.
-
-  Raises:
-    CheckpointError: the file has another architecture, or metadata that no
-      setting stands for.
-  """
+  """Returns the settings of a config.json, translated from metadata."""
   kind = metadata.get("general.architecture")
   if kind not in ARCHITECTURES:
     raise CheckpointError(
@@ -261,13 +237,7 @@ def _settings(metadata: dict, stored: dict, path: storage.Directory) -> dict:
 
 
 def _pick(metadata: dict, names: dict[str, str], prefix: str) -> dict:
-  """Returns the metadata whose names, after a prefix, are keys of `names`.
-
-  Args:
-    metadata: {name: value} of the file.
-    names: {name in the metadata: name in the result}.
-    prefix: the text before the names in the metadata.
-  """
+  """Returns the metadata whose names, after a prefix, are keys of `names`."""
   return {
     setting: metadata[prefix + name]
     for name, setting in names.items()
@@ -282,12 +252,7 @@ def _check_known(
   has_window: bool,
   path: storage.Directory,
 ):
-  """Checks that every metadata of the architecture is read.
-
-  Raises:
-    CheckpointError: some is not read. The model would compute other numbers
-      without it.
-  """
+  """Checks that every metadata of the architecture is read."""
   known = {*_SETTINGS, *_IDLE, "rope.dimension_count"}
   known |= {f"rope.scaling.{name}" for name in _SCALING}
   if has_window:

@@ -117,16 +117,7 @@ def _value(metadata: Mapping[str, object], name: str, default=None):
 
 
 def _tokenizer(metadata: Mapping[str, object], cut: str, where: str) -> dict:
-  """Returns the content of tokenizer.json.
-
-  Args:
-    metadata: {name: value} of the GGUF file.
-    cut: name of the pre-tokenizers, a key of `_CUTS`.
-    where: the GGUF file, for messages.
-
-  Raises:
-    CheckpointError: the lists of tokens, types and merges do not fit together.
-  """
+  """Returns the content of tokenizer.json."""
   tokens = list(metadata.get(TOKENS, ()))
   merges = list(_value(metadata, "merges", ()))
   types = list(_value(metadata, "token_type", [1] * len(tokens)))
@@ -180,13 +171,7 @@ def _tokenizer(metadata: Mapping[str, object], cut: str, where: str) -> dict:
 def _tokenizer_config(
   metadata: Mapping[str, object], tokens: Sequence[str], ids: dict[str, int]
 ) -> dict:
-  """Returns the content of tokenizer_config.json.
-
-  Args:
-    metadata: {name: value} of the GGUF file.
-    tokens: the tokens by their ids.
-    ids: ids of the special tokens, by the keys of `_NAMES`.
-  """
+  """Returns the content of tokenizer_config.json."""
   settings = {
     "tokenizer_class": "PreTrainedTokenizerFast",
     "clean_up_tokenization_spaces": False,

@@ -131,15 +131,7 @@ def check_shapes(stored: dict, table: dict, where: str) -> None:
 
 
 def _check_dtypes(stored: dict, where: str) -> None:
-  """Checks that arrays are not quantized to floats of 8 bits or less.
-
-  Args:
-    stored: {name: (shape, dtype)} of the arrays, in safetensors' names.
-    where: the checkpoint, for messages.
-
-  Raises:
-    CheckpointError: an array is of another kind. The message names it.
-  """
+  """Checks that arrays are not quantized to floats of 8 bits or less."""
   for name, (_, dtype) in sorted(stored.items()):
     # Such weights have scales of their own, in other arrays.
     if str(dtype).startswith(_QUANTIZED):
@@ -151,12 +143,7 @@ def _check_dtypes(stored: dict, where: str) -> None:
 
 
 def _describe(directory: storage.Directory) -> tuple:
-  """Returns (family's module, settings, architecture) from config.json.
-
-  Raises:
-    CheckpointError: config.json is missing or damaged, or describes a model
-      that is not read.
-  """
+  """Returns (family's module, settings, architecture) from config.json."""
   where = f"{directory}/{CONFIG}"
   settings = directory.read_json(CONFIG)
   model_type = settings.get("model_type")
@@ -207,19 +194,9 @@ def read_tokenizer_files(directory: storage.Directory) -> dict[str, str]:
 
 
 def _read_tensors(directory: storage.Directory, read_file: Callable) -> dict:
-  """Returns the arrays of all files of a directory, by Hugging Face's names.
-
-  Args:
-    directory: the directory.
-    read_file: a function from (directory, name of a file) to {name: array}.
-
-  Raises:
-    CheckpointError: a file is missing or damaged, or lacks an array that the
-      index says it has.
-
-  An array that the index places in another file than the one that holds it is
-  left out.
-  """
+  """Returns the arrays of all files of a directory, by Hugging Face's names."""
+  # An array that the index places in another file than the one that holds it is
+  # left out.
   if directory.has(WEIGHTS):
     return read_file(directory, WEIGHTS)
 
@@ -292,11 +269,7 @@ def _read_shapes(directory: storage.Directory, name: str) -> dict:
 
 @contextlib.contextmanager
 def _open(directory: storage.Directory, name: str):
-  """Gives an open file of safetensors.
-
-  Raises:
-    CheckpointError: the file is damaged, here or when an array is read.
-  """
+  """Gives an open file of safetensors."""
   import ml_dtypes  # noqa: F401  registers bfloat16 with numpy
   import safetensors
 

@@ -201,13 +201,8 @@ def build_config(settings: dict) -> LlamaConfig:
 
 
 def _windows(settings: dict) -> tuple:
-  """Returns (window, windowed layers) of attention.
-
-  The window is None if no layer has one. The layers are None if all have it.
-
-  Raises:
-    ValueError: a setting is wrong.
-  """
+  """Returns (window, windowed layers) of attention."""
+  # The window is None if no layer has one. The layers are None if all have it.
   window, count = settings.get("sliding_window"), settings["num_hidden_layers"]
   if settings["model_type"] == "mistral":
     return window, None
@@ -234,13 +229,8 @@ def _windows(settings: dict) -> tuple:
 
 
 def _rope(settings: dict) -> tuple:
-  """Returns (base, scaling) of the rotary frequencies.
-
-  The scaling is a dict of the fields of `RopeScaling`, or None.
-
-  Raises:
-    ValueError: a setting is wrong, or the network here does not have it.
-  """
+  """Returns (base, scaling) of the rotary frequencies."""
+  # The scaling is a dict of the fields of `RopeScaling`, or None.
   rope = settings.get("rope_scaling") or settings.get("rope_parameters") or {}
   fields.fit("rope_parameters", rope, dict)
   theta = rope.get("rope_theta", settings.get("rope_theta", 10000.0))

@@ -254,12 +254,7 @@ def resolve(path: str | os.PathLike) -> tuple[Directory, str]:
 
 
 def _unknown(directory: Directory, path: str) -> CheckpointError:
-  """Returns the error that says why a directory is no checkpoint.
-
-  Args:
-    directory: the directory.
-    path: the path as the user wrote it.
-  """
+  """Returns the error that says why a directory is no checkpoint."""
   if not directory.remote:
     local = pathlib.Path(directory.url)
     if local.is_file():
@@ -300,12 +295,7 @@ def _unknown(directory: Directory, path: str) -> CheckpointError:
 def _found_advice(
   directory: Directory, children: Sequence[str]
 ) -> Iterator[tuple[str, str]]:
-  """Yields names in a directory that is no checkpoint, and what to do.
-
-  Args:
-    directory: the directory.
-    children: the names of what it holds.
-  """
+  """Yields names in a directory that is no checkpoint, and what to do."""
   if hugging_face.ADAPTER in children:
     base = _setting(directory, hugging_face.ADAPTER, "base_model_name_or_path")
     yield (
@@ -336,12 +326,7 @@ def _found_advice(
 
 
 def _snapshot_of(cached: Directory) -> Directory | None:
-  """Returns the newest files of a model in Hugging Face's cache, or None.
-
-  Args:
-    cached: the folder models--OWNER--NAME. Its refs/main names the snapshot
-      that was fetched last.
-  """
+  """Returns the newest files of a model in Hugging Face's cache, or None."""
   snapshots = cached / _SNAPSHOTS
   names = snapshots.children()
   main = (cached.read("refs/main") or b"").decode(errors="replace").strip()

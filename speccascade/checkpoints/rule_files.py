@@ -113,12 +113,7 @@ def _names(kind: str, tree: Any) -> list[tuple[str, Any]]:
 
 
 def _leaf(path: str, arrays: Mapping, name: str, wanted: Any) -> np.ndarray:
-  """Returns an array of the file.
-
-  Raises:
-    ValueError: the array is not there, has another shape than the parameters
-      of its kind, or holds a number that is not finite.
-  """
+  """Returns an array of the file."""
   fault = None
   if name not in arrays:
     fault = f"has no array {name}"

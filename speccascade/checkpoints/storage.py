@@ -47,17 +47,9 @@ def context():
 
 @functools.cache
 def _reach(bucket: str) -> None:
-  """Asks a bucket for one name, once in a process.
-
-  A bucket that cannot be reached is reported in seconds. Tensorstore's own
-  retries take longer, for every read.
-
-  Args:
-    bucket: "gs://" and the bucket's name.
-
-  Raises:
-    CheckpointError: the bucket cannot be reached, or wants credentials.
-  """
+  """Asks a bucket for one name, once in a process."""
+  # A bucket that cannot be reached is reported in seconds. Tensorstore's own
+  # retries take longer, for every read.
   import tensorstore as ts
 
   from speccascade.cli import quiet
@@ -126,15 +118,7 @@ class Directory:
       _reach("gs://" + _GCS.fullmatch(self.url)[1])
 
   def _ask(self, action: str, call: Callable):
-    """Returns the result of a call of the directory's key-value store.
-
-    Args:
-      action: the call in words, e.g. "list gs://a/b", for the message.
-      call: a function from the store to a future.
-
-    Raises:
-      CheckpointError: the call fails.
-    """
+    """Returns the result of a call of the directory's key-value store."""
     import tensorstore as ts
 
     self.reach()

@@ -124,11 +124,7 @@ def _is_message(message) -> bool:
 
 
 def _joined(content):
-  """Returns a content in parts as one text, and any other as it is.
-
-  Raises:
-    ChatError: a part is no text.
-  """
+  """Returns a content in parts as one text, and any other as it is."""
   if not isinstance(content, list | tuple):
     return content
   texts = []

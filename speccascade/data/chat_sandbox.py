@@ -91,16 +91,9 @@ def _compile(source: str):
 
 
 def _result_size(operator: str, left, right) -> float:
-  """Returns an upper bound of the size of a product or power.
-
-  The size of a text is its characters, and the size of a power its bits. The
-  product of two numbers is not bounded, and has the size 0.
-
-  Args:
-    operator: "*" or "**".
-    left: the left operand.
-    right: the right operand.
-  """
+  """Returns an upper bound of the size of a product or power."""
+  # The size of a text is its characters, and the size of a power its bits. The
+  # product of two numbers is not bounded, and has the size 0.
   is_left_number = isinstance(left, int | float)
   is_right_number = isinstance(right, int | float)
   if operator == "*":

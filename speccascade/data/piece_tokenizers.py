@@ -105,11 +105,9 @@ def to_json(content: bytes, added: Mapping[str, int]) -> bytes:
 
 
 def _bpe(pieces) -> dict:
-  """Returns the BPE model of some pieces.
-
-  A piece is merged from any two pieces that spell it. The score of the piece
-  says how early: SentencePiece merges the pair whose piece scores highest.
-  """
+  """Returns the BPE model of some pieces."""
+  # A piece is merged from any two pieces that spell it. The score of the piece
+  # says how early: SentencePiece merges the pair whose piece scores highest.
   ids = {piece.piece: i for i, piece in enumerate(pieces)}
   merges = []
   for piece in pieces:

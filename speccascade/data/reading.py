@@ -108,11 +108,7 @@ def _source_prefix(task) -> list[int]:
 
 
 def _read_batches(dataset, task, split: str, progress: bool) -> list[dict]:
-  """Returns the examples of a dataset, in ragged batches.
-
-  Raises:
-    ValueError: there are no examples, or TFDS cannot read them.
-  """
+  """Returns the examples of a dataset, in ragged batches."""
   # Handing over examples one at a time would cost more than tokenizing them.
   options = tf.data.Options()
   options.threading.private_threadpool_size = os.cpu_count() or 1
@@ -240,14 +236,7 @@ def _ends_of(split: str) -> tuple[str, str]:
 
 
 def _slice(dataset, begin: str, end: str):
-  """Returns a part of a dataset.
-
-  Args:
-    dataset: a `tf.data.Dataset`.
-    begin: the first example: a number, a negative number that counts from the
-      end, or a percentage; "" is the start.
-    end: the example after the last one; "" is the end.
-  """
+  """Returns a part of a dataset."""
   if not any(mark in begin + end for mark in "-%"):
     dataset = dataset.take(int(end)) if end else dataset
     return dataset.skip(int(begin or 0))
@@ -289,11 +278,7 @@ def guard(iterator, task):
 
 @contextlib.contextmanager
 def _explain_errors(task):
-  """Turns errors of TFDS into one line that says what is missing.
-
-  Raises:
-    ValueError: TFDS cannot read the data of the task.
-  """
+  """Turns errors of TFDS into one line that says what is missing."""
   try:
     yield
   except Exception as error:

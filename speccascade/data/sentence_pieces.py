@@ -192,16 +192,10 @@ class SentencePieces:
 
 
 def _has_own_ids(path: str, pieces) -> bool:
-  """Returns whether the config.json beside a model names the model's ids.
-
-  MADLAD-400 is a T5 with EOS 2 and unknown 0, whose padding, "<s>", has the id
-  1 in config.json. Sources are padded with 0 here, which no source then may
-  have (`sources.encode`); the decoder starts at 0, as it was trained.
-
-  Args:
-    path: path of the model.
-    pieces: SentencePiece's processor.
-  """
+  """Returns whether the config.json beside a model names the model's ids."""
+  # MADLAD-400 is a T5 with EOS 2 and unknown 0, whose padding, "<s>", has the
+  # id 1 in config.json. Sources are padded with 0 here, which no source then
+  # may have (`sources.encode`); the decoder starts at 0, as it was trained.
   folder, _, name = path.rpartition("/")
   if name != storage.SENTENCE_PIECE:
     return False
@@ -217,10 +211,8 @@ def _has_own_ids(path: str, pieces) -> bool:
 
 
 def _load(path: str, extra_ids: int) -> _Model:
-  """Reads a local SentencePiece model, and adds sentinels to it, once.
-
-  The last sentinel is "<extra_id_0>", as in T5's pretraining.
-  """
+  """Reads a local SentencePiece model, and adds sentinels to it, once."""
+  # The last sentinel is "<extra_id_0>", as in T5's pretraining.
   with _LOCK:  # SentencePiece's loading is not safe for threads.
     return _load_once(path, extra_ids)
 
@@ -243,12 +235,7 @@ def _load_once(path: str, extra_ids: int) -> _Model:
 
 
 def _ends_beside(path: str) -> tuple[int, ...]:
-  """Returns the ids that end a text, as the files beside a model name them.
-
-  Args:
-    path: path of a SentencePiece model. Only spiece.model is part of a
-      directory of Hugging Face.
-  """
+  """Returns the ids that end a text, as the files beside a model name them."""
   folder, name = os.path.split(path)
   if name != storage.SENTENCE_PIECE:
     return ()
@@ -258,14 +245,8 @@ def _ends_beside(path: str) -> tuple[int, ...]:
 
 @functools.cache
 def _fetch(path: str) -> tuple[str, str]:
-  """Returns (local path, SHA-256) of a SentencePiece model's file.
-
-  A remote file is downloaded into the user's cache folder, once.
-
-  Raises:
-    FileNotFoundError: there is no file, or it cannot be fetched.
-    ValueError: the file did not arrive whole.
-  """
+  """Returns (local path, SHA-256) of a SentencePiece model's file."""
+  # A remote file is downloaded into the user's cache folder, once.
   local = pathlib.Path(path).expanduser()
   if "://" in path:
     key = hashlib.sha256(path.encode()).hexdigest()[:16]

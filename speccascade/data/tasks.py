@@ -244,14 +244,7 @@ def register_text_task(
 
 @seqio.map_over_dataset
 def _add_prefix(example, prefix, inputs="inputs", targets="targets"):
-  """Returns an example with a prefix before its inputs.
-
-  Args:
-    example: the features of an example.
-    prefix: the text that is put before the inputs.
-    inputs: name of the feature that becomes `inputs`.
-    targets: name of the feature that becomes `targets`.
-  """
+  """Returns an example with a prefix before its inputs."""
   text = tf.strings.join([prefix, example[inputs]])
   result = {"inputs": text, "targets": example[targets]}
   if "references" in example:
@@ -278,13 +271,7 @@ def _edit(example, edit):
 
 @seqio.map_over_dataset
 def _make_prompt(example, fields, to_text):
-  """Returns the example that a function makes from some fields.
-
-  Args:
-    example: the features of an example.
-    fields: names of the features that the function gets.
-    to_text: a function from the features' bytes to (inputs, targets).
-  """
+  """Returns the example that a function makes from some fields."""
   inputs, targets = _call(to_text, example, *fields)
   return {
     "inputs": tf.ensure_shape(inputs, []),

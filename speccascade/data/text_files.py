@@ -151,16 +151,7 @@ def read_texts(
 
 
 def _rows_of(path, what: str) -> Iterator[str]:
-  """Yields the rows of a Parquet file, as lines of JSON.
-
-  Args:
-    path: path of the file.
-    what: what a message calls the file.
-
-  Raises:
-    FileNotFoundError: the file does not exist.
-    ValueError: the file is no Parquet, or pyarrow is not installed.
-  """
+  """Yields the rows of a Parquet file, as lines of JSON."""
   path = pathlib.Path(path).expanduser()
   if not path.is_file():
     raise FileNotFoundError(f"{what} {path} does not exist")
@@ -178,12 +169,10 @@ def _rows_of(path, what: str) -> Iterator[str]:
 
 
 def _as_json(value) -> str | None:
-  """Returns a value that JSON has not, for a row of a Parquet file.
-
-  Columns of texts may be stored as bytes. Other bytes, such as images, become
-  None, which no field takes for a text. Further values, such as dates, are in
-  fields that nobody reads.
-  """
+  """Returns a value that JSON has not, for a row of a Parquet file."""
+  # Columns of texts may be stored as bytes. Other bytes, such as images, become
+  # None, which no field takes for a text. Further values, such as dates, are in
+  # fields that nobody reads.
   if isinstance(value, bytes):
     try:
       return value.decode("utf-8")
@@ -193,19 +182,9 @@ def _as_json(value) -> str | None:
 
 
 def _few_at_a_time(parquet, path, what: str) -> Iterator[dict]:
-  """Yields the rows of a Parquet file.
-
-  A column that repeats a value takes a few bytes for millions of rows, so that
-  rows are read in parts, within the bounds of a compressed file.
-
-  Args:
-    parquet: the module of pyarrow.
-    path: path of the file.
-    what: what a message calls the file.
-
-  Raises:
-    ValueError: the file is no Parquet, or holds too much.
-  """
+  """Yields the rows of a Parquet file."""
+  # A column that repeats a value takes a few bytes for millions of rows, so
+  # that rows are read in parts, within the bounds of a compressed file.
   most = files.TEXTS.of_compressed(path.stat().st_size)
   try:
     with parquet.ParquetFile(path) as file:
@@ -230,20 +209,7 @@ def _few_at_a_time(parquet, path, what: str) -> Iterator[dict]:
 def _parse_json(
   path, number: int, line: str, needs_targets: bool, chats: bool, records: bool
 ) -> TextExample:
-  """Returns the example of a JSON line; the arguments are `read_texts`'s.
-
-  Args:
-    path: path of the file, for messages.
-    number: number of the line, from 1.
-    line: the line.
-    needs_targets: whether the object must have `targets`.
-    chats: whether the object may have `messages` or `turns`, and fields of
-      `QUESTION`.
-    records: whether the object may be a line of predictions.jsonl.
-
-  Raises:
-    ValueError: the line has no such object.
-  """
+  """Returns the example of a JSON line; the arguments are `read_texts`'s."""
   try:
     row = fields.fit("it", fields.of_json(line), _Row)
     if chats and "messages" in row:

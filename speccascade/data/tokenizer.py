@@ -102,12 +102,7 @@ class TokenizerVocabulary:
     self._read_files_beside()
 
   def _read_pieces(self) -> bytes:
-    """Returns the tokenizer.json of the SentencePiece model in the folder.
-
-    Raises:
-      FileNotFoundError: there is no SentencePiece model either.
-      ValueError: the model cannot be read.
-    """
+    """Returns the tokenizer.json of the SentencePiece model in the folder."""
     content = self._folder.read(PIECES)
     if content is None:
       raise FileNotFoundError(
@@ -148,14 +143,7 @@ class TokenizerVocabulary:
     self.chat_template = template and ChatTemplate(template, tokens, name)
 
   def _read_ends(self, eos_id: int | None) -> tuple[int, ...]:
-    """Returns the ids that end a text.
-
-    Args:
-      eos_id: the tokenizer's own EOS, which counts if no file names others.
-
-    Raises:
-      ValueError: there are none, or a file names wrong ones.
-    """
+    """Returns the ids that end a text."""
     file, ends = CONFIG, eos_id
     # The last file that is looked at here is the one that is believed first.
     for name in reversed(_ENDS):
@@ -175,14 +163,7 @@ class TokenizerVocabulary:
     return tuple(dict.fromkeys(ends))
 
   def _template(self, settings: dict) -> str | None:
-    """Returns the source of the chat template; None if there is none.
-
-    Args:
-      settings: the settings of tokenizer_config.json.
-
-    Raises:
-      ValueError: the template is damaged.
-    """
+    """Returns the source of the chat template; None if there is none."""
     content = self._folder.read(TEMPLATE)
     if content is not None:
       try:
@@ -307,10 +288,8 @@ class TokenizerVocabulary:
     return around[:-1] if around[-1:] == [self.eos_id] else []
 
   def _known(self, ids) -> list[int]:
-    """Returns the ids that have a token.
-
-    A model with a padded embedding can sample other ids.
-    """
+    """Returns the ids that have a token."""
+    # A model with a padded embedding can sample other ids.
     return [i for i in np.asarray(ids).tolist() if 0 <= i < self._size]
 
   def decode(self, ids: Iterable[int]) -> str:

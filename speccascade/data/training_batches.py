@@ -167,17 +167,7 @@ def _sort_into_buckets(
   shapes: Sequence[tuple[int, ...]],
   batch_size: int,
 ) -> tuple[Bucket, ...]:
-  """Returns buckets with the rows of the examples, one example in each row.
-
-  Args:
-    arrays: the examples.
-    size: [N, 2] tokens of inputs and targets, or [N, 1] of both together.
-    shapes: the widths of each bucket, in ascending order.
-    batch_size: how many rows a batch of the widest bucket has.
-
-  Raises:
-    ValueError: an example is wider than the widest bucket.
-  """
+  """Returns buckets with the rows of the examples, one example in each row."""
   fits = np.stack([(size <= shape).all(axis=1) for shape in shapes], 1)
   if not fits[:, -1].all():
     _refuse(int(np.argmin(fits[:, -1])), size, shapes[-1], "widest batch")
@@ -202,14 +192,7 @@ def _sort_into_buckets(
 
 
 def _refuse(index: int, size: np.ndarray, widths: tuple, place: str):
-  """Raises ValueError for an example that is too wide.
-
-  Args:
-    index: index of the example.
-    size: [N, 2] or [N, 1] tokens of the examples.
-    widths: the widths that the example exceeds.
-    place: what has these widths, for the message.
-  """
+  """Raises ValueError for an example that is too wide."""
   raise ValueError(
     f"example {index} has {' and '.join(map(str, size[index]))}"
     f" {'input and target' if len(widths) > 1 else ''} tokens, the {place}"

@@ -110,10 +110,8 @@ def load(place: str, replaces: bool = False) -> Callable:
 
 
 def _import_libraries(name: str):
-  """Imports torch and JAX where a file or module names them.
-
-  They must be there before their functions are replaced.
-  """
+  """Imports torch and JAX where a file or module names them."""
+  # They must be there before their functions are replaced.
   path = pathlib.Path(name)
   if not name.endswith(".py"):
     spec = importlib.util.find_spec(name)

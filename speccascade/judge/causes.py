@@ -58,10 +58,8 @@ def _step_error_law(
 
 @functools.lru_cache(maxsize=1024)
 def _sampler_error_law(error, problem: Problem) -> Law | None:
-  """Returns what an error writes; None where that is not known.
-
-  Where the error has no effect, that is what is right.
-  """
+  """Returns what an error writes; None where that is not known."""
+  # Where the error has no effect, that is what is right.
   if not error.applies(problem):
     return problem.claimed()
   if problem.num_tokens > error.most_tokens:

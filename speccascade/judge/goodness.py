@@ -48,13 +48,7 @@ def p_value(counts: np.ndarray, law: np.ndarray) -> float:
 
 
 def _rare_p_value(count: int, num: int, share: float) -> float:
-  """Returns the exact two-sided p-value of `count` events in `num` trials.
-
-  Args:
-    count: how often it happened.
-    num: how often it could have.
-    share: its probability; num * share is below 10.
-  """
+  """Returns the exact two-sided p-value of `count` events in `num` trials."""
   if share >= 1:
     return 1.0
   odds = share / (1 - share)

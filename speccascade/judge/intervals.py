@@ -102,11 +102,7 @@ def verify_law(
 
 
 def _decisions(outcome, num_rows: int, gamma: int, size: int) -> np.ndarray:
-  """Returns [N, 2] int, what a verify function decided.
-
-  Raises:
-    JudgedCodeError: it returned something else.
-  """
+  """Returns [N, 2] int, what a verify function decided."""
   wanted = f"return (num_accepted [B], token [B]), integers, B = {num_rows}"
   if not isinstance(outcome, tuple | list) or len(outcome) < 2:
     raise JudgedCodeError(f"it returned {type(outcome).__name__}; {wanted}")

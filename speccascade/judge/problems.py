@@ -308,10 +308,8 @@ def step_problems() -> Iterator[Problem]:
 
 
 def _long_blocks() -> Iterator[Problem]:
-  """Yields blocks of 8 drafts, of which the first three are certain.
-
-  The others are uncertain by turns, so that there are few texts.
-  """
+  """Yields blocks of 8 drafts, of which the first three are certain."""
+  # The others are uncertain by turns, so that there are few texts.
   for label, soft in (("4, 6, 8", (3, 5, 7, 8)), ("5, 7", (4, 6, 8))):
     logits = history_logits(8, soft, 1)
     yield Problem(f"gamma 8, uncertain drafts {label}", *logits, 8, 9)
