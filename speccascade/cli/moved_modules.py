@@ -9,6 +9,7 @@ MOVED = {
     ("drafting.cascade", "nested.cascade"),
     ("drafting.draft_tree", "records.draft_tree"),
     ("drafting.drafter", "records.drafter"),
+    ("drafting.feeding", "records.feeding"),
     ("drafting.vertical", "nested.vertical"),
     ("loops.emission", "records.token_buffers"),
     ("loops.prompts", "records.prompts"),

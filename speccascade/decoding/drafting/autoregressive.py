@@ -7,9 +7,9 @@ from flax import struct
 import jax
 import jax.numpy as jnp
 
-from speccascade.decoding.drafting import feeding
 from speccascade.decoding.laws import draws, numerics
 from speccascade.decoding.laws.sampling import Sampling
+from speccascade.decoding.records import feeding
 from speccascade.decoding.records.block_records import Proposal
 from speccascade.decoding.records.drafter import ChainDrafter
 from speccascade.decoding.records.language_model import (

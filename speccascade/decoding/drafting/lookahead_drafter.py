@@ -8,9 +8,9 @@ from flax import struct
 import jax
 import jax.numpy as jnp
 
-from speccascade.decoding.drafting import feeding
 from speccascade.decoding.drafting.depth_laws import DepthDrafter
 from speccascade.decoding.laws.sampling import Sampling
+from speccascade.decoding.records import feeding
 from speccascade.decoding.records.block_records import Proposal
 from speccascade.decoding.records.draft_tree import (
   GREEDY_AND_RANDOM,

@@ -7,11 +7,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from speccascade.decoding.drafting import feeding
 from speccascade.decoding.drafting.autoregressive import AutoregressiveDrafter
 from speccascade.decoding.drafting.children import merge_siblings
 from speccascade.decoding.laws import draws
 from speccascade.decoding.laws.sampling import Sampling
+from speccascade.decoding.records import feeding
 from speccascade.decoding.records.block_records import Branches, Proposal
 from speccascade.decoding.records.draft_tree import (
   IID,

@@ -7,7 +7,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from speccascade.decoding.drafting import feeding
 from speccascade.decoding.drafting.children import (
   columns,
   draw_level,
@@ -15,6 +14,7 @@ from speccascade.decoding.drafting.children import (
 )
 from speccascade.decoding.laws import draws
 from speccascade.decoding.laws.sampling import Sampling, Step
+from speccascade.decoding.records import feeding
 from speccascade.decoding.records.block_records import Branches, Proposal
 from speccascade.decoding.records.draft_tree import (
   GREEDY_AND_RANDOM,

@@ -6,7 +6,6 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
-from speccascade.decoding.drafting import feeding
 from speccascade.decoding.loops import tracing
 from speccascade.decoding.loops.carry import (
   Carry,
@@ -15,7 +14,7 @@ from speccascade.decoding.loops.carry import (
   unpack,
 )
 from speccascade.decoding.loops.execution import LoopSettings
-from speccascade.decoding.records import prompts, token_buffers
+from speccascade.decoding.records import feeding, prompts, token_buffers
 from speccascade.decoding.records.block_records import Decoded, Stats
 from speccascade.decoding.records.decode_settings import TREES
 

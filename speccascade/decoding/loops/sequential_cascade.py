@@ -3,13 +3,13 @@
 import jax
 import jax.numpy as jnp
 
-from speccascade.decoding.drafting import feeding
 from speccascade.decoding.laws import draws
 from speccascade.decoding.laws.rules import defers
 from speccascade.decoding.loops.execution import LoopSettings, execution
 from speccascade.decoding.loops.rounds import Loop
 from speccascade.decoding.loops.stepwise import NextToken, stepwise
 from speccascade.decoding.loops.tracing import Record
+from speccascade.decoding.records import feeding
 from speccascade.decoding.records.block_records import (
   SEQUENTIAL_P,
   SEQUENTIAL_Q,

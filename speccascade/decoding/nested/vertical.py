@@ -11,9 +11,8 @@ from flax import struct
 import jax
 import jax.numpy as jnp
 
-from speccascade.decoding.drafting import feeding
 from speccascade.decoding.laws import draws, targets
-from speccascade.decoding.records import token_buffers
+from speccascade.decoding.records import feeding, token_buffers
 from speccascade.decoding.records.block_records import Proposal, VerifyFunction
 from speccascade.decoding.records.decode_settings import ReviewSettings
 from speccascade.decoding.records.drafter import (

@@ -11,10 +11,9 @@ from flax import struct
 import jax
 import jax.numpy as jnp
 
-from speccascade.decoding.drafting import feeding
 from speccascade.decoding.laws import draws, numerics
 from speccascade.decoding.laws.numerics import check_shape
-from speccascade.decoding.records import token_buffers
+from speccascade.decoding.records import feeding, token_buffers
 from speccascade.decoding.records.block_records import (
   Branches,
   Output,

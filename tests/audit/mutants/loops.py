@@ -220,7 +220,7 @@ BiLD never falls back unless told to <- test_bild_defaults
 - jnp.float32(FALLBACK)
 + jnp.float32(0.0)
 
-=== decoding/drafting/feeding.py
+=== decoding/records/feeding.py
 rows that are fed nothing are counted a pass <- test_rows_that_need_nothing_get
 - return state, logits, passes + fed.astype(jnp.int32)
 + return state, logits, passes + 1

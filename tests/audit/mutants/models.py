@@ -5,7 +5,7 @@ from tests.audit.mutants.records import records
 MUTANTS = records("""
 === models/markov_lm.py
 a rewind to more than is held counts as held <-
-  ../decoding/drafting/test_feeding.py::test_a_rewind_holds_no_more_than_before
+  ../decoding/records/test_feeding.py::test_a_rewind_holds_no_more_than_before
 - return state.replace(length=jnp.minimum(state.length, length))
 + return state.replace(length=length)
 a node of a tree sees its cousins <- test_a_tree_equals_its_paths_and_one_is

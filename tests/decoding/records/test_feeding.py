@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from speccascade.decoding.drafting import feeding
+from speccascade.decoding.records import feeding
 from tests.decoding.drafting import models
 
 NARROW, WIDE, READ = 3, 5, 2
