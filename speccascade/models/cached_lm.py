@@ -17,7 +17,8 @@ from speccascade import native
 from speccascade.decoding.laws.sampling import Sampling
 from speccascade.decoding.records.block_records import DraftedChain, Output
 from speccascade.decoding.records.language_model import Array
-from speccascade.models import gpu_passes, native_passes, tree_windows
+from speccascade.decoding.records.token_buffers import Prefix
+from speccascade.models import native_passes, tree_windows
 from speccascade.models.cache import constrain, keep_path
 from speccascade.models.parameters import Config, network, prepare
 from speccascade.models.sharding.partitioning import Layout, under_layout
@@ -263,13 +264,11 @@ class CachedLM:
   def draft_chain(
     self,
     state: Any,
-    tokens: Array,
-    length: Array,
+    prefix: Prefix,
     u: Array,
     sampling: Sampling,
     *,
     bonus_law: bool,
-    active: Array,
   ) -> tuple[Any, DraftedChain] | None:
     """Drafts a chain in one native call. See `language_model.ChainModel`.
 
@@ -290,14 +289,16 @@ class CachedLM:
       self.module.config,
       self.params,
       state,
-      native.ChainPrefix(tokens, length, state.length, state.end, active),
+      native.ChainPrefix(
+        prefix.tokens, prefix.length, state.length, state.end, prefix.active
+      ),
       native.ChainDraws(
         u, sampling.temperature, sampling.top_p, sampling.greedy
       ),
       first_width=first_width,
       num_passes=num_passes,
     )
-    held = length + active.astype(jnp.int32) * (num_passes - 1)
+    held = prefix.length + prefix.active.astype(jnp.int32) * (num_passes - 1)
     return state.replace(caches=caches, length=held), chain
 
   def project(self, hidden: Array) -> Array:

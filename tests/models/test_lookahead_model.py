@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from speccascade.decoding import LookaheadDrafter, Sampling, row_keys
+from speccascade.decoding.records.token_buffers import Prefix
 from speccascade.models import (
   T5LM,
   HeadsConfig,
@@ -116,7 +117,7 @@ def propose(drafter, verifier, length, held):
     held: [] int32, one token less than in the first round.
 
   Returns:
-    (the drafter's state, the proposal, the verifier's law after the text and
+    (the model's state, the proposal, the verifier's law after the text and
     those at two embeddings after it [B, 3, V], the verifier's own law [B, V]).
   """
   inputs = jnp.asarray([[5, 3, 7], [6, 9, 2]], jnp.int32)
@@ -127,12 +128,10 @@ def propose(drafter, verifier, length, held):
   for number in (held + 1, length):
     state, proposal = drafter.propose(
       state,
-      tokens,
-      rows(number),
+      Prefix(tokens, rows(number), rows(1) > 0),
       row_keys(0, 0, jnp.arange(2)),
       Sampling.create(1.0),
       bonus_law=False,
-      active=rows(1) > 0,
     )
   # The text and the embeddings, in one pass over an empty cache.
   place = jnp.arange(9)[None]
@@ -147,7 +146,7 @@ def propose(drafter, verifier, length, held):
     verifier.prefill(inputs, capacity=9), text, rows(length), read=read[:, :1]
   )
   laws = [jax.nn.softmax(x.logits) for x in (out, own)]
-  return state, proposal, laws[0], laws[1][:, 0]
+  return *state, proposal, laws[0], laws[1][:, 0]
 
 
 @pytest.mark.parametrize(

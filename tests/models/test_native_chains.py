@@ -16,6 +16,7 @@ from speccascade.decoding.drafting.autoregressive import (
 from speccascade.decoding.laws import draws
 from speccascade.decoding.programs.decoders import Decoder
 from speccascade.decoding.programs.methods import METHODS
+from speccascade.decoding.records.token_buffers import Prefix
 from speccascade.models.cached_lm import CachedLM
 from speccascade.native import library
 from tests import toy
@@ -43,10 +44,10 @@ def model(name, kernels="float32"):
 
 
 def propose(drafter, state, prefix, rngs, sampling, bonus_law):
-  tokens, length, active = prefix
-  return drafter.propose(
-    state, tokens, length, rngs, sampling, bonus_law=bonus_law, active=active
+  (state,), proposal = drafter.propose(
+    (state,), Prefix(*prefix), rngs, sampling, bonus_law=bonus_law
   )
+  return state, proposal
 
 
 def program(drafter, lm, sampling, bonus_law=False):

@@ -11,12 +11,13 @@ from speccascade.decoding.laws import draws, numerics
 from speccascade.decoding.laws.sampling import Sampling
 from speccascade.decoding.records import feeding
 from speccascade.decoding.records.block_records import Proposal
-from speccascade.decoding.records.drafter import ChainDrafter
+from speccascade.decoding.records.drafter import Drafter
 from speccascade.decoding.records.language_model import (
   LanguageModel,
   State,
   is_chain_model,
 )
+from speccascade.decoding.records.token_buffers import Prefix
 
 Array = jax.Array
 
@@ -72,10 +73,8 @@ class _Block(struct.PyTreeNode):
   calls: Array
 
 
-class AutoregressiveDrafter(ChainDrafter, struct.PyTreeNode):
+class AutoregressiveDrafter(Drafter, struct.PyTreeNode):
   """Drafts up to `width` tokens from a language model.
-
-  The drafter's state is the state of its model.
 
   Attributes:
     model: the language model.
@@ -93,54 +92,32 @@ class AutoregressiveDrafter(ChainDrafter, struct.PyTreeNode):
   stop: StopPolicy | None = None
   behind: int = struct.field(pytree_node=False, default=8)
 
-  has_confidence = True
-
   @property
-  def vocab_size(self) -> int:
-    return self.model.vocab_size
-
-  @property
-  def models(self) -> tuple[LanguageModel, ...]:
+  def parts(self) -> tuple[LanguageModel]:
     return (self.model,)
 
-  def prefill(self, inputs: Array, *, capacity: int) -> State:
-    # A pass writes all its slots, whatever its count. So a cache needs room
-    # after its last token for a block and for the pass that catches up.
-    capacity += self.width + max(self.behind, 2)
-    return self.model.prefill(inputs, capacity=capacity)
-
-  def rewind(self, state: State, length: Array) -> State:
-    return self.model.rewind(state, length)
-
-  def catch_up(
-    self, state: State, tokens: Array, upto: Array, *, wide: int
-  ) -> State:
-    return feeding.catch_up(self.model, state, tokens, upto, wide=wide)
+  @property
+  def spare_slots(self) -> int:
+    return self.width + max(self.behind, 2)
 
   def propose(
     self,
-    state: State,
-    tokens: Array,
-    length: Array,
+    state: tuple[State],
+    prefix: Prefix,
     rngs: Array,
     sampling: Sampling,
     *,
     bonus_law: bool,
-    active: Array,
-  ) -> tuple[State, Proposal]:
-    """See `Drafter`. Without `bonus_law` the last draft is not fed."""
+  ) -> tuple[tuple[State], Proposal]:
+    """Drafts token after token; without `bonus_law` the last is not fed."""
     # One uniform for each draft, then the first logits, then the block.
     u = draws.uniforms(rngs, self.width)
-    drafted = self._in_one_call(
-      state, tokens, length, u, sampling, active, bonus_law
-    )
+    drafted = self._in_one_call(state[0], prefix, u, sampling, bonus_law)
     if drafted is None:
-      drafted = self._step_by_step(
-        state, tokens, length, u, sampling, active, bonus_law
-      )
-    state, block = drafted
+      drafted = self._step_by_step(state[0], prefix, u, sampling, bonus_law)
+    held, block = drafted
     drafts = block.drafts
-    return state, Proposal(
+    return (held,), Proposal(
       tokens=drafts.token[:, : self.width],
       count=block.count,
       q=drafts.q,
@@ -153,29 +130,16 @@ class AutoregressiveDrafter(ChainDrafter, struct.PyTreeNode):
   def _in_one_call(
     self,
     state: State,
-    tokens: Array,
-    length: Array,
+    prefix: Prefix,
     u: Array,
     sampling: Sampling,
-    active: Array,
     bonus_law: bool,
   ) -> tuple[State, _Block] | None:
-    """Returns what the steps would return, or None where the model cannot.
-
-    Args:
-      state: the model's state.
-      tokens: [B, L] int32 token buffer.
-      length: [B] int32, how many of the L tokens are written.
-      u: [B, G] uniforms, one for each draft.
-      sampling: a `Sampling`.
-      active: [B] bool.
-      bonus_law: static, whether the distribution after the last draft is
-        needed.
-    """
+    """Returns what the steps would return, or None where the model cannot."""
     if self.behind or self.stop is not None or not is_chain_model(self.model):
       return None
     drafted = self.model.draft_chain(
-      state, tokens, length, u, sampling, bonus_law=bonus_law, active=active
+      state, prefix, u, sampling, bonus_law=bonus_law
     )
     if drafted is None:
       return None
@@ -188,24 +152,21 @@ class AutoregressiveDrafter(ChainDrafter, struct.PyTreeNode):
       q1=jnp.pad(sampling.confidence(chain.logits), no_bonus),
       bad=chain.bad,
     )
-    calls = 1 + active.astype(jnp.int32) * (num_passes - 1)
+    calls = 1 + prefix.active.astype(jnp.int32) * (num_passes - 1)
     count = jnp.full_like(calls, self.width)
     return state, _Block(drafts=drafts, count=count, calls=calls)
 
   def _step_by_step(
     self,
     state: State,
-    tokens: Array,
-    length: Array,
+    prefix: Prefix,
     u: Array,
     sampling: Sampling,
-    active: Array,
     bonus_law: bool,
   ) -> tuple[State, _Block]:
-    """Drafts one token after another; arguments as in `_in_one_call`."""
-    state, logits, calls = self._catch_up(
-      state, tokens, length, bonus_law, active
-    )
+    """Drafts one token after another, with the uniforms `u` [B, G]."""
+    state, logits, calls = self._catch_up(state, prefix, bonus_law)
+    active = prefix.active
     if self.stop is None:
       state, block = self._fill(state, logits, u, sampling, active, bonus_law)
     else:
@@ -223,17 +184,7 @@ class AutoregressiveDrafter(ChainDrafter, struct.PyTreeNode):
     active: Array,
     bonus_law: bool,
   ) -> tuple[State, _Block]:
-    """Drafts the whole block of every row.
-
-    Args:
-      state: the model's state, which holds the prefix.
-      logits: [B, V] after the prefix.
-      u: [B, G] uniforms, one for each draft.
-      sampling: a `Sampling`.
-      active: [B] bool.
-      bonus_law: static, whether the distribution after the last draft is
-        needed. Without it the last draft is not fed.
-    """
+    """Drafts the whole block of every row, from the logits after the prefix."""
     # The number of steps is static: the steps are unrolled, so each of them can
     # be fused with its neighbours, and each reads its column of `u` by a static
     # index.
@@ -263,10 +214,7 @@ class AutoregressiveDrafter(ChainDrafter, struct.PyTreeNode):
     active: Array,
     bonus_law: bool,
   ) -> tuple[State, _Block]:
-    """Drafts until the policy stopped every row; feeds every drawn token.
-
-    Arguments as in `_fill`, after the policy.
-    """
+    """Drafts until the policy stopped every row; feeds every drawn token."""
     rows, vocab_size = logits.shape
     place = jnp.zeros((rows, self.width + 1), jnp.int32)
     probs = jnp.zeros(
@@ -333,18 +281,17 @@ class AutoregressiveDrafter(ChainDrafter, struct.PyTreeNode):
     )
     return carry["state"], _Block(drafts=drafts, count=count, calls=count)
 
-  def _catch_up(self, state, tokens, length, bonus_law, active):
-    """Feeds what the cache lacks of the prefix.
-
-    Returns:
-      The state, the logits [B, V] after the prefix, and [B] int32 passes.
-    """
+  def _catch_up(
+    self, state: State, prefix: Prefix, bonus_law: bool
+  ) -> tuple[State, Array, Array]:
+    """Returns the state that holds the prefix, the logits after it, passes."""
+    tokens, length = prefix.tokens, prefix.length
     if self.behind:
       state, logits, calls = feeding.feed_to(
         self.model,
         state,
         tokens,
-        jnp.where(active, length, 0),
+        jnp.where(prefix.active, length, 0),
         first=length - 1,
         read=1,
         narrow=min(2, self.behind),

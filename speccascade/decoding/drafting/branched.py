@@ -1,7 +1,7 @@
 """A chain of drafts with siblings beside its first draft."""
 
 import functools
-from typing import Any
+from typing import Any, ClassVar
 
 from flax import struct
 import jax
@@ -23,7 +23,8 @@ from speccascade.decoding.records.draft_tree import (
   Drawing,
 )
 from speccascade.decoding.records.drafter import Drafter, refuse_tree
-from speccascade.decoding.records.language_model import LanguageModel, State
+from speccascade.decoding.records.language_model import State
+from speccascade.decoding.records.token_buffers import Prefix
 
 Array = jax.Array
 _SIBLING_TAG = 2**30  # beside the keys of the chain, which count from 0
@@ -42,7 +43,7 @@ def _tree(num_first: int, length: int) -> DraftTree:
   return DraftTree((ROOT,) * num_first + tuple(chain))
 
 
-class BranchedDrafter(struct.PyTreeNode):
+class BranchedDrafter(Drafter, struct.PyTreeNode):
   """Drafts a chain, and further tokens for the place of its first draft.
 
   The first token of a block is rejected more often than any other one is
@@ -65,9 +66,11 @@ class BranchedDrafter(struct.PyTreeNode):
   drafter: Drafter
   num_first: int = struct.field(pytree_node=False)
 
+  drawing: ClassVar[Drawing] = WITHOUT_REPLACEMENT
+
   @property
-  def drawing(self) -> Drawing:
-    return WITHOUT_REPLACEMENT
+  def parts(self) -> tuple[Drafter]:
+    return (self.drafter,)
 
   @property
   def tree(self) -> DraftTree:
@@ -77,53 +80,28 @@ class BranchedDrafter(struct.PyTreeNode):
   def width(self) -> int:
     return self.drafter.width + self.num_first - 1
 
-  @property
-  def vocab_size(self) -> int:
-    return self.drafter.vocab_size
-
-  @property
-  def models(self) -> tuple[LanguageModel, ...]:
-    return self.drafter.models
-
-  @property
-  def has_confidence(self) -> bool:
-    return self.drafter.has_confidence
-
   def check_review(self, target: Any, settings: Any) -> None:
     """Raises ValueError where a law after siblings is needed."""
     if target.uses_q and settings.bonus == "target":
       raise ValueError(_NO_LAW)
 
-  def prefill(self, inputs: Array, *, capacity: int) -> State:
-    return self.drafter.prefill(inputs, capacity=capacity)
-
-  def rewind(self, state: State, length: Array) -> State:
-    return self.drafter.rewind(state, length)
-
-  def catch_up(
-    self, state: State, tokens: Array, upto: Array, *, wide: int
-  ) -> State:
-    return self.drafter.catch_up(state, tokens, upto, wide=wide)
-
   def keep(
-    self, state: State, length: Array, path: Array, count: Array
-  ) -> State:
-    """See `Drafter`. The chain keeps nothing where a sibling was accepted."""
+    self, state: tuple[State], length: Array, path: Array, count: Array
+  ) -> tuple[State]:
+    """Keeps nothing of the chain where a sibling was accepted."""
     is_chain = path[:, 0] == 0
-    return self.drafter.rewind(state, length + jnp.where(is_chain, count, 0))
+    return self.rewind(state, length + jnp.where(is_chain, count, 0))
 
   def propose(
     self,
-    state: State,
-    tokens: Array,
-    length: Array,
+    state: tuple[State],
+    prefix: Prefix,
     rngs: Array,
     sampling: Sampling,
     *,
     bonus_law: bool,
-    active: Array,
-  ) -> tuple[State, Proposal]:
-    """See `Drafter`.
+  ) -> tuple[tuple[State], Proposal]:
+    """Drafts the chain, then siblings of its first draft.
 
     Raises:
       ValueError: the drafter drafts trees, a law is asked for where a sibling
@@ -132,14 +110,8 @@ class BranchedDrafter(struct.PyTreeNode):
     refuse_tree(self.drafter, "a BranchedDrafter")
     if bonus_law:
       raise ValueError(_NO_LAW)
-    state, chain = self.drafter.propose(
-      state,
-      tokens,
-      length,
-      rngs,
-      sampling,
-      bonus_law=False,
-      active=active,
+    held, chain = self.drafter.propose(
+      state[0], prefix, rngs, sampling, bonus_law=False
     )
     siblings, is_certain = self._draw_siblings(chain, rngs, sampling)
     num, tree = self.num_first, self.tree
@@ -163,7 +135,7 @@ class BranchedDrafter(struct.PyTreeNode):
     )
     beside = jnp.broadcast_to(writer[:, :1], (writer.shape[0], num - 1))
     is_drawn = jnp.zeros(chain.tokens.shape, bool)
-    return state, Proposal(
+    return (held,), Proposal(
       tokens=by_draft(chain.tokens[:, :1], siblings, chain.tokens[:, 1:]),
       count=count,
       q=by_node(chain.q),

@@ -23,11 +23,12 @@ from speccascade.decoding.records.draft_tree import (
   DraftTree,
   Drawing,
 )
+from speccascade.decoding.records.drafter import Drafter
 
 Array = jax.Array
 
 
-class DepthDrafter:
+class DepthDrafter(Drafter):
   """What drafters have in common whose drafts at one depth have one law.
 
   A drafter that inherits it has these fields, and calls `draft` in `propose`.
@@ -42,8 +43,6 @@ class DepthDrafter:
   depth: int
   tree: DraftTree | None
   drawing: Drawing
-
-  has_confidence = True
 
   @property
   def width(self) -> int:

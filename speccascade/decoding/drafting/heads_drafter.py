@@ -24,6 +24,7 @@ from speccascade.decoding.records.draft_tree import (
 )
 from speccascade.decoding.records.drafter import Heads
 from speccascade.decoding.records.language_model import LanguageModel
+from speccascade.decoding.records.token_buffers import Prefix
 
 Array = jax.Array
 
@@ -101,20 +102,14 @@ class HeadsDrafter(DepthDrafter, struct.PyTreeNode):
     )
 
   def rewind(self, state: HeadsState, length: Array) -> HeadsState:
-    """See `Part`. Nothing is left of a row that is cut before its token."""
+    """Forgets all of a row that is cut before its token."""
     read = jnp.where(state.read > length, _NOTHING, state.read)
     return state.replace(read=read)
-
-  def keep(
-    self, state: HeadsState, length: Array, path: Array, count: Array
-  ) -> HeadsState:
-    """See `Drafter`. What was read is before the drafts."""
-    return state
 
   def catch_up(
     self, state: HeadsState, tokens: Array, upto: Array, *, wide: int
   ) -> HeadsState:
-    """See `Drafter`. Of what others wrote the heads have no hidden state."""
+    """Forgets: of what others wrote the heads have no hidden state."""
     read = jnp.where(upto > state.read, _NOTHING, state.read)
     return state.replace(read=read)
 
@@ -137,17 +132,14 @@ class HeadsDrafter(DepthDrafter, struct.PyTreeNode):
   def propose(
     self,
     state: HeadsState,
-    tokens: Array,
-    length: Array,
+    prefix: Prefix,
     rngs: Array,
     sampling: Sampling,
     *,
     bonus_law: bool,
-    active: Array,
   ) -> tuple[HeadsState, Proposal]:
-    """See `Drafter`."""
     # The verifier has read all tokens but the last one.
-    known = active & (state.read == length - 1)
+    known = prefix.active & (state.read == prefix.length - 1)
     num = self.depth
     has_bonus = bonus_law and self.heads.num_heads > num
     logits = self.heads.head_logits(

@@ -12,17 +12,13 @@ from speccascade.decoding.laws import draws
 from speccascade.decoding.laws.sampling import Sampling
 from speccascade.decoding.records import token_buffers
 from speccascade.decoding.records.block_records import Proposal
-from speccascade.decoding.records.drafter import (
-  ChainDrafter,
-  Drafter,
-  refuse_tree,
-)
-from speccascade.decoding.records.language_model import LanguageModel
+from speccascade.decoding.records.drafter import Drafter, refuse_tree
+from speccascade.decoding.records.token_buffers import Prefix
 
 Array = jax.Array
 
 
-class HorizontalDrafter(ChainDrafter, struct.PyTreeNode):
+class HorizontalDrafter(Drafter, struct.PyTreeNode):
   """A drafter whose block is written by several drafters, one after another.
 
   Attributes:
@@ -33,54 +29,28 @@ class HorizontalDrafter(ChainDrafter, struct.PyTreeNode):
   drafters: tuple[Drafter, ...]
 
   @property
+  def parts(self) -> tuple[Drafter, ...]:
+    return self.drafters
+
+  @property
   def width(self) -> int:
     return sum(drafter.width for drafter in self.drafters)
 
   @property
-  def vocab_size(self) -> int:
-    return self.drafters[0].vocab_size
-
-  @property
-  def has_confidence(self) -> bool:
-    return all(drafter.has_confidence for drafter in self.drafters)
-
-  @property
-  def models(self) -> tuple[LanguageModel, ...]:
-    return tuple(model for drafter in self.drafters for model in drafter.models)
-
-  def prefill(self, inputs: Array, *, capacity: int) -> tuple:
+  def spare_slots(self) -> int:
     # A drafter may write its block after the blocks of all others.
-    capacity += self.width
-    return tuple(
-      drafter.prefill(inputs, capacity=capacity) for drafter in self.drafters
-    )
-
-  def rewind(self, state: tuple, length: Array) -> tuple:
-    return tuple(
-      drafter.rewind(inner, length)
-      for drafter, inner in zip(self.drafters, state)
-    )
-
-  def catch_up(
-    self, state: tuple, tokens: Array, upto: Array, *, wide: int
-  ) -> tuple:
-    return tuple(
-      drafter.catch_up(inner, tokens, upto, wide=wide)
-      for drafter, inner in zip(self.drafters, state)
-    )
+    return self.width
 
   def propose(
     self,
     state: tuple,
-    tokens: Array,
-    length: Array,
+    prefix: Prefix,
     rngs: Array,
     sampling: Sampling,
     *,
     bonus_law: bool,
-    active: Array,
   ) -> tuple[tuple, Proposal]:
-    """See `Drafter`.
+    """Drafts part after part.
 
     Each drafter goes on where the drafter before it stopped, which may be
     before its width is full: row b of the block has no gap.
@@ -88,8 +58,9 @@ class HorizontalDrafter(ChainDrafter, struct.PyTreeNode):
     for drafter in self.drafters:
       refuse_tree(drafter, "a horizontal cascade")
     # Buffers for the whole block, with room for it after the prefix.
-    rows, width = length.shape[0], self.width
-    tokens = jnp.pad(tokens, ((0, 0), (0, width)))
+    length, width = prefix.length, self.width
+    rows = length.shape[0]
+    tokens = jnp.pad(prefix.tokens, ((0, 0), (0, width)))
     probs = jnp.zeros((rows, width + 1, self.vocab_size), jnp.float32)
     flags = jnp.zeros((rows, width + 1), bool)
     count = jnp.zeros_like(length)
@@ -107,12 +78,10 @@ class HorizontalDrafter(ChainDrafter, struct.PyTreeNode):
       is_last = i + 1 == len(self.drafters)
       inner, part = drafter.propose(
         state[i],
-        tokens,
-        length + count,
+        Prefix(tokens, length + count, prefix.active),
         draws.fold_in(rngs, i),
         sampling,
         bonus_law=bonus_law and is_last,
-        active=active,
       )
       # Append the part. Index `part.count` of `part.q` is written too; the next
       # drafter overwrites it, and the last drafter's is the bonus.

@@ -10,7 +10,6 @@ import jax.numpy as jnp
 
 from speccascade.decoding.drafting.depth_laws import DepthDrafter
 from speccascade.decoding.laws.sampling import Sampling
-from speccascade.decoding.records import feeding
 from speccascade.decoding.records.block_records import Proposal
 from speccascade.decoding.records.draft_tree import (
   GREEDY_AND_RANDOM,
@@ -18,6 +17,7 @@ from speccascade.decoding.records.draft_tree import (
   Drawing,
 )
 from speccascade.decoding.records.language_model import LanguageModel, State
+from speccascade.decoding.records.token_buffers import Prefix
 
 Array = jax.Array
 
@@ -69,46 +69,24 @@ class LookaheadDrafter(DepthDrafter, struct.PyTreeNode):
   drawing: Drawing = struct.field(pytree_node=False, default=GREEDY_AND_RANDOM)
 
   @property
-  def vocab_size(self) -> int:
-    return self.model.vocab_size
-
-  @property
-  def models(self) -> tuple[LanguageModel, ...]:
+  def parts(self) -> tuple[LanguageModel]:
     return (self.model,)
 
-  def prefill(self, inputs: Array, *, capacity: int) -> State:
-    # A pass writes all its slots, whatever its count: at most G + 1 tokens, and
-    # G embeddings after them.
-    capacity += 2 * self.depth + 1
-    return self.model.prefill(inputs, capacity=capacity)
-
-  def rewind(self, state: State, length: Array) -> State:
-    return self.model.rewind(state, length)
-
-  def keep(
-    self, state: State, length: Array, path: Array, count: Array
-  ) -> State:
-    """See `Drafter`. The cache holds no draft, so there is nothing to keep."""
-    return self.model.rewind(state, length + count)
-
-  def catch_up(
-    self, state: State, tokens: Array, upto: Array, *, wide: int
-  ) -> State:
-    """See `Drafter`."""
-    return feeding.catch_up(self.model, state, tokens, upto, wide=wide)
+  @property
+  def spare_slots(self) -> int:
+    # A pass writes at most G + 1 tokens, and G embeddings after them.
+    return 2 * self.depth + 1
 
   def propose(
     self,
-    state: State,
-    tokens: Array,
-    length: Array,
+    state: tuple[State],
+    prefix: Prefix,
     rngs: Array,
     sampling: Sampling,
     *,
     bonus_law: bool,
-    active: Array,
-  ) -> tuple[State, Proposal]:
-    """See `Drafter`.
+  ) -> tuple[tuple[State], Proposal]:
+    """Drafts in one pass.
 
     Raises:
       ValueError: the block is deeper than K + 1.
@@ -123,17 +101,20 @@ class LookaheadDrafter(DepthDrafter, struct.PyTreeNode):
     num = self.depth - 1 + has_bonus
     # A block writes G + 1 tokens at most, and the cache held all tokens before
     # it: so many of them may be missing now.
-    missing = length - state.length
-    block = self._block(tokens, state.length, missing, self.depth + 1, num)
-    count = jnp.where(active, missing + num, 0)
+    (held,), length = state, prefix.length
+    missing = length - held.length
+    block = self._block(
+      prefix.tokens, held.length, missing, self.depth + 1, num
+    )
+    count = jnp.where(prefix.active, missing + num, 0)
     # Where 3 tokens are missing they stand at places 0, 1 and 2 of the block.
     # Places 2, 3, ... are read: the last token, and the embeddings after it.
     read = (missing - 1)[:, None] + jnp.arange(num + 1, dtype=jnp.int32)[None]
     read = jnp.clip(read, 0, block.shape[1] - 1)
-    state, out = self.model.extend(state, block, count, read=read)
+    held, out = self.model.extend(held, block, count, read=read)
     # No later pass sees an embedding.
-    state = self.model.rewind(state, length)
-    return state, self.draft(out.logits, rngs, sampling, active)
+    held = self.model.rewind(held, length)
+    return (held,), self.draft(out.logits, rngs, sampling, prefix.active)
 
   def _block(
     self, tokens: Array, held: Array, missing: Array, most: int, num: int

@@ -14,12 +14,13 @@ from speccascade import native
 from speccascade.decoding.laws.sampling import Sampling
 from speccascade.decoding.records import prompts
 from speccascade.decoding.records.block_records import Proposal
-from speccascade.decoding.records.drafter import ChainDrafter
+from speccascade.decoding.records.drafter import Drafter
+from speccascade.decoding.records.token_buffers import Prefix
 
 Array = jax.Array
 
 
-class MaxGramDrafter(ChainDrafter, struct.PyTreeNode):
+class MaxGramDrafter(Drafter, struct.PyTreeNode):
   """Copies from the source and from the generated tokens, at almost no cost.
 
   The drafter searches a text: the source, and after it the generated tokens
@@ -88,49 +89,34 @@ class MaxGramDrafter(ChainDrafter, struct.PyTreeNode):
     table = jnp.pad(table, (0, vocab_size - table.shape[0]))
     return cls(table, width, prompted, fills)
 
-  models = ()
   has_confidence = False
 
   @property
   def vocab_size(self) -> int:
     return self.next_token.shape[0]
 
-  def prefill(self, inputs: Array, *, capacity: int) -> Array:
+  def prefill(self, inputs: Array, *, capacity: int) -> tuple[Array]:
     """Returns the texts to search, [B, S] int32 at the left end.
 
     They are the sources, padded with 0, or the prompts, padded with
     `prompts.PAD`.
     """
-    return prompts.align(inputs) if self.prompted else inputs
-
-  def rewind(self, state: Array, length: Array) -> Array:
-    return state
-
-  def catch_up(
-    self, state: Array, tokens: Array, upto: Array, *, wide: int
-  ) -> Array:
-    return state
+    return (prompts.align(inputs) if self.prompted else inputs,)
 
   def propose(
     self,
-    state: Array,
-    tokens: Array,
-    length: Array,
+    state: tuple[Array],
+    prefix: Prefix,
     rngs: Array,
     sampling: Sampling,
     *,
     bonus_law: bool,
-    active: Array,
-  ) -> tuple[Array, Proposal]:
-    """See `Drafter`.
-
-    The distribution at the bonus position is one-hot at the next copied token.
-    Where nothing is left to copy it is unknown.
-    """
+  ) -> tuple[tuple[Array], Proposal]:
+    """Copies; the law of the bonus is one-hot, unknown without a next copy."""
     # One token more than the width, for the bonus position.
-    drafts, count = self._copy(state, tokens, length)
+    drafts, count = self._copy(state[0], prefix.tokens, prefix.length)
     if self.fills:
-      count = jnp.full_like(length, self.width + 1)
+      count = jnp.full_like(count, self.width + 1)
     q = jax.nn.one_hot(drafts, self.vocab_size, dtype=jnp.float32)
     return state, Proposal(
       tokens=drafts[:, : self.width],
@@ -138,7 +124,7 @@ class MaxGramDrafter(ChainDrafter, struct.PyTreeNode):
       q=q,
       q1=q,
       copied=jnp.ones(drafts.shape, bool),
-      calls=jnp.zeros((length.shape[0], 0), jnp.int32),
+      calls=jnp.zeros((count.shape[0], 0), jnp.int32),
       bad=jnp.zeros(drafts.shape, bool),
       knows_bonus=count > self.width,
       writer=-1,
@@ -147,12 +133,7 @@ class MaxGramDrafter(ChainDrafter, struct.PyTreeNode):
   def _copy(
     self, source: Array, tokens: Array, length: Array
   ) -> tuple[Array, Array]:
-    """Returns the tokens that follow each prefix.
-
-    Returns:
-      [B, G+1] int32 tokens, and [B] int32 how many of them were copied. The
-      others are the bigram chain.
-    """
+    """Returns [B, G+1] tokens after the prefixes, [B] how many were copied."""
     if native.takes():
       return native.copies(
         source,

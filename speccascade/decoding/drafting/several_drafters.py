@@ -1,6 +1,6 @@
 """Several drafters that draft beside each other: one path each, one tree."""
 
-from typing import Any, NamedTuple, cast
+from typing import Any, ClassVar, cast
 
 from flax import struct
 import jax
@@ -21,30 +21,21 @@ from speccascade.decoding.records.draft_tree import (
 )
 from speccascade.decoding.records.drafter import Drafter, refuse_tree
 from speccascade.decoding.records.language_model import LanguageModel, State
+from speccascade.decoding.records.token_buffers import Prefix
 
 Array = jax.Array
 
 
-class _State(NamedTuple):
-  """The state of `SeveralDrafters`.
-
-  Attributes:
-    drafters: the states of the drafters.
-    merged: [B, N] int32, the draft that each draft of the last proposal was
-      merged into.
-  """
-
-  drafters: tuple
-  merged: Array
-
-
-class SeveralDrafters(struct.PyTreeNode):
+class SeveralDrafters(Drafter, struct.PyTreeNode):
   """Drafts one path from each of K drafters, and merges them into one tree.
 
   Paths share their nodes as long as their tokens agree. Each draft has the law
   of its own drafter, and the verifier tries it with that law. So the output has
   the distribution of the target, however many drafters there are. The
   verification is "token".
+
+  The state ends with [B, N] int32, the draft that each draft of the last
+  proposal was merged into.
 
   Several drafters have no one q. A target that uses the drafter's distribution
   takes that of one designated drafter, at every node. It then reads the whole
@@ -68,6 +59,12 @@ class SeveralDrafters(struct.PyTreeNode):
 
   drafters: tuple[Drafter, ...]
   designated: int | None = struct.field(pytree_node=False, default=None)
+
+  drawing: ClassVar[Drawing] = IID
+
+  @property
+  def parts(self) -> tuple[Drafter, ...]:
+    return self.drafters
 
   @property
   def has_confidence(self) -> bool:
@@ -98,20 +95,8 @@ class SeveralDrafters(struct.PyTreeNode):
     return DraftTree.of_paths(len(self.drafters), self.drafters[0].width)
 
   @property
-  def drawing(self) -> Drawing:
-    return IID
-
-  @property
   def width(self) -> int:
     return self.tree.num_drafts
-
-  @property
-  def vocab_size(self) -> int:
-    return self.drafters[0].vocab_size
-
-  @property
-  def models(self) -> tuple[LanguageModel, ...]:
-    return tuple(model for drafter in self.drafters for model in drafter.models)
 
   def check_review(self, target: Any, settings: Any) -> None:
     """Raises ValueError where the review needs one law of all drafters."""
@@ -128,68 +113,48 @@ class SeveralDrafters(struct.PyTreeNode):
         " index of one of them, or use a method whose target is the verifier"
       )
 
-  def prefill(self, inputs: Array, *, capacity: int) -> _State:
-    states = tuple(
-      drafter.prefill(inputs, capacity=capacity) for drafter in self.drafters
-    )
-    merged = jnp.zeros((inputs.shape[0], self.width), jnp.int32)
-    return _State(states, merged)
-
-  def rewind(self, state: _State, length: Array) -> _State:
-    states = tuple(
-      drafter.rewind(inner, length)
-      for drafter, inner in zip(self.drafters, state.drafters)
-    )
-    return _State(states, state.merged)
-
-  def catch_up(
-    self, state: _State, tokens: Array, upto: Array, *, wide: int
-  ) -> _State:
-    states = tuple(
-      drafter.catch_up(inner, tokens, upto, wide=wide)
-      for drafter, inner in zip(self.drafters, state.drafters)
-    )
-    return _State(states, state.merged)
+  def prefill(self, inputs: Array, *, capacity: int) -> tuple:
+    states = super().prefill(inputs, capacity=capacity)
+    return (*states, jnp.zeros((inputs.shape[0], self.width), jnp.int32))
 
   def keep(
-    self, state: _State, length: Array, path: Array, count: Array
-  ) -> _State:
-    """See `Drafter`. Each drafter keeps what its own path shares of `path`.
+    self, state: tuple, length: Array, path: Array, count: Array
+  ) -> tuple:
+    """Keeps of each drafter what its own path shares of `path`.
 
     The designated drafter read all paths, and keeps all of `path`.
     """
+    *held, merged = state
     depth, num = self.tree.depth, len(self.drafters)
-    merged = state.merged.reshape(-1, depth, num)
+    merged_into = merged.reshape(-1, depth, num)
     step = jnp.arange(depth, dtype=jnp.int32)[None]
-    is_kept = (merged == path[:, :, None]) & (step < count[:, None])[..., None]
+    is_kept = merged_into == path[:, :, None]
+    is_kept &= (step < count[:, None])[..., None]
     # A row that ended keeps one token less than its prefix, as in a chain.
     shared = jnp.cumprod(is_kept.astype(jnp.int32), axis=1).sum(axis=1)
     shared = jnp.minimum(shared, count[:, None])
     states = [
       drafter.rewind(inner, length + shared[:, k])
-      for k, (drafter, inner) in enumerate(zip(self.drafters, state.drafters))
+      for k, (drafter, inner) in enumerate(zip(self.drafters, held))
     ]
     if (scorer := self._scorer) is not None:
       # It read the last token of the prefix before the drafts.
       read = jnp.pad(path + 1, ((0, 0), (1, 0)))
       index = cast(int, self.designated)
-      states[index] = scorer.keep(
-        state.drafters[index], length - 1, read, count + 1
-      )
-    return _State(tuple(states), state.merged)
+      (inner,) = held[index]
+      states[index] = (scorer.keep(inner, length - 1, read, count + 1),)
+    return (*states, merged)
 
   def propose(
     self,
-    state: _State,
-    tokens: Array,
-    length: Array,
+    state: tuple,
+    prefix: Prefix,
     rngs: Array,
     sampling: Sampling,
     *,
     bonus_law: bool,
-    active: Array,
-  ) -> tuple[_State, Proposal]:
-    """See `Drafter`.
+  ) -> tuple[tuple, Proposal]:
+    """Drafts a path with each drafter, and merges the paths.
 
     Raises:
       ValueError: a drafter drafts trees, or the widths differ.
@@ -204,16 +169,10 @@ class SeveralDrafters(struct.PyTreeNode):
     states: list[State] = []
     parts: list[Proposal] = []
     place, writers = 0, []
-    for k, (drafter, inner) in enumerate(zip(self.drafters, state.drafters)):
+    for k, (drafter, inner) in enumerate(zip(self.drafters, state)):
       # Each drafter has uniforms of its own.
       inner, part = drafter.propose(
-        inner,
-        tokens,
-        length,
-        draws.fold_in(rngs, k),
-        sampling,
-        bonus_law=False,
-        active=active,
+        inner, prefix, draws.fold_in(rngs, k), sampling, bonus_law=False
       )
       states.append(inner)
       parts.append(part)
@@ -255,16 +214,17 @@ class SeveralDrafters(struct.PyTreeNode):
     if (scorer := self._scorer) is not None:
       index = cast(int, self.designated)
       # The last token is read once more, with the tree that follows it.
-      last = jnp.take_along_axis(tokens, length[:, None] - 1, axis=1)
-      states[index], out = feeding.feed_tree(
+      (held,) = states[index]
+      held, out = feeding.feed_tree(
         scorer,
-        scorer.rewind(states[index], length - 1),
-        last,
+        scorer.rewind(held, prefix.length - 1),
+        prefix.last,
         drafts,
         self.tree,
-        jnp.where(active, 1 + self.width, 0),
+        jnp.where(prefix.active, 1 + self.width, 0),
       )
-      calls[index] = calls[index] + active.astype(jnp.int32)[:, None]
+      states[index] = (held,)
+      calls[index] = calls[index] + prefix.active.astype(jnp.int32)[:, None]
       q1, q, _, is_law = sampling.step(out.logits)
       bad = at_nodes["bad"] | ~is_law
       at_nodes = {
@@ -276,7 +236,7 @@ class SeveralDrafters(struct.PyTreeNode):
     writer = by_depth([writer[:, :-1] for writer in writers])
     proposal = Proposal(
       tokens=drafts,
-      count=jnp.full_like(length, self.width),
+      count=jnp.full_like(prefix.length, self.width),
       **at_nodes,
       calls=jnp.concatenate(calls, axis=1),
       writer=jnp.pad(writer, ((0, 0), (0, 1))),
@@ -289,7 +249,7 @@ class SeveralDrafters(struct.PyTreeNode):
         has_q=scorer is not None,
       ),
     )
-    return _State(tuple(states), self._merged(drafts, parents)), proposal
+    return (*states, self._merged(drafts, parents)), proposal
 
   def _parents(self, drafts: Array, counts: list[Array]) -> Array:
     """Returns the nodes that drafts follow, [B, N] int32; see `Branches`.

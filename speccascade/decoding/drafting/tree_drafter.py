@@ -22,7 +22,9 @@ from speccascade.decoding.records.draft_tree import (
   DraftTree,
   Drawing,
 )
+from speccascade.decoding.records.drafter import Drafter
 from speccascade.decoding.records.language_model import LanguageModel, State
+from speccascade.decoding.records.token_buffers import Prefix
 
 Array = jax.Array
 
@@ -71,7 +73,7 @@ class _NodeLaws:
     return self.at(nodes, lambda x: x.law), self.at(nodes, lambda x: x.plain)
 
 
-class TreeDrafter(struct.PyTreeNode):
+class TreeDrafter(Drafter, struct.PyTreeNode):
   """Drafts a tree of tokens from a language model.
 
   The model reads a level of the tree in one pass, so a tree takes as many
@@ -89,19 +91,17 @@ class TreeDrafter(struct.PyTreeNode):
   tree: DraftTree = struct.field(pytree_node=False)
   drawing: Drawing = struct.field(pytree_node=False, default=GREEDY_AND_RANDOM)
 
-  has_confidence = True
+  @property
+  def parts(self) -> tuple[LanguageModel]:
+    return (self.model,)
 
   @property
   def width(self) -> int:
     return self.tree.num_drafts
 
   @property
-  def vocab_size(self) -> int:
-    return self.model.vocab_size
-
-  @property
-  def models(self) -> tuple[LanguageModel, ...]:
-    return (self.model,)
+  def spare_slots(self) -> int:
+    return self.width + 2
 
   def _is_read(self, bonus_law: bool) -> np.ndarray:
     """Returns [N] bool, the drafts that the model reads while it drafts."""
@@ -114,27 +114,14 @@ class TreeDrafter(struct.PyTreeNode):
       return np.array(tree.depths) < tree.depth
     return np.array(tree.num_children[1:]) > 0
 
-  def prefill(self, inputs: Array, *, capacity: int) -> State:
-    # A cache needs room after its last token for the tree, and for the pass
-    # that catches up.
-    return self.model.prefill(inputs, capacity=capacity + self.width + 2)
-
-  def rewind(self, state: State, length: Array) -> State:
-    return self.model.rewind(state, length)
-
-  def catch_up(
-    self, state: State, tokens: Array, upto: Array, *, wide: int
-  ) -> State:
-    return feeding.catch_up(self.model, state, tokens, upto, wide=wide)
-
   def keep(
-    self, state: State, length: Array, path: Array, count: Array
-  ) -> State:
-    """See `Drafter`. A last draft that was not read is not kept."""
+    self, state: tuple[State], length: Array, path: Array, count: Array
+  ) -> tuple[State]:
+    """Keeps the accepted path, without a last draft that was not read."""
     # The state's length tells how many drafts were read: with a bonus law all
     # of them, and never all without one. A row that is not active read none,
     # and keeps none.
-    all_read = state.length - length >= self.width
+    all_read = state[0].length - length >= self.width
     place = jnp.stack([self._places(False), self._places(True)])
     place = jnp.where(all_read[:, None], place[1:2], place[0:1])
     place = jnp.take_along_axis(place, path, axis=1)
@@ -142,7 +129,7 @@ class TreeDrafter(struct.PyTreeNode):
     is_kept = (index < count[:, None]) & (place >= 0)
     # After a draft that was not read, no other draft can have been accepted.
     num = jnp.minimum(jnp.sum(is_kept, axis=1, dtype=jnp.int32), count)
-    return self.model.keep(state, length, jnp.maximum(place, 0), num)
+    return (self.model.keep(state[0], length, jnp.maximum(place, 0), num),)
 
   def _places(self, bonus_law: bool) -> Array:
     """Returns [N] int32, the slot of each draft among those read, or -1."""
@@ -151,30 +138,29 @@ class TreeDrafter(struct.PyTreeNode):
 
   def propose(
     self,
-    state: State,
-    tokens: Array,
-    length: Array,
+    state: tuple[State],
+    prefix: Prefix,
     rngs: Array,
     sampling: Sampling,
     *,
     bonus_law: bool,
-    active: Array,
-  ) -> tuple[State, Proposal]:
-    """See `Drafter`."""
-    tree, rows = self.tree, length.shape[0]
+  ) -> tuple[tuple[State], Proposal]:
+    tree, length = self.tree, prefix.length
+    rows = length.shape[0]
     is_read = self._is_read(bonus_law)
     u = draws.uniforms(rngs, tree.num_drafts)
     # The cache lacks the token after the accepted drafts, and the last accepted
     # draft where it was not read.
-    state, logits = feeding.feed_block(
+    (held,) = state
+    held, logits = feeding.feed_block(
       self.model,
-      state,
-      tokens,
-      length - state.length,
+      held,
+      prefix.tokens,
+      length - held.length,
       length - 1,
       width=1 if bonus_law else 2,
     )
-    fed = active.astype(jnp.int32)
+    fed = prefix.active.astype(jnp.int32)
     calls = jnp.ones_like(length)
     laws = _NodeLaws()
     laws.add([0], sampling.step(logits))
@@ -192,8 +178,8 @@ class TreeDrafter(struct.PyTreeNode):
       members = [draft for draft in level if is_read[draft]]
       if members:
         read += members
-        state, out = self.model.extend(
-          state,
+        held, out = self.model.extend(
+          held,
           columns(new, [draft - level[0] for draft in members]),
           len(members) * fed,
           depth=self._constant(rows, [tree.depths[i] - 1 for i in read]),
@@ -215,7 +201,7 @@ class TreeDrafter(struct.PyTreeNode):
       parents=followed,
       is_certain=jnp.concatenate(certain, axis=1),
     )
-    return state, Proposal(
+    return (held,), Proposal(
       tokens=block,
       count=jnp.full_like(length, tree.num_drafts),
       q=q,

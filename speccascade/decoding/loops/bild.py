@@ -13,8 +13,8 @@ sometimes proposes nothing, and a verifier step that rolls back.
 """
 
 import dataclasses
+from typing import Any
 
-from flax import struct
 import jax
 import jax.numpy as jnp
 
@@ -32,6 +32,7 @@ from speccascade.decoding.loops.speculative import speculative
 from speccascade.decoding.records.block_records import Proposal, Verdict
 from speccascade.decoding.records.decode_settings import FIXED, MAX_PROB
 from speccascade.decoding.records.language_model import LanguageModel, State
+from speccascade.decoding.records.token_buffers import Prefix
 
 Array = jax.Array
 
@@ -48,75 +49,54 @@ def _plain_verifier(q, p, *, alpha, sampled):
   return p
 
 
-class BildState(struct.PyTreeNode):
-  """The state of a `BildDrafter`.
-
-  Attributes:
-    draft: the state of the `AutoregressiveDrafter`.
-    expected: [B] int32, the length that the prefix will have at the next
-      proposal if nothing is rolled back; -1 where no proposal was made yet. So
-      a drafter knows of a rollback without being told.
-  """
-
-  draft: State
-  expected: Array
-
-
 class BildDrafter(AutoregressiveDrafter):
-  """Drafts with fallback, and not at all at the start or after a rollback."""
+  """Drafts with fallback, and not at all at the start or after a rollback.
+
+  The state ends with [B] int32, the length that the prefix will have at the
+  next proposal if nothing is rolled back; -1 where no proposal was made yet. So
+  a drafter knows of a rollback without being told.
+  """
 
   # A length of -1 is never that of a prefix: the first round of a turn drafts
   # nothing.
 
-  def prefill(self, inputs: Array, *, capacity: int) -> BildState:
-    draft = super().prefill(inputs, capacity=capacity)
-    return BildState(draft, jnp.full(inputs.shape[:1], -1, jnp.int32))
-
-  def rewind(self, state: BildState, length: Array) -> BildState:
-    return state.replace(draft=super().rewind(state.draft, length))
+  def prefill(self, inputs: Array, *, capacity: int) -> tuple[State, Array]:
+    (held,) = super().prefill(inputs, capacity=capacity)
+    return held, jnp.full(inputs.shape[:1], -1, jnp.int32)
 
   def catch_up(
-    self, state: BildState, tokens: Array, upto: Array, *, wide: int
-  ) -> BildState:
-    draft = super().catch_up(state.draft, tokens, upto, wide=wide)
-    return BildState(draft, jnp.full_like(state.expected, -1))
+    self, state: tuple[State, Array], tokens: Array, upto: Array, *, wide: int
+  ) -> tuple[State, Array]:
+    held, expected = super().catch_up(state, tokens, upto, wide=wide)
+    return held, jnp.full_like(expected, -1)
 
   def propose(
     self,
-    state: BildState,
-    tokens: Array,
-    length: Array,
+    state: Any,
+    prefix: Prefix,
     rngs: Array,
     sampling: Sampling,
     *,
     bonus_law: bool,
-    active: Array,
-  ) -> tuple[BildState, Proposal]:
+  ) -> tuple[Any, Proposal]:
     # A block of 4 drafts after a prefix of 7 tokens writes 5 tokens if all are
     # kept: the next prefix has 12. If it has fewer, there was a rollback.
-    is_asked = length == state.expected
+    held, expected = state
+    is_asked = prefix.length == expected
     propose = super().propose
 
-    def ask(draft: State) -> tuple[State, Proposal]:
-      return propose(
-        draft,
-        tokens,
-        length,
-        rngs,
-        sampling,
-        bonus_law=bonus_law,
-        active=active,
-      )
+    def ask(state: tuple[State]) -> tuple[tuple[State], Proposal]:
+      return propose(state, prefix, rngs, sampling, bonus_law=bonus_law)
 
-    def skip(draft: State) -> tuple[State, Proposal]:
-      shapes = jax.eval_shape(ask, draft)[1]
-      return draft, jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+    def skip(state: tuple[State]) -> tuple[tuple[State], Proposal]:
+      shapes = jax.eval_shape(ask, state)[1]
+      return state, jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
 
     # Where no row asks, the model is not run at all.
-    draft, proposal = jax.lax.cond(jnp.any(is_asked), ask, skip, state.draft)
+    (held,), proposal = jax.lax.cond(jnp.any(is_asked), ask, skip, (held,))
     count = jnp.where(is_asked, proposal.count, 0)
     calls = jnp.where(is_asked[:, None], proposal.calls, 0)
-    state = BildState(draft, length + count + 1)
+    state = (held, prefix.length + count + 1)
     return state, proposal.replace(count=count, calls=calls)
 
 

@@ -14,9 +14,10 @@ from speccascade.decoding.loops.carry import (
   unpack,
 )
 from speccascade.decoding.loops.execution import LoopSettings
-from speccascade.decoding.records import feeding, prompts, token_buffers
+from speccascade.decoding.records import prompts, token_buffers
 from speccascade.decoding.records.block_records import Decoded, Stats
 from speccascade.decoding.records.decode_settings import TREES
+from speccascade.decoding.records.drafter import catch_up
 
 Array = jax.Array
 
@@ -163,7 +164,7 @@ class Loop:
     upto = jnp.where(has_turn, length - 1, 0)
     wide = min(new.shape[1], TURN_WIDTH)
     states = [
-      feeding.catch_up(part, state, tokens, upto, wide=wide)
+      catch_up(part, state, tokens, upto, wide=wide)
       for part, state in zip(self.parts, carry.models)
     ]
     return carry.replace(

@@ -12,14 +12,11 @@ import jax
 import jax.numpy as jnp
 
 from speccascade.decoding.laws import draws, targets
-from speccascade.decoding.records import feeding, token_buffers
+from speccascade.decoding.laws.sampling import Sampling
+from speccascade.decoding.records import token_buffers
 from speccascade.decoding.records.block_records import Proposal, VerifyFunction
 from speccascade.decoding.records.decode_settings import ReviewSettings
-from speccascade.decoding.records.drafter import (
-  ChainDrafter,
-  Drafter,
-  refuse_tree,
-)
+from speccascade.decoding.records.drafter import Drafter, refuse_tree
 from speccascade.decoding.records.language_model import LanguageModel
 from speccascade.decoding.records.token_buffers import Prefix
 from speccascade.decoding.verification.block_settings import BlockSettings
@@ -37,7 +34,7 @@ _static = functools.partial(struct.field, pytree_node=False)
 
 
 @struct.dataclass(frozen=True)
-class VerticalDrafter(ChainDrafter, ReviewSettings):
+class VerticalDrafter(Drafter, ReviewSettings):
   """Proposes the tokens that a smaller speculative pair decodes.
 
   The inner pair runs round after round until every row has `width` tokens. Each
@@ -85,12 +82,8 @@ class VerticalDrafter(ChainDrafter, ReviewSettings):
   has_confidence = True  # the reviewer's, whatever drafts for it
 
   @property
-  def vocab_size(self) -> int:
-    return self.reviewer.vocab_size
-
-  @property
-  def models(self) -> tuple:
-    return (self.reviewer, *self.drafter.models)
+  def parts(self) -> tuple[LanguageModel, Drafter]:
+    return (self.reviewer, self.drafter)
 
   @property
   def _room(self) -> int:
@@ -104,38 +97,29 @@ class VerticalDrafter(ChainDrafter, ReviewSettings):
     """
     return self.width + self.drafter.width + 2
 
-  def prefill(self, inputs: Array, *, capacity: int) -> tuple:
-    """Returns the states of the drafter and of the reviewer."""
-    # Caches hold what a proposal may write before it is cut, and one pass of
-    # the reviewer after that: what it catches up with, and a block.
-    capacity += self._room + self.drafter.width + 1 + self.behind
-    return (
-      self.drafter.prefill(inputs, capacity=capacity),
-      self.reviewer.prefill(inputs, capacity=capacity),
-    )
-
-  def rewind(self, state: tuple, length: Array) -> tuple:
-    return (
-      self.drafter.rewind(state[0], length),
-      self.reviewer.rewind(state[1], length),
-    )
-
-  def catch_up(self, state: tuple, tokens, upto, *, wide: int) -> tuple:
-    return tuple(
-      feeding.catch_up(part, inner, tokens, upto, wide=wide)
-      for part, inner in zip((self.drafter, self.reviewer), state)
-    )
+  @property
+  def spare_slots(self) -> int:
+    # What a proposal may write before it is cut, and one pass of the reviewer
+    # after that: what it catches up with, and a block.
+    return self._room + self.drafter.width + 1 + self.behind
 
   def propose(
-    self, state, tokens, length, rngs, sampling, *, bonus_law: bool, active
+    self,
+    state: tuple,
+    prefix: Prefix,
+    rngs: Array,
+    sampling: Sampling,
+    *,
+    bonus_law: bool,
   ) -> tuple[tuple, Proposal]:
-    """See `Drafter`.
+    """Repeats the rounds of the inner pair until the proposal is full.
 
     To state the distribution at the bonus position, the inner pair draws one
     more token, which is then cut.
     """
     refuse_tree(self.drafter, "a vertical cascade")
-    rows, need = length.shape[0], self.width + bool(bonus_law)
+    length, need = prefix.length, self.width + bool(bonus_law)
+    rows = length.shape[0]
     is_lenient = sampling.greedy and self.greedy_target is not None
     settings = BlockSettings(
       **values_of(self, ReviewSettings),
@@ -153,19 +137,19 @@ class VerticalDrafter(ChainDrafter, ReviewSettings):
     def round_(carry):
       # Draft after the prefix and the tokens proposed so far, with keys of this
       # round's own.
-      count, (drafting, reviewing) = carry["count"], carry["state"]
-      prefix = Prefix(carry["tokens"], length + count, count < need)
+      count, (reviewing, drafting) = carry["count"], carry["state"]
+      so_far = Prefix(carry["tokens"], length + count, count < need)
       keys = draws.fold_in(rngs, carry["round"])
-      drafting, proposal = draft(self.drafter, drafting, prefix, keys, settings)
+      drafting, proposal = draft(self.drafter, drafting, so_far, keys, settings)
       # Review. The reviewer may lack tokens that others wrote since it was last
       # asked, and reads them in the same pass.
       reviewing, logits, passes = score_and_catch_up(
-        self.reviewer, reviewing, prefix, proposal, behind=self.behind
+        self.reviewer, reviewing, so_far, proposal, behind=self.behind
       )
       block = verify(proposal, logits, keys, settings, spare_copies=True)
       # Count the passes of rows that take part: the reviewer's, then those of
       # the inner drafter's models.
-      going = prefix.active.astype(jnp.int32)
+      going = so_far.active.astype(jnp.int32)
       calls = going[:, None] * proposal.calls
       calls = jnp.concatenate([passes[:, None], calls], axis=1)
       confidence = block.p1
@@ -186,11 +170,11 @@ class VerticalDrafter(ChainDrafter, ReviewSettings):
       # and 3 new ones, the caches hold 11. A row that waits is rewound to where
       # it was, and what is written after its count means nothing.
       total = count + going * (num_accepted + 1)
-      state = (drafting, reviewing)
+      state = (reviewing, drafting)
       return {
         "state": self.rewind(state, length + total - 1),
         "tokens": token_buffers.write_block(
-          prefix.tokens, block.new, prefix.length
+          so_far.tokens, block.new, so_far.length
         ),
         "count": total,
         "drafts": token_buffers.write_block(carry["drafts"], drafts, count),
@@ -205,8 +189,8 @@ class VerticalDrafter(ChainDrafter, ReviewSettings):
       round_,
       {
         "state": state,
-        "tokens": jnp.pad(tokens, ((0, 0), (0, self._room))),
-        "count": jnp.where(active, 0, jnp.full_like(length, need)),
+        "tokens": jnp.pad(prefix.tokens, ((0, 0), (0, self._room))),
+        "count": jnp.where(prefix.active, 0, jnp.full_like(length, need)),
         "drafts": (probs, probs, places > 0, places),
         "calls": jnp.zeros((rows, len(self.models)), jnp.int32),
         "round": jnp.int32(0),

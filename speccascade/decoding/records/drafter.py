@@ -10,11 +10,20 @@ inside a drafter, K draft heads or look-ahead embeddings. A tree of drafts has N
 drafts and N + 1 nodes, and G is its depth; a chain has N = G.
 """
 
-from typing import Any, Protocol, TypeGuard, runtime_checkable
+from collections.abc import Callable
+from typing import (
+  TYPE_CHECKING,
+  Any,
+  Protocol,
+  TypeGuard,
+  cast,
+  runtime_checkable,
+)
 
 import jax
 
 from speccascade.decoding.laws.sampling import Sampling
+from speccascade.decoding.records import feeding
 from speccascade.decoding.records.block_records import Proposal
 from speccascade.decoding.records.draft_tree import DraftTree
 from speccascade.decoding.records.language_model import (
@@ -23,30 +32,41 @@ from speccascade.decoding.records.language_model import (
   State,
   is_kind,
 )
+from speccascade.decoding.records.token_buffers import Prefix
 
 Array = jax.Array
 
 
-@runtime_checkable
-class Drafter(Part, Protocol):
-  """Proposes up to `width` tokens for each row. A drafter is a pytree.
+class Drafter:
+  """Proposes up to `width` tokens for each row.
 
-  A drafter of chains inherits `ChainDrafter`, which has the two members that
-  trees need. A drafter of trees has a static `drawing`, one of
-  `draft_tree.DRAWINGS`, by which a call is checked before anything is compiled.
-  A drafter that states no distribution at some places may have a method
-  `check_review(target, settings)`. The method raises ValueError where a target
-  and `ReviewSettings` need a distribution at such a place. A drafter that reads
-  the verifier's hidden states is a `Reader`, too.
+  A drafter is a frozen pytree that inherits this class. It has a `width` and a
+  `propose`, and names its `parts`; the rest follows from these. A drafter of
+  trees has a `tree`, and a static `drawing`, one of `draft_tree.DRAWINGS`, by
+  which a call is checked before anything is compiled. A drafter that reads the
+  verifier's hidden states is a `Reader`, too.
+
+  The state of a drafter is a tuple: the states of its parts, in order, and
+  after them whatever else the drafter remembers.
   """
 
-  @property
-  def width(self) -> int:
-    """Static: N, the largest number of tokens of a proposal."""
+  if TYPE_CHECKING:  # These are fields of some drafters, properties of others.
+
+    @property
+    def width(self) -> int:
+      """Static: N, the largest number of tokens of a proposal."""
+
+    @property
+    def tree(self) -> DraftTree | None:
+      """Static: the shape of a proposal; None for a drafter of chains."""
+
+  else:
+    tree = None
 
   @property
-  def tree(self) -> DraftTree | None:
-    """Static: the shape of a proposal; None for a drafter of chains."""
+  def parts(self) -> tuple[Any, ...]:
+    """The language models and the drafters that this drafter is made of."""
+    return ()
 
   @property
   def models(self) -> tuple[LanguageModel, ...]:
@@ -54,44 +74,47 @@ class Drafter(Part, Protocol):
 
     One model may be in several places, and is then listed once for each.
     """
+    models: list[LanguageModel] = []
+    for part in self.parts:
+      models += part.models if is_drafter(part) else [part]
+    return tuple(models)
+
+  @property
+  def vocab_size(self) -> int:
+    """V, the number of tokens."""
+    return self.parts[0].vocab_size
 
   @property
   def has_confidence(self) -> bool:
     """Static: whether `Proposal.q1` is a model's confidence in every token."""
+    return all(part.has_confidence for part in self.parts if is_drafter(part))
 
-  def propose(
-    self,
-    state: State,
-    tokens: Array,
-    length: Array,
-    rngs: Array,
-    sampling: Sampling,
-    *,
-    bonus_law: bool,
-    active: Array,
-  ) -> tuple[State, Proposal]:
-    """Drafts a block after `tokens[b, :length[b]]`.
+  @property
+  def spare_slots(self) -> int:
+    """Static: slots that the parts' caches need beyond a row's tokens.
 
-    The drafter first feeds its models the tokens of the prefix that their
-    caches lack. The last token of the prefix, `tokens[b, length[b] - 1]`, is
-    never in a cache yet.
-
-    Args:
-      state: from `prefill`, `propose` or `rewind`.
-      tokens: [B, L] int32 token buffer; index 0 holds the start token, or the
-        last token of the prompt.
-      length: [B] int32, how many of the L tokens are written.
-      rngs: [B] typed keys, fresh for this round and for this level of nesting.
-      sampling: how logits become distributions.
-      bonus_law: static; whether `q` at index `count` is needed.
-      active: [B] bool. Proposals of the other rows are not used, and those rows
-        must not keep the active rows waiting.
+    A pass writes all its slots, whatever its count. So a cache needs room after
+    its last token for the tokens of a proposal, and for the pass that catches
+    up.
     """
+    return 0
+
+  def prefill(self, inputs: Array, *, capacity: int) -> State:
+    """Returns the state before any decoder token; see `Part`."""
+    capacity += self.spare_slots
+    return tuple(part.prefill(inputs, capacity=capacity) for part in self.parts)
+
+  def rewind(self, state: State, length: Array) -> State:
+    """Forgets every token at or after `length` [B] int32; see `Part`."""
+    return self._of_parts(state, lambda part, inner: part.rewind(inner, length))
 
   def keep(
     self, state: State, length: Array, path: Array, count: Array
   ) -> State:
     """Keeps the drafts that were accepted, and forgets the other ones.
+
+    The accepted drafts of a chain are its first drafts, so a chain is cut after
+    them, and the path is not read.
 
     Args:
       state: from `propose`.
@@ -103,29 +126,80 @@ class Drafter(Part, Protocol):
     Returns:
       The state, which holds at most `length + count` tokens.
     """
+    return self.rewind(state, length + count)
 
   def catch_up(
     self, state: State, tokens: Array, upto: Array, *, wide: int
   ) -> State:
-    """Reads what others wrote before another turn; see `feeding.catch_up`."""
+    """Reads what others wrote before another turn; see `catch_up` below."""
+    return self._of_parts(
+      state,
+      lambda part, inner: catch_up(part, inner, tokens, upto, wide=wide),
+    )
 
+  def propose(
+    self,
+    state: State,
+    prefix: Prefix,
+    rngs: Array,
+    sampling: Sampling,
+    *,
+    bonus_law: bool,
+  ) -> tuple[State, Proposal]:
+    """Drafts a block after the tokens so far.
 
-class ChainDrafter:
-  """What drafters of chains have in common.
+    The drafter first feeds its models the tokens of the prefix that their
+    caches lack. The last token of the prefix is never in a cache yet.
 
-  The accepted drafts of a chain are its first drafts, so that `keep` cuts the
-  chain after them.
-  """
+    Args:
+      state: from `prefill`, `propose`, `rewind` or `keep`.
+      prefix: the tokens so far. Proposals of the rows that are not active are
+        not used, and those rows must not keep the active rows waiting.
+      rngs: [B] typed keys, fresh for this round and for this level of nesting.
+      sampling: how logits become distributions.
+      bonus_law: static; whether `Proposal.q` at index `count` is needed.
 
-  @property
-  def tree(self) -> DraftTree | None:
-    return None
+    Raises:
+      ValueError: the parts do not fit each other.
+    """
+    raise NotImplementedError
 
-  def keep(
-    self: Any, state: State, length: Array, path: Array, count: Array
+  def _of_parts(
+    self, state: State, function: Callable[[Any, State], State]
   ) -> State:
-    """See `Drafter`. The path is not read."""
-    return self.rewind(state, length + count)
+    """Returns the state with a function applied to each part and its state."""
+    new = tuple(map(function, self.parts, state))
+    return (*new, *state[len(new) :])
+
+
+def catch_up(
+  part: Part, state: State, tokens: Array, upto: Array, *, wide: int
+) -> State:
+  """Feeds a model, or all models of a drafter, the tokens that others wrote.
+
+  Args:
+    part: the model or drafter.
+    state: the part's state, with `wide` free slots after `upto`.
+    tokens: [B, L] int32, which hold the prefix.
+    upto: [B] int32. Rows that hold this many tokens already are left alone.
+    wide: static, tokens of a pass.
+
+  Returns:
+    The state.
+  """
+  if is_drafter(part):
+    return part.catch_up(state, tokens, upto, wide=wide)
+  state, _, _ = feeding.feed_to(
+    cast(LanguageModel, part),
+    state,
+    tokens,
+    upto,
+    first=upto - 1,
+    read=1,
+    narrow=wide,
+    wide=wide,
+  )
+  return state
 
 
 @runtime_checkable
@@ -214,7 +288,7 @@ class Lookahead(Protocol):
 
 def is_drafter(part: Any) -> TypeGuard[Drafter]:
   """Whether a part of a pair is a `Drafter`, and not a model."""
-  return is_kind(part, Drafter)
+  return isinstance(part, Drafter)
 
 
 def is_reader(part: Any) -> TypeGuard[Reader]:

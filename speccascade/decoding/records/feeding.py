@@ -6,19 +6,13 @@ conversation. The model then catches up in wide passes, and not token by token.
 """
 
 import functools
-from typing import cast
 
 import jax
 import jax.numpy as jnp
 
 from speccascade.decoding.records.block_records import Output
 from speccascade.decoding.records.draft_tree import DraftTree
-from speccascade.decoding.records.drafter import is_drafter
-from speccascade.decoding.records.language_model import (
-  LanguageModel,
-  Part,
-  State,
-)
+from speccascade.decoding.records.language_model import LanguageModel, State
 
 Array = jax.Array
 
@@ -191,38 +185,3 @@ def feed_tree(
     depth=jnp.broadcast_to(depth, (rows, *depth.shape[1:])),
     ancestors=jnp.broadcast_to(sees, (rows, *sees.shape[1:])),
   )
-
-
-def catch_up(
-  part: Part,
-  state: State,
-  tokens: Array,
-  upto: Array,
-  *,
-  wide: int,
-) -> State:
-  """Feeds a model, or all models of a drafter, the tokens that others wrote.
-
-  Args:
-    part: the model or drafter.
-    state: the part's state, with `wide` free slots after `upto`.
-    tokens: [B, L] int32, which hold the prefix.
-    upto: [B] int32. Rows that hold this many tokens already are left alone.
-    wide: static, tokens of a pass.
-
-  Returns:
-    The state.
-  """
-  if is_drafter(part):
-    return part.catch_up(state, tokens, upto, wide=wide)
-  state, _, _ = feed_to(
-    cast(LanguageModel, part),
-    state,
-    tokens,
-    upto,
-    first=upto - 1,
-    read=1,
-    narrow=wide,
-    wide=wide,
-  )
-  return state

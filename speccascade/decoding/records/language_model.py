@@ -15,6 +15,7 @@ import jax
 
 from speccascade.decoding.laws.sampling import Sampling
 from speccascade.decoding.records.block_records import DraftedChain, Output
+from speccascade.decoding.records.token_buffers import Prefix
 
 Array = jax.Array
 # A pytree whose leaves all have axis 0 = B. The state of a language model has a
@@ -137,15 +138,13 @@ class ChainModel(Protocol):
   def draft_chain(
     self,
     state: State,
-    tokens: Array,
-    length: Array,
+    prefix: Prefix,
     u: Array,
     sampling: Sampling,
     *,
     bonus_law: bool,
-    active: Array,
   ) -> tuple[State, DraftedChain] | None:
-    """Drafts after `tokens[b, :length[b]]`, as calls of `extend` would.
+    """Drafts after the tokens so far, as calls of `extend` would.
 
     The first pass feeds the tokens of the prefix that the cache lacks. Then
     each draft is drawn and fed. The last draft is fed only with `bonus_law`, so
@@ -154,13 +153,12 @@ class ChainModel(Protocol):
     Args:
       state: the state of the model. With `bonus_law` the cache lacks the last
         token of the prefix; without it, the last token or the last two.
-      tokens: [B, L] int32 token buffer.
-      length: [B] int32, how many of the L tokens are written.
+      prefix: the tokens so far. Rows that are not active are fed nothing after
+        the first pass.
       u: [B, G] uniforms in [0, 1), one for each draft.
       sampling: how logits become distributions.
       bonus_law: static, whether the distribution after the last draft is
         wanted.
-      active: [B] bool. The other rows are fed nothing after the first pass.
 
     Returns:
       The state and the chain; None where the model cannot draft a chain in one

@@ -91,12 +91,10 @@ def draft(
   """
   state, proposal = drafter.propose(
     state,
-    prefix.tokens,
-    prefix.length,
+    prefix,
     draws.fold_in(rngs, draws.DRAFT_TAG),
     settings.sampling,
     bonus_law=settings.bonus_law,
-    active=prefix.active,
   )
   rows, width = prefix.length.shape[0], drafter.width
   laws = (rows, width + 1, drafter.vocab_size)

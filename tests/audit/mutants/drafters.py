@@ -32,16 +32,19 @@ the bonus law is the last token's <- test_stated_laws[lossless-True]
 the reviewer's cache keeps what was rejected <-
   test_drafting_loops.py::test_what_the_verifier_itself_reviewed_is_always_accepted
 - "state": self.rewind(state, length + total - 1)
-+ "state": (self.rewind(state, length + total - 1)[0], reviewing)
++ "state": (reviewing, self.rewind(state, length + total - 1)[1])
 the inner drafter's cache keeps what was rejected <-
   test_drafting_loops.py::test_drafts_of_the_reviewers_twin_are_never_cut |
   test_stated_laws[three models-False]
 - "state": self.rewind(state, length + total - 1)
-+ "state": (drafting, self.rewind(state, length + total - 1)[1])
++ "state": (self.rewind(state, length + total - 1)[0], drafting)
 the outer loop does not rewind the reviewer <-
   test_drafting_loops.py::test_what_the_verifier_itself_reviewed_is_always_accepted
--       self.reviewer.rewind(state[1], length),
-+       state[1],
+-   def propose(
++   def rewind(self, state, length):
++     return (state[0], self.drafter.rewind(state[1], length))
++
++   def propose(
 what a proposal cut stays in the caches <-
   test_drafting_loops.py::test_what_the_verifier
 - return self.rewind(carry["state"], length + self.width), Proposal(
@@ -51,7 +54,7 @@ discarded draws are used again <- test_stated_laws[lossless-False]
 + rngs
 a finished row keeps the others waiting <-
   test_drafting_loops.py::test_settings_are_traced_and_finished_rows_are_idle
-- jnp.where(active, 0, jnp.full_like(length, need))
+- jnp.where(prefix.active, 0, jnp.full_like(length, need))
 + jnp.zeros_like(length)
 what was reviewed is the reviewer's <- test_proposals.py::test_which_model_wrote
 - jnp.where(step < num_accepted[:, None], inner, 0)
@@ -85,10 +88,8 @@ drafters in a row share their draws <-
 + rngs
 the second drafter does not see what the first wrote <-
   test_drafting_loops.py::test_what_the_verifier_itself_reviewed_is_always_accepted
--       length + count,
--         draws
-+       length,
-+         draws
+- Prefix(tokens, length + count, prefix.active)
++ Prefix(tokens, length, prefix.active)
 a fault in a row of drafters is not passed on <-
   ../loops/test_faults.py::test_a_cascade_passes_a_fault_on
 - part.bad
@@ -117,8 +118,8 @@ head k drafts the place of head k + 1 <-
 +     logits = jnp.roll(logits, 1, axis=1)
 heads draft from nothing in the first round <-
   test_nothing_is_proposed_without
-- known = active & (state.read == length - 1)
-+ known = active
+- known = prefix.active & (state.read == prefix.length - 1)
++ known = prefix.active
 a turn is drafted from the hidden state of another token <-
   test_a_state_forgets_what_is_cut_or_overtaken
 - jnp.where(upto > state.read, _NOTHING, state.read)
@@ -153,7 +154,7 @@ the law at an embedding is read one place late <- test_a_chain_is_drawn_from
 + read = missing[:, None]
 embeddings stay in the cache <-
   test_embeddings_that_know_the_chain[chain-True]
-- state = self.model.rewind(state, length)
+- held = self.model.rewind(held, length)
 + pass
 the first embedding is skipped <- test_a_chain_is_drawn_from
 - self.vocab_size + ahead)

@@ -197,8 +197,8 @@ the score of an ended sequence goes on
 
 === decoding/loops/bild.py
 BiLD asks the drafter at once after a rollback <- test_bild_worked
-- is_asked = length == state.expected
-+ is_asked = state.expected > 0
+- is_asked = prefix.length == expected
++ is_asked = expected > 0
 BiLD rolls back what the verifier would say itself <- test_bild_against_its[2]
 - (first < width) & ~is_agreed
 + first < width
@@ -210,12 +210,12 @@ BiLD judges what was not drafted <- test_bild_against_its_decisions_by_hand[2]
 + -jnp.log(prob) > alpha
 BiLD asks the drafter again behind a whole window only <-
   test_bild_against_its_decisions_by_hand[2]
-- state = BildState(draft, length + count + 1)
-+ state = BildState(draft, length + self.width + 1)
+- state = (held, prefix.length + count + 1)
++ state = (held, prefix.length + self.width + 1)
 BiLD asks the drafter first in a later turn <-
   ../programs/test_streaming.py::test_rounds_and_turns_are_the_whole[bild-whole]
-- return BildState(draft, jnp.full_like(state.expected, -1))
-+ return BildState(draft, upto + 1)
+- return held, jnp.full_like(expected, -1)
++ return held, upto + 1
 BiLD never falls back unless told to <- test_bild_defaults
 - jnp.float32(FALLBACK)
 + jnp.float32(0.0)

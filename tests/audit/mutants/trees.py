@@ -147,8 +147,11 @@ a draft that a repeated one hands its children to is not read <-
 + if False:
 a drafter of trees does not read what others say in between <-
   programs/test_streaming.py::test_rounds_and_turns_are_the_whole[tree-whole]
-- return feeding.catch_up(self.model, state, tokens, upto, wide=wide)
-+ return state
+-   def propose(
++   def catch_up(self, state, tokens, upto, *, wide):
++     return state
++
++   def propose(
 
 === decoding/laws/optimum.py
 sets of drafts grow by the drafter's probability <- test_independent_draws
@@ -188,8 +191,8 @@ all drafts are tried with the law of the designated drafter <-
 + laws=None,
 the designated drafter keeps a path one slot further on <-
   test_a_designated_drafter_keeps
-- state.drafters[index], length - 1, read, count + 1
-+ state.drafters[index], length, read, count + 1
+- scorer.keep(inner, length - 1, read, count + 1)
++ scorer.keep(inner, length, read, count + 1)
 
 === decoding/loops/speculative.py
     decoding/test_tree_decoding.py::test_a_greedy_tree_writes

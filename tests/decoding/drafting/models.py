@@ -9,6 +9,7 @@ import numpy as np
 
 from speccascade.decoding import MaxGramDrafter, row_keys
 from speccascade.decoding.records.block_records import Output
+from speccascade.decoding.records.token_buffers import Prefix
 from speccascade.models.markov_lm import MarkovLM
 
 
@@ -86,12 +87,10 @@ def propose(
   length = jnp.ones((rows,), jnp.int32) if length is None else length
   return drafter.propose(
     drafter.prefill(inputs, capacity=tokens.shape[1]),
-    tokens,
-    length,
+    Prefix(tokens, length, length > 0 if active is None else active),
     row_keys(0, 0, jnp.arange(rows)) if keys is None else keys,
     sampling,
     bonus_law=bonus_law,
-    active=length > 0 if active is None else active,
   )[1]
 
 

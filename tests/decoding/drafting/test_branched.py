@@ -17,6 +17,7 @@ from speccascade.decoding import (
 from speccascade.decoding.drafting.tree_drafter import TreeDrafter
 from speccascade.decoding.laws import lossy_targets
 from speccascade.decoding.records.draft_tree import DraftTree
+from speccascade.decoding.records.token_buffers import Prefix
 from speccascade.judge import goodness
 from tests import toy
 from tests.decoding.test_tree_decoding import law
@@ -130,18 +131,21 @@ def test_a_chain_keeps_nothing_beside_a_sibling():
     state, jnp.ones((3,), jnp.int32), path, jnp.array([3, 1, 1], jnp.int32)
   )
   # The chain's last draft was not read.
-  assert np.array_equal(kept.length, [3, 2, 1])
+  ((held,),) = kept
+  assert np.array_equal(held.length, [3, 2, 1])
 
 
 def arguments(pair, rows):
   """Returns the arguments of a first proposal."""
   return {
-    "tokens": jnp.full((rows, 8), pair.start, jnp.int32),
-    "length": jnp.ones((rows,), jnp.int32),
+    "prefix": Prefix(
+      tokens=jnp.full((rows, 8), pair.start, jnp.int32),
+      length=jnp.ones((rows,), jnp.int32),
+      active=jnp.ones((rows,), bool),
+    ),
     "rngs": row_keys(1, 0, jnp.arange(rows)),
     "sampling": Sampling.create(1.0),
     "bonus_law": False,
-    "active": jnp.ones((rows,), bool),
   }
 
 
@@ -215,14 +219,14 @@ def test_an_empty_block_has_no_siblings():
   model = pair.models()[0]
   branched = BranchedDrafter(copier((model,), 2), 3)
   rows = 4
+  first_round = arguments(pair, rows)
+  prefix = first_round["prefix"].replace(
+    tokens=jnp.tile(jnp.arange(8, dtype=jnp.int32) % 5, (rows, 1)),
+    length=jnp.full((rows,), 3, jnp.int32),
+  )
   _, got = branched.propose(
     branched.prefill(pair.inputs(rows), capacity=8),
-    jnp.tile(jnp.arange(8, dtype=jnp.int32) % 5, (rows, 1)),
-    jnp.full((rows,), 3, jnp.int32),
-    row_keys(1, 0, jnp.arange(rows)),
-    Sampling.create(1.0),
-    bonus_law=False,
-    active=jnp.ones((rows,), bool),
+    **first_round | {"prefix": prefix},
   )
   assert np.array_equal(got.count, [0] * rows)
   assert not np.any(got.branches.has_children)

@@ -10,6 +10,7 @@ import pytest
 from speccascade.decoding import DraftTree, HeadsDrafter, Sampling, row_keys
 from speccascade.decoding.drafting.heads_drafter import HeadsState
 from speccascade.decoding.records import draft_tree
+from speccascade.decoding.records.token_buffers import Prefix
 from speccascade.judge import goodness
 from tests import toy
 from tests.decoding.drafting import (
@@ -80,12 +81,14 @@ def propose(drafter, read, length, keys, *, bonus_law=False, last=0):
   def run(drafter, state, keys):
     return drafter.propose(
       state,
-      jnp.zeros((rows, 9), jnp.int32),
-      jnp.full(rows, length, jnp.int32),
+      Prefix(
+        jnp.zeros((rows, 9), jnp.int32),
+        jnp.full(rows, length, jnp.int32),
+        jnp.ones(rows, bool),
+      ),
       keys,
       Sampling.create(1.0),
       bonus_law=bonus_law,
-      active=jnp.ones(rows, bool),
     )[1]
 
   return run(drafter, state, keys)

@@ -12,6 +12,7 @@ from speccascade.decoding import (
   row_keys,
 )
 from speccascade.decoding.records import draft_tree
+from speccascade.decoding.records.token_buffers import Prefix
 from speccascade.judge import goodness
 from tests import toy
 from tests.decoding.drafting import (
@@ -95,12 +96,10 @@ def propose(drafter, keys, text, held=None, *, bonus_law=False):
     state = drafter.catch_up(state, tokens, upto, wide=4)
     return drafter.propose(
       state,
-      tokens,
-      jnp.full(rows, length, jnp.int32),
+      Prefix(tokens, jnp.full(rows, length, jnp.int32), jnp.ones(rows, bool)),
       keys,
       Sampling.create(1.0),
       bonus_law=bonus_law,
-      active=jnp.ones(rows, bool),
     )
 
   return run(drafter, keys)
@@ -117,8 +116,9 @@ def test_a_chain_is_drawn_from_the_stated_laws(last, held, monkeypatch):
   laws = np.stack([P[last], *QUARTERS[:, last]])
   depth_blocks.assert_is_chain(proposal, laws)
   # The cache holds the text, and no embedding.
-  assert np.all(state.length == 5)
-  kept = drafter_of(2).keep(state, 5, None, jnp.full(16, 1))
+  (held,) = state
+  assert np.all(held.length == 5)
+  (kept,) = drafter_of(2).keep(state, 5, None, jnp.full(16, 1))
   assert np.all(kept.length == 5)
 
 
