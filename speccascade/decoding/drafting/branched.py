@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from speccascade.decoding.drafting.autoregressive import AutoregressiveDrafter
 from speccascade.decoding.drafting.children import (
   check_num_children,
   draw_children,
@@ -81,9 +82,20 @@ class BranchedDrafter(Drafter, struct.PyTreeNode):
     return self.drafter.width + self.num_first - 1
 
   def check_review(self, target: Any, settings: Any) -> None:
-    """Raises ValueError where a law after siblings is needed."""
+    """Raises ValueError where a law, or a sibling's token, would be missed."""
     if target.uses_q and settings.bonus == "target":
       raise ValueError(_NO_LAW)
+    chain = self.drafter
+    if (
+      isinstance(chain, AutoregressiveDrafter)
+      and chain.stop is not None
+      and chain.behind < 1
+    ):
+      # Its pass reads the last token alone, and after a sibling two are new.
+      raise ValueError(
+        "the chain of a BranchedDrafter stops early and has behind=0, which"
+        " does not read an accepted sibling; give the chain behind=2"
+      )
 
   def keep(
     self, state: tuple[State], length: Array, path: Array, count: Array

@@ -10,7 +10,7 @@ from speccascade.decoding.records.decode_settings import (
   FIXED,
   Records,
 )
-from speccascade.decoding.verification.block_settings import BlockSettings
+from speccascade.decoding.verification.review import BlockSettings
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -19,8 +19,8 @@ from speccascade.decoding.records.decode_settings import ReviewSettings
 from speccascade.decoding.records.drafter import Drafter, refuse_tree
 from speccascade.decoding.records.language_model import LanguageModel
 from speccascade.decoding.records.token_buffers import Prefix
-from speccascade.decoding.verification.block_settings import BlockSettings
 from speccascade.decoding.verification.review import (
+  BlockSettings,
   draft,
   score_and_catch_up,
   verify,
@@ -146,7 +146,7 @@ class VerticalDrafter(Drafter, ReviewSettings):
       reviewing, logits, passes = score_and_catch_up(
         self.reviewer, reviewing, so_far, proposal, behind=self.behind
       )
-      block = verify(proposal, logits, keys, settings, spare_copies=True)
+      block = verify(proposal, logits, keys, settings, exact_copies=True)
       # Count the passes of rows that take part: the reviewer's, then those of
       # the inner drafter's models.
       going = so_far.active.astype(jnp.int32)

@@ -5,6 +5,8 @@ block. A `VerticalDrafter`, a drafter that is itself a reviewed pair, repeats
 the steps until its own proposal is full.
 """
 
+from collections.abc import Sequence
+import dataclasses
 from typing import Any, cast
 
 from flax import struct
@@ -13,40 +15,94 @@ import jax.numpy as jnp
 
 from speccascade.decoding.laws import draws, numerics
 from speccascade.decoding.laws.numerics import check_shape
+from speccascade.decoding.laws.sampling import Sampling
 from speccascade.decoding.records import feeding, token_buffers
 from speccascade.decoding.records.block_records import (
   Branches,
   Output,
   Proposal,
   Verdict,
+  VerifyFunction,
 )
+from speccascade.decoding.records.decode_settings import ReviewSettings
 from speccascade.decoding.records.drafter import Drafter
 from speccascade.decoding.records.language_model import LanguageModel, State
 from speccascade.decoding.records.token_buffers import Prefix
-from speccascade.decoding.verification import tree_steps
-from speccascade.decoding.verification.block_settings import BlockSettings
+from speccascade.decoding.verification import steps, tree_steps
 
 Array = jax.Array
 
 
-class Review(struct.PyTreeNode):
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BlockSettings(ReviewSettings):
+  """How a block is drafted and reviewed, while a program is traced.
+
+  The settings of `ReviewSettings` are static, and:
+
+  Attributes:
+    sampling: how logits become the distributions that tokens are drawn from.
+    target: a `Target`, or a `Choice` of several; None for an execution whose
+      law is not that of a chain of targets.
+    alpha: scalar, traced, as `Execution.host_alpha` made it.
+    verify: static, a verifier step of the caller's own; None takes the step
+      that `verification` names.
+  """
+
+  sampling: Sampling
+  target: Any = None
+  alpha: Array | float = 0.0
+  verify: VerifyFunction | None = None
+
+  @property
+  def bonus_law(self) -> bool:
+    """Whether the bonus token needs the drafter's law at its position."""
+    return self.target.uses_q and self.bonus == "target"
+
+  @property
+  def verifier_step(self) -> VerifyFunction:
+    """The verifier step that decides which drafts of a chain are accepted."""
+    return self.verify or steps.VERIFY[self.verification]
+
+  @property
+  def tree_step(self) -> tree_steps.TreeVerifyFunction:
+    """The verifier step that decides which drafts of a tree are accepted."""
+    assert self.verify is None, "a step of the caller's own is for chains"
+    return tree_steps.VERIFY[self.verification]
+
+
+class Scored(struct.PyTreeNode):
+  """What both models say at every place of a chain, or node of a tree.
+
+  Attributes:
+    p1: [B, N+1, V] the verifier at temperature 1.
+    p: [B, N+1, V] the verifier as sampled.
+    pi: [B, N+1, V] the target. Its bonus row is what the bonus is drawn from.
+    known_q: [B, N+1] bool, where the drafter was asked and has a distribution.
+    is_mix: [B, N+1] bool, where pi is the target of both distributions.
+      Elsewhere pi is p, whatever the target: at a bonus that is drawn from the
+      verifier, and at a copied token that is reviewed without lenience.
+    bad: [B, N+1] bool, where a model gave no distribution.
+  """
+
+  p1: Array
+  p: Array
+  pi: Array
+  known_q: Array
+  is_mix: Array
+  bad: Array
+
+
+class Review(Scored):
   """What a review decided on a block. G = the depth of a block.
 
   A tree of drafts is reviewed along its accepted path: every field is that of a
-  chain, the path, and of the token after it.
+  chain, the path, and of the token after it. So are the fields of `Scored`.
 
   Attributes:
     verdict: the decision of the verifier step.
     block: the reviewed chain: the proposal itself, or the accepted path of a
       tree, with the first draft after the path where there is one.
     new: [B, G+1] int32: the accepted drafts, the token after them, then 0.
-    p1: [B, G+1, V] the verifier at temperature 1.
-    p: [B, G+1, V] the verifier as sampled.
-    pi: [B, G+1, V] the target. Its bonus row is what the bonus was drawn from.
-    known_q: [B, G+1] bool, where the drafter was asked and has a distribution.
-    is_mix: [B, G+1] bool, where pi is the target of both distributions.
-      Elsewhere pi is p, whatever the target: at a bonus that is drawn from the
-      verifier, and at a copied token that is reviewed without lenience.
     left: [B, G+1] the left side of the rule at the drafts, and at the bonus
       position where q is known there. A token rule has no side at the bonus
       position. NaN elsewhere, and without a rule.
@@ -59,11 +115,6 @@ class Review(struct.PyTreeNode):
   verdict: Verdict
   block: Proposal
   new: Array
-  p1: Array
-  p: Array
-  pi: Array
-  known_q: Array
-  is_mix: Array
   left: Array
   right: Array
   fault: Array
@@ -191,161 +242,145 @@ def verify(
   rngs: Array,
   settings: BlockSettings,
   *,
-  spare_copies: bool = False,
+  exact_copies: bool = False,
 ) -> Review:
   """Makes pi of q and p, and verifies the drafts against pi.
 
   Args:
     proposal: the block.
-    logits: [B, G+1, V] of the verifier, after the prefix and each draft.
+    logits: [B, N+1, V] of the verifier, after the prefix and each draft.
     rngs: [B] typed keys of this round.
     settings: `BlockSettings`.
-    spare_copies: static; whether pi is p at copied tokens, so that they are
-      reviewed without lenience.
+    exact_copies: static; whether pi is p at copied tokens of a chain, so that
+      they are reviewed without lenience.
 
   Raises:
-    ValueError: the logits or the verdict have an array of a wrong shape.
+    ValueError: the logits or the proposal have an array of a wrong shape.
   """
   check_shape("logits of the verifier", logits, proposal.q.shape)
+  # Accepting and drawing have uniforms of their own.
+  u_accept = draws.uniforms(
+    draws.fold_in(rngs, draws.ACCEPT_TAG), proposal.tokens.shape[1]
+  )
+  draw_rngs = draws.fold_in(rngs, draws.DRAW_TAG)
   if proposal.branches is not None:
-    return _verify_tree(proposal, logits, rngs, settings)
-  target, width = settings.target, proposal.tokens.shape[1]
-  step = jnp.arange(width + 1, dtype=jnp.int32)[None]
-  drafts = jnp.pad(proposal.tokens, ((0, 0), (0, 1)))
-  # Both models' distributions make pi. The bonus position has no draft, and a
-  # token rule is read at token 0 there; nobody looks at that.
+    branches = proposal.branches
+    return _verify_tree(
+      proposal, branches, logits, u_accept, draw_rngs, settings
+    )
+  u_draw = draws.uniforms(draw_rngs, 1)[:, 0]
+  step = _places(proposal)
+  scored, sides = _mix(
+    proposal,
+    logits,
+    _padded_drafts(proposal),
+    step < proposal.count[:, None],
+    settings,
+    exact_copies=exact_copies,
+  )
+  verdict = settings.verifier_step(
+    proposal.tokens, proposal.count, proposal.q, scored.pi, u_accept, u_draw
+  )
+  # A fault at or before the end spoils the token at its own index. One after it
+  # was read only by a step that weighs whole blocks: it spoils the last token.
+  bad = scored.bad & (step < verdict.read[:, None])
+  end = verdict.num_accepted[:, None]
+  place = jnp.where(bad, jnp.minimum(step, end), step.shape[1])
+  fault = jnp.min(place, axis=1)
+  return _review(verdict, proposal, scored, sides, fault, settings)
+
+
+def _verify_tree(
+  proposal: Proposal,
+  branches: Branches,
+  logits: Array,
+  u_accept: Array,
+  draw_rngs: Array,
+  settings: BlockSettings,
+) -> Review:
+  """Verifies a tree at its N + 1 nodes, and reviews the accepted path."""
+  target, num = settings.target, proposal.tokens.shape[1]
+  tree_steps.check_branches(settings.verification, branches)
+  assert branches.has_q or not target.uses_q, "the nodes have no one q"
+  for name in ("parents", "is_certain"):
+    check_shape(
+      f"{name} of a proposal", getattr(branches, name), proposal.tokens.shape
+    )
+  # Every draft has a uniform to be accepted by, and every node one to draw the
+  # token there. The sides of the rule are asked along the path alone.
+  u_draw = draws.uniforms(draw_rngs, num + 1)
+  no_tokens = jnp.zeros(logits.shape[:2], jnp.int32)
+  at_nodes, _ = _mix(
+    proposal, logits, no_tokens, branches.has_children, settings
+  )
+  verdict = settings.tree_step(
+    proposal.tokens, branches, proposal.q, at_nodes.pi, u_accept, u_draw
+  )
+  block, scored = _along_path(proposal, branches, verdict, at_nodes)
+  _, *sides = target.at(
+    block.q1,
+    scored.p1,
+    _padded_drafts(block),
+    alpha=settings.alpha,
+    sampled=(block.q, scored.p),
+  )
+  # A fault on the path spoils the token at its own index. One beside the path
+  # was read only by a step that weighs whole trees: it spoils the last token.
+  step, num_accepted = _places(block), verdict.num_accepted
+  is_on_path = scored.bad & (step <= num_accepted[:, None])
+  place = jnp.where(is_on_path, step, step.shape[1])
+  reads_all = verdict.read > num_accepted + 1
+  is_beside = reads_all & jnp.any(at_nodes.bad, axis=1)
+  beside = jnp.where(is_beside, num_accepted, step.shape[1])
+  fault = jnp.minimum(jnp.min(place, axis=1), beside)
+  return _review(verdict, block, scored, sides, fault, settings)
+
+
+def _places(block: Proposal) -> Array:
+  """Returns [1, G+1] int32, the places of a chain, 0 to G."""
+  return jnp.arange(block.tokens.shape[1] + 1, dtype=jnp.int32)[None]
+
+
+def _padded_drafts(block: Proposal) -> Array:
+  """Returns the drafts of a chain [B, G+1]; nobody looks at the last one."""
+  return jnp.pad(block.tokens, ((0, 0), (0, 1)))
+
+
+def _mix(
+  proposal: Proposal,
+  logits: Array,
+  drafts: Array,
+  has_draft: Array,
+  settings: BlockSettings,
+  *,
+  exact_copies: bool = False,
+) -> tuple[Scored, tuple[Array, Array]]:
+  """Returns what both models say, and the sides of the rule at the drafts."""
+  target = settings.target
   p1, p, _, is_law = settings.sampling.step(logits)
-  pi, left, right = target.at(
+  pi, *sides = target.at(
     proposal.q1, p1, drafts, alpha=settings.alpha, sampled=(proposal.q, p)
   )
   # A bool where it is the same for all rows; [B] for drafters that may have no
   # distribution at the bonus position. Where q is unknown, pi is p; if q is
   # known everywhere (True) there is nothing to replace.
   knows_bonus = settings.bonus_law and proposal.knows_bonus
-  known_q = (step < proposal.count[:, None]) | jnp.reshape(knows_bonus, (-1, 1))
-  is_mix = known_q & ~proposal.copied if spare_copies else known_q
-  if target.uses_q and (spare_copies or knows_bonus is not True):
+  known_q = has_draft | jnp.reshape(knows_bonus, (-1, 1))
+  is_mix = known_q & ~proposal.copied if exact_copies else known_q
+  if target.uses_q and (exact_copies or knows_bonus is not True):
     pi = jnp.where(is_mix[..., None], pi, p)
-  # Verify. Accepting and drawing have uniforms of their own.
-  u_accept = draws.uniforms(draws.fold_in(rngs, draws.ACCEPT_TAG), width)
-  u_draw = draws.uniforms(draws.fold_in(rngs, draws.DRAW_TAG), 1)
-  verdict = settings.verifier_step(
-    proposal.tokens, proposal.count, proposal.q, pi, u_accept, u_draw[:, 0]
-  )
-  # A fault at or before the end spoils the token at its own index. One after it
-  # was read only by a step that weighs whole blocks: it spoils the last token.
-  bad = (~is_law | proposal.bad) & (step < verdict.read[:, None])
-  end = verdict.num_accepted[:, None]
-  place = jnp.where(bad, jnp.minimum(step, end), width + 1)
-  return _review(
-    verdict,
-    proposal,
-    target,
-    laws=(p1, p, pi),
-    sides=(left, right),
-    known_q=known_q,
-    is_mix=is_mix,
-    fault=jnp.min(place, axis=1),
-  )
+  bad = ~is_law | proposal.bad
+  scored = Scored(p1=p1, p=p, pi=pi, known_q=known_q, is_mix=is_mix, bad=bad)
+  return scored, (sides[0], sides[1])
 
 
-def _review(
-  verdict: Verdict,
-  block: Proposal,
-  target: Any,
-  *,
-  laws: tuple[Array, Array, Array],
-  sides: tuple[Array, Array],
-  known_q: Array,
-  is_mix: Array,
-  fault: Array,
-) -> Review:
-  """Returns the review of a chain, or of the accepted path of a tree.
-
-  Args:
-    verdict: the decision of the verifier step.
-    block: the chain or the path.
-    target: a `Target` or a `Choice`.
-    laws: p1, p and pi, [B, G+1, V] each.
-    sides: the sides of the rule, [B, G+1] each.
-    known_q: as in `Review`.
-    is_mix: as in `Review`.
-    fault: as in `Review`.
-  """
-  width = block.tokens.shape[1]
-  step = jnp.arange(width + 1, dtype=jnp.int32)[None]
-  # The tokens: with 2 of 3 drafts 4 5 6 accepted and token 9, they are 4 5 9 0.
-  end = verdict.num_accepted[:, None]
-  drafts = jnp.pad(block.tokens, ((0, 0), (0, 1)))
-  new = jnp.where(step < end, drafts, 0)
-  new = jnp.where(step == end, verdict.token[:, None], new)
-  # A token rule is read at the drafts, a position rule wherever q is known.
-  is_draft = step < block.count[:, None]
-  asked = jnp.where(target.reads_tokens, is_draft, known_q)
-  p1, p, pi = laws
-  left, right = sides
-  return Review(
-    verdict=verdict,
-    block=block,
-    new=new,
-    p1=p1,
-    p=p,
-    pi=pi,
-    known_q=known_q,
-    is_mix=is_mix,
-    left=jnp.where(asked, left, jnp.nan),
-    right=jnp.where(asked, right, jnp.nan),
-    fault=fault,
-  )
-
-
-def _verify_tree(
-  proposal: Proposal, logits: Array, rngs: Array, settings: BlockSettings
-) -> Review:
-  """Returns the review of a tree; arguments as in `verify`.
-
-  The steps are those of a chain, at the N + 1 nodes. Once the accepted path is
-  known, all that is known at the nodes is gathered along it. Only the sides of
-  the rule are asked there anew, since a token rule is read at the drafts.
-  """
-  branches = cast(Branches, proposal.branches)
-  target, num = settings.target, proposal.tokens.shape[1]
-  tree_step = settings.tree_step
-  tree_steps.check_branches(settings.verification, branches)
-  if target.uses_q and not branches.has_q:
-    raise ValueError(
-      "the drafter has no one distribution at a node, and the target uses it;"
-      " use a method whose target is the verifier"
-    )
-  for name in ("parents", "is_certain"):
-    check_shape(
-      f"{name} of a proposal", getattr(branches, name), proposal.tokens.shape
-    )
-  no_tokens = jnp.zeros(logits.shape[:2], jnp.int32)
-  p1, p, _, is_law = settings.sampling.step(logits)
-  pi, _, _ = target.at(
-    proposal.q1, p1, no_tokens, alpha=settings.alpha, sampled=(proposal.q, p)
-  )
-  # Without a bonus law q is asked for only where drafts follow.
-  has_children = branches.has_children
-  has_law = proposal.knows_bonus if settings.bonus_law else False
-  known_q = has_children | jnp.reshape(jnp.asarray(has_law), (-1, 1))
-  if target.uses_q and has_law is not True:
-    pi = jnp.where(known_q[..., None], pi, p)
-  # Every draft has a uniform to be accepted by, and every node one to draw the
-  # token there.
-  u_accept = draws.uniforms(draws.fold_in(rngs, draws.ACCEPT_TAG), num)
-  u_draw = draws.uniforms(draws.fold_in(rngs, draws.DRAW_TAG), num + 1)
-  verdict = tree_step(
-    proposal.tokens, branches, proposal.q, pi, u_accept, u_draw
-  )
-  depth, rows = branches.tree.depth, proposal.count.shape
-  for name in ("num_accepted", "token", "examined", "read"):
-    check_shape(f"{name} of a verdict", getattr(verdict, name), rows)
-  path = cast(Array, verdict.path)
-  check_shape("path of a verdict", path, (*rows, depth))
+def _along_path(
+  proposal: Proposal, branches: Branches, verdict: Verdict, at_nodes: Scored
+) -> tuple[Proposal, Scored]:
+  """Returns the accepted path of a tree as a chain, and what is known there."""
+  path, num = cast(Array, verdict.path), proposal.tokens.shape[1]
   # The nodes of the path: the root, and the place after each accepted draft.
-  step = jnp.arange(depth + 1, dtype=jnp.int32)[None]
+  step = jnp.arange(branches.tree.depth + 1, dtype=jnp.int32)[None]
   end = verdict.num_accepted[:, None]
   nodes = jnp.where(step <= end, jnp.pad(path + 1, ((0, 0), (1, 0))), 0)
 
@@ -360,7 +395,7 @@ def _verify_tree(
   follows = jnp.where(branches.parents == last[:, None], drafts, num)
   rejected = jnp.minimum(jnp.min(follows, axis=1, keepdims=True), num - 1)
   index = jnp.where(step[:, :-1] < end, path, rejected)
-  is_open = numerics.of_token(has_children, last)
+  is_open = numerics.of_token(branches.has_children, last)
   writer = proposal.writer
   if not isinstance(writer, int):
     writer = jnp.take_along_axis(writer, jnp.pad(index, ((0, 0), (0, 1))), 1)
@@ -374,29 +409,32 @@ def _verify_tree(
     bad=along(proposal.bad),
     writer=writer,
   )
-  p1, p, pi = along(p1), along(p), along(pi)
-  _, left, right = target.at(
-    block.q1,
-    p1,
-    jnp.pad(block.tokens, ((0, 0), (0, 1))),
-    alpha=settings.alpha,
-    sampled=(block.q, p),
-  )
-  # A fault on the path spoils the token at its own index. One beside the path
-  # was read only by a step that weighs whole trees: it spoils the last token.
-  bad = ~is_law | proposal.bad
-  place = jnp.where(along(bad) & (step <= end), step, depth + 1)
-  reads_all = verdict.read > verdict.num_accepted + 1
-  elsewhere = jnp.where(
-    reads_all & jnp.any(bad, axis=1), verdict.num_accepted, depth + 1
-  )
-  return _review(
-    verdict,
-    block,
-    target,
-    laws=(p1, p, pi),
-    sides=(left, right),
-    known_q=along(known_q),
-    is_mix=along(known_q),
-    fault=jnp.minimum(jnp.min(place, axis=1), elsewhere),
+  return block, jax.tree.map(along, at_nodes)
+
+
+def _review(
+  verdict: Verdict,
+  block: Proposal,
+  scored: Scored,
+  sides: Sequence[Array],
+  fault: Array,
+  settings: BlockSettings,
+) -> Review:
+  """Returns the review of a chain, or of the accepted path of a tree."""
+  # The tokens: with 2 of 3 drafts 4 5 6 accepted and token 9, they are 4 5 9 0.
+  step, end = _places(block), verdict.num_accepted[:, None]
+  new = jnp.where(step < end, _padded_drafts(block), 0)
+  new = jnp.where(step == end, verdict.token[:, None], new)
+  # A token rule is read at the drafts, a position rule wherever q is known.
+  is_draft = step < block.count[:, None]
+  asked = jnp.where(settings.target.reads_tokens, is_draft, scored.known_q)
+  left, right = (jnp.where(asked, side, jnp.nan) for side in sides)
+  return Review(
+    **vars(scored),
+    verdict=verdict,
+    block=block,
+    new=new,
+    left=left,
+    right=right,
+    fault=fault,
   )

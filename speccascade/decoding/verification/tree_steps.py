@@ -23,7 +23,6 @@ import jax
 import jax.numpy as jnp
 
 from speccascade import native
-from speccascade.decoding.drafting.children import check_verification
 from speccascade.decoding.laws import draws
 from speccascade.decoding.laws.numerics import normalise, of_token, ratio
 from speccascade.decoding.records.block_records import (
@@ -32,6 +31,8 @@ from speccascade.decoding.records.block_records import (
   VerifyFunction,
 )
 from speccascade.decoding.records.draft_tree import (
+  DRAWINGS,
+  EXACT_FOR,
   IID,
   TOP_K,
   WITHOUT_REPLACEMENT,
@@ -51,21 +52,10 @@ TreeVerifyFunction = Callable[..., Verdict]
 
 
 def check_branches(verification: str, branches: Branches):
-  """Checks that a verification is exact for how a tree was drawn.
-
-  Args:
-    verification: a name in `VERIFY`.
-    branches: the tree.
-
-  Raises:
-    ValueError: the output would not have the law of the target.
-  """
-  if branches.laws is not None and verification != "token":
-    raise ValueError(
-      "the drafts have distributions of their own, and verification is"
-      f" {verification!r}; set verification 'token'"
-    )
-  check_verification(verification, branches.drawing, "the drafter")
+  """Asserts what calls were checked for: exact for how a tree was drawn."""
+  drawings = EXACT_FOR.get(verification, DRAWINGS)
+  assert branches.laws is None or verification == "token", verification
+  assert branches.drawing in drawings, (verification, branches.drawing)
 
 
 def _natively(way: str) -> Callable[[VerifyFunction], VerifyFunction]:

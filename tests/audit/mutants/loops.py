@@ -13,20 +13,18 @@ a bonus without a law of the drafter's is weighed by one <-
 + settings.bonus_law
 p stands one position behind q <- test_speculative_paths[lossless]
 - settings.sampling.step(logits)
--   pi, left
 + settings.sampling.step(jnp.roll(logits, 1, axis=1))
-+   pi, left
 the draw has the uniform of an acceptance <- test_speculative_paths[lossless]
-- u_draw = draws.uniforms(draws.fold_in(rngs, draws.DRAW_TAG), 1)
-+ u_draw = draws.uniforms(draws.fold_in(rngs, draws.ACCEPT_TAG), 1)
+- draw_rngs = draws.fold_in(rngs, draws.DRAW_TAG)
++ draw_rngs = draws.fold_in(rngs, draws.ACCEPT_TAG)
 a verifier's NaN goes unseen <-
   test_faults.py::test_a_fault_ends_its_row[spec_decode-nan]
-- bad = (~is_law | proposal.bad)
+- bad = ~is_law | proposal.bad
 + bad = proposal.bad
 the printed bonus stands behind a full block only <-
   test_speculative_paths[printed bonus, stop]
-- (step < proposal.count[:, None]) | jnp
-+ (step < width) | jnp
+-     step < proposal.count[:, None],
++     step < step.shape[1] - 1,
 
 === decoding/loops/speculative.py
     decoding/loops/test_paths.py::test_speculative_paths[lossless]

@@ -220,13 +220,17 @@ a draft stands behind itself among its siblings
 === decoding/verification/review.py
     decoding/test_tree_decoding.py::test_records_are_those_of_the_path
 the printed bonus of a tree is weighed by q
-- if target.uses_q and has_law is not True:
-+ if False:
+- pi = jnp.where(is_mix[..., None], pi, p)
++ pass
 at inner nodes without drafts the printed bonus is weighed by q <-
   drafting/test_verifications.py::test_the_printed_bonus_is_the_verifiers
-- known_q = has_children | jnp.reshape(jnp.asarray(has_law), (-1, 1))
-+ is_inner = branches.tree.node_depths < branches.tree.depth
-+   known_q = has_children | jnp.asarray(has_law) | jnp.asarray(is_inner)[None]
+-     proposal, logits, no_tokens, branches.has_children, settings
++     proposal,
++     logits,
++     no_tokens,
++     branches.has_children
++     | jnp.asarray(branches.tree.node_depths < branches.tree.depth)[None],
++     settings,
 a tree is reviewed by what is not exact for it <-
   drafting/test_verifications.py::test_the_review_itself_refuses_a_tree
 - tree_steps.check_branches(settings.verification, branches)
@@ -236,8 +240,15 @@ a token rule is read at the last draft of a tree <-
 - rejected = jnp.minimum(jnp.min(follows, axis=1, keepdims=True), num - 1)
 + rejected = jnp.full_like(last[:, None], num - 1)
 the verifier's laws stay those of the nodes
-- p1, p, pi = along(p1), along(p), along(pi)
-+ p1, p, pi = p1[:, : depth + 1], p[:, : depth + 1], along(pi)
+- return block, jax.tree.map(along, at_nodes)
++ depth = branches.tree.depth
++   same = at_nodes.replace(
++     p1=at_nodes.p1[:, : depth + 1], p=at_nodes.p[:, : depth + 1]
++   )
++   keep = ("p1", "p")
++   return block, same.replace(
++     **{k: along(v) for k, v in vars(at_nodes).items() if k not in keep}
++   )
 
 a fault of the drafter in a tree goes unseen <-
   loops/test_faults.py::test_a_fault_on_the_path_of_a_tree_is_seen
@@ -245,15 +256,15 @@ a fault of the drafter in a tree goes unseen <-
 + bad = ~is_law
 a fault after the path of a tree goes unseen <-
   loops/test_faults.py::test_a_fault_on_the_path_of_a_tree_is_seen
-- jnp.where(along(bad) & (step <= end), step, depth + 1)
-+ jnp.where(along(bad) & (step < end), step, depth + 1)
+- scored.bad & (step <= num_accepted[:, None])
++ scored.bad & (step < num_accepted[:, None])
 a fault beside the path of a tree ends its row <-
   loops/test_faults.py::test_a_fault_beside_the_path_of_a_tree
-- reads_all & jnp.any(bad, axis=1)
-+ jnp.any(bad, axis=1)
+- reads_all & jnp.any(at_nodes.bad, axis=1)
++ jnp.any(at_nodes.bad, axis=1)
 a traversal trusts a tree with a fault <-
   loops/test_faults.py::test_a_fault_beside_the_path_of_a_tree
-- reads_all & jnp.any(bad, axis=1)
+- reads_all & jnp.any(at_nodes.bad, axis=1)
 + False & reads_all
 
 === decoding/programs/methods.py inference/points/test_point.py

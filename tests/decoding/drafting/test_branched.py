@@ -14,6 +14,7 @@ from speccascade.decoding import (
   cascade_drafter,
   row_keys,
 )
+from speccascade.decoding.drafting.autoregressive import StopPolicy
 from speccascade.decoding.drafting.tree_drafter import TreeDrafter
 from speccascade.decoding.laws import lossy_targets
 from speccascade.decoding.records.draft_tree import DraftTree
@@ -251,3 +252,28 @@ def test_where_the_law_is_unknown_it_is_refused():
       gamma=2,
       max_decode_len=8,
     )
+
+
+def test_a_chain_that_stops_reads_an_accepted_sibling():
+  models = toy.whole(prompted=False)
+  never = StopPolicy(jnp.float32(0), before_draw=True)
+
+  def decode(**chain):
+    drafter = AutoregressiveDrafter(models[0], 2, **chain)
+    return toy.decode(
+      "spec_decode",
+      (BranchedDrafter(drafter, 3), models[1]),
+      inputs=INPUTS,
+      gamma=2,
+      max_decode_len=24,
+      eos_id=99,
+    )
+
+  want, got = decode(behind=0), decode(stop=never, behind=2)
+  # Some siblings were accepted, and the next block was drafted after them.
+  assert np.sum(got.stats.accepted_by_rank[:, 0, 1:]) > 0
+  assert np.array_equal(got.stats.num_blocks, want.stats.num_blocks)
+  assert np.array_equal(got.stats.accepted_at, want.stats.accepted_at)
+  with pytest.raises(ValueError, match="give the chain behind=2") as error:
+    decode(stop=never, behind=0)
+  assert "\n" not in str(error.value)

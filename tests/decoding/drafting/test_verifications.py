@@ -32,7 +32,7 @@ from speccascade.decoding.drafting.tree_drafter import TreeDrafter
 from speccascade.decoding.laws import draws, lossy_targets, targets
 from speccascade.decoding.records import draft_tree
 from speccascade.decoding.verification import review
-from speccascade.decoding.verification.block_settings import BlockSettings
+from speccascade.decoding.verification.review import BlockSettings
 from speccascade.judge import goodness, toy_chains
 from tests import toy
 from tests.decoding.drafting import models, toy_heads, toy_lookahead
@@ -215,7 +215,7 @@ def test_a_path_ends_where_its_drafter_stopped():
 
 @pytest.mark.parametrize("drawing", draft_tree.DRAWINGS[1:])
 def test_the_review_itself_refuses_a_tree(drawing):
-  # A drafter of one's own need not say how it draws before it drafts.
+  # What a call is refused for before it is traced, the review asserts.
   drafter, keys = (
     TreeDrafter(SMALL, TREE, drawing),
     row_keys(0, 0, jnp.arange(2)),
@@ -225,7 +225,7 @@ def test_the_review_itself_refuses_a_tree(drawing):
     sampling=SAMPLING, target=targets.lossless, verification="k_seq"
   )
   logits = jnp.zeros(proposal.q.shape)
-  with pytest.raises(ValueError, match=f"drafter draws by '{drawing}'"):
+  with pytest.raises(AssertionError, match=f"('k_seq', '{drawing}')"):
     review.verify(proposal, logits, keys, settings)
 
 

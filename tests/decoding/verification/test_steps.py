@@ -153,3 +153,39 @@ def test_rounding_never_emits_a_token_without_mass(verify):
   )
   n, token = np.asarray(verdict.num_accepted), np.asarray(verdict.token)
   assert np.all(pi[np.arange(500), n, token] > 0)
+
+
+@EITHER
+def test_a_token_has_the_target_of_its_place_in_a_block(verify):
+  # The law of a draft changes with its place, and at the second place with a
+  # coin that the step does not see. The target mixes half of it with p.
+  p, first_law = np.array([1 / 2, 1 / 2]), np.array([1 / 3, 2 / 3])
+  second_laws = np.array([[1 / 6, 5 / 6], [5 / 6, 1 / 6]])
+  shape = (2, 2, 2, 40, 40, 10)  # all thresholds are fortieths or tenths
+  coin, x1, x2, u1, u2, u_draw = np.indices(shape).reshape(6, -1)
+  rows = np.arange(coin.size)
+  laws = [np.broadcast_to(law, (len(rows), 2)) for law in (first_law, p)]
+  q = np.stack([laws[0], second_laws[coin], laws[1]], axis=1)
+  pi = (q + p) / 2
+  verdict = jax.jit(verify)(
+    jnp.asarray(np.stack([x1, x2], axis=1), jnp.int32),
+    jnp.full(rows.shape, 2, jnp.int32),
+    jnp.asarray(q, jnp.float32),
+    jnp.asarray(pi, jnp.float32),
+    jnp.asarray((np.stack([u1, u2], axis=1) + 0.5) / 40, jnp.float32),
+    jnp.asarray((u_draw + 0.5) / 10, jnp.float32),
+  )
+  num, token = np.asarray(verdict.num_accepted), np.asarray(verdict.token)
+  chance = q[rows, 0, x1] * q[rows, 1, x2]
+
+  def assert_law(tokens, which, law):
+    """Asserts the law of the tokens of the rows that came to a place."""
+    written = np.bincount(tokens[which], chance[which], minlength=2)
+    np.testing.assert_allclose(written / written.sum(), law, atol=1e-6)
+
+  assert_law(np.where(num > 0, x1, token), rows >= 0, pi[0, 0])
+  for side, draft in np.ndindex(2, 2):
+    here = (num > 0) & (coin == side) & (x1 == draft)
+    target = (second_laws[side] + p) / 2
+    assert_law(np.where(num > 1, x2, token), here, target)
+    assert_law(token, here & (num > 1), p)
