@@ -39,31 +39,6 @@ def constrain(cache: LayerCache) -> LayerCache:
   )
 
 
-def with_spare(bias: jax.Array, num_spare: int) -> jax.Array:
-  """Returns a bias [B, H, N, L] for a block with spare tokens, as its last.
-
-  Args:
-    bias: [B, H, N, L].
-    num_spare: how many spare tokens; see `products.num_spare`.
-  """
-  if not num_spare:
-    return bias
-  return jnp.pad(bias, ((0, 0), (0, 0), (0, num_spare), (0, 0)), mode="edge")
-
-
-def without_spare(new: LayerCache, num_spare: int) -> LayerCache:
-  """Returns a block's keys and values without its spare tokens.
-
-  Args:
-    new: keys [B, H, D, N] and values [B, H, N, D].
-    num_spare: how many spare tokens; see `products.num_spare`.
-  """
-  if not num_spare:
-    return new
-  keys, values = new
-  return keys[..., :-num_spare], values[:, :, :-num_spare]
-
-
 def write_slots(
   slots: jax.Array, new: jax.Array, start: jax.Array, axis: int
 ) -> jax.Array:

@@ -21,7 +21,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from speccascade import native
-from speccascade.models import cache, layers, products
+from speccascade.models import cache, layers
+from speccascade.models.block import Block
 from speccascade.models.llama import rotary
 from speccascade.models.llama.config import LlamaConfig
 
@@ -146,39 +147,33 @@ class CausalLayer(nn.Module):
   def extend(
     self,
     x: jax.Array,
+    block: Block,
     angles: Angles,
     layer_cache: cache.LayerCache,
-    start: jax.Array,
-    reach: jax.Array,
     bias: jax.Array,
-    read: jax.Array | None,
-    num_spare: int = 0,
+    *,
+    is_last: bool,
   ) -> tuple[jax.Array, cache.LayerCache]:
     """Feeds a block; its tokens are cached, and the read positions go on.
 
     Args:
       x: [B, N, E].
+      block: the fed tokens.
       angles: of the fed tokens.
       layer_cache: keys [B, K, D, L] and values [B, K, L, D].
-      start: [B] int32, the slot of each row's first token.
-      reach: [B] int32, how many slots of a row need be looked at.
       bias: [B, 1, N, L] float32, the mask.
-      read: [B, R] int32, the positions that go on; None is all N.
-      num_spare: how many tokens at the block's end are not cached.
+      is_last: whether only the read positions are needed after this layer.
 
     Returns:
       ([B, N or R, E], the cache with the block).
     """
     query, new = self._queries_keys_values(x, angles)
-    new = cache.without_spare(new, num_spare)
-    layer_cache = cache.write(layer_cache, new, start)
-    if read is not None:
-      if not read.shape[1]:
-        return x[:, :0], layer_cache
-      x = jnp.take_along_axis(x, read[..., None], axis=1)
-      query = jnp.take_along_axis(query, read[..., None, None], axis=1)
-      bias = jnp.take_along_axis(bias, read[:, None, :, None], axis=2)
-    return self._attend(x, query, layer_cache, bias, reach), layer_cache
+    layer_cache = block.write(layer_cache, new)
+    if is_last:
+      x, query, bias = block.read_positions(x, query, bias)
+      if not x.shape[1]:
+        return x, layer_cache
+    return self._attend(x, query, layer_cache, bias, block.reach), layer_cache
 
 
 class CausalStack(nn.Module):
@@ -219,13 +214,10 @@ class CausalStack(nn.Module):
   def extend(
     self,
     x: jax.Array,
+    block: Block,
     angles: Angles,
     caches: tuple[cache.LayerCache, ...],
-    start: jax.Array,
-    reach: jax.Array,
     biases: Biases,
-    read: jax.Array | None,
-    num_spare: int = 0,
   ) -> tuple[jax.Array, tuple[cache.LayerCache, ...]]:
     """Returns normed hidden [B, N or R, E], and the caches with the block.
 
@@ -233,19 +225,13 @@ class CausalStack(nn.Module):
     """
     new_caches = []
     for i, layer in enumerate(self.layers):
-      bias = biases[self.config.window_of(i)]
-      # All tokens must pass the layers before the last one: their keys and
-      # values are made from them.
-      is_last = i == len(self.layers) - 1
       x, new_cache = layer.extend(
         x,
+        block,
         angles,
         caches[i],
-        start,
-        reach,
-        bias,
-        read if is_last else None,
-        num_spare,
+        biases[self.config.window_of(i)],
+        is_last=i == len(self.layers) - 1,
       )
       new_caches.append(new_cache)
     return self.decoder_norm(x), tuple(new_caches)
@@ -342,41 +328,20 @@ class CausalTransformer(nn.Module):
     Keys in `caches` are turned by their positions. Arguments and results as of
     a T5's `extend`, with K heads in the caches.
     """
-    num_fed, capacity = tokens.shape[1], caches[0][0].shape[3]
-    num_spare = 0
-    if depth is None:
-      num_spare = products.num_spare(tokens, self.config.dtype)
-      tokens = jnp.pad(tokens, ((0, 0), (0, num_spare)))
-    positions = rotary.positions(start, tokens.shape, depth)
+    cfg, capacity = self.config, caches[0][0].shape[3]
+    block = Block.of(tokens, start, read, depth, ancestors, cfg.dtype)
+    positions = rotary.positions(start, block.tokens.shape, depth)
     offset = np.arange(1 - capacity, capacity)
 
     def bias(window):
       mask = np.where(offset > -(window or capacity), 0, layers.MASKED)
-      mask = mask[None].astype(np.float32)
-      bias = cache.block_bias(mask, start, num_fed, depth, ancestors)
-      return cache.with_spare(bias, num_spare)
+      return block.bias(mask[None].astype(np.float32))
 
-    biases = {window: bias(window) for window in self._windows()}
-    # As many positions as tokens are read at the end, and save nothing before.
-    is_fewer = read is not None and read.shape[1] < num_fed
     x, caches = self.decoder.extend(
-      self.token_embedder(tokens),
-      rotary.angles(self.config, positions),
+      self.token_embedder(block.tokens),
+      block,
+      rotary.angles(cfg, positions),
       caches,
-      start,
-      start + num_fed,
-      biases,
-      read if is_fewer else None,
-      num_spare,
+      {window: bias(window) for window in self._windows()},
     )
-    if num_spare and not is_fewer:
-      # The spare tokens go through the head, too. One token has one position.
-      num_read = num_fed if read is None else read.shape[1]
-      first = lambda y: jnp.repeat(y[:, :1], num_read, axis=1)
-      return caches, first(self.logits(x)), first(x)
-    if read is not None and not is_fewer:
-      x = jnp.take_along_axis(x, read[..., None], axis=1)
-    if not x.shape[1]:
-      empty = (*x.shape[:2], self.config.vocab_size)
-      return caches, jnp.zeros(empty, jnp.float32), x
-    return caches, self.logits(x), x
+    return caches, *block.outputs(x, self.logits, cfg.vocab_size)

@@ -14,7 +14,8 @@ from flax.linen.partitioning import with_sharding_constraint
 import jax
 import jax.numpy as jnp
 
-from speccascade.models import cache, layers, products
+from speccascade.models import cache, layers
+from speccascade.models.block import Block
 from speccascade.models.t5.config import T5Config
 from speccascade.models.t5.stacks import DecoderStack, EncoderStack
 
@@ -251,48 +252,25 @@ class Transformer(nn.Module):
     """Feeds a block of tokens at each row's own slots.
 
     Args:
-      tokens: [B, N] int32.
+      tokens: as in `LanguageModel.extend`, like those without a line here.
       caches: a pair (keys [B, H, D, L], values [B, H, L, D]) for each layer;
         slots below `start` are filled, the others mean nothing.
       sources: from `start`.
       source_bias: [B, 1, 1, S], masks the source's padding.
       by_offset: from `decoder_bias`.
       start: [B] int32, the slot of each row's first token; start + N <= L.
-      read: [B, R] int32 in 0..N-1, the positions wanted, or None for all N.
-      depth: [B, W] int32, for a tree, or None: how far each token of the window
-        stands past the window's first slot; see `tree_windows`.
-      ancestors: [B, N, W] bool, for a tree, or None: [b, i, j] says that token
-        i sees the token in column j of the window.
 
     Returns:
       (caches, logits [B, R, V] float32, hidden [B, R, E] after the last norm).
     """
-    num_fed = tokens.shape[1]
-    num_spare = 0
-    if depth is None:
-      num_spare = products.num_spare(tokens, self.config.dtype)
-      tokens = jnp.pad(tokens, ((0, 0), (0, num_spare)))
-    bias = cache.block_bias(by_offset, start, num_fed, depth, ancestors)
-    bias = cache.with_spare(bias, num_spare)
-    reach = start + num_fed
-    # As many positions as tokens are read at the end, and save nothing before.
-    is_fewer = read is not None and read.shape[1] < num_fed
+    cfg = self.config
+    block = Block.of(tokens, start, read, depth, ancestors, cfg.dtype)
     x, caches = self.decoder.extend(
-      self.token_embedder(tokens),
+      self.token_embedder(block.tokens),
+      block,
       caches,
       sources,
-      start,
-      reach,
-      bias,
+      block.bias(by_offset),
       source_bias,
-      read if is_fewer else None,
-      num_spare,
     )
-    if num_spare and not is_fewer:
-      # The spare tokens go through the head, too. One token has one position.
-      num_read = num_fed if read is None else read.shape[1]
-      first = lambda y: jnp.repeat(y[:, :1], num_read, axis=1)
-      return caches, first(self.logits(x)), first(x)
-    if read is not None and not is_fewer:
-      x = jnp.take_along_axis(x, read[..., None], axis=1)
-    return caches, self.logits(x), x
+    return caches, *block.outputs(x, self.logits, cfg.vocab_size)

@@ -6,10 +6,10 @@ L cache slots, E model width, H heads, D head width, V vocabulary.
 
 from flax import linen as nn
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from speccascade.models import cache, layers
+from speccascade.models.block import Block
 from speccascade.models.t5 import multi_head
 from speccascade.models.t5.config import T5Config
 
@@ -106,28 +106,24 @@ class DecoderLayer(nn.Module):
   def extend(
     self,
     x: jax.Array,
+    block: Block,
     layer_cache: cache.LayerCache,
     source: cache.LayerCache,
-    start: jax.Array,
-    reach: jax.Array,
     bias: jax.Array,
     source_bias: jax.Array,
-    read: jax.Array | None,
-    num_spare: int = 0,
+    *,
+    is_last: bool,
   ) -> tuple[jax.Array, cache.LayerCache]:
     """Feeds a block; its tokens are cached, and the read positions go on.
 
     Args:
       x: [B, N, E].
+      block: the fed tokens.
       layer_cache: keys [B, H, D, L] and values [B, H, L, D].
       source: keys [B, H, D, S] and values [B, H, S, D].
-      start: [B] int32, the slot of each row's first token.
-      reach: [B] int32, how many slots of a row need be looked at.
-      bias: [B, H, N or R, L], position bias and mask of the positions that go
-        on.
+      bias: [B, H, N, L], position bias and mask.
       source_bias: [B, 1, 1, S], masks the source's padding.
-      read: [B, R] int32, the positions that go on; None is all N.
-      num_spare: how many tokens at the block's end are not cached.
+      is_last: whether only the read positions are needed after this layer.
 
     Returns:
       ([B, N or R, E], the cache with the block).
@@ -135,15 +131,13 @@ class DecoderLayer(nn.Module):
     attention = self.self_attention
     y = self.pre_self_attention_layer_norm(x)
     query, new = attention.queries_keys_values(y)
-    new = cache.without_spare(new, num_spare)
-    layer_cache = cache.write(layer_cache, new, start)
-    if read is not None:
-      if not read.shape[1]:
-        return x[:, :0], layer_cache
-      x = jnp.take_along_axis(x, read[..., None], axis=1)
-      query = jnp.take_along_axis(query, read[..., None, None], axis=1)
+    layer_cache = block.write(layer_cache, new)
+    if is_last:
+      x, query, bias = block.read_positions(x, query, bias)
+      if not x.shape[1]:
+        return x, layer_cache
     key, value = layer_cache
-    x = x + attention.attend(query, key, value, bias, reach=reach)
+    x = x + attention.attend(query, key, value, bias, reach=block.reach)
     return self._after_self_attention(x, source, source_bias), layer_cache
 
 
@@ -259,38 +253,26 @@ class DecoderStack(nn.Module):
   def extend(
     self,
     x: jax.Array,
+    block: Block,
     caches: tuple[cache.LayerCache, ...],
     sources: tuple[cache.LayerCache, ...],
-    start: jax.Array,
-    reach: jax.Array,
     bias: jax.Array,
     source_bias: jax.Array,
-    read: jax.Array | None,
-    num_spare: int = 0,
   ) -> tuple[jax.Array, tuple[cache.LayerCache, ...]]:
     """Returns normed hidden [B, N or R, E], and the caches with the block.
 
-    Arguments as of `DecoderLayer.extend`, for all layers, with a bias [B, H, N,
-    L] of all fed tokens.
+    Arguments as of `DecoderLayer.extend`, for all layers.
     """
     new_caches = []
     for i, layer in enumerate(self.layers):
-      # All tokens must pass the layers before the last one: their keys and
-      # values are made from them.
-      is_last = i == len(self.layers) - 1
-      wanted = read if is_last else None
-      if wanted is not None:
-        bias = jnp.take_along_axis(bias, wanted[:, None, :, None], axis=2)
       x, new_cache = layer.extend(
         x,
+        block,
         caches[i],
         sources[i],
-        start,
-        reach,
         bias,
         source_bias,
-        wanted,
-        num_spare,
+        is_last=i == len(self.layers) - 1,
       )
       new_caches.append(new_cache)
     return self.decoder_norm(x), tuple(new_caches)

@@ -262,15 +262,17 @@ a native chain draws what top-p dropped <-
 + if (false) drawn[b] = draw(law, *u_row, V);
 
 === models/t5/network.py models/test_network.py
-the reach of a batch is that of its first row <-
-  test_t5_lm.py::test_the_longest_row_sets_how_far_all_look
-- reach = start + num_fed
-+ reach = 0 * start + start[0] + num_fed
 packed rows see each other's source <- test_packed_rows_equal_t5x
 -       source_masks.append(_same(decoder_segment_ids, encoder_segment_ids))
 of several masks the last one counts <- test_packed_rows_equal_t5x
 -     seen = seen & mask
 +     seen = mask
+
+=== models/block.py models/test_t5_lm.py
+the reach of a batch is that of its first row <-
+  test_the_longest_row_sets_how_far_all_look
+- return self.start + self.num_fed
++ return 0 * self.start + self.start[0] + self.num_fed
 
 === models/cache.py models/test_t5_lm.py
 a query sees one slot too many <- test_one_token_at_a_time_equals_t5x

@@ -1,0 +1,145 @@
+"""A block of fed tokens, as a decoder and its layers see it.
+
+Axes: B rows, N fed tokens, R read positions, L cache slots, E model width, H
+heads, D head width, V vocabulary.
+"""
+
+from collections.abc import Callable
+import dataclasses
+from typing import Self, cast
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from speccascade.models import cache, products
+
+
+@dataclasses.dataclass(frozen=True)
+class Block:
+  """The tokens of one call of `LanguageModel.extend`, at each row's slots.
+
+  Attributes:
+    tokens: [B, N] int32; and after them spare tokens, which are not cached.
+    start: [B] int32, the slot of each row's first token; start + N <= L.
+    read: as in `LanguageModel.extend`.
+    depth: as in `LanguageModel.extend`.
+    ancestors: as in `LanguageModel.extend`.
+    num_spare: static, how many spare tokens; see `products.num_spare`.
+  """
+
+  tokens: jax.Array
+  start: jax.Array
+  read: jax.Array | None
+  depth: jax.Array | None
+  ancestors: jax.Array | None
+  num_spare: int
+
+  @classmethod
+  def of(
+    cls,
+    tokens: jax.Array,
+    start: jax.Array,
+    read: jax.Array | None,
+    depth: jax.Array | None,
+    ancestors: jax.Array | None,
+    dtype: str,
+  ) -> Self:
+    """Returns the block of a call, with the spare tokens that it needs."""
+    num_spare = 0
+    if depth is None:
+      num_spare = products.num_spare(tokens, dtype)
+      tokens = jnp.pad(tokens, ((0, 0), (0, num_spare)))
+    return cls(tokens, start, read, depth, ancestors, num_spare)
+
+  @property
+  def num_fed(self) -> int:
+    """N."""
+    return self.tokens.shape[1] - self.num_spare
+
+  @property
+  def reach(self) -> jax.Array:
+    """[B] int32, how many slots of a row need be looked at."""
+    return self.start + self.num_fed
+
+  @property
+  def reads_fewer(self) -> bool:
+    """Whether fewer positions than tokens are read.
+
+    As many positions as tokens are read at the end, and save nothing before.
+    """
+    return self.read is not None and self.read.shape[1] < self.num_fed
+
+  def bias(self, by_offset: jax.Array | np.ndarray) -> jax.Array:
+    """Returns the bias [B, H, N, L] of the tokens, mask included.
+
+    Args:
+      by_offset: [H, 2 L - 1], see `cache.block_bias`.
+    """
+    bias = cache.block_bias(
+      by_offset, self.start, self.num_fed, self.depth, self.ancestors
+    )
+    if not self.num_spare:
+      return bias
+    spare = ((0, 0), (0, 0), (0, self.num_spare), (0, 0))
+    return jnp.pad(bias, spare, mode="edge")
+
+  def write(
+    self, layer_cache: cache.LayerCache, new: cache.LayerCache
+  ) -> cache.LayerCache:
+    """Returns one layer's cache with the tokens' keys and values.
+
+    Args:
+      layer_cache: keys [B, H, D, L] and values [B, H, L, D].
+      new: keys [B, H, D, N] and values [B, H, N, D], spare tokens included.
+    """
+    if self.num_spare:
+      keys, values = new
+      new = keys[..., : -self.num_spare], values[:, :, : -self.num_spare]
+    return cache.write(layer_cache, new, self.start)
+
+  def read_positions(
+    self, x: jax.Array, query: jax.Array, bias: jax.Array
+  ) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Returns what goes on through the last layer, once its cache is written.
+
+    All tokens must pass the layers before the last one: their keys and values
+    are made from them.
+
+    Args:
+      x: [B, N, E].
+      query: [B, N, H, D].
+      bias: [B, H, N, L].
+
+    Returns:
+      The same at the read positions, if these are fewer.
+    """
+    if not self.reads_fewer:
+      return x, query, bias
+    read = cast(jax.Array, self.read)
+    return (
+      jnp.take_along_axis(x, read[..., None], axis=1),
+      jnp.take_along_axis(query, read[..., None, None], axis=1),
+      jnp.take_along_axis(bias, read[:, None, :, None], axis=2),
+    )
+
+  def outputs(
+    self, x: jax.Array, head: Callable[[jax.Array], jax.Array], vocab_size: int
+  ) -> tuple[jax.Array, jax.Array]:
+    """Returns logits [B, R, V] float32 and hidden [B, R, E].
+
+    Args:
+      x: after the last norm, at the positions that went through the last layer.
+      head: a function from hidden states to logits.
+      vocab_size: V.
+    """
+    if self.num_spare and not self.reads_fewer:
+      # The spare tokens go through the head, too. One token has one position.
+      num_read = self.num_fed if self.read is None else self.read.shape[1]
+      first = lambda y: jnp.repeat(y[:, :1], num_read, axis=1)
+      return first(head(x)), first(x)
+    if self.read is not None and not self.reads_fewer:
+      x = jnp.take_along_axis(x, self.read[..., None], axis=1)
+    if not x.shape[1]:
+      return jnp.zeros((*x.shape[:2], vocab_size), jnp.float32), x
+    return head(x), x
