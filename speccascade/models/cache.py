@@ -226,12 +226,10 @@ def block_bias(
 
 
 def _bias_of_row(biases: jax.Array, start: jax.Array, num_fed: int):
-  """Returns [H, N, L] for N tokens in a row: N windows, each one entry earlier.
-
-  With L = 4 entry j of 7 is at distance j - 3. N = 2 tokens from slot 1 on take
-  entries 1 to 5. The first token sees slots 0, 1 at distances -1, 0: its window
-  is entries 2 to 5. The second one's is entries 1 to 4.
-  """
+  """Returns [H, N, L] for N tokens in a row: each window an entry earlier."""
+  # With L = 4 entry j of 7 is at distance j - 3. N = 2 tokens from slot 1 on
+  # take entries 1 to 5. The first token sees slots 0, 1 at distances -1, 0: its
+  # window is entries 2 to 5. The second one's is entries 1 to 4.
   capacity = (biases.shape[1] + 1) // 2
   windows = jax.lax.dynamic_slice_in_dim(
     biases, capacity - start - num_fed, capacity + num_fed - 1, axis=1
@@ -278,12 +276,10 @@ def _tree_bias(
   depth: jax.Array,
   ancestors: jax.Array,
 ) -> jax.Array:
-  """Returns the bias [B, H, N, L] of tokens of a tree, mask included.
-
-  All positions count from the window's first slot. A slot before the window
-  holds a token of the chain, whose position is below 0: with the window's first
-  slot at 9, slot 7 is at position -2.
-  """
+  """Returns the bias [B, H, N, L] of tokens of a tree, mask included."""
+  # All positions count from the window's first slot. A slot before the window
+  # holds a token of the chain, whose position is below 0: with the window's
+  # first slot at 9, slot 7 is at position -2.
   capacity = (by_offset.shape[1] + 1) // 2
   window = depth.shape[1]
   first = tree_windows.first_slot(start, num_fed, depth)

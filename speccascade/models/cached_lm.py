@@ -25,19 +25,12 @@ from speccascade.models.sharding.partitioning import Layout, under_layout
 
 
 class _Static(NamedTuple):
-  """What of a model is part of a compiled program.
-
-  Attributes:
-    module: the network.
-    layout: where the arrays lie, or None.
-    structure: of the parameter tree.
-    places: for each leaf of the tree, which of the model's arrays it is.
-  """
+  """What of a model is part of a compiled program."""
 
   module: nn.Module
   layout: Layout | None
-  structure: Any
-  places: tuple[int, ...]
+  structure: Any  # of the parameter tree
+  places: tuple[int, ...]  # for each leaf, which of the model's arrays it is
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -67,12 +60,11 @@ class CachedLM:
 
   @functools.cached_property
   def _flat(self) -> tuple[tuple, _Static]:
-    """The model's arrays, each once, and its static part.
-
-    Several leaves may be one array: panels of kernels share arrays. The result
-    is computed once. Every call of a compiled program flattens its models, and
-    going through a tree of many names took a tenth of a short sentence.
-    """
+    """The model's arrays, each once, and its static part."""
+    # Several leaves may be one array: panels of kernels share arrays. The
+    # result is computed once. Every call of a compiled program flattens its
+    # models, and going through a tree of many names took a tenth of a short
+    # sentence.
     leaves, structure = jax.tree.flatten(self.params)
     arrays = {id(leaf): leaf for leaf in leaves}
     numbers = {key: number for number, key in enumerate(arrays)}

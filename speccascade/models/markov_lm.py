@@ -136,19 +136,10 @@ class FiniteContext:
     ancestors: Array,
     back: int,
   ) -> Array:
-    """Returns [B, N], the token `back` places before each fed token.
-
-    It is an ancestor in the window, or a token before the window, or 0 where
-    the row begins. With a window from slot 5 on, the token 2 places before a
-    node of depth 1 is at depth -1: it is held in slot 5 - 1 = 4.
-
-    Args:
-      fed: [B, L], the tokens held, this call's among them.
-      first: [B] int32, the first slot of each row's window.
-      depth: [B, W] int32, of the window; see `LanguageModel`.
-      ancestors: [B, N, W] bool, what each token sees of the window.
-      back: number of places.
-    """
+    """Returns [B, N], the token `back` places before each fed token."""
+    # It is an ancestor in the window, or a token before the window, or 0 where
+    # the row begins. With a window from slot 5 on, the token 2 places before a
+    # node of depth 1 is at depth -1: it is held in slot 5 - 1 = 4.
     columns = jnp.arange(depth.shape[1], dtype=jnp.int32)[None]
     # (Slots before the row begins are no ancestors, whatever is read there.)
     slots = jnp.maximum(first[:, None] + columns, 0)

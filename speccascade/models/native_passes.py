@@ -118,21 +118,13 @@ def _llama_sublayers(
 
 
 class _Decoder(NamedTuple):
-  """What a native pass reads of a decoder.
+  """What a native pass reads of a decoder."""
 
-  Attributes:
-    table: vectors of tokens.
-    sublayers: in order.
-    scale: of the last norm.
-    head: of the logits.
-    options: numbers of the norms and of the head, and the activations.
-  """
-
-  table: Any
+  table: Any  # vectors of tokens
   sublayers: list[Any]
-  scale: jax.Array
-  head: Any
-  options: dict[str, Any]
+  scale: jax.Array  # of the last norm
+  head: Any  # of the logits
+  options: dict[str, Any]  # numbers of norms and of the head; activations
 
 
 def _decoder(
@@ -142,15 +134,7 @@ def _decoder(
   shape: tuple[int, ...],
   depth: jax.Array | None = None,
 ) -> _Decoder:
-  """Returns a decoder that is ready to be fed tokens of a shape (B, N).
-
-  Args:
-    config: the architecture.
-    params: its parameters, packed.
-    state: `T5State` or `LlamaState`.
-    shape: of the tokens that are fed from `state.end` on.
-    depth: [B, W] int32, of a tree, or None.
-  """
+  """Returns a decoder that is ready to be fed tokens of a shape (B, N)."""
   decoder = params["decoder"]
   table = params["token_embedder"]["embedding"]
   options: dict[str, Any] = {"activations": config.mlp_activations}

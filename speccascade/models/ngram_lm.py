@@ -92,11 +92,9 @@ class NgramLM(FiniteContext, struct.PyTreeNode):
     return jnp.log(law)
 
   def _number(self, context: Sequence[Array]) -> tuple[Array, Array]:
-    """Returns the number of a context, and whether it was ever seen.
-
-    Goes down the tree of contexts: from the first token, whose number is its
-    id, to the child with the second token, and so on.
-    """
+    """Returns the number of a context, and whether it was ever seen."""
+    # Goes down the tree of contexts: from the first token, whose number is its
+    # id, to the child with the second token, and so on.
     number, is_seen = context[0], jnp.ones(context[0].shape, bool)
     for parent, level, token in zip(self.levels, self.levels[1:], context[1:]):
       # The last level alone has no children, the first alone no tokens.
@@ -227,15 +225,7 @@ def _check_array(
   shape: tuple[int, ...] | None,
   end: int | None = None,
 ):
-  """Raises ValueError where an array of a level is not as it has to be.
-
-  Args:
-    depth: of the level, from 0.
-    name: of the array.
-    level: has it.
-    shape: of the array; None where there is none.
-    end: of the integers in it, which are 0 or more; None where it has floats.
-  """
+  """Raises ValueError where an array of a level is not as it has to be."""
   array = getattr(level, name)
   if (None if array is None else array.shape) != shape:
     got = "is missing" if array is None else f"has shape {array.shape}"
@@ -273,17 +263,7 @@ def _add(law: Array, index: Array, values: Array) -> Array:
 
 
 def _search(tokens: Array, low: Array, high: Array, token: Array) -> Array:
-  """Returns the first place in [low, high) whose token is not below `token`.
-
-  Args:
-    tokens: [C] int32, ascending from `low` to `high`.
-    low: [B, N] int32.
-    high: [B, N] int32.
-    token: [B, N] int32.
-
-  Returns:
-    [B, N] int32; `high` where all tokens are below.
-  """
+  """Returns the first place in [low, high) whose token is not below `token`."""
 
   def halve(_, bounds):
     low, high = bounds

@@ -54,13 +54,11 @@ def _dot(x: jax.Array, kernel: jax.Array) -> jax.Array:
 
 
 def _dot_in_slices(x: jax.Array, kernel: jax.Array) -> jax.Array:
-  """Returns one row x [..., in] times kernel, as a sum over slices of `in`.
-
-  XLA's CPU backend gives the product of one row to one thread, and a batch of
-  products to all threads; one thread reads memory half as fast as two. With in
-  = 8, slice 1 of 4 is inputs 2 and 3 of the row and rows 2 and 3 of the kernel.
-  The slices are views.
-  """
+  """Returns one row x [..., in] times kernel, as a sum over slices of `in`."""
+  # XLA's CPU backend gives the product of one row to one thread, and a batch of
+  # products to all threads; one thread reads memory half as fast as two. With
+  # in = 8, slice 1 of 4 is inputs 2 and 3 of the row and rows 2 and 3 of the
+  # kernel. The slices are views.
   num_in, num_out = kernel.shape
   rows = x.reshape(NUM_SLICES, 1, num_in // NUM_SLICES)
   slices = kernel.reshape(NUM_SLICES, -1, num_out)

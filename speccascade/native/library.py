@@ -124,11 +124,7 @@ def _units() -> list[list[pathlib.Path]]:
 
 
 def _run(command: list[str]) -> None:
-  """Runs a compiler, whose last argument is the file that it writes.
-
-  Raises:
-    NativeError: the compiler fails.
-  """
+  """Runs a compiler, whose last argument is the file that it writes."""
   process = subprocess.run(command, capture_output=True, text=True)
   if process.returncode or not os.path.isfile(command[-1]):
     errors = [x for x in process.stderr.splitlines() if "error" in x]

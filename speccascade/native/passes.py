@@ -46,19 +46,9 @@ def _check_mlps(sublayers: Sequence[Sublayer], activations: Sequence[str]):
 def _is_in_all_layers(
   sublayers: Sequence[Sublayer], field: str, name: str
 ) -> bool:
-  """Whether the rotary layers have an optional field.
-
-  The native code is told once for all layers, and would read the operands of a
-  layer that differs as those of the next field.
-
-  Args:
-    sublayers: of a pass.
-    field: of `RotaryAttention`.
-    name: name of the field, for the message.
-
-  Raises:
-    ValueError: some layers have the field, and others lack it.
-  """
+  """Whether the rotary layers have an optional field."""
+  # The native code is told once for all layers, and would read the operands of
+  # a layer that differs as those of the next field.
   rotary = [part for part in sublayers if isinstance(part, RotaryAttention)]
   have = [getattr(part, field) is not None for part in rotary]
   if len(set(have)) > 1:

@@ -44,33 +44,20 @@ class StopPolicy(struct.PyTreeNode):
 
 
 class _Drafts(struct.PyTreeNode):
-  """Drafts at one position, [B, ...], or at all positions, [B, G+1, ...].
+  """Drafts at one position, [B, ...], or at all positions, [B, G+1, ...]."""
 
-  Attributes:
-    token: int32; index G, if there is one, holds no token.
-    q: [..., V], as in `Proposal`.
-    q1: [..., V], as in `Proposal`.
-    bad: bool, as in `Proposal`.
-  """
-
-  token: Array
-  q: Array
+  token: Array  # int32; index G, if there is one, holds no token
+  q: Array  # this and the others as in `Proposal`
   q1: Array
   bad: Array
 
 
 class _Block(struct.PyTreeNode):
-  """A drafted block.
+  """A drafted block: how many drafts, and how many passes drafted them."""
 
-  Attributes:
-    drafts: of all positions.
-    count: [B] int32, how many drafts.
-    calls: [B] int32, forward passes that drafted them.
-  """
-
-  drafts: _Drafts
-  count: Array
-  calls: Array
+  drafts: _Drafts  # of all positions
+  count: Array  # [B] int32
+  calls: Array  # [B] int32
 
 
 class AutoregressiveDrafter(Drafter, struct.PyTreeNode):

@@ -110,20 +110,7 @@ def _draw_tree(
   u: Array,
   sampling: Sampling,
 ) -> tuple[Array, Branches]:
-  """Draws a tree whose nodes of one depth have one law.
-
-  Args:
-    tree: static, the shape.
-    drawing: static, how the children of a node are chosen.
-    q: [B, G+1, V], the law at each depth.
-    q1: [B, G+1, V], the confidence at each depth.
-    known: [B] bool, rows that propose anything.
-    u: [B, N] uniforms, one for each draft.
-    sampling: how the laws were made.
-
-  Returns:
-    The drafts [B, N] int32, and their `Branches`.
-  """
+  """Draws a tree whose nodes of one depth have one law."""
   depths = tree.node_depths
 
   def laws(nodes: Sequence[int]) -> tuple[Array, Array]:

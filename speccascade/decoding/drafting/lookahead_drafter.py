@@ -119,18 +119,9 @@ class LookaheadDrafter(DepthDrafter, struct.PyTreeNode):
   def _block(
     self, tokens: Array, held: Array, missing: Array, most: int, num: int
   ) -> Array:
-    """Returns the block of a pass, [B, most + num] int32.
-
-    With 3 tokens missing of a vocabulary of 100, most = 4 and num = 2 a row is
-    t t t 100 101, and one place after them that is not fed.
-
-    Args:
-      tokens: [B, L] int32, which hold the text.
-      held: [B] int32, tokens of the text in the cache.
-      missing: [B] int32, tokens of the text after them, 1 to `most`.
-      most: static.
-      num: static, A.
-    """
+    """Returns the block of a pass, [B, most + num] int32."""
+    # With 3 tokens missing of a vocabulary of 100, most = 4 and num = 2 a row
+    # is t t t 100 101, and one place after them that is not fed.
     place = jnp.arange(most + num, dtype=jnp.int32)[None]
     index = jnp.clip(held[:, None] + place, 0, tokens.shape[1] - 1)
     text = jnp.take_along_axis(tokens, index, axis=1)

@@ -252,12 +252,7 @@ class SeveralDrafters(Drafter, struct.PyTreeNode):
     return (*states, self._merged(drafts, parents)), proposal
 
   def _parents(self, drafts: Array, counts: list[Array]) -> Array:
-    """Returns the nodes that drafts follow, [B, N] int32; see `Branches`.
-
-    Args:
-      drafts: [B, N] int32.
-      counts: of each drafter [B] int32, how many drafts its path has.
-    """
+    """Returns the nodes that drafts follow, [B, N] int32; see `Branches`."""
     depth = np.array(self.tree.depths, np.int32)[None]
     # The drafts of a level stand in the order of the drafters.
     count = jnp.tile(jnp.stack(counts, axis=1), (1, self.tree.depth))

@@ -87,14 +87,12 @@ class VerticalDrafter(Drafter, ReviewSettings):
 
   @property
   def _room(self) -> int:
-    """Slots of the buffers of a proposal.
-
-    A round begins with at most `width` tokens (with the bonus position, one
-    token more than the width is needed), and writes a block of the inner
-    drafter and one more token. A row that waits writes a block, too, which is
-    moved to the end of the buffer if it does not fit. It begins at index
-    `width` + 1 at the earliest, after the positions that a proposal reads.
-    """
+    """Slots of the buffers of a proposal."""
+    # A round begins with at most `width` tokens (with the bonus position, one
+    # token more than the width is needed), and writes a block of the inner
+    # drafter and one more token. A row that waits writes a block, too, which is
+    # moved to the end of the buffer if it does not fit. It begins at index
+    # `width` + 1 at the earliest, after the positions that a proposal reads.
     return self.width + self.drafter.width + 2
 
   @property

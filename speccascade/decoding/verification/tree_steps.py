@@ -59,11 +59,7 @@ def check_branches(verification: str, branches: Branches):
 
 
 def _natively(way: str) -> Callable[[VerifyFunction], VerifyFunction]:
-  """Returns a decorator that lets one native call do a step, where it can.
-
-  Args:
-    way: the name of the step in `VERIFY`, by which the native call knows it.
-  """
+  """Returns a decorator that lets one native call do a step, where it can."""
 
   def decorate(step: VerifyFunction) -> VerifyFunction:
     @functools.wraps(step)

@@ -71,10 +71,8 @@ def yarn_factor(scale: float, of_log: float = 1.0) -> float:
 
 
 def _index_with_turns(config: LlamaConfig, turns: float, length: int) -> float:
-  """Returns the index of the frequency that turns so often in a length.
-
-  The index is not whole. Frequency i is theta ** (-2 i / D) radians per slot.
-  """
+  """Returns the index of the frequency that turns so often in a length."""
+  # The index is not whole. Frequency i is theta ** (-2 i / D) radians per slot.
   radians = math.log(length / (turns * 2 * math.pi))
   return config.head_dim * radians / (2 * math.log(config.rope_theta))
 

@@ -31,12 +31,10 @@ def _axes(shape: Mapping) -> None:
 
 @functools.cache
 def _connect(mesh: jax.sharding.Mesh):
-  """Makes the devices of several processes communicate along each axis.
-
-  On a CPU, processes must come to their first communication along an axis
-  within half a minute of each other. Later they would not: one process may
-  still compile while another one waits.
-  """
+  """Makes the devices of several processes communicate along each axis."""
+  # On a CPU, processes must come to their first communication along an axis
+  # within half a minute of each other. Later they would not: one process may
+  # still compile while another one waits.
   whole, by_data, by_model = (
     NamedSharding(mesh, PartitionSpec(*axes))
     for axes in ((), (DATA,), (MODEL,))
