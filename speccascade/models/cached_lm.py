@@ -260,7 +260,7 @@ class CachedLM:
     u: Array,
     sampling: Sampling,
     *,
-    bonus_law: bool,
+    needs_bonus_law: bool,
   ) -> tuple[Any, DraftedChain] | None:
     """Drafts a chain in one native call. See `language_model.ChainModel`.
 
@@ -273,10 +273,10 @@ class CachedLM:
     is_known = sampling.greedy or not is_filtered
     if not (self._is_native and is_known and native.takes(u)):
       return None
-    num_passes = u.shape[1] + bonus_law
+    num_passes = u.shape[1] + needs_bonus_law
     # Where the last draft of the block before was not fed, the cache lacks it
     # too, in rows that accepted all of the block.
-    first_width = 1 if bonus_law else 2
+    first_width = 1 if needs_bonus_law else 2
     caches, chain = native_passes.draft_chain(
       self.module.config,
       self.params,

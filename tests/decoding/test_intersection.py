@@ -96,7 +96,7 @@ def test_q_is_the_law_over_shared_tokens_filtered():
   drafter = AutoregressiveDrafter(PLAIN.models()[0], 3)
   sampling = Sampling.create(0.8, top_k=2, top_p=0.9)
   inputs = jnp.ones((64, 1), jnp.int32)
-  actual = models.propose(drafter, inputs, sampling, bonus_law=True)
+  actual = models.propose(drafter, inputs, sampling, needs_bonus_law=True)
   assert SHARED[actual.tokens].all()
   assert not actual.bad.any()
   num_kept = []

@@ -131,7 +131,7 @@ def propose(drafter, verifier, length, held):
       Prefix(tokens, rows(number), rows(1) > 0),
       row_keys(0, 0, jnp.arange(2)),
       Sampling.create(1.0),
-      bonus_law=False,
+      needs_bonus_law=False,
     )
   # The text and the embeddings, in one pass over an empty cache.
   place = jnp.arange(9)[None]

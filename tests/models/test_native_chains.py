@@ -43,20 +43,20 @@ def model(name, kernels="float32"):
   return network(CONFIGS[name], kernels)
 
 
-def propose(drafter, state, prefix, rngs, sampling, bonus_law):
+def propose(drafter, state, prefix, rngs, sampling, needs_bonus_law):
   (state,), proposal = drafter.propose(
-    (state,), Prefix(*prefix), rngs, sampling, bonus_law=bonus_law
+    (state,), Prefix(*prefix), rngs, sampling, needs_bonus_law=needs_bonus_law
   )
   return state, proposal
 
 
-def program(drafter, lm, sampling, bonus_law=False):
+def program(drafter, lm, sampling, needs_bonus_law=False):
   """Returns the text of a traced proposal."""
   tokens = jnp.zeros((3, 12), jnp.int32)
   active = jnp.ones((3,), bool)
   prefix = (tokens, int32([6, 1, 3]), active)
   rngs = draws.row_keys(0, 0, np.arange(3))
-  run = functools.partial(propose, bonus_law=bonus_law)
+  run = functools.partial(propose, needs_bonus_law=needs_bonus_law)
   state = jax.eval_shape(lambda lm: lm.prefill(tokens[:, :4], capacity=24), lm)
   traced = jax.jit(run).trace(drafter, state, prefix, rngs, sampling)
   return str(traced.jaxpr)
@@ -85,16 +85,18 @@ def step_by_step(monkeypatch):
 )
 def test_a_chain_equals_the_steps_to_the_bit(build, case, monkeypatch):
   """Ragged rows over some rounds; rows end, and some drafts are accepted."""
-  name, kernels, temperature, top_p, bonus_law = case
+  name, kernels, temperature, top_p, needs_bonus_law = case
   lm, sampling = model(name, kernels), Sampling.create(temperature, top_p=top_p)
   drafter = AutoregressiveDrafter(lm, GAMMA, behind=0)
   rng = np.random.default_rng(0)
   tokens = rng.integers(2, 9, (3, 30), np.int32)
   state = start(lm, 30)
-  run = lambda: jax.jit(functools.partial(propose, bonus_law=bonus_law))
+  run = lambda: jax.jit(
+    functools.partial(propose, needs_bonus_law=needs_bonus_law)
+  )
   chains, steps, drafted = run(), run(), set()
   length, active = np.asarray(state.length) + 1, np.array([True] * 3)
-  if not bonus_law:  # a draft that was not fed
+  if not needs_bonus_law:  # a draft that was not fed
     length[1] += 1
   for i in range(ROUNDS):
     arguments = (
@@ -104,7 +106,7 @@ def test_a_chain_equals_the_steps_to_the_bit(build, case, monkeypatch):
       draws.row_keys(i, 0, np.arange(3)),
       sampling,
     )
-    assert (length - np.asarray(state.length)).max() <= 2 - bonus_law
+    assert (length - np.asarray(state.length)).max() <= 2 - needs_bonus_law
     new, actual = chains(*arguments)
     with step_by_step(monkeypatch):
       plain, want = steps(*arguments)
@@ -149,7 +151,7 @@ def test_faults_stand_where_the_steps_find_them(monkeypatch):
     draws.row_keys(0, 0, np.arange(3)),
     Sampling.create(1.0),
   )
-  run = lambda: jax.jit(functools.partial(propose, bonus_law=False))
+  run = lambda: jax.jit(functools.partial(propose, needs_bonus_law=False))
   _, actual = run()(*arguments)
   with step_by_step(monkeypatch):
     _, want = run()(*arguments)

@@ -94,14 +94,16 @@ class AutoregressiveDrafter(Drafter, struct.PyTreeNode):
     rngs: Array,
     sampling: Sampling,
     *,
-    bonus_law: bool,
+    needs_bonus_law: bool,
   ) -> tuple[tuple[State], Proposal]:
-    """Drafts token after token; without `bonus_law` the last is not fed."""
+    """Drafts token after token; the last is fed for the bonus law alone."""
     # One uniform for each draft, then the first logits, then the block.
     u = draws.uniforms(rngs, self.width)
-    drafted = self._in_one_call(state[0], prefix, u, sampling, bonus_law)
+    drafted = self._in_one_call(state[0], prefix, u, sampling, needs_bonus_law)
     if drafted is None:
-      drafted = self._step_by_step(state[0], prefix, u, sampling, bonus_law)
+      drafted = self._step_by_step(
+        state[0], prefix, u, sampling, needs_bonus_law
+      )
     held, block = drafted
     drafts = block.drafts
     return (held,), Proposal(
@@ -120,13 +122,13 @@ class AutoregressiveDrafter(Drafter, struct.PyTreeNode):
     prefix: Prefix,
     u: Array,
     sampling: Sampling,
-    bonus_law: bool,
+    needs_bonus_law: bool,
   ) -> tuple[State, _Block] | None:
     """Returns what the steps would return, or None where the model cannot."""
     if self.behind or self.stop is not None or not is_chain_model(self.model):
       return None
     drafted = self.model.draft_chain(
-      state, prefix, u, sampling, bonus_law=bonus_law
+      state, prefix, u, sampling, needs_bonus_law=needs_bonus_law
     )
     if drafted is None:
       return None
@@ -149,16 +151,18 @@ class AutoregressiveDrafter(Drafter, struct.PyTreeNode):
     prefix: Prefix,
     u: Array,
     sampling: Sampling,
-    bonus_law: bool,
+    needs_bonus_law: bool,
   ) -> tuple[State, _Block]:
     """Drafts one token after another, with the uniforms `u` [B, G]."""
-    state, logits, calls = self._catch_up(state, prefix, bonus_law)
+    state, logits, calls = self._catch_up(state, prefix, needs_bonus_law)
     active = prefix.active
     if self.stop is None:
-      state, block = self._fill(state, logits, u, sampling, active, bonus_law)
+      state, block = self._fill(
+        state, logits, u, sampling, active, needs_bonus_law
+      )
     else:
       state, block = self._until_stop(
-        self.stop, state, logits, u, sampling, active, bonus_law
+        self.stop, state, logits, u, sampling, active, needs_bonus_law
       )
     return state, block.replace(calls=calls + block.calls)
 
@@ -169,7 +173,7 @@ class AutoregressiveDrafter(Drafter, struct.PyTreeNode):
     u: Array,
     sampling: Sampling,
     active: Array,
-    bonus_law: bool,
+    needs_bonus_law: bool,
   ) -> tuple[State, _Block]:
     """Drafts the whole block of every row, from the logits after the prefix."""
     # The number of steps is static: the steps are unrolled, so each of them can
@@ -180,11 +184,11 @@ class AutoregressiveDrafter(Drafter, struct.PyTreeNode):
     for step in range(self.width):
       q1, q, token, is_law = sampling.step(logits, u, step)
       steps.append(_Drafts(token=token, q=q, q1=q1, bad=~is_law))
-      if bonus_law or step + 1 < self.width:
+      if needs_bonus_law or step + 1 < self.width:
         state, logits = feeding.feed(self.model, state, token, fed)
         calls += fed
     bonus = jax.tree.map(jnp.zeros_like, steps[-1])
-    if bonus_law:
+    if needs_bonus_law:
       q1, q, _, is_law = sampling.step(logits)
       bonus = _Drafts(token=bonus.token, q=q, q1=q1, bad=~is_law)
     drafts = jax.tree.map(lambda *x: jnp.stack(x, axis=1), *steps, bonus)
@@ -199,7 +203,7 @@ class AutoregressiveDrafter(Drafter, struct.PyTreeNode):
     u: Array,
     sampling: Sampling,
     active: Array,
-    bonus_law: bool,
+    needs_bonus_law: bool,
   ) -> tuple[State, _Block]:
     """Drafts until the policy stopped every row; feeds every drawn token."""
     rows, vocab_size = logits.shape
@@ -259,7 +263,7 @@ class AutoregressiveDrafter(Drafter, struct.PyTreeNode):
     q1, q, _, is_law = sampling.step(carry["logits"])
     is_bonus = jnp.arange(self.width + 1)[None] == count[:, None]
     # Before a draw the policy itself reads the distribution that ends a block.
-    was_read = bonus_law | ((count < self.width) & stop.before_draw)
+    was_read = needs_bonus_law | ((count < self.width) & stop.before_draw)
     bonus_bad = (was_read & ~is_law)[:, None]
     drafts = drafts.replace(
       q=jnp.where(is_bonus[..., None], q[:, None], drafts.q),
@@ -269,7 +273,7 @@ class AutoregressiveDrafter(Drafter, struct.PyTreeNode):
     return carry["state"], _Block(drafts=drafts, count=count, calls=count)
 
   def _catch_up(
-    self, state: State, prefix: Prefix, bonus_law: bool
+    self, state: State, prefix: Prefix, needs_bonus_law: bool
   ) -> tuple[State, Array, Array]:
     """Returns the state that holds the prefix, the logits after it, passes."""
     tokens, length = prefix.tokens, prefix.length
@@ -288,7 +292,7 @@ class AutoregressiveDrafter(Drafter, struct.PyTreeNode):
     # If every draft was fed the cache lacks the token after the block alone. If
     # the last draft was not fed, it lacks that draft too in rows that accepted
     # all of the block.
-    width = 1 if bonus_law or self.stop is not None else 2
+    width = 1 if needs_bonus_law or self.stop is not None else 2
     state, logits = feeding.feed_block(
       self.model, state, tokens, length - state.length, length - 1, width=width
     )

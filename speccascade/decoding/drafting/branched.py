@@ -111,7 +111,7 @@ class BranchedDrafter(Drafter, struct.PyTreeNode):
     rngs: Array,
     sampling: Sampling,
     *,
-    bonus_law: bool,
+    needs_bonus_law: bool,
   ) -> tuple[tuple[State], Proposal]:
     """Drafts the chain, then siblings of its first draft.
 
@@ -120,10 +120,10 @@ class BranchedDrafter(Drafter, struct.PyTreeNode):
         was drafted, or there are fewer tokens than first drafts.
     """
     refuse_tree(self.drafter, "a BranchedDrafter")
-    if bonus_law:
+    if needs_bonus_law:
       raise ValueError(_NO_LAW)
     held, chain = self.drafter.propose(
-      state[0], prefix, rngs, sampling, bonus_law=False
+      state[0], prefix, rngs, sampling, needs_bonus_law=False
     )
     siblings, is_certain = self._draw_siblings(chain, rngs, sampling)
     num, tree = self.num_first, self.tree
@@ -168,14 +168,14 @@ class BranchedDrafter(Drafter, struct.PyTreeNode):
     self, chain: Proposal, rngs: Array, sampling: Sampling
   ) -> tuple[Array, Array]:
     """Returns tokens [B, K-1] int32, and [B, K-1] bool whether certain."""
-    q, plain, first = chain.q[:, 0], chain.q1[:, 0], chain.tokens[:, :1]
+    q, confidence, first = chain.q[:, 0], chain.q1[:, 0], chain.tokens[:, :1]
     if not sampling.greedy:
       check_num_children(self.num_first, self.drawing, q.shape[-1])
     is_first = jax.lax.broadcasted_iota(jnp.int32, q.shape, 1) == first
     u = draws.uniforms(draws.fold_in(rngs, _SIBLING_TAG), self.num_first - 1)
     tokens, is_certain = draw_children(
       jnp.where(is_first, 0, q)[:, None],
-      jnp.where(is_first, -jnp.inf, plain)[:, None],
+      jnp.where(is_first, -jnp.inf, confidence)[:, None],
       u[:, None],
       WITHOUT_REPLACEMENT,
       greedy=sampling.greedy,

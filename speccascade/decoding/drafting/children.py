@@ -72,7 +72,7 @@ def check_num_children(num: int, drawing: str, vocab_size: int):
 
 def draw_children(
   q: Array,
-  plain: Array,
+  confidence: Array,
   u: Array,
   drawing: Drawing,
   *,
@@ -85,7 +85,7 @@ def draw_children(
 
   Args:
     q: [B, P, V], the law at each parent.
-    plain: [B, P, V], the drafter's confidence there.
+    confidence: [B, P, V], the drafter's confidence there.
     u: [B, P, K] uniforms in [0, 1), one for each child.
     drawing: static, one of `DRAWINGS`.
     greedy: static, whether at temperature 0: every child is certain then, and
@@ -111,18 +111,18 @@ def draw_children(
     num_drawn = 1
   else:
     num_drawn = num
-  if native.takes(q, plain, u):
+  if native.takes(q, confidence, u):
     return native.tree_children(
       q,
       # Independent draws read the law alone.
-      q if num_drawn == num and drawing == IID else plain,
+      q if num_drawn == num and drawing == IID else confidence,
       u,
       num_certain=num - num_drawn,
       drops=drawing != IID,
       greedy=greedy,
     )
   # The order in which certain children are taken: tokens of q first.
-  order = plain if greedy else jnp.where(q > 0, q, plain - 2)
+  order = confidence if greedy else jnp.where(q > 0, q, confidence - 2)
   ids = jax.lax.broadcasted_iota(jnp.int32, q.shape, q.ndim - 1)
   tokens, certain = [], []
   for _ in range(num - num_drawn):
@@ -158,8 +158,8 @@ def draw_level(
   Args:
     level: the W drafts of the level.
     tree: static, the shape of the tree.
-    laws: a function from P nodes that the level follows to (q, plain) there,
-      [B, P, V] each; see `draw_children`.
+    laws: a function from P nodes that the level follows to (q, confidence)
+      there, [B, P, V] each; see `draw_children`.
     u: [B, N] uniforms, one for each draft of the tree.
     drawing: static, one of `DRAWINGS`.
     greedy: static, whether at temperature 0.
@@ -173,11 +173,11 @@ def draw_level(
   # Parents of as many children are taken together.
   for num in sorted({tree.num_children[node] for node in parents}):
     group = [node for node in parents if tree.num_children[node] == num]
-    q, plain = laws(group)
+    q, confidence = laws(group)
     members = [i for i in level if tree.parents[i] + 1 in group]
     shape = (u.shape[0], len(group), num)
     children, is_certain = draw_children(
-      q, plain, columns(u, members).reshape(shape), drawing, greedy=greedy
+      q, confidence, columns(u, members).reshape(shape), drawing, greedy=greedy
     )
     drafts += members
     tokens.append(children.reshape(u.shape[0], -1))

@@ -96,7 +96,7 @@ class DepthDrafter(Drafter):
       copied=jnp.zeros_like(bad),
       calls=calls[:, None],
       bad=bad,
-      knows_bonus=known if has_bonus else False,
+      has_bonus_law=known if has_bonus else False,
       branches=branches,
     )
 

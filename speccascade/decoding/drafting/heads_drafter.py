@@ -8,7 +8,7 @@ Axes: B rows, G depth of a block, N drafts, V vocabulary, K heads, D width of a
 hidden state.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from flax import struct
 import jax
@@ -32,7 +32,7 @@ Array = jax.Array
 _NOTHING = -1
 
 
-class HeadsState(struct.PyTreeNode):
+class HeadsState(NamedTuple):
   """What draft heads remember of each row.
 
   Attributes:
@@ -104,14 +104,14 @@ class HeadsDrafter(DepthDrafter, struct.PyTreeNode):
   def rewind(self, state: HeadsState, length: Array) -> HeadsState:
     """Forgets all of a row that is cut before its token."""
     read = jnp.where(state.read > length, _NOTHING, state.read)
-    return state.replace(read=read)
+    return state._replace(read=read)
 
   def catch_up(
     self, state: HeadsState, tokens: Array, upto: Array, *, wide: int
   ) -> HeadsState:
     """Forgets: of what others wrote the heads have no hidden state."""
     read = jnp.where(upto > state.read, _NOTHING, state.read)
-    return state.replace(read=read)
+    return state._replace(read=read)
 
   def observe(
     self, state: HeadsState, hidden: Array, node: Array, length: Array
@@ -136,12 +136,12 @@ class HeadsDrafter(DepthDrafter, struct.PyTreeNode):
     rngs: Array,
     sampling: Sampling,
     *,
-    bonus_law: bool,
+    needs_bonus_law: bool,
   ) -> tuple[HeadsState, Proposal]:
     # The verifier has read all tokens but the last one.
     known = prefix.active & (state.read == prefix.length - 1)
     num = self.depth
-    has_bonus = bonus_law and self.heads.num_heads > num
+    has_bonus = needs_bonus_law and self.heads.num_heads > num
     logits = self.heads.head_logits(
       self.verifier, state.hidden, num + has_bonus
     )

@@ -48,7 +48,7 @@ class HorizontalDrafter(Drafter, struct.PyTreeNode):
     rngs: Array,
     sampling: Sampling,
     *,
-    bonus_law: bool,
+    needs_bonus_law: bool,
   ) -> tuple[tuple, Proposal]:
     """Drafts part after part.
 
@@ -81,7 +81,7 @@ class HorizontalDrafter(Drafter, struct.PyTreeNode):
         Prefix(tokens, length + count, prefix.active),
         draws.fold_in(rngs, i),
         sampling,
-        bonus_law=bonus_law and is_last,
+        needs_bonus_law=needs_bonus_law and is_last,
       )
       # Append the part. Index `part.count` of `part.q` is written too; the next
       # drafter overwrites it, and the last drafter's is the bonus.
@@ -111,6 +111,6 @@ class HorizontalDrafter(Drafter, struct.PyTreeNode):
       copied=drafts["copied"],
       calls=jnp.concatenate(calls, axis=1),
       bad=drafts["bad"],
-      knows_bonus=part.knows_bonus,
+      has_bonus_law=part.has_bonus_law,
       writer=drafts["writer"],
     )

@@ -84,7 +84,7 @@ class LookaheadDrafter(DepthDrafter, struct.PyTreeNode):
     rngs: Array,
     sampling: Sampling,
     *,
-    bonus_law: bool,
+    needs_bonus_law: bool,
   ) -> tuple[tuple[State], Proposal]:
     """Drafts in one pass.
 
@@ -97,7 +97,7 @@ class LookaheadDrafter(DepthDrafter, struct.PyTreeNode):
         f" embeddings, and there are {self.num_ahead}; make it less deep"
       )
     # The last token of the text gives the law of the first draft.
-    has_bonus = bonus_law and self.num_ahead >= self.depth
+    has_bonus = needs_bonus_law and self.num_ahead >= self.depth
     num = self.depth - 1 + has_bonus
     # A block writes G + 1 tokens at most, and the cache held all tokens before
     # it: so many of them may be missing now.

@@ -110,7 +110,7 @@ class MaxGramDrafter(Drafter, struct.PyTreeNode):
     rngs: Array,
     sampling: Sampling,
     *,
-    bonus_law: bool,
+    needs_bonus_law: bool,
   ) -> tuple[tuple[Array], Proposal]:
     """Copies; the law of the bonus is one-hot, unknown without a next copy."""
     # One token more than the width, for the bonus position.
@@ -126,7 +126,7 @@ class MaxGramDrafter(Drafter, struct.PyTreeNode):
       copied=jnp.ones(drafts.shape, bool),
       calls=jnp.zeros((count.shape[0], 0), jnp.int32),
       bad=jnp.zeros(drafts.shape, bool),
-      knows_bonus=count > self.width,
+      has_bonus_law=count > self.width,
       writer=-1,
     )
 

@@ -152,7 +152,7 @@ class SeveralDrafters(Drafter, struct.PyTreeNode):
     rngs: Array,
     sampling: Sampling,
     *,
-    bonus_law: bool,
+    needs_bonus_law: bool,
   ) -> tuple[tuple, Proposal]:
     """Drafts a path with each drafter, and merges the paths.
 
@@ -172,7 +172,7 @@ class SeveralDrafters(Drafter, struct.PyTreeNode):
     for k, (drafter, inner) in enumerate(zip(self.drafters, state)):
       # Each drafter has uniforms of its own.
       inner, part = drafter.propose(
-        inner, prefix, draws.fold_in(rngs, k), sampling, bonus_law=False
+        inner, prefix, draws.fold_in(rngs, k), sampling, needs_bonus_law=False
       )
       states.append(inner)
       parts.append(part)

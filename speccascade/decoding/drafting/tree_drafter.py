@@ -103,10 +103,10 @@ class TreeDrafter(Drafter, struct.PyTreeNode):
   def spare_slots(self) -> int:
     return self.width + 2
 
-  def _is_read(self, bonus_law: bool) -> np.ndarray:
+  def _is_read(self, needs_bonus_law: bool) -> np.ndarray:
     """Returns [N] bool, the drafts that the model reads while it drafts."""
     tree = self.tree
-    if bonus_law:
+    if needs_bonus_law:
       return np.ones(tree.num_drafts, bool)
     if self.drawing == IID:
       # An equal sibling may hand its children to any draft above the last
@@ -131,9 +131,9 @@ class TreeDrafter(Drafter, struct.PyTreeNode):
     num = jnp.minimum(jnp.sum(is_kept, axis=1, dtype=jnp.int32), count)
     return (self.model.keep(state[0], length, jnp.maximum(place, 0), num),)
 
-  def _places(self, bonus_law: bool) -> Array:
+  def _places(self, needs_bonus_law: bool) -> Array:
     """Returns [N] int32, the slot of each draft among those read, or -1."""
-    is_read = self._is_read(bonus_law)
+    is_read = self._is_read(needs_bonus_law)
     return jnp.asarray(np.where(is_read, np.cumsum(is_read) - 1, -1), jnp.int32)
 
   def propose(
@@ -143,11 +143,11 @@ class TreeDrafter(Drafter, struct.PyTreeNode):
     rngs: Array,
     sampling: Sampling,
     *,
-    bonus_law: bool,
+    needs_bonus_law: bool,
   ) -> tuple[tuple[State], Proposal]:
     tree, length = self.tree, prefix.length
     rows = length.shape[0]
-    is_read = self._is_read(bonus_law)
+    is_read = self._is_read(needs_bonus_law)
     u = draws.uniforms(rngs, tree.num_drafts)
     # The cache lacks the token after the accepted drafts, and the last accepted
     # draft where it was not read.
@@ -158,7 +158,7 @@ class TreeDrafter(Drafter, struct.PyTreeNode):
       prefix.tokens,
       length - held.length,
       length - 1,
-      width=1 if bonus_law else 2,
+      width=1 if needs_bonus_law else 2,
     )
     fed = prefix.active.astype(jnp.int32)
     calls = jnp.ones_like(length)

@@ -77,7 +77,7 @@ class BildDrafter(AutoregressiveDrafter):
     rngs: Array,
     sampling: Sampling,
     *,
-    bonus_law: bool,
+    needs_bonus_law: bool,
   ) -> tuple[Any, Proposal]:
     # A block of 4 drafts after a prefix of 7 tokens writes 5 tokens if all are
     # kept: the next prefix has 12. If it has fewer, there was a rollback.
@@ -86,7 +86,9 @@ class BildDrafter(AutoregressiveDrafter):
     propose = super().propose
 
     def ask(state: tuple[State]) -> tuple[tuple[State], Proposal]:
-      return propose(state, prefix, rngs, sampling, bonus_law=bonus_law)
+      return propose(
+        state, prefix, rngs, sampling, needs_bonus_law=needs_bonus_law
+      )
 
     def skip(state: tuple[State]) -> tuple[tuple[State], Proposal]:
       shapes = jax.eval_shape(ask, state)[1]

@@ -108,7 +108,7 @@ class VerticalDrafter(Drafter, ReviewSettings):
     rngs: Array,
     sampling: Sampling,
     *,
-    bonus_law: bool,
+    needs_bonus_law: bool,
   ) -> tuple[tuple, Proposal]:
     """Repeats the rounds of the inner pair until the proposal is full.
 
@@ -116,7 +116,7 @@ class VerticalDrafter(Drafter, ReviewSettings):
     more token, which is then cut.
     """
     refuse_tree(self.drafter, "a vertical cascade")
-    length, need = prefix.length, self.width + bool(bonus_law)
+    length, need = prefix.length, self.width + bool(needs_bonus_law)
     rows = length.shape[0]
     is_lenient = sampling.greedy and self.greedy_target is not None
     settings = BlockSettings(

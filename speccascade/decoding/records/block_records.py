@@ -109,7 +109,7 @@ class Proposal(struct.PyTreeNode):
     bad: [B, N+1] bool, where a model that was read gave no distribution (NaN,
       +inf, or no finite logit). Index `count` counts if the bonus position was
       asked for, or if the fault itself ended the block.
-    knows_bonus: [B] bool, whether the drafter has a distribution at the bonus
+    has_bonus_law: [B] bool, whether the drafter has a distribution at the bonus
       position, if it was asked for one. Where it has none, the target at that
       position is the verifier. In a tree the bonus positions are the nodes that
       no draft follows.
@@ -126,7 +126,7 @@ class Proposal(struct.PyTreeNode):
   copied: Array
   calls: Array
   bad: Array
-  knows_bonus: Array | bool = True
+  has_bonus_law: Array | bool = True
   writer: Array | int = 0
   branches: Branches | None = None
 

@@ -89,6 +89,19 @@ class Drafter:
     """Static: whether `Proposal.q1` is a model's confidence in every token."""
     return all(part.has_confidence for part in self.parts if is_drafter(part))
 
+  def check_review(self, target: Any, settings: Any) -> None:
+    """Checks that a review has a stated law with what this drafter proposes.
+
+    A drafter may state no law at some places, or not one law.
+
+    Args:
+      target: a `Target`.
+      settings: `ReviewSettings`.
+
+    Raises:
+      ValueError: the target or the verification needs such a law.
+    """
+
   @property
   def spare_slots(self) -> int:
     """Static: slots that the parts' caches need beyond a row's tokens.
@@ -144,7 +157,7 @@ class Drafter:
     rngs: Array,
     sampling: Sampling,
     *,
-    bonus_law: bool,
+    needs_bonus_law: bool,
   ) -> tuple[State, Proposal]:
     """Drafts a block after the tokens so far.
 
@@ -157,7 +170,7 @@ class Drafter:
         not used, and those rows must not keep the active rows waiting.
       rngs: [B] typed keys, fresh for this round and for this level of nesting.
       sampling: how logits become distributions.
-      bonus_law: static; whether `Proposal.q` at index `count` is needed.
+      needs_bonus_law: static; whether `Proposal.q` at index `count` is needed.
 
     Raises:
       ValueError: the parts do not fit each other.

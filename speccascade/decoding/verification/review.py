@@ -54,7 +54,7 @@ class BlockSettings(ReviewSettings):
   verify: VerifyFunction | None = None
 
   @property
-  def bonus_law(self) -> bool:
+  def needs_bonus_law(self) -> bool:
     """Whether the bonus token needs the drafter's law at its position."""
     return self.target.uses_q and self.bonus == "target"
 
@@ -145,7 +145,7 @@ def draft(
     prefix,
     draws.fold_in(rngs, draws.DRAFT_TAG),
     settings.sampling,
-    bonus_law=settings.bonus_law,
+    needs_bonus_law=settings.needs_bonus_law,
   )
   rows, width = prefix.length.shape[0], drafter.width
   laws = (rows, width + 1, drafter.vocab_size)
@@ -364,10 +364,10 @@ def _mix(
   # A bool where it is the same for all rows; [B] for drafters that may have no
   # distribution at the bonus position. Where q is unknown, pi is p; if q is
   # known everywhere (True) there is nothing to replace.
-  knows_bonus = settings.bonus_law and proposal.knows_bonus
-  known_q = has_draft | jnp.reshape(knows_bonus, (-1, 1))
+  has_bonus_law = settings.needs_bonus_law and proposal.has_bonus_law
+  known_q = has_draft | jnp.reshape(has_bonus_law, (-1, 1))
   is_mix = known_q & ~proposal.copied if exact_copies else known_q
-  if target.uses_q and (exact_copies or knows_bonus is not True):
+  if target.uses_q and (exact_copies or has_bonus_law is not True):
     pi = jnp.where(is_mix[..., None], pi, p)
   bad = ~is_law | proposal.bad
   scored = Scored(p1=p1, p=p, pi=pi, known_q=known_q, is_mix=is_mix, bad=bad)

@@ -16,7 +16,7 @@ the law of the bonus is that of the first empty place <-
 - logits = jnp.where(active[:, None], after, carry["logits"])
 + logits = after
 the last draft is fed for nothing <- test_speculative_paths[lossless]
-- if bonus_law or step + 1 < self.width:
+- if needs_bonus_law or step + 1 < self.width:
 + if True:
 
 === decoding/nested/vertical.py decoding/drafting/test_stated_laws.py
@@ -27,7 +27,7 @@ laws stand one row too far <- test_stated_laws[lossless-False]
 - token_buffers.write_block(carry["drafts"], drafts, count)
 + token_buffers.write_block(carry["drafts"], drafts, count + 1)
 the bonus law is the last token's <- test_stated_laws[lossless-True]
-- self.width + bool(bonus_law)
+- self.width + bool(needs_bonus_law)
 + self.width
 the reviewer's cache keeps what was rejected <-
   test_drafting_loops.py::test_what_the_verifier_itself_reviewed_is_always_accepted
@@ -99,14 +99,14 @@ a drafter that stopped early leaves a gap <- test_the_next_drafter_goes_on_where
 + count += drafter.width
 a row of drafters knows the bonus where its last one does not <-
   test_stated_laws.py::test_a_bonus_without_a_law_is_the_verifiers[row]
-- knows_bonus=part.knows_bonus
-+ knows_bonus=True
+- has_bonus_law=part.has_bonus_law
++ has_bonus_law=True
 drafters in a row count their models from 0 each <- test_which_model_wrote_each
 - place + part.writer
 + part.writer
 behind a row of drafters there is no law <- test_the_law_after_a_row_is_its_last
-- bonus_law=bonus_law and is_last
-+ bonus_law=False
+- needs_bonus_law=needs_bonus_law and is_last
++ needs_bonus_law=False
 
 === decoding/drafting/heads_drafter.py decoding/drafting/test_heads.py
 head k drafts the place of head k + 1 <-
@@ -135,8 +135,8 @@ the nodes of a tree have the law of the first head <-
 + q, q1, bad = q[:, 0 * depths], q1[:, depths], bad[:, depths]
 heads say a law after the last draft where they have none <-
   test_a_tree_has_one_law_at_a_depth
-- knows_bonus=known if has_bonus else False
-+ knows_bonus=known
+- has_bonus_law=known if has_bonus else False
++ has_bonus_law=known
 a whole block is weighed by laws that change at its end <-
   test_what_heads_cannot_do_is_refused
 - settings.verification in ("block", "traversal")
@@ -165,8 +165,8 @@ embeddings follow a text that lacks its last token <-
 + ahead = place - missing[:, None] + 1
 a law is stated after the last draft where no embedding is left <-
   test_all_embeddings_draft_and_none_is_left
-- bonus_law and self.num_ahead >= self.depth
-+ bonus_law
+- needs_bonus_law and self.num_ahead >= self.depth
++ needs_bonus_law
 a block may have more drafts than embeddings and one <-
   test_a_drafter_that_is_too_deep
 - if self.depth > self.num_ahead + 1:
@@ -182,8 +182,8 @@ a copier without bigrams fills its block <-
 + if True:
 a copier has a law where nothing is left to copy <-
   test_stated_laws.py::test_a_bonus_without_a_law_is_the_verifiers
-- knows_bonus=count > self.width,
-+ knows_bonus=count >= self.width,
+- has_bonus_law=count > self.width,
++ has_bonus_law=count >= self.width,
 the last token is part of the text searched <- test_equals_brute_force
 - text, source_len + length - 1, tokens
 + text, source_len + length, tokens

@@ -5,12 +5,12 @@ from tests.audit.mutants.records import records
 MUTANTS = records("""
 === decoding/verification/review.py decoding/loops/test_paths.py
 the bonus comes from p by default <- test_speculative_paths[token]
-- knows_bonus = settings.bonus_law and proposal.knows_bonus
-+ knows_bonus = False
+- has_bonus_law = settings.needs_bonus_law and proposal.has_bonus_law
++ has_bonus_law = False
 a bonus without a law of the drafter's is weighed by one <-
   ../drafting/test_stated_laws.py::test_a_bonus_without_a_law_is_the_verifiers
-- settings.bonus_law and proposal.knows_bonus
-+ settings.bonus_law
+- settings.needs_bonus_law and proposal.has_bonus_law
++ settings.needs_bonus_law
 p stands one position behind q <- test_speculative_paths[lossless]
 - settings.sampling.step(logits)
 + settings.sampling.step(jnp.roll(logits, 1, axis=1))

@@ -119,7 +119,7 @@ siblings stand by their probability
 - jnp.stack(tokens, axis=-1), jnp
 + jnp.take_along_axis(
 +     (new := jnp.stack(tokens, axis=-1)),
-+     jnp.argsort(-jnp.take_along_axis(plain, new, axis=-1), axis=-1),
++     jnp.argsort(-jnp.take_along_axis(confidence, new, axis=-1), axis=-1),
 +     axis=-1,
 +   ), jnp
 siblings share their uniform

@@ -132,7 +132,7 @@ def assert_is_chain(proposal, laws: np.ndarray):
   want = np.broadcast_to(laws, (16, 3, 3))
   np.testing.assert_allclose(proposal.q, want, atol=1e-6)
   np.testing.assert_allclose(proposal.q1, want, atol=1e-6)
-  assert np.all(proposal.knows_bonus)
+  assert np.all(proposal.has_bonus_law)
   exact.assert_drawn_from(proposal.tokens, proposal.q)
   # Every draft is drawn for itself: all pairs of tokens of either law come.
   pairs = {tuple(row) for row in np.asarray(proposal.tokens).tolist()}
@@ -150,7 +150,7 @@ def assert_is_tree(proposal, laws: np.ndarray):
   tokens = np.asarray(proposal.tokens)
   want = np.broadcast_to(laws[[0, 1, 1]], (256, 3, 3))
   np.testing.assert_allclose(proposal.q[:, :3], want, atol=1e-6)
-  assert not np.any(proposal.knows_bonus)
+  assert not np.any(proposal.has_bonus_law)
   assert np.all(tokens[:, 0] != tokens[:, 1])
   # Each child has a uniform of its own, and the law of its depth.
   for draft, law in ((0, laws[0]), (2, laws[1]), (3, laws[1])):

@@ -58,7 +58,7 @@ def copier(vocab_size: int) -> MaxGramDrafter:
   return MaxGramDrafter.create(table, width=1, vocab_size=vocab_size)
 
 
-@functools.partial(jax.jit, static_argnames="bonus_law")
+@functools.partial(jax.jit, static_argnames="needs_bonus_law")
 def propose(
   drafter,
   inputs,
@@ -68,7 +68,7 @@ def propose(
   length=None,
   keys=None,
   active=None,
-  bonus_law=False,
+  needs_bonus_law=False,
 ):
   """Returns the proposals after a prefix, the start token unless told.
 
@@ -80,7 +80,7 @@ def propose(
     length: [B]; 1 for None.
     keys: [B]; those of examples 0, 1, ... for None.
     active: [B]; all for None.
-    bonus_law: whether the law after the last token is wanted.
+    needs_bonus_law: whether the law after the last token is wanted.
   """
   rows = inputs.shape[0]
   tokens = jnp.zeros((rows, 12), jnp.int32) if tokens is None else tokens
@@ -90,7 +90,7 @@ def propose(
     Prefix(tokens, length, length > 0 if active is None else active),
     row_keys(0, 0, jnp.arange(rows)) if keys is None else keys,
     sampling,
-    bonus_law=bonus_law,
+    needs_bonus_law=needs_bonus_law,
   )[1]
 
 

@@ -146,7 +146,7 @@ def arguments(pair, rows):
     ),
     "rngs": row_keys(1, 0, jnp.arange(rows)),
     "sampling": Sampling.create(1.0),
-    "bonus_law": False,
+    "needs_bonus_law": False,
   }
 
 

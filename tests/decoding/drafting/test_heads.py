@@ -69,7 +69,7 @@ def test_a_turn_begins_without_a_hidden_state():
 # What is proposed.
 
 
-def propose(drafter, read, length, keys, *, bonus_law=False, last=0):
+def propose(drafter, read, length, keys, *, needs_bonus_law=False, last=0):
   """Returns the proposal after a verifier read `read` of `length` tokens."""
   rows = keys.shape[0]
   state = HeadsState(
@@ -88,7 +88,7 @@ def propose(drafter, read, length, keys, *, bonus_law=False, last=0):
       ),
       keys,
       Sampling.create(1.0),
-      bonus_law=bonus_law,
+      needs_bonus_law=needs_bonus_law,
     )[1]
 
   return run(drafter, state, keys)
@@ -107,7 +107,7 @@ QUARTERS = np.array(
 def test_a_chain_is_drawn_from_the_stated_laws(last, monkeypatch):
   keys = exact.Digits({(): [4, 4]}).choose(monkeypatch)
   drafter = HeadsDrafter(toy_heads.of_laws(QUARTERS), SURE, 2)
-  proposal = propose(drafter, 4, 5, keys, bonus_law=True, last=last)
+  proposal = propose(drafter, 4, 5, keys, needs_bonus_law=True, last=last)
   depth_blocks.assert_is_chain(proposal, QUARTERS[:, last])
 
 
@@ -129,8 +129,8 @@ def test_a_tree_has_one_law_at_a_depth(monkeypatch):
 def test_nothing_is_proposed_without_the_last_token_but_one(read, tree):
   drafter = HeadsDrafter(toy_heads.of_laws(QUARTERS), SURE, 2, tree)
   keys = row_keys(0, 0, jnp.arange(3))
-  proposal = propose(drafter, read, 5, keys, bonus_law=True)
-  for counts in (proposal.count, proposal.calls, proposal.knows_bonus):
+  proposal = propose(drafter, read, 5, keys, needs_bonus_law=True)
+  for counts in (proposal.count, proposal.calls, proposal.has_bonus_law):
     assert not np.any(counts)
   if tree is not None:
     assert np.all(proposal.branches.parents == -1)

@@ -83,7 +83,7 @@ def drafter_of(depth, tree=None, drawing=draft_tree.GREEDY_AND_RANDOM):
   return LookaheadDrafter(model, 2, depth, tree, drawing)
 
 
-def propose(drafter, keys, text, held=None, *, bonus_law=False):
+def propose(drafter, keys, text, held=None, *, needs_bonus_law=False):
   """Returns (state, proposal) after a text, the first `held` tokens read."""
   rows, length = keys.shape[0], len(text)
   tokens = jnp.tile(jnp.array([*text, *[2] * 9], jnp.int32)[None], (rows, 1))
@@ -99,7 +99,7 @@ def propose(drafter, keys, text, held=None, *, bonus_law=False):
       Prefix(tokens, jnp.full(rows, length, jnp.int32), jnp.ones(rows, bool)),
       keys,
       Sampling.create(1.0),
-      bonus_law=bonus_law,
+      needs_bonus_law=needs_bonus_law,
     )
 
   return run(drafter, keys)
@@ -109,7 +109,7 @@ def propose(drafter, keys, text, held=None, *, bonus_law=False):
 def test_a_chain_is_drawn_from_the_stated_laws(last, held, monkeypatch):
   keys = exact.Digits({(): [4, 4]}).choose(monkeypatch)
   state, proposal = propose(
-    drafter_of(2), keys, (0, 1, 2, 2, last), held, bonus_law=True
+    drafter_of(2), keys, (0, 1, 2, 2, last), held, needs_bonus_law=True
   )
   assert np.all(proposal.calls == 1)
   # The verifier's own law, and those of the embeddings: the text alone decides.
@@ -124,10 +124,10 @@ def test_a_chain_is_drawn_from_the_stated_laws(last, held, monkeypatch):
 
 def test_all_embeddings_draft_and_none_is_left_for_the_bonus(monkeypatch):
   keys = exact.Digits({(): [2, 2, 4]}).choose(monkeypatch)
-  _, proposal = propose(drafter_of(3), keys, (0, 1), bonus_law=True)
+  _, proposal = propose(drafter_of(3), keys, (0, 1), needs_bonus_law=True)
   want = np.broadcast_to([P[1], *QUARTERS[:, 1]], (16, 3, 3))
   np.testing.assert_allclose(proposal.q[:, :3], want, atol=1e-6)
-  assert not np.any(proposal.knows_bonus)
+  assert not np.any(proposal.has_bonus_law)
 
 
 def test_a_tree_has_one_law_at_a_depth(monkeypatch):

@@ -113,7 +113,7 @@ def test_the_law_after_a_row_is_its_last_drafters():
   drafter = HorizontalDrafter(
     (AutoregressiveDrafter(always(P), 1), AutoregressiveDrafter(always(Q), 2))
   )
-  proposal = models.propose(drafter, ONE, PLAIN, bonus_law=True)
+  proposal = models.propose(drafter, ONE, PLAIN, needs_bonus_law=True)
   np.testing.assert_allclose(proposal.q[0], [P, Q, Q, Q], atol=1e-6)
 
 
@@ -139,7 +139,7 @@ def test_the_drafter_stops_where_the_policy_says(before):
   stop = StopPolicy(jnp.float32(0.45), before_draw=before)
   drafter = AutoregressiveDrafter(model, 4, stop=stop)
   inputs, _ = toy.rows(64)
-  proposal = models.propose(drafter, inputs, sampling, bonus_law=True)
+  proposal = models.propose(drafter, inputs, sampling, needs_bonus_law=True)
   counts = np.asarray(proposal.count)
   for row in range(64):
     last, count = 0, 0

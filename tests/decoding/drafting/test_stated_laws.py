@@ -124,7 +124,7 @@ WITH_BONUS = ("lossless", "lenient", "blocks", "copied, lenient")
 
 
 @pytest.mark.parametrize(
-  ("name", "bonus_law"),
+  ("name", "needs_bonus_law"),
   toy.nightly(
     [(name, False) for name in CASES] + [(name, True) for name in WITH_BONUS],
     quick=[
@@ -137,9 +137,9 @@ WITH_BONUS = ("lossless", "lenient", "blocks", "copied, lenient")
     ],
   ),
 )
-def test_stated_laws(name, bonus_law, monkeypatch):
+def test_stated_laws(name, needs_bonus_law, monkeypatch):
   drafter, cells = CASES[name]
-  if bonus_law:
+  if needs_bonus_law:
     # One token more is needed, and may take one more round.
     cells = rounds(exact.below(cells, 0), drafter.width + 1)
   digits = exact.Digits(cells)
@@ -150,19 +150,19 @@ def test_stated_laws(name, bonus_law, monkeypatch):
   def propose(drafter, inputs, keys):
     # Not the compiled one, which has another randomness.
     return models.propose.__wrapped__(
-      drafter, inputs, SAMPLING, keys=keys, bonus_law=bonus_law
+      drafter, inputs, SAMPLING, keys=keys, needs_bonus_law=needs_bonus_law
     )
 
   proposal = propose(drafter, inputs, keys)
   assert not proposal.bad.any()
   assert np.all(np.asarray(proposal.count) == drafter.width)
   # At temperature 1 the confidence is the law that is drawn from.
-  stated = slice(drafter.width + bonus_law)
+  stated = slice(drafter.width + needs_bonus_law)
   q1, q = (x[:, stated] for x in (proposal.q1, proposal.q))
   np.testing.assert_allclose(q1, q, atol=1e-6)
   groups = exact.assert_drawn_from(proposal.tokens, proposal.q)
   assert groups > (1 if "copied" in name else 2)
-  if bonus_law:
+  if needs_bonus_law:
     # Every time the realised law is MEDIUM's.
     law = MEDIUM_LAW[np.asarray(proposal.tokens)[:, -1]]
     np.testing.assert_allclose(proposal.q[:, -1], law, atol=1e-5)
