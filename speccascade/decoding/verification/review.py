@@ -70,7 +70,7 @@ class BlockSettings(ReviewSettings):
     return tree_steps.VERIFY[self.verification]
 
 
-class Scored(struct.PyTreeNode):
+class ScoredBlock(struct.PyTreeNode):
   """What both models say at every place of a chain, or node of a tree.
 
   Attributes:
@@ -92,11 +92,11 @@ class Scored(struct.PyTreeNode):
   bad: Array
 
 
-class Review(Scored):
+class Review(ScoredBlock):
   """What a review decided on a block. G = the depth of a block.
 
   A tree of drafts is reviewed along its accepted path: every field is that of a
-  chain, the path, and of the token after it. So are the fields of `Scored`.
+  chain, the path, and of the token after it. So are the fields of `ScoredBlock`.
 
   Attributes:
     verdict: the decision of the verifier step.
@@ -354,7 +354,7 @@ def _mix(
   settings: BlockSettings,
   *,
   exact_copies: bool = False,
-) -> tuple[Scored, tuple[Array, Array]]:
+) -> tuple[ScoredBlock, tuple[Array, Array]]:
   """Returns what both models say, and the sides of the rule at the drafts."""
   target = settings.target
   p1, p, _, is_law = settings.sampling.step(logits)
@@ -370,13 +370,18 @@ def _mix(
   if target.uses_q and (exact_copies or has_bonus_law is not True):
     pi = jnp.where(is_mix[..., None], pi, p)
   bad = ~is_law | proposal.bad
-  scored = Scored(p1=p1, p=p, pi=pi, known_q=known_q, is_mix=is_mix, bad=bad)
+  scored = ScoredBlock(
+    p1=p1, p=p, pi=pi, known_q=known_q, is_mix=is_mix, bad=bad
+  )
   return scored, (sides[0], sides[1])
 
 
 def _along_path(
-  proposal: Proposal, branches: Branches, verdict: Verdict, at_nodes: Scored
-) -> tuple[Proposal, Scored]:
+  proposal: Proposal,
+  branches: Branches,
+  verdict: Verdict,
+  at_nodes: ScoredBlock,
+) -> tuple[Proposal, ScoredBlock]:
   """Returns the accepted path of a tree as a chain, and what is known there."""
   path, num = cast(Array, verdict.path), proposal.tokens.shape[1]
   # The nodes of the path: the root, and the place after each accepted draft.
@@ -415,7 +420,7 @@ def _along_path(
 def _review(
   verdict: Verdict,
   block: Proposal,
-  scored: Scored,
+  scored: ScoredBlock,
   sides: Sequence[Array],
   fault: Array,
   settings: BlockSettings,
