@@ -96,7 +96,7 @@ class Review(ScoredBlock):
   """What a review decided on a block. G = the depth of a block.
 
   A tree of drafts is reviewed along its accepted path: every field is that of a
-  chain, the path, and of the token after it. So are the fields of `ScoredBlock`.
+  chain, the path, and of the token after it. So are the inherited fields.
 
   Attributes:
     verdict: the decision of the verifier step.
