@@ -13,12 +13,12 @@ widest v whatever is drafted.
 import numpy as np
 
 from benchmarks import built_in
-from speccascade.advise.acceptance import rates_along
 from speccascade.analysis import speedup
 from speccascade.inference.measuring import measure
 from speccascade.inference.measuring.study import Study
 from speccascade.inference.points.point import Point
 from speccascade.inference.points.settings import Run
+from speccascade.search.acceptance import rates_along
 
 MOST = 15  # drafts of a block
 DRAWS = 20  # of each text

@@ -15,8 +15,6 @@ import numpy as np
 
 import speccascade as sc
 from speccascade import native
-from speccascade.cascade_search import search
-from speccascade.cascade_search.candidates import Candidates
 from speccascade.checkpoints import (
   CheckpointError,
   chunks,
@@ -37,9 +35,10 @@ from speccascade.models import LlamaConfig, T5Config
 from speccascade.models.parameters import network
 from speccascade.models.sharding import meshes, partitioning
 from speccascade.planning import collectives
-from speccascade.sweep import sweep
-from speccascade.sweep.plans import Plan
-from speccascade.sweep.shown import Shown
+from speccascade.search import halving, sweeps
+from speccascade.search.cascade_space import Candidates
+from speccascade.search.plans import Plan
+from speccascade.search.shown import Shown
 from speccascade.training import evaluate, loop, optimizers, states
 from speccascade.training.checkpointing import Checkpoints
 from tests.inference import tiny
@@ -185,7 +184,7 @@ def measure(folder, *, mesh):
     **{"pair": PairSpec, "inputs": Inputs},
   )
   run = {"max_decode_len": 6, "batch_size": ROWS, "progress": False}
-  swept = sweep.sweep(
+  swept = sweeps.sweep(
     **common,
     plan=Plan(["spec_cascade_opt"], "one", gammas=[2], temperatures=[1.0]),
     common=Point("verifier"),
@@ -193,7 +192,7 @@ def measure(folder, *, mesh):
     measuring=Measuring(),
     shown=Shown(num_shown=0),
   )
-  found = search.search(
+  found = halving.search(
     **common,
     point=Point("cascade_drafting", temperature=0.0),
     run=Run(f"{folder}/search-{size}", **run),

@@ -8,8 +8,8 @@ import types
 import pytest
 
 from speccascade import decode, train
+from speccascade import sweep as main_of_sweep
 from speccascade.inference.measuring import environment
-from speccascade.sweep import __main__ as main_of_sweep
 from tests import mains
 
 pytestmark = pytest.mark.needs_tf

@@ -15,7 +15,7 @@ from speccascade import cli
 
 def main():
   """Measures the pair that gin configured, and prints the advice."""
-  from speccascade.advise import advisor, wording
+  from speccascade.search import advisor, wording
 
   advice = cli.configure(advisor.advise)(on_start=cli.save_config)
   print(wording.write(advice, sys.argv))

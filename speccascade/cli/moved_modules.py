@@ -2,6 +2,16 @@
 
 # Old name -> new name. A module that moves gets a line here.
 MOVED = {
+  f"speccascade.{old}": f"speccascade.search.{new}"
+  for old, new in (
+    *((f"advise.{name}", name) for name in ("advisor", "effort", "wanted")),
+    ("advise.tree_search", "tree_search"),
+    ("cascade_search.candidates", "cascade_space"),
+    ("cascade_search.search", "halving"),
+    *((f"sweep.{name}", name) for name in ("plans", "shown")),
+    ("sweep.sweep", "sweeps"),
+  )
+} | {
   f"speccascade.decoding.{old}": f"speccascade.decoding.{new}"
   for old, new in (
     ("block_records", "records.block_records"),

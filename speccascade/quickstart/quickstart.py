@@ -24,7 +24,7 @@ from speccascade.report.groups import PointGroup, studies
 from speccascade.report.measured import MEASURED, SMALL, Measured
 from speccascade.runtime import files
 from speccascade.runtime.progress import in_notebook
-from speccascade.sweep import sweep
+from speccascade.search import sweeps
 
 CONFIGS = "configs/quickstart"
 MODELS = ("small", "large")
@@ -117,7 +117,7 @@ def _start_training(
 
 def run(
   folder: pathlib.Path, *, all_methods=False, is_fast=False, progress=True
-) -> sweep.SweepOutcome:
+) -> sweeps.SweepOutcome:
   """Trains, decodes and measures.
 
   Args:
@@ -139,7 +139,7 @@ def run(
   if all_methods:
     macros |= {"METHODS": None, "ALPHAS": "one"}
   gin_setup.parse([f"{CONFIGS}/table.gin"], _bindings(macros))
-  return cli.configure(sweep.sweep)(on_start=cli.save_config)
+  return cli.configure(sweeps.sweep)(on_start=cli.save_config)
 
 
 def text(rows: Sequence[ResultRow]) -> str:

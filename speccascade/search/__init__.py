@@ -1,1 +1,1 @@
-"""What searches over points share: one grid, one ledger, one clock."""
+"""Searches: which method, alpha, gamma, tree or cascade of drafters pays."""

@@ -17,12 +17,6 @@ from unittest import mock
 
 import numpy as np
 
-from speccascade.advise import advisor, tree_search, trees, wording
-from speccascade.advise.effort import Effort
-from speccascade.advise.tree_search import WantedTrees
-from speccascade.advise.wanted import Wanted
-from speccascade.cascade_search import search as cascade_search
-from speccascade.cascade_search.candidates import Candidates, Criterion, Space
 from speccascade.evaluation import timing
 from speccascade.evaluation.efficiency import Costs, Counts
 from speccascade.inference.batches.inputs import Inputs
@@ -31,9 +25,20 @@ from speccascade.inference.pair.pairs import PairSpec
 from speccascade.inference.points.point import Point
 from speccascade.inference.points.settings import Run
 from speccascade.inference.rows.results import ResultRow
-from speccascade.sweep import forecast
-from speccascade.sweep.plans import Plan
-from tests.advise import test_advisor, test_heads_advice
+from speccascade.search import (
+  advisor,
+  forecast,
+  halving,
+  tree_page,
+  tree_search,
+  wording,
+)
+from speccascade.search.cascade_space import Candidates, Criterion, Space
+from speccascade.search.effort import Effort
+from speccascade.search.plans import Plan
+from speccascade.search.tree_search import WantedTrees
+from speccascade.search.wanted import Wanted
+from tests.search import test_advisor, test_heads_advice
 
 GOLDEN = pathlib.Path(__file__).parent / "golden" / "advice.json"
 NUM = 32
@@ -162,7 +167,7 @@ def tree_advice(name, folder):
     trees=WantedTrees(**wanted),
     effort=Effort(),
   )
-  trees.write(answer)
+  tree_page.write(answer)
   return files_of(folder)
 
 
@@ -171,13 +176,13 @@ def cascades(folder):
   point = Point("cascade_drafting", temperature=0.0)
   parts = settings(folder, point)
   run = dataclasses.replace(parts["run"], batch_size=8)
-  ranking = cascade_search.search(
+  ranking = halving.search(
     **parts | {"run": run},
     candidates=Candidates(space=Space(first=(1, 2)), num_candidates=9),
     criterion=Criterion(costs=(0.5, 0.25)),
-    rounds=cascade_search.Rounds(first_examples=4),
+    rounds=halving.Rounds(first_examples=4),
   )
-  return files_of(folder) | {"printed": cascade_search.describe(ranking)}
+  return files_of(folder) | {"printed": halving.describe(ranking)}
 
 
 def swept(folder):

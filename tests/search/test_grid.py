@@ -2,11 +2,11 @@
 
 import pytest
 
-from speccascade.advise.wanted import Wanted
 from speccascade.inference.points.point import Point
 from speccascade.search import grid
 from speccascade.search.alpha_grids import Grid
-from speccascade.sweep.plans import Plan
+from speccascade.search.plans import Plan
+from speccascade.search.wanted import Wanted
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.7])

@@ -23,8 +23,8 @@ from tests.audit.fuzz.case import ROOT
 
 _MODULES = (
   *("speccascade.training.finetune", "speccascade.data.reading"),
-  *("speccascade.sweep.sweep", "speccascade.cascade_search.search"),
-  *("speccascade.inference.ngram_files", "speccascade.report.writing"),
+  *("speccascade.search.sweeps", "speccascade.search.halving"),
+  *("speccascade.ngrams.ngram_files", "speccascade.report.writing"),
   "speccascade.exchange.formats",
 )
 _WITHOUT_GIN = (

@@ -65,7 +65,7 @@ JOBS = {
     {**DECODING, "TRACE": True, "NUM_SHOWN": 3},
   ),
   "sweep": (
-    "speccascade.sweep.__main__",
+    "speccascade.sweep",
     *("configs/quickstart/sweep.gin", "OUTPUT_DIR"),
     {
       **DECODING,

@@ -37,7 +37,7 @@ a coarse grid is linear <- test_coarse_keeps_ends_and_middle
 - for i in places), whole.scale)
 + for i in places))
 
-=== advise/acceptance.py advise/test_advisor.py::test_rates_are_those_of_each
+=== search/acceptance.py search/test_advisor.py::test_rates_are_those_of_each
 a lossless method's rates are means over tokens
 - is_own or target.is_lossless, alphas
 + is_own, alphas
@@ -45,7 +45,7 @@ all parts of texts have the tokens of the first
 - = texts.tokens[here]
 + = texts.tokens[: here.stop - start]
 
-=== advise/head_acceptance.py advise/test_heads_advice.py::test_a_text_tells_its
+=== search/head_acceptance.py search/test_heads_advice.py::test_a_text_tells_its
 a head drafts one token too early
 - jnp.roll(logits[:, :, j], j + 1, axis=1)
 + jnp.roll(logits[:, :, j], j, axis=1)
@@ -62,7 +62,7 @@ a first block drafts nothing
 - return draft if first_drafts else draft + 1
 + return draft + 1
 
-=== advise/offers.py
+=== search/offers.py
 heads draft for nothing <- test_heads_advice.py::test_heads_pay
 - steps = drafting + costs.v[block_width(gamma)]
 + steps = costs.v[block_width(gamma)]

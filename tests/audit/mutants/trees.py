@@ -306,7 +306,7 @@ the laws of a chain stand at its siblings <-
 - by_draft(values[:, :2], none.astype(values.dtype), values[:, 2:])
 + by_draft(values[:, :1], none.astype(values.dtype), values[:, 1:])
 
-=== advise/rank_acceptance.py advise/test_tree_search.py
+=== search/rank_acceptance.py search/test_tree_search.py
 the residual after a miss is the target <- test_a_text_tells_the_blocks
 - residual = jnp.where(is_drawn[..., None], left, residual)
 + residual = residual
@@ -324,7 +324,7 @@ all depths have the acceptance of the first <- test_acceptance_by_depth
 - weights[:, 1:] = passed[:, :-1] * inside[:, 1:]
 + weights = inside.astype(np.float64)
 
-=== advise/tree_search.py
+=== search/tree_search.py
 a pass over a tree leaves out the last token <- test_a_pass_reads_the_last_token
 - np.arange(num + 1) + 1, widths
 + np.arange(num + 1), widths

@@ -13,10 +13,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from speccascade.advise import effort, scatter
-from speccascade.advise.effort import Budget, Steps
-from speccascade.advise.offers import DRAFTER, Drafting, Offer, make_monotone
-from speccascade.advise.wanted import LOSSLESS, Wanted
 from speccascade.decoding.records.block_records import Decoded
 from speccascade.evaluation import efficiency
 from speccascade.inference.measuring import measure, scoring
@@ -24,6 +20,10 @@ from speccascade.inference.measuring.study import Study
 from speccascade.inference.points.point import Point
 from speccascade.inference.rows import records
 from speccascade.inference.rows.results import ResultRow
+from speccascade.search import effort, scatter
+from speccascade.search.effort import Budget, Steps
+from speccascade.search.offers import DRAFTER, Drafting, Offer, make_monotone
+from speccascade.search.wanted import LOSSLESS, Wanted
 
 # How many times as fast as the best point so far a point must promise to be, in
 # order to be decoded. Differences below that drown in the noise of a few

@@ -4,10 +4,6 @@ from collections.abc import Callable
 import dataclasses
 import pathlib
 
-from speccascade.advise import searcher
-from speccascade.advise.effort import Budget, Effort, Steps
-from speccascade.advise.searcher import Advice, Searcher
-from speccascade.advise.wanted import Wanted
 from speccascade.inference.batches.inputs import Inputs
 from speccascade.inference.measuring.study import Study
 from speccascade.inference.pair.pairs import PairSpec
@@ -17,8 +13,11 @@ from speccascade.inference.points.settings import Measuring, Run
 from speccascade.inference.rows.run_folder import RunFolder
 from speccascade.runtime import folders
 from speccascade.runtime.progress import ProgressBar
-from speccascade.search import grid
+from speccascade.search import grid, searcher
+from speccascade.search.effort import Budget, Effort, Steps
 from speccascade.search.grid import StudyPoint
+from speccascade.search.searcher import Advice, Searcher
+from speccascade.search.wanted import Wanted
 
 # Settings that a later start may not change.
 _FIXED_SETTINGS = (

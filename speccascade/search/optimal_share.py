@@ -5,14 +5,14 @@ from typing import Any
 
 import numpy as np
 
-from speccascade.advise.acceptance import laws_along
-from speccascade.advise.head_acceptance import head_laws_along
-from speccascade.advise.rank_acceptance import RankRates
 from speccascade.analysis import draft_acceptance
 from speccascade.decoding.records.block_records import Decoded
 from speccascade.decoding.records.draft_tree import IID, Drawing
 from speccascade.inference.measuring.study import Study
 from speccascade.inference.points.point import Point
+from speccascade.search.acceptance import laws_along
+from speccascade.search.head_acceptance import head_laws_along
+from speccascade.search.rank_acceptance import RankRates
 
 _NUM_PLACES = 32  # at which the optimum is worked out
 

@@ -14,8 +14,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from speccascade.advise.acceptance import is_inside, laws_along
-from speccascade.advise.head_acceptance import head_laws_along, least_place
 from speccascade.decoding.drafting.children import draw_children
 from speccascade.decoding.laws import numerics
 from speccascade.decoding.records.block_records import Decoded
@@ -28,6 +26,8 @@ from speccascade.decoding.records.draft_tree import (
 from speccascade.decoding.verification.tree_steps import k_seq_factor
 from speccascade.inference.measuring.study import Study
 from speccascade.inference.points.point import Point
+from speccascade.search.acceptance import is_inside, laws_along
+from speccascade.search.head_acceptance import head_laws_along, least_place
 
 Array = jax.Array
 _SEED = 0

@@ -4,9 +4,6 @@ from collections.abc import Sequence
 import dataclasses
 import json
 
-from speccascade.advise import commands
-from speccascade.advise.offers import DRAFTER, Drafting, Expected, Offer
-from speccascade.advise.searcher import LEAST, Advice, loss
 from speccascade.cli import macros
 from speccascade.decoding.records.decode_settings import block_width
 from speccascade.evaluation.efficiency import Costs
@@ -17,6 +14,9 @@ from speccascade.inference.rows.results import ResultRow
 from speccascade.report import tables
 from speccascade.report.tables import Column
 from speccascade.runtime import files
+from speccascade.search import commands
+from speccascade.search.offers import DRAFTER, Drafting, Expected, Offer
+from speccascade.search.searcher import LEAST, Advice, loss
 
 _MOST_OFFERS = 13  # lines of the table
 

@@ -22,13 +22,13 @@ from speccascade.inference.points.point import Point
 from speccascade.inference.points.settings import Measuring, Run
 from speccascade.inference.rows.results import ResultRow
 from speccascade.runtime import folders, signals
+from speccascade.search import plans
 from speccascade.search.grid import Curve
 from speccascade.search.ledger import Ledger
+from speccascade.search.plans import Plan
+from speccascade.search.runner import Runner, Stopped, Studies
+from speccascade.search.shown import Shown
 from speccascade.settings import fields
-from speccascade.sweep import plans
-from speccascade.sweep.plans import Plan
-from speccascade.sweep.runner import Runner, Stopped, Studies
-from speccascade.sweep.shown import Shown
 
 TIMED = Measuring(num_timed=100)
 

@@ -22,7 +22,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from speccascade.advise.acceptance import (
+from speccascade.decoding.laws.sampling import Sampling
+from speccascade.decoding.records.block_records import Decoded
+from speccascade.decoding.records.drafter import is_lookahead
+from speccascade.inference.measuring.study import Study
+from speccascade.inference.points.point import Point
+from speccascade.search.acceptance import (
   batches_along,
   fed_tokens,
   forced,
@@ -30,11 +35,6 @@ from speccascade.advise.acceptance import (
   is_inside,
   target_rates,
 )
-from speccascade.decoding.laws.sampling import Sampling
-from speccascade.decoding.records.block_records import Decoded
-from speccascade.decoding.records.drafter import is_lookahead
-from speccascade.inference.measuring.study import Study
-from speccascade.inference.points.point import Point
 
 
 def head_rates_along(

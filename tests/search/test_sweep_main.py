@@ -10,15 +10,15 @@ import gin
 import pytest
 
 from speccascade import cli, decode
+from speccascade import sweep as main_of_sweep
 from speccascade.checkpoints import rule_files
 from speccascade.cli import gin_setup
 from speccascade.decoding.laws.learned import KINDS
 from speccascade.inference.points.point import Point
 from speccascade.inference.rows import results
 from speccascade.runtime.signals import Stop
-from speccascade.sweep import __main__ as main_of_sweep
-from speccascade.sweep import plans
-from speccascade.sweep import sweep as library
+from speccascade.search import plans
+from speccascade.search import sweeps as library
 from tests import mains
 from tests.data.conftest import train_vocabulary
 from tests.inference import tiny

@@ -9,11 +9,11 @@ import jax
 from speccascade.inference.measuring import measure
 from speccascade.inference.measuring.study import Study
 from speccascade.inference.points.point import Point
+from speccascade.search import sweeps
 from speccascade.search.grid import Curve
-from speccascade.sweep import sweep
-from speccascade.sweep.plans import Plan
-from speccascade.sweep.runner import Studies
-from speccascade.sweep.shown import Shown
+from speccascade.search.plans import Plan
+from speccascade.search.runner import Studies
+from speccascade.search.shown import Shown
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,12 +70,12 @@ def forecast(*, plan: Plan, shown: Shown = Shown(), **settings) -> Forecast:
   Args:
     plan: the points of the sweep.
     shown: the points whose tokens are shown.
-    **settings: the other settings of `sweep.sweep`.
+    **settings: the other settings of `sweeps.sweep`.
 
   Raises:
     ValueError: a setting, a model or an input does not fit, as in the sweep.
   """
-  planned = sweep.prepare(plan=plan, **settings)
+  planned = sweeps.prepare(plan=plan, **settings)
   study, studies, curves = planned.study, planned.studies, planned.curves
   most_by_curve = [
     max(len(curve.points), plan.curve_budget if curve.grid.alphas else 0)

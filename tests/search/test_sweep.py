@@ -20,9 +20,9 @@ from speccascade.inference.points.point import Point
 from speccascade.inference.points.settings import Measuring, Run
 from speccascade.inference.rows import results
 from speccascade.inference.rows.run_folder import OutputError
-from speccascade.sweep import forecast, plans, sweep
-from speccascade.sweep.plans import Plan
-from speccascade.sweep.shown import Shown
+from speccascade.search import forecast, plans, sweeps
+from speccascade.search.plans import Plan
+from speccascade.search.shown import Shown
 from tests.inference import conftest, tiny
 
 pytestmark = pytest.mark.usefixtures("quick_compiles")
@@ -32,10 +32,10 @@ METHOD = "seq_cascade_chow_norm"
 files = conftest.files
 
 
-def run(files, out, call=sweep.sweep, **changes):
+def run(files, out, call=sweeps.sweep, **changes):
   """Sweeps one method with three alphas, at two temperatures.
 
-  `call` is `sweep.sweep`, or a function that takes the same settings.
+  `call` is `sweeps.sweep`, or a function that takes the same settings.
   """
   settings = {
     "output_dir": out,
@@ -378,7 +378,7 @@ def test_methods_take_what_they_use_of_common_settings():
 
 def test_timed_examples_are_drawn_from_all():
   examples = [Source(i, "", np.zeros(1, np.int32)) for i in range(100)]
-  order = [e.index for e in sweep._put_timed_first(examples, 10)]
+  order = [e.index for e in sweeps._put_timed_first(examples, 10)]
   assert sorted(order) == list(range(100))
   assert order[:10] == sorted(order[:10])
   assert order[10:] == sorted(order[10:])

@@ -5,14 +5,6 @@ import types
 
 import pytest
 
-from speccascade.cascade_search import search
-from speccascade.cascade_search.candidates import (
-  Candidates,
-  Contest,
-  Criterion,
-  Space,
-  baselines,
-)
 from speccascade.evaluation import timing
 from speccascade.evaluation.efficiency import Costs, Counts
 from speccascade.inference.batches.inputs import Inputs
@@ -25,6 +17,14 @@ from speccascade.inference.pair.pairs import ModelPair, PairSpec
 from speccascade.inference.points.point import Point
 from speccascade.inference.points.settings import Run
 from speccascade.inference.rows import results
+from speccascade.search import halving
+from speccascade.search.cascade_space import (
+  Candidates,
+  Contest,
+  Criterion,
+  Space,
+  baselines,
+)
 from speccascade.search.ledger import Ledger
 from tests.decoding.drafting import models
 from tests.inference import tiny
@@ -108,10 +108,10 @@ def chain(width):
 
 def test_halving_keeps_the_best_and_resumes(contest, count, tmp_path):
   cascades = [chain(width) for width in WIDTHS]
-  rounds = search.Rounds(first_examples=2, eta=3)
+  rounds = halving.Rounds(first_examples=2, eta=3)
   path = tmp_path / "rows.jsonl"
   ledger = lambda: Ledger(tmp_path, {})
-  ranking = search.halve(contest, cascades, ledger(), rounds)
+  ranking = halving.halve(contest, cascades, ledger(), rounds)
   assert [scored.cascade.k[0][0] for scored in ranking] == [*reversed(WIDTHS)]
   # Nine on 2 examples, three on 6, one on 18.
   assert [num for _, num in count] == [2] * 9 + [6] * 3 + [18]
@@ -126,7 +126,7 @@ def test_halving_keeps_the_best_and_resumes(contest, count, tmp_path):
   path.write_text(text[: cut + 25])
   done = text[:cut].count("\n")
   count.clear()
-  again = search.halve(contest, cascades, ledger(), rounds)
+  again = halving.halve(contest, cascades, ledger(), rounds)
   assert again == ranking
   assert len(count) == 13 - done
   assert path.read_text() == text
@@ -141,7 +141,7 @@ def test_calls_and_speeds_stand_in_the_report(contest, tmp_path):
   # 100 tokens in 5 * 0.1 s; the verifier took twice as long.
   latency = timing.Latency(0.1, (0.1,), 0.5, 0.4, 0.625, 5, 1)
   ranking = [candidate, scored(contest, chain(2), 5, latency=latency)]
-  search.write(tmp_path, contest, ranking)
+  halving.write(tmp_path, contest, ranking)
   report = (tmp_path / "report.md").read_text()
   label = "K=2-1-3,0-1-3,0-0-3 l=3 max_gram"
   for text in (
@@ -152,7 +152,7 @@ def test_calls_and_speeds_stand_in_the_report(contest, tmp_path):
   ):
     assert text in report
   assert len((tmp_path / "report.csv").read_text().splitlines()) == 3
-  assert f"{label}: SWI 3.448" in search.describe(ranking)
+  assert f"{label}: SWI 3.448" in halving.describe(ranking)
 
 
 def test_best_gin_says_all_that_differs(contest, tmp_path):
@@ -165,7 +165,7 @@ def test_best_gin_says_all_that_differs(contest, tmp_path):
     ),
   ):
     best = scored(contest, Cascade(k=k, lenience=2.0, **settings))
-    search.write(tmp_path, contest, [best])
+    halving.write(tmp_path, contest, [best])
     assert (tmp_path / "best.gin").read_text().splitlines()[1:] == [
       f"CASCADE_K = {k}",
       'CASCADE_K_MEANING = "increments"',
@@ -240,10 +240,10 @@ def run(files, folder, **changes):
     point=Point,
     run=Run,
     candidates=Candidates,
-    rounds=search.Rounds,
+    rounds=halving.Rounds,
   )
   criterion = Criterion(name, costs, repeats=1)
-  return search.search(criterion=criterion, **objects)
+  return halving.search(criterion=criterion, **objects)
 
 
 @pytest.mark.parametrize("objective", ["swi", "walltime"])

@@ -7,8 +7,6 @@ import functools
 import numpy as np
 from scipy.optimize import isotonic_regression
 
-from speccascade.advise.acceptance import rates_along
-from speccascade.advise.head_acceptance import head_rates_along
 from speccascade.analysis import speedup
 from speccascade.analysis.speedup import ExpectedBlocks
 from speccascade.decoding.records.block_records import Decoded
@@ -19,6 +17,8 @@ from speccascade.evaluation.timing import Latency
 from speccascade.inference.measuring.study import Study
 from speccascade.inference.points.point import Point
 from speccascade.inference.rows.results import ResultRow
+from speccascade.search.acceptance import rates_along
+from speccascade.search.head_acceptance import head_rates_along
 
 DRAFTER = "drafter"
 

@@ -9,18 +9,6 @@ import numpy as np
 import pytest
 from scipy import special
 
-from speccascade.advise import (
-  advisor,
-  rank_acceptance,
-  searcher,
-  tree_search,
-  trees,
-  wording,
-)
-from speccascade.advise.effort import Effort
-from speccascade.advise.head_acceptance import head_rates_along
-from speccascade.advise.tree_search import WantedTrees
-from speccascade.advise.wanted import Wanted
 from speccascade.analysis.speedup import blocks_of_heads
 from speccascade.evaluation import timing
 from speccascade.evaluation.efficiency import Costs
@@ -33,13 +21,25 @@ from speccascade.inference.pair.pairs import ModelPair, PairSpec
 from speccascade.inference.points.point import Point
 from speccascade.inference.points.settings import Measuring, Run
 from speccascade.models.markov_lm import MarkovLM
+from speccascade.search import (
+  advisor,
+  rank_acceptance,
+  searcher,
+  tree_page,
+  tree_search,
+  wording,
+)
+from speccascade.search.effort import Effort
 from speccascade.search.grid import StudyPoint
+from speccascade.search.head_acceptance import head_rates_along
+from speccascade.search.tree_search import WantedTrees
+from speccascade.search.wanted import Wanted
 from tests import toy
-from tests.advise import test_advisor, test_tree_search
 from tests.decoding.drafting import toy_heads
 from tests.decoding.test_sampled_laws import T5_SOURCES, T5_VOCAB, tiny_t5
 from tests.inference import tiny
 from tests.models.test_lookahead_model import embeddings_of
+from tests.search import test_advisor, test_tree_search
 
 pytestmark = pytest.mark.usefixtures("quick_compiles")
 NUM, NUM_HEADS = 256, 3
@@ -306,7 +306,9 @@ def test_the_best_tree_of_heads(clocks, tmp_path, monkeypatch):
     assert offer.point.gamma <= NUM_HEADS
     assert offer.steps == pytest.approx(1 + drawn[offer.point.gamma])
     assert 0 < offer.optimum <= 1
-  assert "the heads draft all levels of a tree at once" in trees.write(advice)
+  assert "the heads draft all levels of a tree at once" in tree_page.write(
+    advice
+  )
   assert f"TREE = {best.parents}\n" in (tmp_path / "trees.gin").read_text()
 
 

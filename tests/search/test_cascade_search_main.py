@@ -4,8 +4,8 @@ import gin
 import pytest
 
 from speccascade import cli
-from speccascade.cascade_search.candidates import Candidates
 from speccascade.cli import gin_setup
+from speccascade.search.cascade_space import Candidates
 
 pytestmark = pytest.mark.needs_tf
 

@@ -20,11 +20,11 @@ def main():
   """Runs the sweep that gin configured, and prints how the sweep ended."""
   from speccascade.inference.measuring import environment
   from speccascade.models.sharding import meshes
-  from speccascade.sweep import sweep
+  from speccascade.search import sweeps
 
   mesh = cli.configure(meshes.Mesh)()
   with environment.report_run(mesh.layout()):
-    outcome = cli.configure(sweep.sweep)(on_start=cli.save_config)
+    outcome = cli.configure(sweeps.sweep)(on_start=cli.save_config)
   print(describe(outcome))
   if outcome.stop:
     sys.exit(outcome.stop.exit_code)
@@ -38,9 +38,9 @@ def preview() -> str:
   """
   from speccascade.inference.points.point import Point
   from speccascade.planning import decoding_plan, footprint
-  from speccascade.sweep import forecast, sweep
+  from speccascade.search import forecast, sweeps
 
-  settings = cli.bindings_of(sweep.sweep)
+  settings = cli.bindings_of(sweeps.sweep)
   # A point that needs both models, and the widest pass of the verifier.
   point = Point("spec_decode", gamma=max(settings["plan"].gammas))
   memory = footprint.describe_plan(

@@ -13,12 +13,6 @@ from typing import Annotated, Self
 
 import numpy as np
 
-from speccascade.advise import advisor, rank_acceptance
-from speccascade.advise.effort import Budget, Effort, Steps
-from speccascade.advise.offers import make_monotone
-from speccascade.advise.optimal_share import shares_of_optimum
-from speccascade.advise.rank_acceptance import RankRates
-from speccascade.advise.searcher import LEAST
 from speccascade.analysis import draft_trees
 from speccascade.decoding.records.block_records import Decoded
 from speccascade.decoding.records.decode_settings import Verification
@@ -33,7 +27,13 @@ from speccascade.inference.points.point import Point
 from speccascade.inference.points.settings import Measuring, Run
 from speccascade.runtime import folders
 from speccascade.runtime.progress import ProgressBar
+from speccascade.search import advisor, rank_acceptance
+from speccascade.search.effort import Budget, Effort, Steps
 from speccascade.search.grid import StudyPoint
+from speccascade.search.offers import make_monotone
+from speccascade.search.optimal_share import shares_of_optimum
+from speccascade.search.rank_acceptance import RankRates
+from speccascade.search.searcher import LEAST
 from speccascade.settings import fields
 
 _NUM_CHAINS = 3  # chains that are timed: the best by costs, and its neighbours

@@ -9,9 +9,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from speccascade.advise import rank_acceptance, tree_search, trees
-from speccascade.advise.effort import Effort
-from speccascade.advise.tree_search import WantedTrees
 from speccascade.analysis import draft_trees
 from speccascade.decoding import DraftTree
 from speccascade.evaluation import timing
@@ -20,7 +17,10 @@ from speccascade.inference.measuring import measure
 from speccascade.inference.measuring.study import Study
 from speccascade.inference.points.point import Point
 from speccascade.inference.points.settings import Measuring, Run
-from tests.advise import test_advisor as chains
+from speccascade.search import rank_acceptance, tree_page, tree_search
+from speccascade.search.effort import Effort
+from speccascade.search.tree_search import WantedTrees
+from tests.search import test_advisor as chains
 
 pytestmark = pytest.mark.usefixtures("quick_compiles")
 NUM = 256
@@ -205,7 +205,7 @@ def test_a_tree_pays(search, tmp_path):
   assert advice.acceptance.shape == (3, 3, 3)
   table = advice.tokens_by_size
   assert (np.diff(table) > -1e-9).all()
-  text = trees.write(advice)
+  text = tree_page.write(advice)
   assert "use spec_decode with a tree of 4 drafts" in text
   assert "compared with the fastest chain" in text
   assert "| share of the optimum |" in text
@@ -227,15 +227,15 @@ def test_a_chain_or_nothing_pays(search):
   advice = search(0.01, CHEAP, clock=slow, temperature=0.0)
   assert advice.choice is advice.chain
   assert advice.choice.optimum is None  # of one way of drawing at T = 0
-  text = trees.text(advice)
+  text = tree_page.text(advice)
   assert "no tree is faster" in text
-  assert "TREE" not in trees.snippet(advice)
+  assert "TREE" not in tree_page.snippet(advice)
   advice = search(0.9, CHEAP, clock=lambda offer: 1.5)
   assert advice.choice is None
-  text = trees.text(advice)
+  text = tree_page.text(advice)
   assert "nothing pays with spec_decode" in text
   assert 'METHOD = "verifier"' in text
-  json.dumps(trees.as_json(advice), allow_nan=False)
+  json.dumps(tree_page.as_json(advice), allow_nan=False)
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,9 @@ from speccascade.inference.rows import results
 from speccascade.models.sharding import meshes
 from speccascade.planning import decoding_plan
 from speccascade.report import content, writing
-from speccascade.sweep import forecast, sweep
+from speccascade.search import forecast, sweeps
 from tests.inference import tiny
-from tests.sweep import test_sweep
+from tests.search import test_sweep
 
 pytestmark = pytest.mark.usefixtures("quick_compiles")
 OPT = "spec_cascade_opt"
@@ -37,7 +37,7 @@ def heads(files):
   return tiny.save_heads(files / "heads", files / "large")
 
 
-def run(files, heads, out, call=sweep.sweep, **changes):
+def run(files, heads, out, call=sweeps.sweep, **changes):
   settings = {
     "drafter_checkpoint": heads,
     "methods": ["spec_decode", OPT],

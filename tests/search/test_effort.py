@@ -5,11 +5,11 @@ import dataclasses
 import numpy as np
 import pytest
 
-from speccascade.advise import commands, scatter, searcher
-from speccascade.advise.effort import Budget, Effort, Steps
-from speccascade.advise.wanted import Wanted
 from speccascade.evaluation.timing import CostLoops
 from speccascade.runtime.progress import ProgressBar
+from speccascade.search import commands, scatter, searcher
+from speccascade.search.effort import Budget, Effort, Steps
+from speccascade.search.wanted import Wanted
 
 
 def test_each_part_has_its_share():

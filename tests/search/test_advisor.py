@@ -9,16 +9,6 @@ import numpy as np
 import pytest
 from scipy import special
 
-from speccascade.advise import (
-  acceptance,
-  advisor,
-  searcher,
-  wording,
-)
-from speccascade.advise.acceptance import rates_along
-from speccascade.advise.effort import Effort
-from speccascade.advise.offers import Drafting, make_monotone
-from speccascade.advise.wanted import Wanted
 from speccascade.analysis.speedup import blocks_of_texts
 from speccascade.checkpoints import rule_files
 from speccascade.decoding.laws import learned
@@ -32,6 +22,16 @@ from speccascade.inference.pair.pairs import ModelPair
 from speccascade.inference.points import advice_files
 from speccascade.inference.points.point import Point
 from speccascade.inference.points.settings import Measuring, Run
+from speccascade.search import (
+  acceptance,
+  advisor,
+  searcher,
+  wording,
+)
+from speccascade.search.acceptance import rates_along
+from speccascade.search.effort import Effort
+from speccascade.search.offers import Drafting, make_monotone
+from speccascade.search.wanted import Wanted
 from tests import toy
 from tests.inference import tiny
 

@@ -10,12 +10,11 @@ from speccascade.inference.pair.pairs import ModelPair
 from speccascade.inference.points.point import Point
 from speccascade.inference.rows.results import ResultRow, Settings
 from speccascade.runtime.progress import ProgressBar
-from speccascade.search import alpha_grids, clock, grid
+from speccascade.search import alpha_grids, clock, grid, shown
 from speccascade.search.alpha_grids import Grid
 from speccascade.search.grid import Curve, StudyPoint
 from speccascade.search.ledger import Ledger
-from speccascade.sweep import shown
-from speccascade.sweep.shown import Shown
+from speccascade.search.shown import Shown
 
 
 class Stopped(Exception):

@@ -16,12 +16,6 @@ import json
 import pathlib
 from typing import Annotated
 
-from speccascade.cascade_search.candidates import (
-  Candidates,
-  Contest,
-  Criterion,
-  Scored,
-)
 from speccascade.inference.batches.inputs import Inputs
 from speccascade.inference.measuring.study import Study
 from speccascade.inference.pair.cascades import Cascade
@@ -32,6 +26,12 @@ from speccascade.report import tables
 from speccascade.report.tables import Column
 from speccascade.runtime import files, folders, processes
 from speccascade.runtime.progress import ProgressBar
+from speccascade.search.cascade_space import (
+  Candidates,
+  Contest,
+  Criterion,
+  Scored,
+)
 from speccascade.search.ledger import Ledger
 from speccascade.settings import fields
 

@@ -15,10 +15,10 @@ from speccascade import cli
 
 def main():
   """Runs the search as gin configured it, and prints the best."""
-  from speccascade.cascade_search import search
+  from speccascade.search import halving
 
-  ranking = cli.configure(search.search)()
-  print(search.describe(ranking))
+  ranking = cli.configure(halving.search)()
+  print(halving.describe(ranking))
 
 
 if __name__ == "__main__":
