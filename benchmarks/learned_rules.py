@@ -194,9 +194,9 @@ def block_costs(study: Study, points: Sequence[Point], rounds: int):
     # The first round compiles.
     example = study.examples[max(number - 1, 0)]
     for point, batches in zip(points, alone):
-      prepared = batches.prepare([example])
+      decode = batches.bind(batches.prepare([example]))
       start = time.perf_counter()
-      decoded = jax.block_until_ready(batches.call(prepared))
+      decoded = jax.block_until_ready(decode())
       taken = time.perf_counter() - start
       if number:
         num_blocks = int(decoded.stats.num_blocks.sum())

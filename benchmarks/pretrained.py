@@ -40,9 +40,9 @@ def our_cases(model, kernel_dtype: str, texts, new_tokens: int) -> tuple:
     batches = study.batches(point, timed=True)
 
     def run(number):
-      prepared = batches.prepare([study.examples[number]])
+      decode = batches.bind(batches.prepare([study.examples[number]]))
       begin = time.perf_counter()
-      decoded = jax.block_until_ready(batches.call(prepared))
+      decoded = jax.block_until_ready(decode())
       seconds = time.perf_counter() - begin
       tokens = np.asarray(decoded.tokens)[0, : int(decoded.lengths[0])]
       return {"seconds": seconds, "tokens": tokens.tolist()}

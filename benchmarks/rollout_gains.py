@@ -20,6 +20,7 @@ from speccascade.decoding.laws import draws, learned
 from speccascade.decoding.laws.numerics import normalise
 from speccascade.evaluation import quality
 from speccascade.inference.batches import padding
+from speccascade.inference.measuring import scoring
 from speccascade.inference.measuring.study import Study
 from speccascade.inference.pair.pairs import ModelPair
 from speccascade.inference.points.point import Point
@@ -129,7 +130,7 @@ def roll_out(
     path: of the file of `Gains`.
   """
   pair, examples = study.pair, study.examples
-  metric = study.metrics[0]
+  metric = scoring.metrics_of(study)[0]
   start_s = time.monotonic()
   decoded = study.batches(point).decode_all(examples)
   texts = [row[:end] for row, end in zip(decoded.tokens, decoded.lengths)]

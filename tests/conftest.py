@@ -18,7 +18,6 @@ import jax
 import numpy as np
 import pytest
 
-from speccascade.inference.batches import batching
 from speccascade.inference.measuring import environment
 from speccascade.runtime import folders
 
@@ -64,17 +63,8 @@ _looked_s = 0.0
 def few_programs():
   """Forgets compiled programs before they take all memory maps."""
   yield
-  global _looked_s
-  if time.monotonic() - _looked_s > _LOOK_S:
-    if environment.holds_many_programs():
-      batching.forget_programs()
-    _looked_s = time.monotonic()
-
-
-@pytest.fixture
-def no_program_ran(monkeypatch):
-  """Whatever another test of this process ran, programs run first here."""
-  monkeypatch.setattr(batching, "EXECUTED_PROGRAMS", set())
+  if environment.holds_many_programs():
+    jax.clear_caches()
 
 
 @pytest.fixture(autouse=True)

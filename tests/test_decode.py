@@ -48,7 +48,6 @@ def without_cost(lines: list[str]) -> list[str]:
   return [line for line in lines if not line.startswith("compiled ")]
 
 
-@pytest.mark.usefixtures("no_program_ran")
 def test_a_run(run, tmp_path):
   code, out, _ = run()
   assert code == 0

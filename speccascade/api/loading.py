@@ -21,6 +21,7 @@ from speccascade.api.text_stream import TextStream
 from speccascade.data.prompting import Prompting
 from speccascade.decoding.records.decode_settings import Records, Tracing
 from speccascade.inference.batches import padding
+from speccascade.inference.batches.batching import Programs
 from speccascade.inference.batches.sources import InputError, Sources
 from speccascade.inference.measuring import measure
 from speccascade.inference.measuring.study import Study
@@ -171,10 +172,12 @@ class Pair:
   Attributes:
     models: the `inference.pair.ModelPair`.
     vocabulary: makes tokens of texts and texts of tokens, and knows EOS.
+    programs: the compiled programs.
   """
 
   models: ModelPair
   vocabulary: object
+  programs: Programs = dataclasses.field(default_factory=Programs)
 
   def __repr__(self) -> str:
     models = self.models
@@ -229,7 +232,8 @@ class Pair:
       seed=seed,
       **select(settings | {"trace": trace}, Records),
     )
-    return generation.generate(Study(self.models, sources, run), point)
+    study = Study(self.models, sources, run, programs=self.programs)
+    return generation.generate(study, point)
 
   @takes(Point, TextSettings, without=("method", "alpha"))
   def compare(
@@ -274,7 +278,7 @@ class Pair:
     sources = self._sources(texts, settings)
     run = Run(max_decode_len=max_decode_len, batch_size=1, seed=seed)
     measuring = Measuring(num_timed=len(sources.examples), repeats=repeats)
-    study = Study(self.models, sources, run, measuring)
+    study = Study(self.models, sources, run, measuring, self.programs)
     return comparison.compare(study, points)
 
   @takes(Point, Records, TextSettings, without=("trace",))
@@ -409,7 +413,8 @@ class Pair:
       seed=seed,
       **select(settings, Records),
     )
-    return Study(self.models, sources, run, Measuring(num_timed=1))
+    measuring = Measuring(num_timed=1)
+    return Study(self.models, sources, run, measuring, self.programs)
 
   def _sources(self, texts, settings: dict) -> Sources:
     """Returns texts as sources; `settings` has fields of `TextSettings`."""

@@ -16,6 +16,7 @@ from speccascade.decoding.programs import methods
 from speccascade.decoding.records.drafter import block_depth
 from speccascade.inference.batches.inputs import Inputs
 from speccascade.inference.batches.sources import Source
+from speccascade.inference.measuring import scoring
 from speccascade.inference.measuring.study import Study
 from speccascade.inference.pair.pairs import PairSpec
 from speccascade.inference.points.point import Point
@@ -176,7 +177,7 @@ def _identity(study: Study) -> dict:
     "repeats": study.measuring.repeats,
     "trials": study.run.trials,
     "batch_size": study.run.batch_size,
-    "metrics": study.metric_names,
+    "metrics": scoring.metric_names(study),
     "dtype": study.pair.dtype,
   }
 

@@ -12,7 +12,6 @@ import pytest
 import speccascade as sc
 from speccascade.api import text_stream
 from speccascade.checkpoints import CheckpointError, orbax_io
-from speccascade.decoding.programs import decoders
 from speccascade.inference.batches.sources import InputError
 from speccascade.inference.pair.pairs import PairError
 from tests.inference import tiny
@@ -73,17 +72,16 @@ def test_another_alpha_temperature_seed_and_text_compile_nothing(pair, out):
   generate = functools.partial(pair.generate, method="spec_cascade_chow")
   again = generate(TEXTS, alpha=0.3, **SHORT)
   np.testing.assert_array_equal(again.tokens, out.tokens)
-  before = decoders._run._cache_size()
+  before = dict(pair.programs)
   for num in (2, 4, 8):  # which share a program
     texts = ["zero", "one", "two", "nine"] * 2
     other = generate(texts[:num], alpha=0.9, temperature=0.5, seed=7, **SHORT)
     assert len(other) == num
-  assert decoders._run._cache_size() == before
+  assert pair.programs == before
   changed = generate(TEXTS, alpha=0.3, seed=1, **SHORT)
   assert (changed.tokens != out.tokens).any()
 
 
-@pytest.mark.usefixtures("no_program_ran")
 def test_it_says_what_it_compiles(pair, capsys):
   settings = {**SHORT, "max_decode_len": 5, "trace": False}
   for line in ("compiling 1 program of Small model\n", ""):

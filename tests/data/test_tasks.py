@@ -25,7 +25,7 @@ from speccascade.data import (
 from speccascade.data._tf import seqio, tf
 from speccascade.evaluation import quality
 from speccascade.inference.batches import inputs
-from speccascade.inference.measuring.study import Study
+from speccascade.inference.measuring import scoring
 
 pytestmark = pytest.mark.needs_tf
 
@@ -287,9 +287,8 @@ def _score(sources, texts, metrics=None):
   study = types.SimpleNamespace(
     sources=sources,
     measuring=types.SimpleNamespace(metrics=metrics),
-    metrics=sources.metrics if metrics is None else metrics,
   )
-  return Study.score(study, sources.examples, texts)
+  return scoring.score(study, sources.examples, texts)
 
 
 def test_metrics_and_postprocessor_of_a_task(text_task, caplog):

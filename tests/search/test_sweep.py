@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from speccascade.decoding.programs import decoders, methods
+from speccascade.inference.batches import batching
 from speccascade.inference.batches.inputs import Inputs
 from speccascade.inference.batches.sources import Source
 from speccascade.inference.pair.cascades import Cascade
@@ -84,9 +85,16 @@ MORE = {
 def sampled(files, tmp_path_factory):
   """A sweep at two temperatures and two seeds; (outcome, programs, folder)."""
   out = tmp_path_factory.mktemp("sampled") / "out"
-  decoders._run.clear_cache()  # other tests of this process compile the same
-  outcome = run(files, out, **MORE)
-  return outcome, decoders._run._cache_size(), out
+  compile_program, compiled = batching.compile_program, []
+
+  def count(decoder, *call):
+    compiled.append(decoder)
+    return compile_program(decoder, *call)
+
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setattr(batching, "compile_program", count)
+    outcome = run(files, out, **MORE)
+  return outcome, len(compiled), out
 
 
 def test_points(sampled):

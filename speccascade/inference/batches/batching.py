@@ -5,7 +5,7 @@ number of rows, and their inputs are padded to one of a few lengths.
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 import dataclasses
 import functools
 import itertools
@@ -30,13 +30,35 @@ from speccascade.runtime import memory
 from speccascade.runtime.progress import note
 from speccascade.settings.fields import values_of
 
-# The keys of the programs that this process has run, and so has compiled; see
-# `Batches.program_key`.
-EXECUTED_PROGRAMS = set()
-
 
 class NoDistributionError(ValueError):
   """A model gave NaN, +inf, or no finite logit at all."""
+
+
+class Programs(dict[Hashable, Callable]):
+  """The compiled programs of a study, by `Batches.program_key`.
+
+  Studies of one pair share them: a program depends on the method, the shapes
+  and the number formats, and not on the examples, alpha or the seed.
+  """
+
+  def forget(self):
+    """Drops the programs, and those that JAX itself keeps in this process."""
+    self.clear()
+    jax.clear_caches()
+
+
+def compile_program(decoder: Decoder, *call) -> Callable[..., Decoded]:
+  """Returns the compiled program of a call of a decoder.
+
+  Args:
+    decoder: the method with its static settings.
+    *call: the arguments of the call.
+
+  Returns:
+    A function of the `ProgramArguments` of any such call.
+  """
+  return decoder.lower(*call).compile()
 
 
 @dataclasses.dataclass
@@ -74,6 +96,22 @@ class Speed:
     return "decoded before"
 
 
+class PreparedBatch(NamedTuple):
+  """The arguments of a `Decoder` for one batch, on the device.
+
+  Attributes:
+    drafter: the drafter as a `Decoder` takes it, or None.
+    verifier: the verifier's language model, or None.
+    inputs: [B, S] int32, the padded inputs.
+    rngs: [B] typed keys, one for each row.
+  """
+
+  drafter: Any
+  verifier: Any
+  inputs: jax.Array
+  rngs: jax.Array
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Batches:
   """Decodes examples in batches of one size, by the method of one point.
@@ -86,6 +124,8 @@ class Batches:
     eos_id: the id that ends an output, or a tuple of such ids.
     lengths: the input lengths that batches are padded to, in ascending order.
     shared: whether the methods of a family share a program; see `Decoder`.
+    programs: the compiled programs. A program that is missing is compiled, and
+      then stands here.
     speed: the speed of all calls of `decode_all`.
   """
 
@@ -95,6 +135,7 @@ class Batches:
   eos_id: int | tuple[int, ...]
   lengths: Sequence[int]
   shared: bool = False
+  programs: Programs = dataclasses.field(default_factory=Programs)
   speed: Speed = dataclasses.field(default_factory=Speed, init=False)
 
   @functools.cached_property
@@ -143,14 +184,13 @@ class Batches:
       self.point.sampling,
     )
 
-  def prepare(self, batch: Sequence[Source], trial: int = 0) -> "PreparedBatch":
+  def prepare(self, batch: Sequence[Source], trial: int = 0) -> PreparedBatch:
     """Returns the arguments of a decoder for some examples.
 
-    Padding, keys and the transfer to the device are done here, so that a timed
-    `call` only decodes.
+    Padding, keys and the transfer to the device are done here.
 
     Args:
-      batch: the examples. `call` takes up to `batch_size` of them, and
+      batch: the examples. `bind` takes up to `batch_size` of them, and
         `decode_continuously` takes more.
       trial: the number of the trial; see `row_keys`.
     """
@@ -169,15 +209,19 @@ class Batches:
       rngs=rngs,
     )
 
-  def call(self, prepared: "PreparedBatch") -> Decoded:
-    """Decodes a prepared batch, and returns at once with arrays to wait for.
+  def bind(self, prepared: PreparedBatch) -> Callable[[], Decoded]:
+    """Returns a function that decodes a prepared batch.
 
-    The result includes the rows that pad the batch. Nothing is checked; see
-    `check_finite`.
+    The arguments are checked and the program is compiled here, so that a call
+    only decodes. It returns at once with arrays to wait for. They have rows
+    that only pad the batch, and nothing in them is checked; see `check_finite`.
     """
-    return self.decoder(
-      *prepared, self.point.decoder_alpha, self.point.sampling
-    )
+    call = (*prepared, self.point.decoder_alpha, self.point.sampling)
+    _, arguments = self.decoder.call(*call)
+    key = self._key(prepared.inputs.shape[1], is_continuous=False)
+    if key not in self.programs:
+      self.programs[key] = compile_program(self.decoder, *call)
+    return functools.partial(self.programs[key], *arguments)
 
   def decode(self, batch: Sequence[Source], trial: int = 0) -> Decoded:
     """Decodes one batch.
@@ -194,38 +238,9 @@ class Batches:
       NoDistributionError: a model gave no distribution. The message names the
         example and the step.
     """
-    decoded = fetch(self.call(self.prepare(batch, trial)))
-    EXECUTED_PROGRAMS.add(self.program_key(batch))
+    decoded = fetch(self.bind(self.prepare(batch, trial))())
     check_finite(decoded, batch)
     return decoded
-
-  def _decode(
-    self, batch: Sequence[Source], trial: int, tick: Callable
-  ) -> Decoded:
-    """Decodes one of `_make_batches`, and ticks when rows end.
-
-    More than `batch_size` examples are decoded continuously: an example that
-    ended makes room for the next one. The rows come back in the order in which
-    they ended, and are put into the order of the examples.
-    """
-    if len(batch) <= self.run.batch_size:
-      decoded = self.decode(batch, trial)
-      tick(len(batch))
-      return decoded
-    ended, parts = [], []
-    for places, decoded in decode_continuously(
-      self.decoder,
-      *self.prepare(batch, trial),
-      self.point.decoder_alpha,
-      self.point.sampling,
-      rows=self.run.batch_size,
-    ):
-      check_finite(decoded, [batch[place] for place in places])
-      EXECUTED_PROGRAMS.add(self.program_key(batch))
-      ended.append(places)
-      parts.append(decoded)
-      tick(len(places))
-    return _join_rows(parts, np.concatenate(ended))
 
   def decode_all(
     self,
@@ -251,13 +266,20 @@ class Batches:
       NoDistributionError: a model gave no distribution. The message names the
         example and the step.
     """
-    parts, missing = [], self.missing_programs(examples)
-    for batch in self._make_batches(examples):
+    order = order_by_length([example.tokens for example in examples])
+    batches = self._make_batches([examples[place] for place in order])
+    missing = self._missing_programs(batches)
+    parts = []
+    for batch in batches:
       key, start_s = self.program_key(batch), time.monotonic()
-      is_first = key not in EXECUTED_PROGRAMS
+      is_first = key not in self.programs
       if is_first:
         note(f"compiling {missing.index(key) + 1} of {len(missing)}")
-      decoded = self._decode(batch, trial, tick)
+      if len(batch) > self.run.batch_size:
+        decoded = self._decode_continuously(batch, trial, tick)
+      else:
+        decoded = self.decode(batch, trial)
+        tick(len(batch))
       parts.append(decoded)
       # Rows that only pad the batch are no output.
       num_tokens = int(decoded.lengths[: len(batch)].sum())
@@ -266,39 +288,61 @@ class Batches:
         note("")
     # Only the last batch has rows that pad it. They come after all others, so
     # that `_join_rows` leaves them out.
-    return _join_rows(parts, _decoding_order(examples))
+    return _join_rows(parts, order)
 
-  def missing_programs(self, examples: Sequence[Source]) -> list[tuple]:
+  def _decode_continuously(
+    self, batch: Sequence[Source], trial: int, tick: Callable
+  ) -> Decoded:
+    """Decodes more than `batch_size` examples; returns them in their order."""
+    ended, parts = [], []
+    for places, decoded in decode_continuously(
+      self.decoder,
+      *self.prepare(batch, trial),
+      self.point.decoder_alpha,
+      self.point.sampling,
+      rows=self.run.batch_size,
+    ):
+      check_finite(decoded, [batch[place] for place in places])
+      ended.append(places)
+      parts.append(decoded)
+      tick(len(places))
+    # Its two programs stay where `jax.jit` keeps them.
+    self.programs[self.program_key(batch)] = decode_continuously
+    return _join_rows(parts, np.concatenate(ended))
+
+  def missing_programs(self, examples: Sequence[Source]) -> list[Hashable]:
     """Returns the keys of the programs that `decode_all` would compile."""
-    programs = map(self.program_key, self._make_batches(examples))
-    return [
-      key for key in dict.fromkeys(programs) if key not in EXECUTED_PROGRAMS
-    ]
+    by_length = sorted(examples, key=lambda example: len(example.tokens))
+    return self._missing_programs(self._make_batches(by_length))
 
-  def _make_batches(self, examples: Sequence[Source]) -> list[list[Source]]:
-    """Returns the examples in batches, in the order of being decoded.
+  def _missing_programs(
+    self, batches: Sequence[Sequence[Source]]
+  ) -> list[Hashable]:
+    keys = dict.fromkeys(map(self.program_key, batches))
+    return [key for key in keys if key not in self.programs]
 
-    A batch has `batch_size` examples, and the last one may have fewer. Where
-    rows are refilled, the batches of one padded length are one long batch,
-    whose examples follow each other through the rows.
+  def _make_batches(self, by_length: Sequence[Source]) -> list[list[Source]]:
+    """Returns examples, which ascend in length, in batches of `batch_size`.
+
+    Where rows are refilled, the batches of one padded length are one long
+    batch, whose examples follow each other through the rows.
     """
-    order, size = _decoding_order(examples), self.run.batch_size
-    batches = []
-    for start in range(0, len(order), size):
-      batches.append([examples[i] for i in order[start : start + size]])
+    size = self.run.batch_size
+    batches = [
+      list(by_length[start : start + size])
+      for start in range(0, len(by_length), size)
+    ]
     if not self._refills:
       return batches
-    # Lengths ascend, so that batches of one padded length are neighbours.
     groups = itertools.groupby(batches, self._width)
     return [list(itertools.chain(*group)) for _, group in groups]
 
   @property
   def _refills(self) -> bool:
-    """Whether a row that ended makes room for the next example.
-
-    Only the inputs and the keys of a row can be exchanged, and only on one
-    device. A drafter of another vocabulary has inputs of its own for each row.
-    """
+    """Whether a row that ended makes room for the next example."""
+    # Only the inputs and the keys of a row can be exchanged, and only on one
+    # device. A drafter of another vocabulary has inputs of its own for each
+    # row.
     return (
       self.run.refill
       and self.point.spec.execution.is_one_loop
@@ -310,15 +354,13 @@ class Batches:
     """Returns the length that the inputs of a batch are padded to."""
     return padding.bucket_of(longest(batch), self.lengths)
 
-  def program_key(self, batch: Sequence[Source]) -> "ProgramKey":
-    """Returns the key of the compiled program that decodes a batch."""
-    size = self.run.batch_size
-    return ProgramKey(
-      static=self._static,
-      batch_size=size,
-      width=self._width(batch),
-      is_continuous=len(batch) > size,
-    )
+  def program_key(self, batch: Sequence[Source]) -> Hashable:
+    """Returns what tells the program of a batch from all other programs."""
+    is_continuous = len(batch) > self.run.batch_size
+    return self._key(self._width(batch), is_continuous)
+
+  def _key(self, width: int, is_continuous: bool) -> Hashable:
+    return self._static, self.run.batch_size, width, is_continuous
 
   @functools.cached_property
   def _static(self) -> tuple:
@@ -342,87 +384,27 @@ class Batches:
 
   def program_examples(
     self, examples: Sequence[Source]
-  ) -> dict["ProgramKey", "ProgramExample"]:
+  ) -> dict[Hashable, tuple["Batches", Source]]:
     """Returns one example for each program that decodes whole batches.
 
     Args:
       examples: all examples that are to be decoded.
 
     Returns:
-      The key of each program, and an example whose batch runs that program. A
-      batch of this one example has the shape of every batch of its length.
+      By the key of each program these batches, and an example whose batch runs
+      that program: it has the shape of every batch of its length.
     """
-    by_width = {}
-    for example in examples:
-      by_width.setdefault(self._width([example]), example)
+    by_width = {self._width([example]): example for example in examples}
     return {
-      self.program_key([example]): ProgramExample(self, example)
+      self.program_key([example]): (self, example)
       for example in by_width.values()
     }
 
 
-class PreparedBatch(NamedTuple):
-  """The arguments of a `Decoder` for one batch, on the device.
-
-  Attributes:
-    drafter: the drafter as a `Decoder` takes it, or None.
-    verifier: the verifier's language model, or None.
-    inputs: [B, S] int32, the padded inputs.
-    rngs: [B] typed keys, one for each row.
-  """
-
-  drafter: Any
-  verifier: Any
-  inputs: jax.Array
-  rngs: jax.Array
-
-
-class ProgramKey(NamedTuple):
-  """Tells the compiled program of a batch from all other programs.
-
-  Attributes:
-    static: what all batches of a point have in common; see `Batches._static`.
-    batch_size: the number of rows.
-    width: the length that the inputs are padded to.
-    is_continuous: whether rows that ended make room for further examples.
-  """
-
-  static: tuple
-  batch_size: int
-  width: int
-  is_continuous: bool
-
-
-class ProgramExample(NamedTuple):
-  """An example that runs a program.
-
-  Attributes:
-    batches: the `Batches` that decode the example.
-    example: the example.
-  """
-
-  batches: Batches
-  example: Source
-
-
-def forget_programs():
-  """Drops all compiled programs of this process, and their keys."""
-  jax.clear_caches()
-  EXECUTED_PROGRAMS.clear()
-
-
-def _decoding_order(examples: Sequence[Source]) -> np.ndarray:
-  """Returns [N] int, the places of the examples in the order of decoding."""
-  return order_by_length([example.tokens for example in examples])
-
-
 def _join_rows(parts: Sequence[Decoded], places: np.ndarray) -> Decoded:
-  """Returns the rows of all parts as one `Decoded`, in the examples' order.
+  """Returns the rows of all parts in the order of their `places` [N].
 
-  Args:
-    parts: NumPy arrays of some rows each.
-    places: [N] int, the place of the example of each row, in the order in which
-      the rows stand in the parts. Rows after the first N are left out.
+  Rows of the parts after the first N are left out.
   """
   # Row i belongs to example places[i]. The inverse permutation therefore names
   # the row of each example: places [2, 0, 1] give rows [1, 2, 0].

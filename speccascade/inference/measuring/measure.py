@@ -1,21 +1,17 @@
 """Measures points: the quality, the counts and the latency of each.
 
 `measure` takes points and returns result rows. It measures points in groups of
-one sampling, in two steps:
-
-1. Under the clock, every point of the group and the verifier alone decode the
-   first examples at batch size 1, in turns; see `time_points`.
-2. Without the clock, every point decodes the other examples, several points in
-   parallel, for quality and counts.
+one sampling, and a group in four steps (`_measure_group`): the programs are
+compiled; under the clock, every point and the verifier alone decode the first
+examples at batch size 1, in turns; without the clock, several points at a time,
+every point decodes the other examples; and the row of each point is made.
 
 A point whose row is in the result file already is not measured again.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 import concurrent.futures
-import functools
 import itertools
-from typing import NamedTuple
 
 from absl import logging
 import jax
@@ -25,20 +21,19 @@ from speccascade.decoding import Decoded
 from speccascade.evaluation import efficiency, timing
 from speccascade.evaluation.efficiency import Costs
 from speccascade.inference.batches import batching
-from speccascade.inference.batches.batching import Batches
 from speccascade.inference.batches.sources import Source
-from speccascade.inference.measuring import clock_costs, scoring
+from speccascade.inference.measuring import scoring
 from speccascade.inference.measuring.agreement import count_identical
 from speccascade.inference.measuring.environment import holds_many_programs
 from speccascade.inference.measuring.study import Outputs, Study
 from speccascade.inference.points.point import Point
-from speccascade.inference.rows import results
+from speccascade.inference.rows import records, results
 from speccascade.inference.rows.results import ResultRow
 from speccascade.models.sharding.partitioning import fetch
 from speccascade.runtime import processes
 from speccascade.runtime.progress import ProgressBar, note
 
-REFERENCE = "verifier"
+REFERENCE, DRAFTER = "verifier", "drafter"
 
 # Takes the number of decodes since its last call.
 Tick = Callable[[int], object]
@@ -117,14 +112,147 @@ def measure(
     tick = tick or bar.update
     for members in groups(missing, len(missing)):
       # The groups of one sampling share one measurement of the costs.
-      costs = None
-      if study.timed_examples:
-        costs = measure_costs(study, members)
+      costs = measure_costs(study, members) if study.timed_examples else None
       for group in groups(members, group_size):
         for row in _measure_group(study, group, costs, tick, file.rows):
           file.append(row)
   rows = {row.key: row for row in file.rows}
   return [rows[study.settings(point).key] for point in points]
+
+
+def _measure_group(
+  study: Study,
+  group: Sequence[Point],
+  costs: Costs | None,
+  tick: Tick,
+  rows: Sequence[ResultRow],
+) -> Iterator[ResultRow]:
+  """Measures points of one sampling; yields their rows, in order.
+
+  Args:
+    study: the models, the examples and the settings of all points.
+    group: the points.
+    costs: the costs of the pair at this sampling, by hot loops, or None.
+    tick: called with the number of decodes since its last call.
+    rows: the rows that were measured before.
+  """
+  alone = reference(group[0])
+
+  # Compile. Points share programs, and several threads compile at once.
+  _compile(study, [alone, *group], tick)
+
+  # Time the first examples. Their outputs are those of trial 0.
+  latencies: dict[Point, timing.Latency] = {}
+  timed: dict[tuple[Point, int], Decoded] = {}
+  if study.timed_examples:
+    # The verifier alone is timed in every group, but progress counts it only
+    # where it is a point that was asked for.
+    num_timed = len({alone, *group})
+    latencies = time_points(
+      study,
+      group,
+      on_result=lambda point, index, out: timed.update({(point, index): out}),
+      tick=lambda num: tick(num * len(group) // num_timed),
+    )
+    costs = costs_by_clock(study, alone, costs, latencies, rows)
+    if costs is not None and costs.doubt and not rows:
+      logging.warning("%s", costs.doubt)
+
+  # Decode the other examples. The verifier comes first: the outputs of other
+  # points are compared with its own.
+  compares = study.measuring.agreement and alone.sampling.greedy
+  if alone in group or (compares and alone not in study.verifier_outputs):
+    # (A tick of 0 reports no progress, and may end the run by an error.)
+    alone_tick = tick if alone in group else lambda num: tick(0)
+    outputs = _decode_all(study, alone, timed, alone_tick)
+    study.verifier_outputs[alone] = outputs
+
+  def measure_point(point: Point) -> ResultRow:
+    outputs = study.verifier_outputs.get(point)
+    if outputs is None:
+      outputs = _decode_all(study, point, timed, tick)
+    agreement = None
+    if compares:
+      agreement = count_identical(study, outputs, study.verifier_outputs[alone])
+
+    # The row. Outputs are ordered by trial and index, so that the bootstrap
+    # resamples the examples of every point alike.
+    by_index = {example.index: example for example in study.examples}
+    in_order = sorted(outputs.tokens)
+    return scoring.result_row(
+      study,
+      point,
+      outputs.counts,
+      [by_index[index] for _, index in in_order],
+      [records.text_of(study.vocabulary, outputs.tokens[x]) for x in in_order],
+      latency=latencies.get(point),
+      costs=costs,
+      agreement=agreement,
+      log_probs=outputs.log_probs,
+    )
+
+  # Nothing is timed any more, so that points may share the machine.
+  yield from _map_in_threads(study, measure_point, group)
+
+
+def _compile(study: Study, points: Sequence[Point], tick: Tick):
+  """Compiles the programs of points that the study lacks; ticks after each."""
+  # Programs of other points are dropped before they fill the process. All
+  # processes of a job must drop them together, as they compile together.
+  if processes.agree(holds_many_programs):
+    study.programs.forget()
+  examples = {}
+  for point in points:
+    examples |= study.program_examples(point)
+  missing = [key for key in examples if key not in study.programs]
+  numbers = itertools.count(1)
+
+  def compile_program(key: Hashable):
+    note(f"compiling {next(numbers)} of {len(missing)}")
+    batches, example = examples[key]
+    batches.bind(batches.prepare([example]))
+    tick(0)
+
+  list(_map_in_threads(study, compile_program, missing))
+  note("")
+
+
+def _map_in_threads(
+  study: Study, function: Callable, items: Sequence
+) -> Iterator:
+  """Yields the result of a function for each item in turn, made in threads."""
+  with concurrent.futures.ThreadPoolExecutor(study.num_threads) as pool:
+    yield from pool.map(function, items)
+
+
+def _decode_all(
+  study: Study,
+  point: Point,
+  timed: Mapping[tuple[Point, int], Decoded],
+  tick: Tick,
+) -> Outputs:
+  """Decodes all examples in all trials, but for what was `timed` in trial 0."""
+  batches, num_timed = study.batches(point), len(study.timed_examples)
+  tokens, counts, log_probs = {}, [], []
+
+  def collect(examples: Sequence[Source], trial: int, out: Decoded):
+    emitted, lengths = np.asarray(out.tokens), np.asarray(out.lengths)
+    # Rows after the examples only pad a batch.
+    for row, example in enumerate(examples):
+      tokens[trial, example.index] = emitted[row, : lengths[row]]
+    counts.extend(efficiency.row_counts(out)[: len(examples)])
+    if out.log_probs is not None:
+      columns = jax.tree.map(lambda x: x[: len(examples)], out.log_probs)
+      log_probs.append(vars(columns))
+
+  for index, example in enumerate(study.timed_examples):
+    collect([example], 0, timed[point, index])
+  tick(num_timed)
+  for trial in range(study.num_trials(point)):
+    examples = study.examples[num_timed:] if trial == 0 else study.examples
+    if examples:
+      collect(examples, trial, batches.decode_all(examples, trial, tick))
+  return Outputs(tokens, efficiency.total(counts), log_probs)
 
 
 def time_points(
@@ -156,7 +284,7 @@ def time_points(
     NoDistributionError: a model gave no distribution. The message names the
       example and the step.
   """
-  alone = reference(points[0])
+  alone, examples = reference(points[0]), study.timed_examples
   # Compiling takes seconds and would be timed as decoding otherwise.
   _compile(study, [alone, *points], tick)
   batches = {
@@ -164,29 +292,24 @@ def time_points(
   }
   # The inputs of an example are the same for all points. They are padded to one
   # length and put on the device before the clock starts.
-  prepared = [
-    batches[alone].prepare([example]) for example in study.timed_examples
-  ]
-
-  def decode(point_batches: Batches, index: int) -> Decoded:
-    return point_batches.call(prepared[index])
-
-  lengths = {point: np.zeros(len(prepared), int) for point in batches}
+  prepared = [batches[alone].prepare([example]) for example in examples]
+  competitors, lengths = {}, {}
+  for point, point_batches in batches.items():
+    bound = [point_batches.bind(each) for each in prepared]
+    competitors[point] = lambda index, bound=bound: bound[index]()
+    lengths[point] = np.zeros(len(examples), int)
 
   def check_result(point: Point, index: int, decoded: Decoded):
     decoded = fetch(decoded)
-    batching.check_finite(decoded, [study.timed_examples[index]])
+    batching.check_finite(decoded, [examples[index]])
     lengths[point][index] = decoded.lengths[0]
     on_result(point, index, decoded)
 
   # The points and the verifier take turns, so that a machine that slows down
   # for a while slows all of them: the ratio of two latencies hardly changes.
   seconds = timing.interleave(
-    {
-      point: functools.partial(decode, point_batches)
-      for point, point_batches in batches.items()
-    },
-    range(len(prepared)),
+    competitors,
+    range(len(examples)),
     repeats=study.measuring.repeats,
     on_result=check_result,
     tick=tick,
@@ -257,7 +380,7 @@ def check_costs(
 ) -> Costs | None:
   """Returns costs with the c of whole decodes of both models alone.
 
-  Both models decode the timed examples in turns; see `clock_costs.checked`.
+  Both models decode the timed examples in turns; see `costs_by_clock`.
 
   Args:
     study: the models and the examples.
@@ -268,182 +391,44 @@ def check_costs(
   if costs is None or costs.heads:
     return costs
   alone = reference(point)
-  drafter = alone.of(clock_costs.DRAFTER)
-  latencies = time_points(study, [drafter], is_over=is_over)
-  return clock_costs.checked(study, alone, costs, latencies)
+  latencies = time_points(study, [alone.of(DRAFTER)], is_over=is_over)
+  return costs_by_clock(study, alone, costs, latencies)
 
 
-def _measure_group(
+def costs_by_clock(
   study: Study,
-  group: Sequence[Point],
+  alone: Point,
   costs: Costs | None,
-  tick: Tick,
-  rows: Sequence[ResultRow],
-) -> Iterator[ResultRow]:
-  """Measures the points of a group; yields their rows in the group's order.
+  latencies: Mapping[Point, timing.Latency],
+  rows: Sequence[ResultRow] = (),
+) -> Costs | None:
+  """Returns costs with the c of whole decodes, if both models were timed.
+
+  Hot loops time one pass after another, and may flatter a pass that a decode
+  does not make alone. Where both models decoded alone, on the same examples in
+  turns, their seconds a token say what a step of the drafter takes, in steps of
+  the verifier. Neither an encoder nor the fixed cost of a call has a part in
+  that.
 
   Args:
     study: the models, the examples and the settings of all points.
-    group: points of one sampling.
-    costs: the costs of the pair at this sampling, by hot loops, or None.
-    tick: called with the number of decodes since its last call.
-    rows: the rows that were measured before.
+    alone: the verifier alone at the sampling.
+    costs: the costs by hot loops; None, or those of draft heads, which write
+      nothing alone, stay as they are.
+    latencies: what was timed in turns just now.
+    rows: rows of earlier turns, which count where the drafter alone was timed
+      in those.
   """
-  alone = reference(group[0])
-  if study.timed_examples:
-    timed = _time_group(study, group, tick)
-    costs = clock_costs.checked(study, alone, costs, timed.latencies, rows)
-    if costs is not None and costs.doubt and not rows:
-      logging.warning("%s", costs.doubt)
-  else:
-    # Compiling in parallel here saves waiting for each program in turn below.
-    _compile(study, [alone, *group], tick)
-    timed = _TimedGroup({}, {})
-  compares = study.measuring.agreement and alone.sampling.greedy
-  # The verifier is decoded first: other points are compared with its outputs.
-  if alone in group or (compares and alone not in study.verifier_outputs):
-    alone_tick = tick if alone in group else _tick_nothing(tick)
-    study.verifier_outputs[alone] = _decode_all(
-      study, alone, timed.decoded, alone_tick
-    )
-
-  def measure_point(point: Point) -> ResultRow:
-    outputs = study.verifier_outputs.get(point)
-    if outputs is None:
-      outputs = _decode_all(study, point, timed.decoded, tick)
-    agreement = None
-    if compares:
-      agreement = count_identical(study, outputs, study.verifier_outputs[alone])
-    return scoring.score_outputs(
-      study,
-      point,
-      outputs,
-      latency=timed.latencies.get(point),
-      costs=costs,
-      agreement=agreement,
-    )
-
-  # Nothing is timed any more, so that points may share the machine.
-  yield from _map_in_threads(study, measure_point, group)
-
-
-class _TimedGroup(NamedTuple):
-  """The results of timing a group.
-
-  Attributes:
-    latencies: the latency of each point; empty where nothing was timed.
-    decoded: the outputs of the first repeat. A key is the point and the number
-      of the example among the timed ones.
-  """
-
-  latencies: dict[Point, timing.Latency]
-  decoded: dict[tuple[Point, int], Decoded]
-
-
-def _time_group(
-  study: Study, group: Sequence[Point], tick: Tick
-) -> _TimedGroup:
-  """Times the points of a group, and keeps their outputs for quality."""
-  decoded = {}
-
-  def keep(point: Point, index: int, out: Decoded):
-    decoded[point, index] = out
-
-  # The verifier alone is timed in every group, but progress counts it only
-  # where it is a point that was asked for.
-  num_timed = len({reference(group[0]), *group})
-
-  def tick_group(num: int):
-    tick(num * len(group) // num_timed)
-
-  latencies = time_points(study, group, on_result=keep, tick=tick_group)
-  return _TimedGroup(latencies, decoded)
-
-
-def _tick_nothing(tick: Tick) -> Tick:
-  """Returns a tick that reports no progress.
-
-  It still calls `tick`, which may end the run by raising an error.
-  """
-  return lambda num: tick(0)
-
-
-def _compile(study: Study, points: Sequence[Point], tick: Tick):
-  """Runs one batch of each program of the points that has not run yet.
-
-  Points share programs: a program depends on the models, the shapes and the
-  method, or on a CPU the method's family. It does not depend on alpha, on the
-  seed, or on the temperature, except that greedy decoding is another program.
-  A sweep of alpha therefore compiles once. Several threads compile at once.
-
-  Args:
-    study: the models, the examples and the settings of all points.
-    points: the points whose programs are to be compiled.
-    tick: called with 0 after each program.
-  """
-  # Programs of other points are dropped before they fill the process. All
-  # processes of a job must drop them together, as they compile together.
-  if processes.agree(holds_many_programs):
-    batching.forget_programs()
-  program_examples = {}
-  for point in points:
-    program_examples |= study.program_examples(point)
-  missing = [
-    key for key in program_examples if key not in batching.EXECUTED_PROGRAMS
-  ]
-  numbers = itertools.count(1)
-
-  def run_program(key: batching.ProgramKey):
-    note(f"compiling {next(numbers)} of {len(missing)}")
-    batches, example = program_examples[key]
-    batches.decode([example])
-    tick(0)
-
-  list(_map_in_threads(study, run_program, missing))
-  note("")
-
-
-def _map_in_threads(
-  study: Study, function: Callable, items: Sequence
-) -> Iterator:
-  """Yields the result of a function for each item in turn, made in threads."""
-  with concurrent.futures.ThreadPoolExecutor(study.num_threads) as pool:
-    yield from pool.map(function, items)
-
-
-def _decode_all(
-  study: Study,
-  point: Point,
-  decoded: dict[tuple[Point, int], Decoded],
-  tick: Tick,
-) -> Outputs:
-  """Decodes all examples at a point, in all trials.
-
-  Args:
-    study: the models, the examples and the settings of all points.
-    point: the method and its settings.
-    decoded: the outputs of the timed examples; see `_TimedGroup`. They are the
-      outputs of trial 0, and are not decoded again.
-    tick: called with the number of decodes since its last call.
-  """
-  batches, num_timed = study.batches(point), len(study.timed_examples)
-  tokens, counts, log_probs = {}, [], []
-
-  def collect(examples: Sequence[Source], trial: int, out: Decoded):
-    emitted, lengths = np.asarray(out.tokens), np.asarray(out.lengths)
-    # Rows after the examples only pad a batch.
-    for row, example in enumerate(examples):
-      tokens[trial, example.index] = emitted[row, : lengths[row]]
-    counts.extend(efficiency.row_counts(out)[: len(examples)])
-    if out.log_probs is not None:
-      columns = jax.tree.map(lambda x: x[: len(examples)], out.log_probs)
-      log_probs.append(vars(columns))
-
-  for index, example in enumerate(study.timed_examples):
-    collect([example], 0, decoded[point, index])
-  tick(num_timed)
-  for trial in range(study.num_trials(point)):
-    examples = study.examples[num_timed:] if trial == 0 else study.examples
-    if examples:
-      collect(examples, trial, batches.decode_all(examples, trial, tick))
-  return Outputs(tokens, efficiency.total(counts), log_probs)
+  if costs is None or costs.heads:
+    return costs
+  pair = alone.of(DRAFTER), alone
+  by_key = {row.key: row.latency for row in rows}
+  for drafter, verifier in (
+    map(latencies.get, pair),
+    (by_key.get(study.settings(point).key) for point in pair),
+  ):
+    if drafter is None or verifier is None:
+      continue
+    if drafter.token_s is not None and verifier.token_s is not None:
+      return costs.by_clock(drafter.token_s / verifier.token_s)
+  return costs

@@ -2,55 +2,14 @@
 
 from collections.abc import Sequence
 
-from speccascade.evaluation import efficiency
+from speccascade.evaluation import efficiency, quality
 from speccascade.evaluation.efficiency import Costs, Counts
 from speccascade.evaluation.timing import Latency
 from speccascade.inference.batches.sources import Source
 from speccascade.inference.measuring.environment import environment
-from speccascade.inference.measuring.study import Outputs, Study
+from speccascade.inference.measuring.study import Study
 from speccascade.inference.points.point import Point
-from speccascade.inference.rows import records
 from speccascade.inference.rows.results import ResultRow
-
-
-def score_outputs(
-  study: Study,
-  point: Point,
-  outputs: Outputs,
-  *,
-  latency: Latency | None,
-  costs: Costs | None,
-  agreement: dict | None,
-) -> ResultRow:
-  """Returns the row of a point's outputs.
-
-  Args:
-    study: the models, the examples and the settings of all points.
-    point: the method and its settings.
-    outputs: the outputs of all examples and trials.
-    latency: the latency of the point, or None.
-    costs: the costs of the pair, or None.
-    agreement: the result of `agreement.count_identical`, or None.
-  """
-  by_index = {example.index: example for example in study.examples}
-  # Outputs are ordered by trial and index, so that the bootstrap resamples the
-  # examples of every point alike.
-  examples, texts = [], []
-  for trial, index in sorted(outputs.tokens):
-    examples.append(by_index[index])
-    tokens = outputs.tokens[trial, index]
-    texts.append(records.text_of(study.vocabulary, tokens))
-  return result_row(
-    study,
-    point,
-    outputs.counts,
-    examples,
-    texts,
-    latency=latency,
-    costs=costs,
-    agreement=agreement,
-    log_probs=outputs.log_probs,
-  )
 
 
 def result_row(
@@ -92,7 +51,7 @@ def result_row(
     label=point.spec.label,
     counts=counts,
     efficiency=efficiency.summary(counts),
-    quality=study.score(examples, texts),
+    quality=score(study, examples, texts),
     latency=latency,
     costs=costs,
     predicted_speedup=predicted_speedup,
@@ -104,3 +63,54 @@ def result_row(
     log_probs=efficiency.mean_log_probs(log_probs),
     sharpness=efficiency.sharpness(log_probs),
   )
+
+
+def score(
+  study: Study, examples: Sequence[Source], texts: Sequence[str]
+) -> dict[str, dict]:
+  """Returns the scores of texts; {} where no reference is known.
+
+  The trials of an example are resampled together, because they are no
+  independent samples. The resamples are the same for every point, so that the
+  replicates of two points can be compared in pairs.
+
+  Args:
+    study: the examples, and the metrics that were chosen.
+    examples: the example of each text. Trials repeat an example.
+    texts: the texts of outputs.
+  """
+  references = [list(example.references) for example in examples]
+  if not texts or not all(references):
+    return {}
+  indices = [example.index for example in examples]
+  task, scores = study.sources.task_scores, {}
+  if task is not None and study.measuring.metrics is None:
+    scores = task.scores(indices, texts)
+  if task is not None:
+    texts = [task.prediction(i, text) for i, text in zip(indices, texts)]
+  return scores | quality.evaluate(
+    metrics_of(study),
+    texts,
+    references,
+    groups=indices,
+    replicates=quality.REPLICATES,
+  )
+
+
+def metrics_of(study: Study) -> Sequence[str]:
+  """Returns the names in `quality.METRICS` that score the outputs.
+
+  Exact match stands beside the task's own where its targets are short.
+  """
+  if study.measuring.metrics is not None:
+    return study.measuring.metrics
+  references = [example.references for example in study.sources.examples]
+  return quality.with_exact_match(study.sources.metrics, references)
+
+
+def metric_names(study: Study) -> list[str]:
+  """Returns the names of all metrics that score outputs, also a task's own."""
+  names = list(metrics_of(study))
+  if study.measuring.metrics is None and study.sources.task_scores:
+    names += study.sources.task_scores.metrics.function_names
+  return names

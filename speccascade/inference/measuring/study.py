@@ -2,9 +2,11 @@
 
 The points differ in the method and its settings. They share the models, the
 examples, the way of decoding and of measuring, and the compiled programs.
+`Study.batches` decodes examples at a point, `scoring` makes rows of outputs,
+and `measure` measures points.
 """
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 import dataclasses
 import functools
 import math
@@ -14,14 +16,9 @@ import jax
 import numpy as np
 
 from speccascade.data.prompting import eos_ids
-from speccascade.evaluation import quality
 from speccascade.evaluation.efficiency import Counts
 from speccascade.inference.batches import padding
-from speccascade.inference.batches.batching import (
-  Batches,
-  ProgramExample,
-  ProgramKey,
-)
+from speccascade.inference.batches.batching import Batches, Programs
 from speccascade.inference.batches.sources import Source, Sources, longest
 from speccascade.inference.pair.pair_checks import PairError, check_rows
 from speccascade.inference.pair.pairs import ModelPair
@@ -53,13 +50,15 @@ class Outputs:
 class Study:
   """The models, the examples and the settings that all points share.
 
-  A study is equal to itself alone, since its caches belong to it.
+  A study is equal to itself alone, since its programs and outputs belong to it.
 
   Attributes:
     pair: the models.
     sources: the examples. The first of them are timed.
     run: how the examples are decoded.
     measuring: what is measured of each point.
+    programs: the compiled programs. A study that is made from this one by
+      `dataclasses.replace` has the same dict, so that it compiles none anew.
     verifier_outputs: the outputs of the verifier alone. A key is the point of
       the verifier at one sampling; a sampling that was not decoded is missing.
 
@@ -72,10 +71,8 @@ class Study:
   sources: Sources
   run: Run
   measuring: Measuring = Measuring()
+  programs: Programs = dataclasses.field(default_factory=Programs)
   verifier_outputs: dict[Point, Outputs] = dataclasses.field(
-    default_factory=dict, init=False
-  )
-  _batches: dict[tuple, Batches] = dataclasses.field(
     default_factory=dict, init=False
   )
 
@@ -94,55 +91,6 @@ class Study:
   def vocabulary(self):
     """The vocabulary of the examples' tokens."""
     return self.sources.vocabulary
-
-  @functools.cached_property
-  def metrics(self) -> Sequence[str]:
-    """The names in `quality.METRICS` that score the outputs.
-
-    Exact match stands beside the task's own where its targets are short.
-    """
-    if self.measuring.metrics is None:
-      references = [example.references for example in self.examples]
-      return quality.with_exact_match(self.sources.metrics, references)
-    return self.measuring.metrics
-
-  @property
-  def metric_names(self) -> list[str]:
-    """The names of all metrics that score the outputs, also a task's own."""
-    names = list(self.metrics)
-    if self.measuring.metrics is None and self.sources.task_scores:
-      names += self.sources.task_scores.metrics.function_names
-    return names
-
-  def score(
-    self, examples: Sequence[Source], texts: Sequence[str]
-  ) -> dict[str, dict]:
-    """Returns the scores of texts; {} where no reference is known.
-
-    The trials of an example are resampled together, because they are no
-    independent samples. The resamples are the same for every point, so that the
-    replicates of two points can be compared in pairs.
-
-    Args:
-      examples: the example of each text. Trials repeat an example.
-      texts: the texts of outputs.
-    """
-    references = [list(example.references) for example in examples]
-    if not texts or not all(references):
-      return {}
-    indices = [example.index for example in examples]
-    task, scores = self.sources.task_scores, {}
-    if task is not None and self.measuring.metrics is None:
-      scores = task.scores(indices, texts)
-    if task is not None:
-      texts = [task.prediction(i, text) for i, text in zip(indices, texts)]
-    return scores | quality.evaluate(
-      self.metrics,
-      texts,
-      references,
-      groups=indices,
-      replicates=quality.REPLICATES,
-    )
 
   @functools.cached_property
   def _buckets(self) -> list[int]:
@@ -168,11 +116,8 @@ class Study:
 
   @property
   def _shares_timed_programs(self) -> bool:
-    """Whether the other examples are decoded by the timed programs.
-
-    At batch size 1 this saves compiling: all examples have one padded length
-    then.
-    """
+    """Whether the other examples are decoded by the timed programs."""
+    # At batch size 1 this saves compiling: all examples have one padded length.
     return self.run.batch_size == 1 and bool(self.timed_examples)
 
   @property
@@ -255,9 +200,6 @@ class Study:
   ) -> Batches:
     """Returns the `Batches` that decode the examples at a point.
 
-    Equal arguments give the same object, so that a caller decodes with the
-    decoder that another caller checked and compiled.
-
     Args:
       point: the method and its settings.
       timed: whether the batches are timed. They then have one row each.
@@ -271,16 +213,15 @@ class Study:
     if timed and self._has_untimed:
       # What is recorded takes time, and is known of the other examples.
       run = dataclasses.replace(run, log_probs=False)
-    batches = Batches(
+    return Batches(
       pair=self.pair,
       point=point,
       run=run,
       eos_id=eos_ids(self.vocabulary),
       lengths=lengths,
       shared=shared and jax.default_backend() == "cpu",
+      programs=self.programs,
     )
-    # Two threads may come here at once: the first object of a key stays.
-    return self._batches.setdefault((point, timed, shared), batches)
 
   @property
   def num_threads(self) -> int:
@@ -302,8 +243,13 @@ class Study:
     num_timed = len(self.timed_examples) * self.measuring.repeats
     return num_timed + len(self.examples) * self.num_trials(point)
 
-  def program_examples(self, point: Point) -> dict[ProgramKey, ProgramExample]:
-    """Returns one example for each program that a point runs, by its key."""
+  def program_examples(
+    self, point: Point
+  ) -> dict[Hashable, tuple[Batches, Source]]:
+    """Returns batches and an example for each program of a point, by its key.
+
+    See `Batches.program_examples`.
+    """
     programs = {}
     if self.timed_examples:
       batches = self.batches(point, timed=True)
@@ -312,19 +258,7 @@ class Study:
 
 
 def _check_sources(pair: ModelPair, sources: Sources, most_new: int):
-  """Checks that the models of a pair can read the examples.
-
-  Args:
-    pair: the models.
-    sources: the examples.
-    most_new: the most tokens that may follow a prompt.
-
-  Raises:
-    PairError: a model wants prompts and the examples are sources, or the other
-      way round; or an example has a token that a model has no row for; or a
-      prompt and `most_new` tokens together are longer than the window of a
-      model.
-  """
+  """Raises PairError where a model cannot read the examples and an output."""
   for example in sources.examples:
     check_rows(pair, example.tokens, f"example {example.index}")
   for model in pair.models:

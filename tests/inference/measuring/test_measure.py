@@ -12,12 +12,7 @@ from speccascade.evaluation import efficiency, timing
 from speccascade.evaluation.efficiency import Costs
 from speccascade.inference.batches import batching
 from speccascade.inference.batches.sources import sources_of_texts
-from speccascade.inference.measuring import (
-  agreement,
-  clock_costs,
-  environment,
-  measure,
-)
+from speccascade.inference.measuring import agreement, environment, measure
 from speccascade.inference.measuring.study import Outputs, Study
 from speccascade.inference.pair import pairs
 from speccascade.inference.pair.cascades import Cascade
@@ -101,7 +96,7 @@ def test_hot_loops_are_checked_by_whole_decodes(study):
     return timing.Latency(0.1, (0.1,), 1.0, 1.0, 1.0, 8, 1, token_s=token_s)
 
   timed = {drafter: latency(3e-4), alone: latency(1e-3)}
-  checked = clock_costs.checked(study, alone, costs, timed)
+  checked = measure.costs_by_clock(study, alone, costs, timed)
   assert checked == Costs(
     1e-3, 0.3, pytest.approx(0.305), costs.v, 0.1, 1.0, loop_c=0.01
   )
@@ -120,15 +115,15 @@ def test_hot_loops_are_checked_by_whole_decodes(study):
   # Within a factor of two nothing is said, and the clock's c counts all the
   # same; where the lengths do not tell, or the drafter was not timed, the hot
   # loops' does.
-  close = clock_costs.checked(
+  close = measure.costs_by_clock(
     study, alone, costs, timed | {drafter: latency(1.5e-5)}
   )
   assert (close.c, close.loop_c, close.doubt) == (0.015, 0.01, None)
   for unknown in ({alone: latency(1e-3)}, timed | {drafter: latency(None)}):
-    assert clock_costs.checked(study, alone, costs, unknown) is costs
+    assert measure.costs_by_clock(study, alone, costs, unknown) is costs
   heads = dataclasses.replace(costs, heads={1: 0.1})
-  assert clock_costs.checked(study, alone, heads, timed) is heads
-  assert clock_costs.checked(study, alone, None, timed) is None
+  assert measure.costs_by_clock(study, alone, heads, timed) is heads
+  assert measure.costs_by_clock(study, alone, None, timed) is None
 
 
 def test_rows_have_the_costs_of_the_clock(study, tmp_path, monkeypatch, caplog):
@@ -205,14 +200,14 @@ def test_a_row_is_written_once_its_point_is_measured(
   study, tmp_path, monkeypatch
 ):
   file = results.ResultFile(tmp_path / "rows.jsonl")
-  score = measure.scoring.score_outputs
+  result_row = measure.scoring.result_row
 
   def fail_at_the_second(study, point, *args, **kwargs):
     if point == POINTS[3]:
       raise RuntimeError("killed")
-    return score(study, point, *args, **kwargs)
+    return result_row(study, point, *args, **kwargs)
 
-  monkeypatch.setattr(measure.scoring, "score_outputs", fail_at_the_second)
+  monkeypatch.setattr(measure.scoring, "result_row", fail_at_the_second)
   with pytest.raises(RuntimeError, match="killed"):
     measure.measure(study, POINTS[2:], file)
   rows = results.ResultFile(file.path).rows
@@ -263,6 +258,6 @@ def test_a_full_process_forgets_programs(study, tmp_path, monkeypatch):
   measure.measure(study, [point], again)
   # Only what this point needs was compiled anew.
   needed = study.program_examples(point) | study.program_examples(POINTS[0])
-  assert {*needed} == batching.EXECUTED_PROGRAMS
+  assert needed.keys() == study.programs.keys()
   for key, outputs in before.items():
     np.testing.assert_equal(study.verifier_outputs[key].tokens, outputs.tokens)
