@@ -8,24 +8,24 @@ is being written, and the torn line is dropped when the file is opened again.
 from collections.abc import Callable, Iterator
 import dataclasses
 import hashlib
-import inspect
 import json
 import os
 import pathlib
-import typing
-from typing import Annotated, Any, ClassVar, NotRequired, TypedDict
+from typing import Annotated, Any, NotRequired, TypedDict
 
-from speccascade.decoding.laws.sampling import SamplingSettings
 from speccascade.decoding.records.decode_settings import (
   FIXED,
   BlockShape,
+  BlockSize,
+  Bonus,
+  Verification,
   block_width,
 )
+from speccascade.decoding.records.draft_tree import ROOT, Drawing
 from speccascade.evaluation.efficiency import Costs, Counts
 from speccascade.evaluation.timing import Latency
 from speccascade.runtime import files, processes
 from speccascade.settings import fields
-from speccascade.settings.fields import names_of
 
 SCHEMA = 1
 FILE_NAME = "rows.jsonl"
@@ -44,71 +44,52 @@ def _is_short(text: str):
     raise ValueError(f"has {len(text):,} characters, wanted 1,000 at most")
 
 
-# The type of a field that `_record` fills in.
-_Recorded = Annotated[Any, "the type that the setting is declared with"]
-
-
-def _record(settings: type, *, unused: bool = False):
-  """Returns a class decorator that adds the fields of decode settings.
-
-  A field that the class declares as `_Recorded` keeps its place and its
-  default, and gets its type from the settings. A field that the class declares
-  with a type of its own stays. Every other field is added at the end, with the
-  default None. Rows leave it out while it is None, so that rows which were
-  written before the setting existed stay what they are.
-
-  Args:
-    settings: the dataclass that declares the settings.
-    unused: whether None stands for a setting that the method does not use.
-  """
-  kinds = typing.get_type_hints(settings, include_extras=True)
-
-  def decorate(owner: type) -> type:
-    annotations = dict(inspect.get_annotations(owner))
-    for name in names_of(settings):
-      if name not in annotations:
-        setattr(owner, name, None)
-        owner._added = (*owner._added, name)
-      if annotations.get(name, _Recorded) is _Recorded:
-        annotations[name] = kinds[name] | None if unused else kinds[name]
-    owner.__annotations__ = annotations
-    return owner
-
-  return decorate
+# The settings that rows leave out while they are None: they are younger than
+# the first rows, whose keys stay what they are.
+_LEFT_OUT = ("rule_parameters", "min_p", "tree", "drafts", "drawing")
 
 
 @dataclasses.dataclass(frozen=True)
-@_record(BlockShape, unused=True)
-@_record(SamplingSettings)
 class Settings:
   """What was run; equal settings are one point.
 
   The settings of a block are None where the method does not use them, and a
   filter of tokens is None where it keeps every token. The fields are written in
-  this order to every row.
+  this order to every row. A new setting comes last, with the default None, and
+  in `_LEFT_OUT`.
 
   Attributes:
     method: name in `METHODS`.
     alpha: None where the method has none.
-    draft_length: the policy of the `DraftLength`.
-    draft_threshold: the threshold of the `DraftLength`.
+    gamma: see `BlockShape`.
+    temperature: see `SamplingSettings`; 0 for all that is greedy.
     max_decode_len: see `Run`.
-    seed: see `Run`.
-    trials: how often each example was decoded.
-    dtype: of the activations.
     task: name of the task or input file.
     split: split of the task.
     num_examples: examples decoded for quality and counts.
     drafter: name of the drafter, with its step.
     verifier: name of the verifier, with its step.
+    seed: see `Run`.
+    trials: how often each example was decoded.
+    top_k: see `SamplingSettings`.
+    top_p: see `SamplingSettings`.
+    bonus: see `ReviewSettings`.
+    verification: see `ReviewSettings`.
+    draft_length: the policy of the `DraftLength`.
+    draft_threshold: the threshold of the `DraftLength`.
+    dtype: of the activations.
     rule_parameters: the digest of the file of the rule's parameters; None where
       the rule has none.
+    min_p: see `SamplingSettings`.
+    tree: see `BlockShape`.
+    drafts: see `BlockShape`.
+    drawing: see `BlockShape`.
   """
 
   method: str
   alpha: float | None
-  gamma: _Recorded
-  temperature: _Recorded
+  gamma: BlockSize | None
+  temperature: Annotated[float, fields.Bounds(0)]
   max_decode_len: fields.Positive
   task: str
   split: str
@@ -117,17 +98,18 @@ class Settings:
   verifier: str
   seed: int = 0
   trials: fields.Positive = 1
-  top_k: _Recorded = None
-  top_p: _Recorded = None
-  bonus: _Recorded = None
-  verification: _Recorded = None
+  top_k: fields.NonNegative | None = None
+  top_p: Annotated[float, fields.Bounds(0, 1, low_open=True)] | None = None
+  bonus: Bonus | None = None
+  verification: Verification | None = None
   draft_length: str | None = None
   draft_threshold: float = 0.0
   dtype: str = "float32"
   rule_parameters: str | None = None
-
-  # The fields that rows leave out while they are None; `_record` adds to them.
-  _added: ClassVar[tuple[str, ...]] = ("rule_parameters",)
+  min_p: fields.Share | None = None
+  tree: tuple[Annotated[int, fields.Bounds(ROOT, 1024)], ...] | None = None
+  drafts: Annotated[int, fields.Bounds(1, 1024)] | None = None
+  drawing: Drawing | None = None
 
   @property
   def key(self) -> str:
@@ -141,7 +123,7 @@ class Settings:
     return {
       name: value
       for name, value in values.items()
-      if value is not None or name not in self._added
+      if value is not None or name not in _LEFT_OUT
     }
 
   @property
@@ -264,6 +246,7 @@ class ResultRow:
     """Returns the row as a line of JSON, without the line's end."""
     values = {"schema": SCHEMA, "key": self.key, **dataclasses.asdict(self)}
     values["settings"] = self.settings.to_dict()
+    # Younger than the first rows, and left out where they say nothing.
     if self.sharpness is None:
       del values["sharpness"]
     if self.costs is not None and not self.costs.heads:

@@ -5,9 +5,12 @@ import errno
 import json
 import math
 import os
+import typing
 
 import pytest
 
+from speccascade.decoding.laws.sampling import SamplingSettings
+from speccascade.decoding.records.decode_settings import BlockShape
 from speccascade.evaluation.efficiency import Costs, Counts
 from speccascade.evaluation.timing import Latency
 from speccascade.inference.rows import results
@@ -19,6 +22,13 @@ SETTINGS = results.Settings(
   **{"max_decode_len": 48, "task": "generated", "split": "test"},
   **{"num_examples": 2, "drafter": "small-1400", "verifier": "large-1100"},
 )
+# In the order of the first rows.
+ROW_NAMES = [
+  *("method", "alpha", "gamma", "temperature", "max_decode_len", "task"),
+  *("split", "num_examples", "drafter", "verifier", "seed", "trials"),
+  *("top_k", "top_p", "bonus", "verification", "draft_length"),
+  *("draft_threshold", "dtype"),
+]
 COUNTS = Counts(
   **{"num_examples": 2, "num_tokens": 8, "num_blocks": 3, "drafted": 9},
   **{"expected_acceptance": 5.25, "accepted_at": (0, 1, 1, 1)},
@@ -70,35 +80,35 @@ def test_key_is_of_the_settings_alone():
   assert again.key == SETTINGS.key
 
 
+def test_rows_have_every_setting_with_its_type():
+  kinds = typing.get_type_hints(results.Settings, include_extras=True)
+  # Not compared: a rule that equals itself alone, and two fields for one.
+  unlike = ("temperature", "draft_length")
+  for record, unused in ((SamplingSettings, False), (BlockShape, True)):
+    declared = typing.get_type_hints(record, include_extras=True)
+    for name in fields.names_of(record):
+      # A setting that older rows lack is left out of them.
+      assert name in {*ROW_NAMES, *results._LEFT_OUT}
+      if name not in unlike:
+        kind = declared[name] | None if unused else declared[name]
+        assert kinds[name] == kind
+  for name in results._LEFT_OUT:
+    assert getattr(SETTINGS, name) is None
+
+
 def test_a_later_setting_leaves_older_rows_as_they_are():
-  @dataclasses.dataclass(frozen=True, kw_only=True)
-  class Later:
-    later: int = 5
-
-  @dataclasses.dataclass(frozen=True)
-  @results._record(Later, unused=True)
-  class Grown(results.Settings):
-    pass
-
-  grown = Grown(**vars(SETTINGS))
-  assert grown.later is None
-  assert grown.to_dict() == SETTINGS.to_dict()
-  assert grown.key == SETTINGS.key
-  used = dataclasses.replace(grown, later=3)
-  assert used.to_dict() == {**SETTINGS.to_dict(), "later": 3}
-  assert used.key != SETTINGS.key
-  with pytest.raises(ValueError, match="later is '3'; wanted a whole number"):
-    fields.build(Grown, {**vars(SETTINGS), "later": "3"})
+  for name, value in {"min_p": 0.1, "tree": (2, 1), "drafts": 2}.items():
+    assert name not in SETTINGS.to_dict()
+    used = dataclasses.replace(SETTINGS, **{name: value})
+    assert used.to_dict() == {**SETTINGS.to_dict(), name: value}
+    assert used.key != SETTINGS.key
+    assert fields.build(results.Settings, used.to_dict()) == used
+  with pytest.raises(ValueError, match="drafts is '3'; wanted a whole number"):
+    fields.build(results.Settings, {**vars(SETTINGS), "drafts": "3"})
 
 
 def test_rows_have_their_settings_in_the_order_of_the_first_rows():
-  names = [
-    *("method", "alpha", "gamma", "temperature", "max_decode_len", "task"),
-    *("split", "num_examples", "drafter", "verifier", "seed", "trials"),
-    *("top_k", "top_p", "bonus", "verification", "draft_length"),
-    *("draft_threshold", "dtype"),
-  ]
-  assert list(json.loads(row().to_json())["settings"]) == names
+  assert list(json.loads(row().to_json())["settings"]) == ROW_NAMES
   assert SETTINGS.key == "8d004f3e6d17f0b7"
 
 
