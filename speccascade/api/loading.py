@@ -21,7 +21,7 @@ from speccascade.api.text_stream import TextStream
 from speccascade.data.prompting import Prompting
 from speccascade.decoding.records.decode_settings import Records, Tracing
 from speccascade.inference.batches import padding
-from speccascade.inference.batches.batching import Programs
+from speccascade.inference.batches.batching import CompiledPrograms
 from speccascade.inference.batches.sources import InputError, Sources
 from speccascade.inference.measuring import measure
 from speccascade.inference.measuring.study import Study
@@ -177,7 +177,9 @@ class Pair:
 
   models: ModelPair
   vocabulary: object
-  programs: Programs = dataclasses.field(default_factory=Programs)
+  programs: CompiledPrograms = dataclasses.field(
+    default_factory=CompiledPrograms
+  )
 
   def __repr__(self) -> str:
     models = self.models

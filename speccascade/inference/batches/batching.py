@@ -35,7 +35,7 @@ class NoDistributionError(ValueError):
   """A model gave NaN, +inf, or no finite logit at all."""
 
 
-class Programs(dict[Hashable, Callable]):
+class CompiledPrograms(dict[Hashable, Callable]):
   """The compiled programs of a study, by `Batches.program_key`.
 
   Studies of one pair share them: a program depends on the method, the shapes
@@ -135,7 +135,9 @@ class Batches:
   eos_id: int | tuple[int, ...]
   lengths: Sequence[int]
   shared: bool = False
-  programs: Programs = dataclasses.field(default_factory=Programs)
+  programs: CompiledPrograms = dataclasses.field(
+    default_factory=CompiledPrograms
+  )
   speed: Speed = dataclasses.field(default_factory=Speed, init=False)
 
   @functools.cached_property

@@ -18,7 +18,7 @@ import numpy as np
 from speccascade.data.prompting import eos_ids
 from speccascade.evaluation.efficiency import Counts
 from speccascade.inference.batches import padding
-from speccascade.inference.batches.batching import Batches, Programs
+from speccascade.inference.batches.batching import Batches, CompiledPrograms
 from speccascade.inference.batches.sources import Source, Sources, longest
 from speccascade.inference.pair.pair_checks import PairError, check_rows
 from speccascade.inference.pair.pairs import ModelPair
@@ -71,7 +71,9 @@ class Study:
   sources: Sources
   run: Run
   measuring: Measuring = Measuring()
-  programs: Programs = dataclasses.field(default_factory=Programs)
+  programs: CompiledPrograms = dataclasses.field(
+    default_factory=CompiledPrograms
+  )
   verifier_outputs: dict[Point, Outputs] = dataclasses.field(
     default_factory=dict, init=False
   )
