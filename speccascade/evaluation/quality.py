@@ -120,12 +120,7 @@ def _mean(name, values, signature) -> Statistics:
 
 
 def _as_lists(predictions, references) -> tuple[list[str], list[list[str]]]:
-  """Returns the predictions, and a list of references for each of them.
-
-  Raises:
-    ValueError: there are no predictions, the numbers of predictions and
-      references differ, or an example has no reference.
-  """
+  """Returns the predictions, and a list of references for each of them."""
   predictions = list(predictions)
   references = [[r] if isinstance(r, str) else list(r) for r in references]
   if len(predictions) != len(references):
@@ -142,11 +137,9 @@ def _as_lists(predictions, references) -> tuple[list[str], list[list[str]]]:
 
 
 def _sacrebleu(name, metric, predictions, references) -> list[Statistics]:
-  """Returns the statistics of one of sacrebleu's metrics.
-
-  sacrebleu's public functions return scores alone; the bootstrap needs the
-  counts of each example, which its private functions compute.
-  """
+  """Returns the statistics of one of sacrebleu's metrics."""
+  # sacrebleu's public functions return scores alone. The bootstrap needs the
+  # counts of each example, which its private functions compute.
   predictions, references = _as_lists(predictions, references)
   # sacrebleu takes one stream for each place in the lists of references. None
   # stands for a reference that an example does not have.
@@ -198,11 +191,7 @@ def bleu(predictions, references, *, tokenize: str = "13a"):
 
 
 def _bleu_metric(tokenize: str) -> BLEU:
-  """Returns sacrebleu's metric.
-
-  Raises:
-    ValueError: the tokenizer needs a package that is not installed.
-  """
+  """Returns sacrebleu's metric; raises ValueError if a package is missing."""
   try:
     return BLEU(tokenize=tokenize)
   except (RuntimeError, ImportError) as error:

@@ -193,15 +193,7 @@ def read(path: str | os.PathLike) -> DecodeFolder:
 
 
 def _answer(record: dict, method: str) -> Answer:
-  """Returns the answer of a record.
-
-  Args:
-    record: a line of predictions.jsonl.
-    method: the name of the method that wrote it.
-
-  Raises:
-    ValueError: the trace is not one of these tokens.
-  """
+  """Returns the answer of a record that a method wrote."""
   aux = record["aux"]
   text = {"role": "user", "content": record["inputs"]}
   messages = record.get("messages", [text])
@@ -227,15 +219,7 @@ def _contents(messages: Sequence[Mapping], role: str) -> tuple[str, ...]:
 
 
 def _lengths(aux: dict, method: str) -> tuple[int, ...] | None:
-  """Returns the tokens of each step, or None where the record does not say.
-
-  Args:
-    aux: the member "aux" of a record.
-    method: the name of the method.
-
-  Raises:
-    ValueError: the trace is not one of these tokens.
-  """
+  """Returns the tokens of each step, or None where the record does not say."""
   execution, counts = methods.find(method).execution, aux["counts"]
   if not execution.has_blocks:
     # A model alone writes a token a pass. Two models take steps of both kinds.

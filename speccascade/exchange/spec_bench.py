@@ -58,16 +58,9 @@ def _choice(answer: Answer) -> dict:
 
 
 def _answer_id(key: str, model_id: str, answers: Sequence[Answer]) -> str:
-  """Returns a text of 22 characters that no other answer has.
-
-  Spec-Bench draws it at random. This one is the same whenever the same folder
-  is written.
-
-  Args:
-    key: the key of the row.
-    model_id: the name of what wrote the answers.
-    answers: the answers to one question.
-  """
+  """Returns a text of 22 characters that no other answer has."""
+  # Spec-Bench draws it at random. This one is the same whenever the same folder
+  # is written.
   names = [key, model_id, answers[0].index, [each.text for each in answers]]
   return hashlib.sha256(json.dumps(names).encode()).hexdigest()[:22]
 

@@ -253,8 +253,8 @@ def test_a_source_begins_as_its_encoder_reads_it(tmp_path):
   assert prompting.tokens("the cat", 3, "MOST", True)[0] == [*ids[:2], 2]
   # So do the sources of a task, whose tokens come from seqio.
   task = sources.RawExample("x", "the cat", tokens=np.array(ids[1:]))
-  limit = sources.LengthLimit(99, "MOST", False)
-  (example,) = sources.encode([task], prompting, limit).examples
+  limit = {"max_len": 99, "setting": "MOST", "truncate": False}
+  (example,) = sources.encode([task], prompting, **limit).examples
   assert example.tokens.tolist() == ids
 
 
@@ -278,8 +278,10 @@ def test_an_output_after_a_text_keeps_its_first_blank(vocabulary):
       ("chat", text if adds_blank else f" {text}"),
     ):
       raw = [sources.RawExample("x", "the cat")]
-      limit = sources.LengthLimit(99, "MOST", False)
-      read = sources.encode(raw, Prompting(vocabulary, form), limit).vocabulary
+      limit = {"max_len": 99, "setting": "MOST", "truncate": False}
+      read = sources.encode(
+        raw, Prompting(vocabulary, form), **limit
+      ).vocabulary
       assert read == vocabulary
       assert read.text(ids) == wanted
 

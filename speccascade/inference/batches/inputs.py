@@ -13,7 +13,6 @@ from speccascade.data.prompting import FORMATS, Prompting
 from speccascade.data.task_scores import TaskMetrics, TaskScores
 from speccascade.inference.batches.sources import (
   InputError,
-  LengthLimit,
   RawExample,
   Sources,
   encode,
@@ -163,18 +162,20 @@ class Inputs(TextSource):
     prompting = Prompting(vocabulary, self.prompt, self.chat_variables)
     # As models are named: where the file lies is no part of a figure's title.
     task = os.path.basename(self.input_file)
-    return encode(raw_examples, prompting, self._length_limit, task=task)
+    return self._encode(raw_examples, prompting, task=task)
 
-  @property
-  def _length_limit(self) -> LengthLimit:
-    return LengthLimit(self.max_len, "TASK_FEATURE_LENGTHS", self.truncate)
+  def _encode(self, raw_examples, prompting, **facts) -> Sources:
+    return encode(
+      raw_examples,
+      prompting,
+      max_len=self.max_len,
+      setting="TASK_FEATURE_LENGTHS",
+      truncate=self.truncate,
+      **facts,
+    )
 
   def _read_task(self, vocabulary) -> Sources:
-    """Returns the examples of the seqio task.
-
-    Args:
-      vocabulary: replaces the task's vocabulary; None keeps it.
-    """
+    """Returns the examples of the seqio task; None keeps its vocabulary."""
     from speccascade.data import reading, tasks  # they load TensorFlow
 
     name = self.mixture_or_task_name
@@ -201,10 +202,9 @@ class Inputs(TextSource):
       _task_example(f"{name} {index}", example, task, scores.references(index))
       for index, example in enumerate(features)
     ]
-    return encode(
+    return self._encode(
       raw_examples,
       prompting,
-      self._length_limit,
       task=name,
       split=self.split,
       metrics=metrics.names or (() if metrics.functions else ("bleu",)),
@@ -230,14 +230,7 @@ def _warn_of_turns(examples: Sequence[text_files.TextExample]):
 def _task_example(
   name: str, features: Mapping, task, references: Sequence[str]
 ) -> RawExample:
-  """Returns one example of a seqio task.
-
-  Args:
-    name: the name of the example in messages.
-    features: the features of the example, as NumPy values.
-    task: the seqio task.
-    references: the right outputs.
-  """
+  """Returns the example of a seqio task that has NumPy `features`."""
   tokens = features["inputs"]
   if "inputs_pretokenized" in features:
     text = _text(features["inputs_pretokenized"])

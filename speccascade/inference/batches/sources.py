@@ -126,24 +126,13 @@ class RawExample(NamedTuple):
   question: Mapping = types.MappingProxyType({})
 
 
-class LengthLimit(NamedTuple):
-  """The arguments of `Prompting.tokens` that limit the length of an example.
-
-  Attributes:
-    max_len: the most tokens of an example, EOS counted.
-    setting: the name of the setting that gives `max_len`, for messages.
-    truncate: whether a longer text is cut. It is refused otherwise.
-  """
-
-  max_len: int
-  setting: str
-  truncate: bool
-
-
 def encode(
   raw_examples: Iterable[RawExample],
   prompting: Prompting,
-  limit: LengthLimit,
+  *,
+  max_len: int,
+  setting: str,
+  truncate: bool,
   **facts,
 ) -> Sources:
   """Returns the tokenized examples, numbered from 0.
@@ -151,7 +140,9 @@ def encode(
   Args:
     raw_examples: the examples.
     prompting: makes the tokens of all examples that have none.
-    limit: the most tokens of an example.
+    max_len: the most tokens of an example, EOS counted.
+    setting: the name of the setting that gives `max_len`, for messages.
+    truncate: whether a longer text is cut. It is refused otherwise.
     **facts: further fields of `Sources`.
 
   Raises:
@@ -163,7 +154,7 @@ def encode(
     # The tokens of a task are a source. A prompt is made from the text instead.
     if tokens is None or prompting.prompted:
       try:
-        tokens, is_cut = prompting.tokens(text, *limit)
+        tokens, is_cut = prompting.tokens(text, max_len, setting, truncate)
       except ValueError as error:
         raise InputError(f"{name} {error}") from error
     else:
@@ -171,9 +162,9 @@ def encode(
       prefix = getattr(prompting.vocabulary, "source_prefix", ())
       tokens = np.append(np.asarray(prefix, np.int32), tokens)
       # T5X cuts a task's source without asking; EOS still ends it.
-      is_cut = len(tokens) > limit.max_len
+      is_cut = len(tokens) > max_len
       if is_cut:
-        tokens = np.append(tokens[: limit.max_len - 1], tokens[-1])
+        tokens = np.append(tokens[: max_len - 1], tokens[-1])
     if not prompting.prompted and 0 in tokens:
       raise InputError(
         f"{name} has a token with the id 0, which is padding here; where it"
@@ -196,7 +187,7 @@ def encode(
   return Sources(
     examples,
     vocabulary,
-    limit.max_len,
+    max_len,
     num_cut=num_cut,
     prompted=prompting.prompted,
     **facts,
@@ -235,8 +226,13 @@ def sources_of_texts(
   raw_examples = [
     RawExample(f"text {index}", text) for index, text in enumerate(texts)
   ]
-  limit = LengthLimit(max_len, "max_input_len", truncate)
-  return encode(raw_examples, prompting, limit)
+  return encode(
+    raw_examples,
+    prompting,
+    max_len=max_len,
+    setting="max_input_len",
+    truncate=truncate,
+  )
 
 
 def _check_text(index: int, text):

@@ -18,8 +18,7 @@ import pathlib
 from typing import NamedTuple
 
 from speccascade.evaluation import efficiency
-from speccascade.evaluation.efficiency import Costs, Counts
-from speccascade.evaluation.timing import Latency
+from speccascade.evaluation.efficiency import Counts
 from speccascade.inference.batches.batching import Speed
 from speccascade.inference.batches.inputs import Inputs
 from speccascade.inference.batches.sources import Source
@@ -120,7 +119,16 @@ def infer(
       records_shown = list(itertools.islice(shards.records(), num_shown))
       text = page(records_shown, _page_title(study, point))
       files.write_whole(shards.folder / TOKENS, text)
-    row = _read_or_measure(study, point, shards)
+    # A start after the row was written finds it.
+    path = shards.folder / results.METRICS
+    if processes.agree(path.exists):
+      [row] = results.share_rows(lambda: [results.read_row(path)])
+    else:
+      row = _measure(study, point, shards)
+      if processes.is_first():
+        # The row's own JSON is one line: a file of one row is read by people.
+        text = json.dumps(json.loads(row.to_json()), indent=2)
+        files.write_whole(path, text)
     return DecodeOutcome(row, shards.folder, run.batch_size, speed)
 
 
@@ -131,27 +139,10 @@ def _page_title(study: Study, point: Point) -> str:
   return ", ".join([point.spec.label, *settings.words, task])
 
 
-def _read_or_measure(study: Study, point: Point, shards: Shards) -> ResultRow:
-  """Returns the row of `metrics.json`, which is written if it is not there."""
-  path = shards.folder / results.METRICS
-  if processes.agree(path.exists):
-    [row] = results.share_rows(lambda: [results.read_row(path)])
-    return row
-  row = _measure(study, point, shards)
-  if processes.is_first():
-    # The row's own JSON is one line: a file of one row is read by people.
-    files.write_whole(path, json.dumps(json.loads(row.to_json()), indent=2))
-  return row
-
-
 def _make_study(
   pair: PairSpec, inputs: Inputs, point: Point, run: Run, measuring: Measuring
 ) -> tuple[Study, Point]:
-  """Reads the models and the examples, and checks that the point fits them.
-
-  Returns:
-    The study, and the point with a number for gamma.
-  """
+  """Returns the study, and the point with a number for gamma; checks both."""
   sources, spec = inputs.read(pair.vocabulary_path), point.spec
   # A timed method is compared with the verifier, and the costs that predict its
   # speed are measured on both models.
@@ -192,11 +183,7 @@ def _make_jobs(study: Study) -> list[_Job]:
 
 
 def _decode(study: Study, point: Point) -> tuple[Shards, Speed]:
-  """Decodes the shards that OUTPUT_DIR lacks.
-
-  Returns:
-    The shards, all of them written, and the speed of decoding.
-  """
+  """Decodes the shards that OUTPUT_DIR lacks; returns all, and the speed."""
   run, spec = study.run, point.spec
   batches = study.batches(point, shared=False)
   settings = study.settings(point, trials=run.trials)
@@ -244,39 +231,30 @@ def _measure(study: Study, point: Point, shards: Shards) -> ResultRow:
     latency = measure.time_points(study, [point])[point]
     costs = measure.measure_costs(study, [point])
 
+  def make_rows() -> list[ResultRow]:
+    by_index = {example.index: example for example in study.examples}
+    counts, examples, texts, log_probs = [], [], [], []
+    # A record goes once it is read: the traces of all would fill the memory.
+    for record in shards.records():
+      aux = record["aux"]
+      counts.append(Counts(**aux["counts"]))
+      examples.append(by_index[aux["index"]])
+      texts.append(record["prediction"])
+      if study.run.log_probs:
+        log_probs.append(aux["log_probs"])
+    row = scoring.result_row(
+      study,
+      point,
+      efficiency.total(counts),
+      examples,
+      texts,
+      latency=latency,
+      costs=costs,
+      trials=study.run.trials,
+      log_probs=log_probs,
+    )
+    return [row]
+
   # Only the first process has the records; it tells the others the row.
-  [row] = results.share_rows(
-    lambda: [_score(study, point, shards, latency, costs)]
-  )
+  [row] = results.share_rows(make_rows)
   return row
-
-
-def _score(
-  study: Study,
-  point: Point,
-  shards: Shards,
-  latency: Latency | None,
-  costs: Costs | None,
-) -> ResultRow:
-  """Returns the row of all records."""
-  by_index = {example.index: example for example in study.examples}
-  counts, examples, texts, log_probs = [], [], [], []
-  # A record goes once it is read: the traces of all would fill the memory.
-  for record in shards.records():
-    aux = record["aux"]
-    counts.append(Counts(**aux["counts"]))
-    examples.append(by_index[aux["index"]])
-    texts.append(record["prediction"])
-    if study.run.log_probs:
-      log_probs.append(aux["log_probs"])
-  return scoring.result_row(
-    study,
-    point,
-    efficiency.total(counts),
-    examples,
-    texts,
-    latency=latency,
-    costs=costs,
-    trials=study.run.trials,
-    log_probs=log_probs,
-  )

@@ -74,11 +74,7 @@ def about(point: Point, pair: ModelPair) -> dict:
 
 
 def _read(path: pathlib.Path) -> _Advice:
-  """Returns the advice in a file.
-
-  Raises:
-    ValueError: there is no such file, or it holds no advice.
-  """
+  """Returns the advice in a file; raises ValueError where it holds none."""
   if not os.path.isfile(path):
     raise ValueError(
       f"ADVICE {path} is not there; run python -m speccascade.advise"
@@ -105,11 +101,7 @@ def _check_about(advice: _Advice, path: pathlib.Path, wanted: dict):
 def _gamma(
   advice: _Advice, path: pathlib.Path, point: Point, pair: ModelPair
 ) -> int | None:
-  """Returns the gamma of the method at the alpha nearest to the point's.
-
-  Raises:
-    ValueError: the advice does not name the method with the pair's drafter.
-  """
+  """Returns the gamma of the method at the alpha nearest to the point's."""
   wanted = (pair.drafter_name, point.method)
   gammas = {
     offer["alpha"] or 0.0: offer["gamma"]

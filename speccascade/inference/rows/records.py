@@ -99,13 +99,7 @@ def _slice_columns(part, emitted) -> dict[str, np.ndarray]:
 
 
 def _trace_lists(columns: dict[str, np.ndarray], tokens, vocabulary) -> dict:
-  """Returns a row's trace as lists with one entry for each token.
-
-  Args:
-    columns: the arrays of the trace by name, [T] or [T, K] each.
-    tokens: [T] the ids of the tokens.
-    vocabulary: as in `piece`.
-  """
+  """Returns a row's trace, arrays [T] or [T, K] by name, as lists."""
   lists = {name: _to_lists(column) for name, column in columns.items()}
   # Readers of the JSON know neither the numbers of sources nor the tokenizer.
   lists["source"] = [SOURCES[source] for source in columns["source"]]
@@ -116,12 +110,7 @@ def _trace_lists(columns: dict[str, np.ndarray], tokens, vocabulary) -> dict:
 
 
 def _tree_lists(columns: dict[str, np.ndarray], vocabulary) -> list[dict]:
-  """Returns the trees of a row, one dict of lists for each block.
-
-  Args:
-    columns: the arrays of `block_records.DraftedTrees` by name, [J, N] each.
-    vocabulary: as in `piece`.
-  """
+  """Returns a row's `DraftedTrees`, [J, N] each, as a dict for each block."""
   trees = []
   for tokens, parents, is_accepted in zip(
     columns["tokens"], columns["parents"], columns["is_accepted"]
@@ -140,13 +129,7 @@ def _tree_lists(columns: dict[str, np.ndarray], vocabulary) -> list[dict]:
 def _to_lists(
   array: np.ndarray, least: str | None = None, most: str | None = None
 ) -> list:
-  """Returns an array as nested lists that JSON can hold.
-
-  Args:
-    array: numbers or bools.
-    least: what stands for -inf.
-    most: what stands for inf. NaN becomes None.
-  """
+  """Returns an array as nested lists that JSON can hold; None is NaN."""
   if array.dtype.kind != "f":
     return array.tolist()
 

@@ -122,7 +122,8 @@ class Shards(RunFolder):
     for number, path in enumerate(self._shards):
       # A whole file may still be damaged, by other hands or by the disk.
       if path.exists():
-        _check_records(path, self._sizes[number])
+        for _ in _read_records(path, self._sizes[number]):
+          pass
       else:
         missing.append(number)
     return missing
@@ -151,22 +152,8 @@ class Shards(RunFolder):
     return _read_records(self._merged, sum(self._sizes))
 
 
-def _check_records(path: pathlib.Path, num: int):
-  """Reads a file of `num` records; raises OutputError if it is damaged."""
-  for _ in _read_records(path, num):
-    pass
-
-
 def _read_records(path: pathlib.Path, num: int) -> Iterator[dict]:
-  """Yields the records of a file, without holding all of them.
-
-  Args:
-    path: JSON lines.
-    num: how many records the file is to have.
-
-  Raises:
-    OutputError: the file is damaged, or has another number of records.
-  """
+  """Yields a file's `num` records; raises OutputError if it is damaged."""
   line = 0
   with path.open("rb") as file:
     for line, text in enumerate(file, start=1):
