@@ -324,11 +324,7 @@ class Batches:
     return [key for key in keys if key not in self.programs]
 
   def _make_batches(self, by_length: Sequence[Source]) -> list[list[Source]]:
-    """Returns examples, which ascend in length, in batches of `batch_size`.
-
-    Where rows are refilled, the batches of one padded length are one long
-    batch, whose examples follow each other through the rows.
-    """
+    """Returns examples, which ascend in length, in batches of `batch_size`."""
     size = self.run.batch_size
     batches = [
       list(by_length[start : start + size])
@@ -336,6 +332,8 @@ class Batches:
     ]
     if not self._refills:
       return batches
+    # The batches of one padded length are one long batch, whose examples follow
+    # each other through the rows.
     groups = itertools.groupby(batches, self._width)
     return [list(itertools.chain(*group)) for _, group in groups]
 
@@ -366,11 +364,9 @@ class Batches:
 
   @functools.cached_property
   def _static(self) -> tuple:
-    """The part of a program's key that all batches have in common.
-
-    It is what `jax.jit` looks at besides the shapes of a batch: the static
-    program, and the tree, shapes and types of the traced arguments.
-    """
+    """The part of a program's key that all batches have in common."""
+    # It is what `jax.jit` looks at besides the shapes of a batch: the static
+    # program, and the tree, shapes and types of the traced arguments.
     execution = self.point.spec.execution
     traced = [self.point.sampling]
     if self.point.spec.has_parameters:
@@ -404,10 +400,7 @@ class Batches:
 
 
 def _join_rows(parts: Sequence[Decoded], places: np.ndarray) -> Decoded:
-  """Returns the rows of all parts in the order of their `places` [N].
-
-  Rows of the parts after the first N are left out.
-  """
+  """Returns the first N rows of all parts, in the order of `places` [N]."""
   # Row i belongs to example places[i]. The inverse permutation therefore names
   # the row of each example: places [2, 0, 1] give rows [1, 2, 0].
   rows = np.argsort(places)

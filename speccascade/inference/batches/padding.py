@@ -14,20 +14,28 @@ _BUCKETS = (0.125, 0.25, 0.375, 0.5, 0.75, 1.0)
 _MULTIPLE = 8
 
 
-def buckets(max_len: int) -> list[int]:
+def buckets(max_len: int, num: int | None = None) -> list[int]:
   """Returns the lengths that inputs are padded to, in ascending order.
 
   Args:
     max_len: the most tokens that an input may have. It is the last length.
+    num: the most lengths to return, evenly spaced; None returns all.
 
   >>> buckets(64), buckets(100), buckets(4)
   ([8, 16, 24, 32, 48, 64], [16, 32, 40, 56, 80, 100], [4])
+  >>> buckets(64, 2), buckets(64, 9) == buckets(64)
+  ([24, 64], True)
   """
   lengths = {
     min(max_len, -(-round(share * max_len) // _MULTIPLE) * _MULTIPLE)
     for share in _BUCKETS
   }
-  return sorted(length for length in lengths if length > 0)
+  lengths = sorted(length for length in lengths if length > 0)
+  most = len(lengths)
+  num = min(num or most, most)
+  # With num = 2, the lengths 8 16 24 32 48 64 end two halves at number 3 and
+  # number 6: 24 and 64.
+  return [lengths[most * (i + 1) // num - 1] for i in range(num)]
 
 
 def bucket_of(length: int, lengths: Sequence[int]) -> int:

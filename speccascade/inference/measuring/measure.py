@@ -127,15 +127,7 @@ def _measure_group(
   tick: Tick,
   rows: Sequence[ResultRow],
 ) -> Iterator[ResultRow]:
-  """Measures points of one sampling; yields their rows, in order.
-
-  Args:
-    study: the models, the examples and the settings of all points.
-    group: the points.
-    costs: the costs of the pair at this sampling, by hot loops, or None.
-    tick: called with the number of decodes since its last call.
-    rows: the rows that were measured before.
-  """
+  """Measures points of one sampling, after other `rows`; yields their rows."""
   alone = reference(group[0])
 
   # Compile. Points share programs, and several threads compile at once.
@@ -197,14 +189,15 @@ def _measure_group(
 
 def _compile(study: Study, points: Sequence[Point], tick: Tick):
   """Compiles the programs of points that the study lacks; ticks after each."""
-  # Programs of other points are dropped before they fill the process. All
-  # processes of a job must drop them together, as they compile together.
-  if processes.agree(holds_many_programs):
-    study.programs.forget()
   examples = {}
   for point in points:
     examples |= study.program_examples(point)
   missing = [key for key in examples if key not in study.programs]
+  # Programs of other points are dropped before they fill the process. All
+  # processes of a job must drop them together, as they compile together.
+  if missing and processes.agree(holds_many_programs):
+    study.programs.forget()
+    missing = list(examples)
   numbers = itertools.count(1)
 
   def compile_program(key: Hashable):

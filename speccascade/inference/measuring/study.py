@@ -94,22 +94,13 @@ class Study:
     """The vocabulary of the examples' tokens."""
     return self.sources.vocabulary
 
-  @functools.cached_property
-  def _buckets(self) -> list[int]:
-    return padding.buckets(self.sources.max_len)
-
-  @functools.cached_property
+  @property
   def lengths(self) -> list[int]:
     """The input lengths that batches are padded to, in ascending order.
 
     The last length holds all examples.
     """
-    most = len(self._buckets)
-    num = min(self.run.num_lengths or most, most)
-    # Evenly spaced buckets, the last one among them. With num = 2, the buckets
-    # 8 16 24 32 48 64 end two halves at number 3 and number 6: 24 and 64.
-    ends = [most * (i + 1) // num for i in range(num)]
-    return [self._buckets[end - 1] for end in ends]
+    return padding.buckets(self.sources.max_len, self.run.num_lengths)
 
   @property
   def timed_examples(self) -> Sequence[Source]:
@@ -138,7 +129,9 @@ class Study:
     alike = self.timed_examples
     if self._shares_timed_programs:
       alike = self.examples
-    return padding.bucket_of(longest(alike), self._buckets)
+    return padding.bucket_of(
+      longest(alike), padding.buckets(self.sources.max_len)
+    )
 
   def pad_examples(
     self, examples: Sequence[Source], rows: int, lengths: Sequence[int]

@@ -254,10 +254,11 @@ def test_a_full_process_forgets_programs(study, tmp_path, monkeypatch):
   measure.measure(study, [point], results.ResultFile(tmp_path / "first.jsonl"))
   before = dict(study.verifier_outputs)
   monkeypatch.setattr(environment, "MOST_MAPS", 0)
+  other = dataclasses.replace(point, gamma=1)
   again = results.ResultFile(tmp_path / "again.jsonl")
-  measure.measure(study, [point], again)
+  measure.measure(study, [other], again)
   # Only what this point needs was compiled anew.
-  needed = study.program_examples(point) | study.program_examples(POINTS[0])
+  needed = study.program_examples(other) | study.program_examples(POINTS[0])
   assert needed.keys() == study.programs.keys()
   for key, outputs in before.items():
     np.testing.assert_equal(study.verifier_outputs[key].tokens, outputs.tokens)
