@@ -24,11 +24,11 @@ import numpy as np
 
 from speccascade.checkpoints import load, orbax_io, restore, storage
 from speccascade.checkpoints.errors import CheckpointError
-from speccascade.models.draft_heads import LOOKAHEAD
 from speccascade.models.parameters import Config, network, place_params
 from speccascade.models.sharding.partitioning import Layout, fetch
 from speccascade.runtime import processes, standard_error
 from speccascade.training import optimizers, states, teachers
+from speccascade.training.kinds import kind_of
 
 
 class StartingPoint(NamedTuple):
@@ -212,15 +212,12 @@ class Checkpoints:
     embedding_path: str | os.PathLike | None,
   ) -> StartingPoint:
     """Returns the state of a new run without a checkpoint."""
+    source = f"starting from {kind_of(self.config).initial}"
     if self.initial_params is not None:
       params = self._whole(self.initial_params)
       state = states.create(params, optimizer, seed=seed)
-      source = "starting from the verifier's own law"
-      if getattr(self.config, "kind", None) == LOOKAHEAD:
-        source = "starting from random look-ahead embeddings"
       return StartingPoint(state, 0, source)
     params = states.init_params(network(self.config), seed, self.layout)
-    source = "starting from random parameters"
     if embedding_path:
       params = teachers.with_embedding(params, embedding_path)
       source += f" and the embedding of {embedding_path}"

@@ -14,59 +14,29 @@ from speccascade.data import training_batches
 from speccascade.decoding.laws.draws import row_keys
 from speccascade.decoding.laws.sampling import Sampling
 from speccascade.decoding.programs import decoders
-from speccascade.models.draft_heads import LOOKAHEAD, HeadsNetwork
 from speccascade.models.parameters import Config, network
 from speccascade.models.sharding.partitioning import fetch, layout_of
 from speccascade.models.t5.config import T5Config
 from speccascade.models.t5_lm import T5LM
-from speccascade.training import (
-  head_metrics,
-  lookahead_losses,
-  losses,
-  states,
-  verifier_tuning,
-)
+from speccascade.training import losses, states, verifier_tuning
+from speccascade.training.kinds import kind_of
+from speccascade.training.lesson import Reading
 from speccascade.training.loop import check_batch
 
 EOS_ID = 1
 # Sources are padded to a multiple of this many tokens, so that few shapes are
 # compiled.
 WIDTH = 16
-# The metrics of every evaluation, and those that a teacher adds.
-NAMES = ("loss", "accuracy")
-TEACHER_NAMES = ("divergence", "acceptance")
 
 
 @functools.partial(jax.jit, static_argnums=(0, 4))
-def _sums(module, params, batch, teacher, layout):
-  """Returns sums over a batch's target tokens, by their weights.
-
-  Args:
-    module: the network, static.
-    params: the network's parameters.
-    batch: see the module `states`.
-    teacher: a `states.Teacher`, or None.
-    layout: where the parameters lie, static; None on one device.
-
-  Returns:
-    {name: ([] float32, [] float32)}: for each metric its sum, not divided yet,
-    and the weight that it is to be divided by.
-  """
-  if isinstance(module, HeadsNetwork):
-    looks_ahead = module.config.kind == LOOKAHEAD
-    measure = lookahead_losses.measure if looks_ahead else head_metrics.measure
-    return measure(module, params, batch, teacher)
-  logits = states.forward(module, params, batch, layout=layout)
-  targets = batch["decoder_target_tokens"]
+def _measure(module, params, batch, teacher, layout):
+  """Returns the metrics of a batch, see `lesson.Metrics`."""
   weights, _ = losses.normalize(batch, None)
-  loss, _ = losses.cross_entropy(logits, targets)
-  by_token = {"loss": loss, "accuracy": states.is_correct(logits, targets)}
-  if teacher is not None:
-    teacher_logits = teacher.logits(batch, layout)
-    by_token["divergence"] = losses.divergence(teacher_logits, logits)
-    by_token["acceptance"] = losses.overlap(teacher_logits, logits)
-  weight = weights.sum()
-  return {name: (jnp.sum(x * weights), weight) for name, x in by_token.items()}
+  reading = Reading(
+    module, params, batch, weights, teacher=teacher, layout=layout
+  )
+  return kind_of(module.config).measure(reading)
 
 
 def teacher_forced(
@@ -81,9 +51,10 @@ def teacher_forced(
   different objectives can be compared. "accuracy" is the share of target tokens
   with the highest logit. With a teacher there are two more means: "divergence"
   from the teacher in nats, and "acceptance", the chance that the teacher's
-  speculative sampling at temperature 1 accepts a draft. For draft heads, whose
-  teacher is their verifier, `head_metrics.measure` says what the metrics are,
-  and for look-ahead embeddings `lookahead_losses.measure` does.
+  speculative sampling at temperature 1 accepts a draft. Draft heads and
+  look-ahead embeddings, whose teacher is their verifier, have the metrics of
+  `lesson.by_depth`, and `head_losses.measure` adds those of a verifier that is
+  tuned.
 
   Args:
     config: the architecture.
@@ -105,18 +76,14 @@ def teacher_forced(
     if layout is not None:
       batch = layout.rows(batch)
     for name, (value, weight) in fetch(
-      _sums(module, params, batch, teacher, layout)
+      _measure(module, params, batch, teacher, layout)
     ).items():
       totals[name] += float(value)
       weights[name] += float(weight)
   if not weights["loss"]:
     raise ValueError("there are no target tokens to evaluate on")
-  names = NAMES if teacher is None else NAMES + TEACHER_NAMES
-  if isinstance(module, HeadsNetwork):
-    is_tuned = verifier_tuning.is_joint(params)
-    names = head_metrics.metric_names(
-      module.config.num_heads, is_tuned=is_tuned
-    )
+  is_tuned = verifier_tuning.is_joint(params)
+  names = kind_of(config).metric_names(config, teacher is not None, is_tuned)
   # A head that looks past the end of every text has no target.
   return {name: totals[name] / max(weights[name], 1e-9) for name in names}
 
@@ -182,8 +149,6 @@ class Evaluation:
     batch_size: rows decoded at once.
     eos_id: the token that ends an output.
     teacher: see `teacher_forced`.
-    num_heads: the number of draft heads; 0 of a model.
-    is_tuned: whether the verifier of draft heads is tuned with them.
   """
 
   batches: Sequence[Mapping[str, np.ndarray]]
@@ -193,25 +158,22 @@ class Evaluation:
   batch_size: int = 32
   eos_id: int = EOS_ID
   teacher: states.Teacher | None = None
-  num_heads: int = 0
-  is_tuned: bool = False
 
   @property
   def _is_decoding(self) -> bool:
     return self.score is not None and len(self.sources) > 0
 
-  def names(self) -> list[str]:
+  def names(self, config: Config, *, is_tuned: bool = False) -> list[str]:
     """Returns the names of the metrics that a call measures.
 
     The names of `score` are the names that it returns for empty outputs.
+
+    Args:
+      config: the architecture, or draft heads.
+      is_tuned: whether the verifier of draft heads is tuned with them.
     """
-    if self.num_heads:
-      return list(
-        head_metrics.metric_names(self.num_heads, is_tuned=self.is_tuned)
-      )
-    names = list(NAMES)
-    if self.teacher is not None:
-      names += TEACHER_NAMES
+    has_teacher = self.teacher is not None
+    names = [*kind_of(config).metric_names(config, has_teacher, is_tuned)]
     if self._is_decoding:
       names += self.score([np.zeros(0, np.int32)] * len(self.sources))
     return names

@@ -5,7 +5,7 @@ them. The modules that read tasks are imported when a run starts, so the package
 `training` itself needs neither seqio nor TensorFlow.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 import dataclasses
 import functools
 from typing import Any
@@ -14,7 +14,6 @@ from speccascade.checkpoints import storage
 from speccascade.checkpoints.errors import CheckpointError
 from speccascade.data import prompting
 from speccascade.models import draft_heads
-from speccascade.models.draft_heads import LOOKAHEAD, HeadsConfig
 from speccascade.models.parameters import Config
 from speccascade.runtime import folders, processes
 from speccascade.settings import fields
@@ -26,8 +25,8 @@ from speccascade.training import (
   training_checks,
 )
 from speccascade.training.checkpointing import Checkpoints
-from speccascade.training.evaluate import Evaluation
 from speccascade.training.held_out import Evaluating
+from speccascade.training.kinds import kind_of
 from speccascade.training.memory_need import MemoryNeed
 from speccascade.training.states import Objective
 from speccascade.training.training_data import TrainingData
@@ -131,7 +130,8 @@ def train(
     vocabulary = data.prompting.vocabulary
     identity = prompting.identity(vocabulary)
     teacher = initial_params = None
-    if isinstance(model, HeadsConfig):
+    kind = kind_of(model)
+    if kind.has_verifier:
       training_checks.check_verifier(data, layout)
       teacher = teachers.read(data.teacher_checkpoint, model, identity)
       verifier, params = teacher.module, teacher.params
@@ -184,23 +184,22 @@ def train(
     # The teacher reads each text once, before the first step.
     is_tuned = objective.tuning is not None
     needs_hidden = objective.needs_teacher or (
-      isinstance(model, HeadsConfig)
-      and model.kind != LOOKAHEAD
-      and not is_tuned
+      kind.reads_hidden and not is_tuned
     )
     if data.teacher_cache_dir and needs_hidden:
       batches = teachers.with_hidden(
         teacher, batches, data.teacher_cache_dir, run.progress
       )
     # Read the held-out data.
-    evaluation = held_out.evaluation(
-      model, data, evaluating, run, teacher, is_tuned
-    )
-    metric = _best_metric(model_dir, evaluation)
-    kind = Checkpoints
+    evaluation = held_out.evaluation(model, data, evaluating, run, teacher)
+    metric = None
+    if evaluation is not None and model_dir.best_metric:
+      names = evaluation.names(model, is_tuned=is_tuned)
+      metric = _best_metric(model_dir, names)
+    make_checkpoints = Checkpoints
     if is_tuned:
-      kind = functools.partial(TunedCheckpoints, verifier=teacher)
-    checkpoints = kind(
+      make_checkpoints = functools.partial(TunedCheckpoints, verifier=teacher)
+    checkpoints = make_checkpoints(
       folder,
       model,
       vocabulary=identity,
@@ -250,21 +249,13 @@ def _print_num_cut(arrays):
       )
 
 
-def _best_metric(
-  model_dir: ModelDir, evaluation: Evaluation | None
-) -> str | None:
-  """Returns the metric by which the best checkpoint is kept, or None.
+def _best_metric(model_dir: ModelDir, names: Sequence[str]) -> str:
+  """Returns the metric by which the best checkpoint is kept.
 
   The names are compared now, not at the first evaluation, which may come hours
   after the start.
-
-  Raises:
-    SettingError: the evaluation does not measure the metric.
   """
   metric = model_dir.best_metric
-  if evaluation is None or not metric:
-    return None
-  names = evaluation.names()
   if metric not in names:
     raise fields.SettingError(
       "best_metric",

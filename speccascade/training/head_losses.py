@@ -1,4 +1,4 @@
-"""The loss of draft heads over their verifier.
+"""What draft heads learn from the hidden states of their verifier.
 
 Axes: B rows, T target length, K heads, V vocabulary, E model width.
 """
@@ -12,28 +12,14 @@ import jax
 import jax.numpy as jnp
 
 from speccascade.models.draft_heads import MEDUSA, HeadsNetwork
-from speccascade.training import row_parts, states
-from speccascade.training.verifier_tuning import HEADS, VERIFIER
+from speccascade.training import lesson, row_parts, states
+from speccascade.training.lesson import Lesson, Reading, ahead, ahead_weights
+from speccascade.training.verifier_tuning import HEADS, VERIFIER, is_joint
 
 Array = jax.Array
 
-
-@dataclasses.dataclass(frozen=True)
-class HeadLesson:
-  """What one head offers to a loss, in the place of a `Lesson`.
-
-  Attributes:
-    logits: [B, T, V] float32, the head's.
-    targets: [B, T] int32, the targets that the head learns.
-    step: [] int32, the training step.
-    teacher_logits: [B, T, V] float32, the verifier's of the same targets; None
-      where the loss reads none.
-  """
-
-  logits: Array
-  targets: Array
-  step: Array
-  teacher_logits: Array | None
+# What is measured of a verifier that is tuned.
+VERIFIER_NAMES = ("verifier_loss", "verifier_accuracy", "verifier_divergence")
 
 
 class LearningVerifier(NamedTuple):
@@ -82,185 +68,123 @@ def head_logits(
   return [verifier.project(vectors[:, :, k]) for k in range(num)]
 
 
-def ahead(values: Array, num: int) -> Array:
-  """Returns [B, T, ...] values that stand `num` places later; 0 after the end.
-
-  >>> ahead(jnp.array([[5, 6, 7]]), 1).tolist()
-  [[6, 7, 0]]
-  """
-  later = values[:, num:]
-  pad = [(0, 0), (0, values.shape[1] - later.shape[1])]
-  return jnp.pad(later, pad + [(0, 0)] * (values.ndim - 2))
+def _depths(module: HeadsNetwork) -> range:
+  """Returns the depths of the heads, which are their numbers from 1 on."""
+  return range(1, module.config.num_heads + 1)
 
 
-def ahead_weights(batch: Mapping, weights: Array, num: int) -> Array:
-  """Returns [B, T], the weight of the target `num` places after each target.
-
-  A hidden state at a place without weight, inside a prompt, is read by no head,
-  and a target of another text in the row is not the head's.
+def lessons(
+  reading: Reading, verifier: Verifier, hidden: Array, p_logits: Array | None
+) -> list[Lesson]:
+  """Returns what the heads learn at all places: head k learns at depth k.
 
   Args:
-    batch: may have `decoder_segment_ids`.
-    weights: [B, T], of the targets.
-    num: how many places later.
+    reading: the heads, their parameters and a batch.
+    verifier: the verifier.
+    hidden: [B, T, E], the verifier's hidden states.
+    p_logits: [B, T, V], the teacher's logits, or None.
   """
-  later = jnp.where(weights > 0, ahead(weights, num), 0)
-  segments = batch.get("decoder_segment_ids")
-  if segments is not None:
-    later = jnp.where(ahead(segments, num) == segments, later, 0)
-  return later
+  depths = _depths(reading.module)
+  each = head_logits(reading.module, reading.params, verifier, hidden)
+  return [
+    Lesson(
+      logits,
+      ahead(reading.targets, k),
+      ahead_weights(reading.batch, reading.weights, k),
+      reading.step,
+      None if p_logits is None else ahead(p_logits, k),
+      depth=k,
+    )
+    for k, logits in zip(depths, each)
+  ]
 
 
-def summed(
-  module: HeadsNetwork,
-  params: Any,
-  batch: Mapping,
-  step: Array,
-  weights: Array,
-  verifier: states.Teacher,
-  objective: states.Objective,
-) -> states.Sums:
+def summed(reading: Reading) -> states.Sums:
   """Returns the loss of a batch, summed over its target tokens.
 
   At each place head k learns the target k places after the target that the
-  verifier itself predicts there. Its loss is that of `states.Objective`, whose
-  teacher is the verifier, and counts `head_decay` ** k. The number of correct
-  targets is that of head 1.
-
-  Args:
-    module: the heads.
-    params: the parameters of the heads.
-    batch: see the module `states`.
-    step: [] int32, the training step.
-    weights: [B, T], of the targets.
-    verifier: the verifier.
-    objective: what is minimised.
-
-  Source: Cai et al., "Medusa" (arXiv 2401.10774), Eq. (1), whose lambda_k is
-  0.8 ** k.
+  verifier itself predicts there. The teacher of its loss is the verifier. Long
+  rows are computed part by part.
   """
-  hidden = verifier.hidden(batch)
+  if is_joint(reading.params):
+    return _summed_with_verifier(reading)
+  verifier = reading.teacher
+  hidden = verifier.hidden(reading.batch)
   if hidden.shape[1] <= row_parts.PART:
-    p_logits = verifier.project(hidden) if objective.needs_teacher else None
-    return _summed_over(
-      *(module, params, batch, step, weights, verifier, objective),
-      hidden,
-      p_logits,
-    )
-  places = _places(module, batch, weights, hidden)
-  fixed = _Fixed(step, verifier, None)
-  if objective.needs_teacher:
+    p_logits = verifier.project(hidden) if reading.needs_teacher else None
+    each = lessons(reading, verifier, hidden, p_logits)
+    return lesson.summed(each, reading.objective)
+  places = _places(reading, hidden)
+  fixed = _Fixed(reading.step, verifier, None)
+  if reading.needs_teacher:
     fixed = fixed._replace(teacher_logits=_projected(verifier, places))
   return row_parts.summed(
-    functools.partial(_of_part, module, objective),
-    params,
+    functools.partial(_of_part, reading.module, reading.objective),
+    reading.params,
     fixed,
     (places.later, places),
   )
 
 
-def summed_with_verifier(
-  module: HeadsNetwork,
-  params: Mapping,
-  batch: Mapping,
-  step: Array,
-  weights: Array,
-  teacher: states.Teacher,
-  objective: states.Objective,
-) -> states.Sums:
+def _summed_with_verifier(reading: Reading) -> states.Sums:
   """Returns the loss of heads and of the verifier that learns with them.
 
-  It is the verifier's own loss plus `VerifierTuning.heads_weight` times what
-  `summed` returns of the heads. The teacher of both losses, where they read
-  one, is the verifier before training. The number of correct targets is that
-  of head 1.
-
-  Args:
-    module: the heads.
-    params: {HEADS: the heads' parameters, VERIFIER: the verifier's}.
-    batch: see the module `states`.
-    step: [] int32, the training step.
-    weights: [B, T], of the targets.
-    teacher: the verifier before training.
-    objective: what is minimised, with its `tuning`.
+  It is the verifier's own loss plus `VerifierTuning.heads_weight` times the
+  loss of the heads. The teacher of both losses, where they read one, is the
+  verifier before training. The number of correct targets is that of head 1.
 
   Source: Cai et al., "Medusa" (arXiv 2401.10774), Medusa-2.
   """
-  network = teacher.module.clone(remat=objective.remat)
-  verifier = LearningVerifier(network, params[VERIFIER])
-  hidden = verifier.hidden(batch)
-  p_logits = teacher.logits(batch) if objective.needs_teacher else None
-  targets = batch["decoder_target_tokens"]
-  logits = verifier.project(hidden)
-  own, z = objective.whole(HeadLesson(logits, targets, step, p_logits))
-  heads = _summed_over(
-    *(module, params[HEADS], batch, step, weights, verifier, objective),
-    hidden,
-    p_logits,
+  objective, before = reading.objective, reading.teacher
+  verifier = LearningVerifier(
+    before.module.clone(remat=objective.remat), reading.params[VERIFIER]
   )
+  hidden = verifier.hidden(reading.batch)
+  p_logits = before.logits(reading.batch) if reading.needs_teacher else None
+  logits, targets = verifier.project(hidden), reading.targets
+  own = Lesson(logits, targets, reading.weights, reading.step, p_logits)
+  of_verifier = lesson.summed([own], objective)
+  alone = dataclasses.replace(reading, params=reading.params[HEADS])
+  each = lessons(alone, verifier, hidden, p_logits)
+  of_heads = lesson.summed(each, objective)
   share = objective.tuning.heads_weight
   return states.Sums(
-    loss=jnp.sum(own * weights) + share * heads.loss,
-    z_loss=jnp.sum(z * weights) + share * heads.z_loss,
-    correct=heads.correct,
+    loss=of_verifier.loss + share * of_heads.loss,
+    z_loss=of_verifier.z_loss + share * of_heads.z_loss,
+    correct=of_heads.correct,
   )
 
 
-def _summed_over(
-  module, params, batch, step, weights, verifier, objective, hidden, p_logits
-) -> states.Sums:
-  """Returns the loss of heads over hidden states; see `summed`.
+def measure(reading: Reading) -> lesson.Metrics:
+  """Returns what is measured of heads, see `lesson.by_depth`.
 
-  Args:
-    module: see `summed`, as the next six.
-    params: the parameters of the heads.
-    batch: see the module `states`.
-    step: [] int32.
-    weights: [B, T].
-    verifier: the verifier.
-    objective: what is minimised.
-    hidden: [B, T, E], the verifier's hidden states.
-    p_logits: [B, T, V], the teacher's logits, or None.
+  The acceptance is that of drafts by the verifier's distribution of the same
+  target. Of a verifier that is tuned there are `VERIFIER_NAMES` too: its
+  cross-entropy, its accuracy, and the divergence of its distribution from the
+  distribution that it had before.
   """
-  targets, each = batch["decoder_target_tokens"], _each(module)
-  p_later = [None if p_logits is None else ahead(p_logits, k) for k in each]
-  return _sums_of(
-    head_logits(module, params, verifier, hidden),
-    [ahead(targets, k) for k in each],
-    [ahead_weights(batch, weights, k) for k in each],
-    p_later.__getitem__,
-    step,
-    objective,
+  verifier, batch = reading.teacher, reading.batch
+  if not is_joint(reading.params):
+    hidden = verifier.hidden(batch)
+    return lesson.by_depth(
+      lessons(reading, verifier, hidden, verifier.project(hidden))
+    )
+  tuned = states.Teacher(reading.params[VERIFIER], verifier.module)
+  alone = dataclasses.replace(
+    reading, params=reading.params[HEADS], teacher=tuned
   )
-
-
-def _each(module: HeadsNetwork) -> range:
-  """Returns the numbers of the heads, which count from 1."""
-  return range(1, module.config.num_heads + 1)
-
-
-def _sums_of(each, wanted, later, p_later, step, objective) -> states.Sums:
-  """Returns the loss of heads, summed over places.
-
-  Args:
-    each: K arrays [B, N, V] float32, the logits of the heads.
-    wanted: K arrays [B, N] int32, the targets that the heads learn.
-    later: K arrays [B, N], the weights of these targets.
-    p_later: returns the teacher's logits [B, N, V] of the targets of the head
-      with an index, or None.
-    step: [] int32.
-    objective: what is minimised.
-  """
-  loss = z_loss = correct = jnp.zeros((), jnp.float32)
-  for k, logits in enumerate(each):
-    lesson = HeadLesson(logits, wanted[k], step, p_later(k))
-    by_token, z = objective.whole(lesson)
-    factor = objective.head_decay ** (k + 1)
-    loss += factor * jnp.sum(by_token * later[k])
-    z_loss += factor * jnp.sum(z * later[k])
-    if k == 0:
-      correct = jnp.sum(states.is_correct(logits, wanted[k]) * later[k])
-  return states.Sums(loss=loss, z_loss=z_loss, correct=correct)
+  own = lesson.measured(
+    Lesson(
+      tuned.logits(batch),
+      reading.targets,
+      reading.weights,
+      reading.step,
+      verifier.logits(batch),
+    )
+  )
+  return measure(alone) | {
+    name: own[name.removeprefix("verifier_")] for name in VERIFIER_NAMES
+  }
 
 
 class _Places(NamedTuple):
@@ -297,26 +221,18 @@ class _Fixed(NamedTuple):
   teacher_logits: Array | None
 
 
-def _places(
-  module: HeadsNetwork, batch: Mapping, weights: Array, hidden: Array
-) -> _Places:
-  """Returns the places of a batch, cut into parts.
-
-  Args:
-    module: the heads.
-    batch: see the module `states`.
-    weights: [B, T], of the targets.
-    hidden: [B, T, E], the verifier's hidden states.
-  """
-  targets, each = batch["decoder_target_tokens"], _each(module)
+def _places(reading: Reading, hidden: Array) -> _Places:
+  """Returns the places of a batch, cut into parts."""
+  weights, depths = reading.weights, _depths(reading.module)
   order = row_parts.order(weights)
   rank = jnp.argsort(order, axis=1)
+  later = [ahead_weights(reading.batch, weights, k) for k in depths]
   values = (
     hidden,
     weights,
-    jnp.stack([ahead(targets, k) for k in each], -1),
-    jnp.stack([ahead_weights(batch, weights, k) for k in each], -1),
-    jnp.stack([ahead(rank, k) for k in each], -1),
+    jnp.stack([ahead(reading.targets, k) for k in depths], -1),
+    jnp.stack(later, -1),
+    jnp.stack([ahead(rank, k) for k in depths], -1),
   )
   return _Places(*(row_parts.cut(x, order) for x in values))
 
@@ -343,13 +259,24 @@ def _of_part(
   module, objective, params, fixed: _Fixed, part: _Places
 ) -> states.Sums:
   """Returns the loss of heads, summed over one part [B, N, ...] of places."""
-  each = head_logits(module, params, fixed.verifier, part.hidden)
 
-  def p_later(k):
+  def p_logits(k):
     if fixed.teacher_logits is None:
       return None
     at = part.index[..., k][..., None]
     return jnp.take_along_axis(fixed.teacher_logits, at, axis=1)
 
-  wanted, later = (jnp.moveaxis(x, -1, 0) for x in (part.wanted, part.later))
-  return _sums_of(each, wanted, later, p_later, fixed.step, objective)
+  each = [
+    Lesson(
+      logits,
+      part.wanted[..., k],
+      part.later[..., k],
+      fixed.step,
+      p_logits(k),
+      depth=k + 1,
+    )
+    for k, logits in enumerate(
+      head_logits(module, params, fixed.verifier, part.hidden)
+    )
+  ]
+  return lesson.summed(each, objective)

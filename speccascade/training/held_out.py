@@ -12,10 +12,10 @@ import numpy as np
 
 from speccascade.data import training_batches
 from speccascade.data.task_scores import values_of
-from speccascade.models.draft_heads import HeadsConfig
 from speccascade.models.parameters import Config
 from speccascade.settings import fields
 from speccascade.training.evaluate import Evaluation
+from speccascade.training.kinds import kind_of
 from speccascade.training.states import Teacher
 from speccascade.training.trainer import TrainingRun
 from speccascade.training.training_data import TrainingData
@@ -50,7 +50,6 @@ def evaluation(
   evaluating: Evaluating,
   run: TrainingRun,
   teacher: Teacher | None,
-  is_tuned: bool,
 ) -> Evaluation | None:
   """Returns the evaluation during training; None where nothing is measured.
 
@@ -60,15 +59,13 @@ def evaluation(
     evaluating: what is measured.
     run: has the seed, and says whether to show a progress bar.
     teacher: the teacher, or None. The teacher of draft heads is their verifier.
-    is_tuned: whether the verifier of draft heads is tuned with them.
   """
   if evaluating.num_examples == 0:
     return None
   held_out = data.read(evaluating.split, evaluating.num_examples, run)
   # Heads change no text, so that nothing is decoded with them.
-  num_heads = model.num_heads if isinstance(model, HeadsConfig) else 0
   decoding = TaskDecoding()
-  if not num_heads:
+  if not kind_of(model).has_verifier:
     decoding = task_decoding(data, evaluating)
   return Evaluation(
     list(training_batches.eval_batches(held_out, **data.shapes)),
@@ -79,8 +76,6 @@ def evaluation(
     batch_size=min(data.batch_size, 64),
     eos_id=data.prompting.vocabulary.eos_id,
     teacher=teacher,
-    num_heads=num_heads,
-    is_tuned=is_tuned,
   )
 
 

@@ -1,4 +1,4 @@
-"""The loss of look-ahead embeddings, and what is measured of them.
+"""What look-ahead embeddings learn at random cuts of the texts.
 
 A step cuts each text of a batch at a random place, and puts the look-ahead
 embeddings in the place of the tokens after the cut. The verifier reads the cut
@@ -9,13 +9,14 @@ Axes: B rows, T target length, K look-ahead embeddings, V vocabulary.
 """
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+import dataclasses
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from speccascade.models.draft_heads import HeadsNetwork
-from speccascade.training import head_losses, losses, states
+from speccascade.training import lesson, states
+from speccascade.training.lesson import Lesson, Reading, ahead_weights
 
 Array = jax.Array
 
@@ -63,8 +64,7 @@ def cut(
     batch["decoder_target_tokens"],
   )
   later = jnp.stack(
-    [head_losses.ahead_weights(batch, weights, k + 1) for k in range(num)],
-    axis=-1,
+    [ahead_weights(batch, weights, k + 1) for k in range(num)], axis=-1
   )
   is_place = later[..., 0] > 0
   u = jax.random.uniform(rng, is_place.shape)
@@ -86,22 +86,57 @@ def cut(
   )
 
 
-def _logits(
-  module: HeadsNetwork, params: Any, verifier: states.Teacher, cuts: CutBatch
-) -> Array:
+def lessons(reading: Reading) -> list[Lesson]:
+  """Returns what the embeddings learn at one cut of each row.
+
+  Embedding k learns at depth k, the target that head k of draft heads learns,
+  and the weight of a target is multiplied by the number of places at which the
+  row could have been cut. So the mean of the loss over the cuts is the loss of
+  embeddings at all places of all texts.
+
+  Source: Monea et al., "PaSS" (arXiv 2311.13581), for embeddings that alone are
+  trained. Where the paper cuts texts, and how it weighs the embeddings, is not
+  known here.
+  """
+  cfg, verifier = reading.module.config, reading.teacher
+  cuts = cut(
+    reading.batch,
+    reading.weights,
+    reading.rng,
+    num=cfg.num_heads,
+    vocab_size=cfg.vocab_size,
+  )
+  logits, p_logits = _logits(reading, cuts), None
+  if reading.needs_teacher:
+    hidden = verifier.hidden(reading.batch)
+    p_logits = jax.lax.stop_gradient(_project(verifier, hidden, cuts))
+  return [
+    Lesson(
+      logits[:, k],
+      cuts.targets[:, k],
+      cuts.weights[:, k],
+      reading.step,
+      None if p_logits is None else p_logits[:, k],
+      depth=k + 1,
+    )
+    for k in range(cfg.num_heads)
+  ]
+
+
+def _logits(reading: Reading, cuts: CutBatch) -> Array:
   """Returns the verifier's logits [B, K, V] at look-ahead embeddings.
 
-  Args:
-    module: the embeddings' module.
-    params: the embeddings; they alone get a gradient.
-    verifier: the verifier.
-    cuts: the cut texts.
+  The embeddings alone get a gradient.
   """
+  verifier = reading.teacher
   frozen = jax.lax.stop_gradient(verifier.params)
-  embedder = {**frozen["token_embedder"], "lookahead": params["embedding"]}
+  table = {
+    **frozen["token_embedder"],
+    "lookahead": reading.params["embedding"],
+  }
   hidden = states.apply(
-    verifier.module.clone(remat=module.remat),
-    {**frozen, "token_embedder": embedder},
+    verifier.module.clone(remat=reading.module.remat),
+    {**frozen, "token_embedder": table},
     cuts.batch,
     method="hidden",
   )
@@ -114,93 +149,16 @@ def _project(verifier: states.Teacher, hidden: Array, cuts: CutBatch) -> Array:
   return verifier.project(hidden.astype(jnp.float32))
 
 
-def summed(
-  module: HeadsNetwork,
-  params: Any,
-  batch: Mapping,
-  step: Array,
-  weights: Array,
-  verifier: states.Teacher,
-  objective: states.Objective,
-  rng: Array,
-) -> states.Sums:
-  """Returns the loss of a batch, summed over the targets of a cut of each row.
-
-  Embedding k learns the target that head k of draft heads learns, and the loss
-  is weighed as theirs is: it counts `head_decay` ** k, and it is multiplied by
-  the number of places at which the row could have been cut. So its mean over
-  the cuts is the loss of embeddings at all places of all texts. The number of
-  correct targets is that of embedding 1.
-
-  Args:
-    module: the embeddings' module.
-    params: the embeddings.
-    batch: see the module `states`.
-    step: [] int32, the training step.
-    weights: [B, T], of the targets.
-    verifier: the verifier.
-    objective: what is minimised.
-    rng: a key of this step, which chooses the places.
-
-  Source: Monea et al., "PaSS" (arXiv 2311.13581), for embeddings that alone are
-  trained. Where the paper cuts texts, and how it weighs the embeddings, is not
-  known here.
-  """
-  cfg = module.config
-  cuts = cut(batch, weights, rng, num=cfg.num_heads, vocab_size=cfg.vocab_size)
-  logits, p_logits = _logits(module, params, verifier, cuts), None
-  if objective.needs_teacher:
-    p_logits = jax.lax.stop_gradient(
-      _project(verifier, verifier.hidden(batch), cuts)
-    )
-  by_token, z = objective.whole(
-    head_losses.HeadLesson(logits, cuts.targets, step, p_logits)
-  )
-  factors = objective.head_decay ** jnp.arange(1.0, cfg.num_heads + 1.0)
-  factors = factors[None] * cuts.weights
-  is_correct = states.is_correct(logits, cuts.targets)
-  return states.Sums(
-    loss=jnp.sum(factors * by_token),
-    z_loss=jnp.sum(factors * z),
-    correct=jnp.sum((is_correct * cuts.weights)[:, 0]),
-  )
+def summed(reading: Reading) -> states.Sums:
+  """Returns the loss of a batch at one random cut of each row."""
+  return lesson.summed(lessons(reading), reading.objective)
 
 
-def measure(
-  module: HeadsNetwork, params: Any, batch: Mapping, verifier: states.Teacher
-) -> dict[str, tuple[Array, Array]]:
-  """Returns what `head_metrics.measure` returns, of look-ahead embeddings.
+def measure(reading: Reading) -> lesson.Metrics:
+  """Returns what is measured of embeddings, see `lesson.by_depth`.
 
   It is measured on one cut of each row. Batches of one shape are always cut at
   the same random places, so that evaluations can be compared.
-
-  Args:
-    module: the embeddings' module.
-    params: the embeddings.
-    batch: see the module `states`.
-    verifier: the verifier.
   """
-  cfg = module.config
-  weights, _ = losses.normalize(batch, None)
   rng = jax.random.key(0, impl="threefry2x32")
-  cuts = cut(batch, weights, rng, num=cfg.num_heads, vocab_size=cfg.vocab_size)
-  logits = _logits(module, params, verifier, cuts)
-  p_logits = _project(verifier, verifier.hidden(batch), cuts)
-  loss, _ = losses.cross_entropy(logits, cuts.targets)
-  by_token = {
-    "loss": loss,
-    "accuracy": states.is_correct(logits, cuts.targets),
-    "acceptance": losses.overlap(p_logits, logits),
-  }
-  metrics = {}
-  for k in range(cfg.num_heads):
-    weight = cuts.weights[:, k]
-    for name, values in by_token.items():
-      metrics[f"{name}_{k + 1}"] = (
-        jnp.sum(values[:, k] * weight),
-        jnp.sum(weight),
-      )
-  return {
-    "loss": metrics["loss_1"],
-    "accuracy": metrics["accuracy_1"],
-  } | metrics
+  return lesson.by_depth(lessons(dataclasses.replace(reading, rng=rng)))

@@ -13,11 +13,11 @@ from typing import Any
 import jax
 import numpy as np
 
-from speccascade.models.draft_heads import HeadsNetwork
 from speccascade.models.parameters import Config, check_params, network
 from speccascade.models.sharding.partitioning import layout_of
 from speccascade.runtime.progress import ProgressBar, note
 from speccascade.training import optimizers, programs, states
+from speccascade.training.kinds import input_names, kind_of
 from speccascade.training.written_text import WrittenText
 
 Batch = Mapping[str, np.ndarray]
@@ -72,7 +72,7 @@ def check_batch(batch: Batch, config: Config, number: int) -> Batch:
       outside the model's vocabulary.
   """
   batch = {name: np.asarray(leaf) for name, leaf in batch.items()}
-  names = states.input_names(config)
+  names = input_names(config)
   if names == states.CAUSAL and "decoder_loss_weights" not in batch:
     raise ValueError(
       f"batch {number} has no decoder_loss_weights, which say of a decoder-only"
@@ -234,8 +234,7 @@ def fit(
   if step >= steps:
     return state
   objective = states.Objective() if objective is None else objective
-  is_heads = isinstance(module, HeadsNetwork)
-  teacher = _teacher_in_use(teacher, objective, is_heads=is_heads)
+  teacher = _teacher_in_use(teacher, objective, module.config)
   layout = layout_of(state.params)
   train_step = programs.programs(module, optimizer, objective, layout)
   position = step - first_step
@@ -303,7 +302,7 @@ def _first_state(
 
 
 def _teacher_in_use(
-  teacher: states.Teacher | None, objective: states.Objective, *, is_heads: bool
+  teacher: states.Teacher | None, objective: states.Objective, config: Config
 ) -> states.Teacher | None:
   """Returns the teacher, or None where a step does not need it.
 
@@ -315,7 +314,7 @@ def _teacher_in_use(
   Raises:
     ValueError: the objective's loss reads a teacher, and there is none.
   """
-  if is_heads:
+  if kind_of(config).has_verifier:
     if teacher is None:
       raise ValueError("draft heads need a teacher: the verifier")
     return teacher

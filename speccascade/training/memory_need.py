@@ -7,10 +7,9 @@ and before XLA fails in many lines.
 import dataclasses
 
 from speccascade.models import parameters
-from speccascade.models.draft_heads import LOOKAHEAD, HeadsConfig
 from speccascade.models.parameters import Config
 from speccascade.runtime import memory
-from speccascade.training.row_parts import PART
+from speccascade.training.kinds import kind_of
 from speccascade.training.states import Objective
 
 
@@ -61,10 +60,11 @@ class MemoryNeed:
           f" {bucket.batch_size} rows"
         )
     # The last width is the targets'; of decoder-only models, a whole row's.
+    num_vectors = kind_of(model).num_vectors
     vectors = max(
       bucket.batch_size
       // count
-      * _vectors_of_row(bucket.widths[-1], model, objective)
+      * num_vectors(bucket.widths[-1], model, objective)
       for bucket in batches.buckets
     )
     num_bytes = 4 * vectors * model.vocab_size
@@ -77,23 +77,3 @@ class MemoryNeed:
       **settings: further settings that the message names.
     """
     memory.check(self.num_bytes, **self.settings, **settings)
-
-
-def _vectors_of_row(width: int, model: Config, objective: Objective) -> int:
-  """Returns how many vectors of logits a row has in memory at a time.
-
-  Args:
-    width: the number of target places of a row.
-    model: the architecture.
-    objective: what is minimised.
-  """
-  of_teacher = int(objective.needs_teacher)
-  if not isinstance(model, HeadsConfig):
-    return (1 + of_teacher) * width
-  if model.kind == LOOKAHEAD:
-    # Logits of look-ahead embeddings are computed at one cut of each row.
-    return (1 + of_teacher) * model.num_heads
-  if objective.tuning is not None:
-    # A verifier that is tuned has a loss of its own.
-    return (model.num_heads + 1 + of_teacher) * width
-  return model.num_heads * min(width, PART) + of_teacher * width

@@ -27,10 +27,9 @@ import jax
 import jax.numpy as jnp
 
 from speccascade.models import layers
-from speccascade.models.draft_heads import HeadsConfig, HeadsNetwork
-from speccascade.models.llama.config import LlamaConfig
+from speccascade.models.draft_heads import HeadsNetwork
 from speccascade.models.llama.network import CausalTransformer
-from speccascade.models.parameters import Config, shardings
+from speccascade.models.parameters import shardings
 from speccascade.models.sharding.partitioning import (
   Layout,
   layout_of,
@@ -294,18 +293,6 @@ def init_params(
   )
 
 
-def input_names(config: Config) -> tuple[str, ...]:
-  """Returns the names of the token arrays that a model's batches must have."""
-  return CAUSAL if is_prompted(config) else INPUTS
-
-
-def is_prompted(config: Config) -> bool:
-  """Whether a model is decoder-only, or heads are those of such a model."""
-  if isinstance(config, HeadsConfig):
-    return config.prompted
-  return isinstance(config, LlamaConfig)
-
-
 def apply(module: Network, params: Any, batch: Mapping, **options: Any):
   """Returns what a method of a network computes of a batch, without dropout."""
   variables = {"params": params}
@@ -355,15 +342,6 @@ def forward(
       enable_dropout=rng is not None,
       rngs=None if rng is None else {"dropout": rng},
     )
-
-
-def is_correct(logits: Array, targets: Array) -> Array:
-  """Returns [B, T] bool, whether the target has the highest logit.
-
-  A target that shares the highest logit with other tokens counts as correct:
-  on a CPU an arg max costs more than the softmax of a training step.
-  """
-  return losses.at_target(logits, targets) >= logits.max(-1)
 
 
 @fields.checked

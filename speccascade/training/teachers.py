@@ -20,11 +20,11 @@ import numpy as np
 
 from speccascade.checkpoints import restore, storage
 from speccascade.data import training_batches
-from speccascade.models.draft_heads import HeadsConfig
 from speccascade.models.parameters import Config, network, place_params
 from speccascade.models.sharding.partitioning import fetch
 from speccascade.runtime import array_files, files, processes
 from speccascade.runtime.progress import ProgressBar
+from speccascade.training.kinds import kind_of
 from speccascade.training.states import Teacher
 
 # How many texts one file of hidden states holds. A run that is killed computes
@@ -65,9 +65,9 @@ def read(
   if not known and storage.Directory(checkpoint.path).vocabulary():
     known = vocabularies.load(checkpoint.path).identity
   fault = None
-  if isinstance(config, HeadsConfig):
+  if kind_of(config).has_verifier:
     fault = "has draft heads; wanted a language model"
-  elif isinstance(model, HeadsConfig):
+  elif kind_of(model).has_verifier:
     # Heads take their shape from their verifier.
     pass
   elif type(config) is not type(model):

@@ -4,11 +4,11 @@ Each check is of settings that are right by themselves, and wrong for the model
 that is trained.
 """
 
-from speccascade.models.draft_heads import LOOKAHEAD, HeadsConfig
 from speccascade.models.parameters import Config
 from speccascade.models.sharding.partitioning import Layout
 from speccascade.settings import fields
-from speccascade.training.states import Objective, is_prompted
+from speccascade.training.kinds import is_prompted, kind_of
+from speccascade.training.states import Objective
 from speccascade.training.training_data import TrainingData
 
 
@@ -24,18 +24,11 @@ def check_kind(model: Config, data: TrainingData, objective: Objective) -> None:
     SettingError: draft heads have a setting of a language model, or a language
       model or look-ahead embeddings have a setting of other draft heads.
   """
-  has_heads, fault = isinstance(model, HeadsConfig), None
-  if not has_heads:
-    fault = " is for draft heads, and MODEL is a language model: leave it out"
-  elif model.kind == LOOKAHEAD:
-    fault = (
-      " is for draft heads over hidden states; the verifier of look-ahead"
-      " embeddings stays as it is: leave it out"
-    )
-  if fault and objective.tuning is not None:
-    raise fields.SettingError("tuning", fault, Objective)
+  kind = kind_of(model)
+  if kind.no_tuning and objective.tuning is not None:
+    raise fields.SettingError("tuning", kind.no_tuning, Objective)
   for name in ("student_text", "earlier_drafters"):
-    if has_heads and getattr(data, name):
+    if kind.has_verifier and getattr(data, name):
       raise fields.SettingError(
         name,
         " is for drafters that are models; leave it out for draft heads, and"

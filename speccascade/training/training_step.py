@@ -7,17 +7,11 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from speccascade.models.draft_heads import LOOKAHEAD, HeadsNetwork
 from speccascade.models.parameters import shardings
 from speccascade.models.sharding.partitioning import Layout, state_shardings
-from speccascade.training import (
-  head_losses,
-  lookahead_losses,
-  losses,
-  optimizers,
-  states,
-)
-from speccascade.training.lesson import Lesson, disagreement
+from speccascade.training import losses, optimizers, states
+from speccascade.training.kinds import kind_of
+from speccascade.training.lesson import Reading, disagreement
 
 Array = jax.Array
 
@@ -44,7 +38,7 @@ def make_step(
   module = module.clone(remat=objective.remat)
   gradients = _make_gradients(module, objective, layout)
   needs_rng = getattr(module.config, "dropout_rate", 0) > 0
-  needs_rng |= _looks_ahead(module)
+  needs_rng |= kind_of(module.config).draws
 
   def step(
     state: states.TrainState,
@@ -103,11 +97,6 @@ def make_step(
   return jax.jit(step if layout is None else step_on_mesh, donate_argnums=0)
 
 
-def _looks_ahead(module: states.Network) -> bool:
-  """Whether look-ahead embeddings learn; each step cuts its texts at random."""
-  return isinstance(module, HeadsNetwork) and module.config.kind == LOOKAHEAD
-
-
 def _make_gradients(
   module: states.Network, objective: states.Objective, layout: Layout | None
 ) -> Callable[..., tuple[Any, states.Sums]]:
@@ -117,33 +106,25 @@ def _make_gradients(
   of what has one entry for each row of the batch: the "batch" itself, the
   target tokens' "weights" [B, T], and the rows' "numbers" [B].
   """
-  count, loss_of = objective.microbatches, objective.whole
+  count, kind = objective.microbatches, kind_of(module.config)
 
   def summed_loss(params, step, rng, teacher, rows):
-    batch, weights = rows["batch"], rows["weights"]
     if count > 1 and rng is not None:
       # Each part draws for itself. Part i of n holds the rows i, i + n,
       # i + 2 n, ..., so the number of its first row tells the parts apart.
       rng = jax.random.fold_in(rng, rows["numbers"][0])
-    if _looks_ahead(module):
-      sums = lookahead_losses.summed(
-        module, params, batch, step, weights, teacher, objective, rng
-      )
-      return sums.loss, sums
-    if isinstance(module, HeadsNetwork):
-      summed = head_losses.summed
-      if objective.tuning is not None:
-        summed = head_losses.summed_with_verifier
-      sums = summed(module, params, batch, step, weights, teacher, objective)
-      return sums.loss, sums
-    lesson = Lesson(module, params, batch, step, rng, teacher, layout)
-    loss, z_loss = loss_of(lesson)
-    is_correct = states.is_correct(lesson.logits, lesson.targets)
-    sums = states.Sums(
-      loss=jnp.sum(loss * weights),
-      z_loss=jnp.sum(z_loss * weights),
-      correct=jnp.sum(is_correct * weights),
+    reading = Reading(
+      module,
+      params,
+      rows["batch"],
+      rows["weights"],
+      step,
+      objective,
+      rng,
+      teacher,
+      layout,
     )
+    sums = kind.summed(reading)
     return sums.loss, sums
 
   gradient = jax.grad(summed_loss, has_aux=True)

@@ -20,7 +20,7 @@ from speccascade.models.t5.network import Transformer
 from speccascade.training import (
   evaluate,
   head_losses,
-  head_metrics,
+  lesson,
   loop,
   losses,
   optimizers,
@@ -29,6 +29,7 @@ from speccascade.training import (
   trainer,
 )
 from speccascade.training.checkpointing import Checkpoints
+from speccascade.training.lesson import Reading
 from speccascade.training.memory_need import MemoryNeed
 from speccascade.training.tuned_checkpoints import TunedCheckpoints
 from speccascade.training.verifier_tuning import (
@@ -41,6 +42,10 @@ from tests.training import test_teaching
 from tests.training.conftest import BARE, random_batch, same
 
 ADAM = optimizers.adamw(0.01)
+METRIC_NAMES = (
+  *("loss", "accuracy", "loss_1", "accuracy_1", "acceptance_1"),
+  *("loss_2", "accuracy_2", "acceptance_2"),
+)
 SHAPES = {
   "medusa": HeadsConfig(kind="medusa", num_heads=2),
   "blockwise": HeadsConfig(kind="blockwise", num_heads=2, mlp_dim=12),
@@ -115,7 +120,7 @@ def test_the_loss_of_heads(kind, model):
   @jax.jit
   def summed(params, batch, verifier):
     return head_losses.summed(
-      module, params, batch, 0, weights, verifier, objective
+      Reading(module, params, batch, weights, 0, objective, teacher=verifier)
     )
 
   sums = summed(params, batch, verifier)
@@ -123,10 +128,10 @@ def test_the_loss_of_heads(kind, model):
   assert min(by_head) > 1
   np.testing.assert_allclose(sums.loss, want, rtol=1e-4)
   measured = evaluate.teacher_forced(config, params, [batch], verifier)
-  assert tuple(measured) == head_metrics.metric_names(2)
+  assert tuple(measured) == METRIC_NAMES
   assert measured["loss"] == measured["loss_1"]
   # Of head 2, a mean over the targets that it has.
-  later = head_losses.ahead_weights(batch, weights, 2).sum()
+  later = lesson.ahead_weights(batch, weights, 2).sum()
   np.testing.assert_allclose(measured["loss_2"] * later, by_head[1], rtol=1e-4)
 
 
@@ -138,12 +143,10 @@ def test_no_head_learns_inside_a_prompt_or_across_texts():
     (1, [[0, 0, 1, 1, 0, 0, 0, 1, 0, 0]]),
     (2, [[0, 0, 1, 0, 0, 0, 0, 0, 0, 0]]),
   ):
-    later = head_losses.ahead_weights(
-      {"decoder_segment_ids": texts}, weights, num
-    )
+    later = lesson.ahead_weights({"decoder_segment_ids": texts}, weights, num)
     assert np.array_equal(later, want)
   # One text alone.
-  later = head_losses.ahead_weights({}, weights[:, :5], 2)
+  later = lesson.ahead_weights({}, weights[:, :5], 2)
   assert np.array_equal(later, [[0, 0, 1, 0, 0]])
 
 
@@ -177,8 +180,9 @@ def test_a_loss_in_parts_is_the_loss_of_all_places(
     monkeypatch.setattr(row_parts, "PART", part)
 
     def loss(params):
-      args = (module, params, batch, 0, weights, verifier, objective)
-      sums = head_losses.summed(*args)
+      sums = head_losses.summed(
+        Reading(module, params, batch, weights, 0, objective, teacher=verifier)
+      )
       return 3 * sums.loss, sums
 
     (_, sums), gradient = jax.jit(jax.value_and_grad(loss, has_aux=True))(
@@ -330,8 +334,9 @@ def test_the_loss_of_a_verifier_that_learns(kind, model, share):
 
   @jax.jit
   def loss(params, verifier):
-    args = (module, params, batch, 0, weights, verifier, objective)
-    return head_losses.summed_with_verifier(*args).loss
+    return head_losses.summed(
+      Reading(module, params, batch, weights, 0, objective, teacher=verifier)
+    ).loss
 
   @jax.jit
   def parts(params, verifier):
@@ -341,11 +346,11 @@ def test_the_loss_of_a_verifier_that_learns(kind, model, share):
     each = head_losses.head_logits(module, params[HEADS], tuned, hidden)
     sums, before = [], verifier.logits(batch)
     for k, logits in enumerate([tuned.project(hidden), *each]):
-      later = head_losses.ahead_weights(batch, weights, k) if k else weights
+      later = lesson.ahead_weights(batch, weights, k) if k else weights
       if share:
-        by_token = losses.divergence(head_losses.ahead(before, k), logits)
+        by_token = losses.divergence(lesson.ahead(before, k), logits)
       else:
-        wanted = head_losses.ahead(batch["decoder_target_tokens"], k)
+        wanted = lesson.ahead(batch["decoder_target_tokens"], k)
         by_token, _ = losses.cross_entropy(logits, wanted)
       sums.append((by_token * later).sum())
     return jnp.stack(sums)
@@ -400,15 +405,13 @@ def test_a_tuned_verifier_is_found_and_goes_on(kind, model, tmp_path):
   verifier, batch = verifier_of(model)
   before = jax.device_get(verifier.params)
   config = SHAPES[kind].of_verifier(verifier.module.config, verifier.params)
-  evaluation = evaluate.Evaluation(
-    [batch], teacher=verifier, num_heads=2, is_tuned=True
-  )
+  evaluation = evaluate.Evaluation([batch], teacher=verifier)
   whole = tmp_path / "whole"
   metrics = tune(
     whole, verifier, batch, config, steps=6, evaluation=evaluation
   ).metrics
   names = [name.removeprefix("eval/") for name in metrics]
-  assert names == evaluation.names()
+  assert names == evaluation.names(config, is_tuned=True)
   assert metrics["eval/verifier_divergence"] > 1e-4
   same(verifier.params, before)
   # Until step 2 the heads learn alone; a broken run ends with the same bits.

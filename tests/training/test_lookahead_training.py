@@ -13,7 +13,6 @@ from speccascade.models import HeadsConfig, LookaheadModel, draft_heads
 from speccascade.models.draft_heads import HeadsNetwork
 from speccascade.training import (
   evaluate,
-  head_metrics,
   lookahead_losses,
   losses,
   optimizers,
@@ -22,9 +21,10 @@ from speccascade.training import (
   training_step,
 )
 from speccascade.training.checkpointing import Checkpoints
+from speccascade.training.lesson import Reading
 from tests import toy
 from tests.training.conftest import STILL, same
-from tests.training.test_head_training import verifier_of
+from tests.training.test_head_training import METRIC_NAMES, verifier_of
 
 ADAM = optimizers.adamw(0.1)
 KEY = jax.random.key(5, impl="threefry2x32")
@@ -152,7 +152,15 @@ def test_the_loss_is_of_texts_that_end_with_embeddings(model):
     )
     summed = lambda params: (
       lookahead_losses.summed(
-        module, params, batch, 0, weights, verifier, objective, KEY
+        Reading(
+          module,
+          params,
+          batch,
+          weights,
+          objective=objective,
+          rng=KEY,
+          teacher=verifier,
+        )
       ).loss
     )
     loss, grads = jax.value_and_grad(summed)(params)
@@ -165,7 +173,7 @@ def test_the_loss_is_of_texts_that_end_with_embeddings(model):
   np.testing.assert_allclose(loss, want, rtol=1e-4)
   assert np.all(np.abs(grads["embedding"]).max(axis=1) > 1e-3)
   measured = evaluate.teacher_forced(config, params, [batch], verifier)
-  assert tuple(measured) == head_metrics.metric_names(2)
+  assert tuple(measured) == METRIC_NAMES
   assert measured["loss"] == measured["loss_1"] > 0
   assert 0 < measured["acceptance_2"] < 1
 

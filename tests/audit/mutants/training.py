@@ -32,12 +32,10 @@ a gradient goes through a rule's decision <-
 - return left < right
 + return jax.nn.sigmoid(100 * (right - left))
 
-=== training/training_step.py training/test_objectives.py
-padding is learned <- test_an_encoder_decoder_learns_from_a_teacher_on_targets
-- loss=jnp.sum(loss * weights)
-+ loss=jnp.sum(loss)
-
 === training/lesson.py training/test_objectives.py
+padding is learned <- test_an_encoder_decoder_learns_from_a_teacher_on_targets
+- loss += factor * jnp.sum(by_token * lesson.weights)
++ loss += factor * jnp.sum(by_token)
 one earlier drafter that differs is enough <- test_earlier_drafters_leave_what
 - differs &= drafter
 + differs |= drafter
@@ -61,45 +59,41 @@ packed texts of decoder-only models see each other <- test_the_loss_is[0.0-True]
 - segment_ids=batch.get("decoder_segment_ids")
 + segment_ids=batch.get("no_segment_ids")
 
-=== training/head_losses.py training/test_head_training.py
+=== training/lesson.py training/test_head_training.py
 heads learn inside a prompt <- test_no_head_learns_inside_a_prompt
-- later = jnp.where(weights > 0, ahead(weights, num), 0)
-+ later = ahead(weights, num)
-head k learns the token of head k + 1 <- test_the_loss_of_heads
-- [ahead(targets, k) for k in each],
--     [ahead
-+ [ahead(targets, k + 1) for k in each],
-+     [ahead
+- later = jnp.where(weights > 0, ahead(weights, depth), 0)
++ later = ahead(weights, depth)
 heads learn the targets of the next text in the row <-
   test_the_loss_of_heads[medusa-llama]
-- jnp.where(ahead(segments, num) == segments, later, 0)
+- jnp.where(ahead(segments, depth) == segments, later, 0)
 + later
 every head counts the same <- test_the_loss_of_heads
-- factor = objective.head_decay ** (k + 1)
+- factor = objective.head_decay**lesson.depth
 + factor = 1.0
+
+=== training/head_losses.py training/test_head_training.py
+head k learns the token of head k + 1 <- test_the_loss_of_heads
+-       ahead(reading.targets, k),
+-       ahead_weights
++       ahead(reading.targets, k + 1),
++       ahead_weights
 a part of a row learns from the teacher's law of another place <-
   test_a_loss_in_parts_is_the_loss_of_all_places[medusa-llama-0.6]
-- ahead(rank, k)
-+ rank
+- [ahead(rank, k) for k in depths]
++ [rank for k in depths]
 
 the heads' losses do not reach a verifier that learns <-
   test_the_loss_of_a_verifier_that_learns[blockwise-llama-1.0]
--     hidden,
--     p_logits,
--   )
--   share =
-+     jax.lax.stop_gradient(hidden),
-+     p_logits,
-+   )
-+   share =
+- lessons(alone, verifier, hidden, p_logits)
++ lessons(alone, verifier, jax.lax.stop_gradient(hidden), p_logits)
 a verifier that learns is its own teacher <-
   test_the_loss_of_a_verifier_that_learns[blockwise-llama-1.0]
-- p_logits = teacher.logits(batch) if
+- p_logits = before.logits(reading.batch) if
 + p_logits = verifier.project(hidden) if
 the heads count as much as the verifier <-
   test_the_loss_of_a_verifier_that_learns[blockwise-llama-1.0]
-- loss=jnp.sum(own * weights) + share * heads.loss
-+ loss=jnp.sum(own * weights) + heads.loss
+- loss=of_verifier.loss + share * of_heads.loss
++ loss=of_verifier.loss + of_heads.loss
 
 === training/row_parts.py training/test_head_training.py
 a part whose first place has no weight is left out <-
@@ -125,8 +119,8 @@ long texts count no more than short ones <-
 - weights=num_places
 + weights=1
 every embedding counts the same <- test_the_loss_is_of_texts[llama]
-- objective.head_decay ** jnp.arange(1.0, cfg.num_heads + 1.0)
-+ jnp.ones(cfg.num_heads)
+- depth=k + 1
++ depth=0
 
 === training/training_step.py training/test_lookahead_training.py
 texts are cut at the same places in each step <-
