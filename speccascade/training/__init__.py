@@ -1,8 +1,8 @@
 """Trains models: losses, optimizers, the training loop, runs that resume.
 
-`fit` trains on any batches. `trainer.run` adds checkpoints and evaluation.
-`finetune.train`, which `python -m speccascade.train` runs, adds tasks and
-files.
+`fit` trains on any batches. `trainer.TrainingJob` adds checkpoints and
+evaluation. `finetune.prepare` reads the models and the data of such a job, and
+`finetune.train`, which `python -m speccascade.train` calls, runs it.
 """
 
 from speccascade.training.loop import Every, LossNotFiniteError, fit

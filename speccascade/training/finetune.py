@@ -15,6 +15,7 @@ from speccascade.checkpoints.errors import CheckpointError
 from speccascade.data import prompting
 from speccascade.models import draft_heads
 from speccascade.models.parameters import Config
+from speccascade.models.sharding.partitioning import Layout
 from speccascade.runtime import folders, processes
 from speccascade.settings import fields
 from speccascade.training import (
@@ -28,7 +29,7 @@ from speccascade.training.checkpointing import Checkpoints
 from speccascade.training.held_out import Evaluating
 from speccascade.training.kinds import kind_of
 from speccascade.training.memory_need import MemoryNeed
-from speccascade.training.states import Objective
+from speccascade.training.states import Objective, Teacher
 from speccascade.training.training_data import TrainingData
 from speccascade.training.tuned_checkpoints import TunedCheckpoints
 from speccascade.training.verifier_tuning import VERIFIER
@@ -113,148 +114,182 @@ def train(
     ValueError: a setting, the task or a checkpoint does not fit.
     LossNotFiniteError: the loss became NaN or infinite.
   """
-  from speccascade.data import training_batches, vocabularies
-
   objective = objective or Objective()
-  training_checks.check_kind(model, data, objective)
-  layout = run.mesh.layout_for(model, data.batch_size)
-  # Parameters that cannot fit are refused before anything is read or written.
-  need = MemoryNeed(num_parts=layout.num_parts if layout else 1)
-  # The parameters, their gradients and an update, all in float32.
-  need.add_parameters("MODEL", model, bytes_each=12)
-  need.check()
-  folder = model_dir.folder
   # One job at a time writes to the folder: checkpoints rely on it.
-  with folders.sole_writer(folder, "MODEL_DIR"):
-    # Vocabulary and teacher are compared before the data is tokenized.
-    vocabulary = data.prompting.vocabulary
-    identity = prompting.identity(vocabulary)
-    teacher = initial_params = None
-    kind = kind_of(model)
-    if kind.has_verifier:
-      training_checks.check_verifier(data, layout)
-      teacher = teachers.read(data.teacher_checkpoint, model, identity)
-      verifier, params = teacher.module, teacher.params
-      model = model.of_verifier(verifier.config, params)
-      initial_params = draft_heads.initial_params(model, verifier, params)
-      need.add_parameters("MODEL", model, bytes_each=12)
-    training_checks.check_texts(vocabulary, model, data)
-    vocabularies.check_saved(vocabulary, folder, "MODEL_DIR")
-    if teacher is None:
-      teacher = teachers.read(data.teacher_checkpoint, model, identity, layout)
-    if teacher:
-      # A verifier that is tuned has a gradient and an update as well.
-      num_arrays = 1 if objective.tuning is None else 4
-      need.add_parameters(
-        "TEACHER_CHECKPOINT", teacher.module.config, bytes_each=4 * num_arrays
-      )
-    elif objective.needs_teacher:
-      raise ValueError("LOSS and TEACHER_SHARE need a TEACHER_CHECKPOINT")
-    if teacher and data.earlier_drafters:
-      earlier = [
-        teachers.read(path, model, identity, layout, "EARLIER_DRAFTERS")
-        for path in data.earlier_drafters
-      ]
-      for drafter in earlier:
-        need.add_parameters(
-          "EARLIER_DRAFTERS", drafter.module.config, bytes_each=4
-        )
-      teacher = teacher.replace(earlier=tuple(earlier))
-    written = None
-    if data.student_text or data.teacher_text:
-      written = WrittenText(
-        data.student_text,
-        data.teacher_text,
-        seed=run.seed,
-        eos_id=vocabulary.eos_id,
-        teacher=teacher if data.teacher_text else None,
-      )
-    # Read the training data, and plan its batches.
-    arrays = data.training_tokens(run, identity)
-    _print_num_cut(arrays)
-    batches = training_batches.train_batches(
-      arrays, seed=run.seed, pack=data.pack, **data.shapes
-    )
-    # Logits are a step's largest arrays; their size is known with the batches.
-    need.add_logits(batches, model, objective)
-    need.check(
-      BATCH_SIZE=data.batch_size,
-      TASK_FEATURE_LENGTHS=dict(data.task_feature_lengths),
-    )
-    # The teacher reads each text once, before the first step.
-    is_tuned = objective.tuning is not None
-    needs_hidden = objective.needs_teacher or (
-      kind.reads_hidden and not is_tuned
-    )
-    if data.teacher_cache_dir and needs_hidden:
-      batches = teachers.with_hidden(
-        teacher, batches, data.teacher_cache_dir, run.progress
-      )
-    # Read the held-out data.
-    evaluation = held_out.evaluation(model, data, evaluating, run, teacher)
-    metric = None
-    if evaluation is not None and model_dir.best_metric:
-      names = evaluation.names(model, is_tuned=is_tuned)
-      metric = _best_metric(model_dir, names)
-    make_checkpoints = Checkpoints
-    if is_tuned:
-      make_checkpoints = functools.partial(TunedCheckpoints, verifier=teacher)
-    checkpoints = make_checkpoints(
-      folder,
-      model,
-      vocabulary=identity,
-      keep_latest=model_dir.keep_latest,
-      layout=layout,
-      metric=metric and f"eval/{metric}",
-      best_mode=_best_mode(metric),
-      initial_params=initial_params,
-      settings=_settings_to_resume(model, data, objective, arrays),
-    )
+  with folders.sole_writer(model_dir.folder, "MODEL_DIR"):
+    job = prepare(model, data, run, model_dir, optimizer, objective, evaluating)
 
     def write_first_files():
-      # One process writes: all processes of a job share the folder.
-      if processes.is_first():
-        vocabularies.save(vocabulary, folder, "MODEL_DIR")
-        if is_tuned:
-          vocabularies.save(vocabulary, f"{folder}/{VERIFIER}", "MODEL_DIR")
-      on_start(folder)
+      _save_vocabulary(data, model_dir.folder, objective)
+      on_start(model_dir.folder)
 
-    writes_events = model_dir.tensorboard and processes.is_first()
-    print(
-      f"{data.name}: {len(arrays)} training examples, "
-      f"{batches.steps_per_epoch} steps an epoch, to {folder}"
+    return job.run(write_first_files)
+
+
+def prepare(
+  model: Config,
+  data: TrainingData,
+  run: trainer.TrainingRun,
+  model_dir: ModelDir,
+  optimizer: optimizers.Optimizer | None,
+  objective: Objective,
+  evaluating: Evaluating,
+) -> trainer.TrainingJob:
+  """Reads the models and the data of a run, and checks all of its settings.
+
+  The arguments are those of `train`. The caller is the folder's only writer.
+
+  Raises:
+    ValueError: a setting, the task or a checkpoint does not fit.
+  """
+  from speccascade.data import vocabularies
+
+  training_checks.check_kind(model, data, objective)
+  kind, folder = kind_of(model), model_dir.folder
+  is_tuned = objective.tuning is not None
+  layout = run.mesh.layout_for(model, data.batch_size)
+  # Parameters that cannot fit are refused before anything is read.
+  need = MemoryNeed(num_parts=layout.num_parts if layout else 1)
+  need.add_model(model)
+  need.check()
+  # Vocabulary and teacher are compared before the data is tokenized.
+  vocabulary = data.prompting.vocabulary
+  identity = prompting.identity(vocabulary)
+  teacher = initial_params = None
+  if kind.has_verifier:
+    training_checks.check_verifier(data, layout)
+    teacher = teachers.read(data.teacher_checkpoint, model, identity)
+    verifier, params = teacher.module, teacher.params
+    model = model.of_verifier(verifier.config, params)
+    initial_params = draft_heads.initial_params(model, verifier, params)
+    need.add_model(model)
+  training_checks.check_texts(vocabulary, model, data)
+  vocabularies.check_saved(vocabulary, folder, "MODEL_DIR")
+  if not kind.has_verifier:
+    teacher = _read_teacher(model, data, objective, identity, layout)
+  if teacher:
+    need.add_teacher(teacher, is_tuned=is_tuned)
+  written = None
+  if data.student_text or data.teacher_text:
+    written = WrittenText(
+      data.student_text,
+      data.teacher_text,
+      seed=run.seed,
+      eos_id=vocabulary.eos_id,
+      teacher=teacher if data.teacher_text else None,
     )
-    return trainer.run(
-      model,
-      batches.iterator,
-      checkpoints,
-      run,
-      optimizer=optimizer,
-      objective=objective,
-      teacher=teacher,
-      written=written,
-      evaluation=evaluation,
-      writer=trainer.EventFiles(folder) if writes_events else None,
-      on_start=write_first_files,
-    )
+  batches = _read_batches(model, data, run, objective, teacher, need)
+  evaluation = held_out.evaluation(model, data, evaluating, run, teacher)
+  metric = None
+  if evaluation is not None and model_dir.best_metric:
+    names = evaluation.names(model, is_tuned=is_tuned)
+    metric = _best_metric(model_dir, names)
+  make_checkpoints = Checkpoints
+  if is_tuned:
+    make_checkpoints = functools.partial(TunedCheckpoints, verifier=teacher)
+  checkpoints = make_checkpoints(
+    folder,
+    model,
+    vocabulary=identity,
+    keep_latest=model_dir.keep_latest,
+    layout=layout,
+    metric=metric and f"eval/{metric}",
+    best_mode=_best_mode(metric),
+    initial_params=initial_params,
+    settings=_settings_to_resume(model, data, objective, batches.arrays),
+  )
+  print(
+    f"{data.name}: {len(batches.arrays)} training examples, "
+    f"{batches.steps_per_epoch} steps an epoch, to {folder}"
+  )
+  writes_events = model_dir.tensorboard and processes.is_first()
+  return trainer.TrainingJob(
+    model,
+    batches.iterator,
+    checkpoints,
+    run,
+    optimizer=optimizer,
+    objective=objective,
+    teacher=teacher,
+    written=written,
+    evaluation=evaluation,
+    writer=trainer.EventFiles(folder) if writes_events else None,
+  )
 
 
-def _print_num_cut(arrays):
-  """Prints how many examples were longer than the feature lengths."""
+def _read_teacher(
+  model: Config,
+  data: TrainingData,
+  objective: Objective,
+  identity,
+  layout: Layout | None,
+) -> Teacher | None:
+  """Returns the teacher of a language model, with its earlier drafters."""
+  teacher = teachers.read(data.teacher_checkpoint, model, identity, layout)
+  if teacher is None:
+    if objective.needs_teacher:
+      raise ValueError("LOSS and TEACHER_SHARE need a TEACHER_CHECKPOINT")
+    return None
+  earlier = [
+    teachers.read(path, model, identity, layout, "EARLIER_DRAFTERS")
+    for path in data.earlier_drafters
+  ]
+  return teacher.replace(earlier=tuple(earlier))
+
+
+def _read_batches(
+  model: Config,
+  data: TrainingData,
+  run: trainer.TrainingRun,
+  objective: Objective,
+  teacher: Teacher | None,
+  need: MemoryNeed,
+):
+  """Reads the training data, and returns its batches, a `TrainBatches`."""
+  from speccascade.data import training_batches
+
+  identity = prompting.identity(data.prompting.vocabulary)
+  arrays = data.training_tokens(run, identity)
   for feature, count in arrays.num_cut.items():
     if count:
       print(
         f"{count} of {len(arrays)} {feature} of train were longer than "
         "TASK_FEATURE_LENGTHS and were cut"
       )
+  batches = training_batches.train_batches(
+    arrays, seed=run.seed, pack=data.pack, **data.shapes
+  )
+  # Logits are a step's largest arrays; their size is known with the batches.
+  need.add_logits(batches, model, objective)
+  need.check(
+    BATCH_SIZE=data.batch_size,
+    TASK_FEATURE_LENGTHS=dict(data.task_feature_lengths),
+  )
+  # The teacher reads each text once, before the first step.
+  reads_hidden = kind_of(model).reads_hidden and objective.tuning is None
+  if data.teacher_cache_dir and (objective.needs_teacher or reads_hidden):
+    batches = teachers.with_hidden(
+      teacher, batches, data.teacher_cache_dir, run.progress
+    )
+  return batches
+
+
+def _save_vocabulary(data: TrainingData, folder: str, objective: Objective):
+  """Writes the vocabulary beside the checkpoints of all that is trained."""
+  from speccascade.data import vocabularies
+
+  # One process writes: all processes of a job share the folder.
+  if processes.is_first():
+    vocabulary = data.prompting.vocabulary
+    vocabularies.save(vocabulary, folder, "MODEL_DIR")
+    if objective.tuning is not None:
+      vocabularies.save(vocabulary, f"{folder}/{VERIFIER}", "MODEL_DIR")
 
 
 def _best_metric(model_dir: ModelDir, names: Sequence[str]) -> str:
-  """Returns the metric by which the best checkpoint is kept.
-
-  The names are compared now, not at the first evaluation, which may come hours
-  after the start.
-  """
+  """Returns the metric by which the best checkpoint is kept."""
+  # The names are compared now, not at the first evaluation, which may come
+  # hours after the start.
   metric = model_dir.best_metric
   if metric not in names:
     raise fields.SettingError(
@@ -278,11 +313,9 @@ def _best_mode(metric: str | None) -> str:
 def _settings_to_resume(
   model: Config, data: TrainingData, objective: Objective, arrays
 ) -> dict[str, Any]:
-  """Returns what a resumed run must have in common with the run it resumes.
-
-  With another value of these a resumed run would read other batches, or learn
-  something else, and would not end as the unbroken run does.
-  """
+  """Returns what a resumed run must have in common with the run it resumes."""
+  # With another value of these a resumed run would read other batches, or learn
+  # something else, and would not end as the unbroken run does.
   settings = {
     "MIXTURE_OR_TASK_NAME": data.name,
     "HEAD_DECAY": objective.head_decay,

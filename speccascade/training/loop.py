@@ -16,7 +16,7 @@ import numpy as np
 from speccascade.models.parameters import Config, check_params, network
 from speccascade.models.sharding.partitioning import layout_of
 from speccascade.runtime.progress import ProgressBar, note
-from speccascade.training import optimizers, programs, states
+from speccascade.training import optimizers, states, training_step
 from speccascade.training.kinds import input_names, kind_of
 from speccascade.training.written_text import WrittenText
 
@@ -95,12 +95,8 @@ def check_batch(batch: Batch, config: Config, number: int) -> Batch:
 
 
 def _shift_right(batch: Batch, number: int) -> np.ndarray:
-  """Returns decoder inputs [B, T]: the start token 0, then the targets.
-
-  Raises:
-    ValueError: the batch is packed: each segment would need a start token of
-      its own.
-  """
+  """Returns decoder inputs [B, T]: the start token 0, then the targets."""
+  # Each segment of a packed row would need a start token of its own.
   if "decoder_segment_ids" in batch:
     raise ValueError(
       f"batch {number} is packed and has no decoder_input_tokens; give them"
@@ -110,11 +106,9 @@ def _shift_right(batch: Batch, number: int) -> np.ndarray:
 
 
 def _check_tokens(name: str, tokens: np.ndarray, vocab_size: int, number: int):
-  """Raises ValueError where an array is not [rows, length] ids of a vocabulary.
-
-  The ids are checked here because a compiled step raises no error for an id out
-  of range: it would train on something else without a word.
-  """
+  """Raises ValueError where an array is not [rows, length] token ids."""
+  # A compiled step raises no error for an id out of range: it would train on
+  # something else without a word.
   if tokens.ndim != 2 or tokens.dtype.kind not in "iu":
     raise ValueError(
       f"batch {number}: {name} is {tokens.dtype}{list(tokens.shape)}, wanted "
@@ -142,11 +136,7 @@ def _batches_from(batches: Batches, position: int) -> Iterator[Batch]:
 
 
 def _mean_metrics(totals: states.Totals) -> Metrics:
-  """Returns the means over target tokens, or over steps, of the totals.
-
-  Raises:
-    LossNotFiniteError: a loss or a gradient since the run began was not finite.
-  """
+  """Returns the means over target tokens, or over steps, of the totals."""
   totals = jax.device_get(totals)
   if totals.bad_step >= 0:
     raise LossNotFiniteError(
@@ -236,7 +226,7 @@ def fit(
   objective = states.Objective() if objective is None else objective
   teacher = _teacher_in_use(teacher, objective, module.config)
   layout = layout_of(state.params)
-  train_step = programs.programs(module, optimizer, objective, layout)
+  train_step = training_step.programs(module, optimizer, objective, layout)
   position = step - first_step
   numbered = enumerate(_batches_from(batches, position), position)
   checked = (check_batch(batch, module.config, i) for i, batch in numbered)
@@ -304,16 +294,7 @@ def _first_state(
 def _teacher_in_use(
   teacher: states.Teacher | None, objective: states.Objective, config: Config
 ) -> states.Teacher | None:
-  """Returns the teacher, or None where a step does not need it.
-
-  Draft heads always need it: it is their verifier.
-
-  A step that does not read the teacher must not take its parameters: they would
-  be one more argument to compile for and to hold.
-
-  Raises:
-    ValueError: the objective's loss reads a teacher, and there is none.
-  """
+  """Returns the teacher, or None where a step does not need it."""
   if kind_of(config).has_verifier:
     if teacher is None:
       raise ValueError("draft heads need a teacher: the verifier")
@@ -322,6 +303,8 @@ def _teacher_in_use(
     raise ValueError(
       f"the objective's loss is {objective.whole}, and there is no teacher"
     )
+  # A step that does not read the teacher must not take its parameters: they
+  # would be one more argument to compile for and to hold.
   if not objective.needs_teacher and not (teacher and teacher.earlier):
     return None
   return teacher
@@ -329,28 +312,18 @@ def _teacher_in_use(
 
 @dataclasses.dataclass
 class _Meter:
-  """Reads the device's totals now and then, for the bar, the log and faults.
+  """Reads the device's totals now and then, for the bar, the log and faults."""
 
-  Reading waits for the device, so it happens only where a log entry or a
-  callback needs it, and otherwise every `REFRESH_S` seconds.
-
-  Attributes:
-    optimizer: has the learning rate of each step.
-    on_log: see `fit`.
-    bar: the progress bar.
-    num_examples: examples since the last log entry.
-    last_read_s: when the totals were last read; None before the first read.
-      This time and the next are seconds of the monotonic clock.
-    window_start_s: when the first of `num_examples` examples was begun, moved
-      forward by the time that callbacks took.
-  """
-
+  # Reading waits for the device, so it happens only where a log entry or a
+  # callback needs it, and otherwise every `REFRESH_S` seconds.
   optimizer: optimizers.Optimizer
   on_log: Callable[[int, Metrics], None] | None
   bar: ProgressBar
+  # Examples since the last log entry; when the first of them was begun, moved
+  # forward by the time that callbacks took; when the totals were last read.
   num_examples: int = 0
-  last_read_s: float | None = None
   window_start_s: float = 0.0
+  last_read_s: float | None = None
 
   def count_step(
     self,
@@ -369,9 +342,6 @@ class _Meter:
       is_logged: whether the step ends a log entry.
       is_checked: whether a callback will use the state, whose loss must then be
         known to be finite.
-
-    Raises:
-      LossNotFiniteError: the totals were read, and a loss was not finite.
     """
     is_first = self.last_read_s is None
     self.num_examples += _num_examples(batch)

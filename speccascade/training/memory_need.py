@@ -10,7 +10,7 @@ from speccascade.models import parameters
 from speccascade.models.parameters import Config
 from speccascade.runtime import memory
 from speccascade.training.kinds import kind_of
-from speccascade.training.states import Objective
+from speccascade.training.states import Objective, Teacher
 
 
 @dataclasses.dataclass
@@ -27,17 +27,28 @@ class MemoryNeed:
   num_bytes: float = 0.0
   settings: dict[str, str] = dataclasses.field(default_factory=dict)
 
-  def add_parameters(self, name: str, config: Config, bytes_each: int):
-    """Adds a model's parameters, or several arrays of their shapes.
+  def add_model(self, model: Config):
+    """Adds the model: parameters, their gradients and an update, in float32."""
+    self._add("MODEL", model, 3)
+
+  def add_teacher(self, teacher: Teacher, *, is_tuned: bool):
+    """Adds a teacher and its earlier drafters, all in float32.
 
     Args:
-      name: the setting that brings the model.
-      config: the architecture.
-      bytes_each: bytes for each parameter.
+      teacher: the teacher, or the verifier of draft heads.
+      is_tuned: whether a copy of the verifier learns too, and so has a gradient
+        and an update.
     """
+    num_arrays = 4 if is_tuned else 1
+    self._add("TEACHER_CHECKPOINT", teacher.module.config, num_arrays)
+    for drafter in teacher.earlier:
+      self._add("EARLIER_DRAFTERS", drafter.module.config, 1)
+
+  def _add(self, setting: str, config: Config, num_arrays: int):
+    """Adds arrays of the shapes of a model's parameters."""
     count = parameters.num_parameters(config)
-    self.num_bytes += bytes_each * count / self.num_parts
-    self.settings[name] = f"of {count:,} parameters"
+    self.num_bytes += 4 * num_arrays * count / self.num_parts
+    self.settings[setting] = f"of {count:,} parameters"
 
   def add_logits(self, batches, model: Config, objective: Objective):
     """Adds the float32 logits of the largest batch, or of its microbatch.

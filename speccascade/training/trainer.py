@@ -10,7 +10,7 @@ from speccascade.models.parameters import Config
 from speccascade.models.sharding import meshes
 from speccascade.runtime import signals
 from speccascade.settings import fields
-from speccascade.training import evaluate, loop, optimizers
+from speccascade.training import loop, optimizers
 from speccascade.training.checkpointing import Checkpoints, fault_of
 from speccascade.training.states import Objective, Teacher, TrainState
 from speccascade.training.written_text import WrittenText
@@ -66,26 +66,11 @@ class TrainingOutcome:
   stop: signals.Stop
 
 
-def run(
-  config: Config,
-  batches: loop.Batches,
-  checkpoints: Checkpoints,
-  settings: TrainingRun,
-  *,
-  optimizer: optimizers.Optimizer | None = None,
-  objective: Objective | None = None,
-  teacher: Teacher | None = None,
-  written: WrittenText | None = None,
-  evaluation: evaluate.Evaluation | None = None,
-  writer: Any = None,
-  say: Callable[[str], None] = print,
-  on_start: Callable[[], object] = lambda: None,
-) -> TrainingOutcome:
-  """Trains a model, evaluates it, and saves checkpoints.
+@dataclasses.dataclass
+class TrainingJob:
+  """A training run whose models and data have been read.
 
-  A run that was killed goes on from its last checkpoint.
-
-  Args:
+  Attributes:
     config: the architecture.
     batches: see `loop.fit`. An iterator cannot be read again, so a run over an
       iterator cannot be resumed.
@@ -95,118 +80,128 @@ def run(
     objective: None takes T5 v1.1's objective.
     teacher: see `loop.fit`.
     written: see `loop.fit`.
-    evaluation: what is measured; None evaluates nothing.
+    evaluation: measures (config, parameters), as an `evaluate.Evaluation` does;
+      None evaluates nothing.
     writer: has `write_scalars(step, {name: value})`
       and `flush()`, as clu's metric writers; None writes nothing.
     say: prints a line of text.
-    on_start: called before the first step, when the checkpoints have been read.
-
-  Raises:
-    ValueError: a checkpoint, a batch or a setting does not fit.
-    LossNotFiniteError: the loss became NaN or infinite; checkpoints that were
-      saved before stay.
-  """
-  optimizer = optimizers.adafactor() if optimizer is None else optimizer
-  train_steps = settings.train_steps
-  state, first_step, source = checkpoints.start(
-    optimizer,
-    seed=settings.seed,
-    initial_checkpoint_path=settings.initial_checkpoint_path,
-    initial_embedding_path=settings.initial_embedding_path,
-    restore_optimizer=settings.restore_optimizer,
-  )
-  start = int(state.step)
-  say(f"{source}, step {start} of {train_steps}")
-  if train_steps <= first_step:
-    raise ValueError(
-      f"TRAIN_STEPS {train_steps} is not past step {first_step} of the "
-      "initial checkpoint, whose steps it counts too, as in T5X: give "
-      f"{first_step + train_steps} for {train_steps} more"
-    )
-  # Everything fits: the caller may write down the run's configuration.
-  on_start()
-  recorder = _Recorder(
-    config=config,
-    checkpoints=checkpoints,
-    first_step=first_step,
-    evaluation=evaluation,
-    writer=writer,
-    say=say,
-    saved_step=start if checkpoints.latest() == start else None,
-  )
-  # The first signal is caught from before the first step until after the last
-  # save, so it interrupts no save; the loop reads it between two steps.
-  with contextlib.closing(checkpoints), signals.catch() as stop:
-    state = loop.fit(
-      config,
-      batches,
-      steps=train_steps,
-      state=state,
-      optimizer=optimizer,
-      objective=objective,
-      teacher=teacher,
-      written=written,
-      first_step=first_step,
-      log_every=settings.log_period,
-      on_log=recorder.log,
-      callbacks=_callbacks(recorder, settings),
-      stop=stop,
-      progress=settings.progress,
-    )
-    # A stopped run saves between its periods. A run that was stopped before its
-    # first step has nothing to save.
-    if stop and int(state.step) > start:
-      recorder.save(state)
-  saved_step = recorder.saved_step
-  return TrainingOutcome(
-    step=int(state.step),
-    metrics=recorder.metrics,
-    checkpoint=None if saved_step is None else checkpoints.path(saved_step),
-    stop=stop,
-  )
-
-
-@dataclasses.dataclass
-class _Recorder:
-  """Writes down a run: its log, its evaluations, its checkpoints.
-
-  Attributes:
-    config: the architecture.
-    checkpoints: where the run saves.
     first_step: the step at which the run began, which checkpoints hold.
-    evaluation: see `run`.
-    writer: see `run`.
-    say: see `run`.
     saved_step: the step of the last checkpoint, or None.
     metrics: the last evaluation's metrics, named "eval/...".
     evaluated_step: the step of the last evaluation, or None.
   """
 
   config: Config
+  batches: loop.Batches
   checkpoints: Checkpoints
-  first_step: int
-  evaluation: evaluate.Evaluation | None
-  writer: Any
-  say: Callable[[str], None]
-  saved_step: int | None
-  metrics: dict[str, float] = dataclasses.field(default_factory=dict)
-  evaluated_step: int | None = None
+  settings: TrainingRun
+  _: dataclasses.KW_ONLY
+  optimizer: optimizers.Optimizer | None = None
+  objective: Objective | None = None
+  teacher: Teacher | None = None
+  written: WrittenText | None = None
+  evaluation: Callable[[Config, Any], dict[str, float]] | None = None
+  writer: Any = None
+  say: Callable[[str], None] = print
+  # What the run has done so far.
+  first_step: int = dataclasses.field(default=0, init=False)
+  saved_step: int | None = dataclasses.field(default=None, init=False)
+  metrics: dict[str, float] = dataclasses.field(
+    default_factory=dict, init=False
+  )
+  evaluated_step: int | None = dataclasses.field(default=None, init=False)
 
-  def log(self, step: int, values: Mapping[str, float]):
+  def run(
+    self, on_start: Callable[[], object] = lambda: None
+  ) -> TrainingOutcome:
+    """Trains the model, evaluates it, and saves checkpoints.
+
+    A run that was killed goes on from its last checkpoint.
+
+    Args:
+      on_start: called before the first step, when the checkpoints have been
+        read: everything fits, and the caller may write down the configuration.
+
+    Raises:
+      ValueError: a checkpoint, a batch or a setting does not fit.
+      LossNotFiniteError: the loss became NaN or infinite; checkpoints that were
+        saved before stay.
+    """
+    settings, checkpoints = self.settings, self.checkpoints
+    optimizer = self.optimizer or optimizers.adafactor()
+    state, self.first_step, source = checkpoints.start(
+      optimizer,
+      seed=settings.seed,
+      initial_checkpoint_path=settings.initial_checkpoint_path,
+      initial_embedding_path=settings.initial_embedding_path,
+      restore_optimizer=settings.restore_optimizer,
+    )
+    start, train_steps = int(state.step), settings.train_steps
+    self.say(f"{source}, step {start} of {train_steps}")
+    if train_steps <= self.first_step:
+      raise ValueError(
+        f"TRAIN_STEPS {train_steps} is not past step {self.first_step} of the "
+        "initial checkpoint, whose steps it counts too, as in T5X: give "
+        f"{self.first_step + train_steps} for {train_steps} more"
+      )
+    on_start()
+    self.saved_step = start if checkpoints.latest() == start else None
+    # The first signal is caught from before the first step until after the last
+    # save, so it interrupts no save; the loop reads it between two steps.
+    with contextlib.closing(checkpoints), signals.catch() as stop:
+      state = loop.fit(
+        self.config,
+        self.batches,
+        steps=train_steps,
+        state=state,
+        optimizer=optimizer,
+        objective=self.objective,
+        teacher=self.teacher,
+        written=self.written,
+        first_step=self.first_step,
+        log_every=settings.log_period,
+        on_log=self._log,
+        callbacks=self._callbacks(),
+        stop=stop,
+        progress=settings.progress,
+      )
+      # A stopped run saves between its periods. A run that was stopped before
+      # its first step has nothing to save.
+      if stop and int(state.step) > start:
+        self._save(state)
+    path = (
+      None if self.saved_step is None else checkpoints.path(self.saved_step)
+    )
+    return TrainingOutcome(int(state.step), self.metrics, path, stop)
+
+  def _callbacks(self) -> list[loop.Every]:
+    """Returns what the run does between steps, in this order."""
+    # A state is evaluated before it is saved, because its checkpoint holds its
+    # metrics, by which the best checkpoint is found. Where both periods end at
+    # one step, the second `_save` finds the step saved.
+    settings = self.settings
+    callbacks = [loop.Every(settings.checkpoint_period, self._save)]
+    if self.evaluation is not None:
+      callbacks.insert(0, loop.Every(settings.eval_period, self._evaluate))
+      if self.checkpoints.metric is not None:
+        callbacks.append(loop.Every(settings.eval_period, self._save))
+    return callbacks
+
+  def _log(self, step: int, values: Mapping[str, float]):
     """Writes the training metrics of a log entry."""
     self._write(step, _add_prefix("train", values))
 
-  def measure(self, state: TrainState):
+  def _evaluate(self, state: TrainState):
     """Evaluates a state, and writes and prints the metrics."""
     step = int(state.step)
     values = self.evaluation(self.config, state.params)
-    # The step tells `save` whether these metrics belong to the state it saves.
+    # The step tells `_save` whether these metrics belong to the state it saves.
     self.metrics, self.evaluated_step = _add_prefix("eval", values), step
     self._write(step, self.metrics)
     numbers = ", ".join(f"{k} {v:.4g}" for k, v in values.items())
     self.say(f"step {step}: {numbers}")
 
-  def save(self, state: TrainState):
+  def _save(self, state: TrainState):
     """Saves a checkpoint, unless the step's checkpoint is already saved."""
     step = int(state.step)
     if self.saved_step == step:
@@ -225,21 +220,6 @@ class _Recorder:
 
 def _add_prefix(kind: str, values: Mapping[str, float]) -> dict[str, float]:
   return {f"{kind}/{name}": value for name, value in values.items()}
-
-
-def _callbacks(recorder: _Recorder, settings: TrainingRun) -> list[loop.Every]:
-  """Returns the callbacks of a run, in the order in which a step calls them.
-
-  A state is evaluated before it is saved, because its checkpoint holds its
-  metrics, by which the best checkpoint is found. Where both periods end at one
-  step, the second `save` finds the step saved.
-  """
-  callbacks = [loop.Every(settings.checkpoint_period, recorder.save)]
-  if recorder.evaluation is not None:
-    callbacks.insert(0, loop.Every(settings.eval_period, recorder.measure))
-    if recorder.checkpoints.metric is not None:
-      callbacks.append(loop.Every(settings.eval_period, recorder.save))
-  return callbacks
 
 
 class EventFiles:

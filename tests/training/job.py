@@ -62,7 +62,7 @@ def main():
 
   layout = meshes.Mesh(settings["mesh"]).layout()
   with folders.sole_writer(settings["folder"]):
-    outcome = trainer.run(
+    outcome = trainer.TrainingJob(
       model,
       eight_devices.texts("t5"),
       PrintingCheckpoints(settings["folder"], model, layout=layout),
@@ -76,7 +76,7 @@ def main():
       objective=states.Objective(microbatches=2),
       writer=Writer(),
       say=lambda text: None,
-    )
+    ).run()
   print(json.dumps({"losses": losses, "step": outcome.step}))
   if outcome.stop:
     sys.exit(outcome.stop.exit_code)

@@ -248,7 +248,7 @@ def test_heads_begin_as_the_verifiers_own_law(kind):
 
 def train(folder, verifier, batch, config, *, steps, share=0.0, **options):
   initial = draft_heads.initial_params(config, verifier.module, verifier.params)
-  return trainer.run(
+  return trainer.TrainingJob(
     config,
     [batch],
     Checkpoints(folder, config, initial_params=initial),
@@ -258,7 +258,7 @@ def train(folder, verifier, batch, config, *, steps, share=0.0, **options):
     teacher=verifier,
     say=lambda text: None,
     **options,
-  )
+  ).run()
 
 
 @pytest.mark.parametrize(
@@ -384,7 +384,7 @@ def test_the_loss_of_a_verifier_that_learns(kind, model, share):
 
 def tune(folder, verifier, batch, config, *, steps, **options):
   initial = draft_heads.initial_params(config, verifier.module, verifier.params)
-  return trainer.run(
+  return trainer.TrainingJob(
     config,
     [batch],
     TunedCheckpoints(folder, config, initial_params=initial, verifier=verifier),
@@ -394,7 +394,7 @@ def tune(folder, verifier, batch, config, *, steps, **options):
     teacher=verifier,
     say=lambda text: None,
     **options,
-  )
+  ).run()
 
 
 @pytest.mark.parametrize(

@@ -194,7 +194,7 @@ def test_each_step_cuts_at_other_places():
 
 
 def train(folder, verifier, batch, config, params, *, steps, share):
-  return trainer.run(
+  return trainer.TrainingJob(
     config,
     [batch],
     Checkpoints(folder, config, initial_params=params),
@@ -203,7 +203,7 @@ def train(folder, verifier, batch, config, params, *, steps, share):
     objective=states.Objective(z_loss=0.0, teacher_share=share),
     teacher=verifier,
     say=lambda text: None,
-  )
+  ).run()
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from speccascade.models.t5.network import Transformer
-from speccascade.training import loop, programs, states
+from speccascade.training import loop, states, training_step
 from tests import toy
 from tests.training.conftest import (
   ADAFACTOR,
@@ -186,17 +186,17 @@ def test_each_shape_is_compiled_once():
   """Over two runs, and for batches of two lengths in turns."""
   data = [random_batch(i, target=6 + i % 2) for i in range(4)]
   kind = (Transformer(BARE), DESCENT, states.Objective(), None)
-  run = programs.programs(*kind)
+  run = training_step.programs(*kind)
   before = len(run)
   for _ in range(2):
     train(data, 5)
   keys = {
-    programs.shape_key(loop.check_batch(batch, TINY, 0)) for batch in data
+    training_step.shape_key(loop.check_batch(batch, TINY, 0)) for batch in data
   }
   assert len(keys) == 2
   assert keys <= run._futures.keys()
   assert len(run) <= before + 2
-  assert programs.programs(*kind) is run
+  assert training_step.programs(*kind) is run
 
 
 def test_callers_parameters_are_not_written_over(bare_params):

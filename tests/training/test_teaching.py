@@ -279,7 +279,7 @@ def test_a_run_that_is_taken_up_ends_as_the_unbroken_one(
     checkpoints = Checkpoints(tmp_path / folder, CONFIG, vocabulary=identity)
     teacher = states.Teacher(learned, MODULE)
     lines = []
-    trainer.run(
+    trainer.TrainingJob(
       CONFIG,
       data,
       checkpoints,
@@ -288,7 +288,7 @@ def test_a_run_that_is_taken_up_ends_as_the_unbroken_one(
       say=lines.append,
       optimizer=ADAM,
       objective=objective(0.5),
-    )
+    ).run()
     return lines[0], load(tmp_path / folder)
 
   source, unbroken = run("unbroken", 4)

@@ -29,7 +29,7 @@ from tests.training.conftest import (
 def quick(folder, steps=6, say=print, config=BARE, **kwargs):
   """Runs with a rate of 0: the tests are of what a run does around its steps.
 
-  Keywords are fields of `TrainingRun`, arguments of `trainer.run`, or fields of
+  Keywords are fields of `TrainingRun`, fields of `TrainingJob`, or fields of
   `Checkpoints`.
   """
 
@@ -38,14 +38,14 @@ def quick(folder, steps=6, say=print, config=BARE, **kwargs):
 
   settings = take(trainer.TrainingRun.__dataclass_fields__)
   arguments = {"optimizer": STILL} | take(("optimizer", "evaluation", "writer"))
-  return trainer.run(
+  return trainer.TrainingJob(
     config,
     [random_batch(i) for i in range(2)],
     Checkpoints(folder, config, **kwargs),
     trainer.TrainingRun(steps, progress=False, **settings),
     say=say,
     **arguments,
-  )
+  ).run()
 
 
 def saved_steps(folder):

@@ -22,7 +22,7 @@ def tuned_pair(folder, kind: str):
   config = config.of_verifier(before.module.config, before.params)
   initial = draft_heads.initial_params(config, before.module, before.params)
   batch = random_batch(4, rows=16, vocab_size=T5_VOCAB)
-  trainer.run(
+  trainer.TrainingJob(
     config,
     [loop.check_batch(batch, before.module.config, 0)],
     TunedCheckpoints(folder, config, initial_params=initial, verifier=verifier),
@@ -33,7 +33,7 @@ def tuned_pair(folder, kind: str):
     ),
     teacher=verifier,
     say=lambda text: None,
-  )
+  ).run()
   heads, tuned = load(folder), load(folder / "verifier")
   params = jax.tree.map(jax.numpy.asarray, tuned.params)
   return (
