@@ -80,13 +80,8 @@ def count(
 
 
 def _merge(counts, parts, vocab_size):
-  """Returns counts to which the n-grams of further sequences are added.
-
-  Args:
-    counts: see the result of `count`.
-    parts: int arrays of tokens, each with order - 1 start tokens before it.
-    vocab_size: V.
-  """
+  """Returns counts to which the n-grams of further sequences are added."""
+  # Each part has order - 1 start tokens before it.
   order = len(counts)
   sizes = np.array([part.size for part in parts])
   flat = np.concatenate(parts).astype(np.int64)
@@ -179,15 +174,9 @@ def _unigram(
 
 
 def _level(num_contexts, place, token, num_seen, successors) -> Level:
-  """Returns the level of all contexts of one length.
-
-  Args:
-    num_contexts: C, the number of contexts.
-    place: [M] the context that each n-gram begins with, ascending.
-    token: [M] the last token of each n-gram.
-    num_seen: [M] how often each n-gram was seen.
-    successors: the most next tokens that a context stores.
-  """
+  """Returns the level of all contexts of one length, from M n-grams."""
+  # [M] each: `place` is the context that an n-gram begins with, ascending, and
+  # `token` its last token.
   total = np.bincount(place, weights=num_seen, minlength=num_contexts)
   num_different = np.bincount(place, minlength=num_contexts)
   # Within each context the most frequent n-gram comes first; equally frequent

@@ -96,15 +96,7 @@ def _read_part(
   *,
   batch_size: int,
 ) -> TokenRows:
-  """Returns the rows of some examples, in batches of like output lengths.
-
-  Args:
-    pair: as in `read`.
-    sources: as in `read`.
-    places: of the examples.
-    gold: the tokens of the right output of every example.
-    batch_size: as in `read`.
-  """
+  """Returns the rows of some examples, in batches of like output lengths."""
   size = pair.verifier_lm.vocab_size
   order = [places[i] for i in order_by_length([gold[i] for i in places])]
   lengths, parts = padding.buckets(sources.max_len), []
@@ -127,14 +119,7 @@ def _read_part(
 
 @jax.jit
 def _observe(drafter, verifier, inputs, tokens) -> TokenRows:
-  """Returns the columns of `TokenRows`, [B, T, ...], before each token.
-
-  Args:
-    drafter: a `LanguageModel`.
-    verifier: a `LanguageModel`.
-    inputs: [B, S] int32, sources or prompts.
-    tokens: [B, T] int32, the right outputs; padding means nothing.
-  """
+  """Returns the columns of `TokenRows`, [B, T, ...], before each token."""
   q, p = (laws(model, inputs, tokens) for model in (drafter, verifier))
   return TokenRows(
     features=learned.features(q, p),

@@ -91,11 +91,9 @@ class Checkpoints:
 
   @functools.cached_property
   def _manager(self):
-    """Orbax's manager, made at the first write.
-
-    It lists the directories when it is made, so directories that an earlier
-    writer left half written are removed before.
-    """
+    """Orbax's manager, made at the first write."""
+    # It lists the directories when it is made, so directories that an earlier
+    # writer left half written are removed before.
     self._remove_half_written()
     return orbax_io.manager(
       self.model_dir,
@@ -225,14 +223,9 @@ class Checkpoints:
     return StartingPoint(state, 0, source)
 
   def _whole(self, params: Mapping, step: int | None = None) -> Mapping:
-    """Returns all that is trained.
-
-    A subclass adds what it writes beside the model's own checkpoint.
-
-    Args:
-      params: the parameters of the model.
-      step: the step of this run that they are of; None where a run begins.
-    """
+    """Returns all that is trained, of the model's parameters at a step."""
+    # A subclass adds what it writes beside the model's own checkpoint. The step
+    # is None where a run begins.
     return params
 
   def _slots_of(self, opt_state: Any) -> dict | None:
@@ -242,16 +235,8 @@ class Checkpoints:
   def _write_parts(
     self, step: int, params: Mapping, extra: dict[str, Any]
   ) -> Mapping:
-    """Writes what belongs beside a checkpoint, before the checkpoint.
-
-    Args:
-      step: the step.
-      params: all that is trained.
-      extra: what the checkpoint records; a subclass may add to it.
-
-    Returns:
-      The parameters that the checkpoint holds.
-    """
+    """Writes what belongs beside a checkpoint; returns what it holds itself."""
+    # This comes before the checkpoint, and may add to what it records, `extra`.
     return params
 
   def _remove_parts(self) -> None:
@@ -274,11 +259,9 @@ class Checkpoints:
       )
 
   def _check_settings(self, checkpoint, seed: int) -> None:
-    """Raises ValueError where the run began with another seed or setting.
-
-    Such a run would read other batches or draw other masks, and would not end
-    as the unbroken run does.
-    """
+    """Raises ValueError where the run began with another seed or setting."""
+    # Such a run would read other batches or draw other masks, and would not end
+    # as the unbroken run does.
     extra = checkpoint.extra
     old = {"RANDOM_SEED": extra["seed"], **extra["settings"]}
     new = {"RANDOM_SEED": seed, **self.settings}
@@ -369,14 +352,9 @@ class Checkpoints:
   def _metrics_to_save(
     self, metrics: Mapping[str, float] | None
   ) -> dict[str, float] | None:
-    """Returns an evaluation's metrics as JSON takes them.
-
-    None stands for an evaluation by which a checkpoint cannot be the best: a
-    metric that is NaN would compare as neither better nor worse.
-
-    Raises:
-      ValueError: the evaluation did not measure `metric`.
-    """
+    """Returns an evaluation's metrics as JSON takes them, or None."""
+    # None stands for an evaluation by which a checkpoint cannot be the best: a
+    # metric that is NaN would compare as neither better nor worse.
     if metrics is None:
       return None
     if self.metric is not None:
@@ -390,11 +368,9 @@ class Checkpoints:
     return {name: float(value) for name, value in metrics.items()}
 
   def _remove_half_written(self) -> None:
-    """Removes what killed or failed writers left in a local `model_dir`.
-
-    The run is the folder's only writer (`folders.sole_writer`), so every
-    temporary directory there belongs to a writer that has ended.
-    """
+    """Removes what killed or failed writers left in a local `model_dir`."""
+    # The run is the folder's only writer (`folders.sole_writer`), so every
+    # temporary directory there belongs to a writer that has ended.
     pattern = f"{orbax_io.STEP_PREFIX}_*.orbax-checkpoint-tmp*"
     for path in glob.glob(pattern, root_dir=self.model_dir):
       shutil.rmtree(os.path.join(self.model_dir, path), ignore_errors=True)

@@ -105,6 +105,13 @@ def summed(reading: Reading) -> states.Sums:
   At each place head k learns the target k places after the target that the
   verifier itself predicts there. The teacher of its loss is the verifier. Long
   rows are computed part by part.
+
+  With a verifier that learns too, the loss is the verifier's own plus
+  `VerifierTuning.heads_weight` times that of the heads. The teacher of both,
+  where they read one, is the verifier before training. The number of correct
+  targets is that of head 1.
+
+  Source: Cai et al., "Medusa" (arXiv 2401.10774), Medusa-1 and Medusa-2.
   """
   if is_joint(reading.params):
     return _summed_with_verifier(reading)
@@ -127,14 +134,7 @@ def summed(reading: Reading) -> states.Sums:
 
 
 def _summed_with_verifier(reading: Reading) -> states.Sums:
-  """Returns the loss of heads and of the verifier that learns with them.
-
-  It is the verifier's own loss plus `VerifierTuning.heads_weight` times the
-  loss of the heads. The teacher of both losses, where they read one, is the
-  verifier before training. The number of correct targets is that of head 1.
-
-  Source: Cai et al., "Medusa" (arXiv 2401.10774), Medusa-2.
-  """
+  """Returns the loss of heads and of the verifier that learns with them."""
   objective, before = reading.objective, reading.teacher
   verifier = LearningVerifier(
     before.module.clone(remat=objective.remat), reading.params[VERIFIER]
@@ -188,37 +188,23 @@ def measure(reading: Reading) -> lesson.Metrics:
 
 
 class _Places(NamedTuple):
-  """The places of a batch, cut into parts; see `row_parts`. All [P, B, N, ...].
+  """The places of a batch, cut into parts; see `row_parts`."""
 
-  Attributes:
-    hidden: [P, B, N, E], the verifier's hidden states.
-    weights: [P, B, N], the weights of the verifier's own targets.
-    wanted: [P, B, N, K] int32, the target that each head learns.
-    later: [P, B, N, K], the weights of these targets.
-    index: [P, B, N, K] int32, where the teacher's logits of these targets
-      stand among the row's P N places.
-  """
-
-  hidden: Array
-  weights: Array
-  wanted: Array
-  later: Array
+  hidden: Array  # [P, B, N, E], the verifier's hidden states
+  weights: Array  # [P, B, N], of the verifier's own targets
+  wanted: Array  # [P, B, N, K] int32, the target that each head learns
+  later: Array  # [P, B, N, K], the weights of these targets
+  # [P, B, N, K] int32: where the teacher's logits of these targets stand among
+  # the row's P N places.
   index: Array
 
 
 class _Fixed(NamedTuple):
-  """What the loss of heads reads and gives no gradient to.
+  """What the loss of heads reads and gives no gradient to."""
 
-  Attributes:
-    step: [] int32, the training step.
-    verifier: the verifier.
-    teacher_logits: [B, P N, V], the verifier's logits; None where the loss
-      reads none.
-  """
-
-  step: Array
+  step: Array  # [] int32
   verifier: states.Teacher
-  teacher_logits: Array | None
+  teacher_logits: Array | None  # [B, P N, V]; None where the loss reads none
 
 
 def _places(reading: Reading, hidden: Array) -> _Places:

@@ -124,11 +124,9 @@ def lessons(reading: Reading) -> list[Lesson]:
 
 
 def _logits(reading: Reading, cuts: CutBatch) -> Array:
-  """Returns the verifier's logits [B, K, V] at look-ahead embeddings.
-
-  The embeddings alone get a gradient.
-  """
+  """Returns the verifier's logits [B, K, V] at look-ahead embeddings."""
   verifier = reading.teacher
+  # The embeddings alone get a gradient.
   frozen = jax.lax.stop_gradient(verifier.params)
   table = {
     **frozen["token_embedder"],

@@ -112,13 +112,7 @@ def _with_clipping(
   max_grad_norm: float | None,
   make_transform: Callable[[Schedule], optax.GradientTransformation],
 ) -> Optimizer:
-  """Returns an optimizer that first clips the gradients' global norm.
-
-  Args:
-    learning_rate: a number, or a schedule.
-    max_grad_norm: the largest global norm; None does not clip.
-    make_transform: returns the transformation of a schedule.
-  """
+  """Returns an optimizer that first clips the gradients' global norm."""
   is_schedule = callable(learning_rate)
   schedule = learning_rate if is_schedule else constant(learning_rate)
   transforms = [make_transform(schedule)]
@@ -252,14 +246,7 @@ def start_at(opt_state: Any, step: int, slots: Mapping | None = None) -> Any:
 
 
 def _set_fields(opt_state: Any, kind: str, **values) -> Any:
-  """Returns an optimizer state with new values in some states' fields.
-
-  Args:
-    opt_state: the state of an optax chain.
-    kind: the class name of the states to change; without such a state
-      `opt_state` is returned as it is.
-    **values: the new value of each field.
-  """
+  """Returns an optax state with new values in fields of a class of states."""
   if not optax.tree.get_all_with_path(opt_state, kind):
     return opt_state
 

@@ -67,14 +67,7 @@ def summed(
 
 
 def _over_parts(of_part, params, fixed, parts):
-  """Returns the sum of `of_part(params, fixed, part)` over parts with weight.
-
-  Args:
-    of_part: returns a tree of arrays.
-    params: see `summed`, as the next two.
-    fixed: what else is read.
-    parts: the weights and the parts.
-  """
+  """Returns the sum of what `of_part` returns over parts with weight."""
   first = jax.tree.map(lambda x: x[0], parts[1])
   shapes = jax.eval_shape(of_part, params, fixed, first)
   zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)

@@ -194,11 +194,9 @@ def mixture_loss(network: Network, rows: TokenRows, alpha: Array) -> Array:
 
 
 def _mixture_loss(network: Network, rows: TokenRows, key: Array) -> Array:
-  """Returns the loss of the mixture, [N], each row at an alpha of its own.
-
-  alpha is the sinh of a uniform number: the range is covered by ratios. The
-  weights keep large prices from drowning small ones.
-  """
+  """Returns the loss of the mixture, [N], each row at an alpha of its own."""
+  # alpha is the sinh of a uniform number: the range is covered by ratios. The
+  # weights keep large prices from drowning small ones.
   low, high = learned.mixture.interval.ends(1)
   u = jax.random.uniform(key, rows.q_gold.shape)
   alpha = jnp.sinh(np.arcsinh(low) * (1 - u) + np.arcsinh(high) * u)

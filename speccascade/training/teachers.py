@@ -161,15 +161,7 @@ def with_hidden(
 
 
 def _read_states(path: pathlib.Path, shape: tuple[int, int]) -> np.ndarray:
-  """Returns the hidden states that a file holds, mapped from the file.
-
-  Args:
-    path: the file.
-    shape: (number of target tokens of its texts, width of the teacher).
-
-  Raises:
-    ValueError: the file holds no array of that shape in float16.
-  """
+  """Returns the hidden states that a file holds, mapped from the file."""
   try:
     states = array_files.read_npy(path, mmap_mode="r")
     if states.shape != shape or states.dtype != np.float16:
@@ -186,11 +178,9 @@ def _read_states(path: pathlib.Path, shape: tuple[int, int]) -> np.ndarray:
 
 
 def _digest(teacher: Teacher, arrays) -> str:
-  """Returns a hexadecimal digest of a teacher and of the texts that it reads.
-
-  It covers the parameters themselves: a teacher that was trained further under
-  the same path has other states.
-  """
+  """Returns a digest of a teacher and of the texts that it reads."""
+  # It covers the parameters themselves: a teacher that was trained further
+  # under the same path has other states.
   digest = hashlib.sha256(f"{teacher.module.config} {arrays.digest}".encode())
   for leaf in jax.tree.leaves(teacher.params):
     digest.update(np.ascontiguousarray(fetch(leaf)))
@@ -200,18 +190,8 @@ def _digest(teacher: Teacher, arrays) -> str:
 def _states_of(
   teacher: Teacher, arrays, rows, widths, batch_size: int
 ) -> dict[int, np.ndarray]:
-  """Returns the hidden states of texts, by the texts' indices.
-
-  Args:
-    teacher: computes the states.
-    arrays: the texts.
-    rows: packed rows, tuples of texts' indices.
-    widths: (the width of a row,).
-    batch_size: rows that are read at once.
-
-  Returns:
-    {index: [targets, E] float16}, one state for each target token of a text.
-  """
+  """Returns {index of a text: [targets, E] float16}, its hidden states."""
+  # A row is a tuple of texts' indices.
   states = {}
   for start in range(0, len(rows), batch_size):
     batch_rows = rows[start : start + batch_size]

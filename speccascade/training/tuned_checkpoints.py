@@ -58,15 +58,7 @@ class TunedCheckpoints(Checkpoints):
     return super()._resume(step, optimizer, seed)
 
   def _whole(self, params: Mapping, step: int | None = None) -> Mapping:
-    """Returns the parameters of the heads and of their verifier.
-
-    Args:
-      params: the heads' parameters.
-      step: the step of this run that they are of; None where a run begins.
-
-    Raises:
-      CheckpointError: the verifier's checkpoint is missing or another one.
-    """
+    """Returns the parameters of the heads and of their verifier."""
     if step is None:
       return {HEADS: params, VERIFIER: self.verifier.params}
     path = self._verifier_path(step)

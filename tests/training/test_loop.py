@@ -23,6 +23,8 @@ from tests.training.conftest import (
   same,
 )
 
+pytestmark = pytest.mark.usefixtures("quick_compiles")
+
 STEPS = 12
 
 
