@@ -12,7 +12,7 @@ from speccascade.models.sharding.partitioning import DATA
 from speccascade.planning import footprint, heads_footprint
 from speccascade.training import optimizers, training_checks
 from speccascade.training.kinds import is_prompted
-from speccascade.training.states import Objective
+from speccascade.training.objectives import Objective
 from speccascade.training.trainer import TrainingRun
 from speccascade.training.training_data import TrainingData
 

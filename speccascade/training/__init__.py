@@ -6,6 +6,7 @@ evaluation. `finetune.prepare` reads the models and the data of such a job, and
 """
 
 from speccascade.training.loop import Every, LossNotFiniteError, fit
+from speccascade.training.objectives import Objective
 from speccascade.training.optimizers import (
   Optimizer,
   adafactor,
@@ -14,7 +15,7 @@ from speccascade.training.optimizers import (
   linear,
   rsqrt,
 )
-from speccascade.training.states import Objective, TrainState
+from speccascade.training.states import TrainState
 
 __all__ = [
   "Every",

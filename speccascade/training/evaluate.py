@@ -1,4 +1,8 @@
-"""Evaluation during training: loss, token accuracy, and decoded quality."""
+"""Evaluation during training: loss, token accuracy, and decoded quality.
+
+The modules that read tasks are imported when the examples are read, so the
+package `training` itself needs neither seqio nor TensorFlow.
+"""
 
 import collections
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -11,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from speccascade.data import training_batches
+from speccascade.data.task_scores import values_of
 from speccascade.decoding.laws.draws import row_keys
 from speccascade.decoding.laws.sampling import Sampling
 from speccascade.decoding.programs import decoders
@@ -18,10 +23,16 @@ from speccascade.models.parameters import Config, network
 from speccascade.models.sharding.partitioning import fetch, layout_of
 from speccascade.models.t5.config import T5Config
 from speccascade.models.t5_lm import T5LM
+from speccascade.settings import fields
 from speccascade.training import losses, states, verifier_tuning
 from speccascade.training.kinds import kind_of
 from speccascade.training.lesson import Reading
 from speccascade.training.loop import check_batch
+from speccascade.training.trainer import TrainingRun
+from speccascade.training.training_data import TrainingData
+
+# Scores the token ids of outputs, in the order of their sources.
+Score = Callable[[list[np.ndarray]], Mapping[str, float]]
 
 EOS_ID = 1
 # Sources are padded to a multiple of this many tokens, so that few shapes are
@@ -153,7 +164,7 @@ class Evaluation:
 
   batches: Sequence[Mapping[str, np.ndarray]]
   sources: Sequence[np.ndarray] = ()
-  score: Callable[[list[np.ndarray]], Mapping[str, float]] | None = None
+  score: Score | None = None
   max_decode_len: int = 128
   batch_size: int = 32
   eos_id: int = EOS_ID
@@ -193,3 +204,117 @@ class Evaluation:
       scores = self.score(outputs)
       metrics |= {name: float(value) for name, value in scores.items()}
     return metrics
+
+
+@fields.checked
+@dataclasses.dataclass(frozen=True)
+class Evaluating:
+  """What a model is measured on while it trains.
+
+  Attributes:
+    split: the split that is held out, of the task or of the files.
+    num_examples: how many examples the loss is measured on, the first ones;
+      None takes all, 0 evaluates nothing.
+    num_decoded: how many examples are decoded greedily and scored by the task's
+      metrics, the first ones; None takes all.
+    decoded_task_name: the task whose examples are decoded, where the training
+      data is a mixture of tasks; None takes the training data's task.
+    max_decode_len: most tokens of an output.
+  """
+
+  split: str = "validation"
+  num_examples: fields.NonNegative | None = 1000
+  num_decoded: fields.NonNegative | None = 200
+  decoded_task_name: str | None = None
+  max_decode_len: fields.Size = 128
+
+
+def evaluation(
+  model: Config,
+  data: TrainingData,
+  evaluating: Evaluating,
+  run: TrainingRun,
+  teacher: states.Teacher | None,
+) -> Evaluation | None:
+  """Returns the evaluation during training; None where nothing is measured.
+
+  Args:
+    model: the architecture, or draft heads.
+    data: has the held-out split, and the task whose examples are decoded.
+    evaluating: what is measured.
+    run: has the seed, and says whether to show a progress bar.
+    teacher: the teacher, or None. The teacher of draft heads is their verifier.
+  """
+  if evaluating.num_examples == 0:
+    return None
+  held_out = data.read(evaluating.split, evaluating.num_examples, run)
+  # Heads change no text, so that nothing is decoded with them.
+  sources, score = (), None
+  if not kind_of(model).has_verifier:
+    sources, score = task_decoding(data, evaluating)
+  return Evaluation(
+    list(training_batches.eval_batches(held_out, **data.shapes)),
+    sources=sources,
+    score=score,
+    max_decode_len=evaluating.max_decode_len,
+    # Decoding holds a cache for each row, so a large training batch is cut.
+    batch_size=min(data.batch_size, 64),
+    eos_id=data.prompting.vocabulary.eos_id,
+    teacher=teacher,
+  )
+
+
+def task_decoding(
+  data: TrainingData, evaluating: Evaluating
+) -> tuple[Sequence[np.ndarray], Score | None]:
+  """Returns the sources of a task and the function that scores their outputs.
+
+  They are two fields of an `Evaluation`. Targets and predictions pass through
+  the task's postprocessor, as in seqio. Nothing is decoded for a task without
+  metrics, and for decoder-only models.
+
+  Args:
+    data: has the task, the vocabulary in use and the most tokens of a feature.
+    evaluating: which examples are decoded, and of which task.
+  """
+  from speccascade.data import reading, tasks
+
+  num, vocabulary = evaluating.num_decoded, data.prompting.vocabulary
+  task = data.task
+  if evaluating.decoded_task_name:
+    task = tasks.get(evaluating.decoded_task_name, vocabulary)
+  metrics = getattr(task, "predict_metric_fns", None)
+  if num == 0 or not metrics or data.prompting.prompted:
+    return (), None
+  lengths = dict(data.task_feature_lengths)
+  dataset = reading.open_split(task, evaluating.split, lengths)
+  dataset = dataset.take(-1 if num is None else num)
+  examples = list(reading.guard(dataset.as_numpy_iterator(), task))
+
+  def postprocess(texts, is_target):
+    if task.postprocess_fn is None:
+      return list(texts)
+    return [
+      task.postprocess_fn(text, example=example, is_target=is_target)
+      for text, example in zip(texts, examples)
+    ]
+
+  def to_text(ids):
+    # `text` of the package's own vocabularies ends before EOS and leaves
+    # padding out. Vocabularies of seqio have `decode` alone.
+    if hasattr(vocabulary, "text"):
+      return vocabulary.text(ids)
+    return vocabulary.decode(ids.tolist())
+
+  targets = [example["targets_pretokenized"].decode() for example in examples]
+  targets = postprocess(targets, is_target=True)
+
+  def score(outputs: list[np.ndarray]) -> dict[str, float]:
+    predictions = postprocess(map(to_text, outputs), is_target=False)
+    scores = {}
+    for metric in metrics:
+      scores |= values_of(metric(targets, predictions))
+    return scores
+
+  sources = [np.asarray(example["inputs"], np.int32) for example in examples]
+  return sources, score

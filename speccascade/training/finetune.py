@@ -19,17 +19,18 @@ from speccascade.models.sharding.partitioning import Layout
 from speccascade.runtime import folders, processes
 from speccascade.settings import fields
 from speccascade.training import (
-  held_out,
+  evaluate,
   optimizers,
   teachers,
   trainer,
   training_checks,
 )
 from speccascade.training.checkpointing import Checkpoints
-from speccascade.training.held_out import Evaluating
+from speccascade.training.evaluate import Evaluating
 from speccascade.training.kinds import kind_of
 from speccascade.training.memory_need import MemoryNeed
-from speccascade.training.states import Objective, Teacher
+from speccascade.training.objectives import Objective
+from speccascade.training.states import Teacher
 from speccascade.training.training_data import TrainingData
 from speccascade.training.tuned_checkpoints import TunedCheckpoints
 from speccascade.training.verifier_tuning import VERIFIER
@@ -179,7 +180,7 @@ def prepare(
       teacher=teacher if data.teacher_text else None,
     )
   batches = _read_batches(model, data, run, objective, teacher, need)
-  evaluation = held_out.evaluation(model, data, evaluating, run, teacher)
+  evaluation = evaluate.evaluation(model, data, evaluating, run, teacher)
   metric = None
   if evaluation is not None and model_dir.best_metric:
     names = evaluation.names(model, is_tuned=is_tuned)

@@ -19,8 +19,8 @@ from speccascade.models.parameters import Config
 from speccascade.models.t5.config import T5Config
 from speccascade.training import head_losses, lesson, lookahead_losses, states
 from speccascade.training.lesson import DEPTH_NAMES, Lesson, Metrics, Reading
+from speccascade.training.objectives import Objective
 from speccascade.training.row_parts import PART
-from speccascade.training.states import Objective
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 
 from speccascade.models.sharding.partitioning import Layout
 from speccascade.training import losses, states
+from speccascade.training.objectives import Objective
 
 Array = jax.Array
 # What is measured of a metric: its sum over target tokens by their weights, and
@@ -46,7 +47,7 @@ class Reading:
   batch: Mapping[str, Array]
   weights: Array
   step: Array | int = 0
-  objective: states.Objective | None = None
+  objective: Objective | None = None
   rng: Array | None = None
   teacher: states.Teacher | None = None
   layout: Layout | None = None
@@ -130,9 +131,7 @@ def is_correct(logits: Array, targets: Array) -> Array:
   return losses.at_target(logits, targets) >= logits.max(-1)
 
 
-def summed(
-  lessons: Sequence[Lesson], objective: states.Objective
-) -> states.Sums:
+def summed(lessons: Sequence[Lesson], objective: Objective) -> states.Sums:
   """Returns the loss of lessons, summed over depths and targets.
 
   A lesson at depth k counts `head_decay` ** k. The number of correct targets is

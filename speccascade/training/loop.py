@@ -18,6 +18,7 @@ from speccascade.models.sharding.partitioning import layout_of
 from speccascade.runtime.progress import ProgressBar, note
 from speccascade.training import optimizers, states, training_step
 from speccascade.training.kinds import input_names, kind_of
+from speccascade.training.objectives import Objective
 from speccascade.training.written_text import WrittenText
 
 Batch = Mapping[str, np.ndarray]
@@ -161,7 +162,7 @@ def fit(
   params: Any = None,
   state: states.TrainState | None = None,
   optimizer: optimizers.Optimizer | None = None,
-  objective: states.Objective | None = None,
+  objective: Objective | None = None,
   teacher: states.Teacher | None = None,
   written: WrittenText | None = None,
   seed: int = 0,
@@ -223,7 +224,7 @@ def fit(
   step = int(state.step)
   if step >= steps:
     return state
-  objective = states.Objective() if objective is None else objective
+  objective = Objective() if objective is None else objective
   teacher = _teacher_in_use(teacher, objective, module.config)
   layout = layout_of(state.params)
   train_step = training_step.programs(module, optimizer, objective, layout)
@@ -292,7 +293,7 @@ def _first_state(
 
 
 def _teacher_in_use(
-  teacher: states.Teacher | None, objective: states.Objective, config: Config
+  teacher: states.Teacher | None, objective: Objective, config: Config
 ) -> states.Teacher | None:
   """Returns the teacher, or None where a step does not need it."""
   if kind_of(config).has_verifier:

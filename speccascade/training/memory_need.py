@@ -10,7 +10,8 @@ from speccascade.models import parameters
 from speccascade.models.parameters import Config
 from speccascade.runtime import memory
 from speccascade.training.kinds import kind_of
-from speccascade.training.states import Objective, Teacher
+from speccascade.training.objectives import Objective
+from speccascade.training.states import Teacher
 
 
 @dataclasses.dataclass

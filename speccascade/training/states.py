@@ -1,4 +1,4 @@
-"""The state of a training run, its objective, and a model's pass on a batch.
+"""The state of a training run, and a model's pass on a batch.
 
 Axes: B rows, S source length, T target length, V vocabulary, E model width.
 
@@ -18,15 +18,13 @@ and it may hold `teacher_hidden` [B, T, E], the teacher's hidden states, which a
 """
 
 from collections.abc import Callable, Mapping
-import dataclasses
 import functools
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from flax import struct
 import jax
 import jax.numpy as jnp
 
-from speccascade.models import layers
 from speccascade.models.draft_heads import HeadsNetwork
 from speccascade.models.llama.network import CausalTransformer
 from speccascade.models.parameters import shardings
@@ -38,9 +36,10 @@ from speccascade.models.sharding.partitioning import (
   use_layout,
 )
 from speccascade.models.t5.network import Transformer
-from speccascade.settings import fields
-from speccascade.training import losses, objectives, optimizers
-from speccascade.training.verifier_tuning import VerifierTuning
+from speccascade.training import optimizers
+
+# gin files name `Objective` by this module.
+from speccascade.training.objectives import Objective as Objective
 
 Array = jax.Array
 
@@ -342,73 +341,3 @@ def forward(
       enable_dropout=rng is not None,
       rngs=None if rng is None else {"dropout": rng},
     )
-
-
-@fields.checked
-@dataclasses.dataclass(frozen=True)
-class Objective:
-  """What training minimises; the defaults are T5 v1.1's fine-tuning.
-
-  Attributes:
-    z_loss: the weight of log(Z) ** 2 in the loss, Z the softmax's normaliser.
-    label_smoothing: the probability that the label gives to all other tokens.
-    smoothing_ends: the step from which on there is no label smoothing; None
-      smooths until the end. A model that will be sampled at temperature 1 does
-      better without label smoothing at the end.
-    loss_normalizing_factor: what the summed loss is divided by, see
-      `losses.normalize`.
-    loss: what is minimised: a name of `objectives.LOSSES`, or a loss with its
-      own fields. None is the cross-entropy, of which `teacher_share` may
-      replace a part by the forward divergence.
-    teacher_share: share s of a loss that reads a teacher: (1 - s) times the
-      cross-entropy with its smoothing and z-loss, plus s times the loss. None
-      is 1 where `loss` reads a teacher, and 0 where `loss` is None.
-    head_decay: of draft heads: the loss of head k, or of look-ahead embedding
-      k, counts `head_decay` ** k.
-    tuning: of draft heads: how their verifier learns too; None trains the heads
-      alone.
-    microbatches: the number of parts in which a batch is fed. The parts'
-      gradients are added up; the step equals the whole batch's step but for
-      rounding and dropout's masks.
-    remat: which of a layer's arrays are computed again for the gradient, as in
-      T5X. "full" stores the layer's input alone, "minimal" stores its products
-      with kernels too, None stores everything. The steps differ by
-      rounding only.
-  """
-
-  z_loss: Annotated[float, fields.Bounds(0)] = 1e-4
-  label_smoothing: Annotated[float, fields.Bounds(0, 1, high_open=True)] = 0.0
-  smoothing_ends: fields.NonNegative | None = None
-  loss_normalizing_factor: (
-    Annotated[float, fields.Bounds(0, low_open=True)] | losses.Normalizer | None
-  ) = None
-  loss: Literal[*objectives.LOSSES] | objectives.TrainingLoss | None = None
-  teacher_share: fields.Share | None = None
-  head_decay: Annotated[float, fields.Bounds(0, low_open=True)] = 0.8
-  tuning: VerifierTuning | None = None
-  microbatches: fields.Size = 1
-  remat: Literal[*layers.REMAT] | None = None
-
-  @functools.cached_property
-  def whole(self) -> objectives.TrainingLoss:
-    """The loss with the cross-entropy's part in it."""
-    text = objectives.CrossEntropy(
-      self.z_loss, self.label_smoothing, self.smoothing_ends
-    )
-    loss, share = self.loss, self.teacher_share
-    if loss == "cross_entropy" or (loss is None and not share):
-      return text
-    if loss is None:
-      loss = objectives.ForwardKL()
-    elif isinstance(loss, str):
-      loss = objectives.LOSSES[loss]()
-    if share is None or not loss.needs_teacher:
-      share = 1.0
-    if share in (0, 1):
-      return loss if share else text
-    return objectives.MixedLoss(share, text, loss)
-
-  @property
-  def needs_teacher(self) -> bool:
-    """Whether the loss reads a teacher's distributions."""
-    return self.whole.needs_teacher

@@ -12,7 +12,8 @@ from speccascade.runtime import signals
 from speccascade.settings import fields
 from speccascade.training import loop, optimizers
 from speccascade.training.checkpointing import Checkpoints, fault_of
-from speccascade.training.states import Objective, Teacher, TrainState
+from speccascade.training.objectives import Objective
+from speccascade.training.states import Teacher, TrainState
 from speccascade.training.written_text import WrittenText
 
 

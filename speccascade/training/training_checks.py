@@ -8,7 +8,7 @@ from speccascade.models.parameters import Config
 from speccascade.models.sharding.partitioning import Layout
 from speccascade.settings import fields
 from speccascade.training.kinds import is_prompted, kind_of
-from speccascade.training.states import Objective
+from speccascade.training.objectives import Objective
 from speccascade.training.training_data import TrainingData
 
 

@@ -17,6 +17,7 @@ from speccascade.models.sharding.partitioning import Layout, state_shardings
 from speccascade.training import losses, optimizers, states
 from speccascade.training.kinds import kind_of
 from speccascade.training.lesson import Reading, disagreement
+from speccascade.training.objectives import Objective
 
 Array = jax.Array
 
@@ -24,7 +25,7 @@ Array = jax.Array
 def make_step(
   module: states.Network,
   optimizer: optimizers.Optimizer,
-  objective: states.Objective,
+  objective: Objective,
   layout: Layout | None = None,
 ) -> Callable[..., states.TrainState]:
   """Returns the compiled training step, which writes over the state it takes.
@@ -102,7 +103,7 @@ def make_step(
 
 
 def _make_gradients(
-  module: states.Network, objective: states.Objective, layout: Layout | None
+  module: states.Network, objective: Objective, layout: Layout | None
 ) -> Callable[..., tuple[Any, states.Sums]]:
   """Returns the gradient of a batch's summed loss, computed part by part."""
   count, kind = objective.microbatches, kind_of(module.config)
@@ -180,7 +181,7 @@ class Programs:
     self,
     module: states.Network,
     optimizer: optimizers.Optimizer,
-    objective: states.Objective,
+    objective: Objective,
     layout: Layout | None = None,
   ):
     """Prepares a step; nothing is compiled yet.
