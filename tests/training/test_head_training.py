@@ -1,7 +1,6 @@
 """Draft heads learn from a verifier, which stays as it is or learns too."""
 
 import dataclasses
-import functools
 import shutil
 from typing import NamedTuple
 
@@ -42,8 +41,6 @@ from tests import toy
 from tests.training import test_teaching
 from tests.training.conftest import BARE, random_batch, same
 
-pytestmark = pytest.mark.usefixtures("quick_compiles")
-
 ADAM = optimizers.adamw(0.01)
 METRIC_NAMES = (
   *("loss", "accuracy", "loss_1", "accuracy_1", "acceptance_1"),
@@ -55,7 +52,6 @@ SHAPES = {
 }
 
 
-@functools.cache
 def verifier_of(kind: str):
   """Returns (a `states.Teacher` with opinions, a batch for it)."""
   if kind == "llama":
@@ -67,10 +63,6 @@ def verifier_of(kind: str):
   module = Transformer(BARE)
   batch = loop.check_batch(random_batch(4), BARE, 0)
   return states.Teacher(states.init_params(module, 3), module), batch
-
-
-hidden_of = jax.jit(states.Teacher.hidden)
-project = jax.jit(states.Teacher.project)
 
 
 def heads_of(kind: str, verifier, seed: int = 0):
@@ -86,7 +78,7 @@ def heads_of(kind: str, verifier, seed: int = 0):
 
 def twin(config, params, verifier, batch, weights) -> tuple[float, list]:
   """Returns the loss of a batch, place by place in float64, and by head."""
-  hidden = np.asarray(hidden_of(verifier, batch), np.float64)
+  hidden = np.asarray(verifier.hidden(batch), np.float64)
   targets = np.asarray(batch["decoder_target_tokens"])
   segments = batch.get("decoder_segment_ids", np.ones_like(targets))
   params = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), params)
@@ -100,7 +92,7 @@ def twin(config, params, verifier, batch, weights) -> tuple[float, list]:
     else:
       outer = params[f"outer_{k}"]["kernel"]
       state = hidden + np.maximum(inner, 0) @ outer
-      logits = project(verifier, state.astype(np.float32))
+      logits = verifier.project(state.astype(np.float32))
       logits = np.asarray(logits, np.float64)
     log_probs = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
     rows, length = targets.shape
@@ -177,10 +169,8 @@ def test_a_loss_in_parts_is_the_loss_of_all_places(
   objective = states.Objective(z_loss=0.1, teacher_share=share)
   module = HeadsNetwork(config)
   # Every second target is the token that head 1 finds likeliest.
-  hidden = hidden_of(verifier, batch)
-  [first, _] = jax.jit(head_losses.head_logits, static_argnums=0)(
-    module, params, verifier, hidden
-  )
+  hidden = verifier.hidden(batch)
+  [first, _] = head_losses.head_logits(module, params, verifier, hidden)
   targets = jnp.asarray(batch["decoder_target_tokens"])
   likeliest = targets.at[:, 1:].set(first.argmax(-1)[:, :-1])
   is_even = np.arange(shape[1]) % 2 == 0

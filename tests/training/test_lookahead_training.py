@@ -26,8 +26,6 @@ from tests import toy
 from tests.training.conftest import STILL, same
 from tests.training.test_head_training import METRIC_NAMES, verifier_of
 
-pytestmark = pytest.mark.usefixtures("quick_compiles")
-
 ADAM = optimizers.adamw(0.1)
 KEY = jax.random.key(5, impl="threefry2x32")
 

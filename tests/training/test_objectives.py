@@ -15,8 +15,6 @@ from speccascade.training import loop, losses, objectives, states
 from speccascade.training.lesson import disagreement
 from tests.training.conftest import BARE, DESCENT, STILL, random_batch
 
-pytestmark = pytest.mark.usefixtures("quick_compiles")
-
 V = 7
 
 
@@ -261,10 +259,6 @@ def one_step(batch, teacher, objective, optimizer=STILL, **kwargs):
   return state, log[0]
 
 
-where_missed = jax.jit(disagreement)
-logits_of = jax.jit(states.Teacher.logits)
-
-
 def teacher_of(seed, **kwargs):
   module = states.Transformer(BARE)
   return states.Teacher(states.init_params(module, seed), module, **kwargs)
@@ -278,8 +272,8 @@ def test_an_encoder_decoder_learns_from_a_teacher_on_targets_alone():
   objective = states.Objective(loss="reverse_kl")
   _, metrics = one_step(batch, teacher, objective)
   student = states.Transformer(BARE)
-  q = logits_of(states.Teacher(states.init_params(student, 0), student), batch)
-  p = logits_of(teacher, batch)
+  q = states.forward(student, states.init_params(student, 0), batch)
+  p = teacher.logits(batch)
   weights = batch["decoder_target_tokens"] > 0
   assert 0 < weights.sum() < weights.size
   want = forward(softmax(q), softmax(p))[weights].mean()
@@ -291,17 +285,17 @@ def test_earlier_drafters_leave_what_they_miss():
   batch = loop.check_batch(random_batch(0, rows=8), BARE, 0)
   earlier = (teacher_of(2), teacher_of(3))
   teacher = teacher_of(1, earlier=earlier)
-  best = np.argmax(logits_of(teacher, batch), -1)
-  agrees = [np.argmax(logits_of(each, batch), -1) == best for each in earlier]
+  best = np.argmax(teacher.logits(batch), -1)
+  agrees = [np.argmax(each.logits(batch), -1) == best for each in earlier]
   missed = ~(agrees[0] | agrees[1])
-  np.testing.assert_array_equal(where_missed(teacher, batch), missed)
+  np.testing.assert_array_equal(disagreement(teacher, batch), missed)
 
 
 @pytest.mark.slow
 def test_a_boosted_step_learns_nothing_else():
   batch = loop.check_batch(random_batch(0, rows=8), BARE, 0)
   teacher = teacher_of(1, earlier=(teacher_of(2), teacher_of(3)))
-  missed = np.asarray(where_missed(teacher, batch)) > 0
+  missed = np.asarray(disagreement(teacher, batch)) > 0
   # The mask is what a batch with these weights would give without it.
   weights = (batch["decoder_target_tokens"] > 0) * missed
   objective = states.Objective(

@@ -22,8 +22,6 @@ from speccascade.training.checkpointing import Checkpoints
 from tests import toy
 from tests.training.conftest import STILL, same
 
-pytestmark = pytest.mark.usefixtures("quick_compiles")
-
 EOS = 1
 CONFIG = LlamaConfig(
   vocab_size=11,
