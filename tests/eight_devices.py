@@ -35,11 +35,10 @@ from speccascade.models import LlamaConfig, T5Config
 from speccascade.models.parameters import network
 from speccascade.models.sharding import meshes, partitioning
 from speccascade.planning import collectives
-from speccascade.search import halving, sweeps
-from speccascade.search.cascade_space import Candidates
-from speccascade.search.plans import Plan
-from speccascade.search.shown import Shown
-from speccascade.training import evaluate, loop, optimizers, states
+from speccascade.sweep import sweep
+from speccascade.sweep.plans import Plan
+from speccascade.sweep.shown import Shown
+from speccascade.training import evaluate, optimizers, states, trainer
 from speccascade.training.checkpointing import Checkpoints
 from tests.inference import tiny
 
@@ -306,7 +305,7 @@ def texts(kind: str) -> list[dict]:
 def fit(model, batches, optimizer, steps, **start):
   """Returns the losses of each step up to `steps`, and the state."""
   losses = []
-  state = loop.fit(
+  state = trainer.fit(
     model,
     batches,
     steps=steps,

@@ -5,7 +5,7 @@ evaluation. `finetune.prepare` reads the models and the data of such a job, and
 `finetune.train`, which `python -m speccascade.train` calls, runs it.
 """
 
-from speccascade.training.loop import Every, LossNotFiniteError, fit
+from speccascade.training.meter import LossNotFiniteError
 from speccascade.training.objectives import Objective
 from speccascade.training.optimizers import (
   Optimizer,
@@ -16,6 +16,7 @@ from speccascade.training.optimizers import (
   rsqrt,
 )
 from speccascade.training.states import TrainState
+from speccascade.training.trainer import Every, fit
 
 __all__ = [
   "Every",

@@ -25,9 +25,9 @@ from speccascade.models.t5.config import T5Config
 from speccascade.models.t5_lm import T5LM
 from speccascade.settings import fields
 from speccascade.training import losses, states, verifier_tuning
+from speccascade.training.batch_checks import check_batch
 from speccascade.training.kinds import kind_of
 from speccascade.training.lesson import Reading
-from speccascade.training.loop import check_batch
 from speccascade.training.trainer import TrainingRun
 from speccascade.training.training_data import TrainingData
 

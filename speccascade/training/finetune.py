@@ -27,6 +27,7 @@ from speccascade.training import (
 )
 from speccascade.training.checkpointing import Checkpoints
 from speccascade.training.evaluate import Evaluating
+from speccascade.training.event_files import EventFiles
 from speccascade.training.kinds import kind_of
 from speccascade.training.memory_need import MemoryNeed
 from speccascade.training.objectives import Objective
@@ -214,7 +215,7 @@ def prepare(
     teacher=teacher,
     written=written,
     evaluation=evaluation,
-    writer=trainer.EventFiles(folder) if writes_events else None,
+    writer=EventFiles(folder) if writes_events else None,
   )
 
 

@@ -1,20 +1,38 @@
-"""A training run: it starts or resumes, evaluates, saves checkpoints, ends."""
+"""A training run: it starts or resumes, takes steps, evaluates, saves, ends."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 import contextlib
 import dataclasses
-import functools
+import itertools
+import time
 from typing import Any
 
-from speccascade.models.parameters import Config
+import jax
+import numpy as np
+
+from speccascade.models.parameters import Config, check_params, network
 from speccascade.models.sharding import meshes
+from speccascade.models.sharding.partitioning import layout_of
 from speccascade.runtime import signals
+from speccascade.runtime.progress import ProgressBar, note
 from speccascade.settings import fields
-from speccascade.training import loop, optimizers
-from speccascade.training.checkpointing import Checkpoints, fault_of
+from speccascade.training import optimizers, states, training_step
+from speccascade.training.batch_checks import check_batch
+from speccascade.training.checkpointing import Checkpoints
+from speccascade.training.kinds import kind_of
+from speccascade.training.meter import Meter, Metrics
 from speccascade.training.objectives import Objective
 from speccascade.training.states import Teacher, TrainState
 from speccascade.training.written_text import WrittenText
+
+Batch = Mapping[str, np.ndarray]
+# A list is repeated without end. A function returns the batches from a position
+# on, so a resumed run goes on with the batch that comes next. An iterator can
+# be read only once.
+Batches = Sequence[Batch] | Callable[[int], Iterator[Batch]] | Iterable[Batch]
+
+# How many batches are read before the first step to learn their shapes.
+LOOK_AHEAD = 16
 
 
 @fields.checked
@@ -67,20 +85,39 @@ class TrainingOutcome:
   stop: signals.Stop
 
 
+@dataclasses.dataclass(frozen=True)
+class Every:
+  """A callback that runs every `steps` steps, and after the last step.
+
+  Attributes:
+    steps: steps between two calls; 0 calls after the last step only.
+    call: takes the state between two steps. It must not keep the state's
+      arrays, because the next step writes over them; `jax.device_get` copies
+      them.
+  """
+
+  steps: int
+  call: Callable[[states.TrainState], Any]
+
+  def is_due(self, step: int, last: int) -> bool:
+    """Returns whether the callback runs after a step of a run to `last`."""
+    return step == last or (self.steps > 0 and step % self.steps == 0)
+
+
 @dataclasses.dataclass
 class TrainingJob:
   """A training run whose models and data have been read.
 
   Attributes:
     config: the architecture.
-    batches: see `loop.fit`. An iterator cannot be read again, so a run over an
+    batches: see `fit`. An iterator cannot be read again, so a run over an
       iterator cannot be resumed.
     checkpoints: where the run begins, and where it saves.
     settings: how long the run is, where it starts, how often it is measured.
     optimizer: None takes T5 v1.1's Adafactor.
     objective: None takes T5 v1.1's objective.
-    teacher: see `loop.fit`.
-    written: see `loop.fit`.
+    teacher: see `fit`.
+    written: see `fit`.
     evaluation: measures (config, parameters), as an `evaluate.Evaluation` does;
       None evaluates nothing.
     writer: has `write_scalars(step, {name: value})`
@@ -93,7 +130,7 @@ class TrainingJob:
   """
 
   config: Config
-  batches: loop.Batches
+  batches: Batches
   checkpoints: Checkpoints
   settings: TrainingRun
   _: dataclasses.KW_ONLY
@@ -150,7 +187,7 @@ class TrainingJob:
     # The first signal is caught from before the first step until after the last
     # save, so it interrupts no save; the loop reads it between two steps.
     with contextlib.closing(checkpoints), signals.catch() as stop:
-      state = loop.fit(
+      state = fit(
         self.config,
         self.batches,
         steps=train_steps,
@@ -170,22 +207,25 @@ class TrainingJob:
       # its first step has nothing to save.
       if stop and int(state.step) > start:
         self._save(state)
-    path = (
-      None if self.saved_step is None else checkpoints.path(self.saved_step)
+    saved = self.saved_step
+    return TrainingOutcome(
+      step=int(state.step),
+      metrics=self.metrics,
+      checkpoint=None if saved is None else checkpoints.path(saved),
+      stop=stop,
     )
-    return TrainingOutcome(int(state.step), self.metrics, path, stop)
 
-  def _callbacks(self) -> list[loop.Every]:
+  def _callbacks(self) -> list[Every]:
     """Returns what the run does between steps, in this order."""
     # A state is evaluated before it is saved, because its checkpoint holds its
     # metrics, by which the best checkpoint is found. Where both periods end at
     # one step, the second `_save` finds the step saved.
     settings = self.settings
-    callbacks = [loop.Every(settings.checkpoint_period, self._save)]
+    callbacks = [Every(settings.checkpoint_period, self._save)]
     if self.evaluation is not None:
-      callbacks.insert(0, loop.Every(settings.eval_period, self._evaluate))
+      callbacks.insert(0, Every(settings.eval_period, self._evaluate))
       if self.checkpoints.metric is not None:
-        callbacks.append(loop.Every(settings.eval_period, self._save))
+        callbacks.append(Every(settings.eval_period, self._save))
     return callbacks
 
   def _log(self, step: int, values: Mapping[str, float]):
@@ -223,41 +263,171 @@ def _add_prefix(kind: str, values: Mapping[str, float]) -> dict[str, float]:
   return {f"{kind}/{name}": value for name, value in values.items()}
 
 
-class EventFiles:
-  """TensorBoard's event files, begun when there is something to write.
+def fit(
+  model: Config | states.Network,
+  batches: Batches,
+  *,
+  steps: int,
+  params: Any = None,
+  state: states.TrainState | None = None,
+  optimizer: optimizers.Optimizer | None = None,
+  objective: Objective | None = None,
+  teacher: states.Teacher | None = None,
+  written: WrittenText | None = None,
+  seed: int = 0,
+  first_step: int = 0,
+  log_every: int = 100,
+  on_log: Callable[[int, Metrics], None] | None = None,
+  callbacks: Sequence[Every] = (),
+  stop: Any = False,
+  progress: bool = True,
+  name: str = "train",
+) -> states.TrainState:
+  """Trains a model and returns its state after step `steps`.
 
-  TensorFlow is imported only then.
+  The result depends on the arguments alone. A run that is stopped anywhere and
+  continued from its state, with the same `first_step`, ends with the state of
+  the unbroken run; on a CPU the two states agree to the bit.
+
+  Args:
+    model: the architecture, or its network. The architecture sets the dropout
+      rate and the activations' dtype.
+    batches: a list of batches, which is repeated; a function that returns the
+      batches from a position on; or an iterator, which is read from position
+      `state.step - first_step` on. Batches may differ in shape: one program is
+      compiled for each shape.
+    steps: global step to stop at. Without `state` and `first_step` this is the
+      number of steps.
+    params: parameters to start from; None draws them from `seed`. Where
+      `params` or `state` lie on a mesh, the batches are cut for the mesh.
+    state: the state to go on from, in place of `params` and `seed`. The run
+      writes over it.
+    optimizer: an optimizer from `optimizers`; None takes T5 v1.1's Adafactor.
+    objective: what is minimised; None takes T5 v1.1's objective.
+    teacher: the model whose distributions are learned, which an objective
+      needs whose loss reads a teacher.
+    written: who writes the texts of a step; None takes the batches as they are.
+    seed: seeds the parameters and dropout.
+    first_step: global step of the first batch.
+    log_every: steps between two calls of `on_log`; the metrics are means over
+      these steps.
+    on_log: called with (step, metrics). The metrics are "loss", "z_loss" and
+      "accuracy", means over target tokens; "grad_norm", the mean over steps;
+      "learning_rate" of the last step; and "examples_per_s".
+    callbacks: the callbacks; those that are due are called in this order.
+    stop: read before each step; the run ends when it is true. See
+      `signals.catch`.
+    progress: whether to show a progress bar.
+    name: the title of the progress bar.
+
+  Raises:
+    ValueError: the parameters or a batch do not fit the model, the batches run
+      out, or the objective's loss reads a teacher and there is no teacher.
+    LossNotFiniteError: the loss became NaN or infinite; no callback has been
+      called with a state after that step.
   """
+  module = model if isinstance(model, states.Network) else network(model)
+  optimizer = optimizers.adafactor() if optimizer is None else optimizer
+  if state is None:
+    state = _first_state(module, optimizer, params, seed, first_step)
+  step = int(state.step)
+  if step >= steps:
+    return state
+  objective = Objective() if objective is None else objective
+  teacher = _teacher_in_use(teacher, objective, module.config)
+  layout = layout_of(state.params)
+  train_step = training_step.programs(module, optimizer, objective, layout)
+  position = step - first_step
+  numbered = enumerate(_batches_from(batches, position), position)
+  checked = (check_batch(batch, module.config, i) for i, batch in numbered)
+  # The first batches are read before the first step, so that XLA compiles
+  # several shapes at once while the device already trains on the first one.
+  ahead = list(itertools.islice(checked, min(LOOK_AHEAD, steps - step)))
+  for batch in ahead:
+    train_step.prepare(state, batch, teacher)
+  with ProgressBar(
+    total=steps,
+    initial=step,
+    desc=name,
+    unit="step",
+    disable=not progress,
+    mininterval=1.0,
+  ) as bar:
+    meter = Meter(optimizer, on_log, bar)
+    for batch in itertools.chain(ahead, checked):
+      # Stop: the processes of a job agree on a step by counting these looks, so
+      # each process looks exactly once before each step.
+      if stop:
+        break
+      if written is not None:
+        batch = written(batch, step, module, state.params)
+      # Step: the call returns before the device is done. The old state is
+      # donated to the step and must not be read afterwards.
+      if not train_step.prepare(state, batch, teacher).done():
+        note(f"compiling {train_step.num_ready + 1} of {len(train_step)}")
+      state = train_step(state, batch, teacher)
+      step += 1
+      # Measure: totals are read before any callback, so that a loss that is not
+      # finite raises before a callback can save or evaluate the state.
+      due = [callback for callback in callbacks if callback.is_due(step, steps)]
+      is_logged = step == steps or step % log_every == 0
+      state = meter.count_step(step, state, batch, is_logged, bool(due))
+      # Call back: evaluations and checkpoints do not count as training time.
+      start_s = time.monotonic()
+      for callback in due:
+        callback.call(state)
+      meter.leave_out(time.monotonic() - start_s)
+      if step == steps:
+        break
+    else:
+      raise ValueError(
+        f"the batches ran out after step {step}, {steps} were asked for; "
+        "give more, or a list to go round"
+      )
+  return jax.block_until_ready(state)
 
-  def __init__(self, folder: str):
-    self._folder = folder
 
-  @functools.cached_property
-  def _writer(self):
-    from clu import metric_writers
+def _first_state(
+  module: states.Network,
+  optimizer: optimizers.Optimizer,
+  params: Any,
+  seed: int,
+  first_step: int,
+) -> states.TrainState:
+  """Returns the state of a run that starts from parameters or from a seed."""
+  if params is None:
+    params = states.init_params(module, seed)
+  check_params(module.config, params)
+  return states.create(params, optimizer, step=first_step, seed=seed)
 
-    return metric_writers.SummaryWriter(self._folder)
 
-  @contextlib.contextmanager
-  def _one_line_errors(self):
-    """Turns TensorFlow's errors into OSErrors of one line."""
-    from speccascade.cli import quiet
+def _teacher_in_use(
+  teacher: states.Teacher | None, objective: Objective, config: Config
+) -> states.Teacher | None:
+  """Returns the teacher, or None where a step does not need it."""
+  if kind_of(config).has_verifier:
+    if teacher is None:
+      raise ValueError("draft heads need a teacher: the verifier")
+    return teacher
+  if teacher is None and objective.needs_teacher:
+    raise ValueError(
+      f"the objective's loss is {objective.whole}, and there is no teacher"
+    )
+  # A step that does not read the teacher must not take its parameters: they
+  # would be one more argument to compile for and to hold.
+  if not objective.needs_teacher and not (teacher and teacher.earlier):
+    return None
+  return teacher
 
-    tf = quiet.import_tensorflow()
-    try:
-      with quiet.native_logs():
-        yield
-    except tf.errors.OpError as error:
-      raise OSError(
-        f"no event file can be written to {self._folder}: {fault_of(error)}"
-      ) from error
 
-  def write_scalars(self, step: int, scalars: Mapping[str, float]):
-    """Adds scalars of a step; OSError where the file cannot be written."""
-    with self._one_line_errors():
-      self._writer.write_scalars(step, scalars)
-
-  def flush(self):
-    """Writes what was added to the file; OSError where it cannot be."""
-    with self._one_line_errors():
-      self._writer.flush()
+def _batches_from(batches: Batches, position: int) -> Iterator[Batch]:
+  """Returns an iterator over the batches from a position on."""
+  if callable(batches):
+    return iter(batches(position))
+  if isinstance(batches, Sequence):
+    if not batches:
+      raise ValueError("there are no batches to train on")
+    # Position 12 of a repeated list of 5 is its batch 2, so the first two full
+    # rounds are not gone through one by one.
+    batches, position = itertools.cycle(batches), position % len(batches)
+  return itertools.islice(batches, position, None)

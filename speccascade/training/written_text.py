@@ -74,7 +74,7 @@ class WrittenText:
     """Returns the batch that a step learns from.
 
     Args:
-      batch: a batch of the data, as `loop.check_batch` returns it.
+      batch: a batch of the data, as `batch_checks.check_batch` returns it.
       step: the step, counted from 0.
       module: the network that learns.
       params: its parameters before the step.

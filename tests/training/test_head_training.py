@@ -21,13 +21,13 @@ from speccascade.training import (
   evaluate,
   head_losses,
   lesson,
-  loop,
   losses,
   optimizers,
   row_parts,
   states,
   trainer,
 )
+from speccascade.training.batch_checks import check_batch
 from speccascade.training.checkpointing import Checkpoints
 from speccascade.training.lesson import Reading
 from speccascade.training.memory_need import MemoryNeed
@@ -61,7 +61,7 @@ def verifier_of(kind: str):
     batch = test_teaching.batches_of(texts, pack=True)[0]
     return states.Teacher(params, test_teaching.MODULE), batch
   module = Transformer(BARE)
-  batch = loop.check_batch(random_batch(4), BARE, 0)
+  batch = check_batch(random_batch(4), BARE, 0)
   return states.Teacher(states.init_params(module, 3), module), batch
 
 

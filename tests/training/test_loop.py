@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 from speccascade.models.t5.network import Transformer
-from speccascade.training import loop, states, training_step
+from speccascade.training import states, trainer, training_step
+from speccascade.training.batch_checks import check_batch
+from speccascade.training.meter import LossNotFiniteError
 from tests import toy
 from tests.training.conftest import (
   ADAFACTOR,
@@ -22,6 +24,8 @@ from tests.training.conftest import (
   random_batch,
   same,
 )
+
+pytestmark = pytest.mark.usefixtures("quick_compiles")
 
 STEPS = 12
 
@@ -35,7 +39,7 @@ def train(data, steps=STEPS, config=BARE, **kwargs):
   kwargs = {"optimizer": DESCENT, "progress": False, "seed": 3} | kwargs
   if (log := kwargs.pop("log", None)) is not None:
     kwargs["on_log"] = lambda step, metrics: log.append((step, metrics))
-  return loop.fit(config, data, steps=steps, **kwargs)
+  return trainer.fit(config, data, steps=steps, **kwargs)
 
 
 tiny = functools.partial(train, config=TINY, optimizer=ADAFACTOR)
@@ -191,7 +195,7 @@ def test_each_shape_is_compiled_once():
   for _ in range(2):
     train(data, 5)
   keys = {
-    training_step.shape_key(loop.check_batch(batch, TINY, 0)) for batch in data
+    training_step.shape_key(check_batch(batch, TINY, 0)) for batch in data
   }
   assert len(keys) == 2
   assert keys <= run._futures.keys()
@@ -207,19 +211,19 @@ def test_callers_parameters_are_not_written_over(bare_params):
 
 def test_callbacks_come_at_their_steps_and_at_the_end():
   seen = []
-  three, end = (
-    loop.Every(steps, lambda s, steps=steps: seen.append((steps, int(s.step))))
-    for steps in (3, 0)
-  )
-  train(batches(), steps=7, optimizer=STILL, callbacks=[three, end])
+
+  def every(steps):
+    return trainer.Every(steps, lambda s: seen.append((steps, int(s.step))))
+
+  train(batches(), steps=7, optimizer=STILL, callbacks=[every(3), every(0)])
   assert seen == [(3, 3), (3, 6), (3, 7), (0, 7)]
 
 
 def test_a_loss_that_is_not_finite_stops_the_run_and_names_the_step():
   """An infinite step from batch 3; no callback sees what comes of it."""
   seen = []
-  every = loop.Every(2, lambda s: seen.append(int(s.step)))
-  with pytest.raises(loop.LossNotFiniteError, match="infinite at step 4;"):
+  every = trainer.Every(2, lambda s: seen.append(int(s.step)))
+  with pytest.raises(LossNotFiniteError, match="infinite at step 4;"):
     train(batches(), 7, optimizer=exploding(3), callbacks=[every])
   assert seen == [2, 4]
 

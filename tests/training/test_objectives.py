@@ -11,7 +11,8 @@ from speccascade.checkpoints import rule_files
 from speccascade.decoding.laws.fitted import FittedAlpha
 from speccascade.decoding.laws.learned import KINDS
 from speccascade.decoding.programs.methods import METHODS
-from speccascade.training import loop, losses, objectives, states
+from speccascade.training import losses, objectives, states, trainer
+from speccascade.training.batch_checks import check_batch
 from speccascade.training.lesson import disagreement
 from tests.training.conftest import BARE, DESCENT, STILL, random_batch
 
@@ -244,7 +245,7 @@ def test_an_unknown_loss_is_refused():
 def one_step(batch, teacher, objective, optimizer=STILL, **kwargs):
   """Returns the state after a step, and the step's metrics."""
   log = []
-  state = loop.fit(
+  state = trainer.fit(
     BARE,
     [batch],
     steps=1,
@@ -267,7 +268,7 @@ def teacher_of(seed, **kwargs):
 @pytest.mark.slow
 def test_an_encoder_decoder_learns_from_a_teacher_on_targets_alone():
   """Positions of padding count for nothing, in the loss and its gradient."""
-  batch = loop.check_batch(random_batch(0), BARE, 0)
+  batch = check_batch(random_batch(0), BARE, 0)
   teacher = teacher_of(1)
   objective = states.Objective(loss="reverse_kl")
   _, metrics = one_step(batch, teacher, objective)
@@ -282,7 +283,7 @@ def test_an_encoder_decoder_learns_from_a_teacher_on_targets_alone():
 
 def test_earlier_drafters_leave_what_they_miss():
   """Boosting: a position counts where no earlier drafter names p's token."""
-  batch = loop.check_batch(random_batch(0, rows=8), BARE, 0)
+  batch = check_batch(random_batch(0, rows=8), BARE, 0)
   earlier = (teacher_of(2), teacher_of(3))
   teacher = teacher_of(1, earlier=earlier)
   best = np.argmax(teacher.logits(batch), -1)
@@ -293,7 +294,7 @@ def test_earlier_drafters_leave_what_they_miss():
 
 @pytest.mark.slow
 def test_a_boosted_step_learns_nothing_else():
-  batch = loop.check_batch(random_batch(0, rows=8), BARE, 0)
+  batch = check_batch(random_batch(0, rows=8), BARE, 0)
   teacher = teacher_of(1, earlier=(teacher_of(2), teacher_of(3)))
   missed = np.asarray(disagreement(teacher, batch)) > 0
   # The mask is what a batch with these weights would give without it.

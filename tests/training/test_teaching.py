@@ -11,7 +11,6 @@ from speccascade.data.arrays import TokenArrays
 from speccascade.models import CausalTransformer, LlamaConfig
 from speccascade.training import (
   evaluate,
-  loop,
   losses,
   optimizers,
   states,
@@ -78,7 +77,7 @@ def train(data, steps, share=0.0, **kwargs):
   """Returns the state after training, and the metrics of each step."""
   log = []
   kwargs = {"optimizer": ADAM, "progress": False} | kwargs
-  after = loop.fit(
+  after = trainer.fit(
     CONFIG,
     data,
     steps=steps,

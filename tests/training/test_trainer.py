@@ -13,8 +13,9 @@ import pytest
 from speccascade.checkpoints import load, orbax_io
 from speccascade.checkpoints.errors import CheckpointError
 from speccascade.runtime import signals
-from speccascade.training import loop, optimizers, trainer
+from speccascade.training import optimizers, trainer
 from speccascade.training.checkpointing import Checkpoints
+from speccascade.training.meter import LossNotFiniteError
 from tests.training.conftest import (
   ADAFACTOR,
   BARE,
@@ -151,9 +152,7 @@ def test_a_metric_that_is_not_measured_is_named(tmp_path):
 
 
 def test_what_was_saved_before_nan_is_kept(tmp_path):
-  with pytest.raises(
-    loop.LossNotFiniteError, match="at step 4; what was saved"
-  ):
+  with pytest.raises(LossNotFiniteError, match="at step 4; what was saved"):
     quick(tmp_path, 7, optimizer=exploding(3), checkpoint_period=3)
   assert saved_steps(tmp_path) == [3]
 

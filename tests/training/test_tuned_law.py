@@ -5,7 +5,8 @@ import pytest
 
 from speccascade.checkpoints import load
 from speccascade.models import HeadsConfig, HeadsModel, draft_heads
-from speccascade.training import loop, optimizers, states, trainer
+from speccascade.training import optimizers, states, trainer
+from speccascade.training.batch_checks import check_batch
 from speccascade.training.tuned_checkpoints import TunedCheckpoints
 from speccascade.training.verifier_tuning import VerifierTuning
 from tests import toy
@@ -24,7 +25,7 @@ def tuned_pair(folder, kind: str):
   batch = random_batch(4, rows=16, vocab_size=T5_VOCAB)
   trainer.TrainingJob(
     config,
-    [loop.check_batch(batch, before.module.config, 0)],
+    [check_batch(batch, before.module.config, 0)],
     TunedCheckpoints(folder, config, initial_params=initial, verifier=verifier),
     trainer.TrainingRun(30, progress=False),
     optimizer=optimizers.adamw(0.02),

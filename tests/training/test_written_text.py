@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 from speccascade.models import CausalTransformer, LlamaConfig
-from speccascade.training import loop, states
+from speccascade.training import states, trainer
+from speccascade.training.batch_checks import check_batch
 from speccascade.training.training_data import TrainingData
 from speccascade.training.written_text import WrittenText
 from tests.training.conftest import BARE, DESCENT, random_batch, same
@@ -37,7 +38,7 @@ def params():
 
 @pytest.fixture(scope="module")
 def batch():
-  batch = loop.check_batch(random_batch(0, rows=6), BARE, 0)
+  batch = check_batch(random_batch(0, rows=6), BARE, 0)
   for name in batch:
     batch[name][-1] = 0  # an empty row, which fills up a batch
   return batch
@@ -79,7 +80,7 @@ def test_texts_are_drawn_from_the_author(params):
   source = np.tile(random_batch(0)["encoder_input_tokens"][:1], (400, 1))
   targets = np.tile(np.array([[5, EOS]], np.int32), (400, 1))
   raw = {"encoder_input_tokens": source, "decoder_target_tokens": targets}
-  batch = loop.check_batch(raw, BARE, 0)
+  batch = check_batch(raw, BARE, 0)
   teacher = states.Teacher(jax.device_get(states.init_params(T5, 1)), T5)
   for settings, author in (
     ({"student_text": 1.0}, params),
@@ -146,11 +147,11 @@ def test_a_resumed_run_reads_the_texts_of_the_unbroken_one():
     "written": written,
     "progress": False,
   }
-  unbroken = loop.fit(BARE, batches, steps=4, **kwargs)
-  half = loop.fit(BARE, batches, steps=2, **kwargs)
-  resumed = loop.fit(BARE, batches, steps=4, state=half, **kwargs)
+  unbroken = trainer.fit(BARE, batches, steps=4, **kwargs)
+  half = trainer.fit(BARE, batches, steps=2, **kwargs)
+  resumed = trainer.fit(BARE, batches, steps=4, state=half, **kwargs)
   same(resumed.params, unbroken.params)
-  data = loop.fit(BARE, batches, steps=4, **kwargs | {"written": None})
+  data = trainer.fit(BARE, batches, steps=4, **kwargs | {"written": None})
   leaf = jax.tree.leaves(data.params)[0]
   assert (leaf != jax.tree.leaves(unbroken.params)[0]).any()
 
