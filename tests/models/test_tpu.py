@@ -44,7 +44,7 @@ def test_blocks_of_many_rows_have_no_loop():
 @pytest.mark.parametrize("case", tpu_programs.CASES)
 def test_no_round_of_many_rows_loops_over_them(case):
   of_one, of_many = loops(case, 1, 32)
-  assert "jit(_run)/while" in of_many  # the loop over rounds
+  assert "jit(run)/while" in of_many  # the loop over rounds
   of_one, of_many = (
     [name for name in names if "while/body/" in name]
     for names in (of_one, of_many)

@@ -60,10 +60,6 @@ class Loop:
   num_models: int = 1
   done: Array | None = None
 
-  def run(self) -> Decoded:
-    """Decodes until every row met EOS, a fault or the length limit."""
-    return self.decoded(self.advance(self.begin()))
-
   def begin(self) -> Carry:
     """Returns the state before the first round.
 

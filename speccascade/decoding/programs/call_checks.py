@@ -6,24 +6,14 @@ Each error says what the call gave, what the method wants, and what to do.
 
 import jax
 
-from speccascade.decoding.drafting import children, depth_laws
+from speccascade.decoding.drafting import children
 from speccascade.decoding.laws.fitted import FittedAlpha
 from speccascade.decoding.laws.sampling import Sampling
+from speccascade.decoding.programs import draft_models
+from speccascade.decoding.programs.draft_models import models_of
 from speccascade.decoding.programs.methods import Method
-from speccascade.decoding.records.decode_settings import FIXED, BlockShape
-from speccascade.decoding.records.drafter import (
-  block_depth,
-  is_drafter,
-  is_heads,
-  is_lookahead,
-)
-
-
-def models_of(drafter) -> tuple:
-  """Returns a model or several as a tuple, which is empty for None."""
-  if drafter is None:
-    return ()
-  return drafter if isinstance(drafter, tuple) else (drafter,)
+from speccascade.decoding.records.decode_settings import BlockShape
+from speccascade.decoding.records.drafter import is_drafter
 
 
 def check_call(
@@ -48,7 +38,8 @@ def check_call(
     ValueError: as a call of the decoder does.
   """
   _check_roles(method, drafter, verifier)
-  _check_drafters(method, shape, drafter)
+  if method.execution.needs_drafter:
+    draft_models.row_of(drafter).check(drafter, method, shape)
   vocab_size = _shared_vocab_size(models_of(drafter) + models_of(verifier))
   if not sampling.greedy and method.has_blocks:
     _check_children(shape, drafter, vocab_size)
@@ -69,68 +60,6 @@ def _check_roles(method: Method, drafter, verifier):
       raise ValueError(f"{method.label} needs a {role}; none was given")
 
 
-def _check_drafters(method: Method, shape: BlockShape, drafter):
-  """Raises ValueError where the method takes other drafters."""
-  num = len(models_of(drafter))
-  if not method.execution.needs_drafter:
-    return
-  if is_drafter(drafter):
-    _check_drafter(method, shape, drafter)
-  elif is_heads(drafter) or is_lookahead(drafter):
-    _check_heads(method, shape, drafter)
-  elif method.compose is None and num != 1:
-    raise ValueError(f"{method.label} takes one drafter; {num} were given")
-  elif num < method.num_drafters:
-    raise ValueError(
-      f"{method.label} takes {method.num_drafters} drafters, largest first;"
-      f" {num} was given"
-    )
-
-
-def _check_drafter(method: Method, shape: BlockShape, drafter):
-  """Raises ValueError where a `Drafter` does not fit.
-
-  The method may draft no blocks, or the `Drafter` would ignore a setting.
-  """
-  label, kind = method.label, type(drafter).__name__
-  policy = shape.draft_length.policy
-  if not method.has_blocks:
-    raise ValueError(
-      f"the drafter is a {kind}, which drafts blocks; {label} wants a"
-      " language model: give one, or use a speculative method"
-    )
-  if policy != FIXED:
-    raise ValueError(
-      f"draft_length is {policy!r}; the drafter given, a {kind}, does not use"
-      " it: leave it out, or give the drafter a stop of its own"
-    )
-  if shape.draft_tree is not None:
-    raise ValueError(
-      f"a tree is set, and the drafter given, a {kind}, has a shape of its"
-      " own: leave the tree out, or give a language model"
-    )
-  depth = block_depth(drafter)
-  if shape.gamma != depth:
-    raise ValueError(
-      f"gamma is {shape.gamma}; the drafter given, a {kind}, drafts blocks of"
-      f" {depth}: set gamma to {depth}, or change the drafter"
-    )
-  # A drafter may have no law of its own at some places.
-  if check := getattr(drafter, "check_review", None):
-    check(method.target, shape)
-  if drafter.tree is None:
-    return
-  if shape.verification == "block":
-    raise ValueError(
-      "verification is 'block', which weighs a chain; the drafter given"
-      " drafts a tree: use 'traversal'"
-    )
-  if drawing := getattr(drafter, "drawing", None):
-    children.check_verification(
-      shape.verification, drawing, f"the drafter given, a {kind},"
-    )
-
-
 def _check_children(shape: BlockShape, drafter, vocab_size: int):
   """Raises ValueError where a node has more children than there are tokens."""
   tree, drawing = shape.draft_tree, str(shape.tree_drawing)
@@ -138,36 +67,6 @@ def _check_children(shape: BlockShape, drafter, vocab_size: int):
     tree, drawing = drafter.tree, getattr(drafter, "drawing", "")
   if tree is not None:
     children.check_num_children(max(tree.num_children), drawing, vocab_size)
-
-
-def _check_heads(method: Method, shape: BlockShape, heads):
-  """Raises ValueError where draft heads, or embeddings, do not fit."""
-  label, policy = method.label, shape.draft_length.policy
-  kind = "look-ahead embeddings" if is_lookahead(heads) else "draft heads"
-  # Without a target the loop drafts in a way of its own, as BiLD does.
-  drafts_itself = method.compose is not None or method.target is None
-  if not method.has_blocks or drafts_itself:
-    raise ValueError(
-      f"{kind} are given, and {label} wants a language model as its"
-      " drafter: give one, or use another speculative method"
-    )
-  if policy != FIXED:
-    raise ValueError(
-      f"draft_length is {policy!r}, and {kind} draft whole blocks: leave it out"
-    )
-  if is_lookahead(heads):
-    if shape.gamma > heads.num_heads + 1:
-      raise ValueError(
-        f"gamma is {shape.gamma}, and with K = {heads.num_heads} look-ahead"
-        " embeddings a block has at most K + 1 drafts in a row: set gamma to"
-        f" {heads.num_heads + 1} or less"
-      )
-  elif shape.gamma > heads.num_heads:
-    raise ValueError(
-      f"gamma is {shape.gamma}, and there are {heads.num_heads} draft heads,"
-      f" one for each draft in a row: set gamma to {heads.num_heads} or less"
-    )
-  depth_laws.check_review(method.target, shape)
 
 
 def _shared_vocab_size(models: tuple) -> int:

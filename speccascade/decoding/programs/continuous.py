@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from speccascade.decoding.laws.sampling import Sampling
-from speccascade.decoding.programs.decoders import Decoder, ProgramArguments
+from speccascade.decoding.programs.decoders import CallArguments, Decoder
 from speccascade.decoding.records.block_records import Decoded
 from speccascade.decoding.records.language_model import Array
 
@@ -60,7 +60,7 @@ def decode_continuously(
   )
   refill = min(refill or -(-rows // 4), rows)
 
-  def read(indices) -> ProgramArguments:
+  def read(indices) -> CallArguments:
     """Returns the arguments of `refill` inputs: the last index is repeated."""
     padded = np.full(refill, indices[-1])
     padded[: len(indices)] = indices
@@ -110,7 +110,7 @@ def _empty_state(program, arguments, rows: int, rngs) -> tuple:
 
 
 def _begin(program, arguments):
-  return program.start(*arguments).begin()
+  return program.start(arguments).begin()
 
 
 # Caches are large, so a state is donated to the call that makes the next state.
@@ -130,6 +130,6 @@ def _fill(program, arguments, state, slots):
 def _advance(program, arguments, state, going):
   """Runs rounds until at most `going` rows are not done."""
   carry, rngs = state
-  loop = program.start(*arguments._replace(rngs=rngs))
+  loop = program.start(arguments._replace(rngs=rngs))
   carry = loop.advance(carry, going=going)
   return (carry, rngs), loop.decoded(carry)

@@ -8,19 +8,12 @@ import jax
 import numpy as np
 
 from speccascade import native
-from speccascade.decoding.drafting.autoregressive import (
-  AutoregressiveDrafter,
-  StopPolicy,
-)
-from speccascade.decoding.drafting.heads_drafter import HeadsDrafter
-from speccascade.decoding.drafting.lookahead_drafter import LookaheadDrafter
-from speccascade.decoding.drafting.tree_drafter import TreeDrafter
+from speccascade.decoding.drafting.autoregressive import StopPolicy
 from speccascade.decoding.laws.fitted import FittedAlpha
 from speccascade.decoding.laws.sampling import Sampling
-from speccascade.decoding.laws.targets import Target
 from speccascade.decoding.loops.execution import Execution, LoopSettings
 from speccascade.decoding.loops.rounds import Loop
-from speccascade.decoding.programs.call_checks import check_call, models_of
+from speccascade.decoding.programs.call_checks import check_call
 from speccascade.decoding.programs.families import choose
 from speccascade.decoding.programs.methods import Method, family, find
 from speccascade.decoding.records import prompts
@@ -35,11 +28,7 @@ from speccascade.decoding.records.decode_settings import (
   ReviewSettings,
 )
 from speccascade.decoding.records.draft_tree import TOP_K
-from speccascade.decoding.records.drafter import (
-  is_drafter,
-  is_heads,
-  is_lookahead,
-)
+from speccascade.decoding.records.language_model import Array
 from speccascade.settings import fields
 from speccascade.settings.fields import values_of
 
@@ -139,8 +128,8 @@ class Decoder(BlockShape, Records):
     rngs,
     alpha: float | FittedAlpha,
     sampling: Sampling,
-  ) -> tuple["Program", "ProgramArguments"]:
-    """Checks the arguments of a call, and returns what the call runs.
+  ) -> tuple["Decoder", "CallArguments"]:
+    """Checks the arguments of a call, and returns what it compiles and runs.
 
     Arguments and errors are those of `__call__`.
     """
@@ -150,9 +139,9 @@ class Decoder(BlockShape, Records):
     # (Shapes alone, which `lower` may get, have no tokens to check.)
     if model.prompted and not isinstance(inputs, jax.ShapeDtypeStruct):
       prompts.check(inputs, model.vocab_size)
-    program, index = self.program(sampling.greedy)
+    program, member = self.program(sampling.greedy)
     # Scalars stay NumPy's, because putting each on the device costs a launch.
-    return program, ProgramArguments(
+    return program, CallArguments(
       drafter=drafter if execution.needs_drafter else None,
       verifier=verifier if execution.needs_verifier else None,
       inputs=inputs,
@@ -160,7 +149,7 @@ class Decoder(BlockShape, Records):
       alpha=_host_alpha(execution, alpha),
       threshold=np.float32(self.draft_length.threshold),
       sampling=sampling,
-      index=np.int32(index),
+      member=np.int32(member),
     )
 
   def lower(self, *arguments) -> jax.stages.Lowered:
@@ -173,8 +162,13 @@ class Decoder(BlockShape, Records):
     with native.tracing_for(program_arguments):
       return _run.lower(program, *program_arguments)
 
-  def program(self, greedy: bool) -> tuple["Program", int]:
-    """Returns the program of a call, and the index of the target in it.
+  def program(self, greedy: bool) -> tuple["Decoder", int]:
+    """Returns what is compiled for a call, and the call's member of it.
+
+    It is the decoder without what its program does not depend on: a setting
+    that is traced, or that the method does not use, has a fixed value in it. So
+    decoders that differ in such settings alone share one program. Methods that
+    share a program are its members, and are told apart by their number.
 
     Args:
       greedy: whether at temperature 0.
@@ -182,19 +176,13 @@ class Decoder(BlockShape, Records):
     return self._programs[greedy]
 
   @functools.cached_property
-  def _programs(self) -> dict[bool, tuple["Program", int]]:
-    """What `program` returns for each `greedy`.
-
-    Each program is made once. A call then looks up the very same object, which
-    equals itself without a comparison of its fields.
-    """
+  def _programs(self) -> dict[bool, tuple["Decoder", int]]:
+    # Made once, so that each call looks up the very same object, which equals
+    # itself without a comparison of its fields.
     return {greedy: self._program(greedy) for greedy in (False, True)}
 
-  def _program(self, greedy: bool) -> tuple["Program", int]:
-    method = self.method
-    members = family(method, greedy) if self.shared else [method]
-    # Settings that do not change the program take one value, so that decoders
-    # which differ in them alone share the program.
+  def _program(self, greedy: bool) -> tuple["Decoder", int]:
+    method, members = self.method, self._members(greedy)
     shape = values_of(self, BlockShape)
     if not method.has_blocks:
       shape = values_of(BlockShape(gamma=1), BlockShape)
@@ -206,9 +194,24 @@ class Decoder(BlockShape, Records):
       shape |= dict.fromkeys(("tree", "drafts", "drawing"))
       shape["verification"] = _OF_CHAIN[self.verification]
     shape["draft_length"] = DraftLength(self.draft_length.policy)
-    static = dataclasses.replace(self, method=members[0], shared=False, **shape)
-    targets = tuple(member.target for member in members)
-    return Program(static, targets), members.index(method)
+    shared = len(members) > 1
+    static = dataclasses.replace(
+      self, method=members[0], shared=shared, **shape
+    )
+    return static, members.index(method)
+
+  def _members(self, greedy: bool) -> list[Method]:
+    """Returns the methods that share the program, this one among them."""
+    return family(self.method, greedy) if self.shared else [self.method]
+
+  @functools.cached_property
+  def _hash(self) -> int:
+    names = (field.name for field in dataclasses.fields(self))
+    return hash(tuple(getattr(self, name) for name in names))
+
+  def __hash__(self) -> int:
+    # Every call asks for the hash, which reads all fields, so it is kept.
+    return self._hash
 
   def check(
     self, drafter, verifier, alpha: float | FittedAlpha, sampling: Sampling
@@ -216,136 +219,82 @@ class Decoder(BlockShape, Records):
     """Checks what a call gets, without decoding; raises as a call does."""
     check_call(self.method, self, drafter, verifier, alpha, sampling)
 
-
-class ProgramArguments(NamedTuple):
-  """The arguments of a `Program`, which are traced.
-
-  Attributes:
-    drafter: as in a call of `Decoder`; None where the method needs none.
-    verifier: as in a call of `Decoder`; None where the method needs none.
-    inputs: [B, S] int32; None for a loop that only goes on.
-    rngs: [B] typed keys.
-    alpha: float32 [], as `Execution.host_alpha` made it; or a `FittedAlpha`
-      with such an array.
-    threshold: float32 [], the threshold of the draft length.
-    sampling: a `Sampling`.
-    index: int32 [], the index of a target of the program.
-  """
-
-  drafter: Any
-  verifier: Any
-  inputs: Any
-  rngs: Any
-  alpha: Any
-  threshold: Any
-  sampling: Sampling
-  index: Any = 0
-
-
-@dataclasses.dataclass(frozen=True)
-class Program:
-  """What is compiled: the static settings of a decoder, and its targets.
-
-  Attributes:
-    decoder: the settings. A setting that is traced, or that the execution does
-      not use, has a fixed value here, so that decoders which differ in it alone
-      have equal programs.
-    targets: the targets of the methods that share the program; a call names one
-      of them by its index.
-  """
-
-  decoder: Decoder
-  targets: tuple[Target | None, ...]
-
-  @functools.cached_property
-  def _hash(self) -> int:
-    return hash((self.decoder, self.targets))
-
-  def __hash__(self) -> int:
-    # Every call asks for the hash, which reads all fields, so it is kept.
-    return self._hash
-
-  def run(self, *arguments, **options) -> Decoded:
-    """Decodes, while the program is traced; arguments as in `start`."""
-    result = self.start(*arguments, **options)
-    return result.run() if isinstance(result, Loop) else result
+  def run(self, *arguments) -> Decoded:
+    """Decodes, while a program is traced; takes the `CallArguments`."""
+    loop = self.start(CallArguments(*arguments))
+    if isinstance(loop, Decoded):
+      return loop
+    return loop.decoded(loop.advance(loop.begin()))
 
   def start(
-    self,
-    drafter,
-    verifier,
-    inputs,
-    rngs,
-    alpha,
-    threshold,
-    sampling,
-    index=0,
-    *,
-    room=None,
+    self, call: "CallArguments", room: int | None = None
   ) -> Loop | Decoded:
-    """Returns the loop, while the program is traced; see `Execution.run`.
-
-    Arguments as in `ProgramArguments`, and:
+    """Returns the loop, while a program is traced.
 
     Args:
+      call: what is traced.
       room: static, as in `LoopSettings`.
 
     Returns:
       A `Loop`; `Decoded` of an execution that is not one loop.
     """
-    static, method = self.decoder, self.decoder.method
-    stop, policy = None, static.draft_length.policy
+    method, policy, stop = self.method, self.draft_length.policy, None
     if policy != FIXED:
-      stop = StopPolicy(threshold, before_draw=policy == MAX_PROB)
-    if is_heads(drafter):
-      drafter = HeadsDrafter(
-        drafter, verifier, static.gamma, static.draft_tree, static.tree_drawing
-      )
-    elif is_lookahead(drafter):
-      drafter = LookaheadDrafter(
-        drafter.language_model(verifier),
-        drafter.num_heads,
-        static.gamma,
-        static.draft_tree,
-        static.tree_drawing,
-      )
-    elif method.has_blocks and not is_drafter(drafter):
-      if method.compose is not None:
-        drafter = method.compose(models_of(drafter), static.gamma, alpha)
-      elif static.draft_tree is not None:
-        drafter = TreeDrafter(drafter, static.draft_tree, static.tree_drawing)
-      else:
-        drafter = AutoregressiveDrafter(drafter, static.gamma, stop, behind=0)
+      stop = StopPolicy(call.threshold, before_draw=policy == MAX_PROB)
+    targets = tuple(x.target for x in self._members(call.sampling.greedy))
     settings = LoopSettings(
-      **values_of(static, ReviewSettings),
-      **values_of(static, Records),
-      sampling=sampling,
-      max_decode_len=static.max_decode_len,
-      eos_id=static.eos_id,
-      target=choose(self.targets, index),
-      alpha=alpha,
+      **values_of(self, ReviewSettings),
+      **values_of(self, Records),
+      sampling=call.sampling,
+      max_decode_len=self.max_decode_len,
+      eos_id=self.eos_id,
+      target=choose(targets, call.member),
+      alpha=call.alpha,
       stop=stop,
       has_target=method.target is not None,
       room=room,
     )
-    return method.execution.run(drafter, verifier, inputs, rngs, settings)
+    drafter = method.drafter_for(
+      call.drafter, call.verifier, self, alpha=call.alpha, stop=stop
+    )
+    return method.execution.run(
+      drafter, call.verifier, call.inputs, call.rngs, settings
+    )
 
 
-def _host_alpha(execution: Execution, alpha: Any) -> np.float32 | FittedAlpha:
-  """Returns alpha as a program takes it, in float32.
+class CallArguments(NamedTuple):
+  """The traced arguments of `Decoder.run`.
 
-  Args:
-    execution: the method's execution.
-    alpha: a number or a `FittedAlpha`.
+  Attributes:
+    drafter: as in a call of `Decoder`; None where the method needs none.
+    verifier: as in a call of `Decoder`; None where the method needs none.
+    inputs: [B, S] int32; None for a loop that only goes on.
+    rngs: [B] typed keys; None where a loop has keys of its own.
+    alpha: float32 [], as `Execution.host_alpha` made it; or a `FittedAlpha`
+      with such an array.
+    threshold: float32 [], the threshold of the draft length.
+    sampling: a `Sampling`.
+    member: int32 [], which of the methods that share the program.
   """
+
+  drafter: Any
+  verifier: Any
+  inputs: Array | None
+  rngs: Array | None
+  alpha: Any
+  threshold: Any
+  sampling: Sampling
+  member: Any = 0
+
+
+def _host_alpha(execution: Execution, alpha: Any) -> Any:
+  """Returns a number, or a `FittedAlpha`, as a program takes it, in float32."""
   if isinstance(alpha, FittedAlpha):
     return alpha.replace(alpha=_host_alpha(execution, alpha.alpha))
   return np.float32(execution.host_alpha(alpha))
 
 
-@functools.partial(jax.jit, static_argnums=0)
-def _run(program, *arguments) -> Decoded:
-  return program.run(*arguments)
+_run = jax.jit(Decoder.run, static_argnums=0)
 
 
 def decoder(name: str, **settings) -> Decoder:

@@ -7,10 +7,14 @@ so one parametrised test covers the table. Labels are the papers' own.
 from collections.abc import Callable
 import dataclasses
 import functools
+from typing import Any
 
 import jax.numpy as jnp
 
-from speccascade.decoding.drafting.autoregressive import AutoregressiveDrafter
+from speccascade.decoding.drafting.autoregressive import (
+  AutoregressiveDrafter,
+  StopPolicy,
+)
 from speccascade.decoding.drafting.max_gram import MaxGramDrafter
 from speccascade.decoding.laws.acceptance_rules import (
   cactus,
@@ -76,8 +80,13 @@ from speccascade.decoding.loops.speculative import speculative
 from speccascade.decoding.loops.stepwise import drafter_alone, verifier_alone
 from speccascade.decoding.nested.cascade import cascade_drafter
 from speccascade.decoding.nested.vertical import VerticalDrafter
-from speccascade.decoding.records.decode_settings import FIXED, block_width
-from speccascade.decoding.records.drafter import Drafter
+from speccascade.decoding.programs import draft_models
+from speccascade.decoding.records.decode_settings import (
+  FIXED,
+  BlockShape,
+  block_width,
+)
+from speccascade.decoding.records.drafter import Drafter, is_drafter
 from speccascade.settings import fields
 
 
@@ -190,6 +199,34 @@ class Method:
         " another method"
       )
       raise fields.SettingError("tree", fault)
+
+  def drafter_for(
+    self,
+    models: Any,
+    verifier: Any,
+    shape: BlockShape,
+    *,
+    alpha: Any,
+    stop: StopPolicy | None = None,
+  ) -> Any:
+    """Returns what the execution drafts with, while a program is traced.
+
+    Args:
+      models: the draft model, or several language models in a tuple.
+      verifier: the verifier, which draft heads draft for.
+      shape: the settings of a block.
+      alpha: scalar, as `Execution.host_alpha` made it.
+      stop: when a chain ends before gamma drafts; None never ends it early.
+
+    Returns:
+      A `Drafter`; the model itself for a method without blocks.
+    """
+    if not self.has_blocks:
+      return models
+    if self.compose is None or is_drafter(models):
+      row = draft_models.row_of(models)
+      return row.drafter(models, verifier, shape, stop)
+    return self.compose(draft_models.models_of(models), shape.gamma, alpha)
 
   @property
   def law(self) -> str:

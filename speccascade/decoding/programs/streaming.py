@@ -156,16 +156,16 @@ class Stream:
 
 @functools.partial(jax.jit, static_argnums=(0, 2))
 def _begin(program, arguments, room):
-  return program.start(*arguments, room=room).begin()
+  return program.start(arguments, room).begin()
 
 
 @functools.partial(jax.jit, static_argnums=0, donate_argnums=2)
 def _advance(program, arguments, carry, rounds):
-  loop = program.start(*arguments)
+  loop = program.start(arguments)
   carry = loop.advance(carry, rounds)
   return carry, loop.decoded(carry)
 
 
 @functools.partial(jax.jit, static_argnums=0, donate_argnums=2)
 def _turn(program, arguments, carry, tokens):
-  return program.start(*arguments).turn(carry, tokens)
+  return program.start(arguments).turn(carry, tokens)

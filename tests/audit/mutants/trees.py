@@ -329,11 +329,14 @@ a pass over a tree leaves out the last token <- test_a_pass_reads_the_last_token
 - np.arange(num + 1) + 1, widths
 + np.arange(num + 1), widths
 
-=== decoding/programs/call_checks.py
+=== decoding/programs/draft_models.py
     decoding/drafting/test_verifications.py::test_a_verification_that_is_not_exact
 siblings of a cascade's draft pass for independent ones
 -   if drawing := getattr(drafter, "drawing", None):
 +   if drawing := None:
+
+=== decoding/programs/call_checks.py
+    decoding/drafting/test_verifications.py::test_a_verification_that_is_not_exact
 the shape of a drafter of one's own goes unread <-
   test_verifications.py::test_more_children_than_tokens_are_refused
 - tree, drawing = drafter.tree, getattr(drafter, "drawing", "")

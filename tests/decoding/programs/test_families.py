@@ -110,7 +110,7 @@ def test_a_choice_asks_early_what_its_target_asks():
 def test_what_has_no_family_runs_alone(name):
   assert methods.family(METHODS[name], greedy=True) == [METHODS[name]]
   decoder = decoders.decoder(name, shared=True, **SETTINGS)
-  assert len(decoder.program(True)[0].targets) == 1
+  assert not decoder.program(True)[0].shared
 
 
 def test_greedy_methods_are_in_no_sampled_family():

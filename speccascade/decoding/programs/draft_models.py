@@ -1,0 +1,233 @@
+"""What a drafter is made of: `DRAFT_MODELS`, one row for each kind.
+
+A *draft model* is what a call of a `Decoder` gets in a drafter's place: a small
+language model, draft heads, or look-ahead embeddings. A `Drafter` that somebody
+made is used as it is. A method makes the drafter of its loop out of the draft
+model and of the verifier: `Method.drafter_for`.
+
+Other rooms have tables with the same keys: what a kind costs by the clock
+(`evaluation/timing.py`), and how many bytes it takes
+(`planning/draft_models.py`). A new kind is a row in each of them.
+"""
+
+from collections.abc import Callable
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+from speccascade.decoding.drafting import children, depth_laws
+from speccascade.decoding.drafting.autoregressive import (
+  AutoregressiveDrafter,
+  StopPolicy,
+)
+from speccascade.decoding.drafting.heads_drafter import HeadsDrafter
+from speccascade.decoding.drafting.lookahead_drafter import LookaheadDrafter
+from speccascade.decoding.drafting.tree_drafter import TreeDrafter
+from speccascade.decoding.records.decode_settings import FIXED, BlockShape
+from speccascade.decoding.records.drafter import (
+  Drafter,
+  Heads,
+  Lookahead,
+  block_depth,
+  is_drafter,
+  is_heads,
+  is_lookahead,
+)
+from speccascade.decoding.records.language_model import LanguageModel
+
+if TYPE_CHECKING:
+  from speccascade.decoding.programs.methods import Method
+
+
+@dataclasses.dataclass(frozen=True)
+class DraftModel:
+  """A row of the table: what is asked of a kind of draft model.
+
+  Attributes:
+    drafter: a function from `(model, verifier, shape, stop)` to the `Drafter`
+      of a loop. `shape` is a `BlockShape`, and `stop` a `StopPolicy` or None.
+    check: a function of `(model, method, shape)`, which raises ValueError where
+      a `Method` with such blocks cannot draft with the model.
+    num_distributions: a function from a model to the number of distributions
+      that it gives at once, one for each draft in a row; 0 where it gives one
+      after another.
+    drafts_alone: whether the model writes a text without a verifier.
+    first_block_drafts: whether the first block of a text drafts. The hidden
+      state that draft heads read is not there yet, while look-ahead embeddings
+      and language models read the text alone.
+  """
+
+  drafter: Callable[[Any, Any, BlockShape, StopPolicy | None], Drafter]
+  check: Callable[[Any, "Method", BlockShape], None]
+  num_distributions: Callable[[Any], int] = lambda model: 0
+  drafts_alone: bool = False
+  first_block_drafts: bool = True
+
+
+def models_of(drafter) -> tuple:
+  """Returns a model or several as a tuple, which is empty for None."""
+  if drafter is None:
+    return ()
+  return drafter if isinstance(drafter, tuple) else (drafter,)
+
+
+def _drafter_of_model(model, verifier, shape, stop) -> Drafter:
+  if shape.draft_tree is not None:
+    return TreeDrafter(model, shape.draft_tree, shape.tree_drawing)
+  return AutoregressiveDrafter(model, shape.gamma, stop, behind=0)
+
+
+def _drafter_of_heads(heads, verifier, shape, stop) -> Drafter:
+  return HeadsDrafter(
+    heads, verifier, shape.gamma, shape.draft_tree, shape.tree_drawing
+  )
+
+
+def _drafter_of_embeddings(embeddings, verifier, shape, stop) -> Drafter:
+  return LookaheadDrafter(
+    embeddings.language_model(verifier),
+    embeddings.num_heads,
+    shape.gamma,
+    shape.draft_tree,
+    shape.tree_drawing,
+  )
+
+
+def _check_models(models, method: "Method", shape: BlockShape):
+  """Raises ValueError where the method takes more, or fewer, drafters."""
+  num = len(models_of(models))
+  if method.compose is None and num != 1:
+    raise ValueError(f"{method.label} takes one drafter; {num} were given")
+  if num < method.num_drafters:
+    raise ValueError(
+      f"{method.label} takes {method.num_drafters} drafters, largest first;"
+      f" {num} was given"
+    )
+
+
+def _check_heads(heads, method: "Method", shape: BlockShape):
+  """Raises ValueError where draft heads do not fit."""
+  _check_depth_laws("draft heads", method, shape)
+  if shape.gamma > heads.num_heads:
+    raise ValueError(
+      f"gamma is {shape.gamma}, and there are {heads.num_heads} draft heads,"
+      f" one for each draft in a row: set gamma to {heads.num_heads} or less"
+    )
+  depth_laws.check_review(method.target, shape)
+
+
+def _check_embeddings(embeddings, method: "Method", shape: BlockShape):
+  """Raises ValueError where look-ahead embeddings do not fit."""
+  _check_depth_laws("look-ahead embeddings", method, shape)
+  if shape.gamma > embeddings.num_heads + 1:
+    raise ValueError(
+      f"gamma is {shape.gamma}, and with K = {embeddings.num_heads} look-ahead"
+      " embeddings a block has at most K + 1 drafts in a row: set gamma to"
+      f" {embeddings.num_heads + 1} or less"
+    )
+  depth_laws.check_review(method.target, shape)
+
+
+def _check_depth_laws(words: str, method: "Method", shape: BlockShape):
+  """Raises ValueError where all distributions of a block at once do not fit."""
+  # Without a target the loop drafts in a way of its own, as BiLD does.
+  drafts_itself = method.compose is not None or method.target is None
+  if not method.has_blocks or drafts_itself:
+    raise ValueError(
+      f"{words} are given, and {method.label} wants a language model as its"
+      " drafter: give one, or use another speculative method"
+    )
+  policy = shape.draft_length.policy
+  if policy != FIXED:
+    raise ValueError(
+      f"draft_length is {policy!r}, and {words} draft whole blocks: leave it"
+      " out"
+    )
+
+
+def _check_drafter(drafter: Drafter, method: "Method", shape: BlockShape):
+  """Raises ValueError where a `Drafter` of the user's own does not fit.
+
+  The method may draft no blocks, or the `Drafter` would ignore a setting.
+  """
+  label, kind = method.label, type(drafter).__name__
+  policy = shape.draft_length.policy
+  if not method.has_blocks:
+    raise ValueError(
+      f"the drafter is a {kind}, which drafts blocks; {label} wants a"
+      " language model: give one, or use a speculative method"
+    )
+  if policy != FIXED:
+    raise ValueError(
+      f"draft_length is {policy!r}; the drafter given, a {kind}, does not use"
+      " it: leave it out, or give the drafter a stop of its own"
+    )
+  if shape.draft_tree is not None:
+    raise ValueError(
+      f"a tree is set, and the drafter given, a {kind}, has a shape of its"
+      " own: leave the tree out, or give a language model"
+    )
+  depth = block_depth(drafter)
+  if shape.gamma != depth:
+    raise ValueError(
+      f"gamma is {shape.gamma}; the drafter given, a {kind}, drafts blocks of"
+      f" {depth}: set gamma to {depth}, or change the drafter"
+    )
+  # A drafter may have no law of its own at some places.
+  if check := getattr(drafter, "check_review", None):
+    check(method.target, shape)
+  if drafter.tree is None:
+    return
+  if shape.verification == "block":
+    raise ValueError(
+      "verification is 'block', which weighs a chain; the drafter given"
+      " drafts a tree: use 'traversal'"
+    )
+  if drawing := getattr(drafter, "drawing", None):
+    children.check_verification(
+      shape.verification, drawing, f"the drafter given, a {kind},"
+    )
+
+
+DRAFT_MODELS: dict[type, DraftModel] = {
+  LanguageModel: DraftModel(
+    _drafter_of_model, _check_models, drafts_alone=True
+  ),
+  Heads: DraftModel(
+    _drafter_of_heads,
+    _check_heads,
+    lambda heads: heads.num_heads,
+    first_block_drafts=False,
+  ),
+  # The first draft is drawn from the verifier's own distribution, so that K
+  # embeddings give K + 1 distributions.
+  Lookahead: DraftModel(
+    _drafter_of_embeddings,
+    _check_embeddings,
+    lambda embeddings: embeddings.num_heads + 1,
+  ),
+  Drafter: DraftModel(
+    lambda drafter, verifier, shape, stop: drafter, _check_drafter
+  ),
+}
+
+
+def kind_of(model: Any) -> type:
+  """Returns the key of a draft model in `DRAFT_MODELS`.
+
+  Args:
+    model: a draft model; or several language models in a tuple, which are of
+      the kind that each of them is.
+  """
+  for is_kind, kind in (
+    (is_drafter, Drafter),
+    (is_heads, Heads),
+    (is_lookahead, Lookahead),
+  ):
+    if is_kind(model):
+      return kind
+  return LanguageModel
+
+
+def row_of(model: Any) -> DraftModel:
+  """Returns the row of a draft model; see `kind_of`."""
+  return DRAFT_MODELS[kind_of(model)]
