@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import re
 import time
-from typing import Annotated
+from typing import Annotated, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,12 +18,8 @@ import numpy as np
 
 from speccascade.decoding.laws import draws
 from speccascade.decoding.laws.sampling import Sampling
-from speccascade.decoding.records.drafter import (
-  Heads,
-  Lookahead,
-  is_heads,
-  is_lookahead,
-)
+from speccascade.decoding.programs import draft_models
+from speccascade.decoding.records.drafter import Heads, Lookahead
 from speccascade.decoding.records.language_model import LanguageModel
 from speccascade.evaluation.efficiency import Costs
 from speccascade.settings import fields
@@ -36,6 +32,8 @@ _DIGITS = 5  # decimals of a resampled latency
 # Timed examples from which on their lengths tell the time of a token.
 _LEAST_EXAMPLES = 8
 
+_HotLoop = Callable[[], Any]
+_HotLoops = dict[str, _HotLoop]
 _Time = Annotated[float, fields.Bounds(0, low_open=True)]
 
 
@@ -331,41 +329,13 @@ def cost_loops(
   inputs = jnp.asarray(inputs, jnp.int32)
   # The last block starts at length max_decode_len - 1 and must fit.
   capacity = max_decode_len + widths[-1] + 2
-
-  def feeding(model, state, width):
-    return functools.partial(
-      _feed_blocks, model, state, sampling, width, max_decode_len
-    )
-
-  encode_verifier = functools.partial(_prefill, verifier, inputs, capacity)
-  verifier_state = encode_verifier()
-  loops = {"verifier": encode_verifier}
-  if is_heads(drafter):
-    rows = len(inputs)
-    for num in sorted(set(heads)):
-      loops[f"h{num}"] = functools.partial(
-        _draw_heads, drafter, verifier, sampling, rows, num, max_decode_len
-      )
-  elif is_lookahead(drafter):
-    # A pass over the last token and num - 1 embeddings gives num distributions.
-    # What the fed ids are makes no difference to its cost.
-    model = drafter.language_model(verifier)
-    loops["drafter"] = encode_drafter = functools.partial(
-      _prefill, model, inputs, capacity
-    )
-    drafter_state = encode_drafter()
-    for num in sorted(set(heads)):
-      loops[f"h{num}"] = feeding(model, drafter_state, num)
-  else:
-    encode_drafter = functools.partial(_prefill, drafter, inputs, capacity)
-    drafter_state = encode_drafter()
-    loops |= {
-      "drafter": encode_drafter,
-      "c": feeding(drafter, drafter_state, 1),
-      "q2": feeding(drafter, drafter_state, 2),
-    }
+  blocks = _Blocks(verifier, inputs, capacity, sampling, max_decode_len)
+  loops = {"verifier": blocks.encoding(verifier)}
+  draft_loops = DRAFT_LOOPS[draft_models.kind_of(drafter)]
+  loops |= draft_loops(drafter, blocks, sorted(set(heads)))
+  feeding = blocks.feeding(verifier)
   for width in widths:
-    loops[f"v{width}"] = feeding(verifier, verifier_state, width)
+    loops[f"v{width}"] = feeding(width)
   times = interleave(
     {name: _without_example(loop) for name, loop in loops.items()},
     [0],
@@ -375,6 +345,77 @@ def cost_loops(
   )
   by_round = {name: rounds_s[:, 0] for name, rounds_s in times.items()}
   return CostLoops(by_round, max_decode_len)
+
+
+class _Blocks(NamedTuple):
+  """What the hot loops of a pair have in common.
+
+  Attributes:
+    verifier: the large model.
+    inputs: [B, S] int32.
+    capacity: slots of a cache.
+    sampling: how logits become distributions.
+    num: how many blocks a loop feeds.
+  """
+
+  verifier: LanguageModel
+  inputs: jax.Array
+  capacity: int
+  sampling: Sampling
+  num: int
+
+  def encoding(self, model: LanguageModel) -> _HotLoop:
+    """Returns the loop of a model's encoder."""
+    return functools.partial(_prefill, model, self.inputs, self.capacity)
+
+  def feeding(self, model: LanguageModel) -> Callable[[int], _HotLoop]:
+    """Returns a function from a width to the loop that feeds such blocks."""
+    state = self.encoding(model)()
+    return lambda width: functools.partial(
+      _feed_blocks, model, state, self.sampling, width, self.num
+    )
+
+
+def _model_loops(model, blocks: _Blocks, nums: list[int]) -> _HotLoops:
+  feeding = blocks.feeding(model)
+  return {
+    "drafter": blocks.encoding(model),
+    "c": feeding(1),
+    "q2": feeding(2),
+  }
+
+
+def _head_loops(heads, blocks: _Blocks, nums: list[int]) -> _HotLoops:
+  verifier, sampling, rows = (
+    blocks.verifier,
+    blocks.sampling,
+    len(blocks.inputs),
+  )
+  return {
+    f"h{num}": functools.partial(
+      _draw_heads, heads, verifier, sampling, rows, num, blocks.num
+    )
+    for num in nums
+  }
+
+
+def _embedding_loops(embeddings, blocks: _Blocks, nums: list[int]) -> _HotLoops:
+  # A pass over the last token and num - 1 embeddings gives num distributions.
+  # What the fed ids are makes no difference to its cost.
+  model = embeddings.language_model(blocks.verifier)
+  feeding = blocks.feeding(model)
+  loops = {"drafter": blocks.encoding(model)}
+  return loops | {f"h{num}": feeding(num) for num in nums}
+
+
+# What is timed of each kind of draft model: a function from the model, the
+# blocks, and the numbers of distributions that are drawn at once. The keys are
+# those of `decoding.programs.draft_models.DRAFT_MODELS`.
+DRAFT_LOOPS: dict[type, Callable[[Any, _Blocks, list[int]], _HotLoops]] = {
+  LanguageModel: _model_loops,
+  Heads: _head_loops,
+  Lookahead: _embedding_loops,
+}
 
 
 def measure_costs(

@@ -15,12 +15,12 @@ from speccascade.inference.pair.pairs import PairSpec, as_list
 from speccascade.inference.points.point import Point
 from speccascade.inference.points.settings import Run
 from speccascade.models import parameters
-from speccascade.models.draft_heads import LOOKAHEAD, HeadsConfig
 from speccascade.models.parameters import Config
 from speccascade.models.sharding import meshes
 from speccascade.models.sharding.partitioning import DATA, Layout
-from speccascade.planning import collectives, footprint, heads_footprint
+from speccascade.planning import collectives, draft_models, footprint
 from speccascade.planning.collectives import CollectiveCounts
+from speccascade.planning.draft_models import Decode
 from speccascade.planning.footprint import Footprint
 
 
@@ -68,7 +68,7 @@ def _architecture(role: str, config, path, dtype: str | None) -> Config:
     config = checkpoints.load(path, lazy=True).require_config()
   check_role(config, role, path)
   # Draft heads keep float32; see `HeadsModel.create`.
-  if dtype is not None and not isinstance(config, HeadsConfig):
+  if dtype is not None and not draft_models.row_of(config).is_over_verifier:
     config = dataclasses.replace(config, dtype=dtype)
   return config
 
@@ -87,6 +87,7 @@ def plan(
   # room for a block after the longest output.
   width = _block_width(pair, point, models)
   capacity = run.max_decode_len + 2 + width
+  verifier = models.get("verifier")
 
   def bytes_on(mesh: meshes.Mesh) -> dict[str, float]:
     verifier_layout = mesh.abstract()
@@ -97,25 +98,13 @@ def plan(
       if role != "verifier" and mesh.drafter == "whole":
         layout = verifier_layout.whole()
       layout.check(config, role.upper())
-      if isinstance(config, HeadsConfig):
-        heads_footprint.check_layout(verifier_layout)
-        bytes_of[role] = footprint.weights(config, layout, None)
-      else:
-        bytes_of[role] = footprint.weights(config, layout, pair.kernel_dtype)
-      cached = config
-      if isinstance(config, HeadsConfig) and config.kind == LOOKAHEAD:
-        # The verifier's network reads the embeddings, with another cache.
-        cached = models.get("verifier", config)
-      if isinstance(cached, HeadsConfig):
-        bytes_of["caches"] += heads_footprint.state(cached, run.batch_size)
-      else:
-        bytes_of["caches"] += footprint.caches(
-          KINDS[type(cached)],
-          cached,
-          layout,
-          (run.batch_size, source_len),
-          capacity,
-        )
+      row, kernel_dtype = draft_models.row_of(config), pair.kernel_dtype
+      row.check_layout(verifier_layout)
+      if row.is_over_verifier:
+        kernel_dtype = None
+      bytes_of[role] = footprint.weights(config, layout, kernel_dtype)
+      decode = Decode(verifier, layout, (run.batch_size, source_len), capacity)
+      bytes_of["caches"] += row.state(config, decode)
       # A drafter, too, keeps the logits of a whole block until it is verified.
       positions = run.batch_size * width
       bytes_of["distributions"] += footprint.laws(
@@ -197,8 +186,7 @@ def communication(
   layout.check_rows(BATCH_SIZE=run.batch_size)
   models = architectures(pair, point)
   for config in models.values():
-    if isinstance(config, HeadsConfig):
-      heads_footprint.check_layout(layout)
+    draft_models.row_of(config).check_layout(layout)
   drafter_layout = pair.mesh.drafter_layout()
   shape = (run.batch_size, inputs.task_feature_lengths["inputs"])
   tokens = np.ones(shape, np.int32)

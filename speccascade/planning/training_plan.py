@@ -5,11 +5,11 @@ import itertools
 
 from speccascade import checkpoints
 from speccascade.models import layers
-from speccascade.models.draft_heads import LOOKAHEAD, HeadsConfig
 from speccascade.models.parameters import Config
 from speccascade.models.sharding import meshes
 from speccascade.models.sharding.partitioning import DATA
-from speccascade.planning import footprint, heads_footprint
+from speccascade.planning import draft_models, footprint
+from speccascade.planning.draft_models import Batch
 from speccascade.training import optimizers, training_checks
 from speccascade.training.kinds import is_prompted
 from speccascade.training.objectives import Objective
@@ -42,10 +42,8 @@ def plan(
   if data.teacher_checkpoint:
     stored = checkpoints.load(data.teacher_checkpoint, lazy=True)
     teacher = stored.require_config()
-  has_heads = isinstance(model, HeadsConfig)
-  if has_heads:
-    model = heads_footprint.shaped(model, teacher)
-  looks_ahead = has_heads and model.kind == LOOKAHEAD
+  row = draft_models.row_of(model)
+  model = row.shaped(model, teacher)
   models = {"model": model} | ({} if teacher is None else {"teacher": teacher})
   lengths = data.task_feature_lengths
   # The prompt and the output of a decoder-only model are one text.
@@ -67,40 +65,25 @@ def plan(
     if objective.microbatches > 1:
       # The gradients of a part of the batch, and the sum over the parts.
       bytes_of["gradients"] *= 2
-    positions = num_taught = rows * width
-    if has_heads:
-      heads_footprint.check_layout(layout)
-      if looks_ahead:
-        # The gradient goes through the verifier, which reads the embeddings.
-        bytes_of["activations"] = footprint.activations(
-          teacher, layout, rows, lengths, objective.remat
-        )
-        # Each row is cut once, and has logits at its embeddings alone.
-        positions, num_taught = rows, rows * model.num_heads
-      else:
-        bytes_of["activations"] = heads_footprint.activations(model, positions)
-      bytes_of["logits"] = heads_footprint.logits(model, layout, positions)
-      if is_tuned:
-        bytes_of["activations"] += footprint.activations(
-          teacher, layout, rows, lengths, objective.remat
-        )
-        bytes_of["logits"] += footprint.laws(
-          teacher, layout, positions, cut=True
-        )
-    else:
-      bytes_of["activations"] = footprint.activations(
-        model, layout, rows, lengths, objective.remat
-      )
-      bytes_of["logits"] = footprint.laws(model, layout, positions, cut=True)
+    row.check_layout(layout)
+    batch = Batch(teacher, layout, rows, width, lengths, objective.remat)
+    step = row.step(model, batch)
+
+    def laws(config: Config, num: int) -> float:
+      return footprint.laws(config, layout, num, cut=True)
+
+    bytes_of["activations"] = step.activations
+    bytes_of["logits"] = laws(model, step.num_laws)
+    if is_tuned:
+      bytes_of["activations"] += batch.activations(teacher)
+      bytes_of["logits"] += laws(teacher, step.num_verified)
     layout.check(model, "MODEL")
     if teacher is not None:
       layout.check(teacher, "TEACHER")
       # The teacher's logits are alive while the model's are: the divergence
       # reads both.
-      if not has_heads or objective.needs_teacher:
-        bytes_of["logits"] += footprint.laws(
-          teacher, layout, num_taught, cut=True
-        )
+      if not row.is_over_verifier or objective.needs_teacher:
+        bytes_of["logits"] += laws(teacher, step.num_taught)
       bytes_of["teacher"] = footprint.weights(teacher, layout, None)
     return bytes_of
 

@@ -13,14 +13,14 @@ import jax
 from speccascade import checkpoints
 from speccascade.checkpoints import generation_settings, storage
 from speccascade.data import prompting
-from speccascade.decoding.records.drafter import is_heads, is_lookahead
+from speccascade.decoding.programs import draft_models
 from speccascade.inference.batches import inputs
 from speccascade.inference.measuring.environment import (
   give_back_memory,
   held_memory,
 )
 from speccascade.inference.pair.pair_checks import PairError, cut_rows
-from speccascade.models import intersection
+from speccascade.models import intersection, model_kinds
 from speccascade.models.draft_heads import HeadsConfig, fingerprint
 from speccascade.models.heads_model import TrainedHeads
 from speccascade.models.llama.config import LlamaConfig
@@ -68,7 +68,7 @@ class Model:
   @property
   def has_heads(self) -> bool:
     """Whether these are draft heads of any kind, and no language model."""
-    return is_heads(self.lm) or is_lookahead(self.lm)
+    return not draft_models.row_of(self.lm).drafts_alone
 
   @property
   def prompted(self) -> bool:
@@ -160,7 +160,8 @@ def check_role(config: Config, role: str, path: Any) -> None:
     role: "drafter" or "verifier".
     path: of the model's checkpoint, for the message.
   """
-  if role == "verifier" and isinstance(config, HeadsConfig):
+  kind = draft_models.DRAFT_MODELS[model_kinds.kind_of(config)]
+  if role == "verifier" and not kind.drafts_alone:
     raise PairError(
       f"{path} has draft heads; the verifier must be a language model: set"
       " DRAFTER_CHECKPOINT to the heads, and VERIFIER_CHECKPOINT to the model"

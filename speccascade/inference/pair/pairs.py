@@ -12,7 +12,8 @@ from typing import Annotated, Any, Literal
 import jax.numpy as jnp
 
 from speccascade import native
-from speccascade.decoding.records.drafter import Drafter, is_heads, is_lookahead
+from speccascade.decoding.programs import draft_models
+from speccascade.decoding.records.drafter import Drafter
 from speccascade.inference.batches import inputs
 from speccascade.inference.pair.cascades import Cascade
 from speccascade.inference.pair.model_loading import Model, load_model
@@ -144,24 +145,18 @@ class ModelPair:
 
   @property
   def num_distributions(self) -> int:
-    """How many distributions draft heads give at once; 0 without heads.
-
-    The first draft of look-ahead embeddings is drawn from the verifier's own
-    distribution, so that K embeddings give K + 1 distributions.
-    """
-    if not self.has_heads:
-      return 0
-    heads = self.drafters[0].lm
-    return heads.num_heads + is_lookahead(heads)
+    """How many distributions draft heads give at once; 0 without heads."""
+    # Draft heads are the only drafter of a pair.
+    return sum(
+      draft_models.row_of(model.lm).num_distributions(model.lm)
+      for model in self.drafters
+    )
 
   @property
   def first_block_drafts(self) -> bool:
-    """Whether the first block of a text drafts.
-
-    The hidden state that draft heads read is not there yet, while look-ahead
-    embeddings and models read the text alone.
-    """
-    return not any(is_heads(model.lm) for model in self.drafters)
+    """Whether the first block of a text drafts."""
+    rows = (draft_models.row_of(model.lm) for model in self.drafters)
+    return all(row.first_block_drafts for row in rows)
 
   @property
   def has_costs(self) -> bool:
