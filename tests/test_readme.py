@@ -17,14 +17,13 @@ from speccascade.decoding.loops.sequence_cascade import (
   sequence_cascade,
 )
 from speccascade.decoding.loops.speculative import speculative
-from speccascade.decoding.programs import formulas
 from speccascade.decoding.programs.methods import METHODS
 from speccascade.decoding.records import draft_tree
 from speccascade.decoding.verification import tree_steps
 from speccascade.evaluation import quality
 from speccascade.exchange.__main__ import FORMATS
 from speccascade.quickstart import quickstart
-from speccascade.report import figures
+from speccascade.report import figures, methods_page
 from tests.decoding.laws import test_add_a_rule
 from tests.decoding.verification import test_tree_steps
 
@@ -48,11 +47,11 @@ def test_the_readme_is_read_in_minutes():
 
 def test_the_page_of_methods_is_the_code():
   page = (ROOT / "docs/methods.md").read_text(encoding="utf-8")
-  assert page == formulas.page(), (
-    "python -m speccascade.decoding.programs.formulas > docs/methods.md"
+  assert page == methods_page.page(), (
+    "python -m speccascade.report.methods_page > docs/methods.md"
   )
   # Every rule has its section, its range of alpha and its source.
-  for name, target in formulas.known_targets().items():
+  for name, target in methods_page.known_targets().items():
     section = page.partition(f"\n### {name}\n")[2].partition("\n### ")[0]
     assert "- Kind: " in section
     assert target.is_lossless or "- alpha: " in section
@@ -61,7 +60,9 @@ def test_the_page_of_methods_is_the_code():
 
 
 def test_the_worked_numbers_are_those_of_the_docstrings():
-  rows = [formulas.example_row(x) for x in formulas.known_targets().values()]
+  rows = [
+    methods_page.example_row(x) for x in methods_page.known_targets().values()
+  ]
   by_name = {row[0].strip("`"): row for row in rows}
   assert by_name["lossy"][3] == ".333 .356 .233 .078"
   assert by_name["token_v3"][2:4] == ["keeps 2 3", ".110 .520 .315 .055"]
@@ -70,9 +71,9 @@ def test_the_worked_numbers_are_those_of_the_docstrings():
     pi = np.array([float(x) for x in pi.split()])
     assert abs(pi.sum() - 1) < 2e-3
     assert float(accepted) == pytest.approx(
-      np.minimum(formulas.Q, pi).sum(), abs=6e-3
+      np.minimum(methods_page.Q, pi).sum(), abs=6e-3
     )
-    assert float(most) == pytest.approx((pi / formulas.P).max(), abs=6e-3)
+    assert float(most) == pytest.approx((pi / methods_page.P).max(), abs=6e-3)
 
 
 def test_the_example_is_the_one_that_runs():

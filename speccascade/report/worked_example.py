@@ -3,7 +3,7 @@
   python -m speccascade.report.worked_example
 
 Writes docs/worked_example.svg. The numbers are those of
-`decoding.programs.worked_draft`, which the page of methods prints too. Run the
+`report.worked_draft`, which the page of methods prints too. Run the
 command again after a change of them.
 """
 
@@ -13,13 +13,12 @@ import pathlib
 import sys
 
 from speccascade import cli
-from speccascade.decoding.programs import worked_draft
-from speccascade.decoding.programs.worked_draft import (
+from speccascade.report import drawing, worked_draft
+from speccascade.report.worked_draft import (
   DraftOutcome,
   WorkedDraft,
   decimal,
 )
-from speccascade.report import drawing
 from speccascade.runtime import files
 
 # Okabe and Ito's blue and vermilion, which the colour-blind can tell apart.

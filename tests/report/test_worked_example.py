@@ -7,8 +7,12 @@ import xml.etree.ElementTree
 import numpy as np
 import pytest
 
-from speccascade.decoding.programs import formulas, worked_draft
-from speccascade.report import drawing, worked_example
+from speccascade.report import (
+  drawing,
+  methods_page,
+  worked_draft,
+  worked_example,
+)
 
 ROOT = pathlib.Path(__file__).parents[2]
 COMMITTED = ROOT / "docs" / worked_draft.FIGURE
@@ -40,7 +44,7 @@ def test_the_committed_figure_is_what_the_code_draws():
 
 def test_the_figure_says_what_the_page_says():
   said = " ".join(texts(worked_example.svg()))
-  page = formulas.page()
+  page = methods_page.page()
   for worked in worked_draft.examples():
     share = worked_draft.decimal(worked.accepted)
     assert f"{worked.name} accepts {share}" in said

@@ -1,6 +1,6 @@
 """Prints the table of methods, as docs/methods.md has it.
 
-python -m speccascade.decoding.programs.table
+python -m speccascade.report.methods_table
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """Prints the page of rules and targets, docs/methods.md.
 
-  python -m speccascade.decoding.programs.formulas
+  python -m speccascade.report.methods_page
 
 The text of each rule and target is its docstring, and the numbers come from the
 functions themselves.
@@ -17,8 +17,8 @@ import numpy as np
 
 from speccascade.decoding.laws.numerics import overlap
 from speccascade.decoding.laws.targets import Target
-from speccascade.decoding.programs import table, worked_draft
 from speccascade.decoding.programs.methods import METHODS
+from speccascade.report import methods_table, worked_draft
 
 VOCAB_SIZE = 32128
 WIDTH = 79
@@ -42,7 +42,7 @@ _INTRO = """\
 
 This page says what each rule and target is: its formula, the distribution pi
 that the output has, what alpha does, and its source. `python -m
-speccascade.decoding.programs.formulas` prints the page from the code.
+speccascade.report.methods_page` prints the page from the code.
 
 q is the drafter's distribution of the next token and p the verifier's. A rule
 reads the *confidences*, which are q and p at temperature 1 and unfiltered. pi
@@ -103,7 +103,7 @@ than lossless speculation does: their pi is sharper than p.
 A method is an execution and a target: how the two models are run, and what the
 output is sampled from. T[rule](q, p) is the target of a rule. The ranges of
 alpha are those for a vocabulary of {vocab_size} tokens. `python -m
-speccascade.decoding.programs.table` prints this table for another size.
+speccascade.report.methods_table` prints this table for another size.
 
 {methods}
 
@@ -274,7 +274,7 @@ def page() -> str:
     q=q,
     p=p,
     table=_table([example_row(x) for x in found.values()]),
-    methods=table.markdown(VOCAB_SIZE),
+    methods=methods_table.markdown(VOCAB_SIZE),
     vocab_size=VOCAB_SIZE,
     drawn="\n\n".join(map(_fill, paragraphs)),
   )

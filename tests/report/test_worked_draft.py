@@ -4,8 +4,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from speccascade.decoding.programs import worked_draft
 from speccascade.decoding.verification.steps import token_verify
+from speccascade.report import worked_draft
 
 Q, P = np.array(worked_draft.DRAFTER), np.array(worked_draft.VERIFIER)
 
