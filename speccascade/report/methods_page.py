@@ -1,7 +1,9 @@
 """Prints the page of rules and targets, docs/methods.md.
 
-  python -m speccascade.report.methods_page
+  python -m speccascade.report.methods_page > docs/methods.md
+  python -m speccascade.report.methods_page --table --vocab_size=256000
 
+The second command prints the table of methods alone, for another vocabulary.
 The text of each rule and target is its docstring, and the numbers come from the
 functions themselves.
 """
@@ -18,7 +20,7 @@ import numpy as np
 from speccascade.decoding.laws.numerics import overlap
 from speccascade.decoding.laws.targets import Target
 from speccascade.decoding.programs.methods import METHODS
-from speccascade.report import methods_table, worked_draft
+from speccascade.report import worked_draft
 
 VOCAB_SIZE = 32128
 WIDTH = 79
@@ -103,7 +105,8 @@ than lossless speculation does: their pi is sharper than p.
 A method is an execution and a target: how the two models are run, and what the
 output is sampled from. T[rule](q, p) is the target of a rule. The ranges of
 alpha are those for a vocabulary of {vocab_size} tokens. `python -m
-speccascade.report.methods_table` prints this table for another size.
+speccascade.report.methods_page --table --vocab_size=256000` prints this table
+for another size.
 
 {methods}
 
@@ -126,6 +129,29 @@ configuration of a figure sets these two for all of its methods.
 A target that looks at q needs one step more of the drafter after a fully
 accepted block, unless `BONUS = "verifier"`.
 """
+
+
+def methods_table(vocab_size: int) -> str:
+  """Returns the table of methods in Markdown.
+
+  Args:
+    vocab_size: V, which the range of alpha of some rules depends on.
+  """
+  lines = [
+    "| name | label | execution | sampled from | alpha |",
+    "| --- | --- | --- | --- | --- |",
+  ]
+  for name, method in METHODS.items():
+    alpha = "-"
+    if method.uses_alpha:
+      alpha = method.alpha_interval.describe(vocab_size)
+    execution = method.execution.label
+    if method.greedy_only:
+      execution += ", greedy only"
+    lines.append(
+      f"| `{name}` | {method.label} | {execution} | {method.law} | {alpha} |"
+    )
+  return "\n".join(lines)
 
 
 def known_targets() -> dict[str, Target]:
@@ -274,13 +300,33 @@ def page() -> str:
     q=q,
     p=p,
     table=_table([example_row(x) for x in found.values()]),
-    methods=methods_table.markdown(VOCAB_SIZE),
+    methods=methods_table(VOCAB_SIZE),
     vocab_size=VOCAB_SIZE,
     drawn="\n\n".join(map(_fill, paragraphs)),
   )
   return "\n\n".join([intro.rstrip(), *map(_section, found.values())]) + "\n"
 
 
+def main():
+  """Prints the page, or the table alone."""
+  parser = argparse.ArgumentParser(
+    description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+  )
+  parser.add_argument(
+    "--table", action="store_true", help="print the table of methods alone"
+  )
+  parser.add_argument(
+    "--vocab_size",
+    type=int,
+    default=VOCAB_SIZE,
+    help="of the ranges of alpha in the table alone (%(default)s)",
+  )
+  options = parser.parse_args()
+  if options.table:
+    print(methods_table(options.vocab_size))
+  else:
+    print(page(), end="")
+
+
 if __name__ == "__main__":
-  argparse.ArgumentParser(description=__doc__).parse_args()
-  print(page(), end="")
+  main()
