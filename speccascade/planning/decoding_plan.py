@@ -18,10 +18,10 @@ from speccascade.models import parameters
 from speccascade.models.parameters import Config
 from speccascade.models.sharding import meshes
 from speccascade.models.sharding.partitioning import DATA, Layout
-from speccascade.planning import collectives, draft_models, footprint
+from speccascade.planning import collectives, footprint, model_bytes
 from speccascade.planning.collectives import CollectiveCounts
-from speccascade.planning.draft_models import Decode
 from speccascade.planning.footprint import Footprint
+from speccascade.planning.model_bytes import DecodeSizes
 
 
 def architectures(pair: PairSpec, point: Point) -> dict[str, Config]:
@@ -68,7 +68,7 @@ def _architecture(role: str, config, path, dtype: str | None) -> Config:
     config = checkpoints.load(path, lazy=True).require_config()
   check_role(config, role, path)
   # Draft heads keep float32; see `HeadsModel.create`.
-  if dtype is not None and not draft_models.row_of(config).is_over_verifier:
+  if dtype is not None and not model_bytes.row_of(config).is_over_verifier:
     config = dataclasses.replace(config, dtype=dtype)
   return config
 
@@ -98,12 +98,14 @@ def plan(
       if role != "verifier" and mesh.drafter == "whole":
         layout = verifier_layout.whole()
       layout.check(config, role.upper())
-      row, kernel_dtype = draft_models.row_of(config), pair.kernel_dtype
+      row, kernel_dtype = model_bytes.row_of(config), pair.kernel_dtype
       row.check_layout(verifier_layout)
       if row.is_over_verifier:
         kernel_dtype = None
       bytes_of[role] = footprint.weights(config, layout, kernel_dtype)
-      decode = Decode(verifier, layout, (run.batch_size, source_len), capacity)
+      decode = DecodeSizes(
+        verifier, layout, (run.batch_size, source_len), capacity
+      )
       bytes_of["caches"] += row.state(config, decode)
       # A drafter, too, keeps the logits of a whole block until it is verified.
       positions = run.batch_size * width
@@ -186,7 +188,7 @@ def communication(
   layout.check_rows(BATCH_SIZE=run.batch_size)
   models = architectures(pair, point)
   for config in models.values():
-    draft_models.row_of(config).check_layout(layout)
+    model_bytes.row_of(config).check_layout(layout)
   drafter_layout = pair.mesh.drafter_layout()
   shape = (run.batch_size, inputs.task_feature_lengths["inputs"])
   tokens = np.ones(shape, np.int32)

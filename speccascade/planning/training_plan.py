@@ -8,8 +8,8 @@ from speccascade.models import layers
 from speccascade.models.parameters import Config
 from speccascade.models.sharding import meshes
 from speccascade.models.sharding.partitioning import DATA
-from speccascade.planning import draft_models, footprint
-from speccascade.planning.draft_models import Batch
+from speccascade.planning import footprint, model_bytes
+from speccascade.planning.model_bytes import BatchSizes
 from speccascade.training import optimizers, training_checks
 from speccascade.training.kinds import is_prompted
 from speccascade.training.objectives import Objective
@@ -42,7 +42,7 @@ def plan(
   if data.teacher_checkpoint:
     stored = checkpoints.load(data.teacher_checkpoint, lazy=True)
     teacher = stored.require_config()
-  row = draft_models.row_of(model)
+  row = model_bytes.row_of(model)
   model = row.shaped(model, teacher)
   models = {"model": model} | ({} if teacher is None else {"teacher": teacher})
   lengths = data.task_feature_lengths
@@ -66,7 +66,7 @@ def plan(
       # The gradients of a part of the batch, and the sum over the parts.
       bytes_of["gradients"] *= 2
     row.check_layout(layout)
-    batch = Batch(teacher, layout, rows, width, lengths, objective.remat)
+    batch = BatchSizes(teacher, layout, rows, width, lengths, objective.remat)
     step = row.step(model, batch)
 
     def laws(config: Config, num: int) -> float:

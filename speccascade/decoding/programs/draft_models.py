@@ -7,7 +7,7 @@ model and of the verifier: `Method.drafter_for`.
 
 Other rooms have tables with the same keys: what a kind costs by the clock
 (`evaluation/timing.py`), and how many bytes it takes
-(`planning/draft_models.py`). A new kind is a row in each of them.
+(`planning/model_bytes.py`). A new kind is a row in each of them.
 """
 
 from collections.abc import Callable

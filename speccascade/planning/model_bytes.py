@@ -1,4 +1,4 @@
-"""The bytes of each kind of draft model: `DRAFT_MODELS`.
+"""The bytes of each kind of draft model: `BYTES`.
 
 The keys are those of `decoding.programs.draft_models.DRAFT_MODELS`. Draft heads
 have neither layers nor caches, so `footprint` cannot count what a step stores
@@ -19,7 +19,7 @@ from speccascade.models.sharding.partitioning import Layout
 from speccascade.planning import footprint
 
 
-class Decode(NamedTuple):
+class DecodeSizes(NamedTuple):
   """What the state of a model in a decode depends on.
 
   Attributes:
@@ -35,7 +35,7 @@ class Decode(NamedTuple):
   capacity: int
 
 
-class Batch(NamedTuple):
+class BatchSizes(NamedTuple):
   """What a step of training depends on.
 
   Attributes:
@@ -62,7 +62,7 @@ class Batch(NamedTuple):
     )
 
 
-class Step(NamedTuple):
+class StepNumbers(NamedTuple):
   """What a step of training computes.
 
   Attributes:
@@ -79,19 +79,19 @@ class Step(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class DraftModelBytes:
+class ModelBytes:
   """A row of the table: what a plan asks of a kind of draft model.
 
   Attributes:
-    state: a function from an architecture and a `Decode` to the bytes that a
+    state: a function from an architecture and a `DecodeSizes` to the bytes that a
       model holds between two blocks, on each device.
-    step: a function from an architecture and a `Batch` to a `Step`.
+    step: a function from an architecture and a `BatchSizes` to a `StepNumbers`.
     is_over_verifier: whether the model is made for one verifier. It then lies
       on one device, in float32, and its shape is the verifier's.
   """
 
-  state: Callable[[Any, Decode], float]
-  step: Callable[[Any, Batch], Step]
+  state: Callable[[Any, DecodeSizes], float]
+  step: Callable[[Any, BatchSizes], StepNumbers]
   is_over_verifier: bool = True
 
   def check_layout(self, layout: Layout) -> None:
@@ -117,22 +117,22 @@ class DraftModelBytes:
     return config.shaped_like(verifier)
 
 
-def _caches(config: Config, decode: Decode) -> float:
+def _caches(config: Config, decode: DecodeSizes) -> float:
   kind, (_, *of_decode) = KINDS[type(config)], decode
   return footprint.caches(kind, config, *of_decode)
 
 
-def _model_step(config: Config, batch: Batch) -> Step:
+def _model_step(config: Config, batch: BatchSizes) -> StepNumbers:
   positions = batch.rows * batch.width
-  return Step(batch.activations(config), positions, positions, positions)
+  return StepNumbers(batch.activations(config), positions, positions, positions)
 
 
-def _hidden_states(config: HeadsConfig, decode: Decode) -> float:
+def _hidden_states(config: HeadsConfig, decode: DecodeSizes) -> float:
   # Of each row a hidden state in float32, and a counter.
   return decode.inputs[0] * (4.0 * config.emb_dim + 4)
 
 
-def _heads_step(config: HeadsConfig, batch: Batch) -> Step:
+def _heads_step(config: HeadsConfig, batch: BatchSizes) -> StepNumbers:
   positions, num_heads = batch.rows * batch.width, config.num_heads
   # The verifier's hidden state, which all heads read; and of each head the
   # products before its nonlinearity, and the state that is projected. A
@@ -140,31 +140,31 @@ def _heads_step(config: HeadsConfig, batch: Batch) -> Step:
   inner = config.emb_dim if config.kind == MEDUSA else 2 * config.mlp_dim
   numbers = config.emb_dim + num_heads * (inner + config.emb_dim)
   stored = 4.0 * positions * numbers
-  return Step(stored, num_heads * positions, positions, positions)
+  return StepNumbers(stored, num_heads * positions, positions, positions)
 
 
-def _embeddings_state(config: HeadsConfig, decode: Decode) -> float:
+def _embeddings_state(config: HeadsConfig, decode: DecodeSizes) -> float:
   # The verifier's network reads the embeddings, with another cache.
   if decode.verifier is None:
     return _hidden_states(config, decode)
   return _caches(decode.verifier, decode)
 
 
-def _embeddings_step(config: HeadsConfig, batch: Batch) -> Step:
+def _embeddings_step(config: HeadsConfig, batch: BatchSizes) -> StepNumbers:
   # The gradient goes through the verifier, which reads the embeddings. Each row
   # is cut once, and has logits at its embeddings alone.
   num_laws = batch.rows * config.num_heads
   stored = batch.activations(batch.verifier)
-  return Step(stored, num_laws, num_laws, batch.rows)
+  return StepNumbers(stored, num_laws, num_laws, batch.rows)
 
 
-DRAFT_MODELS: dict[type, DraftModelBytes] = {
-  LanguageModel: DraftModelBytes(_caches, _model_step, is_over_verifier=False),
-  Heads: DraftModelBytes(_hidden_states, _heads_step),
-  Lookahead: DraftModelBytes(_embeddings_state, _embeddings_step),
+BYTES: dict[type, ModelBytes] = {
+  LanguageModel: ModelBytes(_caches, _model_step, is_over_verifier=False),
+  Heads: ModelBytes(_hidden_states, _heads_step),
+  Lookahead: ModelBytes(_embeddings_state, _embeddings_step),
 }
 
 
-def row_of(config: Config) -> DraftModelBytes:
+def row_of(config: Config) -> ModelBytes:
   """Returns the row of an architecture."""
-  return DRAFT_MODELS[model_kinds.kind_of(config)]
+  return BYTES[model_kinds.kind_of(config)]
