@@ -1,7 +1,9 @@
-"""The checks of a call: whether models, alpha and sampling fit a decoder.
+"""What a decoder and its calls are refused for, on the host, before compiling.
 
-`Decoder.check` makes these checks on the host, before anything is compiled.
-Each error says what the call gave, what the method wants, and what to do.
+`check_shape` checks the settings of a decoder, and `check_call` whether models,
+alpha and sampling fit it. What a kind of draft model needs stands in its row of
+`draft_models`. Each error says what was given, what the method wants, and what
+to do.
 """
 
 import jax
@@ -12,8 +14,35 @@ from speccascade.decoding.laws.sampling import Sampling
 from speccascade.decoding.programs import draft_models
 from speccascade.decoding.programs.draft_models import models_of
 from speccascade.decoding.programs.methods import Method
-from speccascade.decoding.records.decode_settings import BlockShape
+from speccascade.decoding.records.decode_settings import (
+  LOOKS_AHEAD,
+  BlockShape,
+)
 from speccascade.decoding.records.drafter import is_drafter
+
+
+def check_shape(method: Method, shape: BlockShape):
+  """Checks that a method uses the settings of a block.
+
+  Raises:
+    ValueError: the method would ignore a setting, or the output would have no
+      stated distribution.
+  """
+  method.check_settings(
+    draft_length=shape.draft_length.policy, verification=shape.verification
+  )
+  if shape.draft_tree is not None:
+    method.check_takes_trees()
+  if (
+    shape.verification in LOOKS_AHEAD
+    and shape.bonus == "verifier"
+    and not method.is_lossless
+  ):
+    raise ValueError(
+      f"{shape.verification} verification with bonus 'verifier' has no stated"
+      " distribution unless the target is the verifier; use bonus 'target' or"
+      " verification 'token'"
+    )
 
 
 def check_call(
@@ -70,11 +99,7 @@ def _check_children(shape: BlockShape, drafter, vocab_size: int):
 
 
 def _shared_vocab_size(models: tuple) -> int:
-  """Returns the vocabulary size of all models.
-
-  Raises:
-    ValueError: the sizes differ.
-  """
+  """Returns the vocabulary size of all models; raises where sizes differ."""
   sizes = [model.vocab_size for model in models]
   if len(set(sizes)) > 1:
     raise ValueError(

@@ -13,14 +13,13 @@ from speccascade.decoding.laws.fitted import FittedAlpha
 from speccascade.decoding.laws.sampling import Sampling
 from speccascade.decoding.loops.execution import Execution, LoopSettings
 from speccascade.decoding.loops.rounds import Loop
-from speccascade.decoding.programs.call_checks import check_call
+from speccascade.decoding.programs.call_checks import check_call, check_shape
 from speccascade.decoding.programs.families import choose
 from speccascade.decoding.programs.methods import Method, family, find
 from speccascade.decoding.records import prompts
 from speccascade.decoding.records.block_records import Decoded
 from speccascade.decoding.records.decode_settings import (
   FIXED,
-  LOOKS_AHEAD,
   MAX_PROB,
   BlockShape,
   DraftLength,
@@ -69,21 +68,7 @@ class Decoder(BlockShape, Records):
 
   def __post_init__(self):
     super().__post_init__()
-    self.method.check_settings(
-      draft_length=self.draft_length.policy, verification=self.verification
-    )
-    if self.draft_tree is not None:
-      self.method.check_takes_trees()
-    if (
-      self.verification in LOOKS_AHEAD
-      and self.bonus == "verifier"
-      and not self.method.is_lossless
-    ):
-      raise ValueError(
-        f"{self.verification} verification with bonus 'verifier' has no stated"
-        " distribution unless the target is the verifier; use bonus 'target' or"
-        " verification 'token'"
-      )
+    check_shape(self.method, self)
 
   def __call__(
     self,
