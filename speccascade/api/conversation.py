@@ -89,16 +89,9 @@ class Chat:
     self._stream, self._cached_text = stream, rendered + answer
 
   def _extend_caches(self, stream: TextStream, rendered: str) -> bool:
-    """Feeds the new part of the conversation to the caches of a stream.
-
-    Args:
-      stream: the stream of the turns before.
-      rendered: the text of the whole conversation.
-
-    Returns:
-      False, with the caches unchanged, if the conversation does not go on from
-      the text that they hold, or does not fit them.
-    """
+    """Feeds what is new to the caches of a stream; False where it cannot."""
+    # The caches are unchanged where the conversation does not go on from the
+    # text that they hold, or does not fit them.
     if not rendered.startswith(self._cached_text):
       return False
     new_text = rendered[len(self._cached_text) :]

@@ -1,4 +1,4 @@
-"""Decodes texts in batches: what `api.Pair.generate` does and returns."""
+"""Texts that were decoded in batches: what `api.Pair.generate` returns."""
 
 import dataclasses
 import functools
@@ -6,9 +6,10 @@ import html
 
 import numpy as np
 
-from speccascade.decoding import LogProbs, Trace
+from speccascade.decoding import Decoded, LogProbs, Trace
 from speccascade.evaluation import efficiency
 from speccascade.evaluation.efficiency import Counts
+from speccascade.inference.batches.batching import Batches
 from speccascade.inference.measuring.study import Study
 from speccascade.inference.points.point import Point
 from speccascade.inference.rows import records
@@ -56,6 +57,26 @@ class Generation:
   label: str
   num_truncated: int = 0
   log_probs: LogProbs | None = None
+
+  @classmethod
+  def of(cls, study: Study, point: Point, decoded: Decoded) -> "Generation":
+    """Returns the outputs that a point decoded for the examples of a study."""
+    text_records = records.records(
+      decoded, study.examples, study.vocabulary, trial=0
+    )
+    return cls(
+      inputs=tuple(example.text for example in study.examples),
+      texts=tuple(record["prediction"] for record in text_records),
+      tokens=decoded.tokens,
+      lengths=decoded.lengths,
+      counts=tuple(efficiency.row_counts(decoded)),
+      trace=decoded.trace,
+      records=tuple(text_records),
+      settings=study.settings(point),
+      label=point.spec.label,
+      num_truncated=study.sources.num_cut,
+      log_probs=decoded.log_probs,
+    )
 
   @functools.cached_property
   def stats(self) -> dict:
@@ -139,8 +160,8 @@ def rows_for(num: int, batch_size: int, layout: Layout | None = None) -> int:
   return batch_size
 
 
-def generate(study: Study, point: Point) -> Generation:
-  """Decodes the examples of a study.
+def checked_batches(study: Study, point: Point) -> Batches:
+  """Returns what decodes the examples of a study.
 
   Prints how many programs it has to compile, if the study's run shows progress.
 
@@ -151,8 +172,6 @@ def generate(study: Study, point: Point) -> Generation:
   Raises:
     ValueError: the models do not fit the method, or a batch does not fit the
       memory.
-    NoDistributionError: a model gave no distribution. The message names the
-      example and the step.
   """
   # A notebook runs few methods: a program of one method compiles faster than
   # one that the methods of a family share.
@@ -161,20 +180,4 @@ def generate(study: Study, point: Point) -> Generation:
   num_missing = len(batches.missing_programs(study.examples))
   if study.run.progress and num_missing:
     print(f"compiling {_count(num_missing, 'program')} of {point.spec.label}")
-  decoded = batches.decode_all(study.examples)
-  text_records = records.records(
-    decoded, study.examples, study.vocabulary, trial=0
-  )
-  return Generation(
-    inputs=tuple(example.text for example in study.examples),
-    texts=tuple(record["prediction"] for record in text_records),
-    tokens=decoded.tokens,
-    lengths=decoded.lengths,
-    counts=tuple(efficiency.row_counts(decoded)),
-    trace=decoded.trace,
-    records=tuple(text_records),
-    settings=study.settings(point),
-    label=point.spec.label,
-    num_truncated=study.sources.num_cut,
-    log_probs=decoded.log_probs,
-  )
+  return batches

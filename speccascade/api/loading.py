@@ -25,7 +25,6 @@ from speccascade.inference.batches.batching import CompiledPrograms
 from speccascade.inference.batches.sources import InputError, Sources
 from speccascade.inference.measuring import measure
 from speccascade.inference.measuring.study import Study
-from speccascade.inference.pair import pairs, shared_tokens
 from speccascade.inference.pair.pair_checks import PairError
 from speccascade.inference.pair.pairs import ModelPair
 from speccascade.inference.points import advice_files
@@ -131,11 +130,10 @@ def load_pair(
   vocabulary = model_sources.read_vocabulary(vocabulary, models)
   if drafter_vocabulary is not None and models.drafters:
     name = "drafter_vocabulary"
-    theirs = model_sources.read_vocabulary(drafter_vocabulary, models, name)
-    models = shared_tokens.share_tokens(models, vocabulary, theirs)
-  pairs.check_models(models)
-  pairs.check_vocabulary(models, vocabulary)
-  return Pair(models, vocabulary)
+    drafter_vocabulary = model_sources.read_vocabulary(
+      drafter_vocabulary, models, name
+    )
+  return Pair(models.over(vocabulary, drafter_vocabulary), vocabulary)
 
 
 def built_in_pair(
@@ -234,8 +232,9 @@ class Pair:
       seed=seed,
       **select(settings | {"trace": trace}, Records),
     )
-    study = Study(self.models, sources, run, programs=self.programs)
-    return generation.generate(study, point)
+    study = Study(self.models, sources, run)
+    batches = generation.checked_batches(study, point)
+    return Generation.of(study, point, batches.decode_all(study.examples))
 
   @takes(Point, TextSettings, without=("method", "alpha"))
   def compare(
@@ -378,23 +377,12 @@ class Pair:
       raise PairError(f"{lack}; use stream, or generate, with a text")
 
   def _point(self, method: str, alpha: float | None, settings: dict) -> Point:
-    """Returns the point that this pair is to decode, checked.
-
-    Args:
-      method: a name in `METHODS`.
-      alpha: as the user gave it.
-      settings: fields of `Point`, and others.
-    """
+    """Returns the point that this pair is to decode, checked."""
     point = Point(method, alpha, **select(settings, Point))
     return self._resolve(point, alpha)
 
   def _resolve(self, point: Point, alpha: float | None) -> Point:
-    """Returns a point that this pair is to decode, with a number for gamma.
-
-    Args:
-      point: the point.
-      alpha: as the user gave it; a method that does not use it refuses one.
-    """
+    """Returns a point of this pair, with a number for gamma."""
     if alpha is not None:
       point.check_alpha_is_used()
     return advice_files.resolve_gamma(point, self.models)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import speccascade as sc
-from speccascade.api import generation
+from speccascade.api import Generation, generation
 from speccascade.inference.batches.sources import InputError, Source, Sources
 from speccascade.inference.measuring import infer
 from speccascade.inference.measuring.study import Study
@@ -155,7 +155,9 @@ def answered(pair, tokens):
   length = GREEDY["max_decode_len"]
   run = Run(max_decode_len=length, batch_size=1, log_probs=True)
   point = Point("spec_decode", gamma=3, temperature=0.0)
-  return generation.generate(Study(pair.models, sources, run), point)
+  study = Study(pair.models, sources, run)
+  batches = generation.checked_batches(study, point)
+  return Generation.of(study, point, batches.decode_all(study.examples))
 
 
 @pytest.mark.slow

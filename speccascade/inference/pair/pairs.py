@@ -163,6 +163,27 @@ class ModelPair:
     """Whether every drafter step costs the same, because one model drafts."""
     return len(self.drafters) == 1 and self.composed is None
 
+  def over(self, vocabulary, drafter_vocabulary=None) -> "ModelPair":
+    """Returns the pair over one vocabulary, checked.
+
+    Args:
+      vocabulary: the vocabulary in use, which is the verifier's.
+      drafter_vocabulary: the drafters' own vocabulary; None where they share
+        the verifier's. They then draft the tokens that both have.
+
+    Raises:
+      PairError: the models, or the vocabularies, do not belong together.
+    """
+    pair = self
+    if drafter_vocabulary is not None and self.drafters:
+      # `shared_tokens` imports this module.
+      from speccascade.inference.pair import shared_tokens
+
+      pair = shared_tokens.share_tokens(self, vocabulary, drafter_vocabulary)
+    check_models(pair)
+    check_vocabulary(pair, vocabulary)
+    return pair
+
   def combine_drafters(
     self, cascade, method, vocabulary_sha256=None
   ) -> "ModelPair":
@@ -283,16 +304,12 @@ class PairSpec:
       )
     dtype = describe_dtypes(**formats, layout=layout)
     pair = ModelPair(drafters, verifier, dtype, layout=layout)
+    drafter_vocabulary = None
     if self.drafter_vocabulary is not None and drafters:
-      # `shared_tokens` imports this module.
       from speccascade.data import vocabularies
-      from speccascade.inference.pair import shared_tokens
 
       drafter_vocabulary = vocabularies.load(os.fspath(self.drafter_vocabulary))
-      pair = shared_tokens.share_tokens(pair, vocabulary, drafter_vocabulary)
-    check_models(pair)
-    check_vocabulary(pair, vocabulary)
-    return pair
+    return pair.over(vocabulary, drafter_vocabulary)
 
   def _load_drafters(self, **options) -> tuple[Model, ...]:
     """Reads the drafters, each with the options of `load_model`."""
