@@ -441,12 +441,10 @@ def _prefill(model, inputs, capacity):
 
 @functools.partial(jax.jit, static_argnums=(3, 4))
 def _feed_blocks(model, state, sampling, width, num_blocks):
-  """Feeds blocks of `width` tokens, and returns [B] the last token drawn.
-
-  Each block starts one position after the block before it. Each block feeds the
-  token that was drawn after the block before it, so XLA cannot leave out a
-  pass or run two passes at once.
-  """
+  """Feeds blocks of `width` tokens, and returns [B] the last token drawn."""
+  # Each block starts one position after the block before it, and feeds the
+  # token that was drawn after that block. So XLA cannot leave out a pass or run
+  # two passes at once.
   rows = jax.tree.leaves(state)[0].shape[0]
   count = jnp.full((rows,), width, jnp.int32)
 
@@ -468,11 +466,9 @@ def _feed_blocks(model, state, sampling, width, num_blocks):
 
 @functools.partial(jax.jit, static_argnums=(3, 4, 5))
 def _draw_heads(heads, verifier, sampling, rows, num, num_blocks):
-  """Draws blocks from the first `num` draft heads; returns [B] the last token.
-
-  The hidden state of each block depends on the tokens that the block before it
-  drew, so XLA cannot leave out a block or run two blocks at once.
-  """
+  """Draws blocks from the first `num` heads, and returns [B] the last token."""
+  # The hidden state of each block depends on the tokens that the block before
+  # it drew, so XLA cannot leave out a block or run two blocks at once.
   u = jnp.full((rows, num), 0.5, jnp.float32)
 
   def draw_block(_, carry):

@@ -132,14 +132,9 @@ def _count(
   name: str,
   open_loops: list[CollectiveCounts] | None = None,
 ) -> CollectiveCounts:
-  """Returns how often a computation communicates.
-
-  Args:
-    computations: the lines of each computation by its name.
-    name: the computation to count.
-    open_loops: gets the counts of a round of each loop without a known number
-      of rounds. None counts one round of such a loop with the rest.
-  """
+  """Returns how often a computation communicates."""
+  # `open_loops` gets the counts of a round of each loop without a known number
+  # of rounds. None counts one round of such a loop with the rest.
   total = CollectiveCounts()
   for line in computations.get(name, ()):
     operation = _OPERATION.search(line)

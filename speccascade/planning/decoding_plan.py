@@ -54,14 +54,7 @@ def architectures(pair: PairSpec, point: Point) -> dict[str, Config]:
 
 
 def _architecture(role: str, config, path, dtype: str | None) -> Config:
-  """Returns an architecture, of a setting or else of a checkpoint.
-
-  Args:
-    role: "drafter" or "verifier", for messages.
-    config: the setting, or None.
-    path: path of the checkpoint, or None.
-    dtype: dtype of the activations; None leaves the architecture's own.
-  """
+  """Returns an architecture, of a setting or else of a checkpoint."""
   if config is None:
     if not path:
       raise CheckpointNotFoundError(f"there is no {role} to plan for")
@@ -122,13 +115,7 @@ def plan(
 def _block_width(
   pair: PairSpec, point: Point, models: Mapping[str, Config]
 ) -> int:
-  """Returns the tokens that one verifier pass feeds.
-
-  Args:
-    pair: says how drafters are combined, if they are.
-    point: the method.
-    models: the architectures by role.
-  """
+  """Returns the tokens that one verifier pass feeds."""
   if pair.cascade is None or not point.spec.has_blocks:
     return point.verify_width
   return 1 + pair.cascade.num_drafts(len(models.keys() - {"verifier"}))
@@ -228,16 +215,9 @@ def _add_layers(
   deeper: Mapping[str, CollectiveCounts],
   config: Config,
 ) -> dict[str, CollectiveCounts]:
-  """Returns the counts of a model from counts of models with 1 and 2 layers.
-
-  With 5 collectives in one layer and 8 in two, a layer has 3 and the rest of
-  the model 2, so that 12 layers have 5 + 11 * 3 = 38.
-
-  Args:
-    shallow: counts of the model with one layer in each stack.
-    deeper: counts of the model with two layers in each stack.
-    config: the architecture whose layers are counted.
-  """
+  """Returns the counts of a model from those with 1 and with 2 layers."""
+  # With 5 collectives in one layer and 8 in two, a layer has 3 and the rest of
+  # the model 2, so that 12 layers have 5 + 11 * 3 = 38.
   # An encoder, where there is one, runs once, and a decoder in each round.
   layers = [*parameters.layer_counts(config).values()]
   num_layers = {collectives.ONCE: layers[0], collectives.ROUND: layers[-1]}

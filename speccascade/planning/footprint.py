@@ -99,13 +99,7 @@ def _gb(size: float) -> str:
 
 
 def _part(shape: tuple, spec, layout: Layout) -> float:
-  """Returns how many numbers of an array one device holds.
-
-  Args:
-    shape: the array's shape.
-    spec: the mesh axis that cuts each axis of the array, or None.
-    layout: has the sizes of the mesh axes.
-  """
+  """Returns how many numbers of an array one device holds."""
   parts = [1 if axis is None else layout.sizes[axis] for axis in spec]
   return math.prod(shape) / math.prod(parts)
 
@@ -268,15 +262,9 @@ def activations(
 def _layer_activations(
   config: Config, tokens: int, others: int, remat: str | None, parts: int
 ) -> float:
-  """Returns how many numbers a layer stores for its gradient, of one row.
-
-  Args:
-    config: the architecture.
-    tokens: the layer's own tokens, which attend to each other.
-    others: tokens of the source that they attend to as well; 0 for none.
-    remat: see `activations`.
-    parts: the parts into which the axis MODEL cuts heads and MLPs.
-  """
+  """Returns how many numbers a layer stores for its gradient, of one row."""
+  # `tokens` are the layer's own, which attend to each other and to `others` of
+  # the source. `parts` is how often the axis MODEL cuts heads and MLPs.
   heads, num_gates = config.num_heads, len(config.mlp_activations)
   width = heads * config.head_dim
   kv_width = getattr(config, "num_kv_heads", heads) * config.head_dim

@@ -83,8 +83,8 @@ class ModelBytes:
   """A row of the table: what a plan asks of a kind of draft model.
 
   Attributes:
-    state: a function from an architecture and a `DecodeSizes` to the bytes that a
-      model holds between two blocks, on each device.
+    state: a function from an architecture and a `DecodeSizes` to the bytes that
+      a model holds between two blocks, on each device.
     step: a function from an architecture and a `BatchSizes` to a `StepNumbers`.
     is_over_verifier: whether the model is made for one verifier. It then lies
       on one device, in float32, and its shape is the verifier's.

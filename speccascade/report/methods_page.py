@@ -274,10 +274,7 @@ def _section(target: Target) -> str:
 
 
 def _fill(paragraph: str) -> str:
-  """Returns a paragraph or a list at the width of the pages.
-
-  A table stays as it is.
-  """
+  """Returns a paragraph or a list at the width of the pages."""
   if paragraph.startswith("|"):
     return paragraph
   if paragraph.startswith("- "):

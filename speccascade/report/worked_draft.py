@@ -179,12 +179,7 @@ def _decision(outcome: DraftOutcome) -> str:
 
 
 def _fate(outcome: DraftOutcome, dropped: float) -> str:
-  """Returns what happens to a draft of a token, in words.
-
-  Args:
-    outcome: the numbers of the token.
-    dropped: eta, the mass of q on the tokens for which the rule defers.
-  """
+  """Returns what happens to a draft of a token, where `dropped` is eta."""
   if not outcome.deferred:
     return (
       "is always accepted: the rule keeps the token, and pi ="

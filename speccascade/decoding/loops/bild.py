@@ -42,10 +42,8 @@ FALLBACK = 0.6  # the authors' default threshold on max q
 
 @target(uses_q=False)
 def _plain_verifier(q, p, *, alpha, sampled):
-  """The verifier at temperature 1, which the rollback reads.
-
-  The sampled p is one-hot here, and would find every other token impossible.
-  """
+  """The verifier at temperature 1, which the rollback reads."""
+  # The sampled p is one-hot here, and would find every other token impossible.
   return p
 
 

@@ -26,11 +26,9 @@ REWRITE_TAG = 2**31 - 1
 
 
 def _host_alpha(alpha: float) -> float:
-  """Returns the log threshold log(1 - alpha), in float64.
-
-  A sequence of 30 tokens has a probability of about exp(-20) = 2e-9. In float32
-  an alpha of 1 - 2e-9 would be 1, and no sequence would ever be discarded.
-  """
+  """Returns the log threshold log(1 - alpha), in float64."""
+  # A sequence of 30 tokens has a probability of about exp(-20) = 2e-9. In
+  # float32 an alpha of 1 - 2e-9 would be 1, and nothing would be discarded.
   return math.log1p(-alpha) if alpha < 1 else -math.inf
 
 

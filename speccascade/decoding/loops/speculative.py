@@ -149,17 +149,7 @@ def _count(
   emitted: Array,
   deferred: Array,
 ) -> Stats:
-  """Returns the counters with one round added.
-
-  `Stats` says what counts after a cut.
-
-  Args:
-    carry: the state before the round.
-    proposal: the drafted block.
-    block: the `Review` of the block.
-    emitted: [B] int32 tokens emitted this round.
-    deferred: [B, G+1] bool, emitted positions at which the rule deferred.
-  """
+  """Returns the counters with one round added; see `Stats`."""
   going = (~carry.done).astype(jnp.int32)
   calls = going[:, None] * proposal.calls
   # With 3 drafts accepted of 5 and an EOS as the second token, 2 tokens were
@@ -203,12 +193,7 @@ def _count(
 
 
 def _optimum(proposal: Proposal, pi: Array) -> Array:
-  """Returns the optimum of the drafts of the first place, [B]; 0 if unknown.
-
-  Args:
-    proposal: a tree.
-    pi: [B, V], the target at the root.
-  """
+  """Returns the optimum of a tree's first drafts, [B]; 0 if unknown."""
   branches, q = cast(Branches, proposal.branches), proposal.q[:, 0]
   num = branches.tree.num_children[0]
   tokens, certain = proposal.tokens[:, :num], branches.is_certain[:, :num]
@@ -232,12 +217,7 @@ def _optimum(proposal: Proposal, pi: Array) -> Array:
 
 @jax.named_scope("record")
 def _record(block: Review, deferred: Array) -> Record:
-  """Returns the `Record` of the [B, G+1] positions of a round.
-
-  Args:
-    block: the `Review` of the drafted block.
-    deferred: [B, G+1] bool, emitted positions at which the rule deferred.
-  """
+  """Returns the `Record` of the [B, G+1] positions of a round."""
   drafts = block.block
   accepted, count = block.verdict.num_accepted[:, None], drafts.count[:, None]
   step = jnp.arange(block.new.shape[1])[None]

@@ -180,12 +180,10 @@ def log_probs(new: Record, tokens: Array) -> LogProbs:
 
 
 def _compare(new: Record, tokens: Array) -> dict[str, Array]:
-  """Returns the fields of `LogProbs` that compare with p; [B, N] each.
-
-  They compare with the verifier at temperature 1, unfiltered, whatever the
-  sampling is. So the numbers of a rule and of the verifier at a lower
-  temperature or with a filter, which is the baseline, have one reference.
-  """
+  """Returns the fields of `LogProbs` that compare with p1; [B, N] each."""
+  # They compare with the verifier at temperature 1, unfiltered, whatever the
+  # sampling is. So the numbers of a rule and of the verifier at a lower
+  # temperature or with a filter, which is the baseline, have one reference.
   unknown = jnp.full(tokens.shape, jnp.nan)
   values = dict.fromkeys(("entropy", "overshoot", "ahead", "margin"), unknown)
   if new.pi is not None:

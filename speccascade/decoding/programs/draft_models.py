@@ -145,10 +145,7 @@ def _check_depth_laws(words: str, method: "Method", shape: BlockShape):
 
 
 def _check_drafter(drafter: Drafter, method: "Method", shape: BlockShape):
-  """Raises ValueError where a `Drafter` of the user's own does not fit.
-
-  The method may draft no blocks, or the `Drafter` would ignore a setting.
-  """
+  """Raises ValueError where a `Drafter` would ignore a setting."""
   label, kind = method.label, type(drafter).__name__
   policy = shape.draft_length.policy
   if not method.has_blocks:

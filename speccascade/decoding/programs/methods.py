@@ -268,15 +268,12 @@ class Method:
 
 
 def _cascade_drafting(models, gamma, alpha) -> Drafter:
-  """Returns the default cascade: gamma reviewed tokens, then two copied tokens.
-
-  The first drafter writes the gamma tokens that it writes in plain speculative
-  decoding, in fewer calls, each of which reviews two tokens of the smaller
-  drafters. Whatever is copied, the number of calls is therefore no larger. Text
-  that repeats itself deserves longer copies: pass a drafter of
-  `cascade_drafter` for another K, lenience or bigram table;
-  `speccascade.cascade_search` finds them.
-  """
+  """Returns the default cascade: gamma reviewed tokens, two copied tokens."""
+  # The first drafter writes the gamma tokens that it writes in plain
+  # speculative decoding, in fewer calls, each of which reviews two tokens of
+  # the smaller drafters. So there are no more calls, whatever is copied. Text
+  # that repeats itself deserves longer copies, as a drafter of
+  # `cascade_drafter` has them; `speccascade.cascade_search` finds its K.
   size = models[0].vocab_size
   copied = 2
   copier = MaxGramDrafter(jnp.zeros((size,), jnp.int32), copied)
@@ -292,11 +289,7 @@ def _cascade_drafting(models, gamma, alpha) -> Drafter:
 
 
 def _reviewed_pair(inner: Target) -> Callable:
-  """Returns a `compose` whose drafter is a speculative cascade of two models.
-
-  Args:
-    inner: the target of that cascade.
-  """
+  """Returns a `compose` of two models, one of which reviews the other's."""
 
   def compose(models, gamma, alpha) -> Drafter:
     medium, small = models

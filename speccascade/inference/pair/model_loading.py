@@ -187,11 +187,7 @@ def _log_sizes(path: str, lm: Any):
 
 
 def _checkpoint_name(checkpoint: checkpoints.Checkpoint) -> str:
-  """Returns the name of a checkpoint: its run's folder and its step.
-
-  The checkpoint "out/small/checkpoint_500" is named "small-500". A directory
-  without a step is named by its last part.
-  """
+  """Returns "small-500", say, for the checkpoint out/small/checkpoint_500."""
   path = pathlib.PurePosixPath(str(checkpoint.path).rstrip("/"))
   if checkpoint.step is None:
     return path.name
@@ -203,12 +199,9 @@ def _checkpoint_name(checkpoint: checkpoints.Checkpoint) -> str:
 def _vocabulary_identity(
   checkpoint: checkpoints.Checkpoint, lm: Any
 ) -> Mapping[str, str] | None:
-  """Returns {"path", "sha256"} of the vocabulary that a model was trained with.
-
-  A checkpoint of this package records it. For a decoder-only checkpoint without
-  a record it is the tokenizer that lies in the checkpoint's directory. None
-  where neither is known.
-  """
+  """Returns {"path", "sha256"} of a model's vocabulary; None if unknown."""
+  # A checkpoint of this package records it. For a decoder-only checkpoint
+  # without a record it is the tokenizer that lies in the checkpoint's folder.
   if checkpoint.vocabulary is not None or not lm.prompted:
     return checkpoint.vocabulary
   if inputs.vocabulary_path_of(checkpoint.path) is None:

@@ -231,12 +231,10 @@ def _bytes(name: str) -> bytes:
 
 
 def _ids_by_spelling(names: list[bytes | str]) -> dict[bytes | str, int]:
-  """Returns the id of each spelling; the last id where several share it.
-
-  Byte tokens come before the pieces of a vocabulary. A piece of one byte thus
-  replaces the byte token, which no text contains: the tokenizer falls back on
-  bytes only where it has no piece.
-  """
+  """Returns the id of each spelling; the last id where several share it."""
+  # Byte tokens come before the pieces of a vocabulary. A piece of one byte thus
+  # replaces the byte token, which no text contains: the tokenizer falls back on
+  # bytes only where it has no piece.
   ids = {}
   for token, spelling in enumerate(names):
     if spelling != b"":
