@@ -337,7 +337,7 @@ def cost_loops(
   for width in widths:
     loops[f"v{width}"] = feeding(width)
   times = interleave(
-    {name: _without_example(loop) for name, loop in loops.items()},
+    {name: lambda _, loop=loop: loop() for name, loop in loops.items()},
     [0],
     repeats=rounds,
     clock=clock,
@@ -348,15 +348,7 @@ def cost_loops(
 
 
 class _Blocks(NamedTuple):
-  """What the hot loops of a pair have in common.
-
-  Attributes:
-    verifier: the large model.
-    inputs: [B, S] int32.
-    capacity: slots of a cache.
-    sampling: how logits become distributions.
-    num: how many blocks a loop feeds.
-  """
+  """What the hot loops of a pair have in common; `num` blocks in each."""
 
   verifier: LanguageModel
   inputs: jax.Array
@@ -386,14 +378,10 @@ def _model_loops(model, blocks: _Blocks, nums: list[int]) -> _HotLoops:
 
 
 def _head_loops(heads, blocks: _Blocks, nums: list[int]) -> _HotLoops:
-  verifier, sampling, rows = (
-    blocks.verifier,
-    blocks.sampling,
-    len(blocks.inputs),
-  )
+  rows, fixed = len(blocks.inputs), (blocks.verifier, blocks.sampling)
   return {
     f"h{num}": functools.partial(
-      _draw_heads, heads, verifier, sampling, rows, num, blocks.num
+      _draw_heads, heads, *fixed, rows, num, blocks.num
     )
     for num in nums
   }
@@ -416,22 +404,6 @@ DRAFT_LOOPS: dict[type, Callable[[Any, _Blocks, list[int]], _HotLoops]] = {
   Heads: _head_loops,
   Lookahead: _embedding_loops,
 }
-
-
-def measure_costs(
-  drafter: LanguageModel | Heads | Lookahead,
-  verifier: LanguageModel,
-  inputs,
-  sampling,
-  **settings,
-) -> Costs:
-  """Returns the costs that `cost_loops` measures, with the same arguments."""
-  return cost_loops(drafter, verifier, inputs, sampling, **settings).costs
-
-
-def _without_example(loop: Callable[[], object]) -> Callable[[int], object]:
-  """Returns a competitor that runs a loop, whatever the example."""
-  return lambda example: loop()
 
 
 @functools.partial(jax.jit, static_argnums=(2,))

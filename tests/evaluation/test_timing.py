@@ -130,7 +130,7 @@ def test_costs_are_ratios_to_a_verifier_step():
   model = T5LM.init(TINY, jax.random.key(0))
   inputs, sampling = jnp.ones((1, 4), jnp.int32), Sampling.create(1.0)
   sizes = {"max_decode_len": 32, "widths": [3], "rounds": 5}
-  costs = timing.measure_costs(model, model, inputs, sampling, **sizes)
+  costs = timing.cost_loops(model, model, inputs, sampling, **sizes).costs
   assert set(costs.v) == {1, 3}
   assert costs.v[1] == 1
   # Both models are the same one, so a step of either costs the same; the bound
