@@ -1,9 +1,9 @@
 """What a decoder and its calls are refused for, on the host, before compiling.
 
-`check_shape` checks the settings of a decoder, and `check_call` whether models,
-alpha and sampling fit it. What a kind of draft model needs stands in its row of
-`draft_models`. Each error says what was given, what the method wants, and what
-to do.
+`check_decoder` checks the settings of a decoder, and `check_call` whether
+models, alpha and sampling fit it. What a kind of draft model needs stands in
+its row of `draft_models`. Each error says what was given, what the method
+wants, and what to do.
 """
 
 import jax
@@ -21,7 +21,7 @@ from speccascade.decoding.records.decode_settings import (
 from speccascade.decoding.records.drafter import is_drafter
 
 
-def check_shape(method: Method, shape: BlockShape):
+def check_decoder(method: Method, shape: BlockShape):
   """Checks that a method uses the settings of a block.
 
   Raises:

@@ -13,7 +13,7 @@ from speccascade.decoding.laws.fitted import FittedAlpha
 from speccascade.decoding.laws.sampling import Sampling
 from speccascade.decoding.loops.execution import Execution, LoopSettings
 from speccascade.decoding.loops.rounds import Loop
-from speccascade.decoding.programs.call_checks import check_call, check_shape
+from speccascade.decoding.programs.call_checks import check_call, check_decoder
 from speccascade.decoding.programs.families import choose
 from speccascade.decoding.programs.methods import Method, family, find
 from speccascade.decoding.records import prompts
@@ -68,7 +68,7 @@ class Decoder(BlockShape, Records):
 
   def __post_init__(self):
     super().__post_init__()
-    check_shape(self.method, self)
+    check_decoder(self.method, self)
 
   def __call__(
     self,
