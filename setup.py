@@ -59,12 +59,13 @@ setuptools.setup(
     "numpy>=2.0",
     "optax>=0.2.8",
     "orbax-checkpoint>=0.12.8",
+    "pandas>=2.2",  # the report groups points by their settings
     "platformdirs>=4.3",
     "rouge-score>=0.1.2",
     "sacrebleu>=2.5",
     "safetensors>=0.5",
     "sentencepiece>=0.2",
-    "scipy>=1.13",  # isotonic regression places labels; jax needs it too
+    "scipy>=1.13",  # isotonic regression in advice; jax needs it too
     "seqio>=0.0.20",
     "tensorboard>=2.19",
     "tensorflow>=2.19",

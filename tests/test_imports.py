@@ -89,6 +89,16 @@ def test_a_pair_generates_without_the_libraries_of_tasks():
   assert done.stdout.strip()
 
 
+def test_the_api_imports_no_pandas():
+  done = python(
+    "import sys, speccascade, speccascade.api\n"
+    "for name in speccascade.__all__: getattr(speccascade, name)\n"
+    "for name in speccascade.api.__all__: getattr(speccascade.api, name)\n"
+    "assert 'pandas' not in sys.modules\n"
+  )
+  assert done.returncode == 0, done.stderr
+
+
 def test_the_blocker_blocks():
   done = python(f"BLOCKED = {BLOCKED}\n{BLOCKER}import speccascade.cli")
   assert done.returncode != 0

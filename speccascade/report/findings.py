@@ -165,7 +165,9 @@ def _gap_sentences(panel: PointGroup, clock: Clock) -> Iterator[str]:
     for line in gaps(panel, clock)
     if line.label.startswith(_CHALLENGERS) and not math.isnan(line.gap.value)
   ]
-  by_baseline = group_by(lines, lambda line: line.baseline)
+  by_baseline = {}
+  for line in lines:
+    by_baseline.setdefault(line.baseline, []).append(line)
   for baseline, members in by_baseline.items():
     yield (
       f"Compared with {baseline}, by mean {panel.metric} over the latencies"
@@ -231,10 +233,8 @@ def notices(lines: Sequence[Slowdown]) -> list[str]:
   Args:
     lines: the slow methods of a study, see `slowdowns.slowdowns`.
   """
-  groups = group_by(
-    lines, lambda line: (line.settings.temperature, line.settings.gamma)
-  )
-  return [" ".join(_notice_sentences(group)) for group in groups.values()]
+  groups = group_by(lines, ["temperature", "gamma"])
+  return [" ".join(_notice_sentences(group)) for group in groups]
 
 
 def _notice_sentences(lines: Sequence[Slowdown]) -> Iterator[str]:

@@ -1,11 +1,15 @@
-"""Groups of points: a study of a pair, its temperatures, its curves."""
+"""Groups of points: a study of a pair, its temperatures, its curves.
 
-from collections.abc import Callable, Iterable, Sequence
+A group is a table of settings, of a row for each point, which pandas groups
+and sorts.
+"""
+
+from collections.abc import Iterable, Sequence
 import dataclasses
 import functools
-import operator
 
 import numpy as np
+import pandas as pd
 
 from speccascade.decoding.laws.sampling import SamplingSettings
 from speccascade.decoding.records.decode_settings import BlockShape
@@ -19,14 +23,8 @@ from speccascade.report.measured import (
 )
 from speccascade.settings.fields import names_of
 
-
-def _settings_getter(names: Iterable[str]) -> Callable:
-  """Returns a function from a row or a point to some of its settings."""
-  return operator.attrgetter(*(f"settings.{name}" for name in names))
-
-
 # Settings that make another curve of the same method.
-_VARIED = (*names_of(BlockShape), "draft_threshold")
+_VARIED = [*names_of(BlockShape), "draft_threshold"]
 # Settings of a block as a label says them. A label names another setting by its
 # name and its value.
 _IN_WORDS = {
@@ -38,33 +36,37 @@ _IN_WORDS = {
 # Settings in which the points of one study may differ.
 _POINTS = {*_VARIED, "method", "alpha", "temperature", "seed", "trials"}
 _NAMES = [field.name for field in dataclasses.fields(Settings)]
-
-_temperature_of = operator.attrgetter("settings.temperature")
-_method_of = operator.attrgetter("settings.method")
-_variant_of = _settings_getter(_VARIED)
-_study_of = _settings_getter(name for name in _NAMES if name not in _POINTS)
 _SAMPLING = names_of(SamplingSettings)
-_sampling_of = _settings_getter(_SAMPLING)
-_pair_of = _settings_getter(
-  name for name in _NAMES if name not in {*_POINTS, *_SAMPLING}
-)
-_point_of = _settings_getter(name for name in _NAMES if name != "seed")
+_OF_STUDY = [name for name in _NAMES if name not in _POINTS]
+_OF_PAIR = [name for name in _OF_STUDY if name not in _SAMPLING]
+_OF_POINT = [name for name in _NAMES if name != "seed"]
 
 
-def group_by(members: Iterable, key: Callable) -> dict[object, list]:
-  """Returns lists of members that have equal keys.
+def settings_table(members: Iterable) -> pd.DataFrame:
+  """Returns the settings of rows or points, and each of them in "member"."""
+  values = [
+    [*(getattr(each.settings, name) for name in _NAMES), each]
+    for each in members
+  ]
+  return pd.DataFrame(values, columns=[*_NAMES, "member"], dtype=object)
+
+
+def group_by(members: Iterable, names: Sequence[str]) -> list[list]:
+  """Returns lists of rows or points with equal settings, in first-seen order.
 
   Args:
-    members: anything that `key` takes.
-    key: a function from a member to a hashable key.
-
-  Returns:
-    Lists by key. Keys, and the members of a list, are in first-seen order.
+    members: rows or points.
+    names: the settings that are compared; a missing one is a value like others.
   """
-  groups = {}
-  for member in members:
-    groups.setdefault(key(member), []).append(member)
-  return groups
+  table = settings_table(members)
+  groups = table.groupby(list(names), sort=False, dropna=False)["member"]
+  return [group.tolist() for _, group in groups]
+
+
+def sort_by(points: Sequence[Measured], names: Sequence[str]) -> list[Measured]:
+  """Returns points by rising settings, a missing one last."""
+  table = settings_table(points).sort_values(list(names), kind="stable")
+  return table["member"].tolist()
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -104,52 +106,49 @@ class PointGroup:
   @functools.cached_property
   def panels(self) -> list["PointGroup"]:
     """The panels of a study, by temperature."""
-    by_temperature = group_by(self.points, _temperature_of)
+    groups = map(PointGroup, group_by(self.points, ["temperature"]))
+    ordered = sorted(groups, key=lambda group: group.settings.temperature)
     # Greedily there is nothing that a filter leaves out.
     return [
-      PointGroup(points, self.baselines if temperature else ())
-      for temperature, points in sorted(by_temperature.items())
+      PointGroup(
+        group.points, self.baselines if group.settings.temperature else ()
+      )
+      for group in ordered
     ]
 
   @functools.cached_property
   def baseline_curves(self) -> list["PointGroup"]:
     """The baselines of a panel: one method and the same changed settings."""
-    panel, by_kind = _sampling_of(self), {}
-    for point in self.baselines:
-      own = _sampling_of(point)
-      changed = [n for n, a, b in zip(_SAMPLING, own, panel) if a != b]
-      kind = (point.method, _variant_of(point), tuple(changed))
-      by_kind.setdefault(kind, []).append(point)
     curves = []
-    for (_, _, changed), points in by_kind.items():
-      if changed:
-        points.sort(key=functools.partial(_in_order, changed))
-        curves.append(PointGroup(points))
+    for points in group_by(self.baselines, ["method", *_VARIED]):
+      changes = {point: tuple(self.sampling_changes(point)) for point in points}
+      for names in dict.fromkeys(changes.values()):
+        if names:
+          alike = [point for point in points if changes[point] == names]
+          curves.append(PointGroup(sort_by(alike, names)))
     return curves
 
   def sampling_changes(self, point: Measured) -> dict[str, float | None]:
     """Returns in which settings a point is sampled otherwise than a panel."""
-    pairs = zip(_SAMPLING, _sampling_of(point), _sampling_of(self))
-    return {name: own for name, own, of_panel in pairs if own != of_panel}
+    own, others = vars(point.settings), vars(self.settings)
+    return {n: own[n] for n in _SAMPLING if own[n] != others[n]}
 
   @functools.cached_property
   def curves(self) -> list["PointGroup"]:
     """The curves of a panel, method by method; each by rising alpha."""
-    curves = []
-    for points in group_by(self.points, _method_of).values():
-      for variant in group_by(points, _variant_of).values():
-        variant.sort(key=lambda point: point.settings.alpha or 0.0)
-        curves.append(PointGroup(variant))
-    return curves
+    return [
+      PointGroup(sort_by(variant, ["alpha"]))
+      for points in group_by(self.points, ["method"])
+      for variant in group_by(points, _VARIED)
+    ]
 
   @functools.cached_property
   def methods(self) -> list["PointGroup"]:
     """The methods of a panel: each holds its curves of every gamma."""
-    by_name = group_by(self.curves, operator.attrgetter("name"))
-    return [
-      PointGroup([point for curve in curves for point in curve.points])
-      for curves in by_name.values()
-    ]
+    by_name = {}
+    for curve in self.curves:
+      by_name.setdefault(curve.name, []).extend(curve.points)
+    return [PointGroup(points) for points in by_name.values()]
 
   @property
   def name(self) -> str:
@@ -232,34 +231,28 @@ def studies(
     ValueError: the rows of a study lack the metric.
   """
   rows = list(rows)
-  by_pair = {
-    pair: _split_baselines(members)
-    for pair, members in group_by(rows, _pair_of).items()
-  }
-  baselines = {row.key for others in by_pair.values() for row in others}
-  several = []
-  plain = [row for row in rows if row.key not in baselines]
-  for members in group_by(plain, _study_of).values():
-    others = by_pair[_pair_of(members[0])]
+  baselines_of = {}  # a row's key -> the baselines of its pair
+  for of_pair in group_by(rows, _OF_PAIR):
+    baselines = _split_baselines(of_pair)
+    baselines_of |= {row.key: baselines for row in of_pair}
+  keys = {row.key for several in baselines_of.values() for row in several}
+  pairs = []
+  for members in group_by(
+    [row for row in rows if row.key not in keys], _OF_STUDY
+  ):
+    others = baselines_of[members[0].key]
     chosen = _choose_metric(metric, PointGroup([Measured((*members, *others))]))
     study = PointGroup(_points(members, chosen))
     # The order of a study's points is the order of its panels and curves.
     curves = (curve for panel in study.panels for curve in panel.curves)
     points = [p for curve in curves for p in curve.points]
-    several.append(PointGroup(points, _points(others, chosen)))
-  return several
-
-
-def _in_order(names: Sequence[str], point: Measured) -> list[tuple]:
-  """Returns a key that sorts points by settings, a missing one last."""
-  values = [getattr(point.settings, name) for name in names]
-  return [(value is None, value or 0.0) for value in values]
+    pairs.append(PointGroup(points, _points(others, chosen)))
+  return pairs
 
 
 def _points(rows: Iterable[ResultRow], metric: str) -> list[Measured]:
   """Returns the points of rows, with the rows of all seeds together."""
-  by_point = group_by(rows, _point_of).values()
-  return [Measured(tuple(seeds), metric) for seeds in by_point]
+  return [Measured(tuple(seeds), metric) for seeds in group_by(rows, _OF_POINT)]
 
 
 def _split_baselines(rows: Sequence[ResultRow]) -> list[ResultRow]:
@@ -271,7 +264,7 @@ def _split_baselines(rows: Sequence[ResultRow]) -> list[ResultRow]:
   """
   sampled = [row for row in rows if row.settings.temperature > 0]
   others, has_methods = [], False
-  for members in group_by(sampled, _sampling_of).values():
+  for members in group_by(sampled, _SAMPLING):
     if all(Measured((row,)).has_large_distribution for row in members):
       others += members
     else:

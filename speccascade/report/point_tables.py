@@ -6,7 +6,7 @@ import functools
 
 from speccascade.evaluation.efficiency import Counts
 from speccascade.inference.rows.results import ResultRow, Settings
-from speccascade.report.groups import PointGroup, group_by
+from speccascade.report.groups import PointGroup, group_by, sort_by
 from speccascade.report.measured import Clock, Measured, metric_title
 from speccascade.report.tables import (
   BY_POSITION,
@@ -105,22 +105,16 @@ def points_over_gamma(panel: PointGroup) -> list[list[Measured]]:
   The alpha is the alpha that was measured at most gammas, and the middle one of
   several such alphas. Methods that were measured at one gamma are left out.
   """
-
-  def gamma_of(point: Measured) -> int | None:
-    return point.settings.gamma
-
   chosen = []
   for curve in panel.methods:
-    blocks = [point for point in curve.points if gamma_of(point) is not None]
-    by_alpha = group_by(blocks, lambda point: point.settings.alpha or 0.0)
-    num_gammas = max(map(len, by_alpha.values()), default=0)
-    if num_gammas < 2:
-      continue
-    alphas = sorted(
-      alpha for alpha, points in by_alpha.items() if len(points) == num_gammas
-    )
-    middle = alphas[len(alphas) // 2]
-    chosen.append(sorted(by_alpha[middle], key=gamma_of))
+    blocks = [
+      point for point in curve.points if point.settings.gamma is not None
+    ]
+    by_alpha = group_by(sort_by(blocks, ["alpha"]), ["alpha"])
+    num_gammas = max(map(len, by_alpha), default=0)
+    if num_gammas > 1:
+      most = [points for points in by_alpha if len(points) == num_gammas]
+      chosen.append(sort_by(most[len(most) // 2], ["gamma"]))
   return chosen
 
 

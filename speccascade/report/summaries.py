@@ -266,15 +266,18 @@ def gaps(panel: PointGroup, clock: Clock) -> list[GapLine]:
     panel: the points of one temperature.
     clock: the definition of latency.
   """
-  by_method = group_by(panel.points, lambda point: point.method)
   baselines = BASELINES if panel.settings.temperature > 0 else ("spec_decode",)
-  plain = clock.points(by_method.get("spec_decode", ()))
+  points_of = {
+    points[0].method: clock.points(points)
+    for points in group_by(panel.points, ["method"])
+  }
+  plain = points_of.get("spec_decode")
   lines = []
   for method, curve in itertools.product(baselines, panel.methods):
     if not curve.settings.method.startswith(CHALLENGER):
       continue
     points = clock.points(curve.points)
-    baseline = clock.points(by_method.get(method, ()))
+    baseline = points_of.get(method)
     if not points or not baseline:
       continue
     # Entry 0 is over all examples; the others are replicates.

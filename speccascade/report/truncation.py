@@ -11,7 +11,7 @@ from speccascade.inference.rows.results import Settings
 from speccascade.report import figures, frontier, styles
 from speccascade.report.drawing import Plot
 from speccascade.report.frontier import IntervalEstimate, Points
-from speccascade.report.groups import PointGroup, group_by
+from speccascade.report.groups import PointGroup
 from speccascade.report.measured import REFERENCE, Clock, Measured
 from speccascade.report.summaries import is_fast, verdict
 from speccascade.report.tables import METHOD, TEMPERATURE, Column, Table
@@ -100,7 +100,9 @@ def plot(panels: Sequence[PointGroup], clock: Clock) -> Plot:
     if not compare(panel, clock):
       continue
     whole = figures.latency_panel(panel, clock, is_fast)
-    by_family = group_by(whole.series, lambda line: styles.family(line.method))
+    by_family = {}
+    for line in whole.series:
+      by_family.setdefault(styles.family(line.method), []).append(line)
     by_family.pop(styles.family(REFERENCE), None)
     truncated = by_family.pop(lossless)
     drawn += [
