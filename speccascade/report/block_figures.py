@@ -1,17 +1,14 @@
-"""The figures of blocks: accepted drafts by position, latency over gamma."""
+"""The figures of blocks: accepted drafts by position, speed over gamma."""
 
 from collections.abc import Iterable, Sequence
 import itertools
 
-from speccascade.report.drawing import LinePanel, Plot, SharePanel
-from speccascade.report.figures import MAX_LABELS, PAPERS
+from speccascade.report import frontier
+from speccascade.report.figures import MAX_LABELS, PAPERS, make_line, speed
+from speccascade.report.frontier import IntervalEstimate
 from speccascade.report.groups import PointGroup
-from speccascade.report.lines import (
-  LabelledPoints,
-  PlacesOf,
-  make_series,
-)
 from speccascade.report.measured import Clock, Measured
+from speccascade.report.plots import LinePanel, Plot, SharePanel
 from speccascade.report.point_tables import points_over_gamma
 
 _MIN_EXAMINED = 20  # examined drafts that make a rate worth drawing
@@ -27,16 +24,11 @@ def best_points(panel: PointGroup) -> list[Measured]:
     return point.quality.value, point.efficiency["acceptance_rate"] or 0.0
 
   # One line for each method: lines for all its alphas would hide each other.
-  best = []
-  for curve in panel.curves:
-    points = [point for point in curve.points if point.counts.num_blocks]
-    if points:
-      best.append(max(points, key=rank))
+  curves = ([p for p in x.points if p.counts.num_blocks] for x in panel.curves)
+  best = [max(points, key=rank) for points in curves if points]
+  if len(best) > MAX_LABELS:
+    best = [point for point in best if point.method in PAPERS]
   return best
-
-
-def _label_with_alpha(point: Measured) -> str:
-  return PointGroup([point]).typed
 
 
 def acceptance_by_position(panels: Sequence[PointGroup]) -> Plot:
@@ -45,25 +37,28 @@ def acceptance_by_position(panels: Sequence[PointGroup]) -> Plot:
   Args:
     panels: the points of each temperature.
   """
+
+  def places_of(point: Measured) -> Iterable[tuple]:
+    counts = point.counts
+    pairs = zip(counts.accepted_by_position, counts.examined_by_position)
+    for position, (accepted, examined) in enumerate(pairs, start=1):
+      if examined >= _MIN_EXAMINED:
+        rate = frontier.rate_estimate(accepted, examined)
+        yield IntervalEstimate(position), rate
+
   drawn = []
   for panel in panels:
     points = best_points(panel)
-    # More labels than this do not fit next to the panel.
-    if len(points) > MAX_LABELS:
-      points = [point for point in points if point.method in PAPERS]
-    lines = [
-      LabelledPoints(_label_with_alpha(point), [point]) for point in points
-    ]
-    series = make_series(lines, _acceptance_places)
-    if series:
-      num = max(len(point.counts.examined_by_position) for point in points)
+    lines = [make_line(PointGroup([p]).typed, [p], places_of) for p in points]
+    lines = [line for line in lines if line.xs]
+    if lines:
       drawn.append(
         LinePanel(
           panel.title,
-          series,
+          lines,
           "position in the block",
           "accepted / examined",
-          steps=range(1, num + 1),
+          ticks=range(1, max(len(line.xs) for line in lines) + 1),
         )
       )
   return Plot(
@@ -71,19 +66,12 @@ def acceptance_by_position(panels: Sequence[PointGroup]) -> Plot:
     "Acceptance by position",
     "",
     "The share of examined drafts that were accepted, at each position of a"
-    " block. Each method has the alpha of its best quality, which is written"
-    " after its name. Positions that were examined fewer than"
-    f" {_MIN_EXAMINED} times are left out.",
+    " block, with 95% intervals that take drafts as independent. Each method"
+    " has the alpha of its best quality, which is written after its name."
+    f" Positions that were examined fewer than {_MIN_EXAMINED} times are left"
+    " out.",
     drawn,
   )
-
-
-def _acceptance_places(point: Measured) -> Iterable[tuple[int, float | None]]:
-  """Yields (position, acceptance rate); None for too few examined drafts."""
-  rates = point.efficiency["acceptance_by_position"]
-  examined = point.counts.examined_by_position
-  for position, (rate, num) in enumerate(zip(rates, examined), start=1):
-    yield position, rate if num >= _MIN_EXAMINED else None
 
 
 def acceptance_histogram(panels: Sequence[PointGroup]) -> Plot:
@@ -94,10 +82,11 @@ def acceptance_histogram(panels: Sequence[PointGroup]) -> Plot:
   """
   drawn = []
   for panel in panels:
-    rows = [
-      (_label_with_alpha(point), _accepted_shares(point))
-      for point in best_points(panel)
-    ]
+    rows = []
+    for point in best_points(panel):
+      counts = point.counts
+      shares = [100 * num / counts.num_blocks for num in counts.accepted_at]
+      rows.append((PointGroup([point]).typed, shares))
     if rows:
       drawn.append(SharePanel(panel.title, rows, "drafts accepted"))
   return Plot(
@@ -110,16 +99,10 @@ def acceptance_histogram(panels: Sequence[PointGroup]) -> Plot:
   )
 
 
-def _accepted_shares(point: Measured) -> list[float]:
-  """Returns shares of blocks in per cent, by the number of accepted drafts."""
-  counts = point.counts
-  return [100 * num / counts.num_blocks for num in counts.accepted_at]
-
-
 def gamma_ablation(
   panels: Sequence[PointGroup], clocks: Sequence[Clock]
 ) -> Plot:
-  """Returns latency against gamma, a panel for each temperature and clock.
+  """Returns speed against gamma, a panel for each temperature and clock.
 
   Args:
     panels: the points of each temperature.
@@ -127,39 +110,32 @@ def gamma_ablation(
   """
   drawn = []
   for panel, clock in itertools.product(panels, clocks):
+
+    def places_of(point: Measured, by: Clock = clock) -> list[tuple]:
+      return [(IntervalEstimate(point.settings.gamma), speed(point, by))]
+
     lines = [
-      LabelledPoints(_label_with_alpha(points[0]), points)
+      make_line(PointGroup(points[:1]).typed, points, places_of)
       for points in points_over_gamma(panel)
     ]
     # A single gamma shows no trend, so such a line is left out.
-    series = make_series(lines, _latency_over_gamma(clock), clock, min_dots=2)
-    if series:
-      gammas = {dot.x.value for line in series for dot in line.dots}
+    lines = [line for line in lines if len(line.xs) > 1]
+    if lines:
       drawn.append(
         LinePanel(
           f"{panel.title}, {clock.name}",
-          series,
+          lines,
           "gamma",
-          f"relative latency ({clock.name})",
-          level=1,
-          steps=sorted(gammas),
+          f"times as fast as the large model ({clock.name})",
+          large=(None, 1.0),
+          ticks=sorted({x.value for line in lines for x in line.xs}),
         )
       )
   return Plot(
     "gamma",
     "Block size",
     "",
-    "Relative latency against gamma. Each method has the one alpha that was"
-    " measured at most gammas, which is written after its name.",
+    "Speed against gamma. Each method has the one alpha that was measured at"
+    " most gammas, which is written after its name.",
     drawn,
   )
-
-
-def _latency_over_gamma(clock: Clock) -> PlacesOf:
-  """Returns the function from a point to (gamma, latency without interval)."""
-
-  def places_of(point: Measured) -> list[tuple]:
-    latency = clock.latency_of(point)
-    return [(point.settings.gamma, latency.value if latency else None)]
-
-  return places_of

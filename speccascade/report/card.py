@@ -263,11 +263,7 @@ def _measured(row, source: str) -> MeasuredPoint:
 def _advised(
   path: pathlib.Path, drafter: str
 ) -> tuple[list[MeasuredPoint], set[str]]:
-  """Returns the points of a drafter in advice, and all drafters of it.
-
-  Raises:
-    ValueError: the file is not advice.
-  """
+  """Returns the points of a drafter in advice, and all drafters of it."""
   try:
     advice = json.loads(path.read_text(encoding="utf-8"))
     offers, about = advice["offers"], advice["about"]

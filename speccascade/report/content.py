@@ -14,7 +14,6 @@ from speccascade.report import (
   summaries,
   truncation,
 )
-from speccascade.report.drawing import Plot
 from speccascade.report.groups import PointGroup, studies
 from speccascade.report.measured import (
   MEASURED,
@@ -23,6 +22,7 @@ from speccascade.report.measured import (
   Clock,
   modelled_clock,
 )
+from speccascade.report.plots import Plot
 from speccascade.report.tables import Table
 
 _GAMMA = 5  # the gamma of the papers
@@ -38,7 +38,8 @@ class Section:
       report has one section.
     clocks: measured latency, and modelled latency where c is known.
     doubts: sentences on a pair that has little to gain, and what to do.
-    headline: the main result in a sentence; empty where there is no Table 2.
+    leads: what the intervals tell apart, a line for each temperature.
+    untimed: a line for rows that were not timed, or nothing.
     findings: what each temperature shows.
     notices: sentences on where speculation loses, and why.
     plots: the figures in order; the first is shown first on the page.
@@ -49,7 +50,8 @@ class Section:
   prefix: str
   clocks: tuple[Clock, ...]
   doubts: Sequence[str]
-  headline: str
+  leads: Sequence[findings.TitledLead]
+  untimed: str
   findings: Sequence[findings.Finding]
   notices: Sequence[str]
   plots: Sequence[Plot]
@@ -85,15 +87,7 @@ class Section:
 
 
 def _describe_model(study: PointGroup, role: str) -> str | None:
-  """Returns a model's name, its parameters and its time at each temperature.
-
-  Args:
-    study: all points of a pair.
-    role: "drafter" or "verifier".
-
-  Returns:
-    The description; None where neither parameters nor times are known.
-  """
+  """Returns a model's name, its parameters and its time at each temperature."""
   parts = []
   if size := study.rows[0].num_parameters.get(role):
     parts.append(f"{size / 1e6:.3g} million parameters")
@@ -173,7 +167,8 @@ def _section(
     prefix=prefix,
     clocks=clocks,
     doubts=findings.doubts(study),
-    headline=findings.headline(study, clocks),
+    leads=findings.leads(study, clocks),
+    untimed=findings.untimed(study, clocks),
     findings=findings.findings(study, clocks),
     notices=findings.notices(losses.lines),
     plots=_plots(study, clocks),
@@ -182,12 +177,7 @@ def _section(
 
 
 def _plots(study: PointGroup, clocks: Sequence[Clock]) -> list[Plot]:
-  """Returns the figures of a study.
-
-  Where there are several gammas each figure is drawn for each of them. The
-  figures of the main gamma come first; the others are put aside. The figure
-  over gamma stands between the two.
-  """
+  """Returns the figures of a study."""
   gammas = study.gammas
   if len(gammas) < 2:
     return _plots_of_panels(study.panels, clocks)
@@ -214,17 +204,12 @@ def _plots(study: PointGroup, clocks: Sequence[Clock]) -> list[Plot]:
 def _plots_of_panels(
   panels: Sequence[PointGroup], clocks: Sequence[Clock]
 ) -> list[Plot]:
-  """Returns the figures of some panels that have something to show.
-
-  Args:
-    panels: the points of each temperature.
-    clocks: the definitions of latency; each has figures of its own.
-  """
+  """Returns the figures of some panels that have something to show."""
   plots = []
   for clock in clocks:
     plots.append(figures.quality_latency(panels, clock))
     plots.append(figures.by_family(panels, clock))
-    plots.append(truncation.plot(panels, clock))
+    plots.append(figures.truncated(panels, clock))
   plots.append(figures.quality_deferral(panels))
   plots.append(block_figures.acceptance_by_position(panels))
   plots.append(block_figures.acceptance_histogram(panels))
@@ -232,11 +217,7 @@ def _plots_of_panels(
 
 
 def _main_gamma(study: PointGroup) -> int:
-  """Returns the gamma that most points have.
-
-  Of several such gammas the gamma of the papers is taken, or else the middle
-  one of all gammas, or else the least.
-  """
+  """Returns the gamma that most points have."""
   middle = study.gammas[len(study.gammas) // 2]
 
   def rank(gamma: int) -> tuple[int, bool, bool]:

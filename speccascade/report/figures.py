@@ -1,26 +1,26 @@
-"""The figures of quality: which lines each of them shows, and over what."""
+"""The figures of a report: quality against speed, and what explains it.
+
+A figure has panels next to each other, and one legend. To the right is faster:
+speed is in times the speed of the large model alone. Bars are 95% intervals.
+"""
 
 from collections.abc import Callable, Iterable, Sequence
 import dataclasses
 import itertools
 
 from speccascade.inference.rows.results import ResultRow
-from speccascade.report import claims, styles
-from speccascade.report.drawing import LinePanel, Plot
+from speccascade.report import findings, frontier, styles, truncation
 from speccascade.report.frontier import IntervalEstimate
 from speccascade.report.groups import PointGroup, studies
-from speccascade.report.lines import (
-  LabelledPoints,
-  PlacesOf,
-  Series,
-  make_series,
-)
 from speccascade.report.measured import (
   MEASURED,
+  REFERENCE,
+  SMALL,
   Clock,
   Measured,
   modelled_clock,
 )
+from speccascade.report.plots import Line, LinePanel, Plot
 from speccascade.report.summaries import fastest, is_fast, speedups
 
 # The methods that the papers compare. A figure of all methods is crowded.
@@ -37,35 +37,60 @@ PAPERS = (
   "spec_cascade_token_v3",
 )
 # The methods of one model, and what the figures call the models.
-MODELS = {"drafter": "small model", "verifier": "large model"}
+MODELS = {SMALL: "small model", REFERENCE: "large model"}
 # The beginnings of the names of the methods of Figure 1.
 FIGURE_1 = ("token_cascade", "oracle_cascade", "spec_decode_lossy", *MODELS)
-# What a panel of the quick start's figure is, by the name of its clock.
-_WHAT_IS_SHOWN = {
+MAX_LABELS = 14  # methods of a figure that shows all of them
+_SHOWN_BY_CLOCK = {
   "measured": "time measured on this machine",
-  "modelled": (
-    "the same decodes, if a block\ncost one step of the large model (modelled)"
-  ),
+  "modelled": "modelled: a block costs one step",
 }
-_BASELINES = (
-  " Lines with the name of a setting are the large model's own distribution at"
-  " other samplings, whose latency is relative to the large model alone at the"
-  " same sampling."
-)
-MAX_LABELS = 14  # of a panel that shows all methods
-_MODEL_FAMILY = styles.family("verifier")
-
-# A number of a point, an estimate or a plain number; None where it has none.
-_NumberOf = Callable[[Measured], IntervalEstimate | float | None]
 
 
-def _quality_against(number_of: _NumberOf) -> PlacesOf:
-  """Returns the function from a point to (number, quality)."""
+# From a point to its (x, y) places, either of which may be None.
+_PlacesOf = Callable[[Measured], Iterable[tuple]]
 
-  def places_of(point: Measured) -> list[tuple]:
-    return [(number_of(point), point.quality)]
 
-  return places_of
+def make_line(
+  label: str,
+  points: Sequence[Measured],
+  places_of: _PlacesOf,
+  *,
+  style: str = "",
+  marks: Sequence[str] | None = None,
+  is_hollow: bool = False,
+) -> Line:
+  """Returns the line of some points, with the places that none lacks."""
+  if marks is None:
+    # Alphas are written only where they tell the points apart.
+    alphas = [point.settings.alpha for point in points]
+    varies = len(set(alphas)) > 1
+    marks = ["" if x is None else f"{x:.2g}" for x in alphas] if varies else ()
+  places = [
+    (x, y, mark)
+    for point, mark in itertools.zip_longest(points, marks)
+    for x, y in places_of(point)
+    if x is not None and y is not None
+  ]
+  xs, ys, written = zip(*places) if places else ((), (), ())
+  return Line(
+    label,
+    style or points[0].method,
+    xs,
+    ys,
+    [mark for mark in written if mark],
+    is_hollow=is_hollow,
+  )
+
+
+def speed(point: Measured, clock: Clock) -> IntervalEstimate | None:
+  """Returns how many times as fast as the large model a point is, or None."""
+  latency = clock.latency_of(point)
+  return frontier.inverse(latency) if latency else None
+
+
+def _quality_against(number_of: Callable) -> _PlacesOf:
+  return lambda point: [(number_of(point), point.quality)]
 
 
 def _label(curve: PointGroup) -> str:
@@ -74,7 +99,9 @@ def _label(curve: PointGroup) -> str:
   return f"{curve.typed} ({model})" if model else curve.typed
 
 
-def _baseline_line(curve: PointGroup, panel: PointGroup) -> LabelledPoints:
+def _baseline_line(
+  curve: PointGroup, panel: PointGroup, places_of: _PlacesOf
+) -> Line:
   """Returns the line of the large model at other samplings than a panel's."""
   changes = [panel.sampling_changes(point) for point in curve.points]
   kind = f"{curve.settings.method}, {' '.join(changes[0])}"
@@ -82,126 +109,116 @@ def _baseline_line(curve: PointGroup, panel: PointGroup) -> LabelledPoints:
     "/".join("-" if x is None else f"{x:g}" for x in each.values())
     for each in changes
   ]
-  if len(marks) > 1:
-    return LabelledPoints(kind, curve.points, kind, marks)
-  return LabelledPoints(f"{kind} {marks[0]}", curve.points, kind, [""])
+  label = f"{kind} {marks[0]}" if len(marks) == 1 else kind
+  return make_line(label, curve.points, places_of, style=kind, marks=marks)
 
 
-def _quality_panel(
-  panel: PointGroup,
-  is_shown: Callable[[str], bool],
-  number_of: _NumberOf,
-  x_label: str,
-  clock: Clock | None = None,
-) -> LinePanel:
-  """Returns quality against a number of the points.
-
-  Args:
-    panel: the points of one temperature.
-    is_shown: whether a method has lines.
-    number_of: the number of a point.
-    x_label: what the number is.
-    clock: the clock whose latency the tips show, or None.
-  """
-  lines = [
-    LabelledPoints(_label(curve), curve.points)
-    for curve in panel.curves
-    if is_shown(curve.settings.method)
-  ]
-  if clock is not None:
-    lines += map(_baseline_line, panel.baseline_curves, itertools.repeat(panel))
-  has_large = panel.large is not None
-  return LinePanel(
-    panel.title,
-    make_series(lines, _quality_against(number_of), clock),
-    x_label,
-    panel.metric,
-    level=panel.large.quality.value if has_large else None,
-    limit=1.0 if has_large else None,
-  )
+def _drafter_arrow(panel: PointGroup, clock: Clock) -> list[tuple[str, float]]:
+  """Returns the words and the quality of the small model alone, if timed."""
+  small = panel.first(SMALL)
+  times = speed(small, clock) if small else None
+  if times is None:
+    return []
+  quality = small.quality.value
+  text = f"drafter: {quality:.1f} {panel.metric}, {times.value:.3g} times"
+  return [(text, quality)]
 
 
 def latency_panel(
   panel: PointGroup, clock: Clock, is_shown: Callable[[str], bool]
 ) -> LinePanel:
-  """Returns quality against latency of the methods that are shown."""
-  x_label = f"relative latency ({clock.name}; the large model: 1)"
-  return _quality_panel(panel, is_shown, clock.latency_of, x_label, clock)
+  """Returns quality against speed of the methods that are shown.
+
+  Args:
+    panel: the points of one temperature.
+    clock: the definition of latency.
+    is_shown: whether a method has lines; the drafter is an arrow.
+  """
+  places_of = _quality_against(lambda point: speed(point, clock))
+  lines = [
+    make_line(_label(curve), curve.points, places_of)
+    for curve in panel.curves
+    if is_shown(curve.settings.method) and curve.settings.method != SMALL
+  ]
+  lines += [
+    _baseline_line(curve, panel, places_of) for curve in panel.baseline_curves
+  ]
+  large = panel.large
+  lines = [line for line in lines if line.xs]
+  return LinePanel(
+    panel.title,
+    lines,
+    f"times as fast as the large model ({clock.name})  →",
+    panel.metric,
+    large=(1.0, large.quality.value) if large else (None, None),
+    drafters=_drafter_arrow(panel, clock) if is_shown(SMALL) else (),
+    right=_right_end(lines),
+  )
+
+
+def _right_end(lines: Sequence[Line]) -> float | None:
+  """Returns where an axis of speed ends, which a line may run out of."""
+  # A sequential cascade that never defers is as fast as the drafter.
+  sequential = styles.family("token_cascade")
+  ends = [
+    (
+      max(x.bounds[1] for x in line.xs),
+      styles.family(line.method) == sequential,
+    )
+    for line in lines
+  ]
+  most = max(
+    (end for end, is_sequential in ends if not is_sequential), default=0
+  )
+  return 1.2 * most if most and max(ends)[0] > 1.5 * most else None
+
+
+def _num_labels(panels: Iterable[LinePanel]) -> int:
+  return max((len(panel.lines) for panel in panels), default=0)
 
 
 def quality_latency(panels: Sequence[PointGroup], clock: Clock) -> Plot:
-  """Returns Figure 2: quality against latency, a panel for each temperature.
+  """Returns Figure 2: quality against speed, a panel for each temperature.
 
-  The figure shows all methods if there is room for their labels. Else it shows
-  the methods of the papers, the fastest method at the large model's quality,
-  and the large model.
+  The figure shows all methods if they are few. Else it shows the methods of the
+  papers, the fastest method at the large model's quality, and the models.
 
   Args:
     panels: the points of each temperature.
     clock: the definition of latency.
   """
   drawn = [latency_panel(panel, clock, is_fast) for panel in panels]
-  is_whole = max(panel.num_labels for panel in drawn) <= MAX_LABELS
+  is_whole = _num_labels(drawn) <= MAX_LABELS
   if not is_whole:
-    main = {*PAPERS, "verifier"}
+    main = {*PAPERS, *MODELS}
     for panel in panels:
       best = fastest(speedups(panel, clock))
       if best is not None and best.speedup.value:
         main.add(best.settings.method)
-
-    def is_main(method: str) -> bool:
-      return method in main
-
-    drawn = [latency_panel(panel, clock, is_main) for panel in panels]
+    drawn = [latency_panel(panel, clock, main.__contains__) for panel in panels]
+  baselines = (
+    " Lines with the name of a setting are the large model's own distribution"
+    " at other samplings, relative to the large model alone at the same"
+    " sampling."
+  )
+  leads = findings.leads(
+    PointGroup([p for x in panels for p in x.points]), [clock]
+  )
   return Plot(
     f"figure2_{clock.name}",
     "Figure 2",
-    f"quality against latency, {clock.title}",
+    f"quality against speed, {clock.title}",
     f"Each method{'' if is_whole else ' of the papers'} is a line over alpha,"
-    " and the values of alpha are written next to the points. The dotted lines"
-    " are the large model's quality and latency; points in the shaded corner"
-    " are better in both. The bars are 95% intervals."
-    f"{_BASELINES if any(panel.baselines for panel in panels) else ''}",
-    [panel for panel in drawn if panel.series],
-    claim=claims.claim(panels, clock),
-  )
-
-
-def _family_of(series: Series) -> int:
-  return styles.family(series.method)
-
-
-def _family_panel(panel: LinePanel, family: int) -> LinePanel | None:
-  """Returns a panel with one family of methods, the others in grey.
-
-  Args:
-    panel: the lines of all methods.
-    family: the index of a family.
-
-  Returns:
-    The panel, in which the large model has a label too; None where the family
-    has no line.
-  """
-  if family not in map(_family_of, panel.series):
-    return None
-  return dataclasses.replace(
-    panel,
-    title=f"{panel.title}, {styles.FAMILIES[family].name}",
-    series=[
-      line
-      for line in panel.series
-      if _family_of(line) == family or line.method.startswith("verifier")
-    ],
-    background=[
-      line
-      for line in panel.series
-      if _family_of(line) not in (_MODEL_FAMILY, family)
-    ],
+    " whose first and last alpha are written. The dotted lines are the large"
+    " model; points in the shaded corner are better and faster. Bars are 95%"
+    f" intervals.{baselines if any(x.baselines for x in panels) else ''}",
+    [panel for panel in drawn if panel.lines],
+    claim=str(leads[0]) if leads else "",
   )
 
 
 def by_family(panels: Sequence[PointGroup], clock: Clock) -> Plot:
-  """Returns quality against latency of all methods, family by family.
+  """Returns quality against speed of all methods, family by family.
 
   The figure has no panels where `quality_latency` shows all methods.
 
@@ -210,86 +227,123 @@ def by_family(panels: Sequence[PointGroup], clock: Clock) -> Plot:
     clock: the definition of latency.
   """
   whole = [latency_panel(panel, clock, is_fast) for panel in panels]
-  if max(panel.num_labels for panel in whole) <= MAX_LABELS:
+  if _num_labels(whole) <= MAX_LABELS:
     whole = []
-  families = {_family_of(line) for panel in whole for line in panel.series}
-  drawn = [
-    _family_panel(panel, family)
-    for family in sorted(families - {_MODEL_FAMILY})
-    for panel in whole
-  ]
+  models = styles.family(REFERENCE)
+  families = {styles.family(x.method) for panel in whole for x in panel.lines}
+  drawn = []
+  for family, panel in itertools.product(sorted(families - {models}), whole):
+    shown, others = [], []
+    for line in panel.lines:
+      is_model = line.method.startswith(REFERENCE)
+      of_family = styles.family(line.method) == family
+      (shown if is_model or of_family else others).append(line)
+    title = f"{panel.title}, {styles.FAMILIES[family].name}"
+    if any(styles.family(line.method) == family for line in shown):
+      drawn.append(
+        dataclasses.replace(panel, title=title, lines=shown, background=others)
+      )
   return Plot(
     f"figure2_{clock.name}_families",
     "All methods",
-    f"quality against latency, {clock.title}",
+    f"quality against speed, {clock.title}",
     "The previous figure with all methods, one family at a time; the other"
     " families are grey. Oracles are in Figure 1 alone, as their latency says"
     " nothing about a fast method.",
-    [panel for panel in drawn if panel is not None],
-    columns=len(panels),
+    drawn,
+    has_legends=True,
+  )
+
+
+def truncated(panels: Sequence[PointGroup], clock: Clock) -> Plot:
+  """Returns lossy methods beside the truncated large model, by family.
+
+  The large model alone is left out: the axis shows what speculation reaches.
+
+  Args:
+    panels: the points of each temperature.
+    clock: the definition of latency.
+  """
+  lossless = styles.family("spec_decode")
+  drawn = []
+  for panel in panels:
+    if not truncation.compare(panel, clock):
+      continue
+    whole = latency_panel(panel, clock, is_fast)
+    by_number = {}
+    for line in whole.lines:
+      by_number.setdefault(styles.family(line.method), []).append(line)
+    by_number.pop(styles.family(REFERENCE), None)
+    baselines = by_number.pop(lossless)
+    drawn += [
+      dataclasses.replace(
+        whole,
+        title=f"{whole.title}, {styles.FAMILIES[family].name}",
+        lines=[*by_number[family], *baselines],
+        large=(None, whole.large[1]),
+        drafters=(),
+      )
+      for family in sorted(by_number)
+    ]
+  return Plot(
+    f"truncation_{clock.name}",
+    "Lossy methods and truncation",
+    f"quality against speed, {clock.title}",
+    "Lines with the name of a setting are lossless speculation with the large"
+    " model at other samplings. A lossy method that lies on them gains what"
+    " truncation gains. The dotted line is the large model's quality.",
+    drawn,
+    has_legends=True,
   )
 
 
 def of_rows(rows: Iterable[ResultRow], metric: str = "bleu") -> Plot:
-  """Returns quality against both latencies at the highest temperature.
+  """Returns quality against both speeds at the highest temperature.
 
-  Oracles are left out. Of the greedy points the two models are shown too, and
-  the point that the title names. Each latency is relative to the large model's
-  at the same temperature.
+  Oracles are left out. Of the greedy points, which are hollow, the large model
+  is shown too, and the point that its first sentence names. Each speed is
+  relative to the large model's at the same temperature.
 
   Args:
     rows: rows with costs.
     metric: the name of the quality.
   """
-  drawn, titles = [], []
+  drawn, claims = [], []
   for study in studies(rows, metric):
     *greedy, sampled = study.panels
-    titles.append(claims.claim([sampled, *greedy], MEASURED))
-    lines = [
-      LabelledPoints(_label(curve), curve.points)
-      for curve in sampled.curves
-      if is_fast(curve.settings.method)
-    ]
-    for panel in greedy:
-      lines += _greedy_lines(panel)
+    claims += map(str, findings.leads(study, [MEASURED])[:1])
     for clock in (MEASURED, modelled_clock(study.cost_ratio)):
-      panel = LinePanel(
-        f"{sampled.title}: {_WHAT_IS_SHOWN[clock.name]}",
-        make_series(lines, _quality_against(clock.latency_of), clock),
-        "time over the large model's time",
-        study.metric,
-        level=sampled.large.quality.value,
-        limit=1.0,
+      places_of = _quality_against(lambda point, by=clock: speed(point, by))
+      panel = latency_panel(sampled, clock, is_fast)
+      lines = [
+        make_line(
+          f"{_label(PointGroup([point]))}, T = 0",
+          [point],
+          places_of,
+          is_hollow=True,
+        )
+        for other in greedy
+        for point in _greedy_points(other)
+      ]
+      title = f"{sampled.title}: {_SHOWN_BY_CLOCK[clock.name]}"
+      drawn.append(
+        dataclasses.replace(panel, title=title, lines=[*panel.lines, *lines])
       )
-      drawn.append(panel)
   return Plot(
     "quality_latency",
-    "Quality against latency",
+    "Quality against speed",
     "",
     "",
     drawn,
-    claim="\n".join(filter(None, titles)),
+    claim=" ".join(claims),
   )
 
 
-def _greedy_lines(panel: PointGroup) -> list[LabelledPoints]:
-  """Returns the greedy points of the models, and the point of the headline."""
-  shown = [point for point in panel.points if point.method in MODELS]
-  best = claims.headline_candidate(panel, MEASURED)
-  if best is not None:
-    shown.append(best.point)
-  return [
-    LabelledPoints(f"{_label(PointGroup([point]))}, T = 0", [point])
-    for point in shown
-  ]
-
-
-def _is_in_figure_1(method: str) -> bool:
-  return method == "spec_decode" or method.startswith(FIGURE_1)
-
-
-def _deferral_rate(point: Measured) -> float | None:
-  return point.efficiency["deferral_rate"]
+def _greedy_points(panel: PointGroup) -> list[Measured]:
+  """Returns the greedy point of the large model, and the one that is named."""
+  leads = findings.leads(panel, [MEASURED])
+  named = [x.lead.candidate.point for x in leads if x.lead.candidate]
+  return [*filter(None, [panel.large]), *named]
 
 
 def quality_deferral(panels: Sequence[PointGroup]) -> Plot:
@@ -299,10 +353,30 @@ def quality_deferral(panels: Sequence[PointGroup]) -> Plot:
     panels: the points of each temperature. A panel without a cascade is not
       shown.
   """
-  drawn = [
-    _quality_panel(panel, _is_in_figure_1, _deferral_rate, "deferral rate")
-    for panel in panels
-  ]
+
+  def rate(point: Measured) -> IntervalEstimate | None:
+    value = point.efficiency["deferral_rate"]
+    return None if value is None else IntervalEstimate(value)
+
+  drawn = []
+  for panel in panels:
+    lines = [
+      make_line(_label(curve), curve.points, _quality_against(rate))
+      for curve in panel.curves
+      if curve.settings.method == "spec_decode"
+      or curve.settings.method.startswith(FIGURE_1)
+    ]
+    if any(line.xs and "cascade" in line.method for line in lines):
+      large = (None, panel.large.quality.value if panel.large else None)
+      drawn.append(
+        LinePanel(
+          panel.title,
+          [line for line in lines if line.xs],
+          "deferral rate",
+          panel.metric,
+          large=large,
+        )
+      )
   return Plot(
     "figure1",
     "Figure 1",
@@ -311,9 +385,5 @@ def quality_deferral(panels: Sequence[PointGroup]) -> Plot:
     " token. A token cascade calls the large model where it defers, and"
     " speculative decoding calls it once for each block. The oracles read the"
     " large model's distribution before they decide.",
-    [
-      panel
-      for panel in drawn
-      if any("cascade" in line.method for line in panel.series)
-    ],
+    drawn,
   )

@@ -1,24 +1,22 @@
-"""Sentences on what the rows show, and on where speculation loses, and why."""
+"""Sentences on what the rows show, and on where speculation loses."""
 
 from collections.abc import Iterator, Sequence
+import dataclasses
 import functools
 import itertools
-import math
-from typing import NamedTuple
 
 from speccascade.report import frontier, tables, winners
 from speccascade.report.groups import PointGroup, group_by
-from speccascade.report.measured import SMALL, Clock, temperature_title
-from speccascade.report.slowdowns import Slowdown
-from speccascade.report.summaries import (
-  GapLine,
-  gaps,
-  overall_frontier,
-  speedups,
+from speccascade.report.measured import (
+  MEASURED,
+  SMALL,
+  Clock,
+  temperature_title,
 )
+from speccascade.report.slowdowns import Slowdown
+from speccascade.report.summaries import overall_frontier, speedups
+from speccascade.report.winners import Lead
 
-# The first question of a report: do these beat lossy speculative decoding?
-_CHALLENGERS = ("SpecCascade [OPT]", "SpecCascade [Token")
 _BETTER = (
   "The small model is better than the large one, so deferring to the large"
   " model costs quality as well as time. Train the large model longer, or take"
@@ -32,30 +30,67 @@ _ALIKE = (
 _format = functools.partial(tables.format_estimate, special=tables.NEVER)
 
 
-class ClockFinding(NamedTuple):
-  """What one temperature shows by one clock.
-
-  Attributes:
-    title: the title of the clock.
-    sentences: what the points show.
-  """
-
-  title: str
-  sentences: list[str]
-
-
-class Finding(NamedTuple):
+@dataclasses.dataclass(frozen=True, eq=False)
+class Finding:
   """What one temperature shows.
 
   Attributes:
     title: the title of the temperature.
-    models: sentences on the two models.
-    by_clock: sentences on the methods, for each clock.
+    sentences: what the models and the methods do there.
   """
 
   title: str
-  models: list[str]
-  by_clock: list[ClockFinding]
+  sentences: Sequence[str]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class TitledLead:
+  """What the intervals tell apart at one temperature.
+
+  Attributes:
+    title: the title of the temperature.
+    lead: the line, the point that it names, and the point's settings.
+  """
+
+  title: str
+  lead: Lead
+
+  def __str__(self) -> str:
+    return f"{self.title}: {self.lead.claim}."
+
+
+def leads(study: PointGroup, clocks: Sequence[Clock]) -> list[TitledLead]:
+  """Returns what a report says first: a line for each temperature.
+
+  The lines are by the first clock that the large model has a latency by, and
+  the temperature of samples comes first.
+
+  Args:
+    study: all points of a pair.
+    clocks: the definitions of latency, the preferred one first.
+  """
+  for clock in clocks:
+    several = [
+      TitledLead(panel.title, lead)
+      for panel in reversed(study.panels)
+      if (lead := winners.lead(panel, clock))
+    ]
+    if several:
+      return several
+  return []
+
+
+def untimed(study: PointGroup, clocks: Sequence[Clock]) -> str:
+  """Returns a line for rows that were not timed; empty where one was."""
+  if MEASURED.select_timed(study.points):
+    return ""
+  how = "--cost_ratio=0.1, the drafter's step over the large model's, draws"
+  if len(clocks) > 1:
+    how = f"c = {clocks[-1].cost_ratio:.3g} (--cost_ratio) draws"
+  return (
+    f"Nothing was timed. {how} the modelled figure; a sweep with NUM_TIMED = 20"
+    " measures."
+  )
 
 
 def findings(study: PointGroup, clocks: Sequence[Clock]) -> list[Finding]:
@@ -68,42 +103,13 @@ def findings(study: PointGroup, clocks: Sequence[Clock]) -> list[Finding]:
   return [
     Finding(
       panel.title,
-      [*_model_sentences(panel)],
-      [ClockFinding(x.title, _method_sentences(panel, x)) for x in clocks],
+      [
+        *_model_sentences(panel),
+        *(x for clock in clocks for x in _method_sentences(panel, clock)),
+      ],
     )
     for panel in study.panels
   ]
-
-
-def _method_sentences(panel: PointGroup, clock: Clock) -> list[str]:
-  return [
-    *_gap_sentences(panel, clock),
-    *_quality_sentences(panel, clock),
-    *_frontier_sentences(panel, clock),
-  ]
-
-
-def headline(study: PointGroup, clocks: Sequence[Clock]) -> str:
-  """Returns what the study shows at the large model's quality, in brief.
-
-  The headline has a claim for each temperature, by the first clock that has
-  any claim. The findings below it give the details of each claim.
-
-  Args:
-    study: all points of a pair.
-    clocks: the definitions of latency, the preferred one first.
-
-  Returns:
-    The headline; empty where the large model has no latency.
-  """
-  for clock in clocks:
-    clauses = []
-    for panel in study.panels:
-      if lead := winners.lead(panel, clock):
-        clauses.append(f"{panel.title}: {lead.claim}.")
-    if clauses:
-      return f"At the large model's {study.metric}, {' '.join(clauses)}"
-  return ""
 
 
 def doubts(study: PointGroup) -> list[str]:
@@ -158,137 +164,59 @@ def _model_sentences(panel: PointGroup) -> Iterator[str]:
     )
 
 
-def _gap_sentences(panel: PointGroup, clock: Clock) -> Iterator[str]:
-  """Yields how cascades compare with each lossy baseline."""
-  lines = [
-    line
-    for line in gaps(panel, clock)
-    if line.label.startswith(_CHALLENGERS) and not math.isnan(line.gap.value)
-  ]
-  by_baseline = {}
-  for line in lines:
-    by_baseline.setdefault(line.baseline, []).append(line)
-  for baseline, members in by_baseline.items():
-    yield (
-      f"Compared with {baseline}, by mean {panel.metric} over the latencies"
-      f" that both have: {'; '.join(map(_gap_clause, members))}."
-    )
-
-
-def _gap_clause(line: GapLine) -> str:
-  """Returns how a cascade compares with a baseline that is named before."""
-  verdicts = {
-    "better": "is better, with",
-    "worse": "is worse, with",
-    "not told apart": "is not told apart from it, with",
-    "no interval": "has",
-  }
-  latencies = f"at latency {line.low:.2f}"
-  if line.high > line.low:
-    latencies = f"over latencies {line.low:.2f} to {line.high:.2f}"
-  gap = _format(line.gap, 2, sign="+")
-  return f"{line.label} {verdicts[line.verdict]} {gap} {latencies}"
-
-
-def _quality_sentences(panel: PointGroup, clock: Clock) -> Iterator[str]:
-  """Yields who is fast at the large model's quality, and who lacks it."""
-  if clause := winners.lead(panel, clock):
-    yield f"At the large model's {panel.metric}, {clause}."
+def _method_sentences(panel: PointGroup, clock: Clock) -> Iterator[str]:
+  """Yields the lead, how many methods lack the quality, and the frontier."""
+  if lead := winners.lead(panel, clock):
+    details = f"; {lead.details}" if lead.details else ""
+    yield f"{clock.name}: {lead.claim}{details}."
   lines = speedups(panel, clock)
   num_never = sum(line.speedup.value == 0 for line in lines)
-  # Where no method reaches it, the sentence before says so.
+  # Where no method reaches it, the lead says so.
   if 0 < num_never < len(lines):
     yield (
-      f"{num_never} of {len(lines)} methods never reach the large model's"
-      f" {panel.metric}."
+      f"{clock.name}: {num_never} of {len(lines)} methods never reach the large"
+      f" model's {panel.metric}."
     )
-
-
-def _frontier_sentences(panel: PointGroup, clock: Clock) -> Iterator[str]:
-  """Yields the methods on the frontier of all methods.
-
-  Neighbouring points of one method are named by the first and the last of them.
-  """
-  clauses = []
+  points = []
   best = overall_frontier(panel, clock)
-  for label, group in itertools.groupby(best, lambda each: each.point.label):
-    points = [
-      f"{point.quality.value:.1f} at {latency:.2f}" for point, latency in group
-    ]
-    span = points[0] if len(points) == 1 else f"{points[0]} to {points[-1]}"
-    clauses.append(f"{label} ({span})")
-  if clauses:
+  for method, group in itertools.groupby(best, lambda each: each.point.method):
+    # Neighbouring points of a method are named by the first and the last.
+    ends = [f"{x.quality.value:.1f} at {1 / each:.2f}" for x, each in group]
+    points.append(
+      f"{method} ({' to '.join(dict.fromkeys([ends[0], ends[-1]]))})"
+    )
+  if points:
     yield (
-      "On the frontier of all methods are, from fast to slow"
-      f" ({panel.metric} at latency): {', '.join(clauses)}."
+      f"{clock.name}, no point beats these in both {panel.metric} and times as"
+      f" fast: {', '.join(points)}."
     )
 
 
 def notices(lines: Sequence[Slowdown]) -> list[str]:
-  """Returns some sentences for each temperature and gamma that loses.
-
-  They name the methods that are slower than the large model, and say of one
-  method which alphas are slow, and why, in numbers.
+  """Returns a sentence for each temperature and gamma that loses.
 
   Args:
     lines: the slow methods of a study, see `slowdowns.slowdowns`.
   """
-  groups = group_by(lines, ["temperature", "gamma"])
-  return [" ".join(_notice_sentences(group)) for group in groups]
+  return [_notice(group) for group in group_by(lines, ["temperature", "gamma"])]
 
 
-def _notice_sentences(lines: Sequence[Slowdown]) -> Iterator[str]:
-  """Yields the sentences on the methods of one temperature and gamma."""
+def _notice(lines: Sequence[Slowdown]) -> str:
+  """Returns which methods of one temperature and gamma are slow, and why."""
   # SpecDecode is explained where it is slow, as it is the best known.
-  plain = [line for line in lines if line.settings.method == "spec_decode"]
-  line = plain[0] if plain else lines[0]
-  settings, label = line.settings, line.label
-  yield (
+  plain = [line for line in lines if line.settings.method == winners.PLAIN]
+  line = (plain or lines)[0]
+  settings = line.settings
+  text = (
     f"{temperature_title(settings.temperature)}, gamma {settings.gamma}:"
-    f" {label} takes {_format(line.latency, 2)} times the large model's time"
-    f"{_alpha_clause(line.alphas)}."
+    f" {settings.method} takes {_format(line.latency, 2)} times the large"
+    " model's time"
   )
-  if others := [other.label for other in lines if other is not line]:
-    yield (
-      "At some alphas these methods are slower than the large model too:"
-      f" {', '.join(others)}."
-    )
-  if line.c is not None and line.v is not None:
-    yield (
-      f"A drafter step costs {line.c:.2f} steps of the large model, and the"
-      f" pass over {settings.block_width} tokens costs {line.v:.2f} steps."
-    )
-  if line.acceptance_rate is not None:
-    clauses = [
-      f"{label} has {line.acceptance_rate:.2f} of its examined drafts"
-      f" accepted, which gives {line.tokens_per_block:.2f} tokens a block",
-      *_block_clauses(line),
-    ]
-    yield f"{'; '.join(clauses)}."
-
-
-def _alpha_clause(alphas: Sequence[float]) -> str:
-  """Returns which alphas of a method are slow; nothing where it has none."""
-  if not alphas:
-    return ""
-  if len(alphas) == 1:
-    return f" at alpha {alphas[0]:g}"
-  return (
-    f" at the best of {len(alphas)} slow alphas, {min(alphas):g} to"
-    f" {max(alphas):g}"
-  )
-
-
-def _block_clauses(line: Slowdown) -> Iterator[str]:
-  """Yields the cost of a block, and whether a pass of one step would win."""
   if line.predicted_block is not None:
-    clause = f"by its calls a block costs {line.predicted_block:.2f} steps"
+    text += f"; a block costs {line.predicted_block:.2f} steps by its calls"
     if line.measured_block is not None:
-      clause += f", and it took {line.measured_block:.2f} steps"
-    yield clause
-  if line.modelled is not None:
-    outcome = "would still lose" if line.modelled > 1 else "would win"
-    yield (
-      f"if the pass cost one step, {line.label} {outcome}, with"
-      f" {line.modelled:.2f} times the large model's time"
-    )
+      text += f", and took {line.measured_block:.2f}"
+    text += f", for {line.tokens_per_block:.2f} tokens"
+  if others := len(lines) - 1:
+    text += f"; {others} more methods are slower at some alpha"
+  return f"{text}."

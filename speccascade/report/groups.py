@@ -21,6 +21,7 @@ from speccascade.report.measured import (
   metric_title,
   temperature_title,
 )
+from speccascade.report.tables import Column
 from speccascade.settings.fields import names_of
 
 # Settings that make another curve of the same method.
@@ -256,12 +257,7 @@ def _points(rows: Iterable[ResultRow], metric: str) -> list[Measured]:
 
 
 def _split_baselines(rows: Sequence[ResultRow]) -> list[ResultRow]:
-  """Returns the rows of a pair that are there to be compared with.
-
-  They are samplings above temperature 0 at which only the large model's own
-  distribution was measured, next to a sampling with other methods. A sweep
-  measures the small model at every sampling of its own.
-  """
+  """Returns the rows of a pair that are there to be compared with."""
   sampled = [row for row in rows if row.settings.temperature > 0]
   others, has_methods = [], False
   for members in group_by(sampled, _SAMPLING):
@@ -286,6 +282,18 @@ def _choose_metric(metric: str | None, study: PointGroup) -> str:
       f" {', '.join(metrics)}"
     )
   return metric or metrics[0]
+
+
+def _name(line) -> str:
+  """Returns the method of a point or of a line of a table, as one types it."""
+  return line.settings.method + _variant_suffix(line.settings)
+
+
+# The method in a table: a CSV has the paper's label, a page what one types.
+METHOD = (
+  Column("method", "label", only="csv"),
+  Column("method", _name, only="page"),
+)
 
 
 def _variant_suffix(settings: Settings) -> str:

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from speccascade import cli
 from speccascade.inference.rows.results import ResultRow, read_rows
-from speccascade.report import claims, drawing, styles, winners
+from speccascade.report import styles, winners
 from speccascade.report.groups import PointGroup, studies
 from speccascade.report.measured import MEASURED
 from speccascade.report.winners import Candidate
@@ -32,7 +32,7 @@ CORNER = {"color": "#009e73", "alpha": 0.08, "linewidth": 0, "zorder": 0}
 PLACES = {
   "above": ((0, 8), "center", "bottom"),
   "below": ((0, -8), "center", "top"),
-  "left": ((-10, 10), "right", "center"),
+  "left": ((-10, 6), "right", "bottom"),
 }
 
 
@@ -68,7 +68,7 @@ class Headline:
   @property
   def title(self) -> str:
     """What the intervals show, as a claim for each temperature, in lines."""
-    name = claims.typed_name(self.cascade)
+    name = winners.name(self.cascade)
     faster = f"{self.cascade.speedup.value:.2f} times as fast"
     if self.is_faster and self.is_better:
       claim = f"{name} is better than the large model, and {faster}"
@@ -85,7 +85,7 @@ class Headline:
     if self.greedy is None or self.greedy_lossless is None:
       return []
     speedup = self.greedy_lossless.speedup
-    name = claims.typed_name(self.greedy_lossless)
+    name = winners.name(self.greedy_lossless)
     quality = f"{self.greedy.large.quality.value:.1f} {self.greedy.metric}"
     writes = f"writes its tokens {speedup.value:.2f} times as fast"
     if not winners.is_surely_above_one(speedup):
@@ -143,6 +143,7 @@ class Label(NamedTuple):
   Attributes:
     place: (times as fast as the large model, quality).
     bounds: the ends of the quality's 95% interval.
+    across: the ends of the speed's 95% interval.
     colour: the colour of the dot and of the words.
     text: the words, in lines.
     where: where the words stand, one of `PLACES`.
@@ -151,6 +152,7 @@ class Label(NamedTuple):
 
   place: tuple[float, float]
   bounds: tuple[float, float]
+  across: tuple[float, float]
   colour: str
   text: str
   where: str = "below"
@@ -167,12 +169,14 @@ def _labels(shown: Headline) -> list[Label]:
     Label(
       (1.0, large),
       shown.panel.large.quality.bounds,
+      (1.0, 1.0),
       LARGE_COLOUR,
       f"large model alone, {when}\n{large:.1f} {metric}",
     ),
     Label(
       (plain.speedup.value, plain.point.quality.value),
       plain.point.quality.bounds,
+      plain.speedup.bounds,
       styles.style(plain.point.method).color,
       f"lossless speculation, {when}\nlarge model's distribution\n"
       f"{plain.speedup.value:.2f} times as fast",
@@ -180,6 +184,7 @@ def _labels(shown: Headline) -> list[Label]:
     Label(
       (cascade.speedup.value, quality),
       cascade.point.quality.bounds,
+      cascade.speedup.bounds,
       styles.style(cascade.point.method).color,
       f"speculative cascade, {when}\n{quality:.1f} {metric},"
       f" {cascade.speedup.value:.2f} times as fast",
@@ -194,6 +199,7 @@ def _labels(shown: Headline) -> list[Label]:
     Label(
       (1.0, greedy.value),
       greedy.bounds,
+      (1.0, 1.0),
       LARGE_COLOUR,
       f"large model alone, greedy\n{greedy.value:.1f} {metric}",
       where="above",
@@ -202,6 +208,7 @@ def _labels(shown: Headline) -> list[Label]:
     Label(
       (fastest.speedup.value, fastest.point.quality.value),
       fastest.point.quality.bounds,
+      fastest.speedup.bounds,
       styles.style(fastest.point.method).color,
       "lossless speculation, greedy\nlarge model's tokens\n"
       f"{fastest.speedup.value:.2f} times as fast",
@@ -224,7 +231,7 @@ def draw(shown: Headline):
     shown: what the picture shows.
   """
   panel, large = shown.panel, shown.panel.large
-  figure, axis = drawing.pyplot().subplots(figsize=(8, 4.6))
+  figure, axis = styles.pyplot().subplots(figsize=(8, 4.6))
   labels = _labels(shown)
   for label in labels:
     fill = "white" if label.is_hollow else label.colour
@@ -237,10 +244,12 @@ def draw(shown: Headline):
       markersize=10,
       zorder=3,
     )
-    x, low, high = label.place[0], *label.bounds
-    axis.plot([x, x], [low, high], color=label.colour, alpha=0.4, zorder=1)
+    (x, y), (low, high) = label.place, label.bounds
+    bar = {"color": label.colour, "alpha": 0.4, "zorder": 1}
+    axis.plot([x, x], [low, high], **bar)
+    axis.plot(label.across, [y, y], **bar)
     offset, across, along = PLACES[label.where]
-    heights = {"above": high, "below": low, "left": label.place[1]}
+    heights = {"above": high, "below": low, "left": y}
     axis.annotate(
       label.text,
       (x, heights[label.where]),
@@ -252,10 +261,10 @@ def draw(shown: Headline):
       fontsize=9,
       weight="bold",
     )
-  ends = [(label.place[0], y) for label in labels for y in label.bounds]
+  ends = [(x, y) for each in labels for x in each.across for y in each.bounds]
   _set_limits(axis, ends)
   right, top = axis.get_xlim()[1], axis.get_ylim()[1]
-  corner = drawing.pyplot().Rectangle(
+  corner = styles.pyplot().Rectangle(
     (1.0, large.quality.value),
     right - 1.0,
     top - large.quality.value,
@@ -268,11 +277,12 @@ def draw(shown: Headline):
     xytext=(10, 4),
     textcoords="offset points",
     color="#555555",
-    fontsize=9,
+    fontsize=7.5,
   )
   words.set_in_layout(False)  # a corner that they do not fit stays small
   axis.axhline(large.quality.value, linestyle=":", color="#888888", zorder=0)
   axis.axvline(1.0, linestyle=":", color="#888888", zorder=0)
+  _draw_drafter(axis, panel)
   axis.set_xlabel("times as fast as the large model alone  (faster →)")
   axis.set_ylabel(f"{panel.metric}  (better ↑)")
   axis.set_title(shown.title, fontsize=11 if shown.greedy is None else 10)
@@ -282,12 +292,7 @@ def draw(shown: Headline):
 
 
 def _set_limits(axis, places: Sequence[tuple]):
-  """Leaves room for the words around the points.
-
-  Args:
-    axis: matplotlib's Axes.
-    places: (x, y) of everything that is drawn.
-  """
+  """Leaves room for the words around the points."""
   for values, set_limits, share in (
     ([x for x, _ in places], axis.set_xlim, 0.3),
     ([y for _, y in places], axis.set_ylim, 0.4),
@@ -296,19 +301,31 @@ def _set_limits(axis, places: Sequence[tuple]):
     set_limits(min(values) - room, max(values) + room)
 
 
+def _draw_drafter(axis, panel: PointGroup):
+  """Draws the small model as an arrow at the edge, which it is far beyond."""
+  small = panel.first("drafter")
+  if small is None or small.latency is None:
+    return
+  bottom, top = axis.get_ylim()
+  place = (small.quality.value - bottom) / (top - bottom)
+  axis.annotate(
+    f"small model alone, {_when(panel)}\n{small.quality.value:.1f}"
+    f" {panel.metric}, {1 / small.latency.value:.0f} times as fast",
+    (1.0, min(max(place, 0.05), 0.95)),
+    (-26, 0),
+    xycoords="axes fraction",
+    textcoords="offset points",
+    fontsize=8,
+    horizontalalignment="right",
+    verticalalignment="center",
+    arrowprops={"arrowstyle": "-|>", "color": LARGE_COLOUR, "shrinkB": 0},
+  )
+
+
 def _footnote(shown: Headline) -> str:
-  """Returns where the rows come from, and what the small model does."""
+  """Returns where the rows come from."""
   row = shown.panel.large.rows[0]
-  small = shown.panel.first("drafter")
-  parts = [
-    "bars are 95% intervals",
-  ]
-  if small is not None and small.latency is not None:
-    parts.append(
-      f"small model alone (not drawn), {_when(shown.panel)}:"
-      f" {small.quality.value:.0f} {shown.panel.metric},"
-      f" {1 / small.latency.value:.0f}x"
-    )
+  parts = ["bars are 95% intervals"]
   parts.append(
     f"{row.settings.num_examples} texts, {row.latency.num_examples} timed"
   )
@@ -359,7 +376,7 @@ def write(results_dir: Sequence[pathlib.Path], output_file: pathlib.Path):
   metadata = {"Date": None} if kind == "svg" else None
   with files.open_whole(str(output_file), "wb") as file:
     figure.savefig(file, format=kind, dpi=150, metadata=metadata)
-  drawing.pyplot().close(figure)
+  styles.pyplot().close(figure)
   print(f"{shown.title}\nThe picture is in {output_file}")
 
 

@@ -6,11 +6,11 @@ import functools
 
 from speccascade.evaluation.efficiency import Counts
 from speccascade.inference.rows.results import ResultRow, Settings
-from speccascade.report.groups import PointGroup, group_by, sort_by
+from speccascade.report.frontier import IntervalEstimate, rate_estimate
+from speccascade.report.groups import METHOD, PointGroup, group_by, sort_by
 from speccascade.report.measured import Clock, Measured, metric_title
 from speccascade.report.tables import (
   BY_POSITION,
-  METHOD,
   TEMPERATURE,
   Column,
   Table,
@@ -19,13 +19,22 @@ from speccascade.report.tables import (
 
 # The columns that name a point.
 _POINT = (
-  METHOD,
-  Column("name", "settings.method"),
+  *METHOD,
+  Column("name", "settings.method", only="csv"),
   TEMPERATURE,
   Column("alpha", "settings.alpha"),
   Column("gamma", "settings.gamma"),
 )
-_ACCEPTANCE = Column("acceptance", "efficiency.acceptance_rate", 3)
+
+
+def _acceptance_rate(point: Measured) -> IntervalEstimate | None:
+  counts = point.counts
+  if not counts.examined:
+    return None
+  return rate_estimate(counts.accepted, counts.examined)
+
+
+_ACCEPTANCE = Column("acceptance", _acceptance_rate, 3)
 _TOKENS = Column("tokens/block", "efficiency.mean_acceptance_length", 2)
 PER_TOKEN = Column("latency per token", "per_token", 3, has_interval=True)
 
@@ -216,8 +225,8 @@ def baselines(study: PointGroup, model: Clock | None) -> Table:
     " gain by itself. Latency is relative to the large model alone at the same"
     " sampling.",
     (
-      METHOD,
-      Column("name", "settings.method"),
+      *METHOD,
+      Column("name", "settings.method", only="csv"),
       TEMPERATURE,
       *(
         Column(name, f"settings.{name}") for name in ("top_k", "top_p", "min_p")
@@ -395,12 +404,7 @@ def _title(path: tuple[str, ...]) -> str:
 
 
 def _row_cell(path: tuple[str, ...], row: ResultRow):
-  """Returns what stands in a row at a path, in a form that fits in a cell.
-
-  Of the costs v, which are by width, the cost of the row's own blocks is
-  returned. Lists are returned as text with blanks between their entries, and
-  lists of lists with semicolons between the lists.
-  """
+  """Returns what stands in a row at a path, in a form that fits in a cell."""
   cell = lookup(row, *path)
   if isinstance(cell, dict):
     width = row.settings.block_width

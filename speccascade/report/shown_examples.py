@@ -10,7 +10,7 @@ from speccascade.decoding.records.block_records import SOURCES
 from speccascade.evaluation.efficiency import Counts
 from speccascade.inference.rows import results
 from speccascade.inference.rows.results import ResultRow
-from speccascade.report import losing_drafts
+from speccascade.report import token_view
 from speccascade.report.measured import temperature_title
 from speccascade.settings import fields
 
@@ -137,15 +137,7 @@ def read(
 def _traced_records(
   path: pathlib.Path, shared: dict
 ) -> Iterator[_TracedRecord]:
-  """Yields the records of a file that have a trace.
-
-  Args:
-    path: JSON lines, plain or .gz.
-    shared: what all records have in common and do not hold themselves.
-
-  Raises:
-    ValueError: a line is not a record.
-  """
+  """Yields the records of a file that have a trace."""
   for number, line in enumerate(results.read_lines(path), start=1):
     try:
       record = {**shared, **fields.of_json(line)}
@@ -155,7 +147,7 @@ def _traced_records(
       if trace is not None and {*map(len, trace.values())} != {num_tokens}:
         raise ValueError("its trace has not one entry for each token")
       for tree in aux.get("trees", []):
-        losing_drafts.check(tree)
+        token_view.check_tree(tree)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
       raise ValueError(
         f"{path} line {number} is no decoded example ({error}); remove it"

@@ -4,9 +4,9 @@ import dataclasses
 
 from speccascade.inference.rows.results import Settings
 from speccascade.report.frontier import IntervalEstimate
-from speccascade.report.groups import PointGroup
+from speccascade.report.groups import METHOD, PointGroup
 from speccascade.report.measured import Clock, Measured
-from speccascade.report.tables import METHOD, TEMPERATURE, Column, Table
+from speccascade.report.tables import TEMPERATURE, Column, Table
 
 
 @dataclasses.dataclass(frozen=True)
@@ -143,7 +143,7 @@ def table(study: PointGroup, model: Clock | None) -> Table:
     " pass over gamma + 1 tokens. The time of a block beyond its calls is the"
     " time of the loop around them.",
     (
-      METHOD,
+      *METHOD,
       TEMPERATURE,
       Column("gamma", "settings.gamma"),
       Column("alphas", _join_alphas),

@@ -13,6 +13,18 @@ _MARKERS = ("o", "^", "s", "D", "v", "P", "X", "*", "<", ">", "p", "h")
 _DASHES = ("-", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (6, 1.5, 1.5, 1.5)))
 
 
+def pyplot():
+  """Returns pyplot, set to draw files; equal rows give equal bytes."""
+  import matplotlib
+
+  matplotlib.use("Agg")
+  # The ids in an SVG depend on its content alone.
+  matplotlib.rcParams["svg.hashsalt"] = "speccascade"
+  from matplotlib import pyplot as plt
+
+  return plt
+
+
 class MethodFamily(NamedTuple):
   """Methods that are drawn in one colour.
 
@@ -20,14 +32,12 @@ class MethodFamily(NamedTuple):
     name: the family's name in the legend.
     colour: a colour of Okabe and Ito's palette, which the colour-blind can tell
       apart.
-    dark: the colour on a dark ground.
     marker: the marker of the family's first method.
     prefixes: the beginnings of the methods' names.
   """
 
   name: str
   colour: str
-  dark: str
   marker: str
   prefixes: tuple[str, ...]
 
@@ -36,21 +46,18 @@ FAMILIES = (
   MethodFamily(
     name="one model",
     colour="#000000",
-    dark="#f2f2f2",
     marker="X",
     prefixes=("drafter", "verifier"),
   ),
   MethodFamily(
     name="speculative, lossless",
     colour="#0072b2",
-    dark="#4aa8e0",
     marker="o",
     prefixes=("spec_decode", "cascade_drafting"),
   ),
   MethodFamily(
     name="speculative, lossy",
     colour="#56b4e9",
-    dark="#a5dbfa",
     marker="s",
     prefixes=(
       "spec_decode_lossy",
@@ -64,14 +71,12 @@ FAMILIES = (
   MethodFamily(
     name="speculative cascade",
     colour="#d55e00",
-    dark="#ff8a3d",
     marker="^",
     prefixes=("spec_cascade",),
   ),
   MethodFamily(
     name="speculative cascade, token rule",
     colour="#e69f00",
-    dark="#ffc44d",
     marker="v",
     prefixes=(
       "spec_cascade_token",
@@ -83,14 +88,12 @@ FAMILIES = (
   MethodFamily(
     name="sequential cascade",
     colour="#009e73",
-    dark="#3fd0a4",
     marker="D",
     prefixes=("token_cascade", "seq_cascade"),
   ),
   MethodFamily(
     name="oracle (not a fast method)",
     colour="#cc79a7",
-    dark="#eba3cb",
     marker="P",
     prefixes=("oracle",),
   ),
@@ -124,17 +127,6 @@ class Style(NamedTuple):
   color: str
   marker: str
   linestyle: str | tuple
-
-  @property
-  def mark(self) -> dict:
-    """Arguments of `Axes.plot` that draw the points without their line."""
-    return {
-      "color": self.color,
-      "marker": self.marker,
-      "markersize": 4.2,
-      "markeredgewidth": 0,
-      "linestyle": "",
-    }
 
 
 @functools.cache

@@ -10,9 +10,9 @@ from typing import NamedTuple
 from speccascade.inference.rows.results import Settings
 from speccascade.report import frontier, tables
 from speccascade.report.frontier import IntervalEstimate, Points
-from speccascade.report.groups import PointGroup, group_by
+from speccascade.report.groups import METHOD, PointGroup, group_by
 from speccascade.report.measured import REFERENCE, SMALL, Clock, Measured
-from speccascade.report.tables import METHOD, TEMPERATURE, Column, Table
+from speccascade.report.tables import TEMPERATURE, Column, Table
 
 # An oracle asks the large model at every token before it decides. So the
 # latency of an oracle says nothing about the latency of the oracle's rule.
@@ -66,6 +66,7 @@ class GapLine:
     settings: the settings of the cascade's first point.
     label: the cascade's name in the paper, with its variant.
     baseline: the baseline's name in the paper.
+    against: the baseline's name in code.
     low: the least latency that both were measured at; None where the ranges of
       latency do not overlap.
     high: the greatest latency that both were measured at, or None.
@@ -80,6 +81,7 @@ class GapLine:
   settings: Settings
   label: str
   baseline: str
+  against: str
   low: float | None
   high: float | None
   gap: IntervalEstimate
@@ -166,14 +168,7 @@ def fastest(lines: Sequence[SpeedupLine]) -> SpeedupLine | None:
 
 
 def _speedup(lossless: list[int], points: Points, large: Points) -> float:
-  """Returns the speed-up at the large model's quality.
-
-  Args:
-    lossless: indices of the points that follow the large model's distribution.
-      They are at its quality whatever their samples scored.
-    points: the points of the method, [N].
-    large: the point of the large model, [1].
-  """
+  """Returns the speed-up at the large model's quality."""
   latency = frontier.latency_at(points, large.quality[0])
   return 1 / min([latency, *points.latency[lossless]])
 
@@ -220,7 +215,7 @@ def speedup_table(study: PointGroup, clock: Clock) -> Table:
   gammas, lines of the points of each gamma follow.
   """
   title = study.metric
-  columns = [METHOD, TEMPERATURE]
+  columns = [*METHOD, TEMPERATURE]
   gammas = [None]
   if len(study.gammas) > 1:
     columns.append(Column("gamma", _gamma_or_best))
@@ -291,6 +286,7 @@ def gaps(panel: PointGroup, clock: Clock) -> list[GapLine]:
         settings=curve.settings,
         label=curve.label,
         baseline=panel.first(method).label,
+        against=method,
         low=low,
         high=high,
         gap=gap,
@@ -332,8 +328,9 @@ def gap_table(study: PointGroup, clock: Clock) -> Table:
     " what SpecDecode writes when decoding is greedy, so cascades are then"
     " compared with SpecDecode. Methods that share no latency are left out.",
     (
-      METHOD,
-      Column("against", "baseline"),
+      *METHOD,
+      Column("against", "baseline", only="csv"),
+      Column("against", "against", only="page"),
       TEMPERATURE,
       Column("from latency", "low", 2),
       Column("to", "high", 2),

@@ -21,7 +21,7 @@ _ELEMENT = re.compile(r"<(?=[A-Za-z/!?])")
 # Programs for tables run a cell that begins so as a formula.
 _FORMULA = ("=", "+", "-", "@")
 _PLAIN = types.MappingProxyType({})
-_TEMPLATES = jinja2.Environment(
+TEMPLATES = jinja2.Environment(
   loader=jinja2.FileSystemLoader(pathlib.Path(__file__).parent),
   autoescape=True,
   trim_blocks=True,
@@ -35,7 +35,7 @@ def _upper_first(text: str) -> str:
   return text[:1].upper() + text[1:]
 
 
-_TEMPLATES.filters["upper_first"] = _upper_first
+TEMPLATES.filters["upper_first"] = _upper_first
 
 
 def load_template(name: str) -> jinja2.Template:
@@ -44,7 +44,7 @@ def load_template(name: str) -> jinja2.Template:
   Args:
     name: the name of the file.
   """
-  return _TEMPLATES.get_template(name)
+  return TEMPLATES.get_template(name)
 
 
 def format_number(
@@ -193,6 +193,7 @@ class Column:
       in a CSV too. Other infinities and NaN are printed as `NOTHING`.
     has_interval: whether values are estimates. A CSV then has two more columns
       with the ends of the intervals.
+    only: "csv" or "page" where the column is in one of the two alone.
   """
 
   title: str
@@ -200,6 +201,7 @@ class Column:
   digits: int | None = None
   special: dict[float, str] = dataclasses.field(default_factory=dict)
   has_interval: bool = False
+  only: str = ""
 
   def value_of(self, line):
     """Returns the value of a line."""
@@ -304,7 +306,6 @@ def _temperature(line) -> str:
   return f"{lookup(line, 'settings', 'temperature'):g}"
 
 
-METHOD = Column("method", "label")
 TEMPERATURE = Column("T", _temperature)
 SPEEDUP = Column("speed-up", _row_speedup, 2, has_interval=True)
 BY_POSITION = Column("by position", _acceptance_by_position)
@@ -328,8 +329,9 @@ TRADE_OFF = (
 
 
 def _select_filled(lines: Sequence, columns: Sequence[Column]) -> list[Column]:
-  """Returns the columns in which at least one line has something to show."""
-  return [c for c in columns if any(c.text(x) != NOTHING for x in lines)]
+  """Returns the columns of a page that have something to show."""
+  shown = [column for column in columns if column.only != "csv"]
+  return [c for c in shown if any(c.text(x) != NOTHING for x in lines)]
 
 
 def markdown(lines: Sequence, columns: Sequence[Column] = TRADE_OFF) -> str:
@@ -363,6 +365,7 @@ def to_csv(lines: Sequence, columns: Sequence[Column] = TRADE_OFF) -> str:
     lines: objects that the columns take their values from.
     columns: in order; none is left out.
   """
+  columns = [column for column in columns if column.only != "page"]
   file = io.StringIO()
   writer = csv.writer(file, lineterminator="\n")
   writer.writerow(title for column in columns for title in column.csv_titles())

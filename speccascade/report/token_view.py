@@ -3,18 +3,26 @@
 The colour and the underline of a token show where the token comes from. A bar
 and a number open a block. Pointing at a token, tapping it or reaching it by
 keyboard opens a card with the likeliest tokens of both models, and with the two
-sides of the deferral rule.
+sides of the deferral rule. `tokens.html` has the elements and `tokens.css` the
+style, in Okabe and Ito's colours: every kind of token has an underline of its
+own, so that no kind is known by its colour alone.
+
+A decode with `TRACE = "trees"` records all drafts of each block. Those that
+lost, since they are not on the accepted path and no accepted draft beside them
+has their token, are listed below the text.
 """
 
 from collections.abc import Iterable, Sequence
-import html
+import functools
 import itertools
+import pathlib
 import re
 from typing import NamedTuple
 
+import markupsafe
+
 from speccascade.evaluation.efficiency import Counts
-from speccascade.report.losing_drafts import losing_html
-from speccascade.report.token_style import STYLE
+from speccascade.report import tables
 
 __all__ = [
   "STYLE",
@@ -94,6 +102,9 @@ _HOW_TO_READ = (
   " one pass of the large model over them. Point at a token, tap it or press"
   " Tab to see both models' likeliest tokens and what the rule compared."
 )
+STYLE = (
+  pathlib.Path(__file__).with_name("tokens.css").read_text(encoding="utf-8")
+)
 _NOTHING = "\N{EN DASH}"
 _BLANK = "\u2581"  # the blank in SentencePiece's pieces
 _BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
@@ -104,6 +115,112 @@ _CONTROLS |= {ord("\n"): "\N{DOWNWARDS ARROW WITH CORNER LEFTWARDS}"}
 _CONTROLS |= {ord("\t"): "\N{RIGHTWARDS ARROW TO BAR}"}
 
 
+class _Readable(NamedTuple):
+  """A piece of text as a reader sees it.
+
+  Attributes:
+    text: the text.
+    is_special: whether the piece is no ordinary text.
+  """
+
+  text: str
+  is_special: bool
+
+
+def _readable(piece: str, token: int) -> _Readable:
+  """Returns the text of a token, whose piece is empty without a spelling."""
+  if not piece:
+    return _Readable(f"<{token}>", True)
+  if byte := _BYTE.fullmatch(piece):
+    code = int(byte.group(1), 16)
+    # Bytes above 127 are parts of longer characters.
+    if code < 128:
+      return _Readable(chr(code).translate(_CONTROLS), False)
+    return _Readable(f"0x{code:02X}", True)
+  is_special = _SPECIAL.fullmatch(piece) is not None
+  return _Readable(piece.replace(_BLANK, " "), is_special)
+
+
+class LosingDraft(NamedTuple):
+  """A draft that was not accepted.
+
+  Attributes:
+    token: the id.
+    text: the text of the token.
+    is_beside: whether it follows the accepted path, so that another token was
+      written in its place. Others follow a draft that lost.
+  """
+
+  token: int
+  text: _Readable
+  is_beside: bool
+
+
+def check_tree(tree: dict):
+  """Raises ValueError where the columns of a tree do not fit each other.
+
+  Args:
+    tree: a block of a record's "trees".
+  """
+  num, parents = len(tree["tokens"]), tree["parents"]
+  if not num == len(parents) == len(tree["piece"]):
+    raise ValueError("its trees have not one entry for each draft")
+  if any(not -1 <= parent <= draft for draft, parent in enumerate(parents)):
+    raise ValueError("a draft of its trees follows a later one")
+  if any(draft >= num for draft in tree["accepted"]):
+    raise ValueError("its trees accept a draft that is not there")
+
+
+def losing_drafts(tree: dict) -> list[list[LosingDraft]]:
+  """Returns the drafts of a block that lost, by depth, each token once.
+
+  Args:
+    tree: a block of a record's "trees", which `check_tree` finds right.
+
+  Returns:
+    For each depth of the tree the losing drafts in the order of the tree.
+  """
+  parents, accepted = tree["parents"], set(tree["accepted"])
+  # Node 0 is the root, and node i + 1 is draft i.
+  depths, by_depth = [0], []
+  won = {(parents[i], tree["tokens"][i]) for i in accepted}
+  path = {0, *(draft + 1 for draft in accepted)}
+  seen = set()
+  for draft, (parent, token) in enumerate(zip(parents, tree["tokens"])):
+    depth = depths[parent] + 1 if parent >= 0 else 0
+    depths.append(depth)
+    if depth > len(by_depth):
+      by_depth.append([])
+    # Independent draws may repeat a token, which is then one draft.
+    if parent >= 0 and (parent, token) not in won | seen:
+      seen.add((parent, token))
+      text = _readable(tree["piece"][draft], token)
+      lost = LosingDraft(token, text, parent in path)
+      by_depth[depth - 1].append(lost)
+  return by_depth
+
+
+def _visible(text) -> str:
+  """Returns a text whose control characters are signs."""
+  return str(text).translate(_CONTROLS)
+
+
+def _render(macro: str, *values) -> str:
+  """Returns the HTML of a macro of tokens.html, in one line."""
+  # Lines end between elements and attributes alone.
+  text = str(getattr(_template().module, macro)(*values))
+  return text.replace("\n", " ").strip()
+
+
+tables.TEMPLATES.filters["visible"] = _visible
+
+
+@functools.cache
+def _template():
+  """Returns tokens.html."""
+  return tables.load_template("tokens.html")
+
+
 def source_html(record: dict) -> str:
   """Returns the source of a record; it needs `STYLE`.
 
@@ -112,7 +229,7 @@ def source_html(record: dict) -> str:
   Args:
     record: a record as `records.records` returns it.
   """
-  return f'<p class="sc-source" dir="auto">{_escape(record["inputs"])}</p>'
+  return _render("source", record)
 
 
 def reference_html(record: dict) -> str:
@@ -123,13 +240,7 @@ def reference_html(record: dict) -> str:
   Args:
     record: a record as `records.records` returns it.
   """
-  targets = record.get("targets") or []
-  if not targets:
-    return ""
-  which = f" (the first of {len(targets)})" if len(targets) > 1 else ""
-  return (
-    f'<p class="sc-dim" dir="auto">reference{which}: {_escape(targets[0])}</p>'
-  )
+  return _render("reference", record)
 
 
 def tokens_html(record: dict) -> str:
@@ -152,22 +263,21 @@ def tokens_html(record: dict) -> str:
       " with TRACE = True"
     )
   counts = Counts(**aux["counts"])
+  tokens = _traced_tokens(trace, aux["tokens"])
   num_models = len(counts.calls_by_model)
-  text = ""
-  for block, tokens in itertools.groupby(
-    _traced_tokens(trace, aux["tokens"]), lambda token: token["block"]
-  ):
-    block_html = "".join(_token_html(token, num_models) for token in tokens)
-    if counts.num_blocks:
-      text += f'<span class="sc-block" data-block="{block}">{block_html}</span>'
-    else:
-      text += block_html
-  return (
-    '<section class="sc-record"><div class="sc-text" dir="auto" role="group"'
-    f' aria-label="written text, token by token">{text}</div>'
-    f'<p class="sc-dim">{_summary(counts)}</p>'
-    f"{losing_html(aux.get('trees') or [], _piece_html)}</section>"
-  )
+  groups = itertools.groupby(tokens, lambda token: token["block"])
+  blocks = [
+    (
+      block if counts.num_blocks else None,
+      [_shown_token(token, num_models) for token in members],
+    )
+    for block, members in groups
+  ]
+  lost = [
+    [(depth, x) for depth, x in enumerate(losing_drafts(tree), 1) if x]
+    for tree in aux.get("trees") or []
+  ]
+  return _render("tokens", blocks, _summary(counts), lost)
 
 
 def view_html(records: Sequence[dict], head: str = "") -> str:
@@ -180,16 +290,13 @@ def view_html(records: Sequence[dict], head: str = "") -> str:
   Raises:
     ValueError: a record has no trace.
   """
-  head_html = f'<p class="sc-dim">{_escape(head)}</p>' if head else ""
-  texts = ""
+  parts = [_render("head", head)] if head else []
+  parts.append(legend_html(kinds(records)))
   for _, group in itertools.groupby(records, _example_of):
     several = list(group)
-    texts += source_html(several[0]) + reference_html(several[0])
-    texts += "".join(map(tokens_html, several))
-  return (
-    f'<style>{STYLE}</style><div class="sc-view">{head_html}'
-    f"{legend_html(kinds(records))}{texts}</div>"
-  )
+    parts += [source_html(several[0]), reference_html(several[0])]
+    parts += map(tokens_html, several)
+  return f'<style>{STYLE}</style><div class="sc-view">{"".join(parts)}</div>'
 
 
 def _example_of(record: dict) -> tuple:
@@ -207,14 +314,8 @@ def page_html(records: Sequence[dict], title: str) -> str:
   Raises:
     ValueError: a record has no trace.
   """
-  return (
-    '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-    '<meta name="viewport" content="width=device-width, initial-scale=1">'
-    '<meta name="color-scheme" content="light dark">'
-    f'<title>{_escape(title)}</title></head><body class="sc-page">'
-    f"<main><h1>{_escape(title)}</h1>{view_html(records)}</main></body></html>"
-    "\n"
-  )
+  view = markupsafe.Markup(view_html(records))
+  return str(_template().module.page(title, view)).lstrip()
 
 
 def kinds(records: Iterable[dict]) -> list[str]:
@@ -234,23 +335,11 @@ def legend_html(shown: Iterable[str] = tuple(_KINDS)) -> str:
   Args:
     shown: the kinds of token in the legend, see `kinds`; by default all.
   """
-  items = ""
-  for name in shown:
-    kind = _KINDS[name]
-    items += (
-      f'<li><span class="sc-token sc-{kind.css_class}">token</span>'
-      f" <b>{kind.name}.</b> {kind.meaning}</li>"
-    )
-  return f'<ul class="sc-legend">{items}<li>{_HOW_TO_READ}</li></ul>'
+  return _render("legend", [_KINDS[name] for name in shown], _HOW_TO_READ)
 
 
 def _traced_tokens(trace: dict, tokens: Sequence[int]) -> list[dict]:
-  """Returns what a trace holds of each token, with its id and its place.
-
-  Args:
-    trace: lists with an entry for each token, by name.
-    tokens: the ids of the tokens.
-  """
+  """Returns what a trace holds of each token, with its id and its place."""
   columns = {**trace, "token": tokens, "place": range(1, len(tokens) + 1)}
   return [dict(zip(columns, entries)) for entries in zip(*columns.values())]
 
@@ -265,71 +354,49 @@ def _kind_of(traced: dict) -> str:
   return KEPT if traced["deferred"] else "draft"
 
 
-def _token_html(traced: dict, num_models: int) -> str:
-  """Returns a token with its card.
-
-  Args:
-    traced: what the trace holds of the token.
-    num_models: how many models draft.
-  """
-  token = traced["token"]
+def _shown_token(traced: dict, num_models: int) -> dict:
+  """Returns what a token and its card show."""
   kind = _KINDS[_kind_of(traced)]
   name = kind.name
   if num_models > 1 and traced.get("writer", -1) >= 0:
     name += f"; by model {traced['writer'] + 1} of {num_models}"
-  piece = _piece_html(traced["piece"], token)
-  place = f"id {token}, token {traced['place']}, block {traced['block']}"
-  card = (
-    f'<b class="sc-piece">{piece}</b> <i>{place}</i>',
-    name,
-    _rule_text(traced["left"], traced["right"], traced["deferred"]),
-    f"TV(p, q) {_number(traced['tv'])}",
-  )
-  lines = "".join(f'<span class="sc-line">{line}</span>' for line in card)
-  text = _readable(traced["piece"], token).text
-  return (
-    f'<span class="sc-token sc-{kind.css_class}" tabindex="0" role="note"'
-    f' aria-label="{_escape(f"{text}: {name}")}">{piece}'
-    f'<span class="sc-card" role="tooltip">{lines}<span class="sc-tops">'
-    f"{_top_html('small model, q', 'q', traced)}"
-    f"{_top_html('large model, p', 'p', traced)}"
-    "</span></span></span>"
-  )
+  token = traced["token"]
+  return {
+    "kind": kind,
+    "name": name,
+    "text": _readable(traced["piece"], token),
+    "place": f"id {token}, token {traced['place']}, block {traced['block']}",
+    "rule": _rule_text(traced["left"], traced["right"], traced["deferred"]),
+    "tv": f"TV(p, q) {_number(traced['tv'])}",
+    "q": _top("q", traced),
+    "p": _top("p", traced),
+  }
 
 
 def _rule_text(left: float | None, right: float | None, deferred: bool) -> str:
   """Returns the two sides of the deferral rule, and what the rule decided."""
   if left is None and right is None:
     return "rule: deferred" if deferred else "rule: none read here"
-  sign, verdict = ("&lt;", "deferred") if deferred else ("&ge;", "not deferred")
+  sign, verdict = (
+    ("<", "deferred")
+    if deferred
+    else ("\N{GREATER-THAN OR EQUAL TO}", "not deferred")
+  )
   return f"rule: {_number(left)} {sign} {_number(right)}, {verdict}"
 
 
-def _top_html(title: str, side: str, traced: dict) -> str:
-  """Returns the likeliest tokens of a model, the written token marked.
-
-  Args:
-    title: the heading.
-    side: "q" for the drafter, "p" for the verifier.
-    traced: what the trace holds of the token.
-  """
-  rows = ""
-  for number, piece, prob in zip(
-    traced[f"{side}_top"], traced[f"{side}_top_piece"], traced[f"{side}_prob"]
-  ):
-    if prob is None:
-      continue
-    is_written = number == traced["token"]
-    rows += (
-      f'<span class="sc-row{" sc-here" if is_written else ""}"'
-      f' style="--p:{100 * prob:.1f}%">'
-      f'<span class="sc-piece">{_piece_html(piece, number)}</span>'
-      f"<span>{prob:.3f}</span></span>"
-    )
-  rows = rows or '<span class="sc-row">not asked</span>'
-  return (
-    f'<span class="sc-top"><span class="sc-row">{title}</span>{rows}</span>'
-  )
+def _top(side: str, traced: dict) -> list[dict]:
+  """Returns the likeliest tokens of a model, "q" or "p", none if not asked."""
+  names = (f"{side}_top", f"{side}_top_piece", f"{side}_prob")
+  return [
+    {
+      "text": _readable(piece, number),
+      "prob": prob,
+      "is_written": number == traced["token"],
+    }
+    for number, piece, prob in zip(*(traced[name] for name in names))
+    if prob is not None
+  ]
 
 
 def _number(value: float | None) -> str:
@@ -348,46 +415,3 @@ def _summary(counts: Counts) -> str:
     f"{text}{counts.drafter_calls} passes of the small model and"
     f" {counts.verifier_extends} of the large model"
   )
-
-
-def _escape(text: str) -> str:
-  return html.escape(str(text).translate(_CONTROLS), quote=True)
-
-
-class _Readable(NamedTuple):
-  """A piece of text as a reader sees it.
-
-  Attributes:
-    text: the text.
-    is_special: whether the piece is no ordinary text.
-  """
-
-  text: str
-  is_special: bool
-
-
-def _readable(piece: str, token: int) -> _Readable:
-  """Returns a token's text.
-
-  Args:
-    piece: the token as its tokenizer spells it; empty where it has no spelling.
-    token: the token's id.
-  """
-  if not piece:
-    return _Readable(f"<{token}>", True)
-  if byte := _BYTE.fullmatch(piece):
-    code = int(byte.group(1), 16)
-    # Bytes above 127 are parts of longer characters.
-    if code < 128:
-      return _Readable(chr(code).translate(_CONTROLS), False)
-    return _Readable(f"0x{code:02X}", True)
-  is_special = _SPECIAL.fullmatch(piece) is not None
-  return _Readable(piece.replace(_BLANK, " "), is_special)
-
-
-def _piece_html(piece: str, token: int) -> str:
-  """Returns a token's text as HTML, in a box if it is no ordinary text."""
-  text, is_special = _readable(piece, token)
-  if is_special:
-    return f'<span class="sc-special">{_escape(text)}</span>'
-  return _escape(text)

@@ -8,13 +8,12 @@ import numpy as np
 
 from speccascade.decoding.programs.methods import METHODS
 from speccascade.inference.rows.results import Settings
-from speccascade.report import figures, frontier, styles
-from speccascade.report.drawing import Plot
+from speccascade.report import frontier
 from speccascade.report.frontier import IntervalEstimate, Points
-from speccascade.report.groups import PointGroup
-from speccascade.report.measured import REFERENCE, Clock, Measured
+from speccascade.report.groups import METHOD, PointGroup
+from speccascade.report.measured import Clock, Measured
 from speccascade.report.summaries import is_fast, verdict
-from speccascade.report.tables import METHOD, TEMPERATURE, Column, Table
+from speccascade.report.tables import TEMPERATURE, Column, Table
 
 _SPECULATED = "spec_decode"
 
@@ -85,47 +84,6 @@ def compare(panel: PointGroup, clock: Clock) -> list[TruncationLine]:
   return lines
 
 
-def plot(panels: Sequence[PointGroup], clock: Clock) -> Plot:
-  """Returns the figure of `compare`: a panel for each family of lossy methods.
-
-  The large model alone is left out: the axis shows what speculation reaches.
-
-  Args:
-    panels: the points of each temperature.
-    clock: the definition of latency.
-  """
-  lossless = styles.family(_SPECULATED)
-  drawn = []
-  for panel in panels:
-    if not compare(panel, clock):
-      continue
-    whole = figures.latency_panel(panel, clock, is_fast)
-    by_family = {}
-    for line in whole.series:
-      by_family.setdefault(styles.family(line.method), []).append(line)
-    by_family.pop(styles.family(REFERENCE), None)
-    truncated = by_family.pop(lossless)
-    drawn += [
-      dataclasses.replace(
-        whole,
-        title=f"{whole.title}, {styles.FAMILIES[family].name}",
-        series=[*by_family[family], *truncated],
-        limit=None,
-      )
-      for family in sorted(by_family)
-    ]
-  return Plot(
-    f"truncation_{clock.name}",
-    "Lossy methods and truncation",
-    f"quality against latency, {clock.title}",
-    "Lines with the name of a setting are lossless speculation with the large"
-    " model at other samplings. A lossy method that lies on them gains what"
-    " truncation gains. The dotted line is the large model's quality.",
-    drawn,
-    columns=2,
-  )
-
-
 def _qualities(points: Sequence[Measured]) -> list[Points]:
   """Returns the qualities of points by replicate, with latencies of 0."""
   qualities = [point.quality_sample for point in points]
@@ -152,7 +110,7 @@ def table(study: PointGroup, clock: Clock) -> Table:
     " its samplings; and the difference of the highest qualities, whatever the"
     " latency; [95% intervals of the paired bootstrap].",
     (
-      METHOD,
+      *METHOD,
       TEMPERATURE,
       Column("from latency", "low", 2),
       Column("to", "high", 2),

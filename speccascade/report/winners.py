@@ -87,30 +87,37 @@ def times_as_fast(
   )
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Lead:
   """What is known about the fastest points at the large model's quality.
 
   Attributes:
-    claim: a clause that names the method, alpha and gamma of a measured point
-      in the words of a config, with its speed.
-    details: what follows the claim in a full account: the quality of the point,
-      and which other methods the point is surely faster than. It begins with
-      its own punctuation and may be empty.
+    claim: what the intervals tell apart, in a line.
     candidate: the point that the claim names; None where no point is as good as
       the large model.
+    details: the point's quality, and how many methods may be as fast; empty
+      without a point.
   """
 
   claim: str
-  details: str = ""
   candidate: Candidate | None = None
+  details: str = ""
+
+  @property
+  def settings(self) -> str:
+    """The settings of the point, as a config takes them."""
+    return bindings(self.candidate.point.settings) if self.candidate else ""
 
   def __str__(self) -> str:
-    return self.claim + self.details
+    parts = (self.claim, self.details, self.settings)
+    return "; ".join(filter(None, parts))
 
 
 def lead(panel: PointGroup, clock: Clock) -> Lead | None:
   """Returns what is known about the fastest points as good as the large model.
+
+  The point that is named is the fastest one that is surely faster than
+  SpecDecode and than the large model. Without such a point it is the fastest.
 
   Args:
     panel: the points of one temperature.
@@ -125,81 +132,45 @@ def lead(panel: PointGroup, clock: Clock) -> Lead | None:
   fits = candidates(panel, clock)
   if not fits:
     return Lead(
-      f"no measured point of a method reaches the large model's {panel.metric}"
-      f" of {large.quality.value:.1f}"
+      "no method is as good as the large model, which has"
+      f" {large.quality.value:.1f} {panel.metric}"
     )
+  named = fits[0]
+  if clock.cost_ratio is not None:
+    claim = (
+      f"by its calls {name(named)} would be {_times(named)} as fast as the"
+      " large model"
+    )
+    return Lead(claim, named, _quality(named, panel))
+  faster = [each for each in fits if is_surely_above_one(each.speedup)]
   # Candidates are sorted, so this is the fastest point of SpecDecode.
   plain = next((candidate for candidate in fits if candidate.is_plain), None)
-  if clock.cost_ratio is not None:
-    return Lead(
-      "by the calls, which have no intervals, the fastest point would be"
-      f" {_name(fits[0])}, which would have {_describe_speed(fits[0])}",
-      f"{_quality(fits[0], panel)}{_plain_clause(plain, fits[0])}",
-      fits[0],
-    )
-  faster = [each for each in fits if is_surely_above_one(each.speedup)]
-  if not faster:
-    surely = " over its whole interval" if fits[0].speedup.value > 1 else ""
-    return Lead(
-      f"no method is faster than the large model{surely}; the fastest measured"
-      f" point is {_name(fits[0])}, which has {_describe_speed(fits[0])}",
-      f"{_doubt(fits[0])}{_quality(fits[0], panel)}"
-      f"{_plain_clause(plain, fits[0])}",
-      fits[0],
-    )
-  if plain is None:
-    return Lead(
-      f"{_name(faster[0])} is faster than the large model: it has"
-      f" {_describe_speed(faster[0])}",
-      f"{_quality(faster[0], panel)}{_rivals_clause(faster[0], fits, clock)};"
-      " SpecDecode was not measured",
-      faster[0],
-    )
-  return _lead_over_plain(plain, faster, fits, panel, clock)
-
-
-def _lead_over_plain(
-  plain: Candidate,
-  faster: Sequence[Candidate],
-  fits: Sequence[Candidate],
-  panel: PointGroup,
-  clock: Clock,
-) -> Lead:
-  """Returns what is known about the points that are faster than SpecDecode.
-
-  Args:
-    plain: the fastest point of SpecDecode.
-    faster: the candidates that are surely faster than the large model.
-    fits: all candidates, fastest first.
-    panel: the points of one temperature.
-    clock: the definition of latency.
-  """
-  # The first candidate whose lead is sure is named: a faster one may scatter.
-  for candidate in faster:
+  # A faster point than the one whose lead is sure may scatter.
+  for candidate in faster if plain else ():
     ratio = times_as_fast(candidate, plain, clock)
     if not candidate.is_plain and is_surely_above_one(ratio):
       return Lead(
-        f"{_name(candidate)} is faster than SpecDecode: it has"
-        f" {_format_ratio(ratio)} times the speed of SpecDecode and"
-        f" {_describe_speed(candidate)}",
-        f"{_quality(candidate, panel)}{_rivals_clause(candidate, fits, clock)}",
+        f"{name(candidate)} is {_times(candidate)} as fast as the large model,"
+        f" and {_format_ratio(ratio)} times as fast as {PLAIN}",
         candidate,
+        _quality(candidate, panel) + _rivals_clause(candidate, fits, clock),
       )
-  if fits[0].is_plain:
-    return Lead(
-      f"no method is faster than {_name(plain)}, which has"
-      f" {_describe_speed(plain)}",
-      _quality(plain, panel),
-      plain,
+  if not faster:
+    shown = "" if named.speedup.bounds[1] < 1 else "shown to be "
+    claim = (
+      f"no method as good as the large model is {shown}faster; {name(named)} is"
+      f" {_times(named)} as fast"
     )
-  return Lead(
-    "no method is faster than SpecDecode over its whole interval; the fastest"
-    f" measured point is {_name(fits[0])}, which has"
-    f" {_describe_speed(fits[0])}",
-    f"{_doubt(fits[0])}{_quality(fits[0], panel)}"
-    f"{_plain_clause(plain, fits[0])}",
-    fits[0],
-  )
+    return Lead(claim, named, _quality(named, panel))
+  named = faster[0]
+  claim = f"{name(named)} is {_times(named)} as fast as the large model"
+  if plain is None:
+    claim += f"; {PLAIN} was not measured"
+  elif named.is_plain:
+    claim += "; no other method is shown to be faster"
+  else:
+    claim += f", and not told apart from {PLAIN} ({_times(plain)})"
+  return Lead(claim, named, _quality(named, panel))
 
 
 def is_surely_above_one(ratio: IntervalEstimate) -> bool:
@@ -226,71 +197,42 @@ def bindings(settings: Settings) -> str:
   )
 
 
-def _plain_clause(plain: Candidate | None, fastest: Candidate) -> str:
-  """Returns SpecDecode's speed; nothing where SpecDecode is the fastest."""
-  if plain is None or plain is fastest:
-    return ""
-  return f"; SpecDecode has {_describe_speed(plain)}{_doubt(plain)}"
+def name(candidate: Candidate) -> str:
+  """Returns the method of a candidate as one types it, with its alpha."""
+  return PointGroup([candidate.point]).typed
 
 
 def _rivals_clause(
   winner: Candidate, fits: Sequence[Candidate], clock: Clock
 ) -> str:
-  """Returns how many other methods the winner is not surely faster than.
-
-  The fastest candidate of each other method stands for the method.
-
-  Args:
-    winner: the candidate that is claimed to be fast.
-    fits: all candidates, fastest first.
-    clock: the definition of latency.
-  """
+  """Returns how many other methods the winner is not surely faster than."""
   fastest = {}
   # Candidates are sorted: the first of a method is its fastest.
   for candidate in fits:
     fastest.setdefault(candidate.point.method, candidate)
   del fastest[winner.point.method]
-  if not fastest:
-    return ""
   ratios = (times_as_fast(winner, each, clock) for each in fastest.values())
   num_alike = sum(not is_surely_above_one(ratio) for ratio in ratios)
-  if num_alike == 0:
-    return (
-      "; the intervals show that it is faster than every other method that is"
-      " as good"
-    )
+  if not num_alike:
+    return "; faster than every other method that is as good"
   return (
-    f"; the intervals do not show that it is faster than {num_alike} of the"
-    f" {len(fastest)} other methods that are as good"
+    f"; not told apart from {num_alike} of the {len(fastest)} other methods"
+    " that are as good"
   )
-
-
-def _name(candidate: Candidate) -> str:
-  """Returns a candidate's name and settings."""
-  point = candidate.point
-  return f"{point.label} ({bindings(point.settings)})"
 
 
 def _quality(candidate: Candidate, panel: PointGroup) -> str:
   """Returns a candidate's quality, compared with the large model's quality."""
   gain = tables.format_estimate(candidate.gain, 1, sign="+")
   return (
-    f", with {candidate.point.quality.value:.1f} {panel.metric} (the large"
-    f" model has {panel.large.quality.value:.1f}, a difference of {gain})"
+    f"{candidate.point.quality.value:.1f} {panel.metric} against"
+    f" {panel.large.quality.value:.1f}, a difference of {gain}"
   )
 
 
-def _describe_speed(candidate: Candidate) -> str:
+def _times(candidate: Candidate) -> str:
   """Returns a candidate's speed over the large model's speed."""
-  return f"{_format_ratio(candidate.speedup)} times the large model's speed"
-
-
-def _doubt(candidate: Candidate) -> str:
-  """Returns a warning where the interval of a candidate's speed includes 1."""
-  speedup = candidate.speedup
-  if speedup.has_interval and speedup.low <= 1 <= speedup.high:
-    return ", which is not told apart from 1"
-  return ""
+  return f"{_format_ratio(candidate.speedup)} times"
 
 
 def _format_ratio(ratio: IntervalEstimate) -> str:

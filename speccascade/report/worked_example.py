@@ -19,6 +19,7 @@ from speccascade.report.worked_draft import (
   WorkedDraft,
   decimal,
 )
+from speccascade.report import styles
 from speccascade.runtime import files
 
 # Okabe and Ito's blue and vermilion, which the colour-blind can tell apart.
@@ -51,7 +52,7 @@ def write(output_file: pathlib.Path):
 
 def svg() -> str:
   """Returns the figure as an SVG whose letters are text."""
-  plt, file = drawing.pyplot(), io.StringIO()
+  plt, file = styles.pyplot(), io.StringIO()
   with plt.rc_context({"svg.fonttype": "none"}):
     figure = draw(worked_draft.examples())
     # Without a date, equal numbers give equal files.
@@ -68,7 +69,7 @@ def draw(examples: Sequence[WorkedDraft]):
   Args:
     examples: the same position by several methods.
   """
-  figure, axes = drawing.pyplot().subplots(
+  figure, axes = styles.pyplot().subplots(
     1, len(examples), figsize=_SIZE, sharey=True
   )
   figure.subplots_adjust(
@@ -84,13 +85,7 @@ def draw(examples: Sequence[WorkedDraft]):
 
 
 def _draw_panel(axis, worked: WorkedDraft, has_titles: bool):
-  """Draws one method: for each token q on the left, the target on the right.
-
-  Args:
-    axis: matplotlib's Axes.
-    worked: what happens to a draft of each token.
-    has_titles: whether the rows below the axis have their titles.
-  """
+  """Draws one method: for each token q on the left, the target on the right."""
   axis.set_title(f"{worked.name}: {_emits(worked)}", fontsize=9.5)
   for number, outcome in enumerate(worked.outcomes):
     _draw_bars(axis, number, outcome, worked.target)
@@ -119,14 +114,7 @@ def _emits(worked: WorkedDraft) -> str:
 
 
 def _draw_bars(axis, number: int, outcome: DraftOutcome, target: str):
-  """Draws the two bars of a token, with their numbers.
-
-  Args:
-    axis: matplotlib's Axes.
-    number: the place of the token along the axis.
-    outcome: what happens to a draft of the token.
-    target: the letter of the target.
-  """
+  """Draws the two bars of a token, with their numbers."""
   left, right = number - _SHIFT, number + _SHIFT
   base = {"width": _BAR, "bottom": outcome.accepted}
   dashed = {"edgecolor": ACCEPTED, "linestyle": (0, (3, 2)), "linewidth": 0.9}
@@ -183,15 +171,7 @@ def _replacement(worked: WorkedDraft) -> str:
 
 
 def _write(axis, place: float, row: float, text: str, **style):
-  """Writes a text below the axis.
-
-  Args:
-    axis: matplotlib's Axes.
-    place: where the text stands along the axis.
-    row: the number of the row, from 0.
-    text: the text.
-    **style: arguments of `Axes.text`.
-  """
+  """Writes a text below the axis."""
   axis.text(
     place,
     -_ROW * (row + 0.8),

@@ -62,7 +62,8 @@ def from_folder(
   for name, text in texts(rows, sections).items():
     files.write_whole(folder / name, text)
   num_plots = sum(len(section.plots) for section in sections)
-  # Each figure is drawn twice: to its own files, and into the page.
+  # Each figure is drawn three times: to its own files, and for wide and narrow
+  # windows into the page.
   with ProgressBar(
     total=2 * num_plots,
     desc="draw",
@@ -83,11 +84,7 @@ def from_folder(
 
 
 def _find_sources(results_dir: pathlib.Path) -> _Sources:
-  """Returns the files of a folder of results.
-
-  Raises:
-    ValueError: there is no file of rows.
-  """
+  """Returns the files of a folder of results."""
   for rows_name, examples_name in (
     (results.FILE_NAME, shown_examples.FILE_NAME),  # of a sweep
     (results.METRICS, results.PREDICTIONS),  # of a decode
@@ -142,7 +139,10 @@ def markdown(sections: Sequence[Section]) -> str:
   lines = ["# Quality against latency of speculative cascades", ""]
   for section in sections:
     lines += [f"## {text(section.study.pair)}", ""]
-    for paragraph in (*section.doubts, section.headline, section.about):
+    for lead in section.leads:
+      settings = f" `{lead.lead.settings}`" if lead.lead.settings else ""
+      lines += [f"{text(str(lead))}{settings}", ""]
+    for paragraph in (section.untimed, *section.doubts, section.about):
       if paragraph:
         lines += [text(paragraph), ""]
     lines += _finding_lines(section)
@@ -167,13 +167,7 @@ def _finding_lines(section: Section) -> list[str]:
   lines = []
   for finding in section.findings:
     lines += [f"### Findings, {tables.markdown_text(finding.title)}", ""]
-    lines += _list_lines(finding.models)
-    for clock in finding.by_clock:
-      lines += [
-        f"{tables.markdown_text(clock.title)}:",
-        "",
-        *_list_lines(clock.sentences),
-      ]
+    lines += _list_lines(finding.sentences)
   if section.notices:
     lines += ["### Where speculation loses", ""]
     lines += _list_lines(section.notices)

@@ -1,12 +1,8 @@
-"""Labels that do not touch, and figures that follow the page's colours."""
+"""Figures: what they show, that all of it is labelled, and that it fits."""
 
 import dataclasses
-import re
 import xml.etree.ElementTree
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
-import numpy as np
 import pytest
 
 from speccascade.decoding import METHODS
@@ -14,32 +10,13 @@ from speccascade.report import (
   block_figures,
   figures,
   groups,
-  labels,
-  page,
+  plots,
   point_tables,
   styles,
   summaries,
 )
 from speccascade.report.measured import MEASURED
 from tests.report import synthetic
-
-PLACES = st.lists(st.integers(-20, 220).map(float), min_size=1, max_size=25)
-
-
-@given(PLACES)
-@settings(max_examples=200, deadline=None)
-def test_labels_never_touch(wanted):
-  gap, height = 10.0, 200.0
-  places = labels.spread(wanted, gap, height)
-  least = min(gap, height / max(1, len(wanted) - 1))
-  ordered = np.sort(places)
-  assert (np.diff(ordered) >= least - 1e-9).all()
-  assert ordered[0] >= -1e-9
-  assert ordered[-1] <= height + 1e-9
-  order = np.argsort(wanted, kind="stable")
-  assert order.tolist() == np.argsort(places).tolist()
-  far = [40.0 * i for i in range(len(wanted))]
-  assert labels.spread(far, 10.0, 2000.0) == far  # those with room stay
 
 
 def test_every_method_has_a_family():
@@ -68,69 +45,93 @@ def panels(**options):
 
 
 @pytest.fixture(scope="module")
-def element():
-  plot = figures.quality_latency(panels(temperatures=(1.0,)), MEASURED)
-  figure, tips = plot.draw(0)
-  return page.inline(figure, tips, name="one", label='a "label"')
+def plot():
+  return figures.quality_latency(panels(), MEASURED)
 
 
-def test_an_inline_figure_is_one_element_in_the_pages_colours(element):
-  root = xml.etree.ElementTree.fromstring(element)
-  assert root.tag.endswith("svg")
-  assert root.get("width") is None
-  assert root.get("aria-label") == 'a "label"'
-  ids = re.findall(r' id="([^"]*)"', element)
-  assert len(set(ids)) == len(ids)
-  assert all(name.startswith("one-") for name in ids)
-  for used in re.findall(r'url\(#([^)]*)\)|href="#([^"]*)"', element):
-    assert "".join(used) in ids
-  fixed = set(re.findall(r"#[0-9a-f]{6}", element))
-  assert fixed <= {"#888888", "#b0b0b0"}  # greys, of grid and dotted lines
-  assert "var(--family-3)" in element
-
-
-def test_every_point_can_be_asked(element):
-  tips = re.findall(r'class="point"><title>([^<]*)</title>', element)
-  (panel,) = panels(temperatures=(1.0,))
-  shown = [p for p in panel.points if not p.method.startswith("oracle")]
-  assert len(tips) == len(shown)
-  (opt,) = [tip for tip in tips if "_opt, alpha 0.1," in tip]
-  assert re.fullmatch(
-    r"spec_cascade_opt, alpha 0\.1, gamma 5, BLEU [0-9.]+ \[[0-9.]+, [0-9.]+"
-    r"\], measured latency 0\.[0-9]+, acceptance 0\.725",
-    opt,
-  )
-
-
-def test_every_method_is_labelled_beside_its_panel():
-  figure, _ = figures.quality_latency(panels(), MEASURED).draw()
+@pytest.mark.parametrize("width", [plots.WIDTH, plots.NARROW])
+def test_every_method_is_in_the_legend_and_nothing_sticks_out(plot, width):
+  figure = plot.draw(width)
   renderer = figure.canvas.get_renderer()
+  (legend,) = figure.legends
+  methods = {curve.settings.method for curve in panels()[0].curves}
+  methods -= {"oracle_cascade_diff", *figures.MODELS}
+  names = {text.get_text() for text in legend.get_texts()}
+  assert names == {*methods, "verifier (large model)"}
+  box = legend.get_window_extent(renderer)
+  assert 0 <= box.x0 < box.x1 <= figure.bbox.x1
+  assert box.y0 >= 0
+  assert box.y1 <= min(x.get_window_extent(renderer).y0 for x in figure.axes)
+  tops = {round(axis.get_position().y1, 3) for axis in figure.axes}
+  assert len(tops) == (1 if width == plots.WIDTH else 2)
+  styles.pyplot().close(figure)
+
+
+def test_the_drafter_is_an_arrow_at_the_edge_and_stretches_nothing(plot):
+  figure = plot.draw()
   for axis, panel in zip(figure.axes, panels()):
-    inner = axis.get_window_extent(renderer)
-    boxes = {text: text.get_window_extent(renderer) for text in axis.texts}
-    boxes = {text: box for text, box in boxes.items() if text.get_text()}
-    beside = [text for text, box in boxes.items() if box.x0 > inner.x1]
-    labelled = {curve.settings.method for curve in panel.curves}
-    labelled -= {"oracle_cascade_diff", *figures.MODELS}
-    labelled |= {"drafter (small model)", "verifier (large model)"}
-    assert {text.get_text() for text in beside} == labelled
-    marks = [text for text in boxes if text not in beside]
-    alphas = {f"{p.settings.alpha or 0:.2g}" for p in panel.points}
-    written = {text.get_text() for text in marks}
-    assert len(written) > 3
-    assert written <= alphas
-    for i, (text, box) in enumerate(boxes.items()):
-      assert box.x1 <= (figure.bbox.x1 if text in beside else inner.x1)
-      assert not any(box.overlaps(other) for other in [*boxes.values()][:i])
+    (arrow,) = [x for x in axis.texts if x.get_text().startswith("drafter")]
+    small = panel.first("drafter")
+    times = 1 / small.latency.value
+    assert arrow.get_text() == (
+      f"drafter: {small.quality.value:.1f} BLEU, {times:.3g} times"
+    )
+    assert axis.get_xlim()[1] < times
+    assert arrow.xy[0] == 1.0
+    assert 0 < arrow.xy[1] < 1
+  styles.pyplot().close(figure)
 
 
-def test_axes_without_a_panel_are_not_drawn():
-  """Five panels in rows of four leave three axes of the second row."""
-  plot = figures.quality_latency(panels(temperatures=(1.0,)), MEASURED)
-  several = dataclasses.replace(plot, panels=[*plot.panels] * 5)
-  figure, _ = several.draw()
-  shown = [axis.axison for axis in figure.axes]
-  assert shown == [True] * 5 + [False] * 3
+def test_a_sequential_cascade_that_never_defers_stretches_nothing():
+  rows = synthetic.rows(temperatures=(1.0,))
+  ends = {"relative_low": 0.04, "relative_high": 0.06}
+  rows = [
+    synthetic.changed(row, relative_latency=0.05, **ends)
+    if row.settings.method == "token_cascade_chow"
+    else row
+    for row in rows
+  ]
+  (study,) = groups.studies(rows)
+  (panel,) = figures.quality_latency(study.panels, MEASURED).panels
+  others = [x for x in panel.lines if x.method != "token_cascade_chow"]
+  fastest = max(x.value for line in others for x in line.xs)
+  assert fastest < panel.right < 20
+
+
+def test_speed_and_quality_have_their_intervals(plot):
+  panel = panels()[1]
+  (line,) = [x for x in plot.panels[1].lines if x.label == "spec_cascade_opt"]
+  (curve,) = [x for x in panel.curves if x.name == "spec_cascade_opt"]
+  for place, point in enumerate(curve.points):
+    low, high = point.latency.bounds
+    assert line.xs[place] == (1 / point.latency.value, 1 / high, 1 / low)
+    assert line.ys[place] == point.quality
+    assert line.xs[place].has_interval
+    assert line.ys[place].has_interval
+
+
+def test_the_alphas_of_both_ends_are_written_where_they_have_room(plot):
+  figure = plot.draw()
+  renderer = figure.canvas.get_renderer()
+  for axis, panel in zip(figure.axes, plot.panels):
+    ends = {
+      line.marks[x] for line in panel.lines if line.marks for x in (0, -1)
+    }
+    marks = [x for x in axis.texts if not x.get_text().startswith("drafter")]
+    assert len(marks) > 3
+    assert {text.get_text() for text in marks} <= ends
+    boxes = [text.get_window_extent(renderer) for text in marks]
+    for place, box in enumerate(boxes):
+      assert not any(box.overlaps(other) for other in boxes[:place])
+  styles.pyplot().close(figure)
+
+
+def test_axes_without_a_panel_are_not_drawn(plot):
+  """Three panels in rows of two leave an axis of the second row."""
+  several = dataclasses.replace(plot, panels=[plot.panels[0]] * 3)
+  figure = several.draw()
+  assert [axis.axison for axis in figure.axes] == [True] * 3 + [False]
+  styles.pyplot().close(figure)
 
 
 PLAIN = ["drafter", "verifier", "spec_decode", "spec_decode_lossy"]
@@ -139,11 +140,9 @@ MORE = [*PLAIN, "spec_cascade_opt", "token_cascade_chow", "oracle_cascade_diff"]
 
 def test_figure_1_needs_a_token_cascade():
   assert not figures.quality_deferral(panels(methods=PLAIN)).panels
-  _, tips = figures.quality_deferral(panels(methods=MORE)).draw()
-  text = "\n".join(tips.values())
-  for name in ("oracle_cascade_diff", "token_cascade_chow", "spec_decode,"):
-    assert name in text
-  assert "opt" not in text
+  plot = figures.quality_deferral(panels(methods=MORE))
+  methods = {line.method for panel in plot.panels for line in panel.lines}
+  assert methods == {*MORE} - {"spec_cascade_opt"}
 
 
 def test_many_methods_are_shown_family_by_family():
@@ -153,24 +152,45 @@ def test_many_methods_are_shown_family_by_family():
   several = panels(methods=names, temperatures=(1.0,))
   (main,) = figures.quality_latency(several, MEASURED).panels
   fastest = summaries.fastest(summaries.speedups(*several, MEASURED))
-  shown = {line.method for line in main.series}
+  shown = {line.method for line in main.lines}
   assert shown == {*figures.PAPERS, "verifier", fastest.name}
-  families = figures.by_family(several, MEASURED).panels
-  drawn = [line.method for panel in families for line in panel.series]
+  families = figures.by_family(several, MEASURED)
+  drawn = [line.method for panel in families.panels for line in panel.lines]
   everything = {c.settings.method for c in several[0].curves}
   wanted = {x for x in everything if not x.startswith(("oracle", "drafter"))}
   assert set(drawn) == wanted
-  assert drawn.count("verifier") == len(families) == 5
-  for panel in families:
-    assert panel.num_labels <= 12
-    both = {line.method for line in (*panel.series, *panel.background)}
+  assert drawn.count("verifier") == len(families.panels) == 5
+  for panel in families.panels:
+    assert len(panel.lines) <= 12
+    both = {line.method for line in (*panel.lines, *panel.background)}
     assert both == wanted
+  figure = families.draw()
+  assert not figure.legends
+  for axis, panel in zip(figure.axes, families.panels):
+    assert len(axis.get_legend().get_texts()) == len(panel.lines)
+  styles.pyplot().close(figure)
   assert not figures.by_family(panels(), MEASURED).panels  # few: one figure
 
 
 def test_gamma_needs_several():
   assert not block_figures.gamma_ablation(panels(), [MEASURED]).panels
-  assert block_figures.gamma_ablation(panels(gammas=(3, 5)), [MEASURED]).panels
+  plot = block_figures.gamma_ablation(panels(gammas=(3, 5)), [MEASURED])
+  for panel in plot.panels:
+    assert list(panel.ticks) == [3, 5]
+    for line in panel.lines:
+      assert [place.value for place in line.xs] == [3, 5]
+
+
+def test_acceptance_has_intervals():
+  (panel,) = panels(temperatures=(1.0,), methods=PLAIN)
+  plot = block_figures.acceptance_by_position([panel])
+  (plain,) = [x for x in plot.panels[0].lines if x.label == "spec_decode"]
+  rates = panel.first("spec_decode").efficiency["acceptance_by_position"]
+  assert [place.value for place in plain.ys] == rates
+  assert all(y.low < y.value < y.high for y in plain.ys)
+  # Later positions are examined less often.
+  reaches = [y.high - y.low for y in plain.ys]
+  assert reaches == sorted(reaches)
 
 
 def test_the_quick_starts_figure_has_sampled_points_by_two_clocks(tmp_path):
@@ -183,22 +203,19 @@ def test_the_quick_starts_figure_has_sampled_points_by_two_clocks(tmp_path):
     assert first.read_bytes() == second.read_bytes()
   xml.etree.ElementTree.parse(tmp_path / "one.svg")
   plot = figures.of_rows(rows)
-  measured_panel, modelled_panel = plot.panels
-  assert measured_panel.title == "T = 1: time measured on this machine"
-  assert modelled_panel.title == (
-    "T = 1: the same decodes, if a block\ncost one step of the large model"
-    " (modelled)"
-  )
-  greedy = [
-    "drafter (small model), T = 0",
-    "verifier (large model), T = 0",
-    "spec_decode_lossy 0.9, T = 0",  # of the title
+  assert [panel.title for panel in plot.panels] == [
+    "T = 1: time measured on this machine",
+    "T = 1: modelled: a block costs one step",
   ]
-  assert "Greedy, spec_decode_lossy (0.9) is " in plot.claim
+  greedy = ["verifier (large model), T = 0", "spec_decode_lossy 0.9, T = 0"]
+  assert plot.claim.startswith("T = 1: spec_cascade_")
   for panel in plot.panels:
-    assert len(panel.series) == len(synthetic.CURVES) - 1 + len(greedy)
-    assert [line.label for line in panel.series[-3:]] == greedy
-    assert panel.level == pytest.approx(synthetic.LARGE, abs=1)
+    # Neither the drafter, which is an arrow, nor the oracle.
+    assert len(panel.lines) == len(synthetic.CURVES) - 2 + len(greedy)
+    assert [line.label for line in panel.lines[-2:]] == greedy
+    assert [line.is_hollow for line in panel.lines].count(True) == 2
+    assert len(panel.drafters) == 1
+    assert panel.large == (1.0, pytest.approx(synthetic.LARGE, abs=1))
 
 
 def test_a_label_has_the_only_alpha_of_its_line():
@@ -211,30 +228,27 @@ def test_a_label_has_the_only_alpha_of_its_line():
     if row.settings.method != "spec_decode_lossy" or row.settings.alpha == 0.3
   ]
   labels_of = {
-    line.method: line.label for line in figures.of_rows(once).panels[0].series
+    line.method: line.label for line in figures.of_rows(once).panels[0].lines
   }
   assert labels_of["spec_decode_lossy"] == "spec_decode_lossy 0.3"
   assert labels_of["spec_decode"] == "spec_decode"
   assert labels_of["spec_cascade_opt"] == "spec_cascade_opt"
 
 
-def test_the_title_stands_above_the_panels_and_inside_the_figure():
-  figure, _ = figures.of_rows(synthetic.rows()).draw()
+def test_the_title_stands_above_the_panels_and_inside_the_figure(plot):
+  figure = plot.draw()
   renderer = figure.canvas.get_renderer()
   title = figure._suptitle.get_window_extent(renderer)
   assert figure.bbox.x0 <= title.x0 <= title.x1 <= figure.bbox.x1
   assert title.y1 <= figure.bbox.y1
-  assert len(figure.axes) == 2
   for axis in figure.axes:
-    box = axis.title.get_window_extent(renderer)
     left = axis._left_title.get_window_extent(renderer)
-    assert title.y0 >= max(box.y1, left.y1)
+    assert title.y0 >= left.y1
     assert left.x1 <= figure.bbox.x1
-  whole, _ = figures.of_rows(synthetic.rows()).draw(0)  # a panel of a page
-  assert whole._suptitle is None
-  labels_too_long = labels.wrap("word " * 60, 8.0)
-  assert len(labels_too_long) > 2
-  assert labels.wrap("", 8.0) == []
+  bare = plot.draw(has_title=False)  # of a page, which says it in a sentence
+  assert bare._suptitle is None
+  for each in (figure, bare):
+    styles.pyplot().close(each)
 
 
 def test_other_samplings_of_the_large_model_are_lines_of_their_own():
@@ -246,10 +260,9 @@ def test_other_samplings_of_the_large_model_are_lines_of_their_own():
   ]
   [study] = groups.studies(rows)
   plot = figures.quality_latency(study.panels, MEASURED)
-  labels = {line.label: line for line in plot.panels[0].series}
-  assert [dot.mark for dot in labels["verifier, top_p"].dots] == ["0.8", "0.9"]
+  labels = {line.label: line for line in plot.panels[0].lines}
+  assert labels["verifier, top_p"].marks == ["0.8", "0.9"]
   assert "verifier, min_p 0.1" in labels
-  assert "top_p 0.8" in labels["verifier, top_p"].dots[0].tip
   assert "other samplings" in plot.note
   kinds = [
     "verifier",

@@ -31,11 +31,11 @@ def test_the_claim_is_what_the_intervals_show():
   # (The fastest point that is surely better is taken, not the fastest.)
   alike = cascade(0.5, 70.0, 0.5)
   assert title(PLAIN, better, alike) == (
-    f"Sampling at T = 1, {TOKEN} (0.3) is better than the large model, and 1.67"
+    f"Sampling at T = 1, {TOKEN} 0.3 is better than the large model, and 1.67"
     " times as fast"
   )
   assert title(PLAIN, alike) == (
-    f"Sampling at T = 1, {TOKEN} (0.5) is as good as the large model, and 2.00"
+    f"Sampling at T = 1, {TOKEN} 0.5 is as good as the large model, and 2.00"
     " times as fast"
   )
   slow = cascade(1.2, 75.0, 0.3)
@@ -59,7 +59,7 @@ def test_greedy_points_have_a_line_and_dots_of_their_own():
   ]
   shown = headline.headline(rows)
   sampled, greedy = shown.title.split("\n")
-  assert sampled.startswith(f"Sampling at T = 1, {TOKEN} (0.3) is better")
+  assert sampled.startswith(f"Sampling at T = 1, {TOKEN} 0.3 is better")
   assert greedy == (
     "Greedy, the large model has 80.0 BLEU, and spec_decode writes its tokens"
     " 2.00 times as fast"
@@ -90,7 +90,7 @@ def test_the_readmes_picture_is_of_committed_rows(tmp_path, capsys):
   argv = [f"--output_file={path}", "--results_dir", *folders]
   assert headline.main(argv) == 0
   said = capsys.readouterr().out
-  assert "Sampling at T = 1, spec_cascade_token_v1 (0.6) is better than" in said
+  assert "Sampling at T = 1, spec_cascade_token_v1 0.6 is better than" in said
   assert "Greedy, the large model has 36.0 BLEU, and spec_decode" in said
   assert path.stat().st_size > 0
 

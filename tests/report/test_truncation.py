@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from speccascade.report import content, groups, truncation
+from speccascade.report import content, figures, groups, truncation
 from speccascade.report.measured import MEASURED, modelled_clock
 from tests.report import synthetic
 
@@ -93,12 +93,12 @@ def test_modelled_latency_comes_from_the_counts():
 def test_the_figure_has_truncation_in_every_panel():
   rows = rows_with(("spec_decode", 0.5, LARGE + 1), ("verifier", 1.0, LARGE))
   [study] = groups.studies(rows)
-  plot = truncation.plot(study.panels, MEASURED)
+  plot = figures.truncated(study.panels, MEASURED)
   assert len(plot.panels) == 4  # families of the lossy methods
   for panel in plot.panels:
-    methods = {line.method for line in panel.series}
+    methods = {line.method for line in panel.lines}
     assert {"spec_decode", "spec_decode, top_p"} < methods
     assert not any(name.startswith(("verifier", "drafter")) for name in methods)
-  shown = {line.method for panel in plot.panels for line in panel.series}
+  shown = {line.method for panel in plot.panels for line in panel.lines}
   assert {"spec_decode_lossy", "spec_cascade_opt"} < shown
-  assert not truncation.plot(synthetic.study().panels, MEASURED).panels
+  assert not figures.truncated(synthetic.study().panels, MEASURED).panels

@@ -7,12 +7,8 @@ import xml.etree.ElementTree
 import numpy as np
 import pytest
 
-from speccascade.report import (
-  drawing,
-  methods_page,
-  worked_draft,
-  worked_example,
-)
+from speccascade.decoding.programs import formulas, worked_draft
+from speccascade.report import styles, worked_example
 
 ROOT = pathlib.Path(__file__).parents[2]
 COMMITTED = ROOT / "docs" / worked_draft.FIGURE
@@ -68,7 +64,7 @@ def test_bars_are_as_high_as_the_numbers():
     for total, name in ((q + rejected, "q"), (pi + residual, "pi")):
       wanted = [getattr(outcome, name) for outcome in worked.outcomes]
       np.testing.assert_allclose(total, wanted, atol=1e-6)
-  drawing.pyplot().close(figure)
+  styles.pyplot().close(figure)
 
 
 def test_no_text_touches_another_text():
@@ -80,7 +76,7 @@ def test_no_text_touches_another_text():
     assert figure.bbox.x0 <= box.x0 <= box.x1 <= figure.bbox.x1
     assert figure.bbox.y0 <= box.y0
     assert not any(box.overlaps(other) for other in boxes[:place])
-  drawing.pyplot().close(figure)
+  styles.pyplot().close(figure)
 
 
 def test_the_command_writes_the_figure(tmp_path, capsys):

@@ -128,6 +128,7 @@ def test_rows_without_latency_or_costs(tmp_path):
   text = (folder / "report" / "report.md").read_text()
   assert "Figure 1: quality against deferral rate" in text
   assert "Figure 2" not in text
+  assert "\nNothing was timed. --cost_ratio=0.1, " in text
   text = writing.markdown(content.sections(bare, cost_ratio=0.1))
   assert "Table 2, modelled" in text
   assert "Table 2, measured" not in text

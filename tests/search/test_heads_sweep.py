@@ -76,7 +76,7 @@ def test_heads_are_measured_without_a_drafter_alone(files, heads, tmp_path):
   (section,) = content.sections(outcome.rows)
   assert not section.doubts
   by_file = writing.texts(outcome.rows, [section])
-  assert "SpecDecode" in by_file["report.md"]
+  assert "spec_decode" in by_file["report.md"]
   assert "the small model has" not in by_file["report.md"]
 
 
@@ -98,7 +98,7 @@ def test_look_ahead_embeddings_are_measured(files, tmp_path):
 def test_a_report_of_heads_is_drawn(files, heads, tmp_path):
   run(files, heads, tmp_path, num_shown=1, shown_methods=None)
   page = writing.from_folder(tmp_path, progress=False).read_text()
-  assert "SpecCascade [OPT]" in page
+  assert "spec_cascade_opt" in page
 
 
 def test_a_forecast_counts_the_heads(files, heads, tmp_path):
