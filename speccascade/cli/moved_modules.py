@@ -1,36 +1,40 @@
 """Modules that moved, for gin files that import them from their old place."""
 
 # Old name -> new name. A module that moves gets a line here.
-MOVED = {
-  f"speccascade.{old}": f"speccascade.search.{new}"
-  for old, new in (
-    *((f"advise.{name}", name) for name in ("advisor", "effort", "wanted")),
-    ("advise.tree_search", "tree_search"),
-    ("cascade_search.candidates", "cascade_space"),
-    ("cascade_search.search", "halving"),
-    *((f"sweep.{name}", name) for name in ("plans", "shown")),
-    ("sweep.sweep", "sweeps"),
-  )
-} | {
-  f"speccascade.decoding.{old}": f"speccascade.decoding.{new}"
-  for old, new in (
-    ("block_records", "records.block_records"),
-    ("decode_settings", "records.decode_settings"),
-    ("drafting.cascade", "nested.cascade"),
-    ("drafting.draft_tree", "records.draft_tree"),
-    ("drafting.drafter", "records.drafter"),
-    ("drafting.feeding", "records.feeding"),
-    ("drafting.vertical", "nested.vertical"),
-    ("loops.emission", "records.token_buffers"),
-    ("loops.prompts", "records.prompts"),
-    ("types", "records.language_model"),
-  )
-} | {
-  "speccascade.data.generated.vocabulary": (
-    "speccascade.data.generated.task_pieces"
-  ),
-  "speccascade.ngrams.ngram_files": "speccascade.inference.ngram_files",
-}
+MOVED = (
+  {
+    f"speccascade.{old}": f"speccascade.search.{new}"
+    for old, new in (
+      *((f"advise.{name}", name) for name in ("advisor", "effort", "wanted")),
+      ("advise.tree_search", "tree_search"),
+      ("cascade_search.candidates", "cascade_space"),
+      ("cascade_search.search", "halving"),
+      *((f"sweep.{name}", name) for name in ("plans", "shown")),
+      ("sweep.sweep", "sweeps"),
+    )
+  }
+  | {
+    f"speccascade.decoding.{old}": f"speccascade.decoding.{new}"
+    for old, new in (
+      ("block_records", "records.block_records"),
+      ("decode_settings", "records.decode_settings"),
+      ("drafting.cascade", "nested.cascade"),
+      ("drafting.draft_tree", "records.draft_tree"),
+      ("drafting.drafter", "records.drafter"),
+      ("drafting.feeding", "records.feeding"),
+      ("drafting.vertical", "nested.vertical"),
+      ("loops.emission", "records.token_buffers"),
+      ("loops.prompts", "records.prompts"),
+      ("types", "records.language_model"),
+    )
+  }
+  | {
+    "speccascade.data.generated.vocabulary": (
+      "speccascade.data.generated.task_pieces"
+    ),
+    "speccascade.ngrams.ngram_files": "speccascade.inference.ngram_files",
+  }
+)
 
 
 def import_line(old: str) -> str | None:

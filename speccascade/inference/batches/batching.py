@@ -56,7 +56,7 @@ def compile_program(decoder: Decoder, *call) -> Callable[..., Decoded]:
     *call: the arguments of the call.
 
   Returns:
-    A function of the `ProgramArguments` of any such call.
+    A function of the `CallArguments` of any such call.
   """
   return decoder.lower(*call).compile()
 
