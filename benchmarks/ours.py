@@ -173,7 +173,7 @@ def _spec(shape, gamma, target, temperature, top_p, rows, kernels):
     )
     drafter = AutoregressiveDrafter(drafter, gamma, behind=0)
     loop = speculative.run(drafter, verifier, inputs, keys, settings)
-    return loop.run()
+    return loop.decoded(loop.advance(loop.begin()))
 
   keys = draws.row_keys(0, 0, jnp.arange(rows))
   how = sampling.Sampling.create(temperature, top_p=top_p)

@@ -166,7 +166,7 @@ def counts() -> list[tuple[str, str, tuple[int, ...]]]:
     ),
     ("docs/quickstart.md", "decode by a {} methods", [dozen]),
     ("docs/quickstart.md", "the test split by a {} methods", [dozen]),
-    ("docs/quickstart.md", "against latency of a {} methods", [dozen]),
+    ("docs/quickstart.md", "against speed of a {} methods", [dozen]),
     (
       "docs/quickstart.md",
       "with a table and {} lines",

@@ -139,7 +139,8 @@ def forced(gamma: int, tree: tuple[int, ...] | None, max_len: int) -> Callable:
       # uniform forces.
       shape = draft_tree(gamma, tree, None)
       drafter = TreeDrafter(drafter, shape, WITHOUT_REPLACEMENT)
-    return speculative.run(drafter, verifier, inputs, keys, settings).run()
+    loop = speculative.run(drafter, verifier, inputs, keys, settings)
+    return loop.decoded(loop.advance(loop.begin()))
 
   return run
 

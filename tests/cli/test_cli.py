@@ -11,8 +11,8 @@ import pytest
 
 from speccascade import cli
 from speccascade.cli import gin_setup, moved_modules
-from speccascade.decoding.programs import table
 from speccascade.inference.points.settings import Run
+from speccascade.report import methods_page
 from tests import cli_target
 
 BASE = """
@@ -222,9 +222,9 @@ def test_help_lists_macros(base, tmp_path, capfd):
   cli.start(main, "", ["prog", "--help"], skeleton="configs/runs/decode.gin")
   out = capfd.readouterr().out
   [line] = re.findall(
-    "^  METHOD = required +python -m (.+) lists them$", out, re.M
+    "^  METHOD = required +listed by python -m (.+) --table$", out, re.M
   )
-  assert line == table.__name__
+  assert line == methods_page.__name__
   assert "DRAFTER_CHECKPOINT = required " in out  # which decode.gin includes
 
 

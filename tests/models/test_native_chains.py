@@ -129,7 +129,7 @@ def test_a_chain_equals_the_steps_to_the_bit(build, case, monkeypatch):
         end = length[b] + kept
         tokens[b, length[b] : end] = np.asarray(actual.tokens)[b, :kept]
         length[b] = end + 1
-    state = drafter.rewind(new, int32(length - 1))
+    (state,) = drafter.rewind((new,), int32(length - 1))
     # A row that ended keeps its length.
     active[1] &= i < 1
   assert len(drafted) > 2

@@ -2,6 +2,7 @@
 
 import json
 
+import gin
 import pytest
 
 from speccascade import smollm
@@ -9,6 +10,13 @@ from speccascade.quickstart import smollm_race
 from tests.inference import llamas
 
 pytestmark = [pytest.mark.needs_tf, pytest.mark.usefixtures("quick_compiles")]
+
+
+@pytest.fixture(autouse=True)
+def no_settings():
+  """A message names a setting as gin does where gin has bound it."""
+  gin.clear_config()
+
 
 TEXTS = {"questions": ("Why?", "And who?"), "copying": ("Copy: a b a b a b.",)}
 
