@@ -94,7 +94,7 @@ def main():
     point = Point("spec_decode", temperature=temperature)
     batches = study.batches(measure.reference(point))
     texts = batches.decode_all(study.examples)
-    rates = rates_along(study, [point], texts, is_own=True)[0]
+    rates = rates_along(study, [point], texts, is_own=True)[0, 0, 0, 0]
     rates = np.repeat(rates, DRAWS, axis=0)
     lengths = np.repeat(texts.lengths, DRAWS)
     for slope in (0.0, args.slope):

@@ -15,10 +15,10 @@ from speccascade import cli
 
 def main():
   """Measures the pair that gin configured, and prints the advice."""
-  from speccascade.search import advisor, wording
+  from speccascade.search import advice_page, advisor
 
   advice = cli.configure(advisor.advise)(on_start=cli.save_config)
-  print(wording.write(advice, sys.argv))
+  print(advice_page.write(advice, sys.argv))
 
 
 if __name__ == "__main__":

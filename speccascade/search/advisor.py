@@ -43,7 +43,7 @@ def advise(
 ) -> Advice:
   """Measures a pair on a few examples, and returns what pays.
 
-  `wording.write` writes the files of the advice.
+  `advice_page.write` writes the files of the advice.
 
   Args:
     pair: the verifier, and one drafter or several drafters to choose from; or
@@ -92,7 +92,7 @@ def advise(
     ) as bar:
       budget = Budget(effort.time_limit_s)
       return Searcher(
-        studies, points, wanted, effort.rounds, budget, Steps(bar)
+        studies, points, wanted, effort.rounds, budget, Steps(bar, budget)
       ).run()
 
 

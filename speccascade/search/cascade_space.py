@@ -18,9 +18,9 @@ from speccascade.inference.points import advice_files
 from speccascade.inference.points.point import Point
 from speccascade.inference.points.settings import Measuring
 from speccascade.inference.rows import results
-from speccascade.search import clock, grid
+from speccascade.search import grid
 from speccascade.search.grid import StudyPoint
-from speccascade.search.ledger import Ledger
+from speccascade.search.ledger import Ledger, measure_points
 from speccascade.settings import fields
 
 _NUM_TIMED = 16  # examples that tell the cost of a drafter's token
@@ -265,7 +265,7 @@ class Contest:
     """
     study = self.study_of(cascade, num)
     point = advice_files.resolve_gamma(self.point, study.pair)
-    (row,) = clock.measure_points([StudyPoint(study, point)], ledger)
+    (row,) = measure_points([StudyPoint(study, point)], ledger)
     return self.score(cascade, row)
 
   def score(self, cascade: Cascade, row: results.ResultRow) -> Scored:

@@ -3,11 +3,14 @@
 On a busy machine every step takes longer, and the number of steps depends on
 what earlier steps find. The search is therefore bounded by a clock. Each part
 of the search has a share of the time. When a part has used its share, it ends
-after the step under way, with the results that it has.
+after the step under way, with the results that it has. What an answer cannot do
+without is measured once all the same, and nothing begins after the whole limit.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+import contextlib
 import dataclasses
+import math
 import time
 from typing import Annotated
 
@@ -16,7 +19,7 @@ from speccascade.runtime.progress import ProgressBar
 from speccascade.settings import fields
 
 # Shares of the time by which a part of the search ends. The last timing has the
-# rest, and is made once at least.
+# rest.
 ALONE = 0.15  # the verifier writes its texts
 DRAFTERS = 0.6  # costs of the drafters, and SpecDecode with each drafter
 SEARCH = 0.9  # points that are decoded for their quality
@@ -29,11 +32,16 @@ class Effort:
 
   Attributes:
     rounds: the number of rounds in which hot loops are timed.
-    time_limit_s: seconds after which no step begins that can be left out.
+    time_limit_s: seconds after which nothing begins: neither a compilation nor
+      a decode.
   """
 
   rounds: fields.Positive = 5
   time_limit_s: Annotated[float, fields.Bounds(0, low_open=True)] = 180.0
+
+
+class TimeIsUp(Exception):
+  """The time of a search was over before a step that it needs."""
 
 
 @dataclasses.dataclass
@@ -61,41 +69,87 @@ class Budget:
     All processes of a job return the answer of the first process, because each
     process must take the same steps.
     """
+    if self.limit_s == math.inf:
+      return False
     end = self.share * self.limit_s
     return processes.agree(lambda: self.clock() - self._start >= end)
 
-  def leaves_out(self, step: str) -> bool:
-    """Returns whether the share is used up, and if so notes the step in `cut`.
+  def is_over(self) -> bool:
+    """Returns whether the whole limit is past, so that nothing may begin."""
+    if self.limit_s == math.inf:
+      return False
+    return processes.agree(lambda: self.clock() - self._start >= self.limit_s)
+
+  def leaves_out(self, step: str, *, is_needed: bool = False) -> bool:
+    """Returns whether a step may not begin, and if so notes it in `cut`.
 
     Args:
-      step: the name of the step that is left out.
+      step: the name of the step.
+      is_needed: whether an answer needs the step. It then may begin after the
+        share of the part under way, and not after the limit.
     """
-    is_spent = self.is_spent()
-    if is_spent and step not in self.cut:
+    is_left_out = self.is_over() if is_needed else self.is_spent()
+    if is_left_out and step not in self.cut:
       self.cut.append(step)
-    return is_spent
+    return is_left_out
+
+  def begin(self, step: str):
+    """Raises TimeIsUp where a step that an answer needs may not begin."""
+    if self.leaves_out(step, is_needed=True):
+      raise TimeIsUp(step)
+
+  def tick_of(self, step: str) -> Callable[[int], None]:
+    """Returns a `measure.Tick` that ends a step before another compilation."""
+
+    def tick(num: int):
+      # A compilation ticks with 0, a decode with 1 or more.
+      if num == 0:
+        self.begin(step)
+
+    return tick
+
+  def warning(self) -> str | None:
+    """Returns the sentence that says what was left out, or None."""
+    if not self.cut:
+      return None
+    return (
+      f"TIME_LIMIT_S of {self.limit_s:g} s left out {', '.join(self.cut)}: what"
+      " was left out may be faster; give more time, or an idle machine"
+    )
 
 
 class Steps:
-  """The steps of a search on its bar.
+  """The steps of a search on its bar, none of which begins after the limit.
 
   A part of the search may need fewer steps than were planned for it, or more.
 
   Args:
     bar: a bar whose total is the number of all planned steps.
+    budget: the time that the search may take.
   """
 
-  def __init__(self, bar: ProgressBar):
-    self._bar, self._num_of_part = bar, 0
+  def __init__(self, bar: ProgressBar, budget: Budget):
+    self._bar, self._budget, self._num_of_part = bar, budget, 0
 
-  def begin(self, step: str):
-    """Shows the name of the step that begins."""
-    self._bar.note(step)
+  @contextlib.contextmanager
+  def step(self, name: str) -> Iterator[None]:
+    """Shows the name of the step inside, and counts the step.
 
-  def end(self):
-    """Counts the step that was begun."""
+    Raises:
+      TimeIsUp: the time is over, so that the step may not begin.
+    """
+    self._budget.begin(name)
+    self._bar.note(name)
+    yield
     self._num_of_part += 1
     self._bar.update(1)
+
+  @contextlib.contextmanager
+  def uncounted(self, name: str) -> Iterator[None]:
+    """Shows the name of what is inside, as `step` does; the bar stays."""
+    self._budget.begin(name)
+    self._bar.note(name)
+    yield
 
   def end_part(self, planned: int):
     """Moves the bar to where the plan has the end of the part.

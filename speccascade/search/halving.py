@@ -26,6 +26,7 @@ from speccascade.report import tables
 from speccascade.report.tables import Column
 from speccascade.runtime import files, folders, processes
 from speccascade.runtime.progress import ProgressBar
+from speccascade.search import writer
 from speccascade.search.cascade_space import (
   Candidates,
   Contest,
@@ -184,7 +185,7 @@ def _line(scored: Scored) -> dict[str, str]:
   counts, latency = scored.row.counts, scored.row.latency
   speedup = rate = ""
   if latency is not None:
-    speedup = "{:.2f} [{:.2f}, {:.2f}]".format(*tables.speedup(latency))
+    speedup = writer.times(latency)
     rate = f"{_tokens_per_s(scored):.0f}"
   calls_per_token = [num / counts.num_tokens for num in scored.calls]
   return {
@@ -259,12 +260,7 @@ def _gin(cascade: Cascade) -> str:
   }
   if cascade.verification == "token":  # the default
     del macros["INNER_VERIFICATION"]
-  lines = ["# Include after configs/runs/cascade.gin.\n"]
-  for name, value in macros.items():
-    if value is not None:
-      literal = f'"{value}"' if isinstance(value, str) else str(value)
-      lines.append(f"{name} = {literal}\n")
-  return "".join(lines)
+  return writer.gin(macros, "Include after configs/runs/cascade.gin.")
 
 
 def _alone(ranking: Sequence[Scored]) -> str:

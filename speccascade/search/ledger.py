@@ -1,8 +1,10 @@
 """Where a search stores measured rows, and finds them again after a kill."""
 
+from collections.abc import Sequence
 import functools
 import os
 
+from speccascade.inference.measuring import measure
 from speccascade.inference.rows import results
 from speccascade.inference.rows.results import ResultFile, ResultRow
 from speccascade.inference.rows.run_folder import RunFolder
@@ -47,3 +49,33 @@ class Ledger(RunFolder):
 
   def __contains__(self, point: StudyPoint) -> bool:
     return point.settings in self.file
+
+
+def measure_points(
+  points: Sequence[StudyPoint],
+  ledger: Ledger,
+  *,
+  tick: measure.Tick | None = None,
+) -> list[ResultRow]:
+  """Measures the points that the ledger lacks; returns the rows of all points.
+
+  Points of one study are timed in turns with each other and with the verifier
+  alone; see `measure.measure`.
+
+  Args:
+    points: what to measure.
+    ledger: where rows are appended, and where rows of earlier starts stand.
+    tick: called, from several threads, with the number of examples decoded
+      since the last call; None shows a bar where the study's run does. What it
+      raises ends the run.
+  """
+  by_study = {}  # a study is equal to itself alone
+  for point in points:
+    by_study.setdefault(point.study, []).append(point)
+  rows = {}
+  for study, members in by_study.items():
+    measured = measure.measure(
+      study, [member.point for member in members], ledger.file, tick=tick
+    )
+    rows |= zip(members, measured)
+  return [rows[point] for point in points]

@@ -10,10 +10,10 @@ from speccascade.inference.pair.pairs import ModelPair
 from speccascade.inference.points.point import Point
 from speccascade.inference.rows.results import ResultRow, Settings
 from speccascade.runtime.progress import ProgressBar
-from speccascade.search import alpha_grids, clock, grid, shown
+from speccascade.search import alpha_grids, grid, shown
 from speccascade.search.alpha_grids import Grid
 from speccascade.search.grid import Curve, StudyPoint
-from speccascade.search.ledger import Ledger
+from speccascade.search.ledger import Ledger, measure_points
 from speccascade.search.shown import Shown
 
 
@@ -141,7 +141,7 @@ class Runner:
 
       # An adaptive sweep has new points whenever the last ones have rows.
       while points := self._next_points(curves):
-        clock.measure_points(points, self.ledger, tick=tick)
+        measure_points(points, self.ledger, tick=tick)
       tick(0)
       path = self.ledger.folder / shown.FILE_NAME
       shown.write(path, examples, self.shown.num_shown, tick)

@@ -6,7 +6,8 @@ and the expected speed of each rule and alpha. A few of these points are then
 decoded for their quality, and the best of them are timed.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+import contextlib
 import dataclasses
 import itertools
 from typing import NamedTuple
@@ -21,17 +22,23 @@ from speccascade.inference.points.point import Point
 from speccascade.inference.rows import records
 from speccascade.inference.rows.results import ResultRow
 from speccascade.search import effort, scatter
-from speccascade.search.effort import Budget, Steps
-from speccascade.search.offers import DRAFTER, Drafting, Offer, make_monotone
+from speccascade.search.candidates import (
+  DRAFTER,
+  Candidate,
+  Drafting,
+  by_clock,
+  by_promise,
+  make_monotone,
+  search,
+)
+from speccascade.search.draft_kinds import kind_of
+from speccascade.search.effort import Budget, Steps, TimeIsUp
 from speccascade.search.wanted import LOSSLESS, Wanted
 
 # How many times as fast as the best point so far a point must promise to be, in
 # order to be decoded. Differences below that drown in the noise of a few
 # examples.
 _MARGIN = 1.03
-# The lower end of a speed-up from which on a point pays. Of two equal programs
-# the clock has shown one to be 1.05 [1.01, 1.08] times as fast.
-LEAST = 1.05
 # Hot loops have shown a gamma to be this much too slow, compared with another.
 _CLOSE = 1.1
 # Steps that are planned for one drafter: its costs, two timings of SpecDecode,
@@ -41,33 +48,51 @@ _STEPS_PER_DRAFTER = 4
 _LAST_STEPS = 1
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(eq=False)
 class Advice:
-  """What a search found.
+  """What a search found. It grows while the search goes on.
 
   Attributes:
-    choice: the offer to use; None where nothing pays.
-    lossless: the fastest offer whose outputs have the verifier's distribution;
-      it is timed.
-    timed: the timed offers: the lossless offer of each drafter, and the offer
-      that fits what is wanted and promises more, if there is one.
-    offers: all offers in question, each at its best gamma.
-    decoded: the offers whose quality is known, in the order of decoding.
-    draftings: the drafters and what they cost.
-    alone: the row of the verifier alone.
+    study: the study of the first drafter with the verifier.
+    point: the lossless method, at the sampling that is asked about.
     wanted: what the user asked.
+    num_drafters: how many drafters are in question.
+    alone: the row of the verifier alone; None until it was decoded.
+    timed: the timed candidates: the lossless candidate of each drafter, and the
+      one that fits what is wanted and promises more, if there is one.
+    offers: all candidates in question, each at its best gamma.
+    decoded: the candidates whose quality is known, in the order of decoding.
+    draftings: the drafters and what they cost.
     warnings: why the answer may be wrong and what to do; often empty.
   """
 
-  choice: Offer | None
-  lossless: Offer
-  timed: Sequence[Offer]
-  offers: Sequence[Offer]
-  decoded: Sequence[Offer]
-  draftings: Sequence[Drafting]
-  alone: ResultRow
+  study: Study
+  point: Point
   wanted: Wanted
-  warnings: Sequence[str] = ()
+  num_drafters: int = 1
+  alone: ResultRow | None = None
+  timed: list[Candidate] = dataclasses.field(default_factory=list)
+  offers: list[Candidate] = dataclasses.field(default_factory=list)
+  decoded: list[Candidate] = dataclasses.field(default_factory=list)
+  draftings: list[Drafting] = dataclasses.field(default_factory=list)
+  warnings: list[str] = dataclasses.field(default_factory=list)
+
+  @property
+  def choice(self) -> Candidate | None:
+    """The candidate to use; None where nothing pays, or nothing was timed."""
+    paying = [candidate for candidate in self.timed if candidate.pays]
+    return min(paying, key=by_clock, default=None)
+
+  @property
+  def lossless(self) -> Candidate | None:
+    """The fastest timed candidate that has the verifier's distribution."""
+    exact = [x for x in self.timed if x.point.method == LOSSLESS]
+    return min(exact, key=by_clock, default=None)
+
+  def drafting_of(self, candidate: Candidate) -> Drafting:
+    """Returns what the drafter of a candidate costs."""
+    (drafting,) = (x for x in self.draftings if x.study is candidate.study)
+    return drafting
 
 
 def num_steps(num_drafters: int, wanted: Wanted) -> int:
@@ -97,7 +122,6 @@ class Searcher:
     rounds: the number of rounds in which costs are measured.
     budget: the time that the search may take.
     steps: the steps on the bar.
-    decoded: see `Advice`.
     passes: the scatter of the verifier's hot loops, by the name of the pass.
     decodes: the scatter of whole decodes, by the name of the point.
   """
@@ -108,92 +132,87 @@ class Searcher:
   rounds: int
   budget: Budget
   steps: Steps
-  decoded: list[Offer] = dataclasses.field(default_factory=list)
   passes: dict[str, float | None] = dataclasses.field(default_factory=dict)
   decodes: dict[str, float | None] = dataclasses.field(default_factory=dict)
 
   def run(self) -> Advice:
-    """Searches; each part ends when its share of the budget is used."""
-    points = self.points
-    # The verifier writes the texts along which acceptance is computed.
-    self.budget.share = effort.ALONE
-    texts, alone = self._decode(self.studies[0], measure.reference(points[0]))
-    self.steps.end_part(1)
-    # Costs of each drafter, its fastest gamma, and its own texts.
-    draftings, offers, finals = {}, [], {}
-    for number, study in enumerate(self.studies, start=1):
-      more = (effort.DRAFTERS - effort.ALONE) * number / len(self.studies)
-      self.budget.share = effort.ALONE + more
-      drafting, lossless = self._calibrate(study, texts)
-      draftings[study.pair.drafter_name] = drafting
-      offers += drafting.offers(points, texts)
-      finals[lossless.method] = lossless
-      self._decode_drafter(drafting)
-      self.steps.end_part(_STEPS_PER_DRAFTER)
-    lossless = min(finals.values(), key=_by_clock)
-    # Points that promise more than the lossless offer are decoded, and the
-    # best point that fits is timed.
-    if self.wanted.max_loss is not None and alone.quality:
-      fitting = [offer for offer in self.decoded if self._fits(offer, alone)]
-      best = max([lossless, *fitting], key=_by_promise)
-      self.budget.share = effort.SEARCH
-      best = self._search(best, offers, draftings, alone)
-      self.budget.share = 1.0
-      if best is not lossless:
-        (finals[best.method],) = self._time([best])
-    self.steps.end_part(_num_decoded(self.wanted) + _LAST_STEPS)
-    timed = list(finals.values())
-    paying = [x for x in timed if 1 / x.measured.relative_high > LEAST]
-    return Advice(
-      choice=min(paying, key=_by_clock, default=None),
-      lossless=lossless,
-      timed=timed,
-      offers=offers,
-      decoded=self.decoded,
-      draftings=list(draftings.values()),
-      alone=alone,
-      wanted=self.wanted,
-      warnings=self._warnings(draftings),
-    )
+    """Searches; each part ends when its share of the budget is used.
 
-  def _warnings(self, draftings: Mapping[str, Drafting]) -> list[str]:
-    """Returns why the answer may be wrong."""
-    warnings = [
-      f"{name}: {drafting.costs.doubt}"
-      for name, drafting in draftings.items()
+    Where the time is over, the answer is what was found until then.
+    """
+    advice = Advice(
+      self.studies[0], self.points[0], self.wanted, len(self.studies)
+    )
+    # The budget knows what was left out.
+    with contextlib.suppress(TimeIsUp):
+      self._search_all(advice)
+    advice.warnings += [
+      f"{drafting.study.pair.drafter_name}: {drafting.costs.doubt}"
+      for drafting in advice.draftings
       if drafting.costs.doubt
     ]
     scattered = scatter.warning(self.passes, self.decodes)
-    if scattered is not None:
-      warnings.append(scattered)
-    if self.budget.cut:
-      warnings.append(
-        f"TIME_LIMIT_S of {self.budget.limit_s:g} s left out"
-        f" {', '.join(self.budget.cut)}: what was left out may be faster; give"
-        " more time, or an idle machine"
-      )
-    return warnings
+    advice.warnings += filter(None, [scattered, self.budget.warning()])
+    return advice
 
-  def _calibrate(self, study: Study, texts: Decoded) -> tuple[Drafting, Offer]:
-    """Returns what a drafter costs, and the timed lossless offer with it.
+  def _search_all(self, advice: Advice):
+    """Fills the advice in, as far as the time goes."""
+    # The verifier writes the texts along which acceptance is computed.
+    self.budget.share = effort.ALONE
+    alone = measure.reference(self.points[0])
+    texts, advice.alone = self._decode(self.studies[0], alone)
+    self.steps.end_part(1)
+    # Costs of each drafter, its fastest gamma, and its own texts.
+    for number, study in enumerate(self.studies, start=1):
+      more = (effort.DRAFTERS - effort.ALONE) * number / len(self.studies)
+      self.budget.share = effort.ALONE + more
+      self._add_drafter(advice, study, texts)
+      self.steps.end_part(_STEPS_PER_DRAFTER)
+    # Points that promise more than the lossless candidate are decoded, and the
+    # best point that fits is timed.
+    if self.wanted.max_loss is not None and advice.alone.quality:
+      self.budget.share = effort.SEARCH
+      decoded = self._decode_promising(advice)
+      self.budget.share = 1.0
+      best = self._best_fitting(advice, [*advice.decoded, *decoded])
+      advice.decoded += decoded
+      if best is not advice.lossless:
+        advice.timed += self._time([best])
+    self.steps.end_part(_num_decoded(self.wanted) + _LAST_STEPS)
 
-    Args:
-      study: the study of the drafter.
-      texts: the texts that the verifier wrote.
-    """
+  def _add_drafter(self, advice: Advice, study: Study, texts: Decoded):
+    """Adds what a drafter costs, its candidates, and its lossless one timed."""
+    lossless = self.points[0]
     drafting = self._measure_costs(study, texts)
-    offers = drafting.by_gamma(self.points[0], texts)
-    timed = self._time_gammas(drafting.gammas, offers)
-    fastest = min(timed.values(), key=_by_clock)
-    # With the loop's overhead by the clock, expectations differ.
-    drafting = drafting.calibrate(timed.values())
-    offer = drafting.by_gamma(self.points[0], texts)[fastest.point.gamma]
-    return drafting, dataclasses.replace(offer, measured=fastest.measured)
+    advice.draftings.append(drafting)
+    with self.steps.uncounted("acceptance along the texts"):
+      by_gamma = drafting.by_gamma(lossless, texts)
+    # What is promised stands until the clock has spoken.
+    advice.offers.append(max(by_gamma.values(), key=by_promise))
+    timed = self._time_gammas(drafting.gammas, by_gamma)
+    if timed:
+      fastest = min(timed, key=by_clock)
+      # With the loop's overhead by the clock, expectations differ.
+      drafting = advice.draftings[-1] = drafting.calibrate(timed)
+      offer = drafting.by_gamma(lossless, texts)[fastest.point.gamma]
+      advice.timed.append(dataclasses.replace(offer, measured=fastest.measured))
+    self.budget.begin("the acceptance of other methods")
+    advice.offers[-1:] = drafting.offers(self.points, texts, self._is_over)
+    if kind_of(study.pair).writes_alone:
+      point = dataclasses.replace(lossless, method=DRAFTER, alpha=None)
+      own_texts, row = self._decode(study, point)
+      offer = drafting.drafter_alone(point, own_texts)
+      advice.decoded.append(dataclasses.replace(offer, row=row))
+
+  def _is_over(self) -> bool:
+    """Returns whether the time is over, and if so notes what is left out."""
+    return self.budget.leaves_out(
+      "the acceptance of some methods", is_needed=True
+    )
 
   def _measure_costs(self, study: Study, texts: Decoded) -> Drafting:
     """Returns what a drafter costs in hot loops, its c checked by decodes."""
     name = study.pair.drafter_name
-    self.steps.begin(f"costs of {name}")
     gammas = self.wanted.gammas_for(study.pair)
     # A target that uses the heads' distribution draws from one head more.
     kinds = {point.folds: point for point in self.points}
@@ -202,119 +221,106 @@ class Searcher:
       for gamma in gammas
       for point in kinds.values()
     ]
-    loops = measure.cost_loops(
-      study, points, self.rounds, is_over=self.budget.is_spent
-    )
-    for width, number in scatter.scatter_of_loops(loops).items():
-      self.passes[f"{width} next to {name}"] = number
-    costs = make_monotone(loops.costs)
-    if not self.budget.is_spent():
-      costs = measure.check_costs(
-        study, self.points[0], costs, is_over=self.budget.is_spent
+    with self.steps.step(f"costs of {name}"):
+      loops = measure.cost_loops(
+        study, points, self.rounds, is_over=self.budget.is_spent
       )
-    self.steps.end()
+      for width, number in scatter.scatter_of_loops(loops).items():
+        self.passes[f"{width} next to {name}"] = number
+      costs = make_monotone(loops.costs)
+      if not self.budget.is_spent():
+        costs = measure.check_costs(
+          study, self.points[0], costs, is_over=self.budget.is_spent
+        )
     return Drafting(study, costs, texts, gammas)
 
   def _time_gammas(
-    self, gammas: Sequence[int], offers: Mapping[int, Offer]
-  ) -> dict[int, Offer]:
-    """Returns timed offers by gamma; the fastest lies between slower ones.
+    self, gammas: Sequence[int], by_gamma: dict[int, Candidate]
+  ) -> list[Candidate]:
+    """Returns timed candidates; the fastest lies between slower gammas.
 
     First the gammas are timed in turns whose passes alone promise nearly as
     much as the best gamma's passes. Then the neighbours of the fastest gamma
     are timed, until the fastest gamma has slower neighbours.
-
-    Args:
-      gammas: the gammas in question, ascending.
-      offers: the lossless offer at each gamma.
     """
-    speedups = {gamma: offer.here.speedup for gamma, offer in offers.items()}
-    best = max(speedups.values())
-    untimed = {g for g, speedup in speedups.items() if speedup >= best / _CLOSE}
-    if len(untimed) > 1 and self.budget.leaves_out("gammas of equal promise"):
-      # Each gamma is another program to compile, so one must do.
-      untimed = {max(speedups, key=speedups.get)}
-    timed = {}
-    while untimed:
-      for offer in self._time([offers[gamma] for gamma in sorted(untimed)]):
-        timed[offer.point.gamma] = offer
-      fastest = min(timed.values(), key=_by_clock)
-      place = gammas.index(fastest.point.gamma)
-      neighbours = gammas[max(0, place - 1) : place + 2]
-      untimed = {*neighbours} - timed.keys()
-      if untimed and self.budget.leaves_out("gammas next to the fastest"):
-        break
-    return timed
 
-  def _decode_drafter(self, drafting: Drafting):
-    """Decodes the examples with a drafter alone, which is an offer too.
+    def propose(timed: Sequence[Candidate]) -> list[Candidate]:
+      if not timed:
+        speedups = {gamma: x.here.speedup for gamma, x in by_gamma.items()}
+        best = max(speedups.values())
+        close = {gamma for gamma in gammas if speedups[gamma] >= best / _CLOSE}
+        # Each gamma is another program to compile, so one must do.
+        if len(close) > 1 and self.budget.leaves_out("gammas of equal promise"):
+          close = {max(speedups, key=speedups.get)}
+      else:
+        fastest = min(timed, key=by_clock)
+        place = gammas.index(fastest.point.gamma)
+        close = {*gammas[max(0, place - 1) : place + 2]}
+        close -= {candidate.point.gamma for candidate in timed}
+      return [by_gamma[gamma] for gamma in sorted(close)]
 
-    Draft heads write nothing alone.
-    """
-    if drafting.study.pair.has_heads:
-      return
-    point = dataclasses.replace(self.points[0], method=DRAFTER, alpha=None)
-    texts, row = self._decode(drafting.study, point)
-    offer = drafting.drafter_alone(point, texts)
-    self.decoded.append(dataclasses.replace(offer, row=row))
+    return search(
+      propose,
+      self._time,
+      self.budget,
+      "gammas next to the fastest",
+      needs_one=True,
+    )
 
-  def _search(
-    self,
-    best: Offer,
-    offers: Sequence[Offer],
-    draftings: Mapping[str, Drafting],
-    alone: ResultRow,
-  ) -> Offer:
-    """Returns the fastest offer that fits, of the offers that are decoded.
+  def _decode_promising(self, advice: Advice) -> list[Candidate]:
+    """Returns candidates that were decoded because they promise to be faster.
 
-    Of the points that promise to be faster than the best offer so far, the
+    Of the points that promise to be faster than the best candidate so far, the
     slowest is decoded, because it is the likeliest of its method to fit. If it
     does not fit, the faster points of its method are given up.
-
-    Args:
-      best: the fastest offer that is known to fit.
-      offers: the offers in question.
-      draftings: what each drafter costs, by the drafter's name.
-      alone: the row of the verifier alone.
     """
-    open_offers = [x for x in offers if x.point.method != LOSSLESS]
-    open_offers.sort(key=_by_promise)
-    for _ in range(self.wanted.num_decoded):
-      least = _MARGIN * max(best.here.speedup, 1)
-      open_offers = [x for x in open_offers if x.here.speedup > least]
-      if not open_offers:
-        break
-      if self.budget.leaves_out("points that promise to be faster"):
-        break
-      # Decode the slowest; its own texts tell its acceptance exactly.
-      offer = open_offers.pop(0)
-      texts, row = self._decode(offer.study, offer.point)
-      drafting = draftings[offer.study.pair.drafter_name]
-      exact = drafting.own_offer(offer.point, texts)
-      exact = dataclasses.replace(exact, row=row)
-      self.decoded.append(exact)
-      # Give up the method, or raise what other points must promise.
-      if not self._fits(exact, alone):
-        open_offers = [x for x in open_offers if x.method != offer.method]
-      elif exact.here.speedup > best.here.speedup:
-        best = exact
-    return best
+    lossy = [x for x in advice.offers if x.point.method != LOSSLESS]
+    lossy.sort(key=by_promise)
 
-  def _fits(self, offer: Offer, alone: ResultRow) -> bool:
+    def propose(decoded: Sequence[Candidate]) -> list[Candidate]:
+      if len(decoded) == self.wanted.num_decoded:
+        return []
+      best = self._best_fitting(advice, [*advice.decoded, *decoded])
+      least = _MARGIN * max(best.here.speedup, 1)
+      given_up = {x.method for x in decoded if not self._fits(x, advice)}
+      done = {(*x.method, x.point.alpha) for x in decoded}
+      promising = [
+        x
+        for x in lossy
+        if x.here.speedup > least
+        and x.method not in given_up
+        and (*x.method, x.point.alpha) not in done
+      ]
+      return promising[:1]
+
+    def decode(candidates: Sequence[Candidate]) -> list[Candidate]:
+      (offer,) = candidates
+      texts, row = self._decode(offer.study, offer.point)
+      if not self.budget.is_over():
+        # Its own texts tell its acceptance exactly.
+        offer = advice.drafting_of(offer).own_offer(offer.point, texts)
+      return [dataclasses.replace(offer, row=row)]
+
+    return search(
+      propose, decode, self.budget, "points that promise to be faster"
+    )
+
+  def _best_fitting(
+    self, advice: Advice, decoded: Sequence[Candidate]
+  ) -> Candidate:
+    """Returns the most promising candidate that is known to fit."""
+    fitting = [offer for offer in decoded if self._fits(offer, advice)]
+    return max([advice.lossless, *fitting], key=by_promise)
+
+  def _fits(self, offer: Candidate, advice: Advice) -> bool:
     """Returns whether an offer loses no more quality than the user allows."""
-    return loss(offer.row, alone).value <= self.wanted.max_loss
+    return loss(offer.row, advice.alone).value <= self.wanted.max_loss
 
   def _decode(self, study: Study, point: Point) -> tuple[Decoded, ResultRow]:
     """Returns a point's texts of the first trial, and the row of all trials."""
-    self.steps.begin(
-      ", ".join([point.spec.label, *study.settings(point).words])
-    )
-    batches, num_trials = study.batches(point), study.num_trials(point)
-    trials = []
-    for trial in range(num_trials):
-      trials.append(batches.decode_all(study.examples, trial))
-      if trial + 1 < num_trials and self.budget.leaves_out("trials"):
-        break
+    name = ", ".join([point.spec.label, *study.settings(point).words])
+    with self.steps.step(name):
+      trials = self._decode_trials(study, point)
     counts = itertools.chain.from_iterable(map(efficiency.row_counts, trials))
     texts = [
       records.text_of(study.vocabulary, tokens[:length])
@@ -329,16 +335,30 @@ class Searcher:
       texts,
       trials=len(trials),
     )
-    self.steps.end()
     return trials[0], row
 
-  def _time(self, offers: Sequence[Offer]) -> list[Offer]:
+  def _decode_trials(self, study: Study, point: Point) -> list[Decoded]:
+    """Returns the outputs of as many trials as there is time for."""
+    batches, num_trials = study.batches(point), study.num_trials(point)
+    trials = []
+    for trial in range(num_trials):
+      trials.append(batches.decode_all(study.examples, trial))
+      if trial + 1 < num_trials and self.budget.leaves_out("trials"):
+        break
+    return trials
+
+  def _time(self, offers: Sequence[Candidate]) -> list[Candidate]:
     """Returns offers of one drafter with their latency, timed in turns."""
     study, points = offers[0].study, [offer.point for offer in offers]
     gammas = ", ".join(str(point.gamma) for point in points)
-    self.steps.begin(f"the clock: {points[0].spec.label}, gamma {gammas}")
-    latencies = measure.time_points(study, points, is_over=self.budget.is_spent)
-    self.steps.end()
+    name = f"the clock: {points[0].spec.label}, gamma {gammas}"
+    with self.steps.step(name):
+      latencies = measure.time_points(
+        study,
+        points,
+        is_over=self.budget.is_spent,
+        tick=self.budget.tick_of(name),
+      )
     for point in points:
       name = f"{point.method} with gamma {point.gamma}"
       self.decodes[name] = scatter.scatter(latencies[point].by_repeat_s)
@@ -346,14 +366,6 @@ class Searcher:
       dataclasses.replace(offer, measured=latencies[offer.point])
       for offer in offers
     ]
-
-
-def _by_promise(offer: Offer) -> float:
-  return offer.here.speedup
-
-
-def _by_clock(offer: Offer) -> float:
-  return offer.measured.relative_latency
 
 
 class Loss(NamedTuple):

@@ -1,51 +1,62 @@
 """Advice on trees as text: the answer, what to paste, tables, and JSON."""
 
-import json
-
 import numpy as np
 
 from speccascade.inference.measuring.environment import device_name, environment
 from speccascade.report import tables
 from speccascade.report.tables import Column
-from speccascade.runtime import files
-from speccascade.search.searcher import LEAST
-from speccascade.search.tree_search import TreeAdvice, TreeOffer
-from speccascade.search.wording import bullets, drafting_costs, times
+from speccascade.search import writer
+from speccascade.search.candidates import LEAST, Candidate, by_clock
+from speccascade.search.draft_kinds import kind_of
+from speccascade.search.tree_search import TreeAdvice
+from speccascade.search.writer import times
 
 
 def write(advice: TreeAdvice) -> str:
   """Writes trees.md, trees.json and trees.gin; returns the first of them."""
-  folder, markdown = advice.study.run.folder, text(advice)
-  values = json.dumps(as_json(advice), indent=1, allow_nan=False)
-  files.write_whole(folder / "trees.json", values + "\n")
-  files.write_whole(folder / "trees.gin", snippet(advice))
-  files.write_whole(folder / "trees.md", markdown)
-  return markdown
+  return writer.write(
+    advice.study.run.folder,
+    "trees",
+    text(advice),
+    as_json(advice),
+    snippet(advice),
+  )
 
 
 def text(advice: TreeAdvice) -> str:
   """Returns the answer, what to paste, and the tables that it rests on."""
   lines = [*answer(advice), *(f"warning: {x}" for x in advice.warnings)]
   parts = [
-    bullets(lines),
-    f"in a config:\n\n```\n{snippet(advice)}```\n",
-    tables.markdown(advice.offers, _columns(advice)),
-    "the chance that each child is accepted, in a place with as many children:"
-    "\n",
-    _acceptance_table(advice),
-    "expected tokens of a block, for the best tree of each number of drafts:\n",
-    _sizes_table(advice),
-    bullets(details(advice)),
+    writer.bullets(lines),
+    f"in a config:\n\n{writer.fenced(snippet(advice))}",
   ]
-  return "\n".join(parts)
+  if advice.offers:
+    parts.append(tables.markdown(advice.offers, _columns(advice)))
+  if advice.acceptance is not None:
+    parts += [
+      "the chance that each child is accepted, in a place with as many"
+      " children:\n",
+      _acceptance_table(advice.acceptance),
+    ]
+  if advice.tokens_by_size is not None:
+    parts += [
+      "expected tokens of a block, for the best tree of each number of"
+      " drafts:\n",
+      _sizes_table(advice.tokens_by_size),
+    ]
+  return "\n".join([*parts, writer.bullets(details(advice))])
 
 
 def answer(advice: TreeAdvice) -> list[str]:
   """Returns which tree to use, or that a chain is best, or nothing pays."""
-  best, chain = advice.choice, advice.chain
-  method = chain.point.method
+  best, chain, method = advice.choice, advice.chain, advice.point.method
+  if not advice.timed:
+    return [
+      "use the verifier alone: the time was over before the clock had told"
+      f" whether anything pays with {method}"
+    ]
   if best is None:
-    fastest = min(advice.offers, key=lambda x: x.measured.relative_latency)
+    fastest = min(advice.timed, key=by_clock)
     return [
       f"nothing pays with {method}: use the verifier alone. The best is"
       f" {_name(fastest)}, {times(fastest.measured)} times as fast",
@@ -53,12 +64,12 @@ def answer(advice: TreeAdvice) -> list[str]:
     ]
   lines = [
     f"use {method} with {_name(best)}: {times(best.measured)} times as fast as"
-    f" the verifier by the clock ({best.speedup:.2f} by its passes alone)"
+    f" the verifier by the clock ({best.here.speedup:.2f} by its passes alone)"
   ]
-  if best.is_chain:
-    trees = [x for x in advice.offers if not x.is_chain]
+  if not best.point.is_tree:
+    trees = [x for x in advice.timed if x.point.is_tree]
     if trees:
-      tree = min(trees, key=lambda x: x.measured.relative_latency)
+      tree = min(trees, key=by_clock)
       lines.append(f"no tree is faster; the fastest is {_name(tree)}")
       lines.append(_sum(tree))
     return lines
@@ -71,16 +82,16 @@ def answer(advice: TreeAdvice) -> list[str]:
   return lines
 
 
-def _sum(offer: TreeOffer) -> str:
+def _sum(offer: Candidate) -> str:
   """Returns the sentence that says what a block of an offer costs."""
   return (
-    f"why: a block of {_name(offer)} writes {offer.tokens:.2f} tokens, and its"
-    f" passes cost {offer.steps:.2f} steps of the verifier; the loop around"
-    " them costs more on top"
+    f"why: a block of {_name(offer)} writes {offer.here.tokens:.2f} tokens, and"
+    f" its passes cost {offer.here.steps:.2f} steps of the verifier; the loop"
+    " around them costs more on top"
   )
 
 
-def _beside(offer: TreeOffer, other: TreeOffer) -> tuple[float, float, float]:
+def _beside(offer: Candidate, other: Candidate) -> tuple[float, float, float]:
   """Returns how many times as fast one offer is as another, and the interval.
 
   The resamples of both are of the same examples.
@@ -91,9 +102,9 @@ def _beside(offer: TreeOffer, other: TreeOffer) -> tuple[float, float, float]:
   return float(ratio), float(low), float(high)
 
 
-def _name(offer: TreeOffer) -> str:
+def _name(offer: Candidate) -> str:
   """Returns what an offer is, in words."""
-  if offer.is_chain:
+  if not offer.point.is_tree:
     return f"a chain of {offer.point.gamma}"
   return f"a tree of {len(offer.parents)} drafts, {offer.point.gamma} deep"
 
@@ -101,12 +112,15 @@ def _name(offer: TreeOffer) -> str:
 def _columns(advice: TreeAdvice) -> list[Column]:
   """Returns the columns of the table, whose lines are offers."""
 
-  def shape(offer: TreeOffer) -> str:
-    if offer.is_chain:
-      return "chain"
-    return " ".join(map(str, offer.parents))
+  def shape(offer: Candidate) -> str:
+    return " ".join(map(str, offer.parents)) if offer.point.is_tree else "chain"
 
-  def beside(offer: TreeOffer) -> str:
+  def clock(offer: Candidate) -> str | None:
+    return offer.measured and times(offer.measured)
+
+  def beside(offer: Candidate) -> str | None:
+    if offer.measured is None:
+      return None
     ratio, low, high = _beside(offer, advice.chain)
     return f"{ratio:.2f} [{low:.2f}, {high:.2f}]"
 
@@ -115,20 +129,20 @@ def _columns(advice: TreeAdvice) -> list[Column]:
     Column("parents", shape),
     Column("drafts", lambda x: len(x.parents)),
     Column("depth", "point.gamma"),
-    Column("tokens/block", "tokens", 2),
-    Column("steps/block", "steps", 2),
-    Column("expected", "speedup", 2),
-    Column("by the clock", lambda x: times(x.measured)),
+    Column("tokens/block", "here.tokens", 2),
+    Column("steps/block", "here.steps", 2),
+    Column("expected", "here.speedup", 2),
+    Column("by the clock", clock),
     Column("over the chain's speed", beside),
     Column("share of the optimum", "optimum", 3),
   ]
 
 
-def _acceptance_table(advice: TreeAdvice) -> str:
+def _acceptance_table(acceptance: np.ndarray) -> str:
   """Returns the acceptance of each rank by depth, as a table."""
-  depths, num, _ = advice.acceptance.shape
+  depths, num, _ = acceptance.shape
   lines = [
-    (depth + 1, count, advice.acceptance[depth, count - 1, :count])
+    (depth + 1, count, acceptance[depth, count - 1, :count])
     for depth in range(depths)
     for count in range(1, num + 1)
   ]
@@ -150,11 +164,11 @@ def _acceptance_table(advice: TreeAdvice) -> str:
   )
 
 
-def _sizes_table(advice: TreeAdvice) -> str:
+def _sizes_table(tokens_by_size: np.ndarray) -> str:
   """Returns the expected tokens by number of drafts, as a table."""
   lines = [
     (num, tokens)
-    for num, tokens in enumerate(advice.tokens_by_size)
+    for num, tokens in enumerate(tokens_by_size)
     if num and np.isfinite(tokens)
   ]
   return tables.markdown(
@@ -168,44 +182,49 @@ def _sizes_table(advice: TreeAdvice) -> str:
 
 def details(advice: TreeAdvice) -> list[str]:
   """Returns which examples were decoded, and what passes cost."""
-  settings = advice.study.settings(advice.chain.point)
+  settings = advice.study.settings(advice.point)
   where = f"{settings.task} {settings.split}".strip()
-  costs = advice.costs
-  passes = ", ".join(
-    f"{costs.v[width]:.2f} over {width}" for width in sorted(costs.v)[1:]
-  )
-  levels = "a level of a tree is expected to cost the drafter one step"
-  if costs.heads:
-    levels = "the heads draft all levels of a tree at once"
-  return [
+  lines = [
     f"{settings.num_examples} examples of {where} at temperature"
     f" {settings.temperature:g}, verifier {settings.verifier}, drafter"
-    f" {settings.drafter}, on {device_name()}",
-    f"{drafting_costs('the drafter', costs)} of one of the verifier"
-    f" ({1e3 * costs.verifier_step_s:.2f} ms); a pass of the verifier costs"
-    f" {passes}",
-    f"tokens of a block are expected from the distributions along the texts;"
-    f" {levels}",
+    f" {settings.drafter}, on {device_name()}"
+  ]
+  costs, kind = advice.costs, kind_of(advice.study.pair)
+  if costs is not None:
+    passes = ", ".join(
+      f"{costs.v[width]:.2f} over {width}" for width in sorted(costs.v)[1:]
+    )
+    lines.append(
+      f"{kind.describe('the drafter', costs)} of one of the verifier"
+      f" ({1e3 * costs.verifier_step_s:.2f} ms); a pass of the verifier costs"
+      f" {passes}"
+    )
+  return [
+    *lines,
+    "tokens of a block are expected from the distributions along the texts;"
+    f" {kind.levels}",
     f"an offer pays whose speed-up is above {LEAST} by its whole interval",
   ]
 
 
 def snippet(advice: TreeAdvice) -> str:
   """Returns the settings to paste into the config of a decode."""
-  offer = advice.choice
-  if offer is None:
-    return '# Nothing pays.\nMETHOD = "verifier"\n'
-  point = offer.point
-  lines = [f'METHOD = "{point.method}"', f"GAMMA = {point.gamma}"]
-  if point.spec.uses_alpha:
-    lines.insert(1, f"ALPHA = {point.alpha:g}")
+  if advice.choice is None:
+    comment = "Nothing pays." if advice.timed else "Nothing was timed."
+    return writer.gin({"METHOD": "verifier"}, comment)
+  point = advice.choice.point
+  settings = {
+    "METHOD": point.method,
+    "ALPHA": float(f"{point.alpha:g}") if point.spec.uses_alpha else None,
+    "GAMMA": point.gamma,
+  }
   if point.is_tree:
-    lines += [
-      f"TREE = {point.tree}",
-      f'DRAWING = "{point.drawing}"',
-      f'VERIFICATION = "{point.verification}"',
-    ]
-  return "".join(f"{line}\n" for line in lines)
+    settings |= {
+      "TREE": point.tree,
+      "DRAWING": point.drawing,
+      "VERIFICATION": point.verification,
+    }
+  return writer.gin(settings)
 
 
 def as_json(advice: TreeAdvice) -> dict:
@@ -215,26 +234,34 @@ def as_json(advice: TreeAdvice) -> dict:
     "warnings": [*advice.warnings],
     "choice": advice.choice and _offer(advice.choice, advice),
     "offers": [_offer(offer, advice) for offer in advice.offers],
-    "acceptance": advice.acceptance.tolist(),
-    "tokens_by_size": [
-      float(x) if np.isfinite(x) else None for x in advice.tokens_by_size
-    ],
+    "acceptance": _list(advice.acceptance),
+    "tokens_by_size": _list(advice.tokens_by_size),
     "environment": environment(),
   }
 
 
-def _offer(offer: TreeOffer, advice: TreeAdvice) -> dict:
+def _list(values: np.ndarray | None) -> list | None:
+  """Returns an array as JSON has it; None for what is not known."""
+  if values is None:
+    return None
+  return np.where(np.isfinite(values), values, None).tolist()
+
+
+def _offer(offer: Candidate, advice: TreeAdvice) -> dict:
   """Returns an offer as JSON values."""
-  names = ("value", "low", "high")
-  beside = _beside(offer, advice.chain)
+  measured = beside = None
+  if offer.measured is not None:
+    measured = tables.speedup(offer.measured)._asdict()
+    names = ("value", "low", "high")
+    beside = dict(zip(names, _beside(offer, advice.chain)))
   return {
     "parents": [*offer.parents],
-    "is_chain": offer.is_chain,
+    "is_chain": not offer.point.is_tree,
     "gamma": offer.point.gamma,
     "pass_width": offer.point.block_width,
-    "tokens_per_block": offer.tokens,
-    "steps_per_block": offer.steps,
+    "tokens_per_block": offer.here.tokens,
+    "steps_per_block": offer.here.steps,
     "share_of_optimum": offer.optimum,
-    "measured": tables.speedup(offer.measured)._asdict(),
-    "beside_the_chain": dict(zip(names, beside)),
+    "measured": measured,
+    "beside_the_chain": beside,
   }

@@ -7,18 +7,18 @@ trees and the best chains, in one interleaved run.
 """
 
 from collections.abc import Callable, Sequence
+import contextlib
 import dataclasses
 import pathlib
 from typing import Annotated, Self
 
 import numpy as np
 
-from speccascade.analysis import draft_trees
+from speccascade.analysis import blocks, draft_trees
 from speccascade.decoding.records.block_records import Decoded
 from speccascade.decoding.records.decode_settings import Verification
 from speccascade.decoding.records.draft_tree import DraftTree, Drawing
 from speccascade.evaluation.efficiency import Costs
-from speccascade.evaluation.timing import Latency
 from speccascade.inference.batches.inputs import Inputs
 from speccascade.inference.measuring import measure
 from speccascade.inference.measuring.study import Study
@@ -27,13 +27,18 @@ from speccascade.inference.points.point import Point
 from speccascade.inference.points.settings import Measuring, Run
 from speccascade.runtime import folders
 from speccascade.runtime.progress import ProgressBar
-from speccascade.search import advisor, rank_acceptance
-from speccascade.search.effort import Budget, Effort, Steps
+from speccascade.search import acceptance, advisor
+from speccascade.search import candidates as library
+from speccascade.search.candidates import (
+  Candidate,
+  Expected,
+  by_clock,
+  by_promise,
+  make_monotone,
+)
+from speccascade.search.draft_kinds import kind_of
+from speccascade.search.effort import Budget, Effort, Steps, TimeIsUp
 from speccascade.search.grid import StudyPoint
-from speccascade.search.offers import make_monotone
-from speccascade.search.optimal_share import shares_of_optimum
-from speccascade.search.rank_acceptance import RankRates
-from speccascade.search.searcher import LEAST
 from speccascade.settings import fields
 
 _NUM_CHAINS = 3  # chains that are timed: the best by costs, and its neighbours
@@ -98,62 +103,46 @@ class WantedTrees:
     )
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class TreeOffer:
-  """A tree or a chain, and what a block of it yields.
-
-  Attributes:
-    point: the method with the tree.
-    parents: the tree, level by level.
-    tokens: the tokens of a block along the texts, by the measured acceptance.
-    steps: the cost of the passes of a block, in steps of the verifier.
-    optimum: the acceptance at the first place of a block, as a share of the
-      largest that any exact verification reaches with drafts drawn so; None
-      where it was not worked out.
-    measured: the latency by the clock; None until the point was timed.
-  """
-
-  point: Point
-  parents: tuple[int, ...]
-  tokens: float
-  steps: float
-  optimum: float | None = None
-  measured: Latency | None = None
-
-  @property
-  def speedup(self) -> float:
-    """How many times as fast as the verifier alone, by the passes alone."""
-    return self.tokens / self.steps
-
-  @property
-  def is_chain(self) -> bool:
-    """Whether it is a chain."""
-    return not self.point.is_tree
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(eq=False)
 class TreeAdvice:
-  """What a search for a tree found.
+  """What a search for a tree found. It grows while the search goes on.
 
   Attributes:
-    choice: the fastest offer by the clock; None where nothing pays.
-    chain: the fastest chain by the clock.
-    offers: the timed offers: chains, and the best tree of each size.
-    acceptance: [D, K, K], by depth, number of children and rank.
+    study: the pair and the examples.
+    point: the method and its sampling.
+    offers: chains, and the best tree of each size; timed, but where the time
+      was over.
+    acceptance: [D, K, K], by depth, number of children and rank; None until
+      it is known, as are the next two.
     tokens_by_size: the tokens of a block of the best tree of n drafts, at n.
     costs: what passes cost.
-    study: the pair and the examples.
     warnings: why the answer may be wrong; often empty.
   """
 
-  choice: TreeOffer | None
-  chain: TreeOffer
-  offers: Sequence[TreeOffer]
-  acceptance: np.ndarray
-  tokens_by_size: np.ndarray
-  costs: Costs
   study: Study
-  warnings: Sequence[str] = ()
+  point: Point
+  offers: Sequence[Candidate] = ()
+  acceptance: np.ndarray | None = None
+  tokens_by_size: np.ndarray | None = None
+  costs: Costs | None = None
+  warnings: list[str] = dataclasses.field(default_factory=list)
+
+  @property
+  def timed(self) -> list[Candidate]:
+    """The candidates that were timed."""
+    return [offer for offer in self.offers if offer.measured is not None]
+
+  @property
+  def choice(self) -> Candidate | None:
+    """The fastest candidate by the clock; None where nothing pays."""
+    paying = [offer for offer in self.offers if offer.pays]
+    return min(paying, key=by_clock, default=None)
+
+  @property
+  def chain(self) -> Candidate | None:
+    """The fastest chain by the clock."""
+    chains = [offer for offer in self.timed if not offer.point.is_tree]
+    return min(chains, key=by_clock, default=None)
 
 
 def search(
@@ -169,7 +158,7 @@ def search(
 ) -> TreeAdvice:
   """Returns the tree that pays for a pair, or that a chain or nothing does.
 
-  `trees.write` writes the files of the advice.
+  `tree_page.write` writes the files of the advice.
 
   Args:
     pair: the verifier, and one drafter or its draft heads.
@@ -212,7 +201,7 @@ def search(
     ) as bar:
       budget = Budget(effort.time_limit_s)
       return search_study(
-        study, point, trees, effort.rounds, budget, Steps(bar)
+        study, point, trees, effort.rounds, budget, Steps(bar, budget)
       )
 
 
@@ -229,65 +218,81 @@ def search_study(
   Raises:
     ValueError: the pair's drafter is a cascade, which has no single cost.
   """
-  steps.begin(f"texts of {point.spec.label}")
-  texts = study.batches(point).decode_all(study.examples, 0)
-  steps.end()
-  steps.begin("acceptance by depth and rank")
-  rates = rank_acceptance.rank_rates_along(
-    study,
-    point,
-    texts,
-    drawing=trees.drawing,
-    verification=trees.verification,
-    max_children=trees.max_children,
-    max_depth=trees.max_depth,
-  )
-  acceptance = rank_acceptance.by_depth(rates, texts, trees.max_depth)
-  steps.end()
-  steps.begin("costs of passes")
-  budget.share = 0.6
-  costs = _measure_costs(study, point, trees, rounds, budget)
-  offers, tokens_by_size = offers_of(
-    point, trees, rates, acceptance, texts, costs
-  )
-  nums = {_num_first(offer) for offer in offers}
-  optimum = shares_of_optimum(study, point, nums, rates, texts, trees.drawing)
-  offers = [
-    dataclasses.replace(offer, optimum=optimum.get(_num_first(offer)))
-    for offer in offers
-  ]
-  steps.end()
-  steps.begin("the clock")
-  budget.share = 1.0
-  latencies = measure.time_points(
-    study, [offer.point for offer in offers], is_over=budget.is_spent
-  )
-  timed = [
-    dataclasses.replace(offer, measured=latencies[offer.point])
-    for offer in offers
-  ]
-  steps.end()
-  warnings = [costs.doubt] if costs.doubt else []
-  if any(offer.measured.repeats < study.measuring.repeats for offer in timed):
-    warnings.append(
+  advice = TreeAdvice(study, point)
+  # The budget knows what was left out.
+  with contextlib.suppress(TimeIsUp):
+    _search_all(advice, trees, rounds, budget, steps)
+  if advice.costs is not None and advice.costs.doubt:
+    advice.warnings.append(advice.costs.doubt)
+  repeats = study.measuring.repeats
+  if any(offer.measured.repeats < repeats for offer in advice.timed):
+    advice.warnings.append(
       f"TIME_LIMIT_S of {budget.limit_s:g} s ended the timing early: give more"
       " time, or an idle machine"
     )
-  paying = [x for x in timed if 1 / x.measured.relative_high > LEAST]
-  return TreeAdvice(
-    choice=min(paying, key=_by_clock, default=None),
-    chain=min((x for x in timed if x.is_chain), key=_by_clock),
-    offers=timed,
-    acceptance=acceptance,
-    tokens_by_size=tokens_by_size,
-    costs=costs,
-    study=study,
-    warnings=warnings,
-  )
+  advice.warnings += filter(None, [budget.warning()])
+  return advice
 
 
-def _by_clock(offer: TreeOffer) -> float:
-  return offer.measured.relative_latency
+def _search_all(
+  advice: TreeAdvice,
+  trees: WantedTrees,
+  rounds: int,
+  budget: Budget,
+  steps: Steps,
+):
+  """Fills the advice in, as far as the time goes."""
+  study, point = advice.study, advice.point
+  first_drafts = study.pair.first_block_drafts
+  with steps.step(f"texts of {point.spec.label}"):
+    texts = study.batches(point).decode_all(study.examples, 0)
+  with steps.step("acceptance by depth and rank"):
+    rates = acceptance.rank_rates_along(
+      study,
+      point,
+      texts,
+      drawing=trees.drawing,
+      verification=trees.verification,
+      max_children=trees.max_children,
+      max_depth=trees.max_depth,
+    )
+    advice.acceptance = blocks.acceptance_by_depth(
+      rates, texts.lengths, trees.max_depth, first_drafts=first_drafts
+    )
+  with steps.step("costs of passes"):
+    budget.share = 0.6
+    advice.costs = _measure_costs(study, point, trees, rounds, budget)
+    offers, advice.tokens_by_size = offers_of(
+      study, point, trees, rates, advice.acceptance, texts, advice.costs
+    )
+    nums = {_num_first(offer) for offer in offers}
+    optimum = acceptance.shares_of_optimum(
+      study, point, nums, rates, texts, trees.drawing
+    )
+    advice.offers = [
+      dataclasses.replace(offer, optimum=optimum.get(_num_first(offer)))
+      for offer in offers
+    ]
+  budget.share = 1.0
+
+  def propose(timed: Sequence[Candidate]) -> Sequence[Candidate]:
+    return [] if timed else advice.offers
+
+  def time(candidates: Sequence[Candidate]) -> list[Candidate]:
+    with steps.step("the clock"):
+      latencies = measure.time_points(
+        study,
+        [offer.point for offer in candidates],
+        is_over=budget.is_spent,
+        tick=budget.tick_of("the clock"),
+      )
+    return [
+      dataclasses.replace(offer, measured=latencies[offer.point])
+      for offer in candidates
+    ]
+
+  timed = library.search(propose, time, budget, "the clock", needs_one=True)
+  advice.offers = timed or advice.offers
 
 
 def _measure_costs(
@@ -310,54 +315,66 @@ def _measure_costs(
       f"the drafter is {study.pair.drafter_name}, a cascade, whose steps have"
       " no one cost: search for a tree with one drafter"
     )
-  return measure.check_costs(
-    study, point, make_monotone(loops.costs), is_over=budget.is_spent
-  )
+  costs = make_monotone(loops.costs)
+  if budget.leaves_out("costs by whole decodes", is_needed=True):
+    return costs
+  return measure.check_costs(study, point, costs, is_over=budget.is_spent)
 
 
 def offers_of(
+  study: Study,
   point: Point,
   trees: WantedTrees,
-  rates: RankRates,
+  rates: np.ndarray,
   acceptance: np.ndarray,
   texts: Decoded,
   costs: Costs,
-) -> tuple[list[TreeOffer], np.ndarray]:
+) -> tuple[list[Candidate], np.ndarray]:
   """Returns the chains and trees to time, each once, and tokens by size.
 
   Args:
+    study: the pair, and the sources of the texts.
     point: the method and its sampling.
     trees: which trees are in question.
-    rates: what `rank_acceptance.rank_rates_along` returns.
-    acceptance: [D, K, K], see `rank_acceptance.by_depth`.
+    rates: what `acceptance.rank_rates_along` returns.
+    acceptance: [D, K, K], see `blocks.acceptance_by_depth`.
     texts: the texts of the rates.
     costs: passes by width.
 
   Returns:
-    The offers, chains first; and [M + 1], the expected tokens of a block of the
-    best tree of n drafts, where M is the largest size.
+    The candidates, chains first; and [M + 1], the expected tokens of a block of
+    the best tree of n drafts, where M is the largest size.
   """
   num = max(trees.sizes)
   widths = sorted(costs.v)
   pass_cost = np.interp(
     np.arange(num + 1) + 1, widths, [costs.v[width] for width in widths]
   )
-
   longest = min(trees.max_depth, num)
-  drafting_cost = [_drafting_cost(costs, point, d) for d in range(longest + 1)]
+  kind = kind_of(study.pair)
+  drafting_cost = [
+    kind.tree_steps(costs, point, levels) for levels in range(longest + 1)
+  ]
 
-  def offer(parents: Sequence[int]) -> TreeOffer:
+  def offer(parents: Sequence[int]) -> Candidate:
     tree = DraftTree(tuple(parents))
-    drafting = drafting_cost[tree.depth]
-    return TreeOffer(
-      point=trees.point(point, parents),
-      parents=tree.parents,
-      tokens=rank_acceptance.tokens_per_block(rates, texts, parents),
-      steps=float(drafting + pass_cost[tree.num_drafts]),
+    of_texts = blocks.blocks(
+      rates,
+      texts.lengths,
+      tree.parents,
+      first_drafts=study.pair.first_block_drafts,
     )
+    num_tokens = np.asarray(texts.lengths).sum()
+    expected = Expected(
+      gamma=tree.depth,
+      tokens=float(num_tokens / of_texts.num.sum()),
+      steps=float(drafting_cost[tree.depth] + pass_cost[tree.num_drafts]),
+      by_position=library.shares_by_position(of_texts),
+    )
+    return Candidate(study, trees.point(point, parents), expected)
 
-  chains = [offer(range(-1, depth - 1)) for depth in range(1, longest + 1)]
-  best = max(chains, key=lambda chain: chain.speedup)
+  chains = [offer(blocks.chain(depth)) for depth in range(1, longest + 1)]
+  best = max(chains, key=by_promise)
   first = max(0, min(best.point.gamma - 2, len(chains) - _NUM_CHAINS))
   found = {
     chain.parents: chain for chain in chains[first : first + _NUM_CHAINS]
@@ -386,24 +403,6 @@ def offers_of(
   return list(found.values()), table.max(axis=0)
 
 
-def _drafting_cost(costs: Costs, point: Point, depth: int) -> float:
-  """Returns the cost of drafting a tree.
-
-  A drafter makes a pass for each level. Draft heads draft all levels at once,
-  and ask one head more where the target uses the distribution after the drafts.
-
-  Args:
-    costs: the costs of the pair.
-    point: the method.
-    depth: the levels of the tree; no drafting costs nothing.
-  """
-  if not costs.heads:
-    return costs.c * depth
-  if not depth:
-    return 0.0
-  return costs.drawing(depth if point.folds else depth + 1)
-
-
-def _num_first(offer: TreeOffer) -> int:
+def _num_first(offer: Candidate) -> int:
   """Returns the number of drafts at the first place of a block."""
   return offer.parents.count(draft_trees.ROOT)

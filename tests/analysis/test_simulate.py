@@ -7,7 +7,8 @@ The error itself is checked to be small enough to tell the systems apart.
 import numpy as np
 import pytest
 
-from speccascade.analysis import ewif, simulate
+from speccascade.analysis import ewif
+from tests.analysis import simulate
 
 NUM_BLOCKS = 100_000
 SIGMAS = 4.5

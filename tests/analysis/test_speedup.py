@@ -1,4 +1,4 @@
-"""Leviathan et al.'s factors, the cost model, and blocks of known texts."""
+"""Leviathan et al.'s factors, and the cost model."""
 
 import numpy as np
 import pytest
@@ -155,45 +155,3 @@ def test_optimal_gamma_of_the_measured_costs():
 def test_bad_arguments_are_named(call, words):
   with pytest.raises(ValueError, match=words):
     call()
-
-
-@pytest.mark.parametrize("gamma", [1, 3, 6])
-def test_one_rate_along_a_long_text(gamma):
-  num = 4000
-  blocks = speedup.blocks_of_texts(np.full((1, num), 0.8), [num], gamma)
-  want = speedup.expected_tokens(0.8, gamma)
-  assert num / blocks.num[0] == pytest.approx(want, rel=2e-3)
-  rates = blocks.accepted / blocks.examined
-  np.testing.assert_allclose(rates, 0.8)
-
-
-def test_certain_drafts_and_texts_that_end():
-  # Blocks of 2: (a b) c | (d e) f; then x is wrong: (x) | (a b) c ...
-  rates = [[1, 1, 0, 1, 1, 0], [0, 1, 1, 1, 1, 1]]
-  blocks = speedup.blocks_of_texts(rates, [6, 5], 2)
-  np.testing.assert_array_equal(blocks.num, [2, 3])
-  # The last block of the second has one token left to write.
-  np.testing.assert_array_equal(blocks.examined[1], [3, 1])
-  np.testing.assert_array_equal(blocks.accepted[1], [2, 1])
-
-
-def test_against_drawn_acceptances():
-  rng = np.random.default_rng(0)
-  rates, length, gamma, num = rng.random(9), 8, 3, 20000
-  blocks = speedup.blocks_of_texts(rates[None], [length], gamma)
-  num_blocks, examined, accepted = [], np.zeros(gamma), np.zeros(gamma)
-  for is_accepted in rng.random((num, 9)) < rates:
-    start = count = 0
-    while start < length:
-      count += 1
-      drafts = is_accepted[start : min(start + gamma, length)]
-      run = int(np.cumprod(drafts).sum())
-      # The first rejected draft is examined too, inside the text.
-      examined[: run + 1][: len(drafts)] += 1
-      accepted[:run] += 1
-      start += run + 1
-    num_blocks.append(count)
-  error = 4.5 * np.std(num_blocks) / np.sqrt(num)
-  assert np.mean(num_blocks) == pytest.approx(blocks.num[0], abs=error)
-  np.testing.assert_allclose(examined / num, blocks.examined[0], atol=0.03)
-  np.testing.assert_allclose(accepted / num, blocks.accepted[0], atol=0.03)

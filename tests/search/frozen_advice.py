@@ -26,12 +26,12 @@ from speccascade.inference.points.point import Point
 from speccascade.inference.points.settings import Run
 from speccascade.inference.rows.results import ResultRow
 from speccascade.search import (
+  advice_page,
   advisor,
   forecast,
   halving,
   tree_page,
   tree_search,
-  wording,
 )
 from speccascade.search.cascade_space import Candidates, Criterion, Space
 from speccascade.search.effort import Effort
@@ -154,7 +154,7 @@ def advice(name, folder):
   answer = advisor.advise(
     **settings(folder, point), wanted=wanted, effort=Effort()
   )
-  wording.write(answer, ["x", "--gin_file=a.gin", "--gin.MAX_LOSS=5"])
+  advice_page.write(answer, ["x", "--gin_file=a.gin", "--gin.MAX_LOSS=5"])
   return files_of(folder)
 
 

@@ -1,7 +1,7 @@
 """Advice on chains whose laws are tables, at costs that are given."""
 
 import dataclasses
-import functools
+import itertools
 import json
 import types
 
@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 from scipy import special
 
-from speccascade.analysis.speedup import blocks_of_texts
+from speccascade.analysis.blocks import blocks, chain
 from speccascade.checkpoints import rule_files
 from speccascade.decoding.laws import learned
 from speccascade.evaluation import timing
 from speccascade.evaluation.efficiency import Costs
+from speccascade.inference.batches.batching import Batches
 from speccascade.inference.batches.sources import Source, Sources
 from speccascade.inference.measuring import measure
 from speccascade.inference.measuring.study import Study
@@ -23,14 +24,16 @@ from speccascade.inference.points import advice_files
 from speccascade.inference.points.point import Point
 from speccascade.inference.points.settings import Measuring, Run
 from speccascade.search import (
-  acceptance,
+  advice_page,
   advisor,
+  draft_kinds,
   searcher,
-  wording,
+  tree_page,
+  tree_search,
 )
 from speccascade.search.acceptance import rates_along
-from speccascade.search.effort import Effort
-from speccascade.search.offers import Drafting, make_monotone
+from speccascade.search.candidates import Drafting, make_monotone
+from speccascade.search.effort import Budget, Effort
 from speccascade.search.wanted import Wanted
 from tests import toy
 from tests.inference import tiny
@@ -71,7 +74,7 @@ def test_a_text_tells_its_blocks(method, temperature):
   batches = study.batches(point, shared=False)
   decoded = batches.decode_all(study.examples)
   rates = rates_along(study, [point], decoded, is_own=True)
-  expected = blocks_of_texts(rates[0], decoded.lengths, 3)
+  expected = blocks(rates[:, :, :, 0], decoded.lengths, chain(3))
   more = decoded.stats.num_blocks - expected.num
   if temperature == 0:  # drafts are right or wrong
     np.testing.assert_allclose(more, 0, atol=1e-5)
@@ -105,7 +108,9 @@ def test_rates_are_those_of_each_text(monkeypatch):
   lengths, tokens = rng.integers(1, 7, 7), rng.integers(2, 7, (7, 6), np.int32)
   texts = types.SimpleNamespace(tokens=tokens, lengths=lengths)
   points = [Point("spec_decode"), Point("spec_cascade_opt", 0.3)]
-  read = functools.partial(rates_along, study, points, texts)
+  read = lambda is_own: rates_along(study, points, texts, is_own=is_own)[
+    0, 0, 0
+  ]
   want = read(is_own=False)
   assert want.shape == (2, 7, 6)
   assert not want[:, np.arange(6) >= lengths[:, None]].any()
@@ -117,7 +122,7 @@ def test_rates_are_those_of_each_text(monkeypatch):
   np.testing.assert_allclose(
     want[0][:, 0], np.minimum(1, q[first] / p[first]), rtol=1e-5
   )
-  monkeypatch.setattr(acceptance, "_MOST", 3 * 6 * 7)
+  monkeypatch.setattr(draft_kinds, "_MOST", 3 * 6 * 7)
   np.testing.assert_allclose(read(is_own=False), want, rtol=1e-6)
 
 
@@ -138,7 +143,7 @@ def test_rates_of_a_learned_rule_are_those_of_its_parameters(tmp_path):
     )
   )
   got, want = (
-    rates_along(study, points, texts, is_own=False)
+    rates_along(study, points, texts, is_own=False)[0, 0, 0]
     for points in (calibrated, opt)
   )
   np.testing.assert_allclose(got, want, rtol=1e-5)
@@ -149,6 +154,12 @@ def chains_after_start(num):
   """Returns (q, p), [num, V] each, the laws of the chains' first tokens."""
   logits = (np.asarray(model.lm.table)[:, 0] for model in pair(num).models)
   return [special.softmax(x.astype(float), axis=-1) for x in logits]
+
+
+def late(limit_s):
+  """Returns a budget whose shares are used up, while its limit is not."""
+  seconds = itertools.chain([0.0], itertools.repeat(0.95 * limit_s))
+  return Budget(limit_s, clock=lambda: next(seconds))
 
 
 @pytest.fixture
@@ -169,6 +180,7 @@ def advise(monkeypatch, tmp_path):
     effort=Effort(),
     progress=False,
     check=lambda costs: costs,
+    budget=Budget,
     **drafters,
   ):
     by_clock = by_clock or dict.fromkeys(GAMMAS, 1.125)
@@ -192,6 +204,7 @@ def advise(monkeypatch, tmp_path):
       )
 
     monkeypatch.setattr(searcher.Searcher, "_time", time)
+    monkeypatch.setattr(advisor, "Budget", budget)
     load = lambda vocabulary: pair(32, **drafters)
     return asked, advisor.advise(
       pair=types.SimpleNamespace(load=load, vocabulary_path=None),
@@ -233,7 +246,7 @@ def test_it_pays(advise, tmp_path):
   assert one_step.steps == pytest.approx(1 + 0.01 * one_step.gamma)
   latency = offer.here.latency.relative_latency
   assert latency == pytest.approx(offer.measured.relative_latency)
-  assert "use spec_decode, gamma 3: " in wording.write(advice)
+  assert "use spec_decode, gamma 3: " in advice_page.write(advice)
   snippet = 'METHOD = "spec_decode"\nGAMMA = 3\n'
   assert (tmp_path / "advice.gin").read_text() == snippet
   written = json.loads((tmp_path / "advice.json").read_text())
@@ -265,10 +278,10 @@ def test_the_better_of_two_drafters(advise):
   _, advice = advise(0.01, [1, 1.02, 1.04], with_twin=True)
   assert advice.choice.study.pair.drafter_name == "twin"
   assert advice.choice.here.by_position == (1, 1, 1)
-  text = wording.text(advice)
+  text = advice_page.text(advice)
   assert "use spec_decode, gamma 3, drafter twin: " in text
   assert 'DRAFTER_CHECKPOINT = "/twin"\n' in text
-  offers = wording.as_json(advice)["offers"]
+  offers = advice_page.as_json(advice)["offers"]
   assert {offer["drafter"] for offer in offers} == {"q", "twin"}
 
 
@@ -279,7 +292,7 @@ def test_nothing_pays(advise):
   (drafting,) = advice.draftings
   assert drafting.least_rate(1.0) is None
   assert drafting.least_rate(0.1) == 0
-  text = wording.text(advice)
+  text = advice_page.text(advice)
   assert "nothing pays: use the verifier alone" in text
   assert 'METHOD = "verifier"' in text
 
@@ -304,7 +317,7 @@ def test_the_fastest_that_fits(advise, monkeypatch):
   offer = advice.choice
   assert (offer.point.method, offer.point.alpha) == (method, 0.6)
   assert offer.here.speedup > 1.03 * advice.lossless.here.speedup
-  assert "it has " in wording.text(advice)
+  assert "it has " in advice_page.text(advice)
 
 
 def test_a_loop_costs_nothing_or_more():
@@ -343,7 +356,7 @@ def test_the_answer_comes_first_and_the_choice_is_marked(advise, tmp_path):
   _, advice = advise(0.01, [1, 1.02, 1.04], methods=["spec_cascade_opt"])
   argv = ["x", "--gin_file=a.gin", "--gin_file=runs/advise.gin"]
   argv += ["--gin.GAMMAS=[1, 3]", "--gin.OUTPUT_DIR='a'", "--gin.TOP_K=2"]
-  text = wording.text(advice, argv)
+  text = advice_page.text(advice, argv)
   order = (
     "- use spec_decode, gamma 3: ",
     "python -m speccascade.decode --gin_file=a.gin --gin.TOP_K=2 ",
@@ -365,7 +378,7 @@ def test_the_answer_comes_first_and_the_choice_is_marked(advise, tmp_path):
 
 def test_nothing_pays_first_and_nothing_is_marked(advise):
   _, advice = advise(0.9, [1, 1.2, 1.6])
-  text = wording.text(advice, ["x", "--gin_file=a.gin"])
+  text = advice_page.text(advice, ["x", "--gin_file=a.gin"])
   assert text.startswith("- nothing pays: use the verifier alone")
   assert "--gin.METHOD='\"verifier\"'" in text
   assert "chosen" not in text
@@ -380,10 +393,10 @@ def test_rounds_that_scatter_are_a_warning(advise):
   assert "3 of 3 passes scatter by more than 15%" in warning
   assert "idle machine" in warning
   assert "greater ROUNDS, REPEATS" in warning
-  lines = wording.text(advice).splitlines()
+  lines = advice_page.text(advice).splitlines()
   assert lines[0].startswith("- use spec_decode")
   assert lines[1] == f"- warning: {warning}"
-  assert wording.as_json(advice)["warnings"] == [warning]
+  assert advice_page.as_json(advice)["warnings"] == [warning]
 
 
 def test_a_search_ends_when_its_time_is_up(advise, monkeypatch):
@@ -398,14 +411,15 @@ def test_a_search_ends_when_its_time_is_up(advise, monkeypatch):
     [1, 1.02, 1.04],
     max_loss=0.0,
     methods=["spec_cascade_token_v3"],
-    effort=Effort(time_limit_s=1e-9),
+    effort=Effort(time_limit_s=100.0),
+    budget=late,
   )
   assert asked == [[3]]  # not what is next to it
   assert [offer.point.method for offer in advice.decoded] == ["drafter"]
   assert advice.choice is advice.lossless
   (warning,) = advice.warnings
   assert warning.startswith(
-    "TIME_LIMIT_S of 1e-09 s left out gammas next to the fastest, points that"
+    "TIME_LIMIT_S of 100 s left out gammas next to the fastest, points that"
     " promise to be faster: "
   )
 
@@ -421,16 +435,100 @@ def test_the_bar_knows_its_end(advise, capfd):
   assert "6 of 6, " in lines[-1]
 
 
-@pytest.mark.parametrize(("limit_s", "first"), [(180.0, [3, 4]), (1e-9, [3])])
-def test_a_spent_time_leaves_one_gamma_to_compile(advise, limit_s, first):
+@pytest.mark.parametrize("is_late", [False, True])
+def test_a_spent_time_leaves_one_gamma_to_compile(advise, is_late):
   """Both promise about as much; the one that promises most is timed."""
   asked, advice = advise(
     0.01,
     [1, 1.02, 1.03],
     by_clock={3: 1.1, 4: 1.1},
-    effort=Effort(time_limit_s=limit_s),
+    budget=late if is_late else Budget,
   )
-  assert asked[0] == first
-  assert len(asked) == 1
+  assert asked == [[3] if is_late else [3, 4]]
   warnings = "".join(advice.warnings)
-  assert ("gammas of equal promise" in warnings) == (limit_s < 1)
+  assert ("gammas of equal promise" in warnings) == is_late
+
+
+class Watch:
+  """A clock that what is measured moves on, and what began at which time."""
+
+  def __init__(self, seconds):
+    self.now, self.seconds, self.begun = 0.0, seconds, []
+
+  def budget(self, limit_s):
+    return Budget(limit_s, clock=lambda: self.now)
+
+  def slow(self, name, function):
+    """Returns the function, which takes long and notes when it begins."""
+
+    def call(*args, **kwargs):
+      self.begun.append((self.now, name))
+      result = function(*args, **kwargs)
+      self.now += self.seconds
+      return result
+
+    return call
+
+
+LIMIT_S = 100.0
+
+
+@pytest.mark.parametrize("seconds", [150.0, 90.0, 60.0, 40.0, 30.0, 22.0, 0.0])
+@pytest.mark.parametrize("trees", [False, True])
+def test_nothing_begins_after_the_limit(monkeypatch, tmp_path, seconds, trees):
+  """Whatever part the time ends in, the answer is whole and says so."""
+  watch = Watch(seconds)
+  costs = Costs(1e-3, 0.01, 0.015, dict.fromkeys(range(1, 10), 1.0), 0.01, 1.0)
+
+  def time_points(study, points, tick, **_):
+    tick(0)  # another program is compiled
+    ones = np.ones((3, 8))
+    return {point: timing.latency(0.5 * ones, ones) for point in points}
+
+  slow = {
+    "cost_loops": lambda *_, **__: tables_of(costs, (1.0, 1.0)),
+    "check_costs": lambda study, point, costs, **_: costs,
+    "time_points": time_points,
+  }
+  for name, function in slow.items():
+    monkeypatch.setattr(measure, name, watch.slow(name, function))
+  decode = watch.slow("texts", Batches.decode_all)
+  monkeypatch.setattr(Batches, "decode_all", decode)
+  module = tree_search if trees else advisor
+  monkeypatch.setattr(module, "Budget", watch.budget)
+  settings = {
+    "pair": types.SimpleNamespace(
+      load=lambda vocabulary: pair(8), vocabulary_path=None
+    ),
+    "inputs": types.SimpleNamespace(read=lambda default_path: sources(8)),
+    "point": Point("spec_decode", gamma=2, temperature=1.0),
+    "run": Run(tmp_path, max_decode_len=6, progress=False),
+    "effort": Effort(time_limit_s=LIMIT_S),
+  }
+  if trees:
+    wanted = tree_search.WantedTrees(sizes=(2,), max_children=2, max_depth=2)
+    advice = tree_search.search(**settings, trees=wanted)
+    tree_page.write(advice)
+  else:
+    methods = ["spec_cascade_token_v3"]
+    wanted = Wanted(100.0, methods, GAMMAS, num_decoded=1)
+    advice = advisor.advise(**settings, wanted=wanted)
+    advice_page.write(advice)
+  assert watch.begun[0] == (0.0, "texts")
+  assert all(now < LIMIT_S for now, _ in watch.begun)
+  is_cut = any("TIME_LIMIT_S of 100 s left out" in x for x in advice.warnings)
+  # A search for a tree has four steps; advice always has more that it could do.
+  assert is_cut == (3 * seconds >= LIMIT_S if trees else seconds > 0)
+  is_timed = "time_points" in {name for _, name in watch.begun}
+  name = "trees" if trees else "advice"
+  values = json.loads((tmp_path / f"{name}.json").read_text())
+  assert values["warnings"] == advice.warnings
+  text = (tmp_path / f"{name}.md").read_text()
+  assert all(f"- warning: {warning}\n" in text for warning in advice.warnings)
+  snippet = (tmp_path / f"{name}.gin").read_text()
+  if not is_timed:
+    assert values["choice"] is None
+    assert text.startswith("- use the verifier alone: the time was over")
+    assert snippet == '# Nothing was timed.\nMETHOD = "verifier"\n'
+  elif values["choice"]:
+    assert 'METHOD = "spec_' in snippet

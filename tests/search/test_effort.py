@@ -8,7 +8,7 @@ import pytest
 from speccascade.evaluation.timing import CostLoops
 from speccascade.runtime.progress import ProgressBar
 from speccascade.search import commands, scatter, searcher
-from speccascade.search.effort import Budget, Effort, Steps
+from speccascade.search.effort import Budget, Effort, Steps, TimeIsUp
 from speccascade.search.wanted import Wanted
 
 
@@ -24,8 +24,14 @@ def test_each_part_has_its_share():
   assert budget.leaves_out("trials")
   assert budget.leaves_out("trials")
   assert budget.cut == ["trials"]
+  # An answer needs some steps, which may begin until the time is over.
+  assert not budget.leaves_out("costs", is_needed=True)
   budget.share = 1.0
   assert not budget.is_spent()
+  now[0] = 110.0
+  with pytest.raises(TimeIsUp, match="costs"):
+    budget.begin("costs")
+  assert budget.cut == ["trials", "costs"]
 
 
 @pytest.mark.parametrize("name", ["rounds", "time_limit_s"])
@@ -85,13 +91,14 @@ def test_steps_are_planned_for_the_most():
 @pytest.mark.parametrize(("num", "total"), [(1, 6), (3, 6), (5, 8)])
 def test_the_bar_ends_a_part_where_it_was_planned(num, total):
   with ProgressBar(total=6) as bar:
-    steps = Steps(bar)
+    steps = Steps(bar, Budget(1.0, clock=lambda: 0.0))
     for _ in range(num):
-      steps.begin("a step")
-      steps.end()
+      with steps.step("a step"):
+        pass
     steps.end_part(3)
     assert (bar.n, bar.total) == (max(num, 3), total)
-    steps.end()
+    with steps.step("a step"):
+      pass
     steps.end_part(3)
     assert bar.n == bar.total
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import special
 
-from speccascade.analysis.speedup import blocks_of_heads
+from speccascade.analysis.blocks import acceptance_by_depth, blocks, chain
 from speccascade.evaluation import timing
 from speccascade.evaluation.efficiency import Costs
 from speccascade.inference.batches.inputs import Inputs
@@ -22,16 +22,15 @@ from speccascade.inference.points.point import Point
 from speccascade.inference.points.settings import Measuring, Run
 from speccascade.models.markov_lm import MarkovLM
 from speccascade.search import (
+  advice_page,
   advisor,
-  rank_acceptance,
   searcher,
   tree_page,
   tree_search,
-  wording,
 )
+from speccascade.search.acceptance import rank_rates_along, rates_along
 from speccascade.search.effort import Effort
 from speccascade.search.grid import StudyPoint
-from speccascade.search.head_acceptance import head_rates_along
 from speccascade.search.tree_search import WantedTrees
 from speccascade.search.wanted import Wanted
 from tests import toy
@@ -111,17 +110,17 @@ def test_a_text_tells_its_blocks(kind, temperature):
   study = STUDIES[kind]()
   point = Point("spec_decode", gamma=3, temperature=temperature)
   decoded = study.batches(point, shared=False).decode_all(study.examples)
-  rates = head_rates_along(study, [point], decoded, NUM_HEADS)
+  rates = rates_along(
+    study, [point], decoded, is_own=False, max_depth=NUM_HEADS
+  )[:, :, :, 0]
   first_drafts = study.pair.first_block_drafts
   assert first_drafts == (kind == "lookahead")
-  expected = blocks_of_heads(
-    rates[0], decoded.lengths, 3, first_drafts=first_drafts
-  )
+  expected = blocks(rates, decoded.lengths, chain(3), first_drafts=first_drafts)
   stats = decoded.stats
   if kind == "lookahead":
     # The first draft is the verifier's own.
     inside = np.arange(12) < np.asarray(decoded.lengths)[:, None]
-    np.testing.assert_allclose(rates[0, 0][inside], 1, atol=1e-4)
+    np.testing.assert_allclose(rates[0, 0, 0][inside], 1, atol=1e-4)
   assert_no_bias(stats.num_blocks - expected.num, temperature)
   for name in ("accepted", "examined"):
     counted = getattr(stats, f"{name}_by_position").sum(0)
@@ -142,7 +141,7 @@ def test_a_text_tells_the_blocks_of_a_tree(kind, temperature):
   study, tree = STUDIES[kind](), test_tree_search.TREE
   point = Point("spec_decode", gamma=3, temperature=temperature, tree=tree)
   decoded = study.batches(point, shared=False).decode_all(study.examples)
-  rates = rank_acceptance.rank_rates_along(
+  rates = rank_rates_along(
     study,
     point,
     decoded,
@@ -151,16 +150,15 @@ def test_a_text_tells_the_blocks_of_a_tree(kind, temperature):
     max_children=2,
     max_depth=NUM_HEADS,
   )
-  blocks = np.array(
-    [test_tree_search.row_blocks(rates, decoded, n, tree) for n in range(NUM)]
-  )
-  assert_no_bias(decoded.stats.num_blocks - blocks, temperature)
-  acceptance = rank_acceptance.by_depth(rates, decoded, NUM_HEADS)
+  how = {"first_drafts": study.pair.first_block_drafts}
+  expected = blocks(rates, decoded.lengths, tree, **how)
+  assert_no_bias(decoded.stats.num_blocks - expected.num, temperature)
+  acceptance = acceptance_by_depth(rates, decoded.lengths, NUM_HEADS, **how)
   # The first depth is the mean over all tokens, but for the first token of each
   # text where the first block drafts nothing.
   inside = np.arange(12) < np.asarray(decoded.lengths)[:, None]
   inside[:, 0] &= study.pair.first_block_drafts
-  want = rates.at(1)[inside][:, 0, 0].mean()
+  want = rates[0, 0, 0][inside].mean()
   np.testing.assert_allclose(acceptance[0, 0, 0], want)
 
 
@@ -226,7 +224,7 @@ def test_heads_pay(clocks, tmp_path):
   assert best.point.gamma == 3
   assert best.here.steps == pytest.approx(1.04 + 0.2)
   assert best.one_step.steps == pytest.approx(1 + 0.2)
-  text = wording.write(advice)
+  text = advice_page.write(advice)
   assert "use spec_decode, gamma 3: " in text
   assert "a draft from 1, 3 heads of my heads costs 0.100, 0.200 of" in text
   snippet = (tmp_path / "advice.gin").read_text()
@@ -262,7 +260,7 @@ def test_a_cascade_is_judged_by_the_blocks_that_it_took(
   assert tried.here.steps == pytest.approx(
     drawn + CHEAP.v[tried.point.gamma + 1] + advice.draftings[0].overhead_of(3)
   )
-  json.dumps(wording.as_json(advice), allow_nan=False)
+  json.dumps(advice_page.as_json(advice), allow_nan=False)
 
 
 @pytest.mark.slow
@@ -272,7 +270,7 @@ def test_nothing_pays(clocks, tmp_path):
   advice = advisor.advise(**settings(tmp_path, 32, wanted=wanted))
   assert advice.choice is None
   assert advice.draftings[0].least_rate(2.0) is None
-  assert "nothing pays: use the verifier alone" in wording.text(advice)
+  assert "nothing pays: use the verifier alone" in advice_page.text(advice)
 
 
 @pytest.mark.slow
@@ -304,7 +302,7 @@ def test_the_best_tree_of_heads(clocks, tmp_path, monkeypatch):
   drawn = {1: 0.1, 2: 0.15, 3: 0.2}
   for offer in advice.offers:
     assert offer.point.gamma <= NUM_HEADS
-    assert offer.steps == pytest.approx(1 + drawn[offer.point.gamma])
+    assert offer.here.steps == pytest.approx(1 + drawn[offer.point.gamma])
     assert 0 < offer.optimum <= 1
   assert "the heads draft all levels of a tree at once" in tree_page.write(
     advice
@@ -314,7 +312,7 @@ def test_the_best_tree_of_heads(clocks, tmp_path, monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["medusa", "blockwise", "lookahead"])
-def test_a_decode_takes_the_answer(kind, tmp_path):
+def test_a_decode_takes_the_answer(kind, tmp_path, monkeypatch):
   """A tiny T5 with heads on disk, by the clock of this machine."""
   large = tiny.save(tmp_path / "large", 1)
   heads = tiny.save_heads(tmp_path / "heads", large, kind=kind)
@@ -329,7 +327,8 @@ def test_a_decode_takes_the_answer(kind, tmp_path):
     ),
   }
   point = Point("spec_decode", gamma=1, temperature=1.0)
-  quick = Effort(rounds=1, time_limit_s=1e-3)
+  quick = Effort(rounds=1)
+  monkeypatch.setattr(advisor, "Budget", test_advisor.late)
   advice = advisor.advise(
     **shared,
     point=point,
@@ -340,7 +339,7 @@ def test_a_decode_takes_the_answer(kind, tmp_path):
   (drafting,) = advice.draftings
   assert {*drafting.costs.heads} == {1, 2}
   assert min(drafting.costs.heads.values()) > 0
-  wording.write(advice, ["advise"])
+  advice_page.write(advice, ["advise"])
   assert advice.lossless.point.gamma in (1, 2)
   auto = dataclasses.replace(point, gamma="auto", advice=tmp_path / "advice")
   result = infer.infer(
@@ -359,4 +358,4 @@ def test_a_decode_takes_the_answer(kind, tmp_path):
   most = 3 + (kind == "lookahead")
   assert searched.acceptance.shape == (most, 2, 2)
   # A tree of more drafts than there are heads is no chain.
-  assert any(not offer.is_chain for offer in searched.offers)
+  assert any(offer.point.is_tree for offer in searched.offers)

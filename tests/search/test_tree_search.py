@@ -1,6 +1,6 @@
 """The search for a tree of drafts, on chains whose laws are tables."""
 
-import dataclasses
+import contextlib
 import itertools
 import json
 import types
@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from speccascade.analysis import draft_trees
+from speccascade.analysis import blocks, draft_trees
 from speccascade.decoding import DraftTree
 from speccascade.evaluation import timing
 from speccascade.evaluation.efficiency import Costs
@@ -17,7 +17,7 @@ from speccascade.inference.measuring import measure
 from speccascade.inference.measuring.study import Study
 from speccascade.inference.points.point import Point
 from speccascade.inference.points.settings import Measuring, Run
-from speccascade.search import rank_acceptance, tree_page, tree_search
+from speccascade.search import acceptance, tree_page, tree_search
 from speccascade.search.effort import Effort
 from speccascade.search.tree_search import WantedTrees
 from tests.search import test_advisor as chains
@@ -60,7 +60,7 @@ def test_a_text_tells_the_blocks_of_a_tree(
     verification=verification,
   )
   decoded = study.batches(point, shared=False).decode_all(study.examples)
-  rates = rank_acceptance.rank_rates_along(
+  rates = acceptance.rank_rates_along(
     study,
     point,
     decoded,
@@ -68,40 +68,14 @@ def test_a_text_tells_the_blocks_of_a_tree(
     verification=verification,
     max_children=3,
   )
-  blocks = np.array([row_blocks(rates, decoded, n, tree) for n in range(NUM)])
-  more = decoded.stats.num_blocks - blocks
+  more = decoded.stats.num_blocks
+  more = more - blocks.blocks(rates, decoded.lengths, tree).num
   if temperature == 0 or drawing == "top_k":
     # The text tells which child each of its tokens is.
     np.testing.assert_allclose(more, 0, atol=1e-5)
     return
   assert np.std(more) > 0.2
   assert abs(np.mean(more)) < 4.5 * np.std(more) / np.sqrt(NUM)
-
-
-def row_blocks(rates, decoded, n, tree):
-  """Returns the expected blocks of one text."""
-  text = types.SimpleNamespace(
-    tokens=decoded.tokens[n : n + 1], lengths=decoded.lengths[n : n + 1]
-  )
-  of_row = rates.by_depth[:, n : n + 1]
-  of_row = dataclasses.replace(rates, by_depth=of_row)
-  per_block = rank_acceptance.tokens_per_block(of_row, text, tree)
-  return decoded.lengths[n] / per_block
-
-
-def test_acceptance_by_depth():
-  """Depth 1 is the mean; deeper places count as a chain reaches them."""
-  rates = np.zeros((1, 3, 2, 2))
-  rates[0, :, 0, 0] = [0.5, 0.25, 1.0]
-  rates[0, :, 1] = [[0.5, 0.5], [0.25, 0.0], [1.0, 0.0]]
-  texts = types.SimpleNamespace(tokens=np.zeros((1, 3)), lengths=[3])
-  rates = rank_acceptance.RankRates(rates[None])
-  got = rank_acceptance.by_depth(rates, texts, 2)
-  np.testing.assert_allclose(got[0, 0, 0], 1.75 / 3)
-  np.testing.assert_allclose(got[0, 1], [1.75 / 3, 0.5 / 3])
-  # The second place is reached with .5, the third with .25.
-  want = (0.5 * 0.25 + 0.25 * 1.0) / 0.75
-  np.testing.assert_allclose(got[1, 0, 0], want)
 
 
 @pytest.mark.parametrize("drawing", ["without_replacement", "iid"])
@@ -123,7 +97,7 @@ def test_the_chance_of_a_rank_is_a_mean_over_earlier_draws(drawing):
     want[0, first] += chance * accepted
     missed = chance * (1 - accepted)
     want[1, second] += missed * min(1, residual[second] / rest[second])
-    rates = rank_acceptance._of_children(
+    rates = acceptance._of_children(
       *(jnp.asarray(np.tile(x, (1, 3, 1)), jnp.float32) for x in (q, pi)),
       jnp.arange(3)[None],
       jnp.tile(jnp.array([first, second]), (1, 3, 1)),
@@ -138,9 +112,10 @@ def test_a_pass_reads_the_last_token_and_all_drafts():
   costs = Costs(1e-3, 0.1, 0.1, {1: 1.0, 3: 1.6, 5: 2.8}, 0.1, 1.0)
   texts = types.SimpleNamespace(tokens=np.zeros((2, 4)), lengths=[4, 4])
   offers, _ = tree_search.offers_of(
+    types.SimpleNamespace(pair=chains.pair(2)),
     Point("spec_decode", gamma=2),
     WantedTrees(sizes=(2, 4), max_children=2, max_depth=2),
-    rank_acceptance.RankRates(np.full((1, 2, 4, 2, 2), 0.3)),
+    np.full((1, 2, 2, 2, 4), 0.3),
     np.full((2, 2, 2), 0.3),
     texts,
     costs,
@@ -150,7 +125,7 @@ def test_a_pass_reads_the_last_token_and_all_drafts():
   for offer in offers:
     depth = DraftTree(offer.parents).depth
     steps = 0.1 * depth + passes[len(offer.parents)]
-    np.testing.assert_allclose(offer.steps, steps)
+    np.testing.assert_allclose(offer.here.steps, steps)
 
 
 @pytest.fixture
@@ -197,10 +172,10 @@ def test_a_tree_pays(search, tmp_path):
   """Passes of any width cost one step, and drafting costs next to nothing."""
   advice = search(0.01, CHEAP, clock=lambda offer: 0.9 / (1 + offer.num))
   best = advice.choice
-  assert not best.is_chain
+  assert best.point.is_tree
   assert len(best.parents) == 4
   # Of this size no tree is expected to write more tokens.
-  assert best.tokens == max(offer.tokens for offer in advice.offers)
+  assert best.here.tokens == max(offer.here.tokens for offer in advice.offers)
   assert 0 < best.optimum <= 1
   assert advice.acceptance.shape == (3, 3, 3)
   table = advice.tokens_by_size
@@ -216,7 +191,7 @@ def test_a_tree_pays(search, tmp_path):
   assert values["choice"]["parents"] == [*best.parents]
   # Each tree is the best of its size that the programme finds.
   for offer in advice.offers:
-    if offer.is_chain:
+    if not offer.point.is_tree:
       continue
     tokens = draft_trees.expected_tokens(offer.parents, advice.acceptance)
     assert tokens == pytest.approx(table[len(offer.parents)])
@@ -271,7 +246,7 @@ def test_the_drafter_must_have_one_cost(monkeypatch):
   monkeypatch.setattr(measure, "cost_loops", lambda *_, **__: None)
   study = study_of(num=4)
   budget = types.SimpleNamespace(share=0, is_spent=lambda: False)
-  steps = types.SimpleNamespace(begin=lambda name: None, end=lambda: None)
+  steps = types.SimpleNamespace(step=lambda name: contextlib.nullcontext())
   with pytest.raises(ValueError, match="whose steps have no one cost"):
     tree_search.search_study(
       study, Point("spec_decode", gamma=2), WantedTrees(), 1, budget, steps

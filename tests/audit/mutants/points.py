@@ -39,19 +39,20 @@ a coarse grid is linear <- test_coarse_keeps_ends_and_middle
 
 === search/acceptance.py search/test_advisor.py::test_rates_are_those_of_each
 a lossless method's rates are means over tokens
-- is_own or target.is_lossless, alphas
-+ is_own, alphas
-all parts of texts have the tokens of the first
+- is_own or target.is_lossless,
++ is_own,
+each draft is the last head's <- test_heads_advice.py::test_a_text_tells_its
+- rates[depth, places, here] = of_rows
++ rates[:, places, here] = of_rows
+
+=== search/draft_kinds.py search/test_heads_advice.py::test_a_text_tells_its
+all parts of texts have the tokens of the first <-
+  test_advisor.py::test_rates_are_those_of_each
 - = texts.tokens[here]
 + = texts.tokens[: here.stop - start]
-
-=== search/head_acceptance.py search/test_heads_advice.py::test_a_text_tells_its
 a head drafts one token too early
 - jnp.roll(logits[:, :, j], j + 1, axis=1)
 + jnp.roll(logits[:, :, j], j, axis=1)
-each draft is the last head's
-- rates[places, j, here] = of_rows
-+ rates[places, :, here] = of_rows[:, None]
 an embedding drafts one token too early
 - jnp.roll(logits[:, :, j], j, axis=1)
 + jnp.roll(logits[:, :, j], j + 1, axis=1)
@@ -62,10 +63,10 @@ a first block drafts nothing
 - return draft if first_drafts else draft + 1
 + return draft + 1
 
-=== search/offers.py
+=== search/candidates.py
 heads draft for nothing <- test_heads_advice.py::test_heads_pay
-- steps = drafting + costs.v[block_width(gamma)]
-+ steps = costs.v[block_width(gamma)]
+- steps = self._kind.chain_steps(self.costs, here)
++ steps = 0.0
 a loop may cost less than nothing <- test_advisor.py::test_a_loop_costs_nothing
 - max(0.0, float(more / num))
 + float(more / num)

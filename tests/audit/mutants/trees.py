@@ -306,20 +306,23 @@ the laws of a chain stand at its siblings <-
 - by_draft(values[:, :2], none.astype(values.dtype), values[:, 2:])
 + by_draft(values[:, :1], none.astype(values.dtype), values[:, 1:])
 
-=== search/rank_acceptance.py search/test_tree_search.py
+=== search/acceptance.py search/test_tree_search.py
 the residual after a miss is the target <- test_a_text_tells_the_blocks
 - residual = jnp.where(is_drawn[..., None], left, residual)
 + residual = residual
 a certain child is tried like a drawn one <- test_a_text_tells_the_blocks
 - reach = jnp.where(is_drawn, reach * jnp.maximum(missed, 0), reach)
 + reach = reach * jnp.maximum(missed, 0)
-a block begins at every token <- test_a_text_tells_the_blocks
-- begins[:, start + accepted + 1] += begins[:, start] * ends
-+ begins[:, start + 1] += begins[:, start] * ends
 without replacement every first child misses alike <-
   test_the_chance_of_a_rank_is_a_mean_over_earlier_draws
 - missed = 1 - jnp.minimum(1, accepted)
 + pass
+
+=== analysis/blocks.py
+a block begins at every token <- test_one_rate_along_a_long_text |
+  ../search/test_tree_search.py::test_a_text_tells_the_blocks
+- after = slice(start + 1, start + num_levels + 2)
++ after = slice(start, start + num_levels + 1)
 all depths have the acceptance of the first <- test_acceptance_by_depth
 - weights[:, 1:] = passed[:, :-1] * inside[:, 1:]
 + weights = inside.astype(np.float64)

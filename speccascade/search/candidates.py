@@ -1,14 +1,17 @@
-"""Methods at their best gamma, and how long they are expected to take."""
+"""The candidates of a search, what is expected of them, and the search itself.
 
-from collections.abc import Mapping, Sequence
+A search proposes candidates and measures them, round after round. What is
+proposed follows from what was measured; see `search`.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
 import dataclasses
-import functools
+from typing import TypeVar
 
 import numpy as np
 from scipy.optimize import isotonic_regression
 
-from speccascade.analysis import speedup
-from speccascade.analysis.speedup import ExpectedBlocks
+from speccascade.analysis.blocks import ExpectedBlocks, blocks, chain
 from speccascade.decoding.records.block_records import Decoded
 from speccascade.decoding.records.decode_settings import block_width
 from speccascade.evaluation import efficiency, timing
@@ -18,46 +21,57 @@ from speccascade.inference.measuring.study import Study
 from speccascade.inference.points.point import Point
 from speccascade.inference.rows.results import ResultRow
 from speccascade.search.acceptance import rates_along
-from speccascade.search.head_acceptance import head_rates_along
+from speccascade.search.draft_kinds import DraftKind, kind_of
+from speccascade.search.effort import Budget
 
 DRAFTER = "drafter"
+# The lower end of a speed-up from which on a point pays. Of two equal programs
+# the clock has shown one to be 1.05 [1.01, 1.08] times as fast.
+LEAST = 1.05
+_Candidate = TypeVar("_Candidate")
 
 
 @dataclasses.dataclass(frozen=True)
 class Expected:
-  """What blocks of one size are expected to yield, by acceptance and costs.
+  """What blocks of one shape are expected to yield, by acceptance and costs.
 
   Attributes:
-    gamma: drafted tokens of a block; 0 where a model decodes alone.
+    gamma: drafted levels of a block; 0 where a model decodes alone.
     tokens: tokens that a block writes.
     steps: cost of a block, in steps of the verifier.
     by_position: the chance that the 1st, 2nd, ... draft of a block is accepted
       if it is examined; None where no block examines it.
-    latency: of whole decodes, encoders included, against the verifier alone.
+    latency: of whole decodes, encoders included, against the verifier alone;
+      None for trees, of which the passes alone are compared.
   """
 
   gamma: int
   tokens: float
   steps: float
   by_position: Sequence[float | None]
-  latency: Latency
+  latency: Latency | None = None
 
   @property
   def speedup(self) -> float:
     """How many times as fast as the verifier alone."""
+    if self.latency is None:
+      return self.tokens / self.steps
     return 1 / self.latency.relative_latency
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Offer:
-  """A method at the gamma that is best for it.
+class Candidate:
+  """A method with its block, and what is known of it.
 
   Attributes:
     study: the study of the drafter alone with the verifier.
-    point: the method with its alpha and gamma.
+    point: the method with its alpha, and its gamma or its tree.
     here: what is expected on this machine.
     one_step: what is expected where a block costs one step, at the gamma that
-      is best there.
+      is best there; None for trees.
+    optimum: the acceptance at the first place of a block, as a share of the
+      largest that any exact verification reaches with drafts drawn so; None
+      where it was not worked out.
     row: quality and counts; None until the point was decoded.
     measured: the latency by the clock; None until the point was timed.
   """
@@ -65,7 +79,8 @@ class Offer:
   study: Study
   point: Point
   here: Expected
-  one_step: Expected
+  one_step: Expected | None = None
+  optimum: float | None = None
   row: ResultRow | None = None
   measured: Latency | None = None
 
@@ -73,6 +88,55 @@ class Offer:
   def method(self) -> tuple[str, str]:
     """The names of the drafter and of the method."""
     return self.study.pair.drafter_name, self.point.method
+
+  @property
+  def parents(self) -> tuple[int, ...]:
+    """The drafts of a block, level by level; -1 is the root."""
+    if self.point.is_tree:
+      return self.point.draft_tree.parents
+    return chain(self.point.gamma)
+
+  @property
+  def pays(self) -> bool:
+    """Whether its speed-up by the clock is above `LEAST`, interval and all."""
+    return self.measured is not None and 1 / self.measured.relative_high > LEAST
+
+
+def by_clock(candidate: Candidate) -> float:
+  """Returns the relative latency of a timed candidate."""
+  return candidate.measured.relative_latency
+
+
+def by_promise(candidate: Candidate) -> float:
+  """Returns the speed-up that is expected of a candidate."""
+  return candidate.here.speedup
+
+
+def search(
+  propose: Callable[[Sequence[_Candidate]], Sequence[_Candidate]],
+  measure: Callable[[Sequence[_Candidate]], Sequence[_Candidate]],
+  budget: Budget,
+  rounds: str,
+  *,
+  needs_one: bool = False,
+) -> list[_Candidate]:
+  """Measures what is proposed, round after round; returns what was measured.
+
+  Args:
+    propose: returns the candidates of the next round, given all that were
+      measured; none ends the search.
+    measure: returns the measured candidates of a round.
+    budget: the time that the search may take. No round begins after it.
+    rounds: the name of the rounds, for what is said of those left out.
+    needs_one: whether the first round may begin after the share of this part
+      of the search, if there is time left at all.
+  """
+  measured: list[_Candidate] = []
+  while candidates := propose(measured):
+    if budget.leaves_out(rounds, is_needed=needs_one and not measured):
+      break
+    measured += measure(candidates)
+  return measured
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -95,20 +159,29 @@ class Drafting:
   overhead: Mapping[int, float] = dataclasses.field(default_factory=dict)
 
   @property
-  def _has_heads(self) -> bool:
-    return bool(self.costs.heads)
+  def _kind(self) -> DraftKind:
+    return kind_of(self.study.pair)
 
-  def offers(self, points: Sequence[Point], texts: Decoded) -> list[Offer]:
+  def offers(
+    self,
+    points: Sequence[Point],
+    texts: Decoded,
+    is_over: Callable[[], bool] = lambda: False,
+  ) -> list[Candidate]:
     """Returns each point at its best gamma, by the acceptance along texts.
 
     Args:
       points: methods with a target, at any gamma.
       texts: the texts that the verifier wrote.
+      is_over: True leaves points out whose targets are not compiled yet.
     """
-    rates = self._rates(points, texts)
-    return self._offers_by_rates(points, rates, texts)
+    rates = self._rates(points, texts, is_over)
+    known = np.flatnonzero(~np.isnan(rates).any(axis=(0, 1, 2, 4, 5)))
+    return self._offers_by_rates(
+      [points[place] for place in known], rates[:, :, :, known], texts
+    )
 
-  def own_offer(self, point: Point, texts: Decoded) -> Offer:
+  def own_offer(self, point: Point, texts: Decoded) -> Candidate:
     """Returns the offer of a point by the texts that the point itself wrote.
 
     The gamma is the best one where a model drafts. Draft heads keep the point's
@@ -119,29 +192,29 @@ class Drafting:
       point: a method with a target.
       texts: the texts that the point's chain wrote.
     """
-    if not self._has_heads:
+    if not self._kind.has_depths:
       rates = rates_along(self.study, [point], texts, is_own=True)
       return self._offers_by_rates([point], rates, texts)[0]
     stats = texts.stats
-    blocks = ExpectedBlocks(
+    counted = ExpectedBlocks(
       num=np.asarray(stats.num_blocks, float),
       examined=np.asarray(stats.examined_by_position, float),
       accepted=np.asarray(stats.accepted_by_position, float),
     )
-    return self._offer(point, np.asarray(texts.lengths), {point.gamma: blocks})
+    return self._offer(point, np.asarray(texts.lengths), {point.gamma: counted})
 
-  def _rates(self, points: Sequence[Point], texts: Decoded) -> np.ndarray:
-    """Returns the acceptance along texts of the verifier.
+  def _rates(self, points, texts, is_over=lambda: False) -> np.ndarray:
+    """Returns `rates_along` texts of the verifier."""
+    return rates_along(
+      self.study,
+      points,
+      texts,
+      is_own=False,
+      max_depth=max(self.gammas),
+      is_over=is_over,
+    )
 
-    It is what `rates_along` returns; of draft heads what `head_rates_along`
-    returns.
-    """
-    if self._has_heads:
-      num_heads = max(self.gammas)
-      return head_rates_along(self.study, points, texts, num_heads)
-    return rates_along(self.study, points, texts, is_own=False)
-
-  def by_gamma(self, point: Point, texts: Decoded) -> dict[int, Offer]:
+  def by_gamma(self, point: Point, texts: Decoded) -> dict[int, Candidate]:
     """Returns the point's offer at each gamma in question; see `offers`."""
     rates = self._rates([point], texts)
     one_step = self._offers_by_rates([point], rates, texts)[0].one_step
@@ -155,30 +228,22 @@ class Drafting:
 
   def _offers_by_rates(
     self, points: Sequence[Point], rates: np.ndarray, texts: Decoded
-  ) -> list[Offer]:
-    """Returns each point at its best gamma.
-
-    Args:
-      points: A points.
-      rates: what `_rates` returns.
-      texts: the N texts.
-    """
+  ) -> list[Candidate]:
+    """Returns each of A points at its best gamma, by rates [..., A, N, T]."""
     lengths = np.asarray(texts.lengths)
-    blocks_of = speedup.blocks_of_texts
-    if self._has_heads:
-      blocks_of = functools.partial(
-        speedup.blocks_of_heads,
+    blocks_by_gamma = {
+      gamma: blocks(
+        rates,
+        lengths,
+        chain(gamma),
         first_drafts=self.study.pair.first_block_drafts,
       )
-    blocks_by_gamma = {
-      gamma: blocks_of(rates, lengths, gamma) for gamma in self.gammas
+      for gamma in self.gammas
     }
     offers = []
     for place, point in enumerate(points):
-      blocks = {
-        gamma: blocks.at(place) for gamma, blocks in blocks_by_gamma.items()
-      }
-      offers.append(self._offer(point, lengths, blocks))
+      of_point = {gamma: x.at(place) for gamma, x in blocks_by_gamma.items()}
+      offers.append(self._offer(point, lengths, of_point))
     return offers
 
   def _offer(
@@ -186,12 +251,12 @@ class Drafting:
     point: Point,
     lengths: np.ndarray,
     by_gamma: Mapping[int, ExpectedBlocks],
-  ) -> Offer:
+  ) -> Candidate:
     """Returns a point at its best gamma; see `_expected`."""
     here = self._expected(point, lengths, by_gamma)
     one_step = self._one_step._expected(point, lengths, by_gamma)
     point = dataclasses.replace(point, gamma=here.gamma)
-    return Offer(self.study, point, here, one_step)
+    return Candidate(self.study, point, here, one_step)
 
   def _expected(
     self,
@@ -199,13 +264,7 @@ class Drafting:
     lengths: np.ndarray,
     by_gamma: Mapping[int, ExpectedBlocks],
   ) -> Expected:
-    """Returns what is expected at the gamma whose blocks take fewest steps.
-
-    Args:
-      point: the method, at any gamma.
-      lengths: [N] tokens of each text.
-      by_gamma: the blocks that the texts take at each gamma.
-    """
+    """Returns what is expected at the gamma whose blocks take fewest steps."""
     steps_per_block = {
       gamma: self._block_steps(point, gamma) for gamma in by_gamma
     }
@@ -214,39 +273,24 @@ class Drafting:
       return by_gamma[gamma].num.sum() * steps_per_block[gamma]
 
     gamma = min(by_gamma, key=total_steps)
-    costs, blocks, steps = self.costs, by_gamma[gamma], steps_per_block[gamma]
-    examined = blocks.examined.sum(axis=0)
-    accepted = blocks.accepted.sum(axis=0)
+    costs, best, steps = self.costs, by_gamma[gamma], steps_per_block[gamma]
     prefills = costs.drafter_prefill + costs.verifier_prefill
     return Expected(
       gamma=gamma,
-      tokens=float(lengths.sum() / blocks.num.sum()),
+      tokens=float(lengths.sum() / best.num.sum()),
       steps=steps,
-      by_position=tuple(
-        efficiency.ratio(float(part), float(whole))
-        for part, whole in zip(accepted, examined)
-      ),
-      latency=self._latency(prefills + blocks.num * steps),
+      by_position=shares_by_position(best),
+      latency=self._latency(prefills + best.num * steps),
     )
 
   def _block_steps(self, point: Point, gamma: int) -> float:
     """Returns the cost of a block, in steps of the verifier."""
-    costs = self.costs
-    if self._has_heads:
-      here = dataclasses.replace(point, gamma=gamma)
-      drafting = costs.drawing(self.study.num_heads_of(here))
-      steps = drafting + costs.v[block_width(gamma)]
-      return steps + self.overhead_of(gamma)
-    steps = speedup.block_cost(
-      gamma,
-      costs.c,
-      v=costs.v[block_width(gamma)],
-      q2=costs.q2 if point.folds else None,
-      bonus_law=not point.folds,
-    )
-    return float(steps) + self.overhead_of(gamma)
+    here = dataclasses.replace(point, gamma=gamma)
+    steps = self._kind.chain_steps(self.costs, here)
+    steps += self.costs.v[block_width(gamma)]
+    return steps + self.overhead_of(gamma)
 
-  def drafter_alone(self, point: Point, texts: Decoded) -> Offer:
+  def drafter_alone(self, point: Point, texts: Decoded) -> Candidate:
     """Returns the offer to use the drafter alone.
 
     Args:
@@ -256,7 +300,7 @@ class Drafting:
     costs, lengths = self.costs, np.asarray(texts.lengths)
     latency = self._latency(costs.drafter_prefill + lengths * costs.c)
     expected = Expected(0, 1.0, costs.c, (), latency)
-    return Offer(self.study, point, expected, expected)
+    return Candidate(self.study, point, expected, expected)
 
   def _latency(self, steps: np.ndarray) -> Latency:
     """Returns the latency of examples that take `steps` [N] verifier steps."""
@@ -287,7 +331,7 @@ class Drafting:
     steps = [self.overhead[known] for known in gammas]
     return float(np.interp(gamma, gammas, steps))
 
-  def calibrate(self, offers: Sequence[Offer]) -> "Drafting":
+  def calibrate(self, offers: Sequence[Candidate]) -> "Drafting":
     """Returns the drafting with the loop's overhead as the clock found it.
 
     The time that a decode took beyond its passes is spread over its blocks.
@@ -314,16 +358,22 @@ class Drafting:
       even the rate 1 gives the speed-up.
     """
     rates = np.linspace(0, 1, 101)
-    shape = self.alone.tokens.shape
-    if self._has_heads:
-      shape = (max(self.gammas), *shape)
-    along = np.multiply.outer(rates, np.ones(shape))
+    along = np.multiply.outer(rates, np.ones(self.alone.tokens.shape))
     points = [Point("spec_decode")] * len(rates)
-    offers = self._offers_by_rates(points, along, self.alone)
+    offers = self._offers_by_rates(points, along[None, None, None], self.alone)
     for rate, offer in zip(rates, offers):
       if offer.here.speedup > least_speedup:
         return rate
     return None
+
+
+def shares_by_position(of_texts: ExpectedBlocks) -> tuple[float | None, ...]:
+  """Returns accepted / examined by level; None where nothing is examined."""
+  accepted, examined = of_texts.accepted.sum(0), of_texts.examined.sum(0)
+  return tuple(
+    efficiency.ratio(float(part), float(whole))
+    for part, whole in zip(accepted, examined)
+  )
 
 
 def make_monotone(costs: Costs) -> Costs:

@@ -2,21 +2,25 @@
 
 from collections.abc import Sequence
 import dataclasses
-import json
 
 from speccascade.cli import macros
 from speccascade.decoding.records.decode_settings import block_width
-from speccascade.evaluation.efficiency import Costs
-from speccascade.evaluation.timing import Latency
 from speccascade.inference.measuring.environment import device_name, environment
 from speccascade.inference.points import advice_files
 from speccascade.inference.rows.results import ResultRow
 from speccascade.report import tables
 from speccascade.report.tables import Column
-from speccascade.runtime import files
-from speccascade.search import commands
-from speccascade.search.offers import DRAFTER, Drafting, Expected, Offer
-from speccascade.search.searcher import LEAST, Advice, loss
+from speccascade.search import commands, writer
+from speccascade.search.candidates import (
+  DRAFTER,
+  LEAST,
+  Candidate,
+  Drafting,
+  Expected,
+)
+from speccascade.search.draft_kinds import kind_of
+from speccascade.search.searcher import Advice, loss
+from speccascade.search.writer import times
 
 _MOST_OFFERS = 13  # lines of the table
 
@@ -29,12 +33,14 @@ def write(advice: Advice, argv: Sequence[str] = ()) -> str:
     argv: the command line that asked for advice. The command to paste is made
       from it; an empty one leaves the command out.
   """
-  folder, markdown = advice.lossless.study.run.folder, text(advice, argv)
-  values = json.dumps(as_json(advice), indent=1, allow_nan=False)
-  files.write_whole(folder / advice_files.FILE_NAME, values + "\n")
-  files.write_whole(folder / "advice.gin", snippet(advice))
-  files.write_whole(folder / "advice.md", markdown)
-  return markdown
+  name = advice_files.FILE_NAME.removesuffix(".json")
+  return writer.write(
+    advice.study.run.folder,
+    name,
+    text(advice, argv),
+    as_json(advice),
+    snippet(advice),
+  )
 
 
 def text(advice: Advice, argv: Sequence[str] = ()) -> str:
@@ -45,66 +51,75 @@ def text(advice: Advice, argv: Sequence[str] = ()) -> str:
     argv: see `write`.
   """
   warnings = [f"warning: {line}" for line in advice.warnings]
+  offers = _offers_of_interest(advice)
   parts = [
-    bullets([*answer(advice), *warnings]),
-    _settings_to_paste(advice, argv),
-    tables.markdown(_offers_of_interest(advice), _columns(advice)),
-    bullets(details(advice)),
+    writer.bullets([*answer(advice), *warnings]),
+    _command(advice, argv) if argv else "",
+    f"in a config:\n\n{writer.fenced(snippet(advice))}",
+    tables.markdown(offers, _columns(advice)) if offers else "",
+    writer.bullets(details(advice)),
   ]
-  return "\n".join(parts)
+  return "\n".join(filter(None, parts))
 
 
-def bullets(lines: Sequence[str]) -> str:
-  """Returns lines as a list in Markdown."""
-  return "".join(f"- {line}\n" for line in lines)
-
-
-def _settings_to_paste(advice: Advice, argv: Sequence[str]) -> str:
-  """Returns the command that decodes as advised, and a config's settings."""
-  settings = f"in a config:\n\n```\n{snippet(advice)}```\n"
-  if not argv:
-    return settings
-  folder = advice.lossless.study.run.folder
-  values = {**bindings(advice), "OUTPUT_DIR": f"{folder}_decode"}
+def _command(advice: Advice, argv: Sequence[str]) -> str:
+  """Returns the command that decodes as advised."""
+  folder = f"{advice.study.run.folder}_decode"
+  values = {**bindings(advice), "OUTPUT_DIR": folder}
   advice_macros = macros.macros("configs/runs/advise.gin")
   command = commands.decode_command(argv, advice_macros, values)
-  return f"to decode so:\n\n```\n{command}\n```\n\n{settings}"
+  return f"to decode so:\n\n{writer.fenced(command)}"
 
 
 def answer(advice: Advice) -> list[str]:
   """Returns what to use and how fast it is, or why nothing pays."""
-  best = advice.choice
+  best, exact = advice.choice, advice.lossless
+  if exact is None:
+    return [
+      "use the verifier alone: the time was over before the clock had told"
+      " whether anything pays"
+    ]
   if best is None:
-    return _reasons_against(advice)
+    return _reasons_against(exact, advice.drafting_of(exact))
   lines = [f"use {_name(best, advice)}: {_speed(best)}"]
   if best.row is not None:
     lines.append(_quality(best, advice))
-  if best is not advice.lossless:
-    lossless = f"{_name(advice.lossless, advice)}: {_speed(advice.lossless)}"
-    lines.append(f"with the verifier's own distribution: {lossless}")
+  if best is not exact:
+    lines.append(
+      f"with the verifier's own distribution: {_name(exact, advice)}:"
+      f" {_speed(exact)}"
+    )
   return lines
 
 
 def details(advice: Advice) -> list[str]:
   """Returns which examples were decoded, what passes cost, and more."""
-  study = advice.lossless.study
-  settings = study.settings(advice.lossless.point)
+  settings = advice.study.settings(advice.point)
   where = f"{settings.task} {settings.split}".strip()
   lines = [
     f"{settings.num_examples} examples of {where} at temperature"
     f" {settings.temperature:g}, verifier {settings.verifier}, on"
-    f" {device_name()}"
+    f" {device_name()}",
+    *map(_costs, advice.draftings),
   ]
-  lines += map(_costs, advice.draftings)
-  if advice.alone.quality:
-    lines.append(_alone(advice))
+  quality = advice.alone.quality if advice.alone else {}
+  if quality:
+    metric = next(iter(quality))
+    alone = [(advice.alone, "the verifier")] + [
+      (offer.row, offer.study.pair.drafter_name)
+      for offer in advice.decoded
+      if offer.point.method == DRAFTER
+    ]
+    scores = [f"{x.quality[metric]['value']:.1f} {name}" for x, name in alone]
+    lines.append(f"{metric} of each alone: {', '.join(scores)}")
   best = advice.choice or advice.lossless
-  lines.append(
-    "where a block costs one step, as on an accelerator that waits for its"
-    f" memory, {_with_gamma(best.point.method, best.one_step.gamma)} is"
-    f" expected to be {times(best.one_step.latency)} times as fast"
-  )
-  if advice.wanted.max_loss is not None and not advice.alone.quality:
+  if best is not None:
+    lines.append(
+      "where a block costs one step, as on an accelerator that waits for its"
+      f" memory, {_with_gamma(best.point.method, best.one_step.gamma)} is"
+      f" expected to be {times(best.one_step.latency)} times as fast"
+    )
+  if advice.wanted.max_loss is not None and advice.alone and not quality:
     lines.append(
       "the examples have no references: only methods with the verifier's own"
       " distribution were considered"
@@ -114,77 +129,42 @@ def details(advice: Advice) -> list[str]:
 
 def _costs(drafting: Drafting) -> str:
   """Returns the sentence that says what a drafter and the verifier cost."""
-  costs = drafting.costs
+  costs, pair = drafting.costs, drafting.study.pair
   widths = [width for width in costs.v if width > 1]
   blocks = ", ".join(f"{costs.v[width]:.2f}" for width in widths)
-  overhead = sorted(drafting.overhead.items())
   loop = " and ".join(
-    f"{steps:.2f} at gamma {gamma}" for gamma, steps in overhead
+    f"{steps:.2f} at gamma {gamma}"
+    for gamma, steps in sorted(drafting.overhead.items())
   )
-  drafts = drafting_costs(drafting.study.pair.drafter_name, costs)
   return (
-    f"{drafts} of one of the verifier ({1e3 * costs.verifier_step_s:.2f} ms);"
-    " the verifier's"
-    f" pass over {', '.join(map(str, widths))} tokens v = {blocks};"
-    f" the loop around a block {loop}"
+    f"{kind_of(pair).describe(pair.drafter_name, costs)} of one of the verifier"
+    f" ({1e3 * costs.verifier_step_s:.2f} ms); the verifier's pass over"
+    f" {', '.join(map(str, widths))} tokens v = {blocks}; the loop around a"
+    f" block {loop or 'was not timed'}"
   )
 
 
-def drafting_costs(name: str, costs: Costs) -> str:
-  """Returns the beginning of a sentence on what drafting costs.
-
-  Args:
-    name: the name of the drafter, or "the drafter".
-    costs: its costs.
-  """
-  if not costs.heads:
-    return f"a step of {name} costs c = {costs.c:.3f}"
-  nums = sorted(costs.heads)
-  numbers = ", ".join(map(str, nums))
-  steps = ", ".join(f"{costs.heads[num]:.3f}" for num in nums)
-  return f"a draft from {numbers} heads of {name} costs {steps}"
-
-
-def _alone(advice: Advice) -> str:
-  """Returns the sentence that says how good each model is by itself."""
-  metric = next(iter(advice.alone.quality))
-  models = [("the verifier", advice.alone)] + [
-    (offer.study.pair.drafter_name, offer.row)
-    for offer in advice.decoded
-    if offer.point.method == DRAFTER
-  ]
-  scores = [
-    f"{row.quality[metric]['value']:.1f} {name}" for name, row in models
-  ]
-  return f"{metric} of each alone: {', '.join(scores)}"
-
-
-def _reasons_against(advice: Advice) -> list[str]:
+def _reasons_against(offer: Candidate, drafting: Drafting) -> list[str]:
   """Returns the sentences that say why speculation does not pay."""
-  offer = advice.lossless
-  here, name = offer.here, offer.study.pair.drafter_name
-  by_name = {x.study.pair.drafter_name: x for x in advice.draftings}
-  drafting, width = by_name[name], block_width(here.gamma)
+  here = offer.here
+  width = block_width(here.gamma)
   v, loop = drafting.costs.v[width], drafting.overhead_of(here.gamma)
   needed = drafting.least_rate(LEAST)
   rate = "no rate" if needed is None else f"about {needed:.2f} at every token"
+  first = here.by_position[0]
+  share = "an unknown share" if first is None else f"{first:.2f}"
   return [
     "nothing pays: use the verifier alone. The best is"
     f" {_with_gamma(offer.point.method, here.gamma)}, {_speed(offer)}",
     f"why: a block writes {here.tokens:.2f} tokens and costs {here.steps:.2f}"
     f" steps of the verifier: {v:.2f} for its pass over {width} tokens,"
     f" {here.steps - v - loop:.2f} for drafting, {loop:.2f} for the loop",
-    f"{_share(here.by_position[0])} of the first drafts are accepted; at these"
-    f" costs {rate} would make it {LEAST} times as fast",
+    f"{share} of the first drafts are accepted; at these costs {rate} would"
+    f" make it {LEAST} times as fast",
   ]
 
 
-def _share(rate: float | None) -> str:
-  """Returns a rate as text; none is known where no draft was examined."""
-  return "an unknown share" if rate is None else f"{rate:.2f}"
-
-
-def _name(offer: Offer, advice: Advice) -> str:
+def _name(offer: Candidate, advice: Advice) -> str:
   """Returns a method with its settings, and its drafter where several are."""
   point = offer.point
   name = point.method
@@ -192,7 +172,7 @@ def _name(offer: Offer, advice: Advice) -> str:
     name += f", alpha {point.alpha:g}"
   if point.spec.has_blocks:
     name += f", gamma {point.gamma}"
-  if len(advice.draftings) > 1:
+  if advice.num_drafters > 1:
     name += f", drafter {offer.study.pair.drafter_name}"
   return name
 
@@ -202,7 +182,7 @@ def _with_gamma(method: str, gamma: int) -> str:
   return f"{method} with gamma {gamma}" if gamma else method
 
 
-def _speed(offer: Offer) -> str:
+def _speed(offer: Candidate) -> str:
   """Returns how fast a timed offer is, and how fast it was expected to be."""
   return (
     f"{times(offer.measured)} times as fast as the verifier by the clock"
@@ -210,12 +190,7 @@ def _speed(offer: Offer) -> str:
   )
 
 
-def times(latency: Latency) -> str:
-  """Returns a speed-up with its interval, as "1.68 [1.58, 1.79]"."""
-  return "{:.2f} [{:.2f}, {:.2f}]".format(*tables.speedup(latency))
-
-
-def _quality(offer: Offer, advice: Advice) -> str:
+def _quality(offer: Candidate, advice: Advice) -> str:
   """Returns the sentence that compares an offer's quality to the verifier's."""
   name = next(iter(offer.row.quality))
   mine, large = (x.quality[name]["value"] for x in (offer.row, advice.alone))
@@ -227,7 +202,7 @@ def _quality(offer: Offer, advice: Advice) -> str:
   )
 
 
-def _offers_of_interest(advice: Advice) -> list[Offer]:
+def _offers_of_interest(advice: Advice) -> list[Candidate]:
   """Returns the offers of the table, each once and 13 at most.
 
   The choice comes first, and the best lossless offer after it. The others are
@@ -237,6 +212,8 @@ def _offers_of_interest(advice: Advice) -> list[Offer]:
   # A decoded offer that was timed later is there with its latency.
   others = [timed.get((*x.method, x.point), x) for x in advice.decoded]
   first = [x for x in (advice.choice, advice.lossless) if x is not None]
+  if not first:
+    first = advice.offers[:1]  # what is promised, and was not timed
   ranked = [*first, *sorted(others, key=lambda x: -x.here.speedup)]
   return list({id(offer): offer for offer in ranked}.values())[:_MOST_OFFERS]
 
@@ -244,13 +221,13 @@ def _offers_of_interest(advice: Advice) -> list[Offer]:
 def _columns(advice: Advice) -> list[Column]:
   """Returns the columns of the table, whose lines are offers."""
 
-  def accepted(offer: Offer) -> str:
+  def accepted(offer: Candidate) -> str:
     rates = [
       f"{rate:.2f}" for rate in offer.here.by_position if rate is not None
     ]
     return " ".join(rate.lstrip("0") for rate in rates)
 
-  def mark(offer: Offer) -> str | None:
+  def mark(offer: Candidate) -> str | None:
     return "chosen" if offer is advice.choice else None
 
   columns = [
@@ -267,7 +244,8 @@ def _columns(advice: Advice) -> list[Column]:
     Column("a block one step", lambda x: tables.speedup(x.one_step.latency), 2),
     Column("gamma there", lambda offer: offer.one_step.gamma or None),
   ]
-  for metric in [*advice.alone.quality][:1]:
+  quality = advice.alone.quality if advice.alone else {}
+  for metric in [*quality][:1]:
     columns.append(Column(metric, f"row.quality.{metric}.value", 1))
   return columns
 
@@ -283,18 +261,17 @@ def bindings(advice: Advice) -> dict[str, object]:
     "ALPHA": settings.alpha,
     "GAMMA": settings.gamma,
   }
-  if len(advice.draftings) > 1:
+  if advice.num_drafters > 1:
     values["DRAFTER_CHECKPOINT"] = offer.study.pair.drafters[0].path
   return {name: value for name, value in values.items() if value is not None}
 
 
 def snippet(advice: Advice) -> str:
   """Returns the settings to paste into the config of a decode."""
-  lines = [] if advice.choice else ["# Nothing pays.\n"]
-  for name, value in bindings(advice).items():
-    literal = f'"{value}"' if isinstance(value, str) else str(value)
-    lines.append(f"{name} = {literal}\n")
-  return "".join(lines)
+  comment = ""
+  if advice.choice is None:
+    comment = "Nothing pays." if advice.lossless else "Nothing was timed."
+  return writer.gin(bindings(advice), comment)
 
 
 def as_json(advice: Advice) -> dict:
@@ -302,15 +279,14 @@ def as_json(advice: Advice) -> dict:
 
   `inference.points.advice_files` reads a part of it.
   """
-  lossless = advice.lossless
-  settings = lossless.study.settings(lossless.point)
+  settings = advice.study.settings(advice.point)
   # Later ones take the place of earlier ones: a timed offer knows most.
   offers = {
     (*offer.method, offer.point.alpha): offer
     for offer in (*advice.offers, *advice.decoded, *advice.timed)
   }
   return {
-    "about": advice_files.about(lossless.point, lossless.study.pair),
+    "about": advice_files.about(advice.point, advice.study.pair),
     "task": settings.task,
     "split": settings.split,
     "num_examples": settings.num_examples,
@@ -318,18 +294,18 @@ def as_json(advice: Advice) -> dict:
     "sentences": [*answer(advice), *details(advice)],
     "warnings": [*advice.warnings],
     "choice": advice.choice and _offer(advice.choice),
-    "lossless": _offer(lossless),
+    "lossless": advice.lossless and _offer(advice.lossless),
     "costs": {
       drafting.study.pair.drafter_name: dataclasses.asdict(drafting.costs)
       for drafting in advice.draftings
     },
-    "verifier": _scores(advice.alone),
+    "verifier": advice.alone and _scores(advice.alone),
     "offers": [_offer(offer) for offer in offers.values()],
     "environment": environment(),
   }
 
 
-def _offer(offer: Offer) -> dict:
+def _offer(offer: Candidate) -> dict:
   """Returns an offer as JSON values."""
   settings = offer.study.settings(offer.point)
   return {

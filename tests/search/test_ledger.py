@@ -13,7 +13,8 @@ from speccascade.inference.points.point import Point
 from speccascade.inference.points.settings import Run
 from speccascade.inference.rows.results import ResultRow
 from speccascade.inference.rows.run_folder import OutputError
-from speccascade.search import clock, grid
+from speccascade.search import grid
+from speccascade.search import ledger as ledgers
 from speccascade.search.grid import StudyPoint
 from speccascade.search.ledger import Ledger
 from tests.decoding.drafting import models
@@ -65,7 +66,7 @@ def test_points_of_one_study_are_measured_together(studies, calls, tmp_path):
   ledger = Ledger(tmp_path, {"of": "mine"})
   ledger.check()
   ledger.open()
-  rows = clock.measure_points(points[:3], ledger)
+  rows = ledgers.measure_points(points[:3], ledger)
   assert [row.settings for row in rows] == [p.settings for p in points[:3]]
   assert calls == [("medium", [0.1, 0.2]), ("small", [0.1])]
   assert [point in ledger for point in points] == [True, True, True, False]
@@ -76,7 +77,7 @@ def test_points_of_one_study_are_measured_together(studies, calls, tmp_path):
   again = Ledger(tmp_path, {"of": "mine"})
   again.check()
   assert len(again.rows) == 3
-  assert clock.measure_points(points, again)[:3] == rows
+  assert ledgers.measure_points(points, again)[:3] == rows
   assert calls == [("medium", []), ("small", [0.2])]
 
 

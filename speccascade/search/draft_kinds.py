@@ -1,0 +1,261 @@
+"""What a search asks of each kind of draft model, in one table.
+
+A language model drafts token by token, so the distribution of a draft does not
+depend on its place in the block. Draft heads and look-ahead embeddings draft a
+block at once: a text has a distribution for each draft that a token may be.
+"""
+
+from collections.abc import Callable, Iterator
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from speccascade.analysis import speedup
+from speccascade.decoding.laws.sampling import Sampling
+from speccascade.decoding.records import prompts
+from speccascade.decoding.records.block_records import Decoded, Output
+from speccascade.decoding.records.drafter import is_lookahead
+from speccascade.decoding.records.language_model import LanguageModel
+from speccascade.evaluation.efficiency import Costs
+from speccascade.inference.measuring.study import Study
+from speccascade.inference.pair.pairs import ModelPair
+from speccascade.inference.points.point import Point
+
+_MOST = 2**23  # probabilities of one model that are in memory at once
+
+
+@dataclasses.dataclass(frozen=True)
+class DraftKind:
+  """A kind of draft model; see `KINDS`.
+
+  Attributes:
+    has_depths: whether each draft of a block has a distribution of its own.
+    writes_alone: whether the draft model is a model that decodes alone.
+    laws: a function of (drafter, verifier, sampling, number of depths, inputs,
+      tokens) that returns the distributions of each depth, and those of the
+      verifier, before each token of texts; see `laws_along`.
+    chain_steps: a function of (costs, point) that returns what drafting a chain
+      of the point's gamma costs, in steps of the verifier.
+    tree_steps: a function of (costs, point, levels) that returns what drafting
+      a tree costs.
+    describe: a function of (name, costs) that returns the beginning of a
+      sentence on what drafting costs.
+    levels: a clause on how the levels of a tree are drafted.
+  """
+
+  has_depths: bool
+  writes_alone: bool
+  laws: Callable
+  chain_steps: Callable[[Costs, Point], float]
+  tree_steps: Callable[[Costs, Point, int], float]
+  describe: Callable[[str, Costs], str]
+  levels: str
+
+  def num_depths(self, most: int) -> int:
+    """Returns how many depths of at most `most` differ in their laws."""
+    return most if self.has_depths else 1
+
+
+def kind_of(pair: ModelPair) -> DraftKind:
+  """Returns the kind of a pair's draft model."""
+  if not pair.has_heads:
+    return KINDS["model"]
+  return KINDS["lookahead" if is_lookahead(pair.drafter_lm) else "heads"]
+
+
+def laws_along(
+  study: Study, sampling: Sampling, texts: Decoded, num_depths: int = 1
+) -> Iterator[tuple[slice, np.ndarray, list, tuple]]:
+  """Yields the distributions of both models before each token of texts.
+
+  Args:
+    study: the pair of models, and the N sources.
+    sampling: how logits become distributions.
+    texts: the texts that were written for the sources, of T tokens at most.
+    num_depths: D, how many drafts of a block are asked for, the first ones.
+
+  Yields:
+    The rows of a batch as a slice of the N; their tokens [B, T] int32, where
+    the last batch is filled up with rows that mean nothing; for each of the D
+    drafts the distributions that it drafts each token from, and those of the
+    verifier: two arrays [B, T, V] each, at temperature 1 and as they are drawn
+    from. What is said of tokens before `least_place` means nothing.
+  """
+  pair, examples = study.pair, study.examples
+  num, length = texts.tokens.shape
+  size = length * pair.verifier_lm.vocab_size * num_depths
+  rows = min(num, max(1, _MOST // size))
+  for start in range(0, num, rows):
+    # The last batch is filled up to `rows` texts, so that one program reads all
+    # batches.
+    here = slice(start, min(num, start + rows))
+    batch = study.pad_examples(examples[here], rows, study.lengths[-1:])
+    tokens = np.zeros((rows, length), np.int32)
+    tokens[: here.stop - start] = texts.tokens[here]
+    drafter = pair.drafter_of(batch, length)
+    by_depth, verifier = kind_of(pair).laws(
+      drafter, pair.verifier_lm, sampling, num_depths, batch, tokens
+    )
+    yield here, tokens, by_depth, verifier
+
+
+def least_place(draft: int, first_drafts: bool) -> int:
+  """Returns the first place of a text that a draft reaches.
+
+  Args:
+    draft: 0 for the first draft of a block, and so on.
+    first_drafts: whether the first block of a text drafts; if not, it writes
+      one token.
+  """
+  return draft if first_drafts else draft + 1
+
+
+def _model_laws(drafter, verifier, sampling, num, inputs, tokens):
+  """Returns the laws of a language model, which are alike at each depth."""
+  models = (drafter, verifier)
+  of_drafter, of_verifier = (
+    _laws(model, sampling, inputs, tokens) for model in models
+  )
+  return [of_drafter], of_verifier
+
+
+@jax.jit
+def _laws(model, sampling, inputs, tokens):
+  """Returns a model's distributions before each token; see `Sampling.laws`."""
+  return sampling.laws(_forced(model, inputs, tokens).logits)
+
+
+@functools.partial(jax.jit, static_argnums=3)
+def _head_laws(heads, verifier, sampling, num, inputs, tokens):
+  """Returns the laws of draft heads, from the verifier's hidden states."""
+  rows, length = tokens.shape
+  out = _forced(verifier, inputs, tokens)
+  # Hidden state i is of the token before text token i, so head j drafts text
+  # token t from state t - j: the states of head 1 move one place to the right.
+  states = out.hidden.reshape(rows * length, -1).astype(jnp.float32)
+  logits = heads.head_logits(verifier, states, num)
+  logits = logits.reshape(rows, length, num, -1)
+  by_head = [
+    sampling.laws(jnp.roll(logits[:, :, j], j + 1, axis=1)) for j in range(num)
+  ]
+  return by_head, sampling.laws(out.logits)
+
+
+@functools.partial(jax.jit, static_argnums=3)
+def _lookahead_laws(lookahead, verifier, sampling, num, inputs, tokens):
+  """Returns the laws of look-ahead embeddings, read after each beginning."""
+  model = lookahead.language_model(verifier)
+  state = model.prefill(inputs, capacity=tokens.shape[1] + num - 1)
+  # As in `LookaheadDrafter`, embeddings follow the last token of a beginning.
+  ahead = model.vocab_size + jnp.arange(num - 1, dtype=jnp.int32)
+  ahead = jnp.broadcast_to(ahead, (tokens.shape[0], num - 1))
+  count = jnp.full((tokens.shape[0],), num, jnp.int32)
+
+  def read(state, token):
+    """Returns the state after a token, and the logits [B, num, V] there."""
+    length = state.length + 1
+    block = jnp.concatenate([token[:, None], ahead], axis=1)
+    state, out = model.extend(state, block, count)
+    # The embeddings are forgotten.
+    return model.rewind(state, length), out.logits
+
+  fed = _fed_tokens(verifier, inputs, tokens)
+  _, logits = jax.lax.scan(read, state, fed.T)  # [T, B, num, V]
+  logits = jnp.moveaxis(logits, 0, 1)
+  # The logits of draft j + 1 at place t are of text token t + j.
+  by_draft = [
+    sampling.laws(jnp.roll(logits[:, :, j], j, axis=1)) for j in range(num)
+  ]
+  return by_draft, sampling.laws(_forced(verifier, inputs, tokens).logits)
+
+
+def _forced(
+  model: LanguageModel, inputs: jax.Array, tokens: jax.Array
+) -> Output:
+  """Returns what a model gives before each token [B, T] that it reads."""
+  rows, length = tokens.shape
+  state = model.prefill(inputs, capacity=length)
+  fed = _fed_tokens(model, inputs, tokens)
+  _, out = model.extend(state, fed, jnp.full((rows,), length, jnp.int32))
+  return out
+
+
+def _fed_tokens(
+  model: LanguageModel, inputs: jax.Array, tokens: jax.Array
+) -> jax.Array:
+  """Returns [B, T] int32, the token before each token of texts.
+
+  Logits 0 come from the start token and tell of text token 0, logits 1 come
+  from token 0, and so on.
+  """
+  first = prompts.start(model, inputs)[:, None]
+  return jnp.concatenate([first, tokens[:, :-1]], axis=1)
+
+
+def _model_chain_steps(costs: Costs, point: Point) -> float:
+  steps = speedup.block_cost(
+    point.gamma,
+    costs.c,
+    v=0.0,
+    q2=costs.q2 if point.folds else None,
+    bonus_law=not point.folds,
+  )
+  return float(steps)
+
+
+def _model_tree_steps(costs: Costs, point: Point, levels: int) -> float:
+  """A drafter makes a pass for each level."""
+  return costs.c * levels
+
+
+def _describe_model(name: str, costs: Costs) -> str:
+  return f"a step of {name} costs c = {costs.c:.3f}"
+
+
+def _heads_tree_steps(costs: Costs, point: Point, levels: int) -> float:
+  """Heads draft all levels at once; no drafting costs nothing.
+
+  One head more is asked where the target uses the distribution after the
+  drafts.
+  """
+  if not levels:
+    return 0.0
+  return costs.drawing(levels if point.folds else levels + 1)
+
+
+def _heads_chain_steps(costs: Costs, point: Point) -> float:
+  return _heads_tree_steps(costs, point, point.gamma)
+
+
+def _describe_heads(name: str, costs: Costs) -> str:
+  nums = sorted(costs.heads)
+  numbers = ", ".join(map(str, nums))
+  steps = ", ".join(f"{costs.heads[num]:.3f}" for num in nums)
+  return f"a draft from {numbers} heads of {name} costs {steps}"
+
+
+_HEADS = DraftKind(
+  has_depths=True,
+  writes_alone=False,
+  laws=_head_laws,
+  chain_steps=_heads_chain_steps,
+  tree_steps=_heads_tree_steps,
+  describe=_describe_heads,
+  levels="the heads draft all levels of a tree at once",
+)
+KINDS = {
+  "model": DraftKind(
+    has_depths=False,
+    writes_alone=True,
+    laws=_model_laws,
+    chain_steps=_model_chain_steps,
+    tree_steps=_model_tree_steps,
+    describe=_describe_model,
+    levels="a level of a tree is expected to cost the drafter one step",
+  ),
+  "heads": _HEADS,
+  "lookahead": dataclasses.replace(_HEADS, laws=_lookahead_laws),
+}
