@@ -20,7 +20,7 @@ from speccascade.report.measured import (
   Measured,
   modelled_clock,
 )
-from speccascade.report.plots import Curve, LinePanel, Plot
+from speccascade.report.plots import DrawnLine, LinePanel, Plot
 from speccascade.report.summaries import fastest, is_fast, speedups
 
 # The methods that the papers compare. A figure of all methods is crowded.
@@ -59,7 +59,7 @@ def make_line(
   style: str = "",
   marks: Sequence[str] | None = None,
   is_hollow: bool = False,
-) -> Curve:
+) -> DrawnLine:
   """Returns the line of some points, with the places that none lacks."""
   if marks is None:
     # Alphas are written only where they tell the points apart.
@@ -73,7 +73,7 @@ def make_line(
     if x is not None and y is not None
   ]
   xs, ys, written = zip(*places) if places else ((), (), ())
-  return Curve(
+  return DrawnLine(
     label,
     style or points[0].method,
     xs,
@@ -101,7 +101,7 @@ def _label(curve: PointGroup) -> str:
 
 def _baseline_line(
   curve: PointGroup, panel: PointGroup, places_of: _PlacesOf
-) -> Curve:
+) -> DrawnLine:
   """Returns the line of the large model at other samplings than a panel's."""
   changes = [panel.sampling_changes(point) for point in curve.points]
   kind = f"{curve.settings.method}, {' '.join(changes[0])}"
@@ -156,7 +156,7 @@ def latency_panel(
   )
 
 
-def _right_end(lines: Sequence[Curve]) -> float | None:
+def _right_end(lines: Sequence[DrawnLine]) -> float | None:
   """Returns where an axis of speed ends, which a line may run out of."""
   # A sequential cascade that never defers is as fast as the drafter.
   sequential = styles.family("token_cascade")

@@ -22,7 +22,7 @@ from speccascade.inference.rows.results import ResultRow, read_rows
 from speccascade.report import styles, winners
 from speccascade.report.groups import PointGroup, studies
 from speccascade.report.measured import MEASURED
-from speccascade.report.winners import Candidate
+from speccascade.report.winners import Contender
 from speccascade.runtime import files
 
 CASCADE = "spec_cascade"
@@ -50,10 +50,10 @@ class Headline:
   """
 
   panel: PointGroup
-  lossless: Candidate
-  cascade: Candidate
+  lossless: Contender
+  cascade: Contender
   greedy: PointGroup | None = None
-  greedy_lossless: Candidate | None = None
+  greedy_lossless: Contender | None = None
 
   @property
   def is_faster(self) -> bool:
@@ -132,7 +132,7 @@ def headline(rows: Sequence[ResultRow]) -> Headline:
   return Headline(panel, plain[0], (better or cascades)[0], greedy, fastest)
 
 
-def _is_surely_better(candidate: Candidate) -> bool:
+def _is_surely_better(candidate: Contender) -> bool:
   """Returns whether the whole interval of a gain in quality is above 0."""
   return candidate.gain.has_interval and candidate.gain.low > 0
 

@@ -27,7 +27,7 @@ _BACKGROUND = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Curve:
+class DrawnLine:
   """The points of a method that a line connects.
 
   Attributes:
@@ -113,12 +113,12 @@ class LinePanel:
   """
 
   title: str
-  lines: Sequence[Curve]
+  lines: Sequence[DrawnLine]
   x_label: str
   y_label: str
   large: tuple[float | None, float | None] = (None, None)
   drafters: Sequence[tuple[str, float]] = ()
-  background: Sequence[Curve] = ()
+  background: Sequence[DrawnLine] = ()
   ticks: Sequence[int] = ()
   right: float | None = None
 

@@ -21,7 +21,7 @@ PLAIN = "spec_decode"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Candidate:
+class Contender:
   """A measured point that is as good as the large model.
 
   Attributes:
@@ -40,7 +40,7 @@ class Candidate:
     return self.point.method == PLAIN
 
 
-def candidates(panel: PointGroup, clock: Clock) -> list[Candidate]:
+def candidates(panel: PointGroup, clock: Clock) -> list[Contender]:
   """Returns the points that are as good as the large model, fastest first.
 
   A point is as good if it follows the large model's distribution, or if its
@@ -68,12 +68,12 @@ def candidates(panel: PointGroup, clock: Clock) -> list[Candidate]:
       continue
     speedup = frontier.inverse(clock.latency_of(point))
     gain = frontier.estimate(_gain, clock.points([point]), large_points)
-    fits.append(Candidate(point, speedup, gain))
+    fits.append(Contender(point, speedup, gain))
   return sorted(fits, key=lambda candidate: -candidate.speedup.value)
 
 
 def times_as_fast(
-  first: Candidate, second: Candidate, clock: Clock
+  first: Contender, second: Contender, clock: Clock
 ) -> IntervalEstimate:
   """Returns the second candidate's latency over the first's, in pairs.
 
@@ -100,7 +100,7 @@ class Lead:
   """
 
   claim: str
-  candidate: Candidate | None = None
+  candidate: Contender | None = None
   details: str = ""
 
   @property
@@ -197,13 +197,13 @@ def bindings(settings: Settings) -> str:
   )
 
 
-def name(candidate: Candidate) -> str:
+def name(candidate: Contender) -> str:
   """Returns the method of a candidate as one types it, with its alpha."""
   return PointGroup([candidate.point]).typed
 
 
 def _rivals_clause(
-  winner: Candidate, fits: Sequence[Candidate], clock: Clock
+  winner: Contender, fits: Sequence[Contender], clock: Clock
 ) -> str:
   """Returns how many other methods the winner is not surely faster than."""
   fastest = {}
@@ -221,7 +221,7 @@ def _rivals_clause(
   )
 
 
-def _quality(candidate: Candidate, panel: PointGroup) -> str:
+def _quality(candidate: Contender, panel: PointGroup) -> str:
   """Returns a candidate's quality, compared with the large model's quality."""
   gain = tables.format_estimate(candidate.gain, 1, sign="+")
   return (
@@ -230,7 +230,7 @@ def _quality(candidate: Candidate, panel: PointGroup) -> str:
   )
 
 
-def _times(candidate: Candidate) -> str:
+def _times(candidate: Contender) -> str:
   """Returns a candidate's speed over the large model's speed."""
   return f"{_format_ratio(candidate.speedup)} times"
 
