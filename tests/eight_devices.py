@@ -35,9 +35,10 @@ from speccascade.models import LlamaConfig, T5Config
 from speccascade.models.parameters import network
 from speccascade.models.sharding import meshes, partitioning
 from speccascade.planning import collectives
-from speccascade.sweep import sweep
-from speccascade.sweep.plans import Plan
-from speccascade.sweep.shown import Shown
+from speccascade.search import halving, sweeps
+from speccascade.search.cascade_space import Candidates
+from speccascade.search.plans import Plan
+from speccascade.search.shown import Shown
 from speccascade.training import evaluate, optimizers, states, trainer
 from speccascade.training.checkpointing import Checkpoints
 from tests.inference import tiny

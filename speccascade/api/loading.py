@@ -232,7 +232,7 @@ class Pair:
       seed=seed,
       **select(settings | {"trace": trace}, Records),
     )
-    study = Study(self.models, sources, run)
+    study = Study(self.models, sources, run, programs=self.programs)
     batches = generation.checked_batches(study, point)
     return Generation.of(study, point, batches.decode_all(study.examples))
 

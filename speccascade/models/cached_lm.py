@@ -18,7 +18,7 @@ from speccascade.decoding.laws.sampling import Sampling
 from speccascade.decoding.records.block_records import DraftedChain, Output
 from speccascade.decoding.records.language_model import Array
 from speccascade.decoding.records.token_buffers import Prefix
-from speccascade.models import native_passes, tree_windows
+from speccascade.models import gpu_passes, native_passes, tree_windows
 from speccascade.models.cache import constrain, keep_path
 from speccascade.models.parameters import Config, network, prepare
 from speccascade.models.sharding.partitioning import Layout, under_layout

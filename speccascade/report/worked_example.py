@@ -13,13 +13,12 @@ import pathlib
 import sys
 
 from speccascade import cli
-from speccascade.report import drawing, worked_draft
+from speccascade.report import styles, worked_draft
 from speccascade.report.worked_draft import (
   DraftOutcome,
   WorkedDraft,
   decimal,
 )
-from speccascade.report import styles
 from speccascade.runtime import files
 
 # Okabe and Ito's blue and vermilion, which the colour-blind can tell apart.

@@ -7,8 +7,12 @@ import xml.etree.ElementTree
 import numpy as np
 import pytest
 
-from speccascade.decoding.programs import formulas, worked_draft
-from speccascade.report import styles, worked_example
+from speccascade.report import (
+  methods_page,
+  styles,
+  worked_draft,
+  worked_example,
+)
 
 ROOT = pathlib.Path(__file__).parents[2]
 COMMITTED = ROOT / "docs" / worked_draft.FIGURE

@@ -24,7 +24,7 @@ from tests.audit.fuzz.case import ROOT
 _MODULES = (
   *("speccascade.training.finetune", "speccascade.data.reading"),
   *("speccascade.search.sweeps", "speccascade.search.halving"),
-  *("speccascade.ngrams.ngram_files", "speccascade.report.writing"),
+  *("speccascade.inference.ngram_files", "speccascade.report.writing"),
   "speccascade.exchange.formats",
 )
 _WITHOUT_GIN = (
