@@ -4,6 +4,7 @@ Each command gets a few flags more, so that models learn nothing and seconds do.
 """
 
 import importlib
+import importlib.util
 import pathlib
 import random
 import re
@@ -22,7 +23,6 @@ from tests.inference import llamas
 
 pytestmark = pytest.mark.needs_tf
 ROOT = pathlib.Path(__file__).parents[1]
-MAINS = {name: f"speccascade.{name}" for name in ("train", "decode")}
 FAST = {
   "train": {
     "TRAIN_STEPS": 3,
@@ -61,9 +61,10 @@ def run(command: str, **changes):
     subprocess.run(["bash", "-euc", command], check=True)
     return
   name = words[2].removeprefix("speccascade.")
-  main = importlib.import_module(
-    MAINS.get(name, f"speccascade.{name}.__main__")
-  )
+  module = f"speccascade.{name}"
+  if importlib.util.find_spec(module).submodule_search_locations:
+    module += ".__main__"
+  main = importlib.import_module(module)
   if "--gin" not in command:
     assert main.main(words[3:]) == 0
     return
