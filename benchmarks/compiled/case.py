@@ -6,6 +6,7 @@
 
 import argparse
 import json
+import pathlib
 import sys
 import time
 
@@ -26,7 +27,9 @@ def parser() -> argparse.ArgumentParser:
   )
   flags.add_argument("--source_len", type=int, default=16)
   flags.add_argument("--max_decode_len", type=int, default=64)
-  flags.add_argument("--text", help="a file that the program is written to")
+  flags.add_argument(
+    "--text", type=pathlib.Path, help="a file that the program is written to"
+  )
   return flags
 
 
@@ -58,8 +61,8 @@ def main(argv: list[str] | None = None) -> int:
   row = {"lowered_s": lowered_s, "compiled_s": time.monotonic() - began}
   text = compiled.as_text()
   if flags.text:
-    with open(flags.text, "w") as file:
-      file.write(text)
+    flags.text.parent.mkdir(parents=True, exist_ok=True)
+    flags.text.write_text(text, encoding="utf-8")
   program = hlo.Program(text)
   if memory := compiled.memory_analysis():
     row["arguments_bytes"] = memory.argument_size_in_bytes

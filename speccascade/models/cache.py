@@ -178,6 +178,18 @@ def write(cache: LayerCache, new: LayerCache, start: jax.Array) -> LayerCache:
   )
 
 
+def window_by_offset(window: int | None, capacity: int) -> np.ndarray:
+  """Returns the `by_offset` [1, 2 L - 1] float32 of `block_bias` of a window.
+
+  Args:
+    window: how many slots back a token sees, itself included; None is all.
+    capacity: L.
+  """
+  offset = np.arange(1 - capacity, capacity)
+  mask = np.where(offset > -(window or capacity), 0, MASKED)
+  return mask[None].astype(np.float32)
+
+
 def block_bias(
   by_offset: jax.Array | np.ndarray,
   start: jax.Array,

@@ -199,6 +199,7 @@ class CachedLM:
         tokens,
         state,
         *self._context(state),
+        project=self.project,
         read=read,
         depth=depth,
         ancestors=ancestors,

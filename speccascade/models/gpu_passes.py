@@ -9,16 +9,17 @@ Axes: B rows, N fed tokens, R read positions, L slots, H query heads, K key
 heads, D head width, E model width, V vocabulary.
 """
 
+from collections.abc import Callable
 import functools
 import logging
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from speccascade import native
 from speccascade.models import cache, layers
+from speccascade.models.block import Block
 from speccascade.models.llama import rotary
 from speccascade.models.llama.config import LlamaConfig
 from speccascade.models.products import LEAST_ROWS
@@ -29,7 +30,6 @@ from speccascade.models.t5.config import T5Config
 # longer bound by memory, and one program reads all slots of a head.
 MOST_ROWS = 64
 MOST_SLOTS = 1024
-_ACTIVATIONS = ("gelu", "relu", "silu", "linear")
 
 
 def takes(
@@ -60,9 +60,10 @@ def _reason_against(config, params, state, tokens) -> str | None:
   found = getattr(kernel, "dtype", None)
   group = config.num_heads // getattr(config, "num_kv_heads", config.num_heads)
   num_slots = state.caches[0][0].shape[3]
-  unknown = set(config.mlp_activations) - set(_ACTIVATIONS)
-  if _kernels() is None:
+  kernels = _kernels()
+  if kernels is None:
     return f"jax {jax.__version__} has no Pallas for Triton"
+  unknown = set(config.mlp_activations) - kernels[1].ACTIVATIONS.keys()
   if partitioning.is_cut():
     return "the model is on a mesh"
   if found != jnp.dtype(config.dtype):
@@ -103,6 +104,7 @@ def extend(
   tokens: jax.Array,
   state: Any,
   *context: Any,
+  project: Callable[[jax.Array], jax.Array],
   read: jax.Array | None = None,
   depth: jax.Array | None = None,
   ancestors: jax.Array | None = None,
@@ -115,45 +117,30 @@ def extend(
     tokens: [B, N] int32.
     state: `T5State` or `LlamaState`.
     *context: of a T5, what its network's `extend` takes after the caches.
+    project: the output projection, see `CachedLM.project`.
     read: [B, R] int32, or None.
     depth: [B, W] int32, of a tree, or None.
     ancestors: [B, N, W] bool, of a tree, or None.
   """
   embedder, decoder = params["token_embedder"], params["decoder"]
+  block = Block(tokens, state.end, read, depth, ancestors, num_spare=0)
   x = layers.look_up(
     embedder["embedding"], tokens, config.dtype, embedder.get("lookahead")
   )
-  block = depth, ancestors
-  is_t5 = isinstance(config, T5Config)
-  feed = _t5_layers if is_t5 else _llama_layers
-  x, caches = feed(config, decoder, x, state, context, block)
-  epsilon = getattr(config, "norm_epsilon", 1e-6)
-  if read is not None:
+  feed = _t5_layers if isinstance(config, T5Config) else _llama_layers
+  x, caches = feed(config, decoder, x, block, state, context)
+  if read is not None and block.reads_fewer:
     x = jnp.take_along_axis(x, read[..., None], axis=1)
+  epsilon = getattr(config, "norm_epsilon", 1e-6)
   x = layers.norm(x, decoder["decoder_norm"]["scale"], epsilon)
-  if not x.shape[1]:
-    logits = jnp.zeros((*x.shape[:2], config.vocab_size), jnp.float32)
-    return caches, logits, x
-  head = embedder["embedding"].T if config.logits_via_embedding else None
-  if head is None:
-    head = decoder["logits_dense"]["kernel"]
-  logits = _logits(x, head)
-  if is_t5 and config.logits_via_embedding:
-    logits = logits * config.emb_dim**-0.5
-  return caches, logits, x
 
+  def head(x):
+    if x.size > x.shape[-1]:
+      return project(x)
+    # A single row among empty ones: see `products.num_spare`.
+    return project(jnp.pad(x, ((0, 0), (0, LEAST_ROWS - 1), (0, 0))))[:, :1]
 
-def _logits(x: jax.Array, head: jax.Array) -> jax.Array:
-  """Returns float32 logits; a single row is multiplied among empty ones.
-
-  See `products.num_spare`: XLA turns a product of one row into a sum.
-  """
-  rows = x.reshape(-1, x.shape[-1]).astype(jnp.float32)
-  num_rows = len(rows)
-  if num_rows == 1:
-    rows = jnp.pad(rows, ((0, LEAST_ROWS - 1), (0, 0)))
-  logits = jnp.dot(rows, head.astype(jnp.float32))[:num_rows]
-  return logits.reshape(*x.shape[:2], -1)
+  return caches, *block.outputs(x, head, config.vocab_size)
 
 
 def _products(x, *dense: dict, **options) -> list[jax.Array]:
@@ -183,12 +170,12 @@ def _mlp(config, layer: dict, x: jax.Array, epsilon: float) -> jax.Array:
   return _products(inner, mlp["wo"], residual=x)[0]
 
 
-def _t5_layers(config, decoder, x, state, context, block):
+def _t5_layers(config, decoder, x, block, state, context):
   """Returns x [B, N, E] after all layers of a T5, and the caches."""
   gpu_attention, _ = _kernels()
   sources, source_bias, by_offset = context
   interpret = native.is_interpreted()
-  bias = cache.block_bias(by_offset, state.end, x.shape[1], *block)
+  bias = block.bias(by_offset)
   split = lambda y: y.reshape(*y.shape[:2], config.num_heads, -1)
   caches = []
   for number, (keys, values) in enumerate(state.caches):
@@ -208,7 +195,7 @@ def _t5_layers(config, decoder, x, state, context, block):
       bias,
       keys,
       values,
-      state.end,
+      block.start,
       interpret=interpret,
     )
     caches.append(tuple(written))
@@ -223,25 +210,22 @@ def _t5_layers(config, decoder, x, state, context, block):
   return x, tuple(caches)
 
 
-def _llama_layers(config, decoder, x, state, context, block):
+def _llama_layers(config, decoder, x, block, state, context):
   """Returns x [B, N, E] after all layers of a Llama, and the caches."""
   gpu_attention, _ = _kernels()
   del context
-  num_fed, epsilon = x.shape[1], config.norm_epsilon
-  start = state.end
-  positions = rotary.positions(start, x.shape[:2], block[0])
+  epsilon, start = config.norm_epsilon, block.start
+  positions = rotary.positions(start, x.shape[:2], block.depth)
   angles = rotary.angles(config, positions)
   capacity = state.caches[0][0].shape[3]
-  offset = np.arange(1 - capacity, capacity)
   biases = {}
   split = lambda y: y.reshape(*y.shape[:2], -1, config.head_dim)
   caches = []
   for number, (keys, values) in enumerate(state.caches):
     layer, window = decoder[f"layers_{number}"], config.window_of(number)
     if window not in biases:
-      mask = np.where(offset > -(window or capacity), 0, layers.MASKED)
-      mask = mask[None].astype(np.float32)
-      biases[window] = cache.block_bias(mask, start, num_fed, *block)
+      mask = cache.window_by_offset(window, capacity)
+      biases[window] = block.bias(mask)
     attention = layer["self_attention"]
     dense = [attention[name] for name in ("query", "key", "value")]
     scale = layer["pre_self_attention_layer_norm"]["scale"].astype(x.dtype)

@@ -15,9 +15,10 @@ import numpy as np
 
 from speccascade.analysis import speedup
 from speccascade.decoding.laws.sampling import Sampling
+from speccascade.decoding.programs import draft_models
 from speccascade.decoding.records import prompts
 from speccascade.decoding.records.block_records import Decoded, Output
-from speccascade.decoding.records.drafter import is_lookahead
+from speccascade.decoding.records.drafter import Heads, Lookahead
 from speccascade.decoding.records.language_model import LanguageModel
 from speccascade.evaluation.efficiency import Costs
 from speccascade.inference.measuring.study import Study
@@ -61,9 +62,7 @@ class DraftKind:
 
 def kind_of(pair: ModelPair) -> DraftKind:
   """Returns the kind of a pair's draft model."""
-  if not pair.has_heads:
-    return KINDS["model"]
-  return KINDS["lookahead" if is_lookahead(pair.drafter_lm) else "heads"]
+  return KINDS[draft_models.kind_of(pair.drafter_lm)]
 
 
 def laws_along(
@@ -246,8 +245,9 @@ _HEADS = DraftKind(
   describe=_describe_heads,
   levels="the heads draft all levels of a tree at once",
 )
-KINDS = {
-  "model": DraftKind(
+# The keys are those of `decoding.programs.draft_models.DRAFT_MODELS`.
+KINDS: dict[type, DraftKind] = {
+  LanguageModel: DraftKind(
     has_depths=False,
     writes_alone=True,
     laws=_model_laws,
@@ -256,6 +256,6 @@ KINDS = {
     describe=_describe_model,
     levels="a level of a tree is expected to cost the drafter one step",
   ),
-  "heads": _HEADS,
-  "lookahead": dataclasses.replace(_HEADS, laws=_lookahead_laws),
+  Heads: _HEADS,
+  Lookahead: dataclasses.replace(_HEADS, laws=_lookahead_laws),
 }

@@ -9,6 +9,7 @@ from speccascade.evaluation import timing
 from speccascade.inference.pair.model_loading import KINDS
 from speccascade.models import HeadsConfig, T5Config, model_kinds, parameters
 from speccascade.planning import model_bytes
+from speccascade.search import draft_kinds
 from tests import toy
 
 CONFIGS = [
@@ -31,6 +32,7 @@ CONFIGS = [
 def test_the_rooms_know_the_same_kinds():
   kinds = draft_models.DRAFT_MODELS.keys() - {Drafter}
   assert timing.DRAFT_LOOPS.keys() == model_bytes.BYTES.keys() == kinds
+  assert draft_kinds.KINDS.keys() == kinds
   assert {model_kinds.kind_of(config) for config in CONFIGS} == kinds
 
 

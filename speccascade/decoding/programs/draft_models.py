@@ -6,8 +6,9 @@ made is used as it is. A method makes the drafter of its loop out of the draft
 model and of the verifier: `Method.drafter_for`.
 
 Other rooms have tables with the same keys: what a kind costs by the clock
-(`evaluation/timing.py`), and how many bytes it takes
-(`planning/model_bytes.py`). A new kind is a row in each of them.
+(`evaluation/timing.py`), how many bytes it takes (`planning/model_bytes.py`),
+what a search asks of it (`search/draft_kinds.py`). A new kind is a row in each
+of them, and in `training/kinds.py`.
 """
 
 from collections.abc import Callable
@@ -170,8 +171,7 @@ def _check_drafter(drafter: Drafter, method: "Method", shape: BlockShape):
       f" {depth}: set gamma to {depth}, or change the drafter"
     )
   # A drafter may have no law of its own at some places.
-  if check := getattr(drafter, "check_review", None):
-    check(method.target, shape)
+  drafter.check_review(method.target, shape)
   if drafter.tree is None:
     return
   if shape.verification == "block":

@@ -331,17 +331,15 @@ class CausalTransformer(nn.Module):
     cfg, capacity = self.config, caches[0][0].shape[3]
     block = Block.of(tokens, start, read, depth, ancestors, cfg.dtype)
     positions = rotary.positions(start, block.tokens.shape, depth)
-    offset = np.arange(1 - capacity, capacity)
-
-    def bias(window):
-      mask = np.where(offset > -(window or capacity), 0, layers.MASKED)
-      return block.bias(mask[None].astype(np.float32))
-
+    biases = {
+      window: block.bias(cache.window_by_offset(window, capacity))
+      for window in self._windows()
+    }
     x, caches = self.decoder.extend(
       self.token_embedder(block.tokens),
       block,
       rotary.angles(cfg, positions),
       caches,
-      {window: bias(window) for window in self._windows()},
+      biases,
     )
     return caches, *block.outputs(x, self.logits, cfg.vocab_size)

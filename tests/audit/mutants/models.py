@@ -378,10 +378,12 @@ a kept path is read before the prompt's end <- test_tree_equals_its[mistral]
 - first = state.offset + start
 + first = start
 
-=== models/llama/network.py models/test_llama_lm.py
+=== models/cache.py models/test_llama_lm.py
 a window is one slot wider in blocks <- test_one_token_at_a_time_equals[mistral]
 - offset > -(window or capacity)
 + offset >= -(window or capacity)
+
+=== models/llama/network.py models/test_llama_lm.py
 a window is one slot wider in training <-
   test_logits_equal_transformers[mistral]
 - back < (window or length)
