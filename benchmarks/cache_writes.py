@@ -10,13 +10,12 @@ reading of weights.
 """
 
 import functools
-import os
 import re
 
 import jax
-from jax.experimental import topologies
 import jax.numpy as jnp
 
+from benchmarks.compiled import targets
 from speccascade import cli
 from speccascade.models import cache, layers
 
@@ -119,18 +118,8 @@ def main():
   parser.add_argument("--tokens", type=int, default=6)
   parser.add_argument("--dtypes", nargs="+", default=["bfloat16", "float32"])
   args = parser.parse_args()
-  # libtpu asks Google's cloud for these where they are not set.
-  os.environ |= {
-    "TPU_SKIP_MDS_QUERY": "1",
-    "TPU_ACCELERATOR_TYPE": "v5litepod-4",
-    "TPU_WORKER_ID": "0",
-    "TPU_WORKER_HOSTNAMES": "localhost",
-  }
-  jax.config.update("jax_platforms", "cpu")
-  topology = topologies.get_topology_desc(
-    platform="tpu", topology_name=args.topology
-  )
-  place = jax.sharding.SingleDeviceSharding(topology.devices[0])
+  targets.prepare(args.topology)
+  place = jax.sharding.SingleDeviceSharding(targets.devices(args.topology)[0])
   width = HEADS * HEAD_DIM
   start = jax.ShapeDtypeStruct((args.rows,), "int32")
   print("| dtype | slots | what | way | M cycles | MB | loops |")

@@ -11,24 +11,15 @@ import re
 import sys
 
 import jax
-from jax.experimental import topologies
 
+from benchmarks.compiled import targets
 from speccascade import native
 from speccascade.decoding import Sampling, decoder, row_keys
 from speccascade.models import T5LM, LlamaConfig, LlamaLM, T5Config
 from speccascade.models.draft_heads import HeadsConfig, HeadsNetwork
 from speccascade.models.heads_model import model_of
 
-# libtpu asks Google's cloud for these where they are not set.
-ENVIRONMENT = {
-  "JAX_PLATFORMS": "cpu",
-  "TPU_SKIP_MDS_QUERY": "1",
-  "TPU_ACCELERATOR_TYPE": "v5litepod-4",
-  "TPU_WORKER_ID": "0",
-  "TPU_WORKER_HOSTNAMES": "localhost",
-  # Several processes may compile at once.
-  "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
-}
+ENVIRONMENT = {"JAX_PLATFORMS": "cpu", **targets.TPU_ENVIRONMENT}
 TOPOLOGY = "v5e:2x2"
 SIZES = {
   "vocab_size": 128,
@@ -52,10 +43,7 @@ CASES = {
 @functools.cache
 def place():
   """Returns a sharding on one TPU, which only compiles."""
-  topology = topologies.get_topology_desc(
-    platform="tpu", topology_name=TOPOLOGY
-  )
-  return jax.sharding.SingleDeviceSharding(topology.devices[0])
+  return jax.sharding.SingleDeviceSharding(targets.devices(TOPOLOGY)[0])
 
 
 def shapes(make, *args):

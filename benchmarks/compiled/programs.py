@@ -11,15 +11,14 @@ from jax.sharding import AxisType
 import numpy as np
 
 from benchmarks import shapes
-from benchmarks.gpu_battery import sizes
+from benchmarks.gpu_battery import models, sizes
 from speccascade.decoding import Sampling, decoder, row_keys
-from speccascade.models import T5LM, LlamaConfig, LlamaLM, T5Config, parameters
+from speccascade.models import T5LM, LlamaConfig, LlamaLM, T5Config
 from speccascade.models.draft_heads import HeadsConfig, HeadsNetwork
 from speccascade.models.heads_model import model_of
 from speccascade.models.sharding.partitioning import DATA, MODEL, Layout
 
 Config = T5Config | LlamaConfig
-DTYPE = "bfloat16"  # of activations and kernels
 # Drafter and verifier of each pair.
 PAIRS = {
   "t5-small:t5-large": ("t5-small", "t5-large"),
@@ -51,7 +50,7 @@ def config(name: str, layers: int | None = None) -> Config:
   else:
     whole = sizes.FULL.llamas[name]
   deep = layers or whole.num_decoder_layers
-  return dataclasses.replace(whole, num_decoder_layers=deep, dtype=DTYPE)
+  return dataclasses.replace(whole, num_decoder_layers=deep)
 
 
 def pair(name: str, layers: tuple[int, int] | None = None):
@@ -93,18 +92,7 @@ class Place:
       layout = layout.whole()
     if layout is not None:
       layout.check(config, "a model")
-
-    def leaf(name: str, each) -> jax.ShapeDtypeStruct:
-      sharding = self._one if layout is None else layout.sharding(*each.axes)
-      dtype = parameters.storage(config, name, DTYPE).dtype
-      return jax.ShapeDtypeStruct(each.shape, dtype, sharding=sharding)
-
-    flat = {
-      name: leaf(name, each)
-      for name, each in parameters.describe(config).items()
-    }
-    kind = T5LM if isinstance(config, T5Config) else LlamaLM
-    return kind(parameters.tree(flat), parameters.network(config), layout)
+    return models.described(config, layout, self._one)
 
   def heads(self, verifier: T5LM | LlamaLM, num: int):
     """Returns Medusa heads for a verifier, of shapes."""

@@ -33,11 +33,12 @@ dnn_version_info { major: 9 minor: 10 patch: 0 }
 device_description_str: "NVIDIA H100 80GB HBM3"
 """
 # libtpu asks Google's cloud for these where they are not set.
-_TPU = {
+TPU_ENVIRONMENT = {
   "TPU_SKIP_MDS_QUERY": "1",
   "TPU_ACCELERATOR_TYPE": "v5litepod-4",
   "TPU_WORKER_ID": "0",
   "TPU_WORKER_HOSTNAMES": "localhost",
+  # Several processes may compile at once.
   "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
 }
 
@@ -92,7 +93,7 @@ def prepare(target: str):
     flags = os.environ.get("XLA_FLAGS", "")
     os.environ["XLA_FLAGS"] = f"{flags} --xla_gpu_autotune_level=0"
   else:
-    os.environ |= _TPU
+    os.environ |= TPU_ENVIRONMENT
   jax.config.update("jax_platforms", "cpu")
 
 

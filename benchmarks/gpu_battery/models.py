@@ -8,21 +8,34 @@ import jax
 import jax.numpy as jnp
 
 from speccascade.models import T5LM, LlamaConfig, LlamaLM, T5Config, parameters
+from speccascade.models.sharding.partitioning import Layout
 
 DTYPE = "bfloat16"  # of activations and kernels
 
 
-def described(config: T5Config | LlamaConfig) -> T5LM | LlamaLM:
-  """Returns a model of shapes alone, whose programs can be compiled."""
+def described(
+  config: T5Config | LlamaConfig,
+  layout: Layout | None = None,
+  place: jax.sharding.Sharding | None = None,
+) -> T5LM | LlamaLM:
+  """Returns a model of shapes alone, whose programs can be compiled.
+
+  Args:
+    config: the architecture.
+    layout: where the arrays lie on a mesh; None without one.
+    place: where they lie without a mesh; None says nothing.
+  """
   config = dataclasses.replace(config, dtype=DTYPE)
   flat = {
     name: jax.ShapeDtypeStruct(
-      each.shape, parameters.storage(config, name, DTYPE).dtype
+      each.shape,
+      parameters.storage(config, name, DTYPE).dtype,
+      sharding=layout.sharding(*each.axes) if layout else place,
     )
     for name, each in parameters.describe(config).items()
   }
   kind = T5LM if isinstance(config, T5Config) else LlamaLM
-  return kind(parameters.tree(flat), parameters.network(config))
+  return kind(parameters.tree(flat), parameters.network(config), layout)
 
 
 @functools.partial(jax.jit, static_argnums=(1, 2))
