@@ -305,11 +305,14 @@ class Costs:
     """Returns the costs with the c that whole decodes of both models gave.
 
     A pass over two tokens of the drafter differs from its loop's as a pass over
-    one token does, and costs no less than that one.
+    one token does, and costs no less than that one. The costs of draft heads,
+    which write nothing alone, stay as they are.
 
     Args:
       c: seconds a token of the drafter alone over those of the verifier alone.
     """
+    if self.heads:
+      return self
     q2 = max(c, self.q2 + c - self.c)
     return dataclasses.replace(self, c=c, q2=q2, loop_c=self.c)
 

@@ -34,7 +34,8 @@ class DraftKind:
 
   Attributes:
     has_depths: whether each draft of a block has a distribution of its own.
-    writes_alone: whether the draft model is a model that decodes alone.
+    always: the names of the methods that every sweep measures, with which a
+      report compares the others: each model alone that writes a text alone.
     laws: a function of (drafter, verifier, sampling, number of depths, inputs,
       tokens) that returns the distributions of each depth, and those of the
       verifier, before each token of texts; see `laws_along`.
@@ -48,7 +49,7 @@ class DraftKind:
   """
 
   has_depths: bool
-  writes_alone: bool
+  always: tuple[str, ...]
   laws: Callable
   chain_steps: Callable[[Costs, Point], float]
   tree_steps: Callable[[Costs, Point, int], float]
@@ -238,7 +239,7 @@ def _describe_heads(name: str, costs: Costs) -> str:
 
 _HEADS = DraftKind(
   has_depths=True,
-  writes_alone=False,
+  always=("verifier",),
   laws=_head_laws,
   chain_steps=_heads_chain_steps,
   tree_steps=_heads_tree_steps,
@@ -249,7 +250,7 @@ _HEADS = DraftKind(
 KINDS: dict[type, DraftKind] = {
   LanguageModel: DraftKind(
     has_depths=False,
-    writes_alone=True,
+    always=("drafter", "verifier"),
     laws=_model_laws,
     chain_steps=_model_chain_steps,
     tree_steps=_model_tree_steps,

@@ -8,17 +8,16 @@ from typing import Annotated, Any, Literal, TypeVar
 from speccascade.decoding.laws.sampling import Sampling, SamplingSettings
 from speccascade.decoding.programs import methods
 from speccascade.decoding.records.decode_settings import BlockSize
+from speccascade.decoding.records.language_model import LanguageModel
 from speccascade.inference.points.point import Point
 from speccascade.search import alpha_grids, grid
 from speccascade.search.alpha_grids import Grid
+from speccascade.search.draft_kinds import KINDS
 from speccascade.search.grid import Curve
 from speccascade.settings import fields
 from speccascade.settings.fields import names_of
 
-# Every report compares the other methods with these two. Draft heads are no
-# model that could write alone: with them there is the verifier only.
-ALWAYS = ("drafter", "verifier")
-ALWAYS_WITH_HEADS = ALWAYS[1:]
+_VERIFIER = "verifier"
 DEFAULT, ADAPTIVE, ONE = "default", "adaptive", "one"
 
 # The methods that have the large model's own distribution.
@@ -107,7 +106,7 @@ class Plan:
     vocab_size: int,
     names: Sequence[str],
     *,
-    always: Sequence[str] = ALWAYS,
+    always: Sequence[str] = KINDS[LanguageModel].always,
   ) -> list[Curve]:
     """Returns the curves of a sweep, each curve once.
 
@@ -120,8 +119,8 @@ class Plan:
         the place of its method, alpha, gamma and temperature.
       vocab_size: the number of rows of the models' vocabulary.
       names: the names of the methods, used where the plan names none.
-      always: the methods that are measured whatever the plan names; `ALWAYS`,
-        or `ALWAYS_WITH_HEADS` where the drafter is draft heads.
+      always: the methods that are measured whatever the plan names; see
+        `draft_kinds.DraftKind`.
 
     Raises:
       ValueError: a setting is out of range, or no method uses it.
@@ -152,7 +151,7 @@ class Plan:
     curves = {}
     for baseline in self.baselines:
       settings = {"temperature": max(self.temperatures)} | baseline
-      name = settings.pop("method", ALWAYS[1])
+      name = settings.pop("method", _VERIFIER)
       gammas = self.gammas if methods.find(name).has_blocks else self.gammas[:1]
       for gamma, seed in itertools.product(gammas, self.seeds):
         base = common.of(name, gamma=gamma, **settings)
@@ -194,7 +193,7 @@ def _check_baseline(baseline: Mapping[str, Any]):
     if name not in known:
       fault = f" has {name!r}; {fields.suggest(name, known)}"
       raise fields.SettingError("baselines", fault, Plan)
-  method = baseline.get("method", ALWAYS[1])
+  method = baseline.get("method", _VERIFIER)
   if method not in _LOSSLESS:
     fault = f" has method {method!r}; wanted one of {', '.join(_LOSSLESS)}"
     raise fields.SettingError("baselines", fault, Plan)

@@ -79,10 +79,10 @@ class Studies:
     allowed = []
     for name in names:
       point = Point(name, temperature=0.0)
-      if self._study.pair.has_heads:
-        # A gamma that asks for more heads than there are is to be refused, and
-        # must not leave all methods out.
-        point = dataclasses.replace(point, gamma=1)
+      # A gamma above the drafts that there are is to be refused, and must not
+      # leave all methods out.
+      most = self._study.pair.most_drafts
+      point = dataclasses.replace(point, gamma=min(point.gamma, most))
       with contextlib.suppress(ValueError):
         self.check(Curve(point, self._study.run.seed, Grid(())))
         allowed.append(name)

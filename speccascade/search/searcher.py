@@ -198,7 +198,7 @@ class Searcher:
       advice.timed.append(dataclasses.replace(offer, measured=fastest.measured))
     self.budget.begin("the acceptance of other methods")
     advice.offers[-1:] = drafting.offers(self.points, texts, self._is_over)
-    if kind_of(study.pair).writes_alone:
+    if DRAFTER in kind_of(study.pair).always:
       point = dataclasses.replace(lossless, method=DRAFTER, alpha=None)
       own_texts, row = self._decode(study, point)
       offer = drafting.drafter_alone(point, own_texts)

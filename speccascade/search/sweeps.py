@@ -24,6 +24,7 @@ from speccascade.inference.points.settings import Measuring, Run
 from speccascade.inference.rows.results import ResultRow
 from speccascade.runtime import folders, signals
 from speccascade.search import plans
+from speccascade.search.draft_kinds import kind_of
 from speccascade.search.grid import Curve
 from speccascade.search.ledger import Ledger
 from speccascade.search.plans import Plan
@@ -152,9 +153,8 @@ def prepare(
       len(study.pair.drafters), fitted=common.rule_parameters is not None
     )
   )
-  always = plans.ALWAYS_WITH_HEADS if models.has_heads else plans.ALWAYS
   size = models.verifier_lm.vocab_size
-  curves = plan.curves(common, size, names, always=always)
+  curves = plan.curves(common, size, names, always=kind_of(models).always)
   for curve in curves:
     studies.check(curve)
   return PlannedSweep(study, studies, curves)

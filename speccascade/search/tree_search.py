@@ -76,9 +76,7 @@ class WantedTrees:
 
   def for_pair(self, pair: ModelPair) -> Self:
     """Returns the trees that a pair can draft."""
-    if not pair.has_heads:
-      return self
-    most = min(self.max_depth, pair.num_distributions)
+    most = min(self.max_depth, pair.most_drafts)
     return dataclasses.replace(self, max_depth=most)
 
   def point(self, common: Point, parents: Sequence[int]) -> Point:
@@ -187,9 +185,8 @@ def search(
   with folders.sole_writer(run.folder):
     study = advisor.read_study(pair, inputs, run, measuring)
     trees = trees.for_pair(study.pair)
-    if study.pair.has_heads:
-      gamma = min(point.gamma, study.pair.num_distributions)
-      point = dataclasses.replace(point, gamma=gamma)
+    gamma = min(point.gamma, study.pair.most_drafts)
+    point = dataclasses.replace(point, gamma=gamma)
     StudyPoint(study, point).check()
     on_start(run.folder)
     with ProgressBar(

@@ -56,16 +56,12 @@ class Wanted:
     Raises:
       ValueError: there are too few draft heads for every block size.
     """
-    gammas = sorted(set(self.gammas))
-    if not pair.has_heads:
-      return gammas
-    (drafter,) = pair.drafters
-    most = pair.num_distributions
+    gammas, most = sorted(set(self.gammas)), pair.most_drafts
     fitting = [gamma for gamma in gammas if gamma <= most]
     if not fitting:
       raise ValueError(
-        f"GAMMAS is {gammas}, and {drafter.name} drafts {most} tokens in a row"
-        f" at most: name a gamma of 1 to {most}"
+        f"GAMMAS is {gammas}, and {pair.drafter_name} drafts {most} tokens in a"
+        f" row at most: name a gamma of 1 to {most}"
       )
     return fitting
 

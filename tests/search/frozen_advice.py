@@ -96,7 +96,7 @@ def pair(*, heads=False, with_twin=False):
 
 def cost_loops(study, points, *_, **__):
   """Returns hot loops, as `measure.cost_loops` does."""
-  if study.pair.has_heads:
+  if not study.pair.drafts_alone:
     return test_heads_advice.tables_of(HEADS)
   return test_advisor.tables_of(MODEL, (1.0, 1.02))
 

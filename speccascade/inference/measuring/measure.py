@@ -378,10 +378,11 @@ def check_costs(
   Args:
     study: the models and the examples.
     point: its sampling is used.
-    costs: by hot loops. None, or those of draft heads, stay as they are.
+    costs: by hot loops. They stay as they are where the drafter writes no text
+      alone, and so does None.
     is_over: as in `time_points`.
   """
-  if costs is None or costs.heads:
+  if costs is None or not study.pair.drafts_alone:
     return costs
   alone = reference(point)
   latencies = time_points(study, [alone.of(DRAFTER)], is_over=is_over)
@@ -406,14 +407,13 @@ def costs_by_clock(
   Args:
     study: the models, the examples and the settings of all points.
     alone: the verifier alone at the sampling.
-    costs: the costs by hot loops; None, or those of draft heads, which write
-      nothing alone, stay as they are.
+    costs: the costs by hot loops, or None, which stays as it is.
     latencies: what was timed in turns just now.
     rows: rows of earlier turns, which count where the drafter alone was timed
       in those.
   """
-  if costs is None or costs.heads:
-    return costs
+  if costs is None:
+    return None
   pair = alone.of(DRAFTER), alone
   by_key = {row.key: row.latency for row in rows}
   for drafter, verifier in (

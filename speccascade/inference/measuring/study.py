@@ -158,10 +158,10 @@ class Study:
   def num_heads_of(self, point: Point) -> int:
     """Returns how many distributions of draft heads a block draws from.
 
-    The number is 0 where the drafter is a language model, and where the point's
-    method drafts no blocks.
+    The number is 0 where the drafter gives one distribution after another, and
+    where the point's method drafts no blocks.
     """
-    if not self.pair.has_heads or not point.spec.has_blocks:
+    if not point.spec.has_blocks:
       return 0
     # One head more gives the distribution after the drafts, for a target that
     # uses it; see `HeadsDrafter`.

@@ -66,9 +66,9 @@ class Model:
   tuned_verifier: str = ""
 
   @property
-  def has_heads(self) -> bool:
-    """Whether these are draft heads of any kind, and no language model."""
-    return not draft_models.row_of(self.lm).drafts_alone
+  def drafts_alone(self) -> bool:
+    """Whether the model writes a text without a verifier."""
+    return draft_models.row_of(self.lm).drafts_alone
 
   @property
   def prompted(self) -> bool:

@@ -41,7 +41,7 @@ def check_models(pair):
       with different vocabulary files. Files are compared only where both are
       known. Or draft heads were trained for another verifier.
   """
-  _check_heads(pair)
+  _check_made_for(pair)
   first, *others = pair.models
   for model in others:
     if model.prompted != first.prompted:
@@ -64,10 +64,24 @@ def check_models(pair):
       )
 
 
-def _check_heads(pair):
-  """Raises PairError where draft heads are not those of the verifier."""
+def check_combined(pair):
+  """Raises PairError where a drafter cannot be combined with others.
+
+  Args:
+    pair: the `ModelPair`.
+  """
   for model in pair.drafters:
-    if not model.has_heads:
+    if not model.drafts_alone:
+      raise PairError(
+        f"{model.name} has draft heads, and CASCADE combines language models;"
+        " leave CASCADE out"
+      )
+
+
+def _check_made_for(pair):
+  """Raises PairError where a drafter was made for another verifier."""
+  for model in pair.drafters:
+    if model.drafts_alone:
       continue
     if len(pair.drafters) > 1:
       raise PairError(
@@ -147,7 +161,7 @@ def check_rows(pair, tokens, what: str):
     what: what a message calls the text of the ids.
   """
   readers = [
-    pair.verifier if model.has_heads else model for model in pair.models
+    model if model.drafts_alone else pair.verifier for model in pair.models
   ]
   for model in readers:
     if isinstance(model.lm, FiniteContext) and not model.prompted:

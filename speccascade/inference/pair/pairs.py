@@ -6,6 +6,7 @@ where the method does not need it.
 
 from collections.abc import Sequence
 import dataclasses
+import math
 import os
 from typing import Annotated, Any, Literal
 
@@ -19,6 +20,7 @@ from speccascade.inference.pair.cascades import Cascade
 from speccascade.inference.pair.model_loading import Model, load_model
 from speccascade.inference.pair.pair_checks import (
   PairError,
+  check_combined,
   check_models,
   check_vocabulary,
   shared_rows,
@@ -139,24 +141,29 @@ class ModelPair:
     return "" if self.verifier is None else self.verifier.name
 
   @property
-  def has_heads(self) -> bool:
-    """Whether draft heads are the drafter, so that no model drafts alone."""
-    return any(model.has_heads for model in self.drafters)
+  def drafts_alone(self) -> bool:
+    """Whether the drafters write texts without a verifier."""
+    return all(model.drafts_alone for model in self.drafters)
+
+  @property
+  def _draft_model(self) -> draft_models.DraftModel:
+    """The row of the drafter's kind."""
+    return draft_models.row_of(self.drafter_lm)
 
   @property
   def num_distributions(self) -> int:
-    """How many distributions draft heads give at once; 0 without heads."""
-    # Draft heads are the only drafter of a pair.
-    return sum(
-      draft_models.row_of(model.lm).num_distributions(model.lm)
-      for model in self.drafters
-    )
+    """How many distributions the drafter gives at once; 0 one by one."""
+    return self._draft_model.num_distributions(self.drafter_lm)
+
+  @property
+  def most_drafts(self) -> float:
+    """The longest chain of drafts, which may be infinite."""
+    return self.num_distributions or math.inf
 
   @property
   def first_block_drafts(self) -> bool:
     """Whether the first block of a text drafts."""
-    rows = (draft_models.row_of(model.lm) for model in self.drafters)
-    return all(row.first_block_drafts for row in rows)
+    return self._draft_model.first_block_drafts
 
   @property
   def has_costs(self) -> bool:
@@ -203,12 +210,7 @@ class ModelPair:
         f"CASCADE makes a drafter of blocks, and {method.label} has none; set"
         " METHOD = 'cascade_drafting', or CASCADE = None"
       )
-    for model in self.drafters:
-      if model.has_heads:
-        raise ValueError(
-          f"{model.name} has draft heads, and CASCADE combines language models;"
-          " leave CASCADE out"
-        )
+    check_combined(self)
     lms = [model.lm for model in self.drafters]
     verifier = self.verifier.lm
     drafter = cascade.build(

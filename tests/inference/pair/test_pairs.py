@@ -68,7 +68,7 @@ def test_heads_are_no_verifier(tmp_path):
   with pytest.raises(pairs.PairError, match="must be a language model"):
     load_model("verifier", tmp_path / "heads")
   read = load_model("drafter", tmp_path / "heads")
-  assert read.has_heads
+  assert not read.drafts_alone
   assert read.lm.config == heads.config
 
 
