@@ -33,14 +33,14 @@ def write(advice: Advice, argv: Sequence[str] = ()) -> str:
     argv: the command line that asked for advice. The command to paste is made
       from it; an empty one leaves the command out.
   """
-  name = advice_files.FILE_NAME.removesuffix(".json")
-  return writer.write(
-    advice.study.run.folder,
-    name,
-    text(advice, argv),
-    as_json(advice),
-    snippet(advice),
-  )
+  page = text(advice, argv)
+  answer_files = {
+    advice_files.FILE_NAME: as_json(advice),
+    "advice.gin": snippet(advice),
+    "advice.md": page,
+  }
+  writer.write(advice.study.run.folder, answer_files)
+  return page
 
 
 def text(advice: Advice, argv: Sequence[str] = ()) -> str:

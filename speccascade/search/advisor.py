@@ -13,9 +13,9 @@ from speccascade.inference.points.settings import Measuring, Run
 from speccascade.inference.rows.run_folder import RunFolder
 from speccascade.runtime import folders
 from speccascade.runtime.progress import ProgressBar
-from speccascade.search import grid, searcher
+from speccascade.search import searcher
+from speccascade.search.candidates import Candidate, each_drafter
 from speccascade.search.effort import Budget, Effort, Steps
-from speccascade.search.grid import StudyPoint
 from speccascade.search.searcher import Advice, Searcher
 from speccascade.search.wanted import Wanted
 
@@ -75,9 +75,9 @@ def advise(
     gammas = wanted.gammas_for(study.pair)
     point = dataclasses.replace(point, gamma=max(gammas))
     points = wanted.points(point, study.pair.verifier_lm.vocab_size)
-    studies = grid.each_drafter(study)
+    studies = each_drafter(study)
     for drafter_study in studies:
-      StudyPoint(drafter_study, points[0]).check()
+      Candidate(drafter_study, points[0]).check()
     identity = _identity(study, points[0], wanted)
     folder = RunFolder(run.folder, identity, advice_files.FILE_NAME)
     folder.check()

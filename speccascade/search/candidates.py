@@ -1,7 +1,9 @@
 """The candidates of a search, what is expected of them, and the search itself.
 
-A search proposes candidates and measures them, round after round. What is
-proposed follows from what was measured; see `search`.
+Every search of this room proposes candidates and measures them, round after
+round: what is proposed follows from what was measured; see `search`. A sweep
+and the search for cascades measure whole rows. Advice expects most of what it
+tells, and measures the rest.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +21,7 @@ from speccascade.evaluation.efficiency import Costs
 from speccascade.evaluation.timing import Latency
 from speccascade.inference.measuring.study import Study
 from speccascade.inference.points.point import Point
-from speccascade.inference.rows.results import ResultRow
+from speccascade.inference.rows.results import ResultRow, Settings
 from speccascade.search.acceptance import rates_along
 from speccascade.search.draft_kinds import DraftKind, kind_of
 from speccascade.search.effort import Budget
@@ -61,12 +63,12 @@ class Expected:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Candidate:
-  """A method with its block, and what is known of it.
+  """A method with its settings, in a study, and what is known of it.
 
   Attributes:
-    study: the study of the drafter alone with the verifier.
+    study: the models, the examples, and how the examples are decoded.
     point: the method with its alpha, and its gamma or its tree.
-    here: what is expected on this machine.
+    here: what is expected on this machine; None where nothing is expected.
     one_step: what is expected where a block costs one step, at the gamma that
       is best there; None for trees.
     optimum: the acceptance at the first place of a block, as a share of the
@@ -78,11 +80,20 @@ class Candidate:
 
   study: Study
   point: Point
-  here: Expected
+  here: Expected | None = None
   one_step: Expected | None = None
   optimum: float | None = None
   row: ResultRow | None = None
   measured: Latency | None = None
+
+  @property
+  def settings(self) -> Settings:
+    """The settings of the candidate's row; no other row has equal settings."""
+    return self.study.settings(self.point)
+
+  def check(self):
+    """Raises ValueError where the study's models cannot decode the point."""
+    self.study.batches(self.point).check()
 
   @property
   def method(self) -> tuple[str, str]:
@@ -100,6 +111,16 @@ class Candidate:
   def pays(self) -> bool:
     """Whether its speed-up by the clock is above `LEAST`, interval and all."""
     return self.measured is not None and 1 / self.measured.relative_high > LEAST
+
+
+def each_drafter(study: Study) -> list[Study]:
+  """Returns a study of each drafter alone with the verifier, largest first."""
+  return [
+    dataclasses.replace(
+      study, pair=dataclasses.replace(study.pair, drafters=(drafter,))
+    )
+    for drafter in study.pair.drafters
+  ]
 
 
 def by_clock(candidate: Candidate) -> float:

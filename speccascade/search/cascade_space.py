@@ -17,10 +17,8 @@ from speccascade.inference.pair.cascades import Cascade
 from speccascade.inference.points import advice_files
 from speccascade.inference.points.point import Point
 from speccascade.inference.points.settings import Measuring
-from speccascade.inference.rows import results
-from speccascade.search import grid
-from speccascade.search.grid import StudyPoint
-from speccascade.search.ledger import Ledger, measure_points
+from speccascade.search.candidates import Candidate, each_drafter
+from speccascade.search.ledger import Ledger
 from speccascade.settings import fields
 
 _NUM_TIMED = 16  # examples that tell the cost of a drafter's token
@@ -104,23 +102,27 @@ def _rows(k: np.ndarray) -> tuple[tuple[int, ...], ...]:
   return tuple(tuple(row) for row in k.tolist())
 
 
-@dataclasses.dataclass(frozen=True)
-class Scored:
-  """A candidate and its score in the last round that it took part in.
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class CascadeCandidate(Candidate):
+  """A candidate that a cascade drafts for, in one round of a search.
 
   Attributes:
-    cascade: the candidate.
-    row: the candidate's result row of that round.
-    calls: the number of calls of each neural drafter, largest drafter first.
+    cascade: how the drafters are combined.
+    calls: the number of calls of each neural drafter, largest drafter first;
+      empty until the candidate was measured, as the next two are None.
     swi: standardized walltime improvement.
     value: the number by which candidates are ranked; larger is better.
   """
 
   cascade: Cascade
-  row: results.ResultRow
-  calls: tuple[int, ...]
-  swi: float
-  value: float
+  calls: tuple[int, ...] = ()
+  swi: float | None = None
+  value: float | None = None
+
+  @property
+  def num_examples(self) -> int:
+    """The number of examples of the round."""
+    return len(self.study.examples)
 
 
 @fields.checked
@@ -210,7 +212,7 @@ class Criterion:
         measure.check_costs(
           drafter_study, alone, measure.measure_costs(drafter_study, [alone])
         ).c
-        for drafter_study in grid.each_drafter(timed)
+        for drafter_study in each_drafter(timed)
       ]
     if len(self.costs) != len(drafters):
       raise ValueError(
@@ -240,8 +242,12 @@ class Contest:
   criterion: Criterion
   weights: tuple[float, ...] = ()
 
-  def study_of(self, cascade: Cascade, num: int) -> Study:
-    """Returns the study of a candidate on the first `num` examples."""
+  def candidate(self, cascade: Cascade, num: int) -> CascadeCandidate:
+    """Returns a candidate of the round that has the first `num` examples.
+
+    Raises:
+      ValueError: the cascade does not fit the pair.
+    """
     sources = self.study.sources
     measuring = Measuring(
       metrics=(),
@@ -249,7 +255,7 @@ class Contest:
       repeats=self.criterion.repeats,
       agreement=False,
     )
-    return dataclasses.replace(
+    study = dataclasses.replace(
       self.study,
       pair=self.study.pair.combine_drafters(
         cascade, self.point.spec, sources.vocabulary_sha256
@@ -258,20 +264,24 @@ class Contest:
       measuring=measuring,
     )
 
-  def measure(self, cascade: Cascade, num: int, ledger: Ledger) -> Scored:
-    """Returns a candidate's score on the first `num` examples.
-
-    The examples are decoded unless the ledger has the candidate's row.
-    """
-    study = self.study_of(cascade, num)
     point = advice_files.resolve_gamma(self.point, study.pair)
-    (row,) = measure_points([StudyPoint(study, point)], ledger)
-    return self.score(cascade, row)
+    return CascadeCandidate(study, point, cascade=cascade)
 
-  def score(self, cascade: Cascade, row: results.ResultRow) -> Scored:
-    """Returns a candidate with the score that its row gives."""
+  def measure(
+    self, candidate: CascadeCandidate, ledger: Ledger
+  ) -> CascadeCandidate:
+    """Returns a candidate with its row and its score.
+
+    Its examples are decoded unless the ledger has the row.
+    """
+    (measured,) = ledger.measure([candidate])
+    return self.score(measured)
+
+  def score(self, candidate: CascadeCandidate) -> CascadeCandidate:
+    """Returns a candidate that has a row with the score that its row gives."""
+    row = candidate.row
     lms = [model.lm for model in self.study.pair.drafters]
-    drafter = self.study_of(cascade, 1).pair.composed
+    drafter = candidate.study.pair.composed
     calls = cascades.calls_by_drafter(drafter, row.counts.calls_by_model, lms)
     names = ["verifier", *(f"drafter {i}" for i in range(len(lms)))]
     improvement = swi.swi(
@@ -282,4 +292,6 @@ class Contest:
     value = improvement
     if self.criterion.is_timed:
       value = row.measured_speedup
-    return Scored(cascade, row, tuple(calls), improvement, value)
+    return dataclasses.replace(
+      candidate, calls=tuple(calls), swi=improvement, value=value
+    )

@@ -12,8 +12,8 @@ from speccascade.inference.points.point import Point
 from speccascade.search import sweeps
 from speccascade.search.grid import Curve
 from speccascade.search.plans import Plan
-from speccascade.search.runner import Studies
 from speccascade.search.shown import Shown
+from speccascade.search.sweeps import Studies
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,8 +75,8 @@ def forecast(*, plan: Plan, shown: Shown = Shown(), **settings) -> Forecast:
   Raises:
     ValueError: a setting, a model or an input does not fit, as in the sweep.
   """
-  planned = sweeps.prepare(plan=plan, **settings)
-  study, studies, curves = planned.study, planned.studies, planned.curves
+  studies, curves = sweeps.prepare(plan=plan, **settings)
+  study = studies.study
   most_by_curve = [
     max(len(curve.points), plan.curve_budget if curve.grid.alphas else 0)
     for curve in curves

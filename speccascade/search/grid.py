@@ -11,34 +11,10 @@ from typing import TypeVar
 
 from speccascade.decoding.laws.sampling import Sampling
 from speccascade.decoding.programs import methods
-from speccascade.inference.measuring.study import Study
 from speccascade.inference.points.point import Point
-from speccascade.inference.rows.results import Settings
 from speccascade.search.alpha_grids import Grid
 
 _T = TypeVar("_T")
-
-
-@dataclasses.dataclass(frozen=True)
-class StudyPoint:
-  """A point of a search, in the study that measures it.
-
-  Attributes:
-    study: the models, the examples, and how the examples are decoded.
-    point: the method and its settings.
-  """
-
-  study: Study
-  point: Point
-
-  @property
-  def settings(self) -> Settings:
-    """The settings of the point's row; no other row has equal settings."""
-    return self.study.settings(self.point)
-
-  def check(self):
-    """Raises ValueError where the study's models cannot decode the point."""
-    self.study.batches(self.point).check()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,13 +95,3 @@ def in_turns(lists: Iterable[Sequence[_T]]) -> list[_T]:
   """
   turns = itertools.zip_longest(*lists)
   return [item for turn in turns for item in turn if item is not None]
-
-
-def each_drafter(study: Study) -> list[Study]:
-  """Returns a study of each drafter alone with the verifier, largest first."""
-  return [
-    dataclasses.replace(
-      study, pair=dataclasses.replace(study.pair, drafters=(drafter,))
-    )
-    for drafter in study.pair.drafters
-  ]

@@ -13,6 +13,7 @@ drafter), `run.json` (the settings that a later start is compared with),
 from collections.abc import Iterable, Sequence
 import dataclasses
 import json
+import math
 import pathlib
 from typing import Annotated
 
@@ -27,12 +28,14 @@ from speccascade.report.tables import Column
 from speccascade.runtime import files, folders, processes
 from speccascade.runtime.progress import ProgressBar
 from speccascade.search import writer
+from speccascade.search.candidates import search as search_rounds
 from speccascade.search.cascade_space import (
   Candidates,
+  CascadeCandidate,
   Contest,
   Criterion,
-  Scored,
 )
+from speccascade.search.effort import Budget
 from speccascade.search.ledger import Ledger
 from speccascade.settings import fields
 
@@ -63,7 +66,7 @@ def search(
   candidates: Candidates = Candidates(),
   criterion: Criterion = Criterion(),
   rounds: Rounds = Rounds(),
-) -> list[Scored]:
+) -> list[CascadeCandidate]:
   """Searches, writes the report, and returns the candidates, best first.
 
   Args:
@@ -99,7 +102,7 @@ def search(
     }
     contest = Contest(study, point, criterion)
     for cascade in by_label.values():
-      contest.study_of(cascade, 1)  # raises where it cannot be built
+      contest.candidate(cascade, 1)  # raises where it cannot be built
     rounds = dataclasses.replace(rounds, first_examples=first)
     ledger = Ledger(run.folder, _identity(contest, by_label, rounds))
     ledger.check()
@@ -150,37 +153,55 @@ def halve(
   cascades: Sequence[Cascade],
   ledger: Ledger,
   rounds: Rounds,
-) -> list[Scored]:
+) -> list[CascadeCandidate]:
   """Runs the rounds; returns all candidates, best first.
 
   A candidate that took part in a later round ranks above one that did not.
 
   Args:
     contest: what the candidates have in common.
-    cascades: the candidates.
+    cascades: the cascades that are compared.
     ledger: where rows are stored; a row that is there is not measured again.
     rounds: how many candidates decode how many examples.
   """
-  ranking, study = [], contest.study
-  num, num_all = rounds.first_examples, len(study.examples)
-  while True:
-    # Measure the candidates that are left, and rank them.
-    num = min(num, num_all)
-    title = f"{len(cascades)} candidates, {num} examples"
-    bar = ProgressBar(cascades, title, disable=not study.run.progress)
-    scored = [contest.measure(cascade, num, ledger) for cascade in bar]
-    scored.sort(key=lambda candidate: -candidate.value)
-    if num == num_all or len(scored) == 1:
-      return scored + ranking
-    # The best go on. The others rank below them, and above all that did not
-    # come this far.
-    num_best = max(1, len(scored) // rounds.eta)
-    ranking = scored[num_best:] + ranking
-    cascades = [candidate.cascade for candidate in scored[:num_best]]
-    num *= rounds.eta
+  study = contest.study
+  num_all = len(study.examples)
+
+  def propose(
+    measured: Sequence[CascadeCandidate],
+  ) -> Sequence[CascadeCandidate]:
+    left, num = cascades, rounds.first_examples
+    if measured:
+      num = measured[-1].num_examples
+      best = [x for x in _rank(measured) if x.num_examples == num]
+      if num == num_all or len(best) == 1:
+        return []
+      num_best = max(1, len(best) // rounds.eta)
+      left = [candidate.cascade for candidate in best[:num_best]]
+      num *= rounds.eta
+    return [contest.candidate(each, min(num, num_all)) for each in left]
+
+  def measure(
+    candidates: Sequence[CascadeCandidate],
+  ) -> list[CascadeCandidate]:
+    num = candidates[0].num_examples
+    title = f"{len(candidates)} candidates, {num} examples"
+    bar = ProgressBar(candidates, title, disable=not study.run.progress)
+    return [contest.measure(candidate, ledger) for candidate in bar]
+
+  return _rank(search_rounds(propose, measure, Budget(math.inf), "rounds"))
 
 
-def _line(scored: Scored) -> dict[str, str]:
+def _rank(measured: Sequence[CascadeCandidate]) -> list[CascadeCandidate]:
+  """Returns each cascade's candidate of its last round, best first."""
+  ranking = sorted(measured, key=lambda x: (-x.num_examples, -x.value))
+  by_label: dict[str, CascadeCandidate] = {}
+  for candidate in ranking:
+    by_label.setdefault(candidate.cascade.label, candidate)
+  return list(by_label.values())
+
+
+def _line(scored: CascadeCandidate) -> dict[str, str]:
   """Returns the cells of a candidate's line, by the titles of the columns."""
   counts, latency = scored.row.counts, scored.row.latency
   speedup = rate = ""
@@ -200,13 +221,15 @@ def _line(scored: Scored) -> dict[str, str]:
   }
 
 
-def _tokens_per_s(scored: Scored) -> float:
+def _tokens_per_s(scored: CascadeCandidate) -> float:
   """Returns how many tokens a timed candidate wrote in a second."""
   latency, counts = scored.row.latency, scored.row.counts
   return counts.num_tokens / (latency.walltime_s * latency.num_examples)
 
 
-def write(folder: pathlib.Path, contest: Contest, ranking: Sequence[Scored]):
+def write(
+  folder: pathlib.Path, contest: Contest, ranking: Sequence[CascadeCandidate]
+):
   """Writes report.md, report.csv and best.gin.
 
   Args:
@@ -216,16 +239,18 @@ def write(folder: pathlib.Path, contest: Contest, ranking: Sequence[Scored]):
   """
   lines = [_line(scored) for scored in ranking]
   columns = [Column(title, title) for title in lines[0]]
-  files.write_whole(folder / "report.csv", tables.to_csv(lines, columns))
   cells = [list(lines[0]), ["---"] * len(columns)]
   cells += [list(line.values()) for line in lines]
   table = "".join(f"| {' | '.join(row)} |\n" for row in cells)
-  legend = _legend(contest, ranking)
-  files.write_whole(folder / "report.md", f"{legend}\n\n{table}")
-  files.write_whole(folder / "best.gin", _gin(ranking[0].cascade))
+  report = {
+    "report.csv": tables.to_csv(lines, columns),
+    "report.md": f"{_legend(contest, ranking)}\n\n{table}",
+    "best.gin": _gin(ranking[0].cascade),
+  }
+  writer.write(folder, report)
 
 
-def _legend(contest: Contest, ranking: Sequence[Scored]) -> str:
+def _legend(contest: Contest, ranking: Sequence[CascadeCandidate]) -> str:
   """Returns the title of the report, and what the columns of its table mean."""
   study = contest.study
   costs = ", ".join(
@@ -263,7 +288,7 @@ def _gin(cascade: Cascade) -> str:
   return writer.gin(macros, "Include after configs/runs/cascade.gin.")
 
 
-def _alone(ranking: Sequence[Scored]) -> str:
+def _alone(ranking: Sequence[CascadeCandidate]) -> str:
   """Returns how fast the verifier was, timed in turns with each candidate.
 
   Empty where no candidate was timed.
@@ -278,7 +303,7 @@ def _alone(ranking: Sequence[Scored]) -> str:
   return f", {min(speeds):.0f} to {max(speeds):.0f} tokens/s next to the others"
 
 
-def describe(ranking: Sequence[Scored]) -> str:
+def describe(ranking: Sequence[CascadeCandidate]) -> str:
   """Returns the best candidates in a few lines."""
   text = "best first (all of them: report.md):"
   for scored in ranking[:3]:

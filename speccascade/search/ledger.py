@@ -1,6 +1,7 @@
 """Where a search stores measured rows, and finds them again after a kill."""
 
 from collections.abc import Sequence
+import dataclasses
 import functools
 import os
 
@@ -8,7 +9,7 @@ from speccascade.inference.measuring import measure
 from speccascade.inference.rows import results
 from speccascade.inference.rows.results import ResultFile, ResultRow
 from speccascade.inference.rows.run_folder import RunFolder
-from speccascade.search.grid import StudyPoint
+from speccascade.search.candidates import Candidate
 
 
 class Ledger(RunFolder):
@@ -47,35 +48,31 @@ class Ledger(RunFolder):
     """The rows on disk, in the order in which they were measured."""
     return self.file.rows
 
-  def __contains__(self, point: StudyPoint) -> bool:
-    return point.settings in self.file
+  def __contains__(self, candidate: Candidate) -> bool:
+    return candidate.settings in self.file
 
+  def measure(
+    self, candidates: Sequence[Candidate], *, tick: measure.Tick | None = None
+  ) -> list[Candidate]:
+    """Measures the candidates without a row; returns all with their rows.
 
-def measure_points(
-  points: Sequence[StudyPoint],
-  ledger: Ledger,
-  *,
-  tick: measure.Tick | None = None,
-) -> list[ResultRow]:
-  """Measures the points that the ledger lacks; returns the rows of all points.
+    Candidates of one study are timed in turns with each other and with the
+    verifier alone; see `measure.measure`.
 
-  Points of one study are timed in turns with each other and with the verifier
-  alone; see `measure.measure`.
-
-  Args:
-    points: what to measure.
-    ledger: where rows are appended, and where rows of earlier starts stand.
-    tick: called, from several threads, with the number of examples decoded
-      since the last call; None shows a bar where the study's run does. What it
-      raises ends the run.
-  """
-  by_study = {}  # a study is equal to itself alone
-  for point in points:
-    by_study.setdefault(point.study, []).append(point)
-  rows = {}
-  for study, members in by_study.items():
-    measured = measure.measure(
-      study, [member.point for member in members], ledger.file, tick=tick
-    )
-    rows |= zip(members, measured)
-  return [rows[point] for point in points]
+    Args:
+      candidates: what to measure.
+      tick: called, from several threads, with the number of examples decoded
+        since the last call; None shows a bar where the study's run does. What
+        it raises ends the run.
+    """
+    by_study = {}  # a study is equal to itself alone
+    for candidate in candidates:
+      by_study.setdefault(candidate.study, []).append(candidate)
+    rows = {}
+    for study, members in by_study.items():
+      points = [member.point for member in members]
+      rows |= zip(members, measure.measure(study, points, self.file, tick=tick))
+    return [
+      dataclasses.replace(candidate, row=rows[candidate])
+      for candidate in candidates
+    ]

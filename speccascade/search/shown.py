@@ -10,7 +10,8 @@ from speccascade.decoding.programs.methods import find
 from speccascade.inference.points.settings import Measuring
 from speccascade.inference.rows import records
 from speccascade.runtime import files, processes
-from speccascade.search.grid import Curve, StudyPoint
+from speccascade.search.candidates import Candidate
+from speccascade.search.grid import Curve
 from speccascade.settings import fields
 
 FILE_NAME = "examples.jsonl"
@@ -48,7 +49,7 @@ class Shown:
 
 def write(
   path: pathlib.Path,
-  points: Sequence[StudyPoint],
+  points: Sequence[Candidate],
   num_examples: int,
   tick: Callable[[int], object],
 ):
@@ -103,17 +104,17 @@ def write(
         files.write_whole(path, lines)
 
 
-def _with_trace(point: StudyPoint, num_examples: int) -> StudyPoint:
+def _with_trace(point: Candidate, num_examples: int) -> Candidate:
   """Returns a point in a study that records traces, in one batch, untimed."""
   run = dataclasses.replace(
     point.study.run, trace=True, batch_size=num_examples
   )
   study = dataclasses.replace(point.study, run=run, measuring=Measuring())
-  return StudyPoint(study, point.point)
+  return Candidate(study, point.point)
 
 
 def _portions(
-  missing: Sequence[str], traced_points: Mapping[str, StudyPoint]
+  missing: Sequence[str], traced_points: Mapping[str, Candidate]
 ) -> Iterator[list[str]]:
   """Yields the missing keys, a few at a time.
 

@@ -7,8 +7,11 @@ compared with). The same sweep goes on in a folder where it was killed.
 """
 
 from collections.abc import Callable, Sequence
+import contextlib
 import dataclasses
+import math
 import pathlib
+import threading
 
 import numpy as np
 
@@ -18,17 +21,21 @@ from speccascade.inference.batches.inputs import Inputs
 from speccascade.inference.batches.sources import Source
 from speccascade.inference.measuring import scoring
 from speccascade.inference.measuring.study import Study
-from speccascade.inference.pair.pairs import PairSpec
+from speccascade.inference.pair.pairs import ModelPair, PairSpec
 from speccascade.inference.points.point import Point
 from speccascade.inference.points.settings import Measuring, Run
-from speccascade.inference.rows.results import ResultRow
+from speccascade.inference.rows.results import ResultRow, Settings
 from speccascade.runtime import folders, signals
-from speccascade.search import plans
+from speccascade.runtime.progress import ProgressBar
+from speccascade.search import alpha_grids, grid, plans
+from speccascade.search import shown as traced
+from speccascade.search.alpha_grids import Grid
+from speccascade.search.candidates import Candidate, search
 from speccascade.search.draft_kinds import kind_of
+from speccascade.search.effort import Budget
 from speccascade.search.grid import Curve
 from speccascade.search.ledger import Ledger
 from speccascade.search.plans import Plan
-from speccascade.search.runner import Runner, Stopped, Studies
 from speccascade.search.shown import Shown
 from speccascade.settings import fields
 
@@ -51,21 +58,6 @@ class SweepOutcome:
   rows: Sequence[ResultRow]
   num_shown: int
   stop: signals.Stop | None = None
-
-
-@dataclasses.dataclass(frozen=True)
-class PlannedSweep:
-  """A sweep whose points are checked.
-
-  Attributes:
-    study: the study of the pair as it was read.
-    studies: the study of each curve.
-    curves: the curves.
-  """
-
-  study: Study
-  studies: Studies
-  curves: Sequence[Curve]
 
 
 @fields.checked
@@ -104,15 +96,15 @@ def sweep(
       example and the step.
   """
   with folders.sole_writer(run.folder), signals.catch() as stop:
-    planned = prepare(pair, inputs, plan, common, run, measuring)
-    ledger = Ledger(run.folder, _identity(planned.study))
+    studies, curves = prepare(pair, inputs, plan, common, run, measuring)
+    ledger = Ledger(run.folder, _identity(studies.study))
     ledger.check()
-    runner = Runner(planned.studies, ledger, plan.curve_budget, shown)
     ledger.open()
     on_start(ledger.folder)
+    runner = _Runner(studies, curves, ledger, plan.curve_budget)
     try:
-      num_shown = runner.run(planned.curves, run.progress, stop)
-    except Stopped:
+      num_shown = runner.run(shown, run.progress, stop)
+    except _Stopped:
       return SweepOutcome(ledger.folder, ledger.rows, 0, stop)
     return SweepOutcome(ledger.folder, ledger.rows, num_shown)
 
@@ -124,10 +116,11 @@ def prepare(
   common: Point,
   run: Run,
   measuring: Measuring = TIMED,
-) -> PlannedSweep:
-  """Reads models and examples, and checks all points; writes nothing.
+) -> tuple["Studies", list[Curve]]:
+  """Returns the studies and the curves of a sweep, all points checked.
 
-  The arguments are settings of `sweep`, which raises the same errors.
+  Reads models and examples, and writes nothing. The arguments are settings of
+  `sweep`, which raises the same errors.
   """
   if pair.cascade is not None and len(plan.gammas) > 1:
     raise ValueError(
@@ -157,7 +150,7 @@ def prepare(
   curves = plan.curves(common, size, names, always=kind_of(models).always)
   for curve in curves:
     studies.check(curve)
-  return PlannedSweep(study, studies, curves)
+  return studies, curves
 
 
 def _identity(study: Study) -> dict:
@@ -191,3 +184,180 @@ def _put_timed_first(examples: Sequence[Source], num: int) -> list[Source]:
   drawn = set(permutation[:num].tolist())
   order = sorted(range(len(examples)), key=lambda i: (i not in drawn, i))
   return [examples[i] for i in order]
+
+
+class Studies:
+  """One study for each seed and each way in which methods take the pair.
+
+  Args:
+    study: the study of the pair as it was read; it is an attribute, too.
+    composed: the pair with its drafters combined into one, for methods with
+      blocks; None where the drafters are not combined.
+  """
+
+  def __init__(self, study: Study, composed: ModelPair | None = None):
+    self.study = study
+    self._composed = composed
+    pair = study.pair
+    # A slice, because a cascade of Max-Gram alone has no neural drafter.
+    self._first = dataclasses.replace(pair, drafters=pair.drafters[:1])
+    self._by_pair_and_seed = {}
+
+  def of(self, curve: Curve) -> Study:
+    """Returns the study of a curve.
+
+    Curves of one pair and one seed have one study, so that they share what the
+    verifier alone wrote. Methods of one drafter get the largest drafter.
+    """
+    method, pair = curve.base.spec, self.study.pair
+    if self._composed is not None and method.has_blocks:
+      pair = self._composed
+    elif method.compose is None:
+      pair = self._first
+    key = (id(pair), curve.seed)
+    if key not in self._by_pair_and_seed:
+      run = dataclasses.replace(self.study.run, seed=curve.seed)
+      study = dataclasses.replace(self.study, pair=pair, run=run)
+      self._by_pair_and_seed[key] = study
+    return self._by_pair_and_seed[key]
+
+  def points(self, curve: Curve) -> list[Candidate]:
+    """Returns the planned points of a curve."""
+    study = self.of(curve)
+    return [Candidate(study, point) for point in curve.points]
+
+  def middle(self, curve: Curve) -> Candidate:
+    """Returns the point in the middle of a curve's plan."""
+    return Candidate(self.of(curve), curve.middle)
+
+  def check(self, curve: Curve):
+    """Raises ValueError where the models cannot decode a point of a curve."""
+    for point in self.points(curve):
+      point.check()
+
+  def allowed_methods(self, names: Sequence[str]) -> list[str]:
+    """Returns the methods whose needs the drafters meet.
+
+    Args:
+      names: the names of the methods to choose from.
+    """
+    allowed = []
+    for name in names:
+      point = Point(name, temperature=0.0)
+      # A gamma above the drafts that there are is to be refused, and must not
+      # leave all methods out.
+      most = self.study.pair.most_drafts
+      point = dataclasses.replace(point, gamma=min(point.gamma, most))
+      with contextlib.suppress(ValueError):
+        self.check(Curve(point, self.study.run.seed, Grid(())))
+        allowed.append(name)
+    return allowed
+
+
+class _Stopped(Exception):
+  """A signal asked the sweep to end."""
+
+
+@dataclasses.dataclass(frozen=True)
+class _Runner:
+  """Measures the curves of a sweep into one ledger.
+
+  Attributes:
+    studies: the study of each curve.
+    curves: the curves.
+    ledger: where rows are stored.
+    budget: the number of points of a curve in an adaptive sweep; 0 where the
+      planned points are all.
+  """
+
+  studies: Studies
+  curves: Sequence[Curve]
+  ledger: Ledger
+  budget: int
+
+  def run(self, shown: Shown, progress: bool, stop: signals.Stop) -> int:
+    """Measures all points, and writes the tokens of those that are shown.
+
+    Returns how many are shown, and raises `_Stopped` where a signal came.
+    """
+    lock = threading.Lock()
+    examples = [self.studies.middle(x) for x in shown.select(self.curves)]
+    num_shown = shown.num_shown * len(examples)
+    with ProgressBar(
+      total=self._num_decodes() + num_shown,
+      unit="decode",
+      desc="sweep",
+      smoothing=0.02,
+      disable=not progress,
+    ) as bar:
+
+      def tick(num: int):
+        # Called from several threads, and often: a signal ends the sweep at
+        # the next call, wherever it is.
+        if stop:
+          raise _Stopped
+        with lock:
+          bar.update(num)
+
+      # An adaptive sweep has new points whenever the last ones have rows.
+      search(
+        lambda measured: self._propose(),
+        lambda candidates: self.ledger.measure(candidates, tick=tick),
+        Budget(math.inf),
+        "points",
+      )
+      tick(0)
+      path = self.ledger.folder / traced.FILE_NAME
+      traced.write(path, examples, shown.num_shown, tick)
+      bar.total = bar.n  # an adaptive sweep may have needed less
+    return len(examples)
+
+  def _missing(self, curves: Sequence[Curve]) -> list[Candidate]:
+    """Returns the planned points without a row; neighbours differ in curve."""
+    planned = grid.in_turns(self.studies.points(curve) for curve in curves)
+    return [point for point in planned if point not in self.ledger]
+
+  def _num_decodes(self) -> int:
+    """Returns how many examples are decoded, if all budgets are used up."""
+    total = 0
+    for curve, rows in zip(self.curves, self._rows()):
+      num = len(self._missing([curve]))
+      if curve.grid.alphas:
+        num = max(num, self.budget - len(rows))
+      total += num * self.studies.of(curve).num_decodes(curve.base)
+    return total
+
+  def _rows(self) -> list[dict[float, ResultRow]]:
+    """Returns the rows on disk of each curve, by alpha."""
+    by_curve = {}
+    for row in self.ledger.rows:
+      rows = by_curve.setdefault(_without_alpha(row.settings), {})
+      rows[row.settings.alpha] = row
+    return [
+      by_curve.get(
+        _without_alpha(self.studies.of(curve).settings(curve.base)), {}
+      )
+      for curve in self.curves
+    ]
+
+  def _propose(self) -> list[Candidate]:
+    """Returns the planned points that lack a row; then one more for each curve.
+
+    The next alpha of a curve depends on the curve's own rows on disk alone, so
+    a sweep that was killed chooses the alphas that an unbroken sweep chooses.
+    """
+    if planned := self._missing(self.curves):
+      return planned
+    more = []
+    for curve, rows in zip(self.curves, self._rows()):
+      if not curve.grid.alphas or len(rows) >= self.budget:
+        continue
+      alpha = alpha_grids.next_alpha(rows, curve.grid.scale)
+      if alpha is not None:
+        more.append(Candidate(self.studies.of(curve), curve.at(alpha)))
+    return more
+
+
+def _without_alpha(settings: Settings) -> Settings:
+  """Returns the settings that all rows of one curve have in common."""
+  return dataclasses.replace(settings, alpha=None)

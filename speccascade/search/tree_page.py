@@ -14,13 +14,14 @@ from speccascade.search.writer import times
 
 def write(advice: TreeAdvice) -> str:
   """Writes trees.md, trees.json and trees.gin; returns the first of them."""
-  return writer.write(
-    advice.study.run.folder,
-    "trees",
-    text(advice),
-    as_json(advice),
-    snippet(advice),
-  )
+  page = text(advice)
+  answer_files = {
+    "trees.json": as_json(advice),
+    "trees.gin": snippet(advice),
+    "trees.md": page,
+  }
+  writer.write(advice.study.run.folder, answer_files)
+  return page
 
 
 def text(advice: TreeAdvice) -> str:

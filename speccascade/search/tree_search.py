@@ -38,7 +38,6 @@ from speccascade.search.candidates import (
 )
 from speccascade.search.draft_kinds import kind_of
 from speccascade.search.effort import Budget, Effort, Steps, TimeIsUp
-from speccascade.search.grid import StudyPoint
 from speccascade.settings import fields
 
 _NUM_CHAINS = 3  # chains that are timed: the best by costs, and its neighbours
@@ -187,7 +186,7 @@ def search(
     trees = trees.for_pair(study.pair)
     gamma = min(point.gamma, study.pair.most_drafts)
     point = dataclasses.replace(point, gamma=gamma)
-    StudyPoint(study, point).check()
+    Candidate(study, point).check()
     on_start(run.folder)
     with ProgressBar(
       total=_NUM_STEPS,

@@ -1,4 +1,4 @@
-"""Writes the answer of a search: JSON, Markdown to read, gin to paste."""
+"""Writes the answer of a search: tables, text to read, gin to paste."""
 
 from collections.abc import Mapping, Sequence
 import json
@@ -9,23 +9,17 @@ from speccascade.report import tables
 from speccascade.runtime import files
 
 
-def write(
-  folder: pathlib.Path, name: str, page: str, values: Mapping, snippet: str
-) -> str:
-  """Writes NAME.json, NAME.gin and NAME.md; returns the last of them.
+def write(folder: pathlib.Path, answer: Mapping[str, str | Mapping]):
+  """Writes the files of an answer, each of them whole.
 
   Args:
     folder: OUTPUT_DIR.
-    name: the name of the files, without an ending.
-    page: the answer as Markdown.
-    values: all that was found, as JSON values.
-    snippet: the settings to paste, see `gin`.
+    answer: by the name of a file its text, or JSON values.
   """
-  text = json.dumps(values, indent=1, allow_nan=False)
-  files.write_whole(folder / f"{name}.json", text + "\n")
-  files.write_whole(folder / f"{name}.gin", snippet)
-  files.write_whole(folder / f"{name}.md", page)
-  return page
+  for name, content in answer.items():
+    if not isinstance(content, str):
+      content = json.dumps(content, indent=1, allow_nan=False) + "\n"
+    files.write_whole(folder / name, content)
 
 
 def gin(settings: Mapping[str, object], comment: str = "") -> str:

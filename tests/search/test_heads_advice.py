@@ -29,8 +29,8 @@ from speccascade.search import (
   tree_search,
 )
 from speccascade.search.acceptance import rank_rates_along, rates_along
+from speccascade.search.candidates import Candidate
 from speccascade.search.effort import Effort
-from speccascade.search.grid import StudyPoint
 from speccascade.search.tree_search import WantedTrees
 from speccascade.search.wanted import Wanted
 from tests import toy
@@ -230,7 +230,7 @@ def test_heads_pay(clocks, tmp_path):
   snippet = (tmp_path / "advice.gin").read_text()
   assert snippet == 'METHOD = "spec_decode"\nGAMMA = 3\n'
   # The decode takes them.
-  StudyPoint(best.study, Point("spec_decode", gamma=3)).check()
+  Candidate(best.study, Point("spec_decode", gamma=3)).check()
   assert drafting.least_rate(1e-6) == 0
 
 
@@ -281,7 +281,7 @@ def test_the_best_tree_of_heads(clocks, tmp_path, monkeypatch):
   def time_points(study, points, **_):
     latencies = {}
     for point in points:
-      StudyPoint(study, point).check()
+      Candidate(study, point).check()
       num = point.draft_tree.num_drafts if point.is_tree else point.gamma
       latencies[point] = timing.latency(
         np.full((3, 8), 0.9 / (1 + num)), np.ones((3, 8))

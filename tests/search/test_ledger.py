@@ -13,9 +13,7 @@ from speccascade.inference.points.point import Point
 from speccascade.inference.points.settings import Run
 from speccascade.inference.rows.results import ResultRow
 from speccascade.inference.rows.run_folder import OutputError
-from speccascade.search import grid
-from speccascade.search import ledger as ledgers
-from speccascade.search.grid import StudyPoint
+from speccascade.search.candidates import Candidate, each_drafter
 from speccascade.search.ledger import Ledger
 from tests.decoding.drafting import models
 from tests.inference import tiny
@@ -35,7 +33,7 @@ def studies():
     "words",
     "test",
   )
-  return grid.each_drafter(Study(pair, sources, Run(max_decode_len=8)))
+  return each_drafter(Study(pair, sources, Run(max_decode_len=8)))
 
 
 @pytest.fixture
@@ -59,14 +57,14 @@ def calls(monkeypatch):
 def test_points_of_one_study_are_measured_together(studies, calls, tmp_path):
   medium, small = studies
   points = [
-    StudyPoint(study, Point("spec_cascade_chow", alpha))
+    Candidate(study, Point("spec_cascade_chow", alpha))
     for alpha in (0.1, 0.2)
     for study in (medium, small)
   ]
   ledger = Ledger(tmp_path, {"of": "mine"})
   ledger.check()
   ledger.open()
-  rows = ledgers.measure_points(points[:3], ledger)
+  rows = [measured.row for measured in ledger.measure(points[:3])]
   assert [row.settings for row in rows] == [p.settings for p in points[:3]]
   assert calls == [("medium", [0.1, 0.2]), ("small", [0.1])]
   assert [point in ledger for point in points] == [True, True, True, False]
@@ -77,7 +75,7 @@ def test_points_of_one_study_are_measured_together(studies, calls, tmp_path):
   again = Ledger(tmp_path, {"of": "mine"})
   again.check()
   assert len(again.rows) == 3
-  assert ledgers.measure_points(points, again)[:3] == rows
+  assert [measured.row for measured in again.measure(points)][:3] == rows
   assert calls == [("medium", []), ("small", [0.2])]
 
 
