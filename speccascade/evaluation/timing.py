@@ -106,7 +106,8 @@ def interleave(
     clock: returns seconds, from any origin.
     on_result: called with (name, example, result) in the first repeat.
     tick: called with the number of timed calls since the last tick, for
-      progress.
+      progress; with 0 before a program is compiled, and before the first timed
+      call. What it raises ends the timing.
     is_over: asked after each repeat; True ends the timing with fewer repeats.
 
   Returns:
@@ -123,7 +124,9 @@ def interleave(
       f" {len(examples)} and {repeats}"
     )
   for run in competitors.values():
+    tick(0)
     jax.block_until_ready(run(examples[0]))
+  tick(0)
   seconds = {
     name: np.zeros((repeats, len(examples)), np.float64) for name in competitors
   }
@@ -302,6 +305,7 @@ def cost_loops(
   heads: Iterable[int] = (),
   rounds: int = 7,
   clock: Callable[[], float] = time.perf_counter,
+  tick: Callable[[int], object] = lambda num: None,
   is_over: Callable[[], bool] = lambda: False,
 ) -> CostLoops:
   """Times the loops that tell c, q2, v and the encoders, in turns.
@@ -323,6 +327,7 @@ def cost_loops(
       number at least.
     rounds: how often each loop is timed.
     clock: returns seconds, from any origin.
+    tick: see `interleave`; nothing is compiled but after its call.
     is_over: asked after each round; True ends the timing with fewer rounds.
   """
   widths = sorted({1, *widths})
@@ -341,6 +346,7 @@ def cost_loops(
     [0],
     repeats=rounds,
     clock=clock,
+    tick=tick,
     is_over=is_over,
   )
   by_round = {name: rounds_s[:, 0] for name, rounds_s in times.items()}
@@ -362,9 +368,11 @@ class _Blocks(NamedTuple):
 
   def feeding(self, model: LanguageModel) -> Callable[[int], _HotLoop]:
     """Returns a function from a width to the loop that feeds such blocks."""
-    state = self.encoding(model)()
-    return lambda width: functools.partial(
-      _feed_blocks, model, state, self.sampling, width, self.num
+    # The first loop that feeds makes the state, so that nothing is compiled
+    # while the loops are named.
+    state = functools.cache(self.encoding(model))
+    return lambda width: (
+      lambda: _feed_blocks(model, state(), self.sampling, width, self.num)
     )
 
 

@@ -12,10 +12,9 @@ from speccascade.inference.points.point import Point
 from speccascade.inference.points.settings import Measuring, Run
 from speccascade.inference.rows.run_folder import RunFolder
 from speccascade.runtime import folders
-from speccascade.runtime.progress import ProgressBar
 from speccascade.search import searcher
-from speccascade.search.candidates import Candidate, each_drafter
-from speccascade.search.effort import Budget, Effort, Steps
+from speccascade.search.candidates import Candidate, each_drafter, read_study
+from speccascade.search.effort import Effort
 from speccascade.search.searcher import Advice, Searcher
 from speccascade.search.wanted import Wanted
 
@@ -83,36 +82,9 @@ def advise(
     folder.check()
     folder.open()
     on_start(run.folder)
-    with ProgressBar(
-      total=searcher.num_steps(len(studies), wanted),
-      desc="advise",
-      unit="step",
-      disable=not run.progress,
-      limit_s=effort.time_limit_s,
-    ) as bar:
-      budget = Budget(effort.time_limit_s)
-      return Searcher(
-        studies, points, wanted, effort.rounds, budget, Steps(bar, budget)
-      ).run()
-
-
-def read_study(
-  pair: PairSpec, inputs: Inputs, run: Run, measuring: Measuring
-) -> Study:
-  """Returns the study of all examples, which are padded and timed alike.
-
-  The arguments are those of `advise`.
-
-  Raises:
-    ValueError: a model or an input does not fit.
-  """
-  sources = inputs.read(pair.vocabulary_path).fit_padding()
-  return Study(
-    pair.load(sources.vocabulary),
-    sources,
-    dataclasses.replace(run, num_lengths=1),
-    dataclasses.replace(measuring, num_timed=len(sources.examples)),
-  )
+    num = searcher.num_steps(len(studies), wanted)
+    with effort.begin("advise", num, run.progress) as steps:
+      return Searcher(studies, points, wanted, effort.rounds, steps).run()
 
 
 def _identity(study: Study, point: Point, wanted: Wanted) -> dict:

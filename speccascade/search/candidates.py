@@ -19,8 +19,11 @@ from speccascade.decoding.records.decode_settings import block_width
 from speccascade.evaluation import efficiency, timing
 from speccascade.evaluation.efficiency import Costs
 from speccascade.evaluation.timing import Latency
+from speccascade.inference.batches.inputs import Inputs
 from speccascade.inference.measuring.study import Study
+from speccascade.inference.pair.pairs import PairSpec
 from speccascade.inference.points.point import Point
+from speccascade.inference.points.settings import Measuring, Run
 from speccascade.inference.rows.results import ResultRow, Settings
 from speccascade.search.acceptance import rates_along
 from speccascade.search.draft_kinds import DraftKind, kind_of
@@ -111,6 +114,29 @@ class Candidate:
   def pays(self) -> bool:
     """Whether its speed-up by the clock is above `LEAST`, interval and all."""
     return self.measured is not None and 1 / self.measured.relative_high > LEAST
+
+
+def read_study(
+  pair: PairSpec, inputs: Inputs, run: Run, measuring: Measuring
+) -> Study:
+  """Returns the study of all examples, which are padded and timed alike.
+
+  Args:
+    pair: the models.
+    inputs: the examples.
+    run: how examples are decoded.
+    measuring: what is measured of them.
+
+  Raises:
+    ValueError: a model or an input does not fit.
+  """
+  sources = inputs.read(pair.vocabulary_path).fit_padding()
+  return Study(
+    pair.load(sources.vocabulary),
+    sources,
+    dataclasses.replace(run, num_lengths=1),
+    dataclasses.replace(measuring, num_timed=len(sources.examples)),
+  )
 
 
 def each_drafter(study: Study) -> list[Study]:

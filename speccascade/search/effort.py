@@ -39,6 +39,24 @@ class Effort:
   rounds: fields.Positive = 5
   time_limit_s: Annotated[float, fields.Bounds(0, low_open=True)] = 180.0
 
+  @contextlib.contextmanager
+  def begin(self, name: str, num: int, progress: bool) -> Iterator["Steps"]:
+    """Yields the steps of a search, whose time begins here.
+
+    Args:
+      name: the name of the search.
+      num: the number of all planned steps.
+      progress: whether to show a bar.
+    """
+    with ProgressBar(
+      total=num,
+      desc=name,
+      unit="step",
+      disable=not progress,
+      limit_s=self.time_limit_s,
+    ) as bar:
+      yield Steps(bar, Budget(self.time_limit_s))
+
 
 class TimeIsUp(Exception):
   """The time of a search was over before a step that it needs."""
@@ -125,11 +143,12 @@ class Steps:
 
   Args:
     bar: a bar whose total is the number of all planned steps.
-    budget: the time that the search may take.
+    budget: the time that the search may take; it is an attribute, too.
   """
 
   def __init__(self, bar: ProgressBar, budget: Budget):
-    self._bar, self._budget, self._num_of_part = bar, budget, 0
+    self.budget = budget
+    self._bar, self._num_of_part = bar, 0
 
   @contextlib.contextmanager
   def step(self, name: str) -> Iterator[None]:
@@ -138,7 +157,7 @@ class Steps:
     Raises:
       TimeIsUp: the time is over, so that the step may not begin.
     """
-    self._budget.begin(name)
+    self.budget.begin(name)
     self._bar.note(name)
     yield
     self._num_of_part += 1
@@ -147,7 +166,7 @@ class Steps:
   @contextlib.contextmanager
   def uncounted(self, name: str) -> Iterator[None]:
     """Shows the name of what is inside, as `step` does; the bar stays."""
-    self._budget.begin(name)
+    self.budget.begin(name)
     self._bar.note(name)
     yield
 

@@ -120,8 +120,7 @@ class Searcher:
     points: the points in question, the lossless point first.
     wanted: what the user asked.
     rounds: the number of rounds in which costs are measured.
-    budget: the time that the search may take.
-    steps: the steps on the bar.
+    steps: the steps on the bar, and the time that the search may take.
     passes: the scatter of the verifier's hot loops, by the name of the pass.
     decodes: the scatter of whole decodes, by the name of the point.
   """
@@ -130,10 +129,14 @@ class Searcher:
   points: Sequence[Point]
   wanted: Wanted
   rounds: int
-  budget: Budget
   steps: Steps
   passes: dict[str, float | None] = dataclasses.field(default_factory=dict)
   decodes: dict[str, float | None] = dataclasses.field(default_factory=dict)
+
+  @property
+  def budget(self) -> Budget:
+    """The time that the search may take."""
+    return self.steps.budget
 
   def run(self) -> Advice:
     """Searches; each part ends when its share of the budget is used.
@@ -183,8 +186,11 @@ class Searcher:
   def _add_drafter(self, advice: Advice, study: Study, texts: Decoded):
     """Adds what a drafter costs, its candidates, and its lossless one timed."""
     lossless = self.points[0]
+    # Costs by hot loops stand until whole decodes have corrected them.
     drafting = self._measure_costs(study, texts)
     advice.draftings.append(drafting)
+    if not self.budget.is_spent():
+      drafting = advice.draftings[-1] = self._check_costs(drafting)
     with self.steps.uncounted("acceptance along the texts"):
       by_gamma = drafting.by_gamma(lossless, texts)
     # What is promised stands until the clock has spoken.
@@ -211,7 +217,7 @@ class Searcher:
     )
 
   def _measure_costs(self, study: Study, texts: Decoded) -> Drafting:
-    """Returns what a drafter costs in hot loops, its c checked by decodes."""
+    """Returns what a drafter costs in hot loops."""
     name = study.pair.drafter_name
     gammas = self.wanted.gammas_for(study.pair)
     # A target that uses the heads' distribution draws from one head more.
@@ -221,18 +227,31 @@ class Searcher:
       for gamma in gammas
       for point in kinds.values()
     ]
-    with self.steps.step(f"costs of {name}"):
+    step = f"costs of {name}"
+    with self.steps.step(step):
       loops = measure.cost_loops(
-        study, points, self.rounds, is_over=self.budget.is_spent
+        study,
+        points,
+        self.rounds,
+        tick=self.budget.tick_of(step),
+        is_over=self.budget.is_spent,
       )
-      for width, number in scatter.scatter_of_loops(loops).items():
-        self.passes[f"{width} next to {name}"] = number
-      costs = make_monotone(loops.costs)
-      if not self.budget.is_spent():
-        costs = measure.check_costs(
-          study, self.points[0], costs, is_over=self.budget.is_spent
-        )
-    return Drafting(study, costs, texts, gammas)
+    for width, number in scatter.scatter_of_loops(loops).items():
+      self.passes[f"{width} next to {name}"] = number
+    return Drafting(study, make_monotone(loops.costs), texts, gammas)
+
+  def _check_costs(self, drafting: Drafting) -> Drafting:
+    """Returns a drafting with the c of whole decodes of both models."""
+    step = f"costs of {drafting.study.pair.drafter_name} by whole decodes"
+    with self.steps.uncounted(step):
+      costs = measure.check_costs(
+        drafting.study,
+        self.points[0],
+        drafting.costs,
+        tick=self.budget.tick_of(step),
+        is_over=self.budget.is_spent,
+      )
+    return dataclasses.replace(drafting, costs=costs)
 
   def _time_gammas(
     self, gammas: Sequence[int], by_gamma: dict[int, Candidate]

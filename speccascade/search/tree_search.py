@@ -26,8 +26,7 @@ from speccascade.inference.pair.pairs import ModelPair, PairSpec
 from speccascade.inference.points.point import Point
 from speccascade.inference.points.settings import Measuring, Run
 from speccascade.runtime import folders
-from speccascade.runtime.progress import ProgressBar
-from speccascade.search import acceptance, advisor
+from speccascade.search import acceptance
 from speccascade.search import candidates as library
 from speccascade.search.candidates import (
   Candidate,
@@ -182,23 +181,14 @@ def search(
       " DRAFTS and DRAFT_LENGTH out"
     )
   with folders.sole_writer(run.folder):
-    study = advisor.read_study(pair, inputs, run, measuring)
+    study = library.read_study(pair, inputs, run, measuring)
     trees = trees.for_pair(study.pair)
     gamma = min(point.gamma, study.pair.most_drafts)
     point = dataclasses.replace(point, gamma=gamma)
     Candidate(study, point).check()
     on_start(run.folder)
-    with ProgressBar(
-      total=_NUM_STEPS,
-      desc="trees",
-      unit="step",
-      disable=not run.progress,
-      limit_s=effort.time_limit_s,
-    ) as bar:
-      budget = Budget(effort.time_limit_s)
-      return search_study(
-        study, point, trees, effort.rounds, budget, Steps(bar, budget)
-      )
+    with effort.begin("trees", _NUM_STEPS, run.progress) as steps:
+      return search_study(study, point, trees, effort.rounds, steps)
 
 
 def search_study(
@@ -206,7 +196,6 @@ def search_study(
   point: Point,
   trees: WantedTrees,
   rounds: int,
-  budget: Budget,
   steps: Steps,
 ) -> TreeAdvice:
   """Returns what `search` returns, of models and examples that are read.
@@ -214,10 +203,10 @@ def search_study(
   Raises:
     ValueError: the pair's drafter is a cascade, which has no single cost.
   """
-  advice = TreeAdvice(study, point)
+  advice, budget = TreeAdvice(study, point), steps.budget
   # The budget knows what was left out.
   with contextlib.suppress(TimeIsUp):
-    _search_all(advice, trees, rounds, budget, steps)
+    _search_all(advice, trees, rounds, steps)
   if advice.costs is not None and advice.costs.doubt:
     advice.warnings.append(advice.costs.doubt)
   repeats = study.measuring.repeats
@@ -231,14 +220,10 @@ def search_study(
 
 
 def _search_all(
-  advice: TreeAdvice,
-  trees: WantedTrees,
-  rounds: int,
-  budget: Budget,
-  steps: Steps,
+  advice: TreeAdvice, trees: WantedTrees, rounds: int, steps: Steps
 ):
   """Fills the advice in, as far as the time goes."""
-  study, point = advice.study, advice.point
+  study, point, budget = advice.study, advice.point, steps.budget
   first_drafts = study.pair.first_block_drafts
   with steps.step(f"texts of {point.spec.label}"):
     texts = study.batches(point).decode_all(study.examples, 0)
@@ -255,19 +240,30 @@ def _search_all(
     advice.acceptance = blocks.acceptance_by_depth(
       rates, texts.lengths, trees.max_depth, first_drafts=first_drafts
     )
+  budget.share = 0.6
   with steps.step("costs of passes"):
-    budget.share = 0.6
+    # Costs by hot loops stand until whole decodes have corrected them.
     advice.costs = _measure_costs(study, point, trees, rounds, budget)
-    offers, advice.tokens_by_size = offers_of(
+    if not budget.leaves_out("costs by whole decodes", is_needed=True):
+      with contextlib.suppress(TimeIsUp):
+        advice.costs = measure.check_costs(
+          study,
+          point,
+          advice.costs,
+          tick=budget.tick_of("costs by whole decodes"),
+          is_over=budget.is_spent,
+        )
+    advice.offers, advice.tokens_by_size = offers_of(
       study, point, trees, rates, advice.acceptance, texts, advice.costs
     )
-    nums = {_num_first(offer) for offer in offers}
+  with steps.uncounted("shares of the optimum"):
+    nums = {_num_first(offer) for offer in advice.offers}
     optimum = acceptance.shares_of_optimum(
       study, point, nums, rates, texts, trees.drawing
     )
     advice.offers = [
       dataclasses.replace(offer, optimum=optimum.get(_num_first(offer)))
-      for offer in offers
+      for offer in advice.offers
     ]
   budget.share = 1.0
 
@@ -298,12 +294,13 @@ def _measure_costs(
   rounds: int,
   budget: Budget,
 ) -> Costs:
-  """Returns the costs of passes over as many tokens as trees have nodes."""
+  """Returns the costs of passes as wide as trees, by hot loops."""
   sizes = sorted({1, 2, 4, trees.max_depth, *trees.sizes})
   loops = measure.cost_loops(
     study,
     [dataclasses.replace(point, gamma=size) for size in sizes],
     rounds,
+    tick=budget.tick_of("costs of passes"),
     is_over=budget.is_spent,
   )
   if loops is None:
@@ -311,10 +308,7 @@ def _measure_costs(
       f"the drafter is {study.pair.drafter_name}, a cascade, whose steps have"
       " no one cost: search for a tree with one drafter"
     )
-  costs = make_monotone(loops.costs)
-  if budget.leaves_out("costs by whole decodes", is_needed=True):
-    return costs
-  return measure.check_costs(study, point, costs, is_over=budget.is_spent)
+  return make_monotone(loops.costs)
 
 
 def offers_of(

@@ -140,6 +140,46 @@ def test_costs_are_ratios_to_a_verifier_step():
   assert costs.drafter_prefill > 0
 
 
+@pytest.mark.parametrize("limit", range(8))
+def test_no_loop_is_compiled_after_the_time(monkeypatch, limit):
+  """Each program takes a second, and nothing begins at the limit or later."""
+  clock, begun = Clock(), set()
+
+  def compiled(*program):
+    if program not in begun:
+      assert clock.now < limit
+      begun.add(program)
+      clock.now += 1.0
+    return jnp.zeros(1)
+
+  def tick(num):
+    if clock.now >= limit:
+      raise TimeoutError
+
+  monkeypatch.setattr(timing, "_prefill", lambda model, *_: compiled(model))
+  monkeypatch.setattr(
+    timing, "_feed_blocks", lambda model, *args: compiled(model, args[-2])
+  )
+  call = functools.partial(
+    timing.cost_loops,
+    "small",
+    "large",
+    jnp.ones((1, 4), jnp.int32),
+    Sampling.create(1.0),
+    max_decode_len=8,
+    widths=[3],
+    rounds=2,
+    tick=tick,
+  )
+  # Two encoders, two widths of either model: six programs.
+  if limit <= 6:
+    with pytest.raises(TimeoutError):
+      call()
+    assert len(begun) == limit
+  else:
+    assert call().widths == [1, 3]
+
+
 def test_replicates_are_paired():
   rng = np.random.default_rng(1)
   reference = rng.uniform(1, 3, (2, 20))

@@ -27,6 +27,7 @@ from speccascade.search import (
   advice_page,
   advisor,
   draft_kinds,
+  effort,
   searcher,
   tree_page,
   tree_search,
@@ -177,7 +178,7 @@ def advise(monkeypatch, tmp_path):
     methods=(),
     by_clock=None,
     rounds=(1.0, 1.02, 1.05),
-    effort=Effort(),
+    limits=Effort(),
     progress=False,
     check=lambda costs: costs,
     budget=Budget,
@@ -204,7 +205,7 @@ def advise(monkeypatch, tmp_path):
       )
 
     monkeypatch.setattr(searcher.Searcher, "_time", time)
-    monkeypatch.setattr(advisor, "Budget", budget)
+    monkeypatch.setattr(effort, "Budget", budget)
     load = lambda vocabulary: pair(32, **drafters)
     return asked, advisor.advise(
       pair=types.SimpleNamespace(load=load, vocabulary_path=None),
@@ -212,7 +213,7 @@ def advise(monkeypatch, tmp_path):
       point=Point("verifier", gamma="auto", temperature=0.0),
       run=Run(tmp_path, max_decode_len=12, progress=progress),
       wanted=Wanted(max_loss, methods, [*by_clock]),
-      effort=effort,
+      effort=limits,
     )
 
   return call
@@ -411,7 +412,7 @@ def test_a_search_ends_when_its_time_is_up(advise, monkeypatch):
     [1, 1.02, 1.04],
     max_loss=0.0,
     methods=["spec_cascade_token_v3"],
-    effort=Effort(time_limit_s=100.0),
+    limits=Effort(time_limit_s=100.0),
     budget=late,
   )
   assert asked == [[3]]  # not what is next to it
@@ -469,6 +470,19 @@ class Watch:
 
     return call
 
+  def compiling(self, name, function):
+    """Returns the function, which compiles three programs in that time."""
+
+    def call(*args, tick, **_):
+      for _ in range(3):
+        tick(0)
+        self.begun.append((self.now, name))
+        self.now += self.seconds / 3
+      tick(0)
+      return function(*args)
+
+    return call
+
 
 LIMIT_S = 100.0
 
@@ -480,22 +494,20 @@ def test_nothing_begins_after_the_limit(monkeypatch, tmp_path, seconds, trees):
   watch = Watch(seconds)
   costs = Costs(1e-3, 0.01, 0.015, dict.fromkeys(range(1, 10), 1.0), 0.01, 1.0)
 
-  def time_points(study, points, tick, **_):
-    tick(0)  # another program is compiled
+  def time_points(study, points):
     ones = np.ones((3, 8))
     return {point: timing.latency(0.5 * ones, ones) for point in points}
 
   slow = {
-    "cost_loops": lambda *_, **__: tables_of(costs, (1.0, 1.0)),
-    "check_costs": lambda study, point, costs, **_: costs,
+    "cost_loops": lambda *_: tables_of(costs, (1.0, 1.0)),
+    "check_costs": lambda study, point, costs: costs,
     "time_points": time_points,
   }
   for name, function in slow.items():
-    monkeypatch.setattr(measure, name, watch.slow(name, function))
+    monkeypatch.setattr(measure, name, watch.compiling(name, function))
   decode = watch.slow("texts", Batches.decode_all)
   monkeypatch.setattr(Batches, "decode_all", decode)
-  module = tree_search if trees else advisor
-  monkeypatch.setattr(module, "Budget", watch.budget)
+  monkeypatch.setattr(effort, "Budget", watch.budget)
   settings = {
     "pair": types.SimpleNamespace(
       load=lambda vocabulary: pair(8), vocabulary_path=None
@@ -518,8 +530,13 @@ def test_nothing_begins_after_the_limit(monkeypatch, tmp_path, seconds, trees):
   assert all(now < LIMIT_S for now, _ in watch.begun)
   is_cut = any("TIME_LIMIT_S of 100 s left out" in x for x in advice.warnings)
   # A search for a tree has four steps; advice always has more that it could do.
-  assert is_cut == (3 * seconds >= LIMIT_S if trees else seconds > 0)
-  is_timed = "time_points" in {name for _, name in watch.begun}
+  assert is_cut == (4 * seconds >= LIMIT_S if trees else seconds > 0)
+  is_timed = bool(advice.timed)
+  # What passes cost is told as soon as it is known.
+  has_costs = bool(
+    advice.costs and advice.offers if trees else advice.draftings
+  )
+  assert has_costs == (2 * seconds < LIMIT_S)
   name = "trees" if trees else "advice"
   values = json.loads((tmp_path / f"{name}.json").read_text())
   assert values["warnings"] == advice.warnings

@@ -24,6 +24,7 @@ from speccascade.models.markov_lm import MarkovLM
 from speccascade.search import (
   advice_page,
   advisor,
+  effort,
   searcher,
   tree_page,
   tree_search,
@@ -328,7 +329,7 @@ def test_a_decode_takes_the_answer(kind, tmp_path, monkeypatch):
   }
   point = Point("spec_decode", gamma=1, temperature=1.0)
   quick = Effort(rounds=1)
-  monkeypatch.setattr(advisor, "Budget", test_advisor.late)
+  monkeypatch.setattr(effort, "Budget", test_advisor.late)
   advice = advisor.advise(
     **shared,
     point=point,

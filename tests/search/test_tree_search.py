@@ -245,9 +245,13 @@ def test_wrong_points_are_refused(point, message):
 def test_the_drafter_must_have_one_cost(monkeypatch):
   monkeypatch.setattr(measure, "cost_loops", lambda *_, **__: None)
   study = study_of(num=4)
-  budget = types.SimpleNamespace(share=0, is_spent=lambda: False)
-  steps = types.SimpleNamespace(step=lambda name: contextlib.nullcontext())
+  budget = types.SimpleNamespace(
+    share=0, is_spent=lambda: False, tick_of=lambda name: None
+  )
+  steps = types.SimpleNamespace(
+    step=lambda name: contextlib.nullcontext(), budget=budget
+  )
   with pytest.raises(ValueError, match="whose steps have no one cost"):
     tree_search.search_study(
-      study, Point("spec_decode", gamma=2), WantedTrees(), 1, budget, steps
+      study, Point("spec_decode", gamma=2), WantedTrees(), 1, steps
     )

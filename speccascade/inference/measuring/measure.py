@@ -188,7 +188,7 @@ def _measure_group(
 
 
 def _compile(study: Study, points: Sequence[Point], tick: Tick):
-  """Compiles the programs of points that the study lacks; ticks after each."""
+  """Compiles the programs that the study lacks of points, after a tick each."""
   examples = {}
   for point in points:
     examples |= study.program_examples(point)
@@ -201,10 +201,10 @@ def _compile(study: Study, points: Sequence[Point], tick: Tick):
   numbers = itertools.count(1)
 
   def compile_program(key: Hashable):
+    tick(0)
     note(f"compiling {next(numbers)} of {len(missing)}")
     batches, example = examples[key]
     batches.bind(batches.prepare([example]))
-    tick(0)
 
   list(_map_in_threads(study, compile_program, missing))
   note("")
@@ -267,7 +267,9 @@ def time_points(
     points: the points to time. The verifier alone is added if it is missing.
     on_result: called once for each point and timed example, with the point, the
       number of the example among the timed ones, and its `Decoded` of one row.
-    tick: called with the number of decodes since its last call.
+    tick: called with the number of decodes since its last call; with 0 before
+      a program is compiled, and before the first timed decode. An error that it
+      raises ends the timing.
     is_over: called after each repeat. True ends the timing early.
 
   Returns:
@@ -321,6 +323,7 @@ def cost_loops(
   points: Sequence[Point],
   rounds: int = 7,
   *,
+  tick: Tick = lambda num: None,
   is_over: Callable[[], bool] = lambda: False,
 ) -> timing.CostLoops | None:
   """Times the loops that give the costs of points of one sampling.
@@ -329,6 +332,7 @@ def cost_loops(
     study: the first timed example is fed to the models.
     points: the points whose block widths are timed.
     rounds: how often each loop is timed.
+    tick: as in `time_points`.
     is_over: called after each round. True ends the timing early.
 
   Returns:
@@ -354,6 +358,7 @@ def cost_loops(
     # The verifier alone draws from no heads.
     heads=heads - {0} or {1},
     rounds=rounds,
+    tick=tick,
     is_over=is_over,
   )
 
@@ -369,6 +374,7 @@ def check_costs(
   point: Point,
   costs: Costs | None,
   *,
+  tick: Tick = lambda num: None,
   is_over: Callable[[], bool] = lambda: False,
 ) -> Costs | None:
   """Returns costs with the c of whole decodes of both models alone.
@@ -380,12 +386,15 @@ def check_costs(
     point: its sampling is used.
     costs: by hot loops. They stay as they are where the drafter writes no text
       alone, and so does None.
+    tick: as in `time_points`.
     is_over: as in `time_points`.
   """
   if costs is None or not study.pair.drafts_alone:
     return costs
   alone = reference(point)
-  latencies = time_points(study, [alone.of(DRAFTER)], is_over=is_over)
+  latencies = time_points(
+    study, [alone.of(DRAFTER)], tick=tick, is_over=is_over
+  )
   return costs_by_clock(study, alone, costs, latencies)
 
 
