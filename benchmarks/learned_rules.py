@@ -35,7 +35,7 @@ from speccascade.inference.points.point import Point
 from speccascade.inference.points.settings import Measuring, Run
 from speccascade.inference.rows.records import text_of
 from speccascade.report import frontier
-from speccascade.search import alpha_grids
+from speccascade.search.grid import default_grid
 
 BASE = "spec_cascade_opt"
 METHODS = (
@@ -277,7 +277,7 @@ def main():
   decodes: dict[str, list[Decodes]] = {}
   for name in ("spec_decode", *args.methods):
     method = point.of(name)
-    grid = alpha_grids.grid(method.spec, size, greedy=method.is_greedy)
+    grid = default_grid(method.spec, size, greedy=method.is_greedy)
     alphas = grid.alphas and (args.alphas or grid.alphas)
     for alpha in alphas or [None]:
       each = decode(study, point.of(name, alpha=alpha), args.trials, metric)

@@ -10,10 +10,9 @@ from speccascade.decoding.programs import methods
 from speccascade.decoding.records.decode_settings import BlockSize
 from speccascade.decoding.records.language_model import LanguageModel
 from speccascade.inference.points.point import Point
-from speccascade.search import alpha_grids, grid
-from speccascade.search.alpha_grids import Grid
+from speccascade.search import grid
 from speccascade.search.draft_kinds import KINDS
-from speccascade.search.grid import Curve
+from speccascade.search.grid import Curve, Grid
 from speccascade.settings import fields
 from speccascade.settings.fields import names_of
 
@@ -58,7 +57,7 @@ class Plan:
     methods: names in `METHODS`; None takes all methods that the drafters allow.
       The drafter alone and the verifier alone are always measured; with draft
       heads, which write nothing alone, the verifier alone is.
-    alphas: "default" takes the grids of `alpha_grids`, "adaptive" looks for
+    alphas: "default" takes each method's `default_grid`, "adaptive" looks for
       alphas between measured ones, and "one" takes each method's own default.
       {method: values} names alphas; a method that it lacks takes its default
       grid.
@@ -165,10 +164,10 @@ class Plan:
     if self.alphas == ONE:
       return Grid(())
     # What the user wrote down comes before what the method declares.
-    whole = named.get(point.method) or alpha_grids.grid(
+    whole = named.get(point.method) or grid.default_grid(
       point.spec, vocab_size, greedy=point.sampling.greedy
     )
-    return alpha_grids.coarsen(whole) if self.alphas == ADAPTIVE else whole
+    return grid.coarsen(whole) if self.alphas == ADAPTIVE else whole
 
   def _named_grids(
     self, names: Sequence[str], vocab_size: int
@@ -182,7 +181,7 @@ class Plan:
         raise ValueError(
           f"ALPHAS has values for {name}, which METHODS leaves out"
         )
-      named[name] = alpha_grids.custom_grid(name, self.alphas[name], vocab_size)
+      named[name] = grid.custom_grid(name, self.alphas[name], vocab_size)
     return named
 
 

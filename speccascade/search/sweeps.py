@@ -27,13 +27,12 @@ from speccascade.inference.points.settings import Measuring, Run
 from speccascade.inference.rows.results import ResultRow, Settings
 from speccascade.runtime import folders, signals
 from speccascade.runtime.progress import ProgressBar
-from speccascade.search import alpha_grids, grid, plans
+from speccascade.search import grid, plans
 from speccascade.search import shown as traced
-from speccascade.search.alpha_grids import Grid
 from speccascade.search.candidates import Candidate, search
 from speccascade.search.draft_kinds import kind_of
 from speccascade.search.effort import Budget
-from speccascade.search.grid import Curve
+from speccascade.search.grid import Curve, Grid
 from speccascade.search.ledger import Ledger
 from speccascade.search.plans import Plan
 from speccascade.search.shown import Shown
@@ -352,7 +351,7 @@ class _Runner:
     for curve, rows in zip(self.curves, self._rows()):
       if not curve.grid.alphas or len(rows) >= self.budget:
         continue
-      alpha = alpha_grids.next_alpha(rows, curve.grid.scale)
+      alpha = grid.next_alpha(rows, curve.grid.scale)
       if alpha is not None:
         more.append(Candidate(self.studies.of(curve), curve.at(alpha)))
     return more

@@ -8,7 +8,7 @@ from speccascade.decoding.programs import methods
 from speccascade.decoding.records.decode_settings import BlockSize
 from speccascade.inference.pair.pairs import ModelPair
 from speccascade.inference.points.point import Point
-from speccascade.search import alpha_grids, grid
+from speccascade.search import grid
 from speccascade.settings import fields
 
 LOSSLESS = "spec_decode"
@@ -82,7 +82,7 @@ class Wanted:
     curves = grid.curves(
       common,
       names,
-      lambda point: alpha_grids.grid(
+      lambda point: grid.default_grid(
         point.spec, vocab_size, greedy=point.sampling.greedy
       ),
       temperatures=[common.temperature],

@@ -26,7 +26,7 @@ top-k of 0 is a point of its own <- test_what_changes_nothing
 - if keeps_all or self.is_greedy:
 + if self.is_greedy:
 
-=== search/alpha_grids.py
+=== search/grid.py
 an alpha of one's own is measured twice <- test_alphas_of_ones_own_are_sorted
 - tuple(sorted(set(map(float, alphas))))
 + tuple(sorted(map(float, alphas)))
