@@ -23,7 +23,6 @@ from speccascade.evaluation.efficiency import Costs
 from speccascade.inference.batches import batching
 from speccascade.inference.batches.sources import Source
 from speccascade.inference.measuring import scoring
-from speccascade.inference.measuring.agreement import count_identical
 from speccascade.inference.measuring.environment import holds_many_programs
 from speccascade.inference.measuring.study import Outputs, Study
 from speccascade.inference.points.point import Point
@@ -165,7 +164,9 @@ def _measure_group(
       outputs = _decode_all(study, point, timed, tick)
     agreement = None
     if compares:
-      agreement = count_identical(study, outputs, study.verifier_outputs[alone])
+      agreement = scoring.count_identical(
+        study, outputs, study.verifier_outputs[alone]
+      )
 
     # The row. Outputs are ordered by trial and index, so that the bootstrap
     # resamples the examples of every point alike.

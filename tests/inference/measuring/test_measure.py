@@ -12,7 +12,7 @@ from speccascade.evaluation import efficiency, timing
 from speccascade.evaluation.efficiency import Costs
 from speccascade.inference.batches import batching
 from speccascade.inference.batches.sources import sources_of_texts
-from speccascade.inference.measuring import agreement, environment, measure
+from speccascade.inference.measuring import environment, measure, scoring
 from speccascade.inference.measuring.study import Outputs, Study
 from speccascade.inference.pair import pairs
 from speccascade.inference.pair.cascades import Cascade
@@ -230,12 +230,12 @@ def test_near_ties_are_told_from_differences(study):
   other = (int(tokens[0]) + 1) % 16
   changed = {(0, last): np.array([other, *tokens[1:]])}
   moved = Outputs(outputs.tokens | changed, outputs.counts)
-  counted = agreement.count_identical(study, moved, outputs)
+  counted = scoring.count_identical(study, moved, outputs)
   assert counted == SAME | {"identical": 3}
-  logits = agreement.logits_after(study, study.examples[3], tokens[:0])
+  logits = scoring.logits_after(study, study.examples[3], tokens[:0])
   # Greedy: no logit lies above the one that was taken, and not all lie near.
   assert int(np.argmax(logits)) == int(tokens[0])
-  assert np.ptp(logits) > agreement.TIE
+  assert np.ptp(logits) > scoring.TIE
 
 
 def test_kernels_of_another_type_are_another_program(study):
