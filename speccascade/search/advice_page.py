@@ -203,11 +203,7 @@ def _quality(offer: Candidate, advice: Advice) -> str:
 
 
 def _offers_of_interest(advice: Advice) -> list[Candidate]:
-  """Returns the offers of the table, each once and 13 at most.
-
-  The choice comes first, and the best lossless offer after it. The others are
-  the offers that were decoded, the fastest first.
-  """
+  """Returns the offers of the table: the answer, then the fastest decoded."""
   timed = {(*x.method, x.point): x for x in advice.timed}
   # A decoded offer that was timed later is there with its latency.
   others = [timed.get((*x.method, x.point), x) for x in advice.decoded]

@@ -88,13 +88,7 @@ def advise(
 
 
 def _identity(study: Study, point: Point, wanted: Wanted) -> dict:
-  """Returns the settings of advice that a later start may not change.
-
-  Args:
-    study: the pair with all its drafters.
-    point: one of the points in question.
-    wanted: what is asked of a method.
-  """
+  """Returns the settings of advice that a later start may not change."""
   settings = study.settings(point)
   return {
     **advice_files.about(point, study.pair),

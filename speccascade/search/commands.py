@@ -58,12 +58,7 @@ def _join_values(args: Sequence[str]) -> Iterator[str]:
 
 
 def _is_left_out(flag: str, macros: Collection[str]) -> bool:
-  """Returns whether only the question for advice needs a flag.
-
-  Args:
-    flag: a flag with its value.
-    macros: the names of macros whose bindings are left out.
-  """
+  """Returns whether only the question for advice needs a flag."""
   name, _, value = flag.partition("=")
   if name.endswith("gin_file"):
     return pathlib.PurePath(value).name == _ADVICE_FILE

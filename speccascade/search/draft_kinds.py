@@ -186,11 +186,9 @@ def _forced(
 def _fed_tokens(
   model: LanguageModel, inputs: jax.Array, tokens: jax.Array
 ) -> jax.Array:
-  """Returns [B, T] int32, the token before each token of texts.
-
-  Logits 0 come from the start token and tell of text token 0, logits 1 come
-  from token 0, and so on.
-  """
+  """Returns [B, T] int32, the token before each token of texts."""
+  # Logits 0 come from the start token and tell of text token 0, logits 1 come
+  # from token 0, and so on.
   first = prompts.start(model, inputs)[:, None]
   return jnp.concatenate([first, tokens[:, :-1]], axis=1)
 
@@ -216,13 +214,11 @@ def _describe_model(name: str, costs: Costs) -> str:
 
 
 def _heads_tree_steps(costs: Costs, point: Point, levels: int) -> float:
-  """Heads draft all levels at once; no drafting costs nothing.
-
-  One head more is asked where the target uses the distribution after the
-  drafts.
-  """
+  """Heads draft all levels at once; no drafting costs nothing."""
   if not levels:
     return 0.0
+  # One head more is asked where the target uses the distribution after the
+  # drafts.
   return costs.drawing(levels if point.folds else levels + 1)
 
 

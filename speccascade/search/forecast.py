@@ -113,18 +113,11 @@ def _num_programs(
 
 @dataclasses.dataclass(frozen=True)
 class _VerifierTimes:
-  """What the verifier alone takes.
-
-  Attributes:
-    compile_s: seconds to compile its decoder.
-    example_s: seconds to decode an example as the timed examples are decoded.
-    batch_s: seconds to decode a batch, or 0 where every example is decoded as
-      the timed examples are.
-  """
+  """What the verifier alone takes."""
 
   compile_s: float
-  example_s: float
-  batch_s: float
+  example_s: float  # as the timed examples are decoded
+  batch_s: float  # 0 where every example is decoded as the timed ones are
 
 
 def _time_verifier(study: Study, curves: Sequence[Curve]) -> _VerifierTimes:

@@ -132,10 +132,8 @@ def _identity(
 
 
 def _weights(contest: Contest, ledger: Ledger) -> tuple[float, ...]:
-  """Returns the cost of a call of each drafter; `costs.json` stores it.
-
-  A search that goes on ranks by the costs that its first start measured.
-  """
+  """Returns the cost of a call of each drafter; `costs.json` stores it."""
+  # A search that goes on ranks by the costs that its first start measured.
   path = ledger.folder / "costs.json"
   if processes.agree(path.exists):
     read = lambda: files.read_object(path, "drafters")["drafters"]
@@ -289,10 +287,7 @@ def _gin(cascade: Cascade) -> str:
 
 
 def _alone(ranking: Sequence[CascadeCandidate]) -> str:
-  """Returns how fast the verifier was, timed in turns with each candidate.
-
-  Empty where no candidate was timed.
-  """
+  """Returns how fast the verifier was next to the others, "" if untimed."""
   speeds = [
     _tokens_per_s(scored) * scored.row.latency.relative_latency
     for scored in ranking

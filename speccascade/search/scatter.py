@@ -80,15 +80,7 @@ def warning(
 def _describe_worst(
   kind: str, by_name: Mapping[str, float | None]
 ) -> str | None:
-  """Returns how many timings of a kind scatter too much, and which does most.
-
-  Args:
-    kind: the plural of the kind, for the sentence.
-    by_name: the scatter of each timing, None where it is unknown.
-
-  Returns:
-    None where no timing scatters too much.
-  """
+  """Returns how many timings of a kind scatter too much, and which most."""
   known = {name: x for name, x in by_name.items() if x is not None}
   wide = [name for name, x in known.items() if x > LIMIT]
   if not wide:

@@ -256,13 +256,11 @@ class Searcher:
   def _time_gammas(
     self, gammas: Sequence[int], by_gamma: dict[int, Candidate]
   ) -> list[Candidate]:
-    """Returns timed candidates; the fastest lies between slower gammas.
+    """Returns timed candidates; the fastest lies between slower gammas."""
 
-    First the gammas are timed in turns whose passes alone promise nearly as
-    much as the best gamma's passes. Then the neighbours of the fastest gamma
-    are timed, until the fastest gamma has slower neighbours.
-    """
-
+    # First the gammas are timed in turns whose passes alone promise nearly as
+    # much as the best gamma's passes. Then the neighbours of the fastest gamma
+    # are timed, until the fastest gamma has slower neighbours.
     def propose(timed: Sequence[Candidate]) -> list[Candidate]:
       if not timed:
         speedups = {gamma: x.here.speedup for gamma, x in by_gamma.items()}
@@ -287,15 +285,13 @@ class Searcher:
     )
 
   def _decode_promising(self, advice: Advice) -> list[Candidate]:
-    """Returns candidates that were decoded because they promise to be faster.
-
-    Of the points that promise to be faster than the best candidate so far, the
-    slowest is decoded, because it is the likeliest of its method to fit. If it
-    does not fit, the faster points of its method are given up.
-    """
+    """Returns decoded candidates, which had promised to be faster."""
     lossy = [x for x in advice.offers if x.point.method != LOSSLESS]
     lossy.sort(key=by_promise)
 
+    # Of the points that promise to be faster than the best candidate so far,
+    # the slowest is decoded, because it is the likeliest of its method to fit.
+    # If it does not fit, the faster points of its method are given up.
     def propose(decoded: Sequence[Candidate]) -> list[Candidate]:
       if len(decoded) == self.wanted.num_decoded:
         return []

@@ -116,11 +116,9 @@ def _with_trace(point: Candidate, num_examples: int) -> Candidate:
 def _portions(
   missing: Sequence[str], traced_points: Mapping[str, Candidate]
 ) -> Iterator[list[str]]:
-  """Yields the missing keys, a few at a time.
-
-  The first portion has one point of each program. Points that are decoded side
-  by side then never compile one program twice.
-  """
+  """Yields the missing keys, a few at a time."""
+  # The first portion has one point of each program. Points that are decoded
+  # side by side then never compile one program twice.
   by_program = {}
   for key in missing:
     traced = traced_points[key]
@@ -140,17 +138,7 @@ def _portions(
 def _read(
   path: pathlib.Path, keys: Collection[str], indices: Sequence[int]
 ) -> dict[str, list[str]]:
-  """Returns the lines of the points that a file holds whole, by key.
-
-  Args:
-    path: the path of the file, which need not exist.
-    keys: the keys of the points that are shown; other points are left out.
-    indices: the indices of the examples that are shown, ascending. A point with
-      other examples is left out, and is decoded again.
-
-  Raises:
-    ValueError: the file is damaged.
-  """
+  """Returns the lines of the points that a file holds whole, by key."""
   by_key = {}
   try:
     text = path.read_text(encoding="utf-8") if path.exists() else ""
@@ -162,6 +150,7 @@ def _read(
     raise ValueError(
       f"{path} is damaged ({error!r}); remove it, it is made again"
     ) from error
+  # A point with other examples is left out, and is decoded again.
   return {
     key: list(lines.values())
     for key, lines in by_key.items()

@@ -175,10 +175,8 @@ def _identity(study: Study) -> dict:
 
 
 def _put_timed_first(examples: Sequence[Source], num: int) -> list[Source]:
-  """Returns all examples, beginning with `num` that a fixed seed draws.
-
-  The drawn examples stay in the order of the data, and so do the others.
-  """
+  """Returns all examples, beginning with `num` that a fixed seed draws."""
+  # The drawn examples stay in the order of the data, and so do the others.
   permutation = np.random.default_rng(0).permutation(len(examples))
   drawn = set(permutation[:num].tolist())
   order = sorted(range(len(examples)), key=lambda i: (i not in drawn, i))
@@ -259,26 +257,15 @@ class _Stopped(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class _Runner:
-  """Measures the curves of a sweep into one ledger.
-
-  Attributes:
-    studies: the study of each curve.
-    curves: the curves.
-    ledger: where rows are stored.
-    budget: the number of points of a curve in an adaptive sweep; 0 where the
-      planned points are all.
-  """
+  """Measures the curves of a sweep into one ledger."""
 
   studies: Studies
   curves: Sequence[Curve]
   ledger: Ledger
-  budget: int
+  budget: int  # `Plan.curve_budget`
 
   def run(self, shown: Shown, progress: bool, stop: signals.Stop) -> int:
-    """Measures all points, and writes the tokens of those that are shown.
-
-    Returns how many are shown, and raises `_Stopped` where a signal came.
-    """
+    """Measures all points, writes what is shown, and returns how many are."""
     lock = threading.Lock()
     examples = [self.studies.middle(x) for x in shown.select(self.curves)]
     num_shown = shown.num_shown * len(examples)
@@ -340,11 +327,9 @@ class _Runner:
     ]
 
   def _propose(self) -> list[Candidate]:
-    """Returns the planned points that lack a row; then one more for each curve.
-
-    The next alpha of a curve depends on the curve's own rows on disk alone, so
-    a sweep that was killed chooses the alphas that an unbroken sweep chooses.
-    """
+    """Returns the planned points that lack a row; then one more a curve."""
+    # The next alpha of a curve depends on the curve's own rows on disk alone,
+    # so a sweep that was killed chooses the alphas that an unbroken one does.
     if planned := self._missing(self.curves):
       return planned
     more = []

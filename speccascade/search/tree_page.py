@@ -93,10 +93,8 @@ def _sum(offer: Candidate) -> str:
 
 
 def _beside(offer: Candidate, other: Candidate) -> tuple[float, float, float]:
-  """Returns how many times as fast one offer is as another, and the interval.
-
-  The resamples of both are of the same examples.
-  """
+  """Returns how many times as fast an offer is as another, and the interval."""
+  # The resamples of both are of the same examples.
   ratio = other.measured.relative_latency / offer.measured.relative_latency
   replicates = np.divide(other.measured.replicates, offer.measured.replicates)
   low, high = np.quantile(replicates, [0.025, 0.975])
