@@ -14,9 +14,8 @@ from speccascade.checkpoints import orbax_io, t5x_native
 from speccascade.checkpoints.convert import config_from_gin
 from speccascade.decoding import HeadsDrafter
 from speccascade.inference.batches.inputs import Inputs
-from speccascade.inference.pair.cascades import Cascade
+from speccascade.inference.pair.cascades import Cascade, SideBySide
 from speccascade.inference.pair.pairs import PairSpec
-from speccascade.inference.pair.side_by_side import SideBySide
 from speccascade.inference.points.point import Point
 from speccascade.inference.points.settings import Run
 from speccascade.models import (

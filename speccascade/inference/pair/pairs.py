@@ -16,7 +16,7 @@ from speccascade import native
 from speccascade.decoding.programs import draft_models
 from speccascade.decoding.records.drafter import Drafter
 from speccascade.inference.batches import inputs
-from speccascade.inference.pair.cascades import Cascade
+from speccascade.inference.pair.cascades import Cascade, SideBySide
 from speccascade.inference.pair.model_loading import Model, load_model
 from speccascade.inference.pair.pair_checks import (
   PairError,
@@ -25,7 +25,6 @@ from speccascade.inference.pair.pair_checks import (
   check_vocabulary,
   shared_rows,
 )
-from speccascade.inference.pair.side_by_side import SideBySide
 from speccascade.models import intersection
 from speccascade.models.parameters import KERNEL_DTYPES, Config
 from speccascade.models.sharding import meshes

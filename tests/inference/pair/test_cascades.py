@@ -7,8 +7,11 @@ import numpy as np
 import pytest
 
 from speccascade.inference import ngram_counts
-from speccascade.inference.pair.cascades import Cascade, calls_by_drafter
-from speccascade.inference.pair.side_by_side import SideBySide
+from speccascade.inference.pair.cascades import (
+  Cascade,
+  SideBySide,
+  calls_by_drafter,
+)
 
 pytestmark = pytest.mark.usefixtures("quick_compiles")
 
