@@ -106,8 +106,13 @@ def _rows(k: np.ndarray) -> tuple[tuple[int, ...], ...]:
 class CascadeCandidate(Candidate):
   """A candidate that a cascade drafts for, in one round of a search.
 
+  Its study is that of the pair as it was read. `Contest.study_of` combines the
+  drafters where they are needed, so that the tables of one cascade at a time
+  are in memory.
+
   Attributes:
     cascade: how the drafters are combined.
+    num_examples: the number of examples of the round, the first ones.
     calls: the number of calls of each neural drafter, largest drafter first;
       empty until the candidate was measured, as the next two are None.
     swi: standardized walltime improvement.
@@ -115,14 +120,10 @@ class CascadeCandidate(Candidate):
   """
 
   cascade: Cascade
+  num_examples: int
   calls: tuple[int, ...] = ()
   swi: float | None = None
   value: float | None = None
-
-  @property
-  def num_examples(self) -> int:
-    """The number of examples of the round."""
-    return len(self.study.examples)
 
 
 @fields.checked
@@ -243,11 +244,18 @@ class Contest:
   weights: tuple[float, ...] = ()
 
   def candidate(self, cascade: Cascade, num: int) -> CascadeCandidate:
-    """Returns a candidate of the round that has the first `num` examples.
+    """Returns a candidate of the round that has the first `num` examples."""
+    return CascadeCandidate(
+      self.study, self.point, cascade=cascade, num_examples=num
+    )
+
+  def study_of(self, candidate: CascadeCandidate) -> Study:
+    """Returns the study that measures a candidate.
 
     Raises:
       ValueError: the cascade does not fit the pair.
     """
+    num = candidate.num_examples
     sources = self.study.sources
     measuring = Measuring(
       metrics=(),
@@ -255,17 +263,14 @@ class Contest:
       repeats=self.criterion.repeats,
       agreement=False,
     )
-    study = dataclasses.replace(
+    return dataclasses.replace(
       self.study,
       pair=self.study.pair.combine_drafters(
-        cascade, self.point.spec, sources.vocabulary_sha256
+        candidate.cascade, self.point.spec, sources.vocabulary_sha256
       ),
       sources=dataclasses.replace(sources, examples=sources.examples[:num]),
       measuring=measuring,
     )
-
-    point = advice_files.resolve_gamma(self.point, study.pair)
-    return CascadeCandidate(study, point, cascade=cascade)
 
   def measure(
     self, candidate: CascadeCandidate, ledger: Ledger
@@ -274,14 +279,16 @@ class Contest:
 
     Its examples are decoded unless the ledger has the row.
     """
-    (measured,) = ledger.measure([candidate])
-    return self.score(measured)
+    study = self.study_of(candidate)
+    point = advice_files.resolve_gamma(self.point, study.pair)
+    (measured,) = ledger.measure([Candidate(study, point)])
+    return self.score(dataclasses.replace(candidate, row=measured.row))
 
   def score(self, candidate: CascadeCandidate) -> CascadeCandidate:
     """Returns a candidate that has a row with the score that its row gives."""
     row = candidate.row
     lms = [model.lm for model in self.study.pair.drafters]
-    drafter = candidate.study.pair.composed
+    drafter = self.study_of(candidate).pair.composed
     calls = cascades.calls_by_drafter(drafter, row.counts.calls_by_model, lms)
     names = ["verifier", *(f"drafter {i}" for i in range(len(lms)))]
     improvement = swi.swi(

@@ -102,7 +102,8 @@ def search(
     }
     contest = Contest(study, point, criterion)
     for cascade in by_label.values():
-      contest.candidate(cascade, 1)  # raises where it cannot be built
+      # Raises where the cascade cannot be built.
+      contest.study_of(contest.candidate(cascade, 1))
     rounds = dataclasses.replace(rounds, first_examples=first)
     ledger = Ledger(run.folder, _identity(contest, by_label, rounds))
     ledger.check()

@@ -99,7 +99,7 @@ def row_of(study, point, good) -> results.ResultRow:
 def scored(contest, cascade, num=2, **changes):
   """A candidate that needs 25 blocks for 100 tokens."""
   candidate = contest.candidate(cascade, num)
-  row = row_of(candidate.study, contest.point, good=4)
+  row = row_of(contest.study_of(candidate), contest.point, good=4)
   row = dataclasses.replace(row, **changes)
   return contest.score(dataclasses.replace(candidate, row=row))
 
