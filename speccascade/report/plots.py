@@ -1,6 +1,6 @@
 """Figures: panels of lines or of shares, next to each other, with a legend."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 import dataclasses
 import itertools
 import math
@@ -16,6 +16,7 @@ from speccascade.runtime import files
 WIDTH, NARROW = 9.0, 4.0  # of a figure, in inches: in a window, on a telephone
 _FONT = 8.0  # points
 _GREY = "#888888"
+_ROOM = 4.0  # pixels around a text that has nothing else
 _BACKGROUND = {
   "color": "#b8b8b8",
   "linewidth": 0.7,
@@ -76,22 +77,24 @@ class DrawnLine:
       zorder=3,
     )
 
-  def write_marks(self, axis) -> list:
-    """Writes the marks of both ends; returns the texts."""
-    if len(self.marks) < 2:
-      return []
-    return [
-      axis.annotate(
-        self.marks[place],
-        (self.xs[place].value, self.ys[place].value),
-        xytext=(4, 4),
-        textcoords="offset points",
-        color=styles.style(self.method).color,
-        fontsize=_FONT - 1,
-        clip_on=True,
-      )
-      for place in (0, -1)
-    ]
+  def write_marks(self, axis, has_room: Callable[..., bool]):
+    """Writes the marks of both ends that have room on one side of the point."""
+    for place in (0, -1) if len(self.marks) > 1 else ():
+      for x, y in itertools.product((4, -4), (4, -4)):
+        mark = axis.annotate(
+          self.marks[place],
+          (self.xs[place].value, self.ys[place].value),
+          xytext=(x, y),
+          textcoords="offset points",
+          horizontalalignment="left" if x > 0 else "right",
+          verticalalignment="bottom" if y > 0 else "top",
+          color=styles.style(self.method).color,
+          fontsize=_FONT - 1,
+          clip_on=True,
+        )
+        if has_room(mark):
+          break
+        mark.remove()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -138,21 +141,6 @@ class LinePanel:
     if self.right is not None:
       axis.set_xlim(right=self.right)
     self._draw_large(axis)
-    bottom, top = axis.get_ylim()
-    for text, y in self.drafters:
-      # At the edge of the axis, and inside it where the quality is below it.
-      place = min(max((y - bottom) / (top - bottom), 0.05), 0.95)
-      axis.annotate(
-        text,
-        (1.0, place),
-        (-22, 0),
-        xycoords="axes fraction",
-        textcoords="offset points",
-        fontsize=_FONT - 1,
-        horizontalalignment="right",
-        verticalalignment="center",
-        arrowprops={"arrowstyle": "-|>", "color": "black", "shrinkB": 0},
-      )
 
   def _draw_large(self, axis):
     """Draws the dotted lines of the large model, and shades what is better."""
@@ -172,15 +160,59 @@ class LinePanel:
     axis.set_xlim(*limits[0])
     axis.set_ylim(*limits[1])
 
-  def write_marks(self, axis):
-    """Writes the alphas of the ends of lines, where none touches another."""
-    renderer, taken = axis.figure.canvas.get_renderer(), []
-    for text in itertools.chain(*(x.write_marks(axis) for x in self.lines)):
-      box = text.get_window_extent(renderer)
-      if any(box.overlaps(other) for other in taken):
-        text.remove()
-      else:
-        taken.append(box)
+  def write_texts(self, axis):
+    """Writes drafters and the alphas of the ends of lines, where is room."""
+    taken = []
+    lines = (*self.lines, *self.background)
+    places = [(x.value, y.value) for z in lines for x, y in zip(z.xs, z.ys)]
+    points = axis.transData.transform(places)
+
+    def has_room(text) -> bool:
+      box = _box(text).padded(_ROOM)
+      if box.count_contains(points) or any(box.overlaps(x) for x in taken):
+        return False
+      taken.append(box)
+      return True
+
+    for text, y in self.drafters:
+      self._write_drafter(axis, text, y, has_room)
+    for line in self.lines:
+      line.write_marks(axis, has_room)
+
+  def _write_drafter(
+    self, axis, text: str, y: float, has_room: Callable[..., bool]
+  ):
+    """Draws an arrow at the edge of the axis, with words that hide no point."""
+    bottom, top = axis.get_ylim()
+    # Inside the axis where the quality is below or above it.
+    place = min(max((y - bottom) / (top - bottom), 0.05), 0.95)
+    arrow = axis.annotate(
+      text,
+      (1.0, place),
+      (-22, 0),
+      xycoords="axes fraction",
+      textcoords="offset points",
+      fontsize=_FONT - 1,
+      horizontalalignment="right",
+      verticalalignment="center",
+      arrowprops={"arrowstyle": "-|>", "color": "black", "shrinkB": 0},
+    )
+    # The words move up and down from the arrow's head.
+    for shift in sorted(range(-60, 61, 6), key=abs):
+      arrow.set_position((-22, shift))
+      box = _box(arrow)
+      is_inside = axis.bbox.y0 < box.y0 and box.y1 < axis.bbox.y1
+      if is_inside and has_room(arrow):
+        return
+    arrow.set_position((-22, 0))
+
+
+def _box(annotation):
+  """Returns the place of the words of an annotation, without its arrow."""
+  from matplotlib.text import Text
+
+  annotation.update_positions(annotation.figure.canvas.get_renderer())
+  return Text.get_window_extent(annotation)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -320,7 +352,7 @@ class Plot:
     figure.set_layout_engine("none")
     for axis, panel in zip(axes.flat, self.panels):
       if isinstance(panel, LinePanel):
-        panel.write_marks(axis)
+        panel.write_texts(axis)
     return figure
 
   def _panel_height(self, width: float) -> float:

@@ -20,6 +20,9 @@ def pyplot():
   matplotlib.use("Agg")
   # The ids in an SVG depend on its content alone.
   matplotlib.rcParams["svg.hashsalt"] = "speccascade"
+  # A text then has the same width at every resolution: that of the layout, that
+  # of a PNG and that of an SVG.
+  matplotlib.rcParams["text.hinting"] = "none"
   from matplotlib import pyplot as plt
 
   return plt
