@@ -185,13 +185,18 @@ def findings(rows: Sequence[ResultRow]) -> list[str]:
   ]
   greedy, sampled = (panel.first("spec_decode") for panel in study.panels)
   agreement = greedy.rows[0].agreement
+  ties = ""
+  if num_ties := agreement["near_ties"]:
+    ties = (
+      f" ({num_ties} more part from them at a near tie, where two choices are"
+      " within 1e-4)"
+    )
   return [
     f"the small and the large model have {scores[0]} greedy, and {scores[1]} at"
     " T = 1",
     f"greedy, spec_decode is {_describe_speed(greedy)}; it wrote the large"
     f" model's tokens in {agreement['identical']} of"
-    f" {agreement['num_examples']} sentences ({agreement['near_ties']} more"
-    " part from them at a near tie, where two choices are within 1e-4)",
+    f" {agreement['num_examples']} sentences{ties}",
     f"at T = 1, spec_decode is {_describe_speed(sampled)}",
     "at T = 1, of the points that have the large model's BLEU or its"
     f" distribution: {winners.lead(study.panels[-1], MEASURED)}",

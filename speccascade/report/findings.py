@@ -1,8 +1,10 @@
-"""Sentences on what the rows show, and on where speculation loses."""
+"""What the rows show, and where speculation loses.
 
-from collections.abc import Iterator, Sequence
+The sentences are in `findings.txt`, each whole.
+"""
+
+from collections.abc import Sequence
 import dataclasses
-import functools
 import itertools
 
 from speccascade.report import frontier, tables, winners
@@ -16,18 +18,6 @@ from speccascade.report.measured import (
 from speccascade.report.slowdowns import Slowdown
 from speccascade.report.summaries import overall_frontier, speedups
 from speccascade.report.winners import Lead
-
-_BETTER = (
-  "The small model is better than the large one, so deferring to the large"
-  " model costs quality as well as time. Train the large model longer, or take"
-  " another large model. Check that the checkpoints are not exchanged, and that"
-  " both models read the inputs of the task."
-)
-_ALIKE = (
-  "The examples do not tell the two models apart, nor cascades of the two."
-  " Score more examples, or train the large model longer."
-)
-_format = functools.partial(tables.format_estimate, special=tables.NEVER)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -84,13 +74,7 @@ def untimed(study: PointGroup, clocks: Sequence[Clock]) -> str:
   """Returns a line for rows that were not timed; empty where one was."""
   if MEASURED.select_timed(study.points):
     return ""
-  how = "--cost_ratio=0.1, the drafter's step over the large model's, draws"
-  if len(clocks) > 1:
-    how = f"c = {clocks[-1].cost_ratio:.3g} (--cost_ratio) draws"
-  return (
-    f"Nothing was timed. {how} the modelled figure; a sweep with NUM_TIMED = 20"
-    " measures."
-  )
+  return tables.sentence("untimed", clocks[-1].cost_ratio)
 
 
 def findings(study: PointGroup, clocks: Sequence[Clock]) -> list[Finding]:
@@ -104,8 +88,8 @@ def findings(study: PointGroup, clocks: Sequence[Clock]) -> list[Finding]:
     Finding(
       panel.title,
       [
-        *_model_sentences(panel),
-        *(x for clock in clocks for x in _method_sentences(panel, clock)),
+        *_on_models(panel),
+        *(x for clock in clocks for x in _on_methods(panel, clock)),
       ],
     )
     for panel in study.panels
@@ -120,7 +104,7 @@ def doubts(study: PointGroup) -> list[str]:
     and a sentence on the temperatures at which the examples do not tell the two
     models apart. The list is empty for a good pair.
   """
-  facts_by_advice = {}
+  by_kind = {}  # whether the small model is surely better -> facts
   for panel in study.panels:
     small, large = panel.first(SMALL), panel.large
     if not small or not large:
@@ -129,67 +113,50 @@ def doubts(study: PointGroup) -> list[str]:
     samples = [small.quality_sample, -large.quality_sample]
     gap = frontier.sample_estimate(2 * frontier.mean(samples))
     least, greatest = gap.bounds
-    if greatest < 0:
-      continue
-    advice = _BETTER if least > 0 else _ALIKE
-    facts_by_advice.setdefault(advice, []).append(
-      f"{panel.title}: the small model has {small.quality.value:.1f}"
-      f" {panel.metric} and the large model has {large.quality.value:.1f},"
-      f" a difference of {_format(gap, 1, sign='+')}"
-    )
+    if greatest >= 0:
+      facts = panel.title, panel.metric, small.quality, large.quality, gap
+      by_kind.setdefault(least > 0, []).append(facts)
   return [
-    f"{'; '.join(facts)}. {advice}" for advice, facts in facts_by_advice.items()
+    tables.sentence("doubts", facts, is_better)
+    for is_better, facts in by_kind.items()
   ]
 
 
-def _model_sentences(panel: PointGroup) -> Iterator[str]:
-  """Yields the quality of the two models, and how alike SpecDecode writes."""
-  clauses = [
-    f"the {name} model has {_format(point.quality, 1)} {panel.metric}"
-    for name, point in (("small", panel.first(SMALL)), ("large", panel.large))
-    if point
-  ]
-  if clauses:
-    yield "; ".join(clauses) + "."
+def _on_models(panel: PointGroup) -> list[str]:
+  """Returns the quality of the two models, and how alike spec_decode writes."""
   doubts_of_c = [row.costs and row.costs.doubt for row in panel.rows]
-  if doubt := next(filter(None, doubts_of_c), None):
-    yield f"{doubt[0].upper()}{doubt[1:]}."
-  plain = panel.first("spec_decode")
-  agreement = plain.rows[0].agreement if plain else None
-  if agreement and panel.settings.temperature == 0:
-    yield (
-      f"SpecDecode wrote the large model's tokens in {agreement['identical']}"
-      f" of {agreement['num_examples']} examples; {agreement['near_ties']} more"
-      " part from them at a near tie, where two choices are within 1e-4."
-    )
+  plain, agreement = panel.first(winners.PLAIN), None
+  if plain and panel.settings.temperature == 0:
+    agreement = plain.rows[0].agreement
+  return tables.sentences(
+    "models",
+    panel.metric,
+    panel.first(SMALL),
+    panel.large,
+    next(filter(None, doubts_of_c), None),
+    agreement,
+  )
 
 
-def _method_sentences(panel: PointGroup, clock: Clock) -> Iterator[str]:
-  """Yields the lead, how many methods lack the quality, and the frontier."""
-  if lead := winners.lead(panel, clock):
-    details = f"; {lead.details}" if lead.details else ""
-    yield f"{clock.name}: {lead.claim}{details}."
+def _on_methods(panel: PointGroup, clock: Clock) -> list[str]:
+  """Returns the lead, how many methods lack the quality, and the frontier."""
   lines = speedups(panel, clock)
-  num_never = sum(line.speedup.value == 0 for line in lines)
-  # Where no method reaches it, the lead says so.
-  if 0 < num_never < len(lines):
-    yield (
-      f"{clock.name}: {num_never} of {len(lines)} methods never reach the large"
-      f" model's {panel.metric}."
-    )
-  points = []
-  best = overall_frontier(panel, clock)
-  for method, group in itertools.groupby(best, lambda each: each.point.method):
+  best = []
+  for method, group in itertools.groupby(
+    overall_frontier(panel, clock), lambda each: each.point.method
+  ):
     # Neighbouring points of a method are named by the first and the last.
     ends = [f"{x.quality.value:.1f} at {1 / each:.2f}" for x, each in group]
-    points.append(
-      f"{method} ({' to '.join(dict.fromkeys([ends[0], ends[-1]]))})"
-    )
-  if points:
-    yield (
-      f"{clock.name}, no point beats these in both {panel.metric} and times as"
-      f" fast: {', '.join(points)}."
-    )
+    best.append((method, ends[0], ends[-1]))
+  return tables.sentences(
+    "methods",
+    panel.metric,
+    clock,
+    winners.lead(panel, clock),
+    sum(line.speedup.value == 0 for line in lines),
+    len(lines),
+    best,
+  )
 
 
 def notices(lines: Sequence[Slowdown]) -> list[str]:
@@ -203,20 +170,8 @@ def notices(lines: Sequence[Slowdown]) -> list[str]:
 
 def _notice(lines: Sequence[Slowdown]) -> str:
   """Returns which methods of one temperature and gamma are slow, and why."""
-  # SpecDecode is explained where it is slow, as it is the best known.
+  # spec_decode is explained where it is slow, as it is the best known.
   plain = [line for line in lines if line.settings.method == winners.PLAIN]
   line = (plain or lines)[0]
-  settings = line.settings
-  text = (
-    f"{temperature_title(settings.temperature)}, gamma {settings.gamma}:"
-    f" {settings.method} takes {_format(line.latency, 2)} times the large"
-    " model's time"
-  )
-  if line.predicted_block is not None:
-    text += f"; a block costs {line.predicted_block:.2f} steps by its calls"
-    if line.measured_block is not None:
-      text += f", and took {line.measured_block:.2f}"
-    text += f", for {line.tokens_per_block:.2f} tokens"
-  if others := len(lines) - 1:
-    text += f"; {others} more methods are slower at some alpha"
-  return f"{text}."
+  title = temperature_title(line.settings.temperature)
+  return tables.sentence("notice", title, line, len(lines) - 1)

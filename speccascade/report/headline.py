@@ -68,7 +68,7 @@ class Headline:
   @property
   def title(self) -> str:
     """What the intervals show, as a claim for each temperature, in lines."""
-    name = winners.name(self.cascade)
+    name = self.cascade.name
     faster = f"{self.cascade.speedup.value:.2f} times as fast"
     if self.is_faster and self.is_better:
       claim = f"{name} is better than the large model, and {faster}"
@@ -85,7 +85,7 @@ class Headline:
     if self.greedy is None or self.greedy_lossless is None:
       return []
     speedup = self.greedy_lossless.speedup
-    name = winners.name(self.greedy_lossless)
+    name = self.greedy_lossless.name
     quality = f"{self.greedy.large.quality.value:.1f} {self.greedy.metric}"
     writes = f"writes its tokens {speedup.value:.2f} times as fast"
     if not winners.is_surely_above_one(speedup):

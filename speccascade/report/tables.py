@@ -23,7 +23,7 @@ _FORMULA = ("=", "+", "-", "@")
 _PLAIN = types.MappingProxyType({})
 TEMPLATES = jinja2.Environment(
   loader=jinja2.FileSystemLoader(pathlib.Path(__file__).parent),
-  autoescape=True,
+  autoescape=jinja2.select_autoescape(["html"]),
   trim_blocks=True,
   lstrip_blocks=True,
   undefined=jinja2.StrictUndefined,
@@ -97,6 +97,32 @@ def format_estimate(
   )
   has_ends = estimate.has_interval and not math.isnan(estimate.value)
   return f"{value} [{low}, {high}]" if has_ends else value
+
+
+def _estimate(estimate: IntervalEstimate, digits: int, sign: str = "") -> str:
+  """Returns an estimate with its interval as a sentence has it."""
+  return format_estimate(estimate, digits, NEVER, sign)
+
+
+TEMPLATES.filters["estimate"] = _estimate
+
+
+def sentences(macro: str, *facts) -> list[str]:
+  """Returns the sentences of a macro of findings.txt.
+
+  Args:
+    macro: the name of the macro.
+    *facts: what its sentences say.
+  """
+  text = getattr(load_template("findings.txt").module, macro)(*facts)
+  paragraphs = (" ".join(part.split()) for part in text.split("\n\n"))
+  return [paragraph for paragraph in paragraphs if paragraph]
+
+
+def sentence(macro: str, *facts) -> str:
+  """Returns the one sentence of a macro of findings.txt, see `sentences`."""
+  (only,) = sentences(macro, *facts)
+  return only
 
 
 def printable(text: str) -> str:

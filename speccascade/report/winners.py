@@ -36,8 +36,13 @@ class Contender:
 
   @property
   def is_plain(self) -> bool:
-    """Whether this is a point of SpecDecode."""
+    """Whether this is a point of `spec_decode`."""
     return self.point.method == PLAIN
+
+  @property
+  def name(self) -> str:
+    """The method as one types it, with its alpha."""
+    return PointGroup([self.point]).typed
 
 
 def candidates(panel: PointGroup, clock: Clock) -> list[Contender]:
@@ -92,16 +97,38 @@ class Lead:
   """What is known about the fastest points at the large model's quality.
 
   Attributes:
-    claim: what the intervals tell apart, in a line.
+    case: what the intervals tell apart: a case of `claim` in findings.txt.
+    metric: the name of the quality.
+    large: the quality of the large model.
     candidate: the point that the claim names; None where no point is as good as
       the large model.
-    details: the point's quality, and how many methods may be as fast; empty
-      without a point.
+    plain: the fastest point of `spec_decode`, or None.
+    ratio: how many times as fast as `plain` the point is, in pairs; None where
+      the point is not surely faster.
+    num_others: how many other methods are as good as the large model.
+    num_alike: how many of these the point is not surely faster than.
   """
 
-  claim: str
+  case: str
+  metric: str
+  large: IntervalEstimate
   candidate: Contender | None = None
-  details: str = ""
+  plain: Contender | None = None
+  ratio: IntervalEstimate | None = None
+  num_others: int = 0
+  num_alike: int = 0
+
+  @property
+  def claim(self) -> str:
+    """What the intervals tell apart, in a line."""
+    return tables.sentence("claim", self, self.candidate, self.plain)
+
+  @property
+  def details(self) -> str:
+    """The point's quality, and how many methods may be as fast, in words."""
+    if self.candidate is None:
+      return ""
+    return tables.sentence("details", self, self.candidate)
 
   @property
   def settings(self) -> str:
@@ -117,7 +144,8 @@ def lead(panel: PointGroup, clock: Clock) -> Lead | None:
   """Returns what is known about the fastest points as good as the large model.
 
   The point that is named is the fastest one that is surely faster than
-  SpecDecode and than the large model. Without such a point it is the fastest.
+  `spec_decode` and than the large model. Without such a point it is the
+  fastest.
 
   Args:
     panel: the points of one temperature.
@@ -130,47 +158,48 @@ def lead(panel: PointGroup, clock: Clock) -> Lead | None:
   if large is None or not clock.select_timed([large]):
     return None
   fits = candidates(panel, clock)
-  if not fits:
-    return Lead(
-      "no method is as good as the large model, which has"
-      f" {large.quality.value:.1f} {panel.metric}"
-    )
-  named = fits[0]
-  if clock.cost_ratio is not None:
-    claim = (
-      f"by its calls {name(named)} would be {_times(named)} as fast as the"
-      " large model"
-    )
-    return Lead(claim, named, _quality(named, panel))
-  faster = [each for each in fits if is_surely_above_one(each.speedup)]
-  # Candidates are sorted, so this is the fastest point of SpecDecode.
+  # Candidates are sorted, so this is the fastest point of `spec_decode`.
   plain = next((candidate for candidate in fits if candidate.is_plain), None)
+  faster = [each for each in fits if is_surely_above_one(each.speedup)]
+  known = {"metric": panel.metric, "large": large.quality, "plain": plain}
+  if not fits:
+    return Lead("none", **known)
+  if clock.cost_ratio is not None:
+    return Lead("modelled", candidate=fits[0], **known)
   # A faster point than the one whose lead is sure may scatter.
   for candidate in faster if plain else ():
     ratio = times_as_fast(candidate, plain, clock)
     if not candidate.is_plain and is_surely_above_one(ratio):
+      others = _fastest_of_others(candidate, fits)
+      alike = [
+        each
+        for each in others
+        if not is_surely_above_one(times_as_fast(candidate, each, clock))
+      ]
       return Lead(
-        f"{name(candidate)} is {_times(candidate)} as fast as the large model,"
-        f" and {_format_ratio(ratio)} times as fast as {PLAIN}",
-        candidate,
-        _quality(candidate, panel) + _rivals_clause(candidate, fits, clock),
+        "faster than both",
+        candidate=candidate,
+        ratio=ratio,
+        num_others=len(others),
+        num_alike=len(alike),
+        **known,
       )
-  if not faster:
-    shown = "" if named.speedup.bounds[1] < 1 else "shown to be "
-    claim = (
-      f"no method as good as the large model is {shown}faster; {name(named)} is"
-      f" {_times(named)} as fast"
-    )
-    return Lead(claim, named, _quality(named, panel))
-  named = faster[0]
-  claim = f"{name(named)} is {_times(named)} as fast as the large model"
-  if plain is None:
-    claim += f"; {PLAIN} was not measured"
-  elif named.is_plain:
-    claim += "; no other method is shown to be faster"
-  else:
-    claim += f", and not told apart from {PLAIN} ({_times(plain)})"
-  return Lead(claim, named, _quality(named, panel))
+  if faster:
+    return Lead("faster", candidate=faster[0], **known)
+  case = "slower" if fits[0].speedup.bounds[1] < 1 else "not shown"
+  return Lead(case, candidate=fits[0], **known)
+
+
+def _fastest_of_others(
+  winner: Contender, fits: Sequence[Contender]
+) -> list[Contender]:
+  """Returns the fastest candidate of each method but the winner's."""
+  fastest = {}
+  # Candidates are sorted: the first of a method is its fastest.
+  for candidate in fits:
+    fastest.setdefault(candidate.point.method, candidate)
+  del fastest[winner.point.method]
+  return list(fastest.values())
 
 
 def is_surely_above_one(ratio: IntervalEstimate) -> bool:
@@ -195,48 +224,6 @@ def bindings(settings: Settings) -> str:
     for name, value in values.items()
     if value is not None
   )
-
-
-def name(candidate: Contender) -> str:
-  """Returns the method of a candidate as one types it, with its alpha."""
-  return PointGroup([candidate.point]).typed
-
-
-def _rivals_clause(
-  winner: Contender, fits: Sequence[Contender], clock: Clock
-) -> str:
-  """Returns how many other methods the winner is not surely faster than."""
-  fastest = {}
-  # Candidates are sorted: the first of a method is its fastest.
-  for candidate in fits:
-    fastest.setdefault(candidate.point.method, candidate)
-  del fastest[winner.point.method]
-  ratios = (times_as_fast(winner, each, clock) for each in fastest.values())
-  num_alike = sum(not is_surely_above_one(ratio) for ratio in ratios)
-  if not num_alike:
-    return "; faster than every other method that is as good"
-  return (
-    f"; not told apart from {num_alike} of the {len(fastest)} other methods"
-    " that are as good"
-  )
-
-
-def _quality(candidate: Contender, panel: PointGroup) -> str:
-  """Returns a candidate's quality, compared with the large model's quality."""
-  gain = tables.format_estimate(candidate.gain, 1, sign="+")
-  return (
-    f"{candidate.point.quality.value:.1f} {panel.metric} against"
-    f" {panel.large.quality.value:.1f}, a difference of {gain}"
-  )
-
-
-def _times(candidate: Contender) -> str:
-  """Returns a candidate's speed over the large model's speed."""
-  return f"{_format_ratio(candidate.speedup)} times"
-
-
-def _format_ratio(ratio: IntervalEstimate) -> str:
-  return tables.format_estimate(ratio, 2)
 
 
 def _gain(point: Points, large: Points) -> float:

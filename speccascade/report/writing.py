@@ -136,7 +136,7 @@ def texts(
 def markdown(sections: Sequence[Section]) -> str:
   """Returns report.md."""
   text = tables.markdown_text
-  lines = ["# Quality against latency of speculative cascades", ""]
+  lines = ["# Speculative cascades: quality against speed", ""]
   for section in sections:
     lines += [f"## {text(section.study.pair)}", ""]
     for lead in section.leads:

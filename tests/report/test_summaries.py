@@ -198,6 +198,11 @@ def test_findings_say_what_the_tables_say(study):
   assert "in 199 of 200 examples; 1 more part from them" in "\n".join(
     greedy.sentences
   )
+  # Where there is no near tie, nothing is said of near ties.
+  exact = {"identical": 200, "near_ties": 0, "num_examples": 200}
+  rows = [changed(x, agreement=exact) for x in synthetic.rows()]
+  [finding, _] = findings.findings(*groups.studies(rows), (MEASURED,))
+  assert finding.sentences[1].endswith(" in 200 of 200 examples.")
   small = study.panels[1].first("drafter").quality.value
   assert f"the small model has {small:.1f} [" in sampled.sentences[0]
 
