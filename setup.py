@@ -39,8 +39,8 @@ setuptools.setup(
   package_dir={"": "."} if IS_EDITABLE else {"speccascade.configs": "configs"},
   package_data={
     "": ["*.cc", "*.h", "*.gin", "*.txt", "*.tsv", "*.json", "*.model"],
-    # The report's page: its template, its style and its script.
-    "speccascade.report": ["*.html", "*.css", "*.js"],
+    # The report's templates, its style and its script.
+    "speccascade.report": ["*.html", "*.md", "*.css", "*.js"],
     # The pair of the package, and its card.
     "speccascade.built_in": ["*.md", "*/*"],
     "speccascade": ["py.typed"],

@@ -19,6 +19,7 @@ import sys
 from typing import Any
 
 from speccascade import cli
+from speccascade.report import templates
 from speccascade.runtime import files
 
 NAMES = ("card.md", "card.json")
@@ -128,18 +129,9 @@ class ModelCard:
 
   def to_markdown(self) -> str:
     """Returns the card as Markdown."""
-    parts = [f"# {self.title}", self.text]
-    facts = [f"- {name}: {value}." for name, value in self.facts.items()]
-    parts.append("\n".join([*facts, f"- Licence: {self.licence}."]))
-    if self.points:
-      parts.append(_table(self.points))
-    if self.closing:
-      parts.append(self.closing)
-    parts.append(
-      "| file | bytes | SHA-256 |\n| --- | ---: | --- |\n"
-      + "\n".join(hash_rows(self.hashes))
+    return templates.load("card.md").render(
+      card=self, columns=_COLUMNS, hash_rows=hash_rows(self.hashes)
     )
-    return "\n\n".join(parts) + "\n"
 
   def to_json(self) -> str:
     """Returns the card as JSON, with all that the Markdown says."""
@@ -185,25 +177,6 @@ def hashes_of(
         name = path.relative_to(folder).as_posix()
         hashes[name] = (len(content), digest)
   return hashes
-
-
-def _table(points: Sequence[MeasuredPoint]) -> str:
-  """Returns a table of measured points in Markdown."""
-  lines = [
-    f"| {' | '.join(_COLUMNS.values())} |",
-    f"|{' --- |' * len(_COLUMNS)}",
-  ]
-  for point in points:
-    cells = [getattr(point, name) for name in _COLUMNS]
-    lines.append(f"| {' | '.join(map(_cell, cells))} |")
-  return "\n".join(lines)
-
-
-def _cell(value) -> str:
-  """Returns a value as a cell; a value that is not known is left empty."""
-  if value is None:
-    return ""
-  return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
 def read_points(

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import dataclasses
 import itertools
 
-from speccascade.report import frontier, tables, winners
+from speccascade.report import frontier, templates, winners
 from speccascade.report.groups import PointGroup, group_by
 from speccascade.report.measured import (
   MEASURED,
@@ -74,7 +74,7 @@ def untimed(study: PointGroup, clocks: Sequence[Clock]) -> str:
   """Returns a line for rows that were not timed; empty where one was."""
   if MEASURED.select_timed(study.points):
     return ""
-  return tables.sentence("untimed", clocks[-1].cost_ratio)
+  return templates.sentence("untimed", clocks[-1].cost_ratio)
 
 
 def findings(study: PointGroup, clocks: Sequence[Clock]) -> list[Finding]:
@@ -117,7 +117,7 @@ def doubts(study: PointGroup) -> list[str]:
       facts = panel.title, panel.metric, small.quality, large.quality, gap
       by_kind.setdefault(least > 0, []).append(facts)
   return [
-    tables.sentence("doubts", facts, is_better)
+    templates.sentence("doubts", facts, is_better)
     for is_better, facts in by_kind.items()
   ]
 
@@ -128,7 +128,7 @@ def _on_models(panel: PointGroup) -> list[str]:
   plain, agreement = panel.first(winners.PLAIN), None
   if plain and panel.settings.temperature == 0:
     agreement = plain.rows[0].agreement
-  return tables.sentences(
+  return templates.sentences(
     "models",
     panel.metric,
     panel.first(SMALL),
@@ -148,7 +148,7 @@ def _on_methods(panel: PointGroup, clock: Clock) -> list[str]:
     # Neighbouring points of a method are named by the first and the last.
     ends = [f"{x.quality.value:.1f} at {1 / each:.2f}" for x, each in group]
     best.append((method, ends[0], ends[-1]))
-  return tables.sentences(
+  return templates.sentences(
     "methods",
     panel.metric,
     clock,
@@ -174,4 +174,4 @@ def _notice(lines: Sequence[Slowdown]) -> str:
   plain = [line for line in lines if line.settings.method == winners.PLAIN]
   line = (plain or lines)[0]
   title = temperature_title(line.settings.temperature)
-  return tables.sentence("notice", title, line, len(lines) - 1)
+  return templates.sentence("notice", title, line, len(lines) - 1)

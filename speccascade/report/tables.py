@@ -5,13 +5,11 @@ import csv
 import dataclasses
 import io
 import math
-import pathlib
 import re
 import types
 
-import jinja2
-
 from speccascade.evaluation.timing import Latency
+from speccascade.report import templates
 from speccascade.report.frontier import IntervalEstimate
 
 NOTHING = "-"
@@ -21,30 +19,6 @@ _ELEMENT = re.compile(r"<(?=[A-Za-z/!?])")
 # Programs for tables run a cell that begins so as a formula.
 _FORMULA = ("=", "+", "-", "@")
 _PLAIN = types.MappingProxyType({})
-TEMPLATES = jinja2.Environment(
-  loader=jinja2.FileSystemLoader(pathlib.Path(__file__).parent),
-  autoescape=jinja2.select_autoescape(["html"]),
-  trim_blocks=True,
-  lstrip_blocks=True,
-  undefined=jinja2.StrictUndefined,
-)
-
-
-def _upper_first(text: str) -> str:
-  """Returns a clause as the beginning of a sentence."""
-  return text[:1].upper() + text[1:]
-
-
-TEMPLATES.filters["upper_first"] = _upper_first
-
-
-def load_template(name: str) -> jinja2.Template:
-  """Returns a template of this folder, in which all values are escaped.
-
-  Args:
-    name: the name of the file.
-  """
-  return TEMPLATES.get_template(name)
 
 
 def format_number(
@@ -99,32 +73,6 @@ def format_estimate(
   return f"{value} [{low}, {high}]" if has_ends else value
 
 
-def _estimate(estimate: IntervalEstimate, digits: int, sign: str = "") -> str:
-  """Returns an estimate with its interval as a sentence has it."""
-  return format_estimate(estimate, digits, NEVER, sign)
-
-
-TEMPLATES.filters["estimate"] = _estimate
-
-
-def sentences(macro: str, *facts) -> list[str]:
-  """Returns the sentences of a macro of findings.txt.
-
-  Args:
-    macro: the name of the macro.
-    *facts: what its sentences say.
-  """
-  text = getattr(load_template("findings.txt").module, macro)(*facts)
-  paragraphs = (" ".join(part.split()) for part in text.split("\n\n"))
-  return [paragraph for paragraph in paragraphs if paragraph]
-
-
-def sentence(macro: str, *facts) -> str:
-  """Returns the one sentence of a macro of findings.txt, see `sentences`."""
-  (only,) = sentences(macro, *facts)
-  return only
-
-
 def printable(text: str) -> str:
   r"""Returns a text in one line, whose other characters are escaped.
 
@@ -149,6 +97,15 @@ def markdown_text(text: str) -> str:
   '&lt;b>1 < 2'
   """
   return _ELEMENT.sub("&lt;", printable(text))
+
+
+def _estimate(estimate: IntervalEstimate, digits: int, sign: str = "") -> str:
+  """Returns an estimate with its interval as a sentence has it."""
+  return format_estimate(estimate, digits, NEVER, sign)
+
+
+templates.ENVIRONMENT.filters["estimate"] = _estimate
+templates.ENVIRONMENT.filters["markdown_text"] = markdown_text
 
 
 def format_positions(rates: Sequence[float | None] | None) -> str | None:
@@ -407,5 +364,5 @@ def to_html(lines: Sequence, columns: Sequence[Column] = TRADE_OFF) -> str:
     lines: objects that the columns take their values from.
     columns: in order. A column without any value is left out.
   """
-  template = load_template("table.html")
+  template = templates.load("table.html")
   return template.render(lines=lines, columns=_select_filled(lines, columns))

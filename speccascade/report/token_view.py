@@ -22,7 +22,7 @@ from typing import NamedTuple
 import markupsafe
 
 from speccascade.evaluation.efficiency import Counts
-from speccascade.report import tables
+from speccascade.report import templates
 
 __all__ = [
   "STYLE",
@@ -212,13 +212,13 @@ def _render(macro: str, *values) -> str:
   return text.replace("\n", " ").strip()
 
 
-tables.TEMPLATES.filters["visible"] = _visible
+templates.ENVIRONMENT.filters["visible"] = _visible
 
 
 @functools.cache
 def _template():
   """Returns tokens.html."""
-  return tables.load_template("tokens.html")
+  return templates.load("tokens.html")
 
 
 def source_html(record: dict) -> str:

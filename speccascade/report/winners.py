@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import dataclasses
 
 from speccascade.inference.rows.results import Settings
-from speccascade.report import frontier, tables
+from speccascade.report import frontier, templates
 from speccascade.report.frontier import IntervalEstimate, Points
 from speccascade.report.groups import PointGroup
 from speccascade.report.measured import REFERENCE, SMALL, Clock, Measured
@@ -121,14 +121,14 @@ class Lead:
   @property
   def claim(self) -> str:
     """What the intervals tell apart, in a line."""
-    return tables.sentence("claim", self, self.candidate, self.plain)
+    return templates.sentence("claim", self, self.candidate, self.plain)
 
   @property
   def details(self) -> str:
     """The point's quality, and how many methods may be as fast, in words."""
     if self.candidate is None:
       return ""
-    return tables.sentence("details", self, self.candidate)
+    return templates.sentence("details", self, self.candidate)
 
   @property
   def settings(self) -> str:

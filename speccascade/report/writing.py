@@ -1,20 +1,35 @@
 """Writes a report: from a folder of rows to a folder of tables and figures."""
 
-from collections.abc import Sequence
+import base64
+from collections.abc import Callable, Sequence
+import io
+import itertools
 import os
 import pathlib
 from typing import NamedTuple
 
 from speccascade.inference.rows import results
 from speccascade.inference.rows.results import ResultRow
-from speccascade.report import content, page, shown_examples, tables
+from speccascade.report import (
+  content,
+  plots,
+  shown_examples,
+  styles,
+  tables,
+  templates,
+  token_view,
+)
 from speccascade.report.content import Section
+from speccascade.report.plots import Plot
 from speccascade.report.point_tables import row_columns
 from speccascade.report.shown_examples import ShownExamples
+from speccascade.report.tables import Table
 from speccascade.runtime import files, folders
 from speccascade.runtime.progress import ProgressBar
 
-_LONG = 200  # lines; a longer table is in its CSV alone
+_LONG = 200  # lines; Markdown has a longer table in its CSV alone
+# On the page a table with more lines or columns starts closed, and scrolls.
+_MAX_LINES, _MAX_COLUMNS = 60, 14
 
 
 class _Sources(NamedTuple):
@@ -77,7 +92,7 @@ def from_folder(
         bar.update()
     # Relative links still work after the folder was moved or uploaded.
     links = [os.path.relpath(path, folder) for path in sources if path]
-    html = page.page(sections, examples, links, tick=bar.update)
+    html = page(sections, examples, links, tick=bar.update)
   # The page is written last: where it is, everything that it links to is, too.
   files.write_whole(folder / "index.html", html)
   return folder / "index.html"
@@ -135,48 +150,75 @@ def texts(
 
 def markdown(sections: Sequence[Section]) -> str:
   """Returns report.md."""
-  text = tables.markdown_text
-  lines = ["# Speculative cascades: quality against speed", ""]
-  for section in sections:
-    lines += [f"## {text(section.study.pair)}", ""]
-    for lead in section.leads:
-      settings = f" `{lead.lead.settings}`" if lead.lead.settings else ""
-      lines += [f"{text(str(lead))}{settings}", ""]
-    for paragraph in (section.untimed, *section.doubts, section.about):
-      if paragraph:
-        lines += [text(paragraph), ""]
-    lines += _finding_lines(section)
-    for plot in section.plots:
-      name = f"{section.prefix}{plot.name}.png"
-      lines += [f"### {text(plot.title)}", "", text(plot.note), ""]
-      lines += [f"![{text(plot.title)}]({name})", ""]
-    for table in section.tables:
-      lines += [f"### {text(table.title)}", "", text(table.note), ""]
-      # Readers of Markdown show a table whole, and nobody scrolls past this.
-      if len(table.lines) > _LONG:
-        lines += [f"In {section.prefix}{table.name}.csv.", ""]
-      else:
-        lines.append(tables.markdown(table.lines, table.columns))
-    if section.versions:
-      lines += [text(section.versions), ""]
-  return "\n".join(lines)
+  text = templates.load("report.md").render(
+    sections=sections, longest=_LONG, to_markdown=tables.markdown
+  )
+  return text.rstrip() + "\n"
 
 
-def _finding_lines(section: Section) -> list[str]:
-  """Returns the lines of the findings and of the notices."""
-  lines = []
-  for finding in section.findings:
-    lines += [f"### Findings, {tables.markdown_text(finding.title)}", ""]
-    lines += _list_lines(finding.sentences)
-  if section.notices:
-    lines += ["### Where speculation loses", ""]
-    lines += _list_lines(section.notices)
-  return lines
+def page(
+  sections: Sequence[Section],
+  examples: ShownExamples,
+  sources: Sequence[str] = (),
+  *,
+  tick: Callable[[], None] = lambda: None,
+) -> str:
+  """Returns the whole HTML file.
+
+  Args:
+    sections: one section or more.
+    examples: records with traces, or no records.
+    sources: paths from the page to the files that it is made from.
+    tick: a function that is called after each figure.
+  """
+
+  def images(plot: Plot) -> list[str]:
+    """Returns addresses of the figure for wide and for narrow windows."""
+    addresses = [_image(plot, width) for width in (plots.WIDTH, plots.NARROW)]
+    tick()
+    return addresses
+
+  return templates.load("page.html").render(
+    sections=sections,
+    examples=examples,
+    files=[*sources, "rows.csv", "report.md"],
+    images=images,
+    scrolls=_scrolls,
+    by_aside=_by_aside,
+    by_source=_by_source(examples),
+    kinds=token_view.kinds(examples.records),
+    tokens=token_view,
+    to_html=tables.to_html,
+  )
 
 
-def _list_lines(sentences: Sequence[str]) -> list[str]:
-  """Returns the lines of a Markdown list."""
-  return [
-    *(f"- {tables.markdown_text(sentence)}" for sentence in sentences),
-    "",
-  ]
+def _image(plot: Plot, width: float) -> str:
+  """Returns a figure as the address of an image, which holds the image."""
+  figure, file = plot.draw(width, has_title=False), io.BytesIO()
+  figure.savefig(file, format="svg", metadata={"Date": None})
+  styles.pyplot().close(figure)
+  return (
+    f"data:image/svg+xml;base64,{base64.b64encode(file.getvalue()).decode()}"
+  )
+
+
+def _scrolls(table: Table, is_first: bool) -> bool:
+  """Returns whether a table starts closed, in a box that scrolls."""
+  if len(table.columns) > _MAX_COLUMNS:
+    return True
+  return len(table.lines) > _MAX_LINES and not is_first
+
+
+def _by_aside(plots: Sequence[Plot]) -> list[tuple[str, list[Plot]]]:
+  """Returns (heading, figures under that heading), in order."""
+  groups = itertools.groupby(plots, lambda plot: plot.aside)
+  return [(aside, list(group)) for aside, group in groups]
+
+
+def _by_source(
+  examples: ShownExamples,
+) -> list[tuple[str, list[tuple[str, dict]]]]:
+  """Returns (source, (title, record) of each text written from it)."""
+  shown = zip(examples.titles, examples.records)
+  groups = itertools.groupby(shown, lambda text: text[1]["inputs"])
+  return [(source, list(group)) for source, group in groups]
