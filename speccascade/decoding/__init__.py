@@ -25,6 +25,10 @@ from speccascade.decoding.programs.decoders import Decoder, decoder
 from speccascade.decoding.programs.methods import METHODS, Method
 from speccascade.decoding.programs.streaming import Stream
 from speccascade.decoding.records import prompts
+from speccascade.decoding.records.automaton import (
+  Constraints,
+  TokenAutomaton,
+)
 from speccascade.decoding.records.block_records import (
   Decoded,
   LogProbs,
@@ -41,6 +45,7 @@ __all__ = [
   "RULES",
   "AutoregressiveDrafter",
   "BranchedDrafter",
+  "Constraints",
   "Decoded",
   "Decoder",
   "DraftLength",
@@ -60,6 +65,7 @@ __all__ = [
   "StopPolicy",
   "Stream",
   "Target",
+  "TokenAutomaton",
   "Trace",
   "TreeDrafter",
   "VerticalDrafter",

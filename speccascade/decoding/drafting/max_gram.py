@@ -90,6 +90,7 @@ class MaxGramDrafter(Drafter, struct.PyTreeNode):
     return cls(table, width, prompted, fills)
 
   has_confidence = False
+  passes_mask = False
 
   @property
   def vocab_size(self) -> int:

@@ -38,6 +38,8 @@ class Carry(struct.PyTreeNode):
     log_probs: buffers aligned with `tokens`, or None where no log-probabilities
       are recorded.
     trees: the blocks of this turn, or None where no trees are recorded.
+    stop: [B] int32, the state of the automaton of stops after the last token;
+      None where nothing but an EOS and the limit ends a row.
   """
 
   tokens: Array
@@ -50,6 +52,7 @@ class Carry(struct.PyTreeNode):
   trace: Trace | None
   log_probs: LogProbs | None
   trees: DraftedTrees | None = None
+  stop: Array | None = None
 
   @property
   def prefix(self) -> Prefix:
@@ -71,6 +74,7 @@ def _counted(carry: Carry) -> dict:
     "done": carry.done,
     "bad_step": carry.bad_step,
     "stats": carry.stats,
+    "stop": carry.stop,
   }
 
 

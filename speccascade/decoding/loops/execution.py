@@ -6,6 +6,7 @@ from typing import Any
 
 from speccascade.decoding.laws.interval import ANY, Interval
 from speccascade.decoding.records import token_buffers
+from speccascade.decoding.records.automaton import TokenAutomaton
 from speccascade.decoding.records.decode_settings import (
   FIXED,
   Records,
@@ -22,6 +23,8 @@ class LoopSettings(BlockSettings, Records):
   Attributes:
     max_decode_len: static, the most tokens of a row, EOS counted.
     eos_id: static, the id that ends a row, or a tuple of several ids.
+    stops: the `TokenAutomaton` that ends rows; None where only EOS and the
+      limit end them.
     stop: a `StopPolicy` of the drafter; None drafts whole blocks.
     has_target: static, whether a target of the method's own says what tokens
       are drawn from. `LogProbs.pi` is not known without one.
@@ -31,6 +34,7 @@ class LoopSettings(BlockSettings, Records):
 
   max_decode_len: int
   eos_id: int | tuple[int, ...]
+  stops: TokenAutomaton | None = None
   stop: Any = None
   has_target: bool = True
   room: int | None = None

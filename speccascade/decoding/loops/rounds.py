@@ -6,6 +6,7 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
+from speccascade.decoding.laws import numerics
 from speccascade.decoding.loops import tracing
 from speccascade.decoding.loops.carry import (
   Carry,
@@ -15,6 +16,7 @@ from speccascade.decoding.loops.carry import (
 )
 from speccascade.decoding.loops.execution import LoopSettings
 from speccascade.decoding.records import prompts, token_buffers
+from speccascade.decoding.records.automaton import START
 from speccascade.decoding.records.block_records import Decoded, Stats
 from speccascade.decoding.records.decode_settings import TREES
 from speccascade.decoding.records.drafter import catch_up
@@ -108,6 +110,9 @@ class Loop:
       trace=trace,
       log_probs=log_probs,
       trees=trees,
+      stop=None
+      if settings.stops is None
+      else jnp.full((rows,), START, jnp.int32),
     )
 
   def advance(
@@ -170,6 +175,7 @@ class Loop:
       done=~has_turn,
       models=(*states, *carry.models[len(states) :]),
       stats=jax.tree.map(jnp.zeros_like, carry.stats),
+      stop=None if carry.stop is None else jnp.full_like(carry.stop, START),
     )
 
   def decoded(self, carry: Carry) -> Decoded:
@@ -201,6 +207,7 @@ class Loop:
       carry.bad_step,
       log_probs,
       carry.trees,
+      None if carry.stop is None else self.settings.stops.ends[carry.stop],
     )
 
 
@@ -208,7 +215,9 @@ class Loop:
 def commit(
   carry: Carry, new: Array, num: Array, fault: Array, settings: LoopSettings
 ) -> tuple[Carry, Array]:
-  """Writes a block, cut at its EOS, at the length limit and at the first fault.
+  """Writes a block, cut where its row ends, or before its first fault.
+
+  A row ends at an EOS, where a stop is complete, and at the length limit.
 
   Args:
     carry: the state before this round; rows that are done stay as they are.
@@ -224,10 +233,18 @@ def commit(
   """
   active = ~carry.done
   room = settings.max_decode_len + carry.begun - carry.length
+  states, is_stop = None, False
+  if settings.stops is not None:
+    assert carry.stop is not None
+    states = settings.stops.follow(carry.stop, new)
+    is_stop = settings.stops.ends[states]
   emitted, ended = token_buffers.cut(
-    new, jnp.minimum(num, fault), room, settings.eos_id
+    new, jnp.minimum(num, fault), room, settings.eos_id, is_stop
   )
   emitted = jnp.where(active, emitted, 0)
+  if states is not None:
+    last = numerics.of_token(states, jnp.maximum(emitted - 1, 0))
+    carry = carry.replace(stop=jnp.where(emitted > 0, last, carry.stop))
   # An EOS or the limit before the faulty token ends the row in order: that
   # token would not have been decoded.
   bad = active & ~ended & (fault < num)

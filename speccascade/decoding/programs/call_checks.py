@@ -14,6 +14,7 @@ from speccascade.decoding.laws.sampling import Sampling
 from speccascade.decoding.programs import draft_models
 from speccascade.decoding.programs.draft_models import models_of
 from speccascade.decoding.programs.methods import Method
+from speccascade.decoding.records.automaton import Constraints
 from speccascade.decoding.records.decode_settings import (
   LOOKS_AHEAD,
   BlockShape,
@@ -52,6 +53,7 @@ def check_call(
   verifier,
   alpha: float | FittedAlpha,
   sampling: Sampling,
+  constraints: Constraints,
 ):
   """Checks what a call of a `Decoder` gets.
 
@@ -62,6 +64,7 @@ def check_call(
     verifier: as in a call of the decoder.
     alpha: as in a call of the decoder.
     sampling: a `Sampling`.
+    constraints: what texts are held to.
 
   Raises:
     ValueError: as a call of the decoder does.
@@ -76,6 +79,7 @@ def check_call(
   method.check_alpha(alpha, vocab_size)
   _check_temperature(method, sampling)
   _check_confidence(method, drafter)
+  _check_constraints(method, drafter, vocab_size, constraints)
 
 
 def _check_roles(method: Method, drafter, verifier):
@@ -147,4 +151,28 @@ def _check_confidence(method: Method, drafter):
       f" {type(drafter).__name__} has none (its proposals are one-hot); use"
       " spec_decode, or a rule that looks at the verifier only, such as"
       " spec_cascade_token_v3"
+    )
+
+
+def _check_constraints(
+  method: Method, drafter, vocab_size: int, constraints: Constraints
+):
+  """Raises ValueError where texts cannot be held to an automaton."""
+  for name in ("mask", "stops"):
+    automaton = getattr(constraints, name)
+    if automaton is not None and automaton.classes.shape != (vocab_size,):
+      raise ValueError(
+        f"the automaton of {name} has {automaton.classes.shape[0]} tokens, and"
+        f" the models have {vocab_size}: compile it for their vocabulary"
+      )
+  target = method.target
+  if constraints.mask is None or target is None or not target.uses_q:
+    return
+  # A drafter that is not masked may draft what is not allowed. Where the target
+  # is the verifier, that is rejected; another target gives it mass.
+  if not draft_models.row_of(drafter).is_maskable(drafter):
+    raise ValueError(
+      f"{method.label} mixes in the law of the drafter, and a mask does not"
+      f" reach the law of a {type(drafter).__name__}: use a small model, or"
+      " spec_decode, whose target is the verifier alone"
     )

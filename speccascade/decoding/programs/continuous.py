@@ -13,6 +13,7 @@ import numpy as np
 
 from speccascade.decoding.laws.sampling import Sampling
 from speccascade.decoding.programs.decoders import CallArguments, Decoder
+from speccascade.decoding.records.automaton import NONE, Constraints
 from speccascade.decoding.records.block_records import Decoded
 from speccascade.decoding.records.language_model import Array
 
@@ -25,6 +26,7 @@ def decode_continuously(
   rngs: Array,
   alpha: float,
   sampling: Sampling,
+  constraints: Constraints = NONE,
   *,
   rows: int,
   refill: int | None = None,
@@ -56,7 +58,7 @@ def decode_continuously(
       " its rows cannot be replaced one by one; decode whole batches"
     )
   program, arguments = decoder.call(
-    drafter, verifier, inputs, rngs, alpha, sampling
+    drafter, verifier, inputs, rngs, alpha, sampling, constraints
   )
   refill = min(refill or -(-rows // 4), rows)
 

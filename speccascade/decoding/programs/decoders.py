@@ -17,6 +17,7 @@ from speccascade.decoding.programs.call_checks import check_call, check_decoder
 from speccascade.decoding.programs.families import choose
 from speccascade.decoding.programs.methods import Method, family, find
 from speccascade.decoding.records import prompts
+from speccascade.decoding.records.automaton import NONE, Constraints
 from speccascade.decoding.records.block_records import Decoded
 from speccascade.decoding.records.decode_settings import (
   FIXED,
@@ -28,6 +29,7 @@ from speccascade.decoding.records.decode_settings import (
 )
 from speccascade.decoding.records.draft_tree import TOP_K
 from speccascade.decoding.records.language_model import Array
+from speccascade.decoding.records.masked_model import held_to
 from speccascade.settings import fields
 from speccascade.settings.fields import values_of
 
@@ -78,6 +80,7 @@ class Decoder(BlockShape, Records):
     rngs,
     alpha: float | FittedAlpha,
     sampling: Sampling,
+    constraints: Constraints = NONE,
   ) -> Decoded:
     """Decodes a batch.
 
@@ -93,15 +96,18 @@ class Decoder(BlockShape, Records):
         number, for a method with parameters that were fitted to text. With a
         number alone such a method runs its plug-in rule, without parameters.
       sampling: a `Sampling`.
+      constraints: what texts are held to, and what ends them; see
+        `Constraints`.
 
     Raises:
       ValueError: alpha is outside its range; the method is greedy only; a model
         is missing; the models do not share a vocabulary; one model starts from
         prompts and another from sources; a prompt is not valid, see
-        `prompts.check`; or the drafter has no confidence for the rule to read.
+        `prompts.check`; the drafter has no confidence for the rule to read; or
+        the drafter cannot be masked, and the target reads it.
     """
     program, arguments = self.call(
-      drafter, verifier, inputs, rngs, alpha, sampling
+      drafter, verifier, inputs, rngs, alpha, sampling, constraints
     )
     return _run(program, *arguments)
 
@@ -113,12 +119,13 @@ class Decoder(BlockShape, Records):
     rngs,
     alpha: float | FittedAlpha,
     sampling: Sampling,
+    constraints: Constraints = NONE,
   ) -> tuple["Decoder", "CallArguments"]:
     """Checks the arguments of a call, and returns what it compiles and runs.
 
     Arguments and errors are those of `__call__`.
     """
-    self.check(drafter, verifier, alpha, sampling)
+    self.check(drafter, verifier, alpha, sampling, constraints)
     execution = self.method.execution
     model = verifier if execution.needs_verifier else drafter
     # (Shapes alone, which `lower` may get, have no tokens to check.)
@@ -135,6 +142,7 @@ class Decoder(BlockShape, Records):
       threshold=np.float32(self.draft_length.threshold),
       sampling=sampling,
       member=np.int32(member),
+      constraints=constraints,
     )
 
   def lower(self, *arguments) -> jax.stages.Lowered:
@@ -199,10 +207,17 @@ class Decoder(BlockShape, Records):
     return self._hash
 
   def check(
-    self, drafter, verifier, alpha: float | FittedAlpha, sampling: Sampling
+    self,
+    drafter,
+    verifier,
+    alpha: float | FittedAlpha,
+    sampling: Sampling,
+    constraints: Constraints = NONE,
   ):
     """Checks what a call gets, without decoding; raises as a call does."""
-    check_call(self.method, self, drafter, verifier, alpha, sampling)
+    check_call(
+      self.method, self, drafter, verifier, alpha, sampling, constraints
+    )
 
   def run(self, *arguments) -> Decoded:
     """Decodes, while a program is traced; takes the `CallArguments`."""
@@ -233,17 +248,25 @@ class Decoder(BlockShape, Records):
       sampling=call.sampling,
       max_decode_len=self.max_decode_len,
       eos_id=self.eos_id,
+      stops=call.constraints.stops,
       target=choose(targets, call.member),
       alpha=call.alpha,
       stop=stop,
       has_target=method.target is not None,
       room=room,
     )
+    # Draft heads read the verifier itself, which is masked where it reviews.
+    mask = call.constraints.mask
     drafter = method.drafter_for(
-      call.drafter, call.verifier, self, alpha=call.alpha, stop=stop
+      held_to(call.drafter, mask),
+      call.verifier,
+      self,
+      alpha=call.alpha,
+      stop=stop,
     )
+    verifier = held_to(call.verifier, mask)
     return method.execution.run(
-      drafter, call.verifier, call.inputs, call.rngs, settings
+      drafter, verifier, call.inputs, call.rngs, settings
     )
 
 
@@ -260,6 +283,7 @@ class CallArguments(NamedTuple):
     threshold: float32 [], the threshold of the draft length.
     sampling: a `Sampling`.
     member: int32 [], which of the methods that share the program.
+    constraints: `Constraints`.
   """
 
   drafter: Any
@@ -270,6 +294,7 @@ class CallArguments(NamedTuple):
   threshold: Any
   sampling: Sampling
   member: Any = 0
+  constraints: Constraints = NONE
 
 
 def _host_alpha(execution: Execution, alpha: Any) -> Any:

@@ -52,6 +52,9 @@ class DraftModel:
       that it gives at once, one for each draft in a row; 0 where it gives one
       after another.
     drafts_alone: whether the model writes a text without a verifier.
+    is_maskable: whether a mask of tokens reaches all laws of the model, or of
+      the drafter. Where it does not, some drafts may be tokens that the mask
+      does not allow, which a masked verifier rejects.
     first_block_drafts: whether the first block of a text drafts. The hidden
       state that draft heads read is not there yet, while look-ahead embeddings
       and language models read the text alone.
@@ -61,6 +64,7 @@ class DraftModel:
   check: Callable[[Any, "Method", BlockShape], None]
   num_distributions: Callable[[Any], int] = lambda model: 0
   drafts_alone: bool = False
+  is_maskable: Callable[[Any], bool] = lambda model: False
   first_block_drafts: bool = True
 
 
@@ -187,7 +191,10 @@ def _check_drafter(drafter: Drafter, method: "Method", shape: BlockShape):
 
 DRAFT_MODELS: dict[type, DraftModel] = {
   LanguageModel: DraftModel(
-    _drafter_of_model, _check_models, drafts_alone=True
+    _drafter_of_model,
+    _check_models,
+    drafts_alone=True,
+    is_maskable=lambda models: True,
   ),
   Heads: DraftModel(
     _drafter_of_heads,
@@ -203,7 +210,9 @@ DRAFT_MODELS: dict[type, DraftModel] = {
     lambda embeddings: embeddings.num_heads + 1,
   ),
   Drafter: DraftModel(
-    lambda drafter, verifier, shape, stop: drafter, _check_drafter
+    lambda drafter, verifier, shape, stop: drafter,
+    _check_drafter,
+    is_maskable=lambda drafter: drafter.is_maskable,
   ),
 }
 

@@ -15,6 +15,7 @@ import numpy as np
 from speccascade.decoding.laws.sampling import Sampling
 from speccascade.decoding.programs.decoders import Decoder
 from speccascade.decoding.records import prompts
+from speccascade.decoding.records.automaton import NONE, Constraints
 from speccascade.decoding.records.block_records import Decoded
 
 
@@ -45,6 +46,7 @@ class Stream:
     sampling: Sampling,
     *,
     room: int | None = None,
+    constraints: Constraints = NONE,
   ):
     """Reads the inputs; no round is run yet. Arguments as in a call, and:
 
@@ -53,6 +55,7 @@ class Stream:
         limits each turn.
       room: the most tokens of a row in all turns, as `used` counts them; None
         is the length of one turn.
+      constraints: as in a call of the decoder; each turn is a text.
 
     Raises:
       ValueError: as a call does; or the method is not one loop; or `room` is
@@ -71,7 +74,7 @@ class Stream:
       )
     self._decoder = decoder
     self._program, arguments = decoder.call(
-      drafter, verifier, inputs, rngs, alpha, sampling
+      drafter, verifier, inputs, rngs, alpha, sampling, constraints
     )
     self._carry = _begin(self._program, arguments, self.room)
     # The loop goes on without its inputs.

@@ -385,6 +385,8 @@ class Decoded(struct.PyTreeNode):
       NaN, +inf or no finite logit; -1 where none did.
     log_probs: `LogProbs`, or None where none were recorded.
     trees: `DraftedTrees`, or None where none were recorded.
+    stopped: [B] bool, whether the last token of the row completed a stop; None
+      where there were no stops.
   """
 
   tokens: Array
@@ -394,3 +396,4 @@ class Decoded(struct.PyTreeNode):
   bad_step: Array
   log_probs: LogProbs | None = None
   trees: DraftedTrees | None = None
+  stopped: Array | None = None

@@ -32,6 +32,7 @@ from speccascade.decoding.records.language_model import (
   State,
   is_kind,
 )
+from speccascade.decoding.records.masked_model import begin_text
 from speccascade.decoding.records.token_buffers import Prefix
 
 Array = jax.Array
@@ -63,6 +64,10 @@ class Drafter:
   else:
     tree = None
 
+  # Static: whether a mask on the parts is a mask on what they propose. It is
+  # not where a drafter copies tokens, or makes distributions of hidden states.
+  passes_mask = True
+
   @property
   def parts(self) -> tuple[Any, ...]:
     """The language models and the drafters that this drafter is made of."""
@@ -88,6 +93,13 @@ class Drafter:
   def has_confidence(self) -> bool:
     """Static: whether `Proposal.q1` is a model's confidence in every token."""
     return all(part.has_confidence for part in self.parts if is_drafter(part))
+
+  @property
+  def is_maskable(self) -> bool:
+    """Static: whether a mask of tokens reaches every law of a proposal."""
+    parts = [part for part in self.parts if is_drafter(part)]
+    reaches = self.passes_mask and bool(self.parts)
+    return reaches and all(part.is_maskable for part in parts)
 
   def check_review(self, target: Any, settings: Any) -> None:
     """Checks that a review has a stated law with what this drafter proposes.
@@ -212,7 +224,8 @@ def catch_up(
     narrow=wide,
     wide=wide,
   )
-  return state
+  # The last token of the turn is fed later: the part's own text follows it.
+  return begin_text(cast(LanguageModel, part), state, upto)
 
 
 @runtime_checkable

@@ -94,15 +94,20 @@ def write_block(buffers: Tree, blocks: Tree, start: Array) -> Tree:
 
 
 def cut(
-  new: Array, num: Array, room: Array, eos_id: int | tuple[int, ...]
+  new: Array,
+  num: Array,
+  room: Array,
+  eos_id: int | tuple[int, ...],
+  is_end: Array | bool = False,
 ) -> tuple[Array, Array]:
-  """Cuts a block at its first EOS and at the length limit.
+  """Cuts a block at its first EOS or other end, and at the length limit.
 
   Args:
     new: [B, N] int32 tokens, of which row b emits at most `num[b]`.
     num: [B] int32.
     room: [B] int32, tokens that row b may still emit.
     eos_id: the id that ends a row, or several ids; that token is emitted too.
+    is_end: [B, N] bool, other tokens that end a row.
 
   Returns:
     ([B] int32 tokens emitted, [B] bool whether the row has ended).
@@ -110,8 +115,9 @@ def cut(
   num = jnp.minimum(num, room)
   position = jnp.arange(new.shape[1], dtype=jnp.int32)[None]
   ends = jnp.asarray(eos_id, jnp.int32).reshape(1, 1, -1)
-  is_eos = jnp.any(new[..., None] == ends, axis=2) & (position < num[:, None])
-  # N where the block has no EOS.
-  first = jnp.min(jnp.where(is_eos, position, new.shape[1]), axis=1)
-  has_eos = first < new.shape[1]
-  return jnp.where(has_eos, first + 1, num), has_eos | (num >= room)
+  is_end |= jnp.any(new[..., None] == ends, axis=2)
+  is_end &= position < num[:, None]
+  # N where nothing ends in the block.
+  first = jnp.min(jnp.where(is_end, position, new.shape[1]), axis=1)
+  has_end = first < new.shape[1]
+  return jnp.where(has_end, first + 1, num), has_end | (num >= room)

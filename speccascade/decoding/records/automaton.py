@@ -1,0 +1,81 @@
+"""Automata over tokens: what a text may go on with, and where it ends.
+
+An automaton reads the tokens of a text one after another. Its state after a
+token says which tokens may follow, and whether the text ends there. A grammar,
+a set of banned tokens and a least length are automata that allow some tokens; a
+stop string is one that ends texts.
+
+Axes: B rows, N tokens, V vocabulary, S states, C classes of tokens.
+"""
+
+from flax import struct
+import jax
+import jax.numpy as jnp
+
+Array = jax.Array
+
+START = 0  # the state before the first token of every text
+
+
+class TokenAutomaton(struct.PyTreeNode):
+  """A deterministic automaton over tokens. All of its tables are traced.
+
+  Tokens that lead to the same state from every state are of one class, so that
+  the tables have few columns. The state before a text is `START`.
+
+  Attributes:
+    classes: [V] int32, the class of each token.
+    moves: [S, C] int32, the state after a token of each class. A token that is
+      not allowed has a state after it, too: models are fed drafts that a
+      verifier then rejects.
+    allowed: [S, C] bool, whether a token of the class may follow. At least one
+      token may follow in each state.
+    ends: [S] bool, whether a text ends in the state.
+  """
+
+  classes: Array
+  moves: Array
+  allowed: Array
+  ends: Array
+
+  def step(self, state: Array, token: Array) -> Array:
+    """Returns the state [...] int32 after a token [...] int32."""
+    return self.moves[state, self.classes[token]]
+
+  def follow(self, state: Array, tokens: Array) -> Array:
+    """Returns the states after each token of a chain.
+
+    Args:
+      state: [B] int32, the state before the first token.
+      tokens: [B, N] int32.
+
+    Returns:
+      [B, N] int32.
+    """
+    # N is a block's width: the few steps are unrolled, and fused.
+    classes, states = self.classes[tokens], []
+    for place in range(tokens.shape[1]):
+      state = self.moves[state, classes[:, place]]
+      states.append(state)
+    return jnp.stack(states, axis=1)
+
+  def mask(self, state: Array) -> Array:
+    """Returns [..., V] bool, the tokens that may follow in states [...]."""
+    return jnp.take(self.allowed[state], self.classes, axis=-1)
+
+
+class Constraints(struct.PyTreeNode):
+  """What the texts of a decode are held to.
+
+  Attributes:
+    mask: the automaton of the tokens that may be written. Both models are
+      masked, see `MaskedModel`. None allows every token.
+    stops: the automaton that ends a text; its `allowed` is not read. None ends
+      texts at an EOS and at the length limit alone.
+  """
+
+  mask: TokenAutomaton | None = None
+  stops: TokenAutomaton | None = None
+
+
+NONE = Constraints()

@@ -1,0 +1,391 @@
+"""Masks and stops: texts held to an automaton, and texts that one ends."""
+
+import functools
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from speccascade.decoding import (
+  METHODS,
+  Constraints,
+  Decoder,
+  MaxGramDrafter,
+  Sampling,
+  Stream,
+  TokenAutomaton,
+  decode_continuously,
+  row_keys,
+)
+from speccascade.decoding.programs import decoders
+from speccascade.judge import goodness, toy_chains
+from tests import toy
+from tests.decoding.programs.test_streaming import prepared
+from tests.decoding.test_sampled_laws import tiny_llama
+
+pytestmark = pytest.mark.usefixtures("quick_compiles")
+
+TREES = {
+  "tree": {"gamma": 2, "tree": (2, 2)},
+  "paths": {"gamma": 2, "drafts": 2},
+  "traversal": {"gamma": 2, "tree": (2, 1), "verification": "traversal"},
+}
+
+
+def automaton(moves, allowed=None, ends=()) -> TokenAutomaton:
+  """Returns an automaton of one class a token.
+
+  Args:
+    moves: [S][V] states.
+    allowed: [S][V]; None allows all.
+    ends: the states that end a text.
+  """
+  moves = np.asarray(moves, np.int32)
+  allowed = np.ones(moves.shape, bool) if allowed is None else allowed
+  return TokenAutomaton(
+    classes=jnp.arange(moves.shape[1], dtype=jnp.int32),
+    moves=jnp.asarray(moves),
+    allowed=jnp.asarray(allowed, bool),
+    ends=jnp.asarray(np.isin(np.arange(len(moves)), ends)),
+  )
+
+
+def pairs_of_tokens(size: int) -> TokenAutomaton:
+  """Returns a mask that looks at the last token alone; an EOS always may be."""
+  allowed = np.random.default_rng(5).random((size, size)) < 0.6
+  allowed[:, toy_chains.EOS] = True
+  return automaton(np.tile(np.arange(size), (size, 1)), allowed)
+
+
+def even_texts(size: int) -> TokenAutomaton:
+  """Returns a mask of texts without 2 first, in which 2 is every other token.
+
+  An EOS stands after an even number of tokens.
+  """
+  allowed = np.ones((3, size), bool)
+  allowed[0, [2, toy_chains.EOS]] = False
+  allowed[1] = np.arange(size) == 2
+  return automaton(np.tile([[1], [2], [1]], size), allowed)
+
+
+def masked_tables(models, mask: TokenAutomaton):
+  """Returns chains whose own laws are those that a mask of pairs leaves."""
+  masked = [
+    model.replace(table=jnp.where(mask.allowed, model.table, -jnp.inf))
+    for model in models
+  ]
+  return tuple(masked)
+
+
+def decode(name, models, alpha=None, sampling=toy.GREEDY, mask=None, **how):
+  """Returns what a method writes, as `toy.decode`, under constraints."""
+  stops = how.pop("stops", None)
+  method = METHODS[name]
+  inputs = how.pop("inputs", None)
+  if inputs is None:
+    inputs, _ = toy.rows(models[1].table.shape[0])
+  keys = row_keys(how.pop("seed", 0), 0, jnp.arange(len(inputs)))
+  how = {"gamma": 3, "max_decode_len": 10, "eos_id": toy_chains.EOS} | how
+  alpha = method.default_alpha if alpha is None else alpha
+  drafter, verifier = models
+  if method.num_drafters == 2:
+    drafter = drafter, verifier
+  decoded = Decoder(method, **how)(
+    drafter, verifier, inputs, keys, alpha, sampling, Constraints(mask, stops)
+  )
+  return jax.tree.map(np.asarray, decoded)
+
+
+def assert_same(got, want):
+  for mine, other in zip(jax.tree.leaves(got), jax.tree.leaves(want)):
+    np.testing.assert_array_equal(mine, other)
+
+
+MODELS = toy.sources(num=24, vocab_size=6)
+LONG = toy.sources(num=24, vocab_size=6, eos=-2.0)
+
+
+@pytest.mark.parametrize("name", toy.nightly(METHODS, ["spec_cascade_opt"]))
+def test_a_masked_model_is_a_model_of_the_masked_law(name):
+  # The mask looks at the last token alone, as the chains do, so that chains
+  # with other tables are the masked models.
+  mask = pairs_of_tokens(6)
+  assert not np.all(mask.allowed)
+  own = masked_tables(MODELS, mask)
+  row = METHODS[name]
+  how = {"log_probs": True, "trace": True}
+  for sampling in (toy.GREEDY, Sampling.create(1.0), Sampling.create(0.8, 2)):
+    if row.greedy_only and not sampling.greedy:
+      continue
+    got = decode(name, MODELS, sampling=sampling, mask=mask, **how)
+    assert_same(got, decode(name, own, sampling=sampling, **how))
+    for line, length in zip(got.tokens, got.lengths):
+      text = [0, *line[:length]]
+      assert all(mask.allowed[pair] for pair in itertools.pairwise(text))
+
+
+@pytest.mark.parametrize("shape", TREES)
+@pytest.mark.parametrize("name", ["spec_decode", "spec_cascade_opt"])
+def test_trees_are_masked_at_each_node(name, shape):
+  mask = pairs_of_tokens(6)
+  how = TREES[shape] | {"log_probs": True, "sampling": Sampling.create(1.0)}
+  got = decode(name, MODELS, mask=mask, **how)
+  assert_same(got, decode(name, masked_tables(MODELS, mask), **how))
+
+
+def held_law(pair, mask, target, alpha, sampling, length: int) -> np.ndarray:
+  """Returns the law of texts whose every token has the law of masked models.
+
+  Text by text, in float64, in the order of `toy_chains.sequences`.
+  """
+  follow = pair.next_context()
+  size = pair.vocab_size
+
+  @functools.cache
+  def next_law(context: int, state: int) -> np.ndarray:
+    allowed = np.asarray(mask.allowed)[state]
+    laws = []
+    for table in (pair.q_logits, pair.p_logits):
+      logits = np.asarray(table, np.float64).reshape(-1, size)[context]
+      logits = jnp.asarray(np.where(allowed, logits, -np.inf))
+      laws.append(sampling.laws(logits))
+    (q1, q), (p1, p) = laws
+    if target is None:
+      return np.asarray(p)
+    drafts = jnp.zeros((1,), jnp.int32)
+    pi, *_ = target.at(
+      q1[None], p1[None], drafts, alpha=alpha, sampled=(q[None], p[None])
+    )
+    return np.asarray(pi[0])
+
+  def chance(text: tuple) -> float:
+    context, state, product = pair.start, 0, 1.0
+    ends = [token == toy_chains.EOS for token in text]
+    if any(ends[:-1]) or not (ends[-1] or len(text) == length):
+      return 0.0
+    for token in text:
+      product *= next_law(context, state)[token]
+      context = follow[context, token]
+      state = int(mask.moves[state, token])
+    return product
+
+  return np.array([chance(text) for text in toy_chains.sequences(size, length)])
+
+
+LAWS = {
+  "verifier": {},
+  "spec_decode": {"gamma": 2},
+  "spec_cascade_opt": {"gamma": 3},
+  "spec_cascade_token_v3": {"gamma": 2, "verification": "block"},
+  "token_cascade_chow": {},
+  "oracle_cascade_diff": {},
+  "spec_decode tree": {"gamma": 2, "tree": (2, 2)},
+  "spec_cascade_opt traversal": TREES["traversal"],
+}
+
+
+@pytest.mark.parametrize("case", LAWS)
+def test_texts_have_the_law_of_the_masked_conditionals(case):
+  name, how = case.split()[0], LAWS[case] | {"max_decode_len": 4}
+  how = {"gamma": 1} | how
+  pair, mask, rows = toy.pair(3, 2), even_texts(3), 20_000
+  sampling, alpha = Sampling.create(0.9), METHODS[name].default_alpha
+  target = METHODS[name].target
+  with jax.enable_x64(True):
+    law = held_law(pair, mask, target, alpha, sampling, 4)
+    free = held_law(
+      pair,
+      automaton([[0] * 3]),
+      target,
+      alpha,
+      sampling,
+      4,
+    )
+  np.testing.assert_allclose(law.sum(), 1)
+  decoded = decode(
+    name,
+    pair.models(),
+    sampling=sampling,
+    mask=mask,
+    inputs=pair.inputs(rows),
+    **how,
+  )
+  seen = toy.counts(decoded, 3, 4)
+  assert goodness.p_value(seen, law) > toy.LEVEL
+  # The whole law conditioned on the texts that the mask allows is another one.
+  whole = np.where(law > 0, free, 0)
+  assert goodness.p_value(seen, whole / whole.sum()) < toy.LEVEL
+
+
+def test_a_drafter_without_mass_on_the_mask_drafts_uniformly():
+  drafter, verifier = MODELS
+  only = jnp.arange(6) == 3
+  drafter = drafter.replace(table=jnp.where(only, drafter.table, -jnp.inf))
+  allowed = np.ones((1, 6), bool)
+  allowed[0, 3] = False
+  mask, sampling = automaton([[0] * 6], allowed), Sampling.create(1.0)
+  got = decode("spec_decode", (drafter, verifier), sampling=sampling, mask=mask)
+  assert np.all(got.bad_step < 0)
+  assert got.stats.accepted.sum()
+  assert not np.any((got.tokens == 3) & (np.arange(10) < got.lengths[:, None]))
+
+
+def test_a_fault_of_a_model_is_not_masked_away():
+  drafter, verifier = MODELS
+  broken = verifier.replace(table=verifier.table.at[..., 3].set(jnp.nan))
+  allowed = np.ones((1, 6), bool)
+  allowed[0, 3] = False
+  mask = automaton([[0] * 6], allowed)
+  got = decode("spec_decode", (drafter, broken), mask=mask)
+  assert np.all(got.bad_step == 0)
+
+
+def cut(tokens, length, stops: TokenAutomaton) -> int:
+  """Returns how many tokens stand up to the first stop, it included."""
+  state = 0
+  for place, token in enumerate(tokens[:length]):
+    state = int(stops.moves[state, token])
+    if stops.ends[state]:
+      return place + 1
+  return int(length)
+
+
+# Ends a text after "2 3" and after "4 4 0": states "", 2, 4, 44, end.
+STOPS = automaton(
+  [
+    [0, 0, 1, 0, 2, 0],
+    [0, 0, 1, 4, 2, 0],
+    [0, 0, 1, 0, 3, 0],
+    [4, 0, 1, 0, 3, 0],
+    [4, 4, 4, 4, 4, 4],
+  ],
+  ends=[4],
+)
+
+
+@pytest.mark.parametrize(
+  "name", toy.nightly(METHODS, ["spec_decode", "token_cascade_chow"])
+)
+def test_a_stop_cuts_the_text_that_would_have_been(name):
+  sampling = Sampling.create(1.0)
+  if METHODS[name].greedy_only:
+    sampling = toy.GREEDY
+  how = {"sampling": sampling, "max_decode_len": 20, "log_probs": True}
+  whole = decode(name, LONG, **how)
+  got = decode(name, LONG, stops=STOPS, **how)
+  ends = [cut(*row, STOPS) for row in zip(whole.tokens, whole.lengths)]
+  is_cut = ends < whole.lengths
+  assert is_cut.any()
+  if METHODS[name].execution.is_one_loop:
+    # The sequence cascade looks at what a text of its drafter ends with.
+    np.testing.assert_array_equal(got.lengths, ends)
+    for mine, other, num in zip(got.tokens, whole.tokens, ends):
+      np.testing.assert_array_equal(mine[:num], other[:num])
+    for field in vars(got.log_probs):
+      mine, other = (getattr(x.log_probs, field) for x in (got, whole))
+      inside = np.arange(20) < np.array(ends)[:, None]
+      np.testing.assert_array_equal(mine[inside], other[inside])
+  for row, (tokens, length) in enumerate(zip(got.tokens, got.lengths)):
+    assert got.stopped[row] == (
+      cut(tokens, length, STOPS) == length and ends_in_stop(tokens, length)
+    )
+
+
+def ends_in_stop(tokens, length) -> bool:
+  text = tokens[:length].tolist()
+  return text[-2:] == [2, 3] or text[-3:] == [4, 4, 0]
+
+
+def test_no_block_is_made_after_a_stop():
+  how = {"sampling": Sampling.create(1.0), "max_decode_len": 20, "trace": True}
+  whole = decode("spec_decode", LONG, **how)
+  got = decode("spec_decode", LONG, stops=STOPS, **how)
+  for row, length in enumerate(got.lengths):
+    blocks = 1 + whole.trace.block[row, length - 1]
+    assert got.stats.num_blocks[row] == blocks
+    assert got.stats.verifier_calls[row] == blocks
+  assert got.stats.num_blocks.sum() < whole.stats.num_blocks.sum()
+
+
+@pytest.mark.parametrize("name", ["spec_decode", "tree", "token_cascade_chow"])
+def test_every_turn_of_a_stream_is_a_text_of_its_own(name):
+  models = tiny_llama(1), tiny_llama(2)
+  decoder, models, *point = prepared(name, models, 6)
+  size = models[1].vocab_size
+  mask = even_texts(size)
+  stops = automaton([[1] * size, [2] * size, [3] * size, [3] * size], ends=[3])
+  texts = Constraints(mask, stops)
+  prompts, turn = [(3, 2), (4,)], [(2, 5), (6, 0)]
+  keys = row_keys(0, 0, jnp.arange(2))
+  stream = Stream(
+    decoder,
+    *models,
+    toy.padded(prompts),
+    keys,
+    *point,
+    room=30,
+    constraints=texts,
+  )
+  while not stream.ended.all():
+    first = stream.advance(1)
+  stream.turn(toy.padded(turn), keys)
+  while not stream.ended.all():
+    second = stream.advance(1)
+  want = decoder(*models, toy.padded(prompts), keys, *point, texts)
+  assert_same(first.tokens, want.tokens)
+  written = [
+    tuple(row[:num]) for row, num in zip(first.tokens, np.array(first.lengths))
+  ]
+  whole = [a + b + c for a, b, c in zip(prompts, written, turn)]
+  want = decoder(*models, toy.padded(whole, width=16), keys, *point, texts)
+  assert_same(second.tokens, want.tokens)
+  assert np.all(np.asarray(second.lengths) <= 3)
+
+
+def test_rows_that_are_refilled_are_held_to_their_own_text():
+  mask, rows = even_texts(6), 24
+  inputs, keys = toy.rows(rows)
+  settings = {"gamma": 3, "max_decode_len": 9, "eos_id": toy_chains.EOS}
+  decoder = Decoder(METHODS["spec_cascade_opt"], **settings)
+  texts, sampling = Constraints(mask, STOPS), Sampling.create(1.0)
+  whole = decoder(*MODELS, inputs, keys, 0.3, sampling, texts)
+  places = []
+  for place, part in decode_continuously(
+    decoder, *MODELS, np.asarray(inputs), keys, 0.3, sampling, texts, rows=5
+  ):
+    assert_same(part.tokens, np.asarray(whole.tokens)[place])
+    assert_same(part.stopped, np.asarray(whole.stopped)[place])
+    places += place.tolist()
+  assert sorted(places) == list(range(rows))
+
+
+def test_other_tables_of_one_shape_compile_nothing():
+  decoder = Decoder(
+    METHODS["spec_decode"], gamma=2, max_decode_len=5, eos_id=toy_chains.EOS
+  )
+  rows = toy.rows(4)
+  sizes = []
+  for seed in (1, 2):
+    allowed = np.random.default_rng(seed).random((2, 6)) < 0.7
+    allowed[:, toy_chains.EOS] = True
+    mask = automaton([[0, 1] * 3] * 2, allowed)
+    decoder(*MODELS, *rows, 0.0, Sampling.create(1.0), Constraints(mask))
+    sizes.append(decoders._run._cache_size())
+  assert sizes[0] == sizes[1]
+
+
+def test_automata_of_another_vocabulary_are_refused():
+  with pytest.raises(ValueError, match=r"mask has 4 tokens.*models have 6"):
+    decode("verifier", MODELS, mask=even_texts(4))
+
+
+def test_a_law_that_no_mask_reaches_is_refused_in_a_mixture():
+  copies = MaxGramDrafter.create(None, width=3, vocab_size=6)
+  mask = even_texts(6)
+  with pytest.raises(ValueError, match=r"mixes in.*use a small model"):
+    decode("ensemble", (copies, MODELS[1]), 0.3, mask=mask)
+  got = decode("spec_decode", (copies, MODELS[1]), mask=mask)
+  want = decode("verifier", MODELS, mask=mask)
+  assert_same(got.tokens, want.tokens)
