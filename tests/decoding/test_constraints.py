@@ -216,7 +216,10 @@ def test_texts_have_the_law_of_the_masked_conditionals(case):
   assert goodness.p_value(seen, law) > toy.LEVEL
   # The whole law conditioned on the texts that the mask allows is another one.
   whole = np.where(law > 0, free, 0)
-  assert goodness.p_value(seen, whole / whole.sum()) < toy.LEVEL
+  whole /= whole.sum()
+  is_far = goodness.tv(whole, law) > 0.05
+  assert is_far or case != "spec_decode"
+  assert not is_far or goodness.p_value(seen, whole) < toy.LEVEL
 
 
 def test_a_drafter_without_mass_on_the_mask_drafts_uniformly():

@@ -1,0 +1,1 @@
+"""What texts are held to: stops, masks, grammars, as automata over tokens."""

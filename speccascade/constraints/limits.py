@@ -1,0 +1,170 @@
+"""What an output is held to, and what ends it: `TextLimits`."""
+
+from collections.abc import Sequence
+import dataclasses
+import functools
+import json
+
+import numpy as np
+
+from speccascade.constraints import grammar, stops, tables, token_bytes
+from speccascade.constraints.tables import ConstraintError, Tables
+from speccascade.constraints.token_bytes import TextOf
+from speccascade.decoding.records.automaton import NONE, Constraints
+from speccascade.settings import fields
+
+
+@fields.checked
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TextLimits:
+  """What an output is held to, and what ends it.
+
+  A decode holds all of its outputs to the same limits. Stops end an output
+  after the token that completes them; everything else masks the distributions
+  of both models, so that the laws of a method hold for the masked models.
+
+  Attributes:
+    stop: strings that end an output. Its text ends before the first of them;
+      its tokens end with the token that completes it, as they end with EOS.
+    include_stop: whether the text keeps the string that ended it.
+    ignore_eos: whether an EOS ends nothing, so that an output is as long as it
+      may be unless a string ends it.
+    min_decode_len: the least tokens of an output, EOS counted: none of the
+      tokens before that many ends it.
+    banned: ids that are not written, and strings that do not occur in an
+      output.
+    grammar: a regular expression that an output matches whole; None allows
+      every text. An output that the length limit cuts matches it so far.
+    json_schema: a JSON schema, as text, in place of a grammar.
+
+  Raises:
+    ValueError: a setting is of the wrong kind, or contradicts another.
+  """
+
+  stop: tuple[str, ...] = ()
+  include_stop: bool = False
+  ignore_eos: bool = False
+  min_decode_len: fields.NonNegative = 0
+  banned: tuple[str | int, ...] = ()
+  grammar: str | None = None
+  json_schema: str | None = None
+
+  def __post_init__(self):
+    """Raises SettingError where settings are empty, or contradict others."""
+    for name in ("stop", "banned"):
+      if "" in getattr(self, name):
+        fault = " has an empty string, which is everywhere; leave it out"
+        raise fields.SettingError(name, fault)
+    for token in self.banned:
+      if isinstance(token, int) and token < 0:
+        fault = f" has the id {token}; wanted ids from 0, or strings"
+        raise fields.SettingError("banned", fault)
+    if self.include_stop and not self.stop:
+      raise fields.SettingError(
+        "include_stop", " is set, and there is no stop to include: set stop"
+      )
+    if self.grammar is not None and self.json_schema is not None:
+      raise fields.SettingError(
+        "json_schema", " is given next to a grammar; leave out one of the two"
+      )
+    if self.ignore_eos and self.min_decode_len:
+      raise fields.SettingError(
+        "min_decode_len", " is given, and with ignore_eos no EOS ends an output"
+      )
+
+  @property
+  def limits(self) -> dict:
+    """The limits that are not the default, by name."""
+    return {
+      field.name: value
+      for field in dataclasses.fields(TextLimits)
+      if (value := getattr(self, field.name)) != field.default
+    }
+
+  @property
+  def limits_text(self) -> str | None:
+    """The limits as rows record them; None where there are none."""
+    return json.dumps(self.limits, sort_keys=True) if self.limits else None
+
+  def end_ids(self, eos_id: int | tuple[int, ...]) -> int | tuple[int, ...]:
+    """Returns the ids that end an output, of those that end one by default."""
+    return () if self.ignore_eos else eos_id
+
+  def cut(self, text: str) -> str:
+    """Returns a text up to the string that ended it."""
+    return stops.cut(text, self.stop, include=self.include_stop)
+
+  def held_back(self, text: str) -> int:
+    """Returns how many last characters of a text may begin a stop."""
+    return stops.held_back(text, self.stop)
+
+
+def constraints(
+  limits: TextLimits,
+  vocabulary,
+  text_of: TextOf,
+  *,
+  eos_ids: Sequence[int],
+  vocab_size: int,
+) -> Constraints:
+  """Returns the automata of some limits, as a decoder takes them.
+
+  Args:
+    limits: the limits.
+    vocabulary: the tokens, as `token_bytes.read` takes them.
+    text_of: ids -> text, as outputs are written.
+    eos_ids: the ids that end an output.
+    vocab_size: V of the models; ids past the vocabulary are no text.
+
+  Raises:
+    ConstraintError: no text is allowed, or an automaton is too large.
+  """
+  if not limits.limits.keys() - {"include_stop", "ignore_eos"}:
+    return NONE
+  known = token_bytes.TokenBytes([b""] * vocab_size, drops_blank=False)
+  needs_bytes = limits.stop or limits.grammar or limits.json_schema
+  if needs_bytes or any(isinstance(each, str) for each in limits.banned):
+    known = token_bytes.read(vocabulary, text_of)
+    spare = [b""] * (vocab_size - len(known.tokens))
+    tokens = [*known.tokens, *spare][:vocab_size]
+    known = dataclasses.replace(known, tokens=tokens)
+  stop = None
+  if limits.stop:
+    stop = stops.automaton(limits.stop, known).to_device()
+  masks = list(_masks(limits, known, eos_ids))
+  if not masks:
+    return Constraints(stops=stop)
+  joined = functools.reduce(
+    lambda one, two: tables.both(one, two, "the limits together"), masks
+  )
+  mask = tables.without_dead_ends(joined, "the limits together")
+  return Constraints(mask=mask.to_device(), stops=stop)
+
+
+def _masks(limits: TextLimits, known, eos_ids: Sequence[int]):
+  """Yields the automata of the limits that mask tokens."""
+  num = len(known.tokens)
+  pattern = limits.grammar
+  if limits.json_schema is not None:
+    pattern = grammar.of_schema(limits.json_schema)
+  if pattern is not None:
+    yield grammar.automaton(pattern, known, eos_ids)
+  ids = [each for each in limits.banned if isinstance(each, int)]
+  if unknown := [token for token in ids if token >= num]:
+    raise ConstraintError(
+      f"BANNED has the id {unknown[0]}, and the models have {num} tokens"
+    )
+  if ids:
+    allowed = ~np.isin(np.arange(num), ids)[None]
+    yield Tables.of_tokens(np.zeros((1, num), np.int32), allowed)
+  strings = [each for each in limits.banned if isinstance(each, str)]
+  if strings:
+    yield stops.without(strings, known)
+  if limits.min_decode_len > 1:
+    # State n stands after n tokens, up to the first that may be an EOS.
+    least = limits.min_decode_len - 1
+    after = np.minimum(np.arange(least + 1) + 1, least).astype(np.int32)
+    moves = np.repeat(after[:, None], num, axis=1)
+    allowed = np.ones(moves.shape, bool)
+    allowed[:least, list(eos_ids)] = False
+    yield Tables.of_tokens(moves, allowed)

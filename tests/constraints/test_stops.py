@@ -1,0 +1,111 @@
+"""Stop strings: the automaton over tokens against cutting afterwards."""
+
+import numpy as np
+import pytest
+
+from speccascade.constraints import stops, token_bytes
+from speccascade.data import vocabularies
+from speccascade.inference.rows.records import text_of
+from tests.data.tokenizers import TEXT
+
+WORDS = (
+  "A clever witch sells the new car; the cat sat on the mat. Über 42 Straßen"
+  " läuft die Katze: naïve café, 你好 🙂 the clever cat sells a new witch."
+)
+
+
+def read(vocabulary):
+  return token_bytes.read(vocabulary, lambda ids: text_of(vocabulary, ids))
+
+
+def end_of(tables, tokens) -> int | None:
+  """Returns how many tokens stand when a stop is complete; None if none is."""
+  state = 0
+  for place, token in enumerate(tokens):
+    state = tables.moves[state, tables.classes[token]]
+    if tables.ends[state]:
+      return place + 1
+  return None
+
+
+def end_by_hand(vocabulary, tokens, strings) -> int | None:
+  """Returns the same from the texts of the first tokens, one after another."""
+  for num in range(1, len(tokens) + 1):
+    text = text_of(vocabulary, tokens[:num])
+    if any(string in text for string in strings):
+      return num
+  return None
+
+
+def assert_ends(vocabulary, usual, num: int):
+  """Asserts that stops of random texts end them where they stand."""
+  rng, known, seen = np.random.default_rng(3), read(vocabulary), 0
+  for _ in range(num):
+    tokens = rng.permutation(usual)[:8].tolist()
+    start = rng.integers(0, len(usual) - 5)
+    tokens[2:2] = usual[start : start + 5]
+    text = text_of(vocabulary, tokens)
+    # Strings of the text itself, which begin and end inside of tokens.
+    places = rng.integers(0, max(len(text) - 4, 1), 2)
+    strings = [text[at : at + rng.integers(1, 6)] or "x" for at in places]
+    strings = [x for x in strings if "\ufffd" not in x] + ["no such words"]
+    want = end_by_hand(vocabulary, tokens, strings)
+    assert end_of(stops.automaton(strings, known), tokens) == want
+    seen += want is not None and want < len(tokens)
+    cut = stops.cut(text, strings)
+    assert text.startswith(cut)
+    assert not any(string in cut for string in strings)
+  assert seen > num / 3
+
+
+def test_stops_end_where_the_text_has_one(any_vocabulary):
+  usual = any_vocabulary.encode(" ".join([WORDS, *TEXT]))
+  assert_ends(any_vocabulary, np.array(usual), 120)
+
+
+def test_stops_of_t5(real_data):
+  path = real_data / "vocab" / "t5_cc_all_32000.model"
+  vocabulary = vocabularies.load(str(path))
+  assert_ends(vocabulary, np.array(vocabulary.encode(WORDS)), 40)
+
+
+def test_strings_that_are_banned_never_stand(any_vocabulary):
+  known = read(any_vocabulary)
+  tables = stops.without(["cat", "the c"], known)
+  rng = np.random.default_rng(0)
+  usual = any_vocabulary.encode(" ".join([WORDS, *TEXT]))
+  num_refused = 0
+  for _ in range(50):
+    state, text = 0, []
+    for token in rng.permutation(usual)[:15].tolist():
+      column = tables.classes[token]
+      with_it = text_of(any_vocabulary, [*text, token])
+      is_banned = "cat" in with_it or "the c" in with_it
+      assert tables.allowed[state, column] == (not is_banned)
+      num_refused += is_banned
+      if not is_banned:
+        state = tables.moves[state, column]
+        text.append(token)
+  assert num_refused
+
+
+@pytest.mark.parametrize(
+  ("text", "strings", "want", "included"),
+  [
+    ("one. two", ["."], "one", "one."),
+    ("abcd", ["bcd", "bc"], "a", "abc"),  # "bc" is complete first
+    ("abcd", ["c", "bc"], "a", "abc"),  # both at one place: the longest
+    ("abcd", ["x"], "abcd", "abcd"),
+    ("aab", ["ab"], "a", "aab"),
+  ],
+)
+def test_cuts(text, strings, want, included):
+  assert stops.cut(text, strings) == want
+  assert stops.cut(text, strings, include=True) == included
+
+
+def test_what_may_begin_a_stop_is_held_back():
+  assert stops.held_back("a\n", ["\n\nQ:"]) == 1
+  assert stops.held_back("a\n\nQ", ["\n\nQ:", "x"]) == 3
+  assert stops.held_back("abab", ["ababc"]) == 4
+  assert stops.held_back("abc", ["d", "x"]) == 0
