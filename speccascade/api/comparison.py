@@ -11,7 +11,6 @@ from speccascade.evaluation import efficiency
 from speccascade.inference.measuring import measure, scoring
 from speccascade.inference.measuring.study import Study
 from speccascade.inference.points.point import Point
-from speccascade.inference.rows import records
 from speccascade.inference.rows.results import ResultRow
 from speccascade.report import tables
 from speccascade.report.tables import Column
@@ -123,8 +122,6 @@ def compare(
     latency = latencies[point]
     rows.append(scoring.result_row(study, point, counts, latency=latency))
     outputs = [out.tokens[0, : out.lengths[0]] for out in outs]
-    texts.append(
-      tuple(records.text_of(study.vocabulary, tokens) for tokens in outputs)
-    )
+    texts.append(tuple(map(study.text_of, outputs)))
   inputs = tuple(example.text for example in study.examples)
   return Comparison(inputs, tuple(rows), tuple(texts))

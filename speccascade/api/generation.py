@@ -62,7 +62,7 @@ class Generation:
   def of(cls, study: Study, point: Point, decoded: Decoded) -> "Generation":
     """Returns the outputs that a point decoded for the examples of a study."""
     text_records = records.records(
-      decoded, study.examples, study.vocabulary, trial=0
+      decoded, study.examples, study.vocabulary, trial=0, limits=study.run
     )
     return cls(
       inputs=tuple(example.text for example in study.examples),

@@ -18,6 +18,7 @@ from speccascade.api.generation import Generation
 from speccascade.api.model_sources import ModelSource
 from speccascade.api.text_settings import TextSettings
 from speccascade.api.text_stream import TextStream
+from speccascade.constraints.limits import TextLimits
 from speccascade.data.prompting import Prompting
 from speccascade.decoding.records.decode_settings import Records, Tracing
 from speccascade.inference.batches import padding
@@ -185,7 +186,7 @@ class Pair:
     parts = [f"{role} {name}" for role, name in names.items() if name]
     return f"Pair of {', '.join(parts)}"
 
-  @takes(Point, Records, TextSettings)
+  @takes(Point, Records, TextLimits, TextSettings)
   def generate(
     self,
     texts: str | Sequence,
@@ -213,7 +214,8 @@ class Pair:
       trace: whether to record which model wrote each token, which the view in a
         notebook shows. Turn it off where only texts matter: see docs/api.md for
         its cost. "trees" shows the drafts of trees that lost, too.
-      **settings: the fields of `Point`, `Records` and `TextSettings`.
+      **settings: the fields of `Point`, `Records`, `TextLimits` and
+        `TextSettings`.
 
     Raises:
       ValueError: a setting is unknown or out of range, the method needs a model
@@ -231,12 +233,13 @@ class Pair:
       ),
       seed=seed,
       **select(settings | {"trace": trace}, Records),
+      **select(settings, TextLimits),
     )
     study = Study(self.models, sources, run, programs=self.programs)
     batches = generation.checked_batches(study, point)
     return Generation.of(study, point, batches.decode_all(study.examples))
 
-  @takes(Point, TextSettings, without=("method", "alpha"))
+  @takes(Point, TextLimits, TextSettings, without=("method", "alpha"))
   def compare(
     self,
     texts: str | Sequence,
@@ -257,7 +260,7 @@ class Pair:
       max_decode_len: the most tokens of an output, EOS counted.
       seed: the seed of the keys.
       repeats: how often each method is timed.
-      **settings: the fields of `Point` and `TextSettings`.
+      **settings: the fields of `Point`, `TextLimits` and `TextSettings`.
 
     Raises:
       ValueError: as in `generate`.
@@ -277,12 +280,17 @@ class Pair:
       for name, alpha in method_alphas
     ]
     sources = self._sources(texts, settings)
-    run = Run(max_decode_len=max_decode_len, batch_size=1, seed=seed)
+    run = Run(
+      max_decode_len=max_decode_len,
+      batch_size=1,
+      seed=seed,
+      **select(settings, TextLimits),
+    )
     measuring = Measuring(num_timed=len(sources.examples), repeats=repeats)
     study = Study(self.models, sources, run, measuring, self.programs)
     return comparison.compare(study, points)
 
-  @takes(Point, Records, TextSettings, without=("trace",))
+  @takes(Point, Records, TextLimits, TextSettings, without=("trace",))
   def stream(
     self,
     text,
@@ -306,7 +314,8 @@ class Pair:
       rounds: blocks between two pieces; tokens, of a method without blocks.
       max_decode_len: the most tokens of the output, EOS counted.
       seed: the seed of the keys.
-      **settings: the fields of `Point`, `Records` and `TextSettings`.
+      **settings: the fields of `Point`, `Records`, `TextLimits` and
+        `TextSettings`.
 
     Raises:
       ValueError: as in `generate`.
@@ -316,7 +325,7 @@ class Pair:
     study = self._study(text, max_decode_len, seed, settings)
     return TextStream(study, point, rounds)
 
-  @takes(Point, Records, TextSettings, without=("trace",))
+  @takes(Point, Records, TextLimits, TextSettings, without=("trace",))
   def chat(
     self,
     method: str = "spec_decode",
@@ -340,7 +349,8 @@ class Pair:
         hold. Where the caches are full, the whole conversation is read again.
       max_decode_len: the most tokens of an answer, EOS counted.
       seed: the seed of the keys.
-      **settings: the fields of `Point`, `Records` and `TextSettings`.
+      **settings: the fields of `Point`, `Records`, `TextLimits` and
+        `TextSettings`.
 
     Raises:
       ValueError: as in `stream`; or the pair has no chat: its models are
@@ -402,6 +412,7 @@ class Pair:
       batch_size=1,
       seed=seed,
       **select(settings, Records),
+      **select(settings, TextLimits),
     )
     measuring = Measuring(num_timed=1)
     return Study(self.models, sources, run, measuring, self.programs)

@@ -25,7 +25,7 @@ class TextStream(Iterator[str]):
   The pieces joined are the whole output. A warning names the output where its
   tokenizer lets the last tokens change the text of the first ones. A piece
   never ends in half a character: the bytes of a character wait until all of
-  them are there.
+  them are there. Nor does it end in letters that may begin a stop.
 
   Args:
     study: the pair, and the one source.
@@ -64,7 +64,12 @@ class TextStream(Iterator[str]):
     self._pair = study.pair
     prepared = batches.prepare(self._source, number)
     self._stream = Stream(
-      batches.decoder, *prepared, point.decoder_alpha, point.sampling, room=room
+      batches.decoder,
+      *prepared,
+      point.decoder_alpha,
+      point.sampling,
+      room=room,
+      constraints=batches.constraints,
     )
     self._begin()
 
@@ -134,11 +139,14 @@ class TextStream(Iterator[str]):
     """Returns the text that was not yielded yet, and counts it as yielded."""
     ids = self.tokens.tolist()
     if self.ended:
-      text = records.text_of(self._vocabulary, ids)
+      text = records.text_of(self._vocabulary, ids, self._run)
     else:
       # A later byte token may change the text of the byte tokens before it.
       num_final = getattr(self._vocabulary, "whole", len)(ids)
-      text = records.text_of(self._vocabulary, ids[:num_final]).rstrip(_HALF)
+      text = records.text_of(self._vocabulary, ids[:num_final], self._run)
+      text = text.rstrip(_HALF)
+      # What may begin a stop waits until it is known whether it does.
+      text = text[: len(text) - self._run.held_back(text)]
       # Some tokenizers change earlier text once more tokens follow. What was
       # yielded cannot be taken back: wait until the text agrees with it again.
       if not text.startswith(self.text):

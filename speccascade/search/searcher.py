@@ -19,7 +19,6 @@ from speccascade.evaluation import efficiency
 from speccascade.inference.measuring import measure, scoring
 from speccascade.inference.measuring.study import Study
 from speccascade.inference.points.point import Point
-from speccascade.inference.rows import records
 from speccascade.inference.rows.results import ResultRow
 from speccascade.search import effort, scatter
 from speccascade.search.candidates import (
@@ -338,7 +337,7 @@ class Searcher:
       trials = self._decode_trials(study, point)
     counts = itertools.chain.from_iterable(map(efficiency.row_counts, trials))
     texts = [
-      records.text_of(study.vocabulary, tokens[:length])
+      study.text_of(tokens[:length])
       for decoded in trials
       for tokens, length in zip(decoded.tokens, decoded.lengths)
     ]

@@ -19,6 +19,7 @@ import numpy as np
 from speccascade.data.training_batches import order_by_length
 from speccascade.decoding import Decoded, decode_continuously, row_keys
 from speccascade.decoding.programs.decoders import Decoder
+from speccascade.decoding.records.automaton import NONE, Constraints
 from speccascade.decoding.records.decode_settings import Records
 from speccascade.inference.batches import padding
 from speccascade.inference.batches.sources import Source, longest
@@ -124,6 +125,7 @@ class Batches:
     eos_id: the id that ends an output, or a tuple of such ids.
     lengths: the input lengths that batches are padded to, in ascending order.
     shared: whether the methods of a family share a program; see `Decoder`.
+    constraints: what outputs are held to, and what ends them.
     programs: the compiled programs. A program that is missing is compiled, and
       then stands here.
     speed: the speed of all calls of `decode_all`.
@@ -135,6 +137,7 @@ class Batches:
   eos_id: int | tuple[int, ...]
   lengths: Sequence[int]
   shared: bool = False
+  constraints: Constraints = NONE
   programs: CompiledPrograms = dataclasses.field(
     default_factory=CompiledPrograms
   )
@@ -184,6 +187,7 @@ class Batches:
       self.pair.verifier_lm,
       self.point.decoder_alpha,
       self.point.sampling,
+      self.constraints,
     )
 
   def prepare(self, batch: Sequence[Source], trial: int = 0) -> PreparedBatch:
@@ -218,7 +222,8 @@ class Batches:
     only decodes. It returns at once with arrays to wait for. They have rows
     that only pad the batch, and nothing in them is checked; see `check_finite`.
     """
-    call = (*prepared, self.point.decoder_alpha, self.point.sampling)
+    point = self.point
+    call = (*prepared, point.decoder_alpha, point.sampling, self.constraints)
     _, arguments = self.decoder.call(*call)
     key = self._key(prepared.inputs.shape[1], is_continuous=False)
     if key not in self.programs:
@@ -302,6 +307,7 @@ class Batches:
       *self.prepare(batch, trial),
       self.point.decoder_alpha,
       self.point.sampling,
+      self.constraints,
       rows=self.run.batch_size,
     ):
       check_finite(decoded, [batch[place] for place in places])
@@ -368,7 +374,7 @@ class Batches:
     # It is what `jax.jit` looks at besides the shapes of a batch: the static
     # program, and the tree, shapes and types of the traced arguments.
     execution = self.point.spec.execution
-    traced = [self.point.sampling]
+    traced = [self.point.sampling, self.constraints]
     if self.point.spec.has_parameters:
       traced.append(self.point.decoder_alpha.parameters)
     # A model that the method does not call is not part of its program.

@@ -213,7 +213,7 @@ def _decode(study: Study, point: Point) -> tuple[Shards, Speed]:
       decoded = batches.decode_all(examples, trial, bar.update)
       lines = map(
         records.to_line,
-        records.records(decoded, examples, study.vocabulary, trial),
+        records.records(decoded, examples, study.vocabulary, trial, run),
       )
       # The folder is made with the first shard: a run that fails while it
       # decodes its first examples leaves nothing behind.

@@ -26,7 +26,7 @@ from speccascade.inference.measuring import scoring
 from speccascade.inference.measuring.environment import holds_many_programs
 from speccascade.inference.measuring.study import Outputs, Study
 from speccascade.inference.points.point import Point
-from speccascade.inference.rows import records, results
+from speccascade.inference.rows import results
 from speccascade.inference.rows.results import ResultRow
 from speccascade.models.sharding.partitioning import fetch
 from speccascade.runtime import processes
@@ -177,7 +177,7 @@ def _measure_group(
       point,
       outputs.counts,
       [by_index[index] for _, index in in_order],
-      [records.text_of(study.vocabulary, outputs.tokens[x]) for x in in_order],
+      [study.text_of(outputs.tokens[x]) for x in in_order],
       latency=latencies.get(point),
       costs=costs,
       agreement=agreement,

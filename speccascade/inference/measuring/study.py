@@ -15,7 +15,9 @@ import os
 import jax
 import numpy as np
 
+from speccascade.constraints import limits
 from speccascade.data.prompting import eos_ids
+from speccascade.decoding.records.automaton import Constraints
 from speccascade.evaluation.efficiency import Counts
 from speccascade.inference.batches import padding
 from speccascade.inference.batches.batching import Batches, CompiledPrograms
@@ -24,7 +26,7 @@ from speccascade.inference.pair.pair_checks import PairError, check_rows
 from speccascade.inference.pair.pairs import ModelPair
 from speccascade.inference.points.point import Point
 from speccascade.inference.points.settings import Measuring, Run
-from speccascade.inference.rows import results
+from speccascade.inference.rows import records, results
 from speccascade.settings import fields
 
 
@@ -93,6 +95,22 @@ class Study:
   def vocabulary(self):
     """The vocabulary of the examples' tokens."""
     return self.sources.vocabulary
+
+  def text_of(self, tokens: Sequence[int]) -> str:
+    """Returns the text of an output, up to the string that ended it."""
+    return records.text_of(self.vocabulary, tokens, self.run)
+
+  @functools.cached_property
+  def constraints(self) -> Constraints:
+    """What the outputs are held to, as a decoder takes it."""
+    ends = eos_ids(self.vocabulary)
+    return limits.constraints(
+      self.run,
+      self.vocabulary,
+      functools.partial(records.text_of, self.vocabulary),
+      eos_ids=ends if isinstance(ends, tuple) else (ends,),
+      vocab_size=self.pair.models[-1].lm.vocab_size,
+    )
 
   @property
   def lengths(self) -> list[int]:
@@ -188,6 +206,7 @@ class Study:
       seed=self.run.seed,
       trials=trials or self.num_trials(point),
       dtype=self.pair.dtype,
+      limits=self.run.limits_text,
     )
 
   def batches(
@@ -212,7 +231,8 @@ class Study:
       pair=self.pair,
       point=point,
       run=run,
-      eos_id=eos_ids(self.vocabulary),
+      eos_id=self.run.end_ids(eos_ids(self.vocabulary)),
+      constraints=self.constraints,
       lengths=lengths,
       shared=shared and jax.default_backend() == "cpu",
       programs=self.programs,

@@ -6,6 +6,7 @@ import os
 import pathlib
 from typing import Annotated
 
+from speccascade.constraints.limits import TextLimits
 from speccascade.decoding.records.decode_settings import Records
 from speccascade.evaluation import quality
 from speccascade.settings import fields
@@ -13,11 +14,11 @@ from speccascade.settings import fields
 
 @fields.checked
 @dataclasses.dataclass(frozen=True)
-class Run(Records):
+class Run(Records, TextLimits):
   """Where a run writes its files, and how it decodes.
 
-  The settings are the fields of `Records` and the attributes below. They are
-  checked when the record is made.
+  The settings are the fields of `Records` and `TextLimits`, and the attributes
+  below. They are checked when the record is made.
 
   Attributes:
     output_dir: a new folder, or the folder of this run, which then goes on;
@@ -42,6 +43,16 @@ class Run(Records):
   seed: fields.NonNegative = 0
   trials: fields.Size = 1
   progress: bool = True
+
+  def __post_init__(self):
+    super().__post_init__()
+    if self.min_decode_len > self.max_decode_len:
+      raise fields.SettingError(
+        "min_decode_len",
+        f" is {self.min_decode_len}, and max_decode_len {self.max_decode_len}:"
+        " raise that one, or lower this one",
+        Run,
+      )
 
   @property
   def folder(self) -> pathlib.Path:

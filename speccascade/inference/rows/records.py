@@ -5,6 +5,7 @@ A record has T5X's shape: "inputs", "prediction" and, where they are known,
 is under "aux": among it, for a benchmark's question, its fields as "question".
 """
 
+from collections.abc import Sequence
 import dataclasses
 import json
 import math
@@ -12,15 +13,18 @@ import math
 import jax
 import numpy as np
 
+from speccascade.constraints.limits import TextLimits
+from speccascade.data.prompting import eos_ids
 from speccascade.decoding.records.block_records import SOURCES, Decoded
 from speccascade.evaluation import efficiency
 from speccascade.inference.batches.sources import Source
 
+NO_LIMITS = TextLimits()
 # After the point, of float32 numbers: probabilities, logs, sides of a rule.
 _DIGITS = 6
 
 
-def text_of(vocabulary, tokens) -> str:
+def text_of(vocabulary, tokens, limits: TextLimits = NO_LIMITS) -> str:
   """Returns the text of emitted tokens.
 
   EOS, the pad id and ids past the tokenizer can be sampled like any other id.
@@ -30,20 +34,46 @@ def text_of(vocabulary, tokens) -> str:
     vocabulary: an object with `text(ids)`, or with `decode(ids)`, `eos_id` and
       `vocab_size`.
     tokens: the emitted ids.
+    limits: what ended the output. The text goes up to the stop, and on after
+      an EOS that ended nothing.
   """
+  if limits.ignore_eos:
+    ends = np.atleast_1d(eos_ids(vocabulary))
+    tokens = [token for token in tokens if token not in ends]
   if hasattr(vocabulary, "text"):
-    return vocabulary.text(tokens)
+    return limits.cut(vocabulary.text(tokens))
   dropped = {0, vocabulary.eos_id}
   readable = [
     int(token)
     for token in tokens
     if token not in dropped and token < vocabulary.vocab_size
   ]
-  return vocabulary.decode(readable)
+  return limits.cut(vocabulary.decode(readable))
+
+
+def stop_reason(decoded: Decoded, row: int, ends: Sequence[int]) -> str:
+  """Returns why a row ended: "stop", "eos", "length" or "fault".
+
+  Args:
+    decoded: what was decoded, in arrays of NumPy.
+    row: the row.
+    ends: the ids that end an output.
+  """
+  if decoded.bad_step[row] >= 0:
+    return "fault"
+  if decoded.stopped is not None and decoded.stopped[row]:
+    return "stop"
+  length = decoded.lengths[row]
+  ended = length and decoded.tokens[row, length - 1] in ends
+  return "eos" if ended else "length"
 
 
 def records(
-  decoded: Decoded, batch: list[Source], vocabulary, trial: int
+  decoded: Decoded,
+  batch: Sequence[Source],
+  vocabulary,
+  trial: int,
+  limits: TextLimits = NO_LIMITS,
 ) -> list[dict]:
   """Returns the records of a batch.
 
@@ -53,9 +83,11 @@ def records(
     batch: the examples of the first rows.
     vocabulary: as in `text_of`.
     trial: the number of the sampling trial, from 0.
+    limits: what outputs were held to.
   """
   decoded = jax.device_get(decoded)
   counts = efficiency.row_counts(decoded)
+  ends = np.atleast_1d(limits.end_ids(eos_ids(vocabulary))).tolist()
   written = []
   for row, example in enumerate(batch):
     # Entries after the row's length are padding.
@@ -65,6 +97,7 @@ def records(
       "index": example.index,
       "trial": trial,
       "tokens": tokens.tolist(),
+      "stop_reason": stop_reason(decoded, row, ends),
       "counts": dataclasses.asdict(counts[row]),
     }
     if example.question:
@@ -87,7 +120,7 @@ def records(
       record["messages"] = list(example.messages)
     if example.references:
       record["targets"] = list(example.references)
-    record["prediction"] = text_of(vocabulary, tokens)
+    record["prediction"] = text_of(vocabulary, tokens, limits)
     record["aux"] = aux
     written.append(record)
   return written

@@ -46,7 +46,7 @@ def _is_short(text: str):
 
 # The settings that rows leave out while they are None: they are younger than
 # the first rows, whose keys stay what they are.
-_LEFT_OUT = ("rule_parameters", "min_p", "tree", "drafts", "drawing")
+_LEFT_OUT = ("rule_parameters", "min_p", "tree", "drafts", "drawing", "limits")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,6 +84,8 @@ class Settings:
     tree: see `BlockShape`.
     drafts: see `BlockShape`.
     drawing: see `BlockShape`.
+    limits: the `TextLimits` that are not the default, as JSON; None where there
+      are none.
   """
 
   method: str
@@ -110,6 +112,7 @@ class Settings:
   tree: tuple[Annotated[int, fields.Bounds(ROOT, 1024)], ...] | None = None
   drafts: Annotated[int, fields.Bounds(1, 1024)] | None = None
   drawing: Drawing | None = None
+  limits: str | None = None
 
   @property
   def key(self) -> str:
