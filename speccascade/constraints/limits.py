@@ -121,13 +121,10 @@ def constraints(
   """
   if not limits.limits.keys() - {"include_stop", "ignore_eos"}:
     return NONE
-  known = token_bytes.TokenBytes([b""] * vocab_size, drops_blank=False)
+  known = token_bytes.TokenBytes((), ()).padded(vocab_size)
   needs_bytes = limits.stop or limits.grammar or limits.json_schema
   if needs_bytes or any(isinstance(each, str) for each in limits.banned):
-    known = token_bytes.read(vocabulary, text_of)
-    spare = [b""] * (vocab_size - len(known.tokens))
-    tokens = [*known.tokens, *spare][:vocab_size]
-    known = dataclasses.replace(known, tokens=tokens)
+    known = token_bytes.read(vocabulary, text_of).padded(vocab_size)
   stop = None
   if limits.stop:
     stop = stops.automaton(limits.stop, known).to_device()

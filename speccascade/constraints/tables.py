@@ -130,7 +130,8 @@ def of_bytes(step: np.ndarray, known: TokenBytes, halt: int) -> np.ndarray:
   """
   inside = follow(step, known.tokens, halt) + 1
   begin = follow(step, known.first, halt)[0] + 1
-  is_empty = np.array([not token for token in known.tokens])
+  inert = known.first if known.stays_first else known.tokens
+  is_empty = np.array([not token for token in inert])
   begin = np.where(is_empty, START, begin)
   return np.concatenate([begin[None], inside]).astype(np.int32)
 

@@ -18,18 +18,23 @@ class TokenBytes:
   Attributes:
     tokens: for each id the bytes that the token adds to a text; b"" for tokens
       that are no part of a text, such as EOS and padding.
-    drops_blank: whether the tokenizer drops a blank at the beginning of a text.
+    first: for each id the bytes that the token adds at the beginning of a text,
+      where a tokenizer may drop a blank.
+    stays_first: whether the beginning goes on after a token of which nothing is
+      left there, as SentencePiece has it for T5: it drops all blanks.
   """
 
   tokens: Sequence[bytes]
-  drops_blank: bool
+  first: Sequence[bytes]
+  stays_first: bool = False
 
-  @property
-  def first(self) -> Sequence[bytes]:
-    """For each id the bytes that the token adds at the beginning of a text."""
-    if not self.drops_blank:
-      return self.tokens
-    return [token.removeprefix(b" ") for token in self.tokens]
+  def padded(self, num: int) -> "TokenBytes":
+    """Returns the bytes of `num` tokens, of which the last may be no text."""
+    spare = [b""] * (num - len(self.tokens))
+    tokens, first = (
+      [*each, *spare][:num] for each in (self.tokens, self.first)
+    )
+    return TokenBytes(tokens, first, self.stays_first)
 
 
 def read(vocabulary, text_of: TextOf) -> TokenBytes:
@@ -44,21 +49,31 @@ def read(vocabulary, text_of: TextOf) -> TokenBytes:
   if spell is None:
     tokenizer = getattr(vocabulary, "tokenizer", None)
     spell = getattr(tokenizer, "id_to_piece", None)
-  is_control = getattr(vocabulary, "is_control", lambda token: False)
-  ids, blank = range(vocabulary.vocab_size), None
+  ids = range(vocabulary.vocab_size)
   if spell is None:
-    return TokenBytes([vocabulary.decode([i]).encode() for i in ids], False)
-  tokens = []
-  for token in ids:
-    piece = spell(token)
-    if is_control(token):
-      tokens.append(text_of([token]).encode())
-      continue
-    tokens.append(_bytes_of(piece))
-    if blank is None and piece[:1] == BLANK and piece[1:].isalpha():
-      blank = token
-  drops_blank = blank is not None and not text_of([blank]).startswith(" ")
-  return TokenBytes(tokens, drops_blank)
+    tokens = [vocabulary.decode([token]).encode() for token in ids]
+    return TokenBytes(tokens, tokens)
+  is_control = getattr(vocabulary, "is_control", lambda token: False)
+  pieces = ["" if is_control(token) else spell(token) for token in ids]
+  tokens = [
+    _bytes_of(piece) if piece else text_of([token]).encode()
+    for token, piece in enumerate(pieces)
+  ]
+  words = (i for i, each in enumerate(pieces) if _is_word(each))
+  word = next(words, None)
+  if word is None or text_of([word]).startswith(" "):
+    return TokenBytes(tokens, tokens)
+  first = [
+    token.removeprefix(b" ") if piece else token
+    for token, piece in zip(tokens, pieces)
+  ]
+  blanks = [i for i, each in enumerate(pieces) if each == BLANK]
+  stays = bool(blanks) and not text_of([blanks[0], word]).startswith(" ")
+  return TokenBytes(tokens, first, stays)
+
+
+def _is_word(piece: str) -> bool:
+  return piece[:1] == BLANK and piece[1:].isalpha()
 
 
 def _bytes_of(piece: str) -> bytes:

@@ -69,6 +69,14 @@ def test_stops_of_t5(real_data):
   assert_ends(vocabulary, np.array(vocabulary.encode(WORDS)), 40)
 
 
+def test_a_stop_inside_of_another_is_complete_first():
+  letters = [letter.encode() for letter in "abcdx"]
+  known = token_bytes.TokenBytes(letters, letters)
+  tables = stops.automaton(["abcd", "bc"], known)
+  assert end_of(tables, [4, 0, 1, 2, 3]) == 4
+  assert end_of(tables, [0, 1, 0, 1, 2]) == 5
+
+
 def test_strings_that_are_banned_never_stand(any_vocabulary):
   known = read(any_vocabulary)
   tables = stops.without(["cat", "the c"], known)
