@@ -17,6 +17,7 @@ _PUBLIC = {
   "Pair": "speccascade.api",
   "LlamaConfig": "speccascade.models",
   "LlamaLM": "speccascade.models",
+  "PromptLookup": "speccascade.inference.pair.prompt_lookup",
   "Sampling": "speccascade.decoding",
   "T5Config": "speccascade.models",
   "T5LM": "speccascade.models",

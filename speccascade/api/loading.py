@@ -57,6 +57,7 @@ COMPARED = (
   "token_cascade_chow",
   "spec_cascade_token_v3",
 )
+_OF_BLOCKS = ("verifier", "spec_decode", "spec_cascade_token_v3")
 
 
 def load_pair(
@@ -82,9 +83,10 @@ def load_pair(
       confused.
     drafter: the path of a checkpoint in any layout that `checkpoints.load`
       reads; (path, architecture); a model in memory; or a list of these,
-      largest first, for methods that compose several. None leaves only the
-      method `verifier`. T5X's checkpoints do not say their architecture, which
-      is then inferred from the arrays, with the activations of T5 1.0 or 1.1.
+      largest first, for methods that compose several; or a `PromptLookup`,
+      which copies and has no model. None leaves only the method `verifier`.
+      T5X's checkpoints do not say their architecture, which is then inferred
+      from the arrays, with the activations of T5 1.0 or 1.1.
     verifier: one model, written as the drafter is. None leaves only the method
       `drafter`.
     vocabulary: the path of a SentencePiece model or of a Hugging Face
@@ -267,6 +269,9 @@ class Pair:
     """
     if isinstance(methods, str):
       methods = [methods]
+    elif methods is COMPARED and self.models.composed is not None:
+      # What only copies does not write a text alone.
+      methods = [name for name in COMPARED if name in _OF_BLOCKS]
     kind = Sequence[str | tuple[str, float | None]]
     method_alphas = [(measure.REFERENCE, None)]
     for method in fit("methods", methods, kind):

@@ -1,6 +1,7 @@
 """Reads the models and the vocabulary that `api.load_pair` is given."""
 
 from collections.abc import Mapping
+import dataclasses
 import os
 from typing import Annotated
 
@@ -8,6 +9,7 @@ from speccascade.inference.batches import inputs
 from speccascade.inference.pair import pair_checks, pairs
 from speccascade.inference.pair.model_loading import Model, load_model
 from speccascade.inference.pair.pairs import ModelPair, PairError
+from speccascade.inference.pair.prompt_lookup import PromptLookup
 from speccascade.models import (
   T5LM,
   LlamaConfig,
@@ -22,7 +24,12 @@ from speccascade.settings import fields
 Path = str | os.PathLike
 # The path of a checkpoint, a path with an architecture, or a model in memory.
 ModelSource = (
-  Path | tuple[Path, T5Config | LlamaConfig] | T5LM | LlamaLM | TrainedHeads
+  Path
+  | tuple[Path, T5Config | LlamaConfig]
+  | T5LM
+  | LlamaLM
+  | TrainedHeads
+  | PromptLookup
 )
 
 
@@ -63,7 +70,7 @@ def read_model(
   if not is_path or not isinstance(config, T5Config | LlamaConfig | None):
     raise PairError(
       f"{role} is {source!r:.60}; wanted the path of a checkpoint, (path,"
-      " T5Config or LlamaConfig), or a T5LM or LlamaLM"
+      " T5Config or LlamaConfig), a T5LM or LlamaLM, or a PromptLookup alone"
     )
   return load_model(role, path, config, layout=layout, **options)
 
@@ -87,7 +94,11 @@ def read_models(
     CheckpointError: a checkpoint cannot be read.
     ValueError: there are too few devices, or the mesh does not divide a model.
   """
-  drafter_sources = []
+  drafter_sources, lookup = [], None
+  if isinstance(drafter, PromptLookup):
+    lookup, drafter = drafter, None
+    if verifier is None:
+      raise PairError("prompt lookup drafts for a verifier: give one")
   if drafter is not None:
     drafter_sources = drafter if isinstance(drafter, list) else [drafter]
   verifier_sources = [] if verifier is None else [verifier]
@@ -106,7 +117,12 @@ def read_models(
       "verifier", verifier, layout=layout, rows=rows, **dtypes
     )
   dtype = pairs.describe_dtypes(**dtypes, layout=layout)
-  return ModelPair(drafters, verifier_model, dtype, layout=layout)
+  pair = ModelPair(drafters, verifier_model, dtype, layout=layout)
+  if lookup is None:
+    return pair
+  lm = pair.verifier_lm
+  copies = lookup.build((), lm.vocab_size, prompted=pair.prompted)
+  return dataclasses.replace(pair, composed=copies, composed_name=lookup.label)
 
 
 def read_vocabulary(vocabulary, models: ModelPair, name: str = "vocabulary"):

@@ -148,9 +148,9 @@ def _check_confidence(method: Method, drafter):
   if target is not None and target.needs_confidence and not has_confidence:
     raise ValueError(
       f"{method.label} reads the drafter's confidence, and a"
-      f" {type(drafter).__name__} has none (its proposals are one-hot); use"
-      " spec_decode, or a rule that looks at the verifier only, such as"
-      " spec_cascade_token_v3"
+      f" {type(drafter).__name__} has none (its proposals are one-hot): no"
+      " prompt lookup; use spec_decode, or a rule that looks at the verifier"
+      " only, such as spec_cascade_token_v3"
     )
 
 

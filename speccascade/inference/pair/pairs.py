@@ -25,6 +25,8 @@ from speccascade.inference.pair.pair_checks import (
   check_vocabulary,
   shared_rows,
 )
+from speccascade.inference.pair.prompt_lookup import PromptLookup
+from speccascade.inference.pair.side_by_side import SideBySide
 from speccascade.models import intersection
 from speccascade.models.parameters import KERNEL_DTYPES, Config
 from speccascade.models.sharding import meshes
@@ -196,7 +198,8 @@ class ModelPair:
     """Returns the pair with its drafters combined into one.
 
     Args:
-      cascade: the `Cascade` or `SideBySide` that combines the drafters.
+      cascade: the `Cascade` or `SideBySide` that combines the drafters, or
+        `PromptLookup`.
       method: the `Method` that decodes.
       vocabulary_sha256: hash of the vocabulary file in use, or None.
 
@@ -235,8 +238,9 @@ class PairSpec:
     dtype: the type of the activations. None keeps the architecture's type.
     kernel_dtype: the type of the kernels; see `T5LM.create`.
     cascade: how the drafters are combined: in a cascade, perhaps with drafters
-      that are no neural networks, or side by side. None combines none: several
-      drafters then stay a tuple, for a method that takes several.
+      that are no neural networks, or side by side; or prompt lookup, without
+      any. None combines none: several drafters then stay a tuple, for a method
+      that takes several.
     drafter_vocabulary: the path of the drafters' vocabulary, if it differs from
       the verifier's; see `shared_tokens.share_tokens`.
     mesh: the devices, and the part of the models that each device holds.
@@ -248,7 +252,7 @@ class PairSpec:
   verifier_checkpoint: fields.Path | None = None
   dtype: Literal["float32", "bfloat16"] | None = "float32"
   kernel_dtype: Literal[*KERNEL_DTYPES] = "float32"
-  cascade: Cascade | SideBySide | None = None
+  cascade: Cascade | SideBySide | PromptLookup | None = None
   drafter_vocabulary: Annotated[object, inputs.check_vocabulary_path] = None
   mesh: meshes.Mesh = meshes.ONE
 
