@@ -31,6 +31,7 @@ PARTS = (
     "method",
     "learned_rule",
     "lossy_rules",
+    "prompt_lookup",
     "side_by_side",
     "pair",
     "point",

@@ -2,13 +2,17 @@
 
 from collections.abc import Sequence
 import dataclasses
-import functools
 import json
 
 import numpy as np
 
-from speccascade.constraints import grammar, stops, tables, token_bytes
-from speccascade.constraints.tables import ConstraintError, Tables
+from speccascade.constraints import (
+  automaton_tables,
+  expressions,
+  stops,
+  token_bytes,
+)
+from speccascade.constraints.automaton_tables import ConstraintError, Tables
 from speccascade.constraints.token_bytes import TextOf
 from speccascade.decoding.records.automaton import NONE, Constraints
 from speccascade.settings import fields
@@ -131,10 +135,11 @@ def constraints(
   masks = list(_masks(limits, known, eos_ids))
   if not masks:
     return Constraints(stops=stop)
-  joined = functools.reduce(
-    lambda one, two: tables.both(one, two, "the limits together"), masks
-  )
-  mask = tables.without_dead_ends(joined, "the limits together")
+  name = "the limits together"
+  joined = masks[0]
+  for each in masks[1:]:
+    joined = automaton_tables.both(joined, each, name)
+  mask = automaton_tables.without_dead_ends(joined, name)
   return Constraints(mask=mask.to_device(), stops=stop)
 
 
@@ -143,9 +148,9 @@ def _masks(limits: TextLimits, known, eos_ids: Sequence[int]):
   num = len(known.tokens)
   pattern = limits.grammar
   if limits.json_schema is not None:
-    pattern = grammar.of_schema(limits.json_schema)
+    pattern = expressions.of_schema(limits.json_schema)
   if pattern is not None:
-    yield grammar.automaton(pattern, known, eos_ids)
+    yield expressions.automaton(pattern, known, eos_ids)
   ids = [each for each in limits.banned if isinstance(each, int)]
   if unknown := [token for token in ids if token >= num]:
     raise ConstraintError(

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from speccascade.constraints.tables import Tables, of_bytes
+from speccascade.constraints.automaton_tables import Tables, of_bytes
 from speccascade.constraints.token_bytes import TokenBytes
 
 

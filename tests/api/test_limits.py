@@ -5,7 +5,7 @@ import json
 import pytest
 
 import speccascade as sc
-from speccascade.constraints.tables import ConstraintError
+from speccascade.constraints.automaton_tables import ConstraintError
 
 pytestmark = pytest.mark.usefixtures("quick_compiles")
 

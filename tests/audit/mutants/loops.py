@@ -193,7 +193,7 @@ a stop inside of a longer one is not seen <-
 - is_whole[node] |= is_whole[suffix[node]]
 + pass
 
-=== constraints/tables.py constraints/test_grammar.py
+=== constraints/automaton_tables.py constraints/test_expressions.py
 a way into a dead end stays open <-
   test_limits_that_allow_nothing_together_are_refused
 - pruned = allowed & ~is_dead[tables.moves]

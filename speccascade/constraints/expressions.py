@@ -11,7 +11,7 @@ import json
 
 import numpy as np
 
-from speccascade.constraints.tables import (
+from speccascade.constraints.automaton_tables import (
   ConstraintError,
   Tables,
   check_size,

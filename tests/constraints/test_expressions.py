@@ -6,9 +6,9 @@ import re
 import numpy as np
 import pytest
 
-from speccascade.constraints import grammar, limits, tables
+from speccascade.constraints import automaton_tables, expressions, limits
+from speccascade.constraints.automaton_tables import ConstraintError
 from speccascade.constraints.limits import TextLimits
-from speccascade.constraints.tables import ConstraintError
 from speccascade.inference.rows.records import text_of
 from tests.constraints.test_stops import read
 
@@ -48,7 +48,7 @@ def test_texts_match(any_vocabulary, pattern):
   known = read(any_vocabulary)
   eos_id = any_vocabulary.eos_id
   try:
-    automaton = grammar.automaton(pattern, known, [eos_id])
+    automaton = expressions.automaton(pattern, known, [eos_id])
   except ConstraintError as error:
     # A vocabulary may lack digits, say, and is told which.
     lacking = re.search("no token for '(.)'", str(error))
@@ -70,7 +70,9 @@ def test_every_way_of_spelling_is_allowed(tmp_path):
   folder = tokenizers.save(tmp_path / "v", "bytes", size=290)
   vocabulary = vocabularies.load(str(folder))
   known = read(vocabulary)
-  automaton = grammar.automaton("the cat|the dog", known, [vocabulary.eos_id])
+  automaton = expressions.automaton(
+    "the cat|the dog", known, [vocabulary.eos_id]
+  )
   for text, matches in (("the cat", True), ("the dogs", False)):
     for tokens in (vocabulary.encode(text), [*text.encode()]):
       spelled = tokens
@@ -97,8 +99,10 @@ def test_a_schema_gives_json(tmp_path):
   from tests.data import tokenizers
 
   vocabulary = vocabularies.load(str(tokenizers.save(tmp_path / "v", "bytes")))
-  pattern = grammar.of_schema(json.dumps(SCHEMA))
-  automaton = grammar.automaton(pattern, read(vocabulary), [vocabulary.eos_id])
+  pattern = expressions.of_schema(json.dumps(SCHEMA))
+  automaton = expressions.automaton(
+    pattern, read(vocabulary), [vocabulary.eos_id]
+  )
   ended = 0
   for text, is_whole in texts(vocabulary, automaton, vocabulary.eos_id):
     if is_whole:
@@ -126,7 +130,7 @@ RECURSIVE = {
 )
 def test_schemas_that_are_refused(schema, words):
   with pytest.raises(ConstraintError, match=words):
-    grammar.of_schema(schema)
+    expressions.of_schema(schema)
 
 
 def test_letters_that_no_token_spells_are_named():
@@ -134,9 +138,9 @@ def test_letters_that_no_token_spells_are_named():
 
   known = read(Words())
   with pytest.raises(ConstraintError, match=r"no token for '\{', '\\n'"):
-    grammar.automaton(r"\{cat\n", known, [1])
+    expressions.automaton(r"\{cat\n", known, [1])
   with pytest.raises(ConstraintError, match="cannot be compiled"):
-    grammar.automaton("(cat", known, [1])
+    expressions.automaton("(cat", known, [1])
 
 
 def test_limits_that_allow_nothing_together_are_refused():
@@ -160,6 +164,6 @@ def test_limits_that_allow_nothing_together_are_refused():
 def test_tables_that_are_too_large_are_refused(monkeypatch):
   from tests.constraints.conftest import Words
 
-  monkeypatch.setattr(tables, "MOST_BYTES", 4000)
+  monkeypatch.setattr(automaton_tables, "MOST_BYTES", 4000)
   with pytest.raises(ConstraintError, match=r"[\d,]+ states or more.*MB"):
-    grammar.automaton("(cat|on| sat){90}", read(Words()), [1])
+    expressions.automaton("(cat|on| sat){90}", read(Words()), [1])
