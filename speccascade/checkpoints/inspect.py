@@ -56,8 +56,7 @@ def describe(source: str) -> str:
     else:
       vocabulary = metadata["vocabulary"] or {"path": "not said"}
       facts["vocabulary"] = ", sha256 ".join(vocabulary.values())
-      has_sums = metadata["checksums"] is not None
-      facts["checksums"] = "of each chunk" if has_sums else "none"
+      facts["checksums"] = "of each chunk" if arrays.has_checksums else "none"
   if not directory.remote:
     facts["on disk"] = f"{directory.check_files():,} bytes"
   lines = [f"{name:<12}{fact}" for name, fact in facts.items()]

@@ -7,7 +7,9 @@ Orbax writes a step directory of this package, whole or not at all:
                  tree of T5X's own Orbax checkpoints
     opt_state/   any pytree of arrays (the state of optax), if one was saved
     metadata/    metadata.json: format, version, kind, architecture,
-                 vocabulary, checksums of the chunks of both, and its own
+                 vocabulary, and a checksum of these
+
+Arrays are stored as zarr3, and each chunk has a checksum (`array_writer`).
 
 Reading opens the arrays with tensorstore, as Orbax does inside. So the same
 code reads local paths and `gs://` without further packages, does not need the
@@ -21,20 +23,23 @@ import dataclasses
 import functools
 import hashlib
 import itertools
+import json
 import operator
 import os
 import pathlib
 from typing import Any
+import zlib
 
 import jax
 from jax.sharding import NamedSharding
 import numpy as np
 
-from speccascade.checkpoints import architecture, chunks, storage, stored_arrays
+from speccascade.checkpoints import architecture, storage, stored_arrays
 from speccascade.checkpoints.errors import (
   CheckpointError,
   CheckpointNotFoundError,
 )
+from speccascade.checkpoints.old_checksums import OldChecksums
 from speccascade.models.draft_heads import HeadsConfig
 from speccascade.models.llama.config import LlamaConfig
 from speccascade.models.parameters import Config
@@ -123,21 +128,9 @@ def save_args(
     "config": dataclasses.asdict(config),
     "vocabulary": dict(vocabulary) if vocabulary else None,
     "extra": dict(extra or {}),
-    "checksums": {
-      item: chunks.checksums(_leaves_by_name(tree)[0])
-      for item, tree in trees.items()
-    },
   }
-  metadata["crc32"] = chunks.checksum_of_json(metadata)
-  # Orbax cuts arrays by the same rule as `chunks.chunk_shape`, so each chunk
-  # that it writes has one checksum.
-  options = ocp.SaveArgs(chunk_byte_size=chunks.CHUNK_BYTES)
-  items = {
-    item: ocp.args.PyTreeSave(
-      tree, save_args=jax.tree.map(lambda leaf: options, tree)
-    )
-    for item, tree in trees.items()
-  }
+  metadata["crc32"] = _checksum(metadata)
+  items = {item: ocp.args.PyTreeSave(tree) for item, tree in trees.items()}
   return ocp.args.Composite(metadata=ocp.args.JsonSave(metadata), **items)
 
 
@@ -196,8 +189,13 @@ def _handlers() -> dict:
   """Returns Orbax's handler of each item of a step directory."""
   import orbax.checkpoint as ocp
 
+  from speccascade.checkpoints import array_writer
+
   tree = functools.partial(
-    ocp.PyTreeCheckpointHandler, multiprocessing_options=_first_process()
+    ocp.PyTreeCheckpointHandler,
+    use_zarr3=True,
+    type_handler_registry=array_writer.registry(),
+    multiprocessing_options=_first_process(),
   )
   return {
     "state": tree(),
@@ -220,13 +218,17 @@ def _first_process():
   )
 
 
+def _checksum(values: Mapping) -> int:
+  """Returns a CRC-32 of JSON values that the order of keys does not change."""
+  return zlib.crc32(json.dumps(values, sort_keys=True).encode())
+
+
 def read_metadata(directory: storage.Directory) -> dict:
   """Returns metadata.json of a step directory that this package wrote.
 
   Returns:
     The metadata. `config` is one of `KINDS`. `checksums` are
-    {item: {name: Checksums}}, or None for a checkpoint that is older than
-    checksums are.
+    {item: {name: OldChecksums}}, or None for a checkpoint that has none here.
 
   Raises:
     CheckpointError: the file cannot be parsed, is not as it was written, or is
@@ -245,7 +247,7 @@ def read_metadata(directory: storage.Directory) -> dict:
         f"reads up to {VERSION}: install a later one"
       )
     crc32 = metadata.pop("crc32", None)
-    if crc32 not in (None, chunks.checksum_of_json(metadata)):
+    if crc32 not in (None, _checksum(metadata)):
       raise CheckpointError(f"{where} is not as it was written: copy it again")
     for name, kind in {
       "config": dict,
@@ -259,7 +261,7 @@ def read_metadata(directory: storage.Directory) -> dict:
     if not all(isinstance(value, str) for value in vocabulary.values()):
       raise TypeError(f"vocabulary is {vocabulary!r:.60}")
     sums = metadata["checksums"] and {
-      item: {name: chunks.Checksums(**each) for name, each in arrays.items()}
+      item: {name: OldChecksums(**each) for name, each in arrays.items()}
       for item, arrays in metadata["checksums"].items()
     }
     # Checkpoints that are older than this package's Llama have no kind.

@@ -16,12 +16,13 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from speccascade.checkpoints import chunk_places, chunks, storage
+from speccascade.checkpoints import chunks, ocdbt, storage
 from speccascade.checkpoints.architecture import flatten, unflatten
 from speccascade.checkpoints.errors import (
   CheckpointError,
   CheckpointNotFoundError,
 )
+from speccascade.checkpoints.old_checksums import OldChecksums
 
 SLOTS = ("v_row", "v_col", "v")  # of Adafactor, for each parameter
 _PLACEHOLDER = (1,)  # shape of a slot that Adafactor does not use
@@ -83,15 +84,15 @@ class StoredArrays:
   Attributes:
     where: the checkpoint, for messages.
     arrays: NumPy's or tensorstore's arrays, by name.
-    checksums: the checksums of tensorstore's arrays, by name; None if the
-      checkpoint has none.
+    checksums: the checksums of an older checkpoint of this package, by the
+      names of arrays; None for all others.
     has_bits: whether arrays of uint16 hold the bits of bfloat16.
   """
 
   where: str
   arrays: Mapping[str, Any]
   _: dataclasses.KW_ONLY
-  checksums: Mapping[str, chunks.Checksums] | None = None
+  checksums: Mapping[str, OldChecksums] | None = None
   has_bits: bool = False
 
   @classmethod
@@ -112,11 +113,24 @@ class StoredArrays:
       name, leaf = item
       if not isinstance(leaf, dict):
         return leaf
+      # Tensorstore may read a missing chunk as zeros. T5X leaves out chunks of
+      # zeros: a slot of an optimizer may be all zeros. A parameter is not, and
+      # this package's zarr3 has every chunk, so that a missing one is damage.
+      fills = leaf["driver"] == "zarr" and not name.startswith("target/")
+      spec = leaf | {"fill_missing_data_reads": fills}
       with _explain_errors(name, where):
-        return ts.open(leaf, open=True, context=storage.context()).result()
+        return ts.open(spec, open=True, context=storage.context()).result()
 
     arrays = dict(zip(leaves, _map_in_threads(open_leaf, leaves.items())))
     return cls(where, arrays, **kwargs)
+
+  @property
+  def has_checksums(self) -> bool:
+    """Whether every chunk has a checksum, which reading the chunk checks."""
+    codecs = [array.codec.to_json() for array in self.arrays.values()]
+    return self.checksums is not None or all(
+      {"name": "crc32c"} in each.get("codecs", ()) for each in codecs
+    )
 
   @property
   def params(self) -> dict:
@@ -168,34 +182,14 @@ class StoredArrays:
       value = array[part]
     else:
       with _explain_errors(name, self.where, array):
-        value = self._stored_part(name, part)
+        if self.checksums is None:
+          value = array[part].read().result()
+        elif sums := self.checksums.get(name):
+          value = sums.read(array, part)
+        else:
+          raise CheckpointError("it has no checksums, but others have")
     is_bits = self.has_bits and value.dtype == np.uint16
     return value.view(ml_dtypes.bfloat16) if is_bits else value
-
-  def _stored_part(self, name: str, part: chunks.Part) -> np.ndarray:
-    """Returns a part of an array of tensorstore, after checking the chunks."""
-    array = self.arrays[name]
-    if self.checksums is None:
-      # Tensorstore reads a missing chunk as zeros, and chunks of zeros may be
-      # left out on the disk. A slot may be all zeros. A parameter is not, so
-      # that a missing chunk of a parameter is damage.
-      if name.startswith("target/"):
-        _check_chunks(array)
-      return array[part].read().result()
-    sums = self.checksums.get(name)
-    kind = (list(array.shape), self.dtype(name).name)
-    if sums is None or kind != (sums.shape, sums.dtype):
-      raise CheckpointError("its shape or dtype is not that of its checksums")
-    whole_chunks = sums.covering(part)
-    value = array[whole_chunks].read().result()
-    if chunk := sums.changed(value, whole_chunks):
-      # A missing chunk was read as zeros. "Missing" says more than "changed".
-      _check_chunks(array)
-      file = chunk_places.file_of(array, chunk)
-      raise CheckpointError(f"chunk {chunk} in {file} is not as it was written")
-    if whole_chunks == part:
-      return value
-    return value[chunks.relative_to(part, whole_chunks)]
 
   def step(self) -> int:
     """Returns how many training steps were taken.
@@ -262,7 +256,7 @@ def _explain_errors(name: str, where: str, array=None):
     name: the array's name.
     where: the checkpoint.
     array: the array of tensorstore, if it was opened. The message then also
-      names the file that is damaged.
+      names the files of OCDBT.
 
   Raises:
     CheckpointError: the block raised a ValueError.
@@ -270,42 +264,15 @@ def _explain_errors(name: str, where: str, array=None):
   try:
     yield
   except ValueError as error:
-    reason, fault = storage.first_line(error), None
-    # Our own errors name the file already.
-    if array is not None and not isinstance(error, CheckpointError):
-      fault = chunk_places.describe_fault(array)
-    if fault:
-      reason += f"; {fault}"
-    is_missing = isinstance(error, FileNotFoundError)
-    is_missing = is_missing or "NOT_FOUND" in str(error)
+    reason = storage.first_line(error)
+    if array is not None and (files := ocdbt.describe_files(array)):
+      reason += f"; {files}"
+    is_missing = "NOT_FOUND" in str(error)
     kind = CheckpointNotFoundError if is_missing else CheckpointError
     raise kind(
       f"cannot read array {name} of {where}: {reason}; the checkpoint is "
       "incomplete or damaged: copy it again"
     ) from error
-
-
-def _check_chunks(array) -> None:
-  """Checks that each chunk of an array exists.
-
-  Tensorstore reads a missing chunk as zeros.
-
-  Raises:
-    CheckpointNotFoundError: naming the first chunk that does not exist.
-  """
-  chunk = array.chunk_layout.write_chunk.shape or array.shape
-  counts = chunks.num_chunks(array.shape, chunk)
-  listed = array.kvstore.list().result()
-  keys = {key.decode().replace("/", ".") for key in listed}
-  # A damaged shape may promise billions of chunks. With `len(keys)` keys, one
-  # of the first `len(keys) + 1` chunks is missing, if any is.
-  for number in range(min(math.prod(counts), len(keys) + 1)):
-    name = chunks.chunk_name(np.unravel_index(number, counts))
-    # zarr names the chunk "1.0". zarr3 names it "c/1/0", and the only chunk of
-    # an array without axes "c".
-    if not {name, f"c.{name}", "c"} & keys:
-      file = chunk_places.file_of(array, name)
-      raise CheckpointNotFoundError(f"chunk {name} is missing: {file}")
 
 
 def is_wanted(name: str, optimizer: bool) -> bool:

@@ -3,15 +3,24 @@
 import hashlib
 import json
 import shutil
+import zlib
 
 from flax import serialization
 import jax
 import ml_dtypes
 import numpy as np
+import orbax.checkpoint as ocp
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from speccascade.checkpoints import architecture, load, storage
+from speccascade.checkpoints import (
+  architecture,
+  chunks,
+  load,
+  orbax_io,
+  storage,
+  stored_arrays,
+)
 
 
 @pytest.fixture(scope="session")
@@ -44,6 +53,65 @@ def bfloat16_params(golden_params):
 def source(golden):
   """The golden checkpoint with Adafactor's slots."""
   return load(golden / "t5x_native", optimizer=True)
+
+
+@pytest.fixture(scope="session")
+def saved(tmp_path_factory, source, golden_config):
+  """A checkpoint of ours with optimizers' states."""
+  path = tmp_path_factory.mktemp("ours") / "checkpoint_7"
+  orbax_io.save(
+    path,
+    source.params,
+    golden_config,
+    step=7,
+    opt_state={"mu": source.params},
+    slots=source.optimizer,
+    vocabulary={"path": "v", "sha256": "x"},
+  )
+  return path
+
+
+@pytest.fixture(scope="session")
+def saved_before(saved, tmp_path_factory, source):
+  """The same as older versions wrote it: in OCDBT, with CRC-32s in JSON."""
+  path = tmp_path_factory.mktemp("before") / "checkpoint_7"
+  shutil.copytree(saved / "metadata", path / "metadata")
+  slots = stored_arrays.with_momentum(source.optimizer)
+  state = {"step": np.int32(7), "param_states": slots}
+  trees = {
+    "state": {"target": source.params, "state": state},
+    "opt_state": {"mu": source.params},
+  }
+  file = path / "metadata" / "metadata.json"
+  values = json.loads(file.read_text())
+  del values["crc32"]
+  values["checksums"] = {}
+  for item, tree in trees.items():
+    options = ocp.SaveArgs(chunk_byte_size=8192)
+    with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as saver:
+      save_args = jax.tree.map(lambda leaf: options, tree)  # noqa: B023
+      saver.save(path / item, args=ocp.args.PyTreeSave(tree, save_args))
+    values["checksums"][item] = {
+      name: old_checksums(np.asarray(value))
+      for name, value in architecture.flatten(tree).items()
+    }
+  text = json.dumps(values, sort_keys=True)
+  values["crc32"] = zlib.crc32(text.encode())
+  file.write_text(json.dumps(values))
+  return path
+
+
+def old_checksums(value):
+  """Returns an array's entry in metadata.json, for chunks of 8,192 bytes."""
+  grid = chunks.chunk_shape(value.shape, 8192 // value.dtype.itemsize)
+  counts = [size // chunk for size, chunk in zip(value.shape, grid)]
+  sums = []
+  for index in np.ndindex(*counts):
+    part = value[tuple(slice(i * n, i * n + n) for i, n in zip(index, grid))]
+    sums.append(zlib.crc32(part.tobytes()))
+  shape = list(value.shape)
+  kind = {"dtype": value.dtype.name, "shape": shape}
+  return kind | {"chunks": grid, "crc32": sums}
 
 
 def hashes(params):

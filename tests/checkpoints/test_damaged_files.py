@@ -32,7 +32,7 @@ FAULTS = [
   ),
   (f"{ARRAY}/0.0", 0, DAMAGED, "{file}"),
   (f"{ARRAY}/0.0", 1000, DAMAGED, "{file}"),
-  (f"{ARRAY}/0.0", None, MISSING, "chunk 0.0 is missing: {file};"),
+  (f"{ARRAY}/0.0", None, MISSING, 'stored at local file "{file}" is missing;'),
   (f"{ARRAY}/.zarray", None, MISSING, "{file}"),
   (f"{ARRAY}/.zarray", b'{"chunks": [512', DAMAGED, OF_ARRAY),
   (ARRAY, None, MISSING, "{file}"),

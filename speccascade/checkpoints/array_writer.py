@@ -1,0 +1,52 @@
+"""Has Orbax write a checksum after each chunk of an array.
+
+Orbax writes arrays of zarr3 with codecs of its own choice, which put a checksum
+on the index of chunks alone: a changed byte of a number would pass. With the
+codec `crc32c`, each chunk ends with its checksum. Whoever reads the chunk
+through tensorstore, Orbax included, has the checksum compared.
+"""
+
+import jax
+import numpy as np
+import orbax.checkpoint as ocp
+
+from speccascade.checkpoints import chunks
+
+_CODECS = (
+  {"name": "bytes", "configuration": {"endian": "little"}},
+  {"name": "zstd", "configuration": {"level": 1}},
+  {"name": "crc32c"},  # of the compressed bytes, as they lie on the disk
+)
+
+
+class ArrayWriter(ocp.type_handlers.NumpyHandler):
+  """Orbax's handler of NumPy's arrays, which takes those of JAX as well."""
+
+  # Orbax looks for this attribute in the handler of JAX's arrays.
+  _array_metadata_store = None
+
+  def __init__(self):
+    # Nobody changes an array while it is written: it need not be copied.
+    super().__init__(deepcopy_host_arrays=False)
+
+  async def _open_and_write(self, value, tspec, ts_context):
+    shape = value.shape
+    if isinstance(value, jax.Array):
+      # No chunk is in two shards, so that each shard is read alone.
+      shape = value.sharding.shard_shape(shape)
+    size = chunks.CHUNK_BYTES // value.dtype.itemsize
+    grid = {"chunk_shape": chunks.chunk_shape(shape, size)}
+    tspec["metadata"] = {
+      "shape": value.shape,
+      "chunk_grid": {"name": "regular", "configuration": grid},
+      "codecs": _CODECS,
+    }
+    await super()._open_and_write(np.asarray(value), tspec, ts_context)
+
+
+def registry() -> ocp.type_handlers.TypeHandlerRegistry:
+  """Returns Orbax's registry with the writer for each kind of array."""
+  kinds = (np.ndarray, np.number, jax.Array)
+  return ocp.type_handlers.create_type_handler_registry(
+    *[(kind, ArrayWriter()) for kind in kinds]
+  )
