@@ -19,13 +19,13 @@ from speccascade.decoding import METHODS
 from speccascade.decoding.laws import draws, learned
 from speccascade.decoding.laws.numerics import normalise
 from speccascade.evaluation import quality
+from speccascade.inference import token_rows
 from speccascade.inference.batches import padding
 from speccascade.inference.measuring import scoring
 from speccascade.inference.measuring.study import Study
 from speccascade.inference.pair.pairs import ModelPair
 from speccascade.inference.points.point import Point
 from speccascade.inference.rows.records import text_of
-from speccascade.learned_rule import token_rows
 from speccascade.runtime import files
 
 METHOD = "spec_cascade_learned"

@@ -1,8 +1,8 @@
 """Reads right outputs with a pair of models, and fits rules to what they said.
 
-This is a command beside `speccascade.train`, because it shares nothing with
-it: it takes a pair and not a model, reads a split once, and fits a few hundred
-numbers in seconds, without steps to save.
+This shares nothing with `training/finetune.py`: it takes a pair and not a
+model, reads a split once, and fits a few hundred numbers in seconds, without
+steps to save.
 """
 
 from collections.abc import Callable
@@ -14,13 +14,13 @@ from typing import NamedTuple
 import numpy as np
 
 from speccascade.checkpoints import rule_files
+from speccascade.inference import token_rows
 from speccascade.inference.batches.inputs import Inputs
 from speccascade.inference.batches.sources import InputError
 from speccascade.inference.pair.pair_checks import PairError
 from speccascade.inference.pair.pairs import PairSpec
 from speccascade.inference.points.settings import Run
 from speccascade.inference.rows.run_folder import RunFolder
-from speccascade.learned_rule import token_rows
 from speccascade.runtime import files, folders
 from speccascade.settings import fields
 from speccascade.training import rule_fitting

@@ -8,11 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from speccascade import decode
+from speccascade import decode, learned_rule
 from speccascade.checkpoints import restore, rule_files
 from speccascade.decoding.laws import learned
-from speccascade.learned_rule import __main__ as learned_rule
-from speccascade.learned_rule import token_rows
+from speccascade.inference import token_rows
 from speccascade.models import T5LM
 from speccascade.training.rule_fitting import TokenRows
 from tests import mains
@@ -23,7 +22,7 @@ pytestmark = [
   pytest.mark.usefixtures("quick_compiles"),
 ]
 
-ROOT = pathlib.Path(__file__).parents[2]
+ROOT = pathlib.Path(__file__).parents[1]
 # Inputs and outputs of several lengths.
 PAIRS = [
   (" ".join(tiny.WORDS[: 1 + i % 5]), " ".join(tiny.WORDS[i % 4 : i % 7 + 4]))

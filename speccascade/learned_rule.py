@@ -14,10 +14,11 @@ from speccascade import cli
 
 
 def main():
-  """Fits the rules as gin files configure `learn.learn`, and prints losses."""
-  from speccascade.learned_rule import learn
+  """Fits the rules that gin configured, and prints their losses."""
+  from speccascade.inference import rule_learning
 
-  print(learn.describe(cli.configure(learn.learn)(on_start=cli.save_config)))
+  fitted = cli.configure(rule_learning.learn)(on_start=cli.save_config)
+  print(rule_learning.describe(fitted))
 
 
 if __name__ == "__main__":
