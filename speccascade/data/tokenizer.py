@@ -36,6 +36,22 @@ class _NamedTemplate(TypedDict):
   template: str
 
 
+def read_settings(folder: storage.Directory, name: str) -> dict:
+  """Returns the object of a JSON file in a folder; {} if there is no file.
+
+  Raises:
+    ValueError: the file is no JSON object.
+  """
+  content = folder.read(name)
+  try:
+    value = {} if content is None else fields.of_json(content)
+  except ValueError as error:
+    raise ValueError(f"{folder}/{name} is no JSON: {error}") from error
+  if not isinstance(value, dict):
+    raise ValueError(f"{folder}/{name} is no JSON object")
+  return value
+
+
 class TokenizerVocabulary:
   """A tokenizer of Hugging Face.
 
@@ -204,19 +220,8 @@ class TokenizerVocabulary:
     return contents | {TOKENIZER: self._content}
 
   def _json(self, name: str) -> dict:
-    """Returns the object of a JSON file in the folder; {} if there is no file.
-
-    Raises:
-      ValueError: the file is no JSON object.
-    """
-    content = self._folder.read(name)
-    try:
-      value = {} if content is None else fields.of_json(content)
-    except ValueError as error:
-      raise ValueError(f"{self._folder}/{name} is no JSON: {error}") from error
-    if not isinstance(value, dict):
-      raise ValueError(f"{self._folder}/{name} is no JSON object")
-    return value
+    """Returns the object of a JSON file in the folder; {} if there is none."""
+    return read_settings(self._folder, name)
 
   def __eq__(self, other):
     same = isinstance(other, TokenizerVocabulary)

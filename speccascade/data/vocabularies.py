@@ -7,9 +7,13 @@ import re
 from speccascade.checkpoints import storage
 from speccascade.data import piece_tokenizers
 from speccascade.data.sentence_pieces import T5_MODEL, SentencePieces
-from speccascade.data.tokenizer import ADDED, CONFIG, TokenizerVocabulary
+from speccascade.data.tokenizer import (
+  ADDED,
+  CONFIG,
+  TokenizerVocabulary,
+  read_settings,
+)
 from speccascade.runtime import files
-from speccascade.settings import fields
 
 _SENTINEL = re.compile(r"<extra_id_\d+>")
 
@@ -84,23 +88,12 @@ def _added_tokens(folder: str, model: str) -> list[str]:
   Raises:
     ValueError: a file of tokens is no JSON object.
   """
-  tokens = set()
   directory = storage.Directory(folder)
-  for name in (ADDED, CONFIG):
-    content = directory.read(name)
-    try:
-      value = {} if content is None else fields.of_json(content)
-    except ValueError as error:
-      raise ValueError(f"{folder}/{name} is no JSON: {error}") from error
-    if not isinstance(value, dict):
-      raise ValueError(f"{folder}/{name} is no JSON object")
-    if name == ADDED:
-      tokens |= value.keys()
-      continue
-    decoder = value.get("added_tokens_decoder")
-    for token in decoder.values() if isinstance(decoder, dict) else ():
-      if isinstance(token, dict) and isinstance(token.get("content"), str):
-        tokens.add(token["content"])
+  tokens = set(read_settings(directory, ADDED))
+  decoder = read_settings(directory, CONFIG).get("added_tokens_decoder")
+  for token in decoder.values() if isinstance(decoder, dict) else ():
+    if isinstance(token, dict) and isinstance(token.get("content"), str):
+      tokens.add(token["content"])
   tokens = {token for token in tokens if not _SENTINEL.fullmatch(token)}
   if not tokens:
     return []
