@@ -24,7 +24,7 @@ a gin that words its errors in another way loses the hints of `gin_setup`, and
 
 from collections.abc import Iterable, Iterator
 import re
-from typing import Any, NamedTuple
+from typing import Any
 
 import gin
 
@@ -42,43 +42,6 @@ _NO_MODULE = re.compile(r"No module named '([^']+)'")
 _NO_FILE = re.compile(r"Unable to open file: (.*?)\. Searched")
 
 
-class Binding(NamedTuple):
-  """The values that a configuration gives to one function, in one scope.
-
-  Attributes:
-    function: the function or class, as its module defines it; None for a
-      selector that is not registered.
-    values: {parameter: value}.
-  """
-
-  function: Any
-  values: dict[str, Any]
-
-
-class UnknownParameter(NamedTuple):
-  """A parameter that a gin file binds and the function does not have.
-
-  Attributes:
-    function: the function or class, as gin configures it.
-    parameter: name of the parameter.
-  """
-
-  function: Any
-  parameter: str
-
-
-class MissingArguments(NamedTuple):
-  """Arguments that a function needs, and nobody gave.
-
-  Attributes:
-    function: name of the function, as gin knows it.
-    names: names of the arguments.
-  """
-
-  function: str
-  names: list[str]
-
-
 def set_search_paths(folders: Iterable[str]):
   """Makes gin look for files in these folders, in this order, and no others."""
   gin.config._LOCATION_PREFIXES[:] = folders
@@ -94,11 +57,15 @@ def configurable_names() -> list[str]:
   return [name for name, _ in gin.config._REGISTRY.items()]
 
 
-def bindings() -> Iterator[Binding]:
-  """Yields the values that the configuration gives to functions."""
+def bindings() -> Iterator[tuple[Any, dict[str, Any]]]:
+  """Yields (function, {parameter: value}) of the configuration.
+
+  The function, or class, is the one that its module defines; None for a
+  selector that is not registered.
+  """
   for (_, selector), values in gin.config._CONFIG.items():
     function = gin.config._REGISTRY.get_match(selector)
-    yield Binding(function and function.wrapped, values)
+    yield function and function.wrapped, values
 
 
 def macros() -> dict[str, Any]:
@@ -140,23 +107,21 @@ def unknown_name(text: str) -> str | None:
   return match[1] if match else None
 
 
-def unknown_parameter(text: str) -> UnknownParameter | None:
-  """Returns the parameter that an error names and its function has not."""
+def unknown_parameter(text: str) -> tuple[Any, str] | None:
+  """Returns (function, parameter) of an error about a parameter it has not."""
   match = _UNKNOWN_PARAMETER.search(text)
-  if match is None:
-    return None
-  return UnknownParameter(gin.get_configurable(match[1]), match[2])
+  return match and (gin.get_configurable(match[1]), match[2])
 
 
-def missing_arguments(text: str) -> MissingArguments | None:
-  """Returns the arguments that a TypeError says are missing.
+def missing_arguments(text: str) -> tuple[str, list[str]] | None:
+  """Returns (function, names) of the arguments that a TypeError misses.
 
   gin adds them to the errors of functions that it configures.
   """
   call, arguments = _CALL.search(text), _NO_VALUES.search(text)
   if call is None or arguments is None:
     return None
-  return MissingArguments(call[1], re.findall(r"'([^']+)'", arguments[1]))
+  return call[1], re.findall(r"'([^']+)'", arguments[1])
 
 
 def are_bindings_missing(text: str) -> bool:

@@ -27,7 +27,7 @@ class ConfigError(ValueError):
   """A gin configuration that cannot be used."""
 
 
-def search_paths() -> list[str]:
+def package_folders() -> list[str]:
   """Returns the folders in which gin files are looked for after the cwd.
 
   A clone has `configs/` beside the package, and an installed package has it
@@ -58,7 +58,7 @@ def parse(files, bindings, extra_search_paths=()):
   _command_line_names.clear()
   # All folders are absolute: gin takes a relative one for a Python package too,
   # and fails if the folder of that name has no __init__.py.
-  folders = [".", *extra_search_paths, *search_paths()]
+  folders = [".", *extra_search_paths, *package_folders()]
   absolute = dict.fromkeys(os.path.abspath(folder) for folder in folders)
   gin_internals.set_search_paths(absolute)
   for name in files:
@@ -234,8 +234,8 @@ def _near_misses(text: str) -> str:
   if (name := gin_internals.unknown_name(text)) is not None:
     return _did_you_mean(name, gin_internals.configurable_names())
   if (unknown := gin_internals.unknown_parameter(text)) is not None:
-    parameters = inspect.signature(unknown.function).parameters
-    return _did_you_mean(unknown.parameter, parameters)
+    function, parameter = unknown
+    return _did_you_mean(parameter, inspect.signature(function).parameters)
   return ""
 
 

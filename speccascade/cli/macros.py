@@ -42,7 +42,7 @@ def macros(name: str, folders: Iterable[str] | None = None) -> dict[str, Macro]:
   Raises:
     ConfigError: there is no such file, or the file is no text.
   """
-  folders = ["", *gin_setup.search_paths()] if folders is None else folders
+  folders = ["", *gin_setup.package_folders()] if folders is None else folders
   paths = [pathlib.Path(folder, name) for folder in folders]
   path = next(filter(os.path.isfile, paths), None)
   if path is None:

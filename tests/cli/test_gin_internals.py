@@ -46,9 +46,9 @@ def test_macros():
 
 def test_bindings():
   [values] = [
-    binding.values
-    for binding in gin_internals.bindings()
-    if binding.function is cli_target.work
+    values
+    for function, values in gin_internals.bindings()
+    if function is cli_target.work
   ]
   assert values.keys() == {"model_dir", "steps", "rate"}
   assert values["rate"] == 0.25
