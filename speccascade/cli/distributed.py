@@ -37,7 +37,7 @@ from speccascade.runtime.processes import ProcessError
 LEFT, FAILED = "left", "failed"
 _HEARTBEAT_S = 100  # after which JAX takes a silent process for dead
 _WATCH_S = 1.0  # between two looks whether another process failed
-_GRACE_S = 4.0  # for a process to end by itself after another one failed
+_GRACE_S = 4.0  # for the message of another process, or its end, to arrive
 # Parts of the messages of JAX's errors if a process cannot reach another one.
 _LOST = re.compile(r"[Gg]loo|UNAVAILABLE|[Cc]onnection|coordination")
 _DIED = "of this job ended, or cannot be reached"
@@ -255,43 +255,27 @@ def _leave(code: int):
 
 
 class _Watch(threading.Thread):
-  """Ends this process after another process of the job has failed.
-
-  Args:
-    stderr: descriptor of stderr. `sys.stderr` may be held back by the block.
-
-  Attributes:
-    is_over: an event that is set when this process ends by itself.
-  """
+  """Ends this process after another process of the job has failed."""
 
   def __init__(self, stderr: int):
     super().__init__(daemon=True)
+    # A descriptor: the block may hold back `sys.stderr`.
     self._stderr = stderr
-    self.is_over = threading.Event()
-    self._message = None  # of the process that failed
-    self._main_thread = threading.get_ident()
+    self.is_over = threading.Event()  # set when this process ends by itself
 
   def run(self):
     """Looks for a message of a process that failed, until `is_over` is set."""
     while not self.is_over.wait(_WATCH_S):
       try:
-        self._message = next(iter(processes.read_values(FAILED)), None)
+        message = next(iter(processes.read_values(FAILED)), None)
       except Exception:
         # Process 0, which holds the store, has died. JAX ends this process.
         return
-      if self._message is not None:
-        # The line is written before anything else happens. The helper of
-        # `_divert` drops all lines after it, so that it is also the last one.
-        os.write(self._stderr, f"error: {self._message}\n".encode())
-        # The main thread runs into an exception at its next step in Python.
-        raise_in_thread = ctypes.pythonapi.PyThreadState_SetAsyncExc
-        raise_in_thread(
-          ctypes.c_ulong(self._main_thread), ctypes.py_object(ProcessError)
-        )
-        # A main thread that waits in C++, for a device, never gets there.
-        if not self.is_over.wait(_GRACE_S):
-          _leave(1)
-        return
+      if message is not None:
+        # The helper of `_divert` drops all lines after this one. The main
+        # thread may wait in C++, for a device, and never get to an end.
+        os.write(self._stderr, f"error: {message}\n".encode())
+        _leave(1)
 
   def report(self, error: BaseException, jax_error: type) -> str | None:
     """Tells the other processes that this one fails.
@@ -306,11 +290,9 @@ class _Watch(threading.Thread):
     is_lost = isinstance(error, jax_error) and _LOST.search(str(error))
     if is_lost:
       # Another process failed first. Its message says why and may be on its
-      # way, so `run` gets some time to find it.
+      # way, so `run` gets some time to find it, and ends this process.
       time.sleep(_GRACE_S / 2)
     self.is_over.set()
-    if self._message is not None:
-      return self._message
     message = f"another process {_DIED}" if is_lost else None
     line = message or gin_setup.explain(error) or type(error).__name__
     with contextlib.suppress(Exception):
