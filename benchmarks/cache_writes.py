@@ -15,9 +15,9 @@ import re
 import jax
 import jax.numpy as jnp
 
-from benchmarks.compiled import targets
 from speccascade import cli
 from speccascade.models import cache, layers
+from speccascade.planning import chips
 
 HEADS, HEAD_DIM = 32, 64
 
@@ -118,8 +118,8 @@ def main():
   parser.add_argument("--tokens", type=int, default=6)
   parser.add_argument("--dtypes", nargs="+", default=["bfloat16", "float32"])
   args = parser.parse_args()
-  targets.prepare(args.topology)
-  place = jax.sharding.SingleDeviceSharding(targets.devices(args.topology)[0])
+  chips.prepare(args.topology)
+  place = jax.sharding.SingleDeviceSharding(chips.devices(args.topology)[0])
   width = HEADS * HEAD_DIM
   start = jax.ShapeDtypeStruct((args.rows,), "int32")
   print("| dtype | slots | what | way | M cycles | MB | loops |")

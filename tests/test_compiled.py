@@ -6,8 +6,9 @@ import jax
 import pytest
 
 from benchmarks.compiled import __main__ as command
-from benchmarks.compiled import hlo, programs, tables
+from benchmarks.compiled import programs, tables
 from speccascade.models import T5Config
+from speccascade.planning import hlo
 
 # ruff: noqa: E501 (XLA writes long lines)
 TEXT = """

@@ -12,14 +12,14 @@ import sys
 
 import jax
 
-from benchmarks.compiled import targets
 from speccascade import native
 from speccascade.decoding import Sampling, decoder, row_keys
 from speccascade.models import T5LM, LlamaConfig, LlamaLM, T5Config
 from speccascade.models.draft_heads import HeadsConfig, HeadsNetwork
 from speccascade.models.heads_model import model_of
+from speccascade.planning import chips
 
-ENVIRONMENT = {"JAX_PLATFORMS": "cpu", **targets.TPU_ENVIRONMENT}
+ENVIRONMENT = {"JAX_PLATFORMS": "cpu", **chips.TPU_ENVIRONMENT}
 TOPOLOGY = "v5e:2x2"
 SIZES = {
   "vocab_size": 128,
@@ -43,7 +43,7 @@ CASES = {
 @functools.cache
 def place():
   """Returns a sharding on one TPU, which only compiles."""
-  return jax.sharding.SingleDeviceSharding(targets.devices(TOPOLOGY)[0])
+  return jax.sharding.SingleDeviceSharding(chips.devices(TOPOLOGY)[0])
 
 
 def shapes(make, *args):

@@ -20,7 +20,8 @@ import pathlib
 import subprocess
 import sys
 
-from benchmarks.compiled import programs, tables, targets
+from benchmarks.compiled import programs, tables
+from speccascade.planning import chips
 from speccascade.runtime import files
 
 ROWS, TABLES = "rows.jsonl", "tables.md"
@@ -34,7 +35,7 @@ def parser() -> argparse.ArgumentParser:
     formatter_class=argparse.RawDescriptionHelpFormatter,
   )
   add = flags.add_argument
-  add("--targets", nargs="+", default=["h100"], choices=targets.TARGETS)
+  add("--targets", nargs="+", default=["h100"], choices=chips.TARGETS)
   add(
     "--pairs", nargs="+", default=["t5-small:t5-large"], choices=programs.PAIRS
   )

@@ -36,10 +36,11 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: list[str] | None = None) -> int:
   flags = parser().parse_args(argv)
   # What a compiler reads from the environment is set before jax is used.
-  from benchmarks.compiled import hlo, programs, targets
+  from benchmarks.compiled import programs
+  from speccascade.planning import chips, hlo
 
-  targets.prepare(flags.target)
-  place = programs.Place(tuple(targets.devices(flags.target)))
+  chips.prepare(flags.target)
+  place = programs.Place(tuple(chips.devices(flags.target)))
   layers = tuple(flags.layers) if flags.layers else None
   began = time.monotonic()
   lowered = programs.lower(

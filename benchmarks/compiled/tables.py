@@ -3,7 +3,8 @@
 from collections.abc import Iterable
 import math
 
-from benchmarks.compiled import programs, targets
+from benchmarks.compiled import programs
+from speccascade.planning import chips
 
 _STEPS = ("draft", "score", "verify", "commit")
 _KINDS = (
@@ -26,7 +27,7 @@ def tables(rows: Iterable[dict]) -> str:
   parts = []
   for is_gpu, table in ((True, gpu_table), (False, tpu_table)):
     some = [
-      row for row in rows if targets.is_gpu(row["case"]["target"]) == is_gpu
+      row for row in rows if chips.is_gpu(row["case"]["target"]) == is_gpu
     ]
     if some:
       parts.append(table(some))
@@ -102,7 +103,7 @@ def tpu_table(rows: list[dict]) -> str:
     if "error" in row:
       lines.append(f"| {_name(row)} | {target} | {row['error']} |")
       continue
-    chip = targets.chip(target)
+    chip = chips.chip(target)
     memory = row["arguments_bytes"] + row["temporary_bytes"]
     fits = "" if memory < chip.memory else ", does not fit"
     cells = [
@@ -126,7 +127,7 @@ def at_least(row: dict) -> float:
   Bytes at the memory's bandwidth, operations at the peak, and the compiler's
   cycles, whichever is longest.
   """
-  chip = targets.chip(row["case"]["target"])
+  chip = chips.chip(row["case"]["target"])
   cycles_s = row["cycles"] / chip.clock if chip.clock else 0.0
   return max(
     row["read_bytes"] / chip.bandwidth,
