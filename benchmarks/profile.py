@@ -28,27 +28,25 @@ from speccascade.decoding.laws import draws, sampling
 from speccascade.decoding.programs import decoders
 from speccascade.inference.measuring.environment import device_name
 from speccascade.models import T5LM
+from speccascade.planning import hlo
 
-STEPS = ("draft", "score", "verify", "commit", "count", "record")
 CONTROL = ("while", "conditional", "call")  # what is in them is counted
-_INSTRUCTION = re.compile(
-  r"^\s+(?:ROOT )?%?([\w.\-]+) = (?:\(.*?\)|\S+) ([\w\-]+)\(.*", re.M
-)
 
 
-def operations(hlo: str) -> dict[str, tuple[str, str]]:
+def operations(text: str) -> dict[str, tuple[str, str]]:
   """Returns (step, kind) of each instruction of a compiled program's text."""
   known = {}
-  for match in _INSTRUCTION.finditer(hlo):
-    line, (name, opcode) = match.group(0), match.groups()
-    if opcode in CONTROL:
-      continue
-    path = re.search(r'op_name="([^"]*)"', line)
-    path = path.group(1).split("/") if path else []
-    target = re.search(r'custom_call_target="([^"]*)"', line)
-    kind = target.group(1) if target else re.sub(r"[.\d]+$", "", name)
-    other = "rest of the loop" if "body" in path else "not named, or outside"
-    known[name] = next((x for x in path if x in STEPS), other), kind
+  for computation in hlo.Program(text).computations.values():
+    for each in computation.values():
+      if each.opcode in CONTROL:
+        continue
+      step = each.step
+      if step == "rest":
+        is_inside = "body" in each.path.split("/")
+        step = "rest of the loop" if is_inside else "not named, or outside"
+      target = re.search(r'custom_call_target="([^"]*)"', each.line)
+      kind = target[1] if target else re.sub(r"[.\d]+$", "", each.name)
+      known[each.name] = step, kind
   return known
 
 

@@ -34,7 +34,7 @@ from speccascade.inference.points.settings import Measuring, Run
 from speccascade.models import LlamaConfig, T5Config
 from speccascade.models.parameters import network
 from speccascade.models.sharding import meshes, partitioning
-from speccascade.planning import collectives
+from speccascade.planning import hlo
 from speccascade.search import halving, sweeps
 from speccascade.search.cascade_space import Candidates
 from speccascade.search.plans import Plan
@@ -117,7 +117,7 @@ def decode(folder, *, mesh, kind="t5", method="spec_cascade_opt", **options):
   program = decoder.lower(*arguments).compile()
   _, program_arguments = decoder.call(*arguments)
   decoded = program(*program_arguments)
-  sent = collectives.read(program.as_text())
+  sent = hlo.Program(program.as_text()).sent
   kernel = pair.verifier_lm.params["decoder"]["layers_0"]["mlp"]["wo"]["kernel"]
   results = {
     "tokens": decoded.tokens.tolist(),

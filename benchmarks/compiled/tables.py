@@ -1,10 +1,9 @@
 """Rows of compiled programs, as Markdown tables."""
 
 from collections.abc import Iterable
-import math
 
 from benchmarks.compiled import programs
-from speccascade.planning import chips
+from speccascade.planning import chips, roofline
 
 _STEPS = ("draft", "score", "verify", "commit")
 _KINDS = (
@@ -127,10 +126,7 @@ def at_least(row: dict) -> float:
   Bytes at the memory's bandwidth, operations at the peak, and the compiler's
   cycles, whichever is longest.
   """
-  chip = chips.chip(row["case"]["target"])
-  cycles_s = row["cycles"] / chip.clock if chip.clock else 0.0
-  return max(
-    row["read_bytes"] / chip.bandwidth,
-    row["flops"] / chip.flops,
-    cycles_s if math.isfinite(cycles_s) else 0.0,
+  work = roofline.Work(
+    {"round": row["read_bytes"]}, flops=row["flops"], cycles=row["cycles"]
   )
+  return work.seconds(chips.chip(row["case"]["target"]))

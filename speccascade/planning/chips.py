@@ -1,4 +1,4 @@
-"""Devices that only compile, and what their makers say of them."""
+"""The figures of chips, and devices of theirs that only compile."""
 
 import dataclasses
 import os
@@ -52,21 +52,24 @@ class Chip:
     bandwidth: bytes that it reads in a second.
     flops: operations of bfloat16 in a second.
     clock: cycles in a second; None where nothing is estimated in cycles.
+    link_bandwidth: bytes in a second to a neighbour, in one direction; None
+      where no slice of such chips is priced.
   """
 
   memory: float
   bandwidth: float
   flops: float
   clock: float | None = None
+  link_bandwidth: float | None = None
 
 
 # Sources: docs.cloud.google.com/tpu/docs/v4, /v5e, /v5p, /v6e; NVIDIA's data
 # sheet of the H100 SXM. Clocks of TPUs follow from operations in a second and
 # the size of their products (four of 128 x 128 a core; of v6e, of 256 x 256 in
-# all): they are not published.
+# all): they are not published. Links: jax-ml.github.io/scaling-book/tpus.
 CHIPS = {
   "h100": Chip(80e9, 3.35e12, 989e12),
-  "v4": Chip(32e9, 1.2e12, 275e12, 1.05e9),
+  "v4": Chip(32e9, 1.2e12, 275e12, 1.05e9, 4.5e10),
   "v5e": Chip(16e9, 0.819e12, 197e12, 1.5e9),
   "v5p": Chip(95e9, 2.765e12, 459e12, 1.75e9),
   "v6e": Chip(32e9, 1.6e12, 918e12, 1.75e9),
@@ -110,7 +113,11 @@ def devices(target: str) -> list[jax.Device]:
       target_config=_H100,
       topology="1x1x1",
     ).devices
-  of_one = {"chips_per_host_bounds": (1, 1, 1)} if target == "v5e:1x1" else {}
+  how = {}
+  if target.startswith("v4:"):
+    how["chip_config_name"] = "megacore"  # a chip's two cores are one device
+  if target == "v5e:1x1":
+    how["chips_per_host_bounds"] = (1, 1, 1)
   return topologies.get_topology_desc(
-    platform="tpu", topology_name=target, **of_one
+    platform="tpu", topology_name=target, **how
   ).devices

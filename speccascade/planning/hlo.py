@@ -1,15 +1,28 @@
-"""Reads the text of a compiled program: what a round of a decode launches.
+"""Reads the text of a compiled program: what a round launches and sends.
 
-A round is a turn of the last loop whose number of turns is not known before the
-program runs; in a decoder that is the loop over blocks, or over tokens. The
-text is no interface of XLA's: tried with jax 0.10.2 and 0.11.2.
+This is the one module that reads HLO, as `jax.stages.Compiled.as_text` gives
+it. A round is a turn of the last loop whose number of turns is not known before
+the program runs; in a decoder that is the loop over blocks, or over tokens. The
+text is no interface of XLA's, which may change it in any version. Tried with
+jax 0.10.2 and 0.11.2, for CPUs, GPUs and TPUs.
 """
 
+import collections
 from collections.abc import Iterator
 import dataclasses
 import functools
 import math
 import re
+
+COLLECTIVES = (
+  "all-reduce",
+  "all-gather",
+  "reduce-scatter",
+  "all-to-all",
+  "collective-permute",
+)
+# How often a program does something: once, or in each round.
+ONCE, ROUND = "once", "round"
 
 # What launches nothing: it names or views arrays, or waits.
 FREE = {
@@ -47,6 +60,35 @@ _KINDS = (
 
 
 @dataclasses.dataclass(frozen=True)
+class Collective:
+  """One kind of communication between devices.
+
+  Attributes:
+    kind: one of `COLLECTIVES`.
+    arrays: the arrays that each device has afterwards, such as "f32[4,6,512]".
+    num_devices: how many devices communicate with each other.
+  """
+
+  kind: str
+  arrays: str
+  num_devices: int
+
+  @property
+  def num_bytes(self) -> int:
+    """The bytes of `arrays`."""
+    return all_bytes(self.arrays)
+
+
+# How often each `Collective` occurs.
+CollectiveCounts = collections.Counter
+
+
+def sent_bytes(counts: CollectiveCounts) -> int:
+  """Returns the bytes of all communication that is counted."""
+  return sum(collective.num_bytes * num for collective, num in counts.items())
+
+
+@dataclasses.dataclass(frozen=True)
 class Instruction:
   """An instruction of a compiled program.
 
@@ -70,6 +112,35 @@ class Instruction:
     """Returns the computation that an attribute names."""
     found = re.search(rf"\b{key}=%?([\w.-]+)", self.line)
     return found and found[1]
+
+  def num_devices(self, num_all: int) -> int:
+    """Returns how many of a program's devices a collective joins.
+
+    XLA writes groups as lists of devices, as a shape [groups, devices of each],
+    as the axes of a mesh, or not at all where all devices are one; pairs of
+    devices are groups of 2. A TPU v4 that computes with both cores of a chip
+    has groups of cores, and is one device.
+    """
+    if "source_target_pairs=" in self.line:
+      return 2
+    if listed := re.search(r"replica_groups=\{(\{[\d,{}]*\})\}", self.line):
+      groups = [
+        group.split(",") for group in re.findall(r"[\d,]+\b", listed[1])
+      ]
+      size, total = len(groups[0]), sum(map(len, groups))
+    elif shape := re.search(r"replica_groups=\[(\d+),(\d+)\]", self.line):
+      size, total = int(shape[2]), int(shape[1]) * int(shape[2])
+    elif mesh := re.search(
+      r"replica_groups=mesh\[(.*?)\].*? \{(.*?)\}", self.line
+    ):
+      sizes = {
+        name: int(num) for name, num in re.findall(r"'(\w+)'=(\d+)", mesh[1])
+      }
+      axes = re.findall(r"'(\w+)'", mesh[2])
+      size, total = math.prod(map(sizes.get, axes)), math.prod(sizes.values())
+    else:
+      return num_all
+    return size * num_all // total
 
   @property
   def path(self) -> str:
@@ -114,10 +185,13 @@ class Program:
 
   Attributes:
     computations: the instructions of each computation, by its name.
+    num_devices: the devices that run it together.
   """
 
   def __init__(self, text: str):
     self.computations: dict[str, dict[str, Instruction]] = {}
+    counted = re.search(r"^HloModule .*\bnum_partitions=(\d+)", text, re.M)
+    self.num_devices = int(counted[1]) if counted else 1
     entry, found = "", {}
     for line in text.splitlines():
       if head := _HEAD.match(line):
@@ -127,6 +201,7 @@ class Program:
         root, name, type_, opcode, operands = match.groups()
         names = tuple(re.findall(r"%([\w.-]+)", operands))
         found[name] = Instruction(name, type_, opcode, names, line, bool(root))
+    self._entry = entry
     loops = [x for x in self._nested(entry) if x.opcode == "while"]
     open_loops = [x for x in loops if "known_trip_count" not in x.line]
     self._round = open_loops[-1] if open_loops else None
@@ -155,17 +230,70 @@ class Program:
     return list(self._launches(self._round.called("body")))
 
   def _launches(self, name: str, times: int = 1):
-    for each in self.computations[name].values():
+    for each in self.computations.get(name, {}).values():
       if each.opcode in FREE or each.opcode.endswith("-done"):
         continue
+      if each is self._round:
+        continue  # its launches are not those of what is around it
       if each.opcode == "while":
         for key in ("condition", "body"):
           yield from self._launches(each.called(key), times * each.trips)
       elif each.opcode in ("call", "conditional"):
         ways = [list(self._launches(x, times)) for x in self._branches(each)]
-        yield from max(ways, key=len, default=[])
+        yield from max(ways, key=self._price, default=[])
       else:
         yield name, each, times
+
+  def _price(self, launches: list) -> tuple[int, int]:
+    """Returns what branches are compared by: bytes sent, then launches."""
+    return sent_bytes(self._collectives(launches)), len(launches)
+
+  @functools.cached_property
+  def sent(self) -> dict[str, CollectiveCounts]:
+    """What devices send each other: {ONCE: counts, ROUND: counts}.
+
+    A loop inside a round counts as often as its known number of turns, or once.
+    """
+    counts = {
+      ONCE: self._collectives(self._launches(self._entry)),
+      ROUND: CollectiveCounts(),
+    }
+    if self._round is not None:
+      for key in ("condition", "body"):
+        body = self._launches(self._round.called(key))
+        counts[ROUND] += self._collectives(body)
+    return counts
+
+  def _collectives(self, launches) -> CollectiveCounts:
+    """Returns the collectives of some launches, those of fusions too."""
+    counts = CollectiveCounts()
+    for name, each, times in launches:
+      if each.opcode.removesuffix("-start") in COLLECTIVES:
+        self._count(counts, name, each, times)
+      elif inner := each.called("calls"):
+        for part in self.computations.get(inner, {}).values():
+          if part.opcode in COLLECTIVES:
+            self._count(counts, inner, part, times)
+    return counts
+
+  def _count(self, counts, name: str, each: Instruction, times: int):
+    num_devices = each.num_devices(self.num_devices)
+    if num_devices < 2:
+      return  # a collective of one device sends nothing
+    kind, result = each.opcode, each.type
+    if kind.endswith("-start"):
+      # Its own type names what it reads, too, and its end's has the result.
+      kind = kind.removesuffix("-start")
+      result = next(
+        other.type
+        for other in self.computations[name].values()
+        if other.opcode == f"{kind}-done" and each.name in other.operands
+      )
+    shapes = ", ".join(
+      f"{dtype}[{','.join(map(str, sizes))}]"
+      for dtype, sizes, _ in arrays(result)
+    )
+    counts[Collective(kind, shapes, num_devices)] += times
 
   def count(self, by: str | None = None) -> dict[str, int]:
     """Returns how many launches a round has, by "step" or by "kind"."""
@@ -197,14 +325,18 @@ class Program:
   def copies(self, shapes: set[tuple[int, ...]]) -> int:
     """Returns the copies in a round whose array has one of some shapes.
 
+    What only moves an array to another memory of a TPU is no copy.
+
     Args:
       shapes: sorted sizes of arrays, such as a cache's: a copy may turn it.
     """
     num = 0
     for _, each, times in self.launches:
       if each.opcode in ("copy", "copy-start") or "copy" in each.name:
-        sizes = {tuple(sorted(sizes)) for _, sizes, _ in arrays(each.type)}
-        num += times * bool(sizes & shapes)
+        found = arrays(each.type)
+        if each.opcode == "copy-start" and found[0][2] != found[1][2]:
+          continue
+        num += times * any(tuple(sorted(x[1])) in shapes for x in found)
     return num
 
   @property

@@ -7,21 +7,29 @@
     --gin.DRAFTER_CHECKPOINT=None --gin.VERIFIER_CHECKPOINT=None \\
     --gin.OUTPUT_DIR=None --gin.BATCH_SIZE=1
 
-Takes the config of a decode, and computes on paper: no program is compiled, and
-none was timed. Each slice is cut along `model` as often as the verifier allows,
-or as --gin.MESH='{"model": 4}' says, and along `data` for the rest. The drafter
-is whole on each chip.
+Takes the config of a decode. Each slice is cut along `model` as often as the
+verifier allows, or as --gin.MESH='{"model": 4}' says, and along `data` for the
+rest. The drafter is whole on each chip.
+
+Where a compiler for TPUs is installed (the extra `tpu-compiler`), the decode
+and the verifier alone are compiled for each slice, with one and two layers, and
+the figures are the compiler's: memory, reads, cycles, collectives. Without it
+they come from the sizes of arrays: no launches of operations, and no arithmetic
+of attention, so that real passes take longer. Nothing is run.
 
 A pass takes the time of its reads or of its arithmetic, whichever is longer,
 plus the time of its communication: each sublayer waits for the sum of the
-sublayer before it. The launches of operations and the arithmetic of attention
-are not counted, so that real passes take longer. The speed-up is over the
-verifier alone.
+sublayer before it. The speed-up is over the verifier alone.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 import dataclasses
+import importlib.util
 import math
+
+import jax
+import numpy as np
 
 from speccascade import cli
 from speccascade.analysis import published, speedup
@@ -33,146 +41,21 @@ from speccascade.models import parameters
 from speccascade.models.parameters import Config
 from speccascade.models.sharding import meshes
 from speccascade.models.sharding.partitioning import DATA, MODEL, Layout
-from speccascade.planning import decoding_plan, footprint
-
-
-@dataclasses.dataclass(frozen=True)
-class Chip:
-  """The figures of a chip, as its maker publishes them.
-
-  Attributes:
-    name: the chip's name.
-    flops: floating-point operations per second, in bfloat16.
-    memory_gb: size of the chip's memory in GB.
-    memory_bandwidth: bytes per second that the chip reads from its memory.
-    link_bandwidth: bytes per second to a neighbour, in one direction.
-    hop_s: seconds that even an empty message to a neighbour takes.
-  """
-
-  name: str
-  flops: float
-  memory_gb: float
-  memory_bandwidth: float
-  link_bandwidth: float
-  hop_s: float
-
-
-# Source of flops and of the two figures of memory:
-# https://docs.cloud.google.com/tpu/docs/v4. Source of links and hops:
-# https://jax-ml.github.io/scaling-book/tpus and /sharding ("around 1us").
-V4 = Chip(
-  name="TPU v4",
-  flops=275e12,
-  memory_gb=32,
-  memory_bandwidth=1.2e12,
-  link_bandwidth=4.5e10,
-  hop_s=1e-6,
+from speccascade.planning import (
+  chips,
+  decoding_plan,
+  footprint,
+  hlo,
+  programs,
 )
-# {chips of a slice: chips along each of its three axes}. Source: the first page
-# above.
-TOPOLOGIES = {
-  1: (1, 1, 1),
-  2: (2, 1, 1),
-  4: (2, 2, 1),
-  8: (2, 2, 2),
-  16: (2, 2, 4),
-  32: (2, 4, 4),
-  64: (4, 4, 4),
-}
+from speccascade.planning.hlo import Collective
+from speccascade.planning.roofline import HOP_S, TOPOLOGIES, V4, Work
+
 # {name of a slice: chips}; the name counts two cores for each chip.
 SLICES = {f"v4-{2 * n}": n for n in (4, 8, 16, 32, 64)}
 # The acceptance rate that speed-ups assume. Source: Leviathan et al. (arXiv
 # 2211.17192), Table 4: T5 v1.1 small drafts for XXL on WMT14 at temperature 1.
 RATE = published.leviathan_rate("ende", "small", 1)
-
-
-def gather_s(num_bytes: float, num_chips: int, chip: Chip = V4) -> float:
-  """Returns the seconds of an all-gather.
-
-  The seconds are max(hops * hop_s, bytes / bandwidth). Along an axis of k chips
-  a part makes k - 1 hops, and one link of each chip is used. Along a ring of k
-  chips a part makes k / 2 hops, and two links are used. The axes are rings if
-  the chips along each axis are a multiple of four.
-
-  Source: "How to Scale Your Model", chapter "Sharded Matrices", the formula for
-  several axes.
-
-  Args:
-    num_bytes: bytes that each chip has afterwards.
-    num_chips: how many chips take part, a key of `TOPOLOGIES`.
-    chip: the kind of the chips.
-
-  >>> round(gather_s(0, 64) * 1e6), round(gather_s(2.7e6, 64) * 1e6)
-  (6, 10)
-  """
-  axes = [k for k in TOPOLOGIES[num_chips] if k > 1]
-  if not axes:
-    return 0.0
-  if all(k % 4 == 0 for k in axes):
-    hops, links = sum(k / 2 for k in axes), 2 * len(axes)
-  else:
-    hops, links = sum(k - 1 for k in axes), len(axes)
-  return max(hops * chip.hop_s, num_bytes / (links * chip.link_bandwidth))
-
-
-@dataclasses.dataclass(frozen=True)
-class Pass:
-  """The work of one chip in one pass of a model over some tokens of each row.
-
-  Attributes:
-    weights: bytes of the kernels that the pass reads.
-    caches: bytes of keys and values that the pass reads, of all slots.
-    laws: bytes of float32 logits and of the distributions made from them.
-    flops: floating-point operations of the products with kernels.
-    sums: bytes of each all-reduce.
-    num_sums: how many all-reduces there are.
-    gathered: bytes of the all-gather of the logits; 0 if the model is not cut.
-    num_chips: how many chips communicate with each other.
-  """
-
-  weights: float
-  caches: float
-  laws: float
-  flops: float
-  sums: float
-  num_sums: int
-  gathered: float
-  num_chips: int
-
-  @property
-  def num_collectives(self) -> int:
-    """How many collectives the pass has."""
-    num_gathers = 1 if self.gathered > 0 else 0
-    return self.num_sums + num_gathers
-
-  @property
-  def sent(self) -> float:
-    """The bytes of all collectives, as `collectives.num_bytes` counts them."""
-    return self.sums * self.num_sums + self.gathered
-
-  def times(self, chip: Chip = V4) -> dict[str, float]:
-    """Returns the seconds of memory, compute and network, by these names.
-
-    An all-reduce is a reduce-scatter and an all-gather, so that it takes twice
-    the time of an all-gather.
-    """
-    read = self.weights + self.caches + self.laws
-    sums = 2 * self.num_sums * gather_s(self.sums, self.num_chips, chip)
-    return {
-      "memory": read / chip.memory_bandwidth,
-      "compute": self.flops / chip.flops,
-      "network": sums + gather_s(self.gathered, self.num_chips, chip),
-    }
-
-  def limit(self, chip: Chip = V4) -> str:
-    """Returns the name that takes longest in `times`."""
-    times = self.times(chip)
-    return max(times, key=times.get)
-
-  def seconds(self, chip: Chip = V4) -> float:
-    """Returns the seconds of the pass; the module's text gives the formula."""
-    times = self.times(chip)
-    return max(times["memory"], times["compute"]) + times["network"]
 
 
 def pass_of(
@@ -182,8 +65,8 @@ def pass_of(
   capacity: int,
   width: int,
   kernel_dtype: str = "float32",
-) -> Pass:
-  """Returns the work of one chip in a pass of a decoder.
+) -> Work:
+  """Returns the work of one chip in a pass of a decoder, by sizes of arrays.
 
   With several chips along `model` the chips send a sum of [rows, width,
   emb_dim] for each sublayer and one for the embedding, and all logits.
@@ -207,32 +90,27 @@ def pass_of(
   read = [
     name for name in parameters.param_shapes(config) if _is_read(name, config)
   ]
-  numbers = footprint.numbers(config, layout, read)
-  logits = 4 * positions * config.vocab_size
-  work = Pass(
-    weights=footprint.weights(config, layout, kernel_dtype, read),
-    caches=footprint.caches(
-      KINDS[type(config)], config, layout, inputs, capacity
-    ),
-    laws=2 * logits,
-    flops=2 * positions * numbers,
-    sums=0,
-    num_sums=0,
-    gathered=0,
-    num_chips=1,
-  )
-  is_cut = dict(layout.rules)["heads"] is not None and layout.sizes[MODEL] > 1
-  if not is_cut:
-    return work
-  itemsize = 2 if config.dtype == "bfloat16" else 4
-  # Attention, attention to the source (T5 alone) and the MLP.
-  num_sublayers = 3 if hasattr(config, "num_encoder_layers") else 2
-  return dataclasses.replace(
-    work,
-    sums=positions * config.emb_dim * itemsize,
-    num_sums=num_sublayers * config.num_decoder_layers + 1,
-    gathered=logits,
-    num_chips=layout.sizes[MODEL],
+  kind, vocab_size = KINDS[type(config)], config.vocab_size
+  sent = hlo.CollectiveCounts()
+  num_chips = layout.sizes[MODEL]
+  if dict(layout.rules)["heads"] is not None and num_chips > 1:
+    dtype = "bf16" if config.dtype == "bfloat16" else "f32"
+    sums = f"{dtype}[{positions},{config.emb_dim}]"
+    # Attention, attention to the source (T5 alone) and the MLP.
+    num_sublayers = 3 if hasattr(config, "num_encoder_layers") else 2
+    num_sums = num_sublayers * config.num_decoder_layers + 1
+    sent[Collective("all-reduce", sums, num_chips)] = num_sums
+    logits = f"f32[{positions},{vocab_size}]"
+    sent[Collective("all-gather", logits, num_chips)] = 1
+  return Work(
+    {
+      "weights": footprint.weights(config, layout, kernel_dtype, read),
+      "caches": footprint.caches(kind, config, layout, inputs, capacity),
+      # Logits, and the distributions that are made of them.
+      "laws": 2 * 4 * positions * vocab_size,
+    },
+    flops=2 * positions * footprint.numbers(config, layout, read),
+    sent=sent,
   )
 
 
@@ -255,24 +133,27 @@ class Cost:
 
   Attributes:
     mesh: the mesh of the slice.
-    num_bytes: bytes that each chip holds, by `decoding_plan`.
-    token: the verifier's pass over one token of each row.
-    block: the verifier's pass over a block of each row.
-    draft: the drafter's pass over one token of each row.
+    num_bytes: bytes that each chip holds.
+    token: a round of the verifier alone, over one token of each row.
+    block: the verifier's pass over a block of each row; a whole round, where a
+      compiler says what it costs.
+    draft: the drafter's pass over one token of each row; None if it is part of
+      `block`.
     gamma: tokens that are drafted for a block.
   """
 
   mesh: meshes.Mesh
   num_bytes: float
-  token: Pass
-  block: Pass
-  draft: Pass
+  token: Work
+  block: Work
+  draft: Work | None
   gamma: int
 
   @property
   def block_s(self) -> float:
     """The seconds of a round: gamma drafter passes, and a verifier's pass."""
-    return self.gamma * self.draft.seconds() + self.block.seconds()
+    draft_s = self.draft.seconds() if self.draft else 0.0
+    return self.gamma * draft_s + self.block.seconds()
 
   def speedup(self, rate: float = RATE) -> float:
     """Returns the speed-up over the verifier alone.
@@ -283,22 +164,31 @@ class Cost:
     Source: Leviathan et al., Theorem 3.8, with the price of a block's pass in
     place of the price of a token's pass.
     """
-    token_s = self.token.seconds()
-    prediction = speedup.predicted_speedup(
-      speedup.expected_tokens(rate, self.gamma),
-      self.gamma,
-      c=self.draft.seconds() / token_s,
-      v=self.block.seconds() / token_s,
-    )
-    return float(prediction)
+    tokens = speedup.expected_tokens(rate, self.gamma)
+    return float(tokens * self.token.seconds() / self.block_s)
+
+
+def has_compiler() -> bool:
+  """Returns whether a compiler for TPUs is installed."""
+  return importlib.util.find_spec("libtpu") is not None
 
 
 def costs(
-  pair: PairSpec, inputs, point: Point, run: Run, **_
+  pair: PairSpec,
+  inputs,
+  point: Point,
+  run: Run,
+  *,
+  compiles: bool = False,
+  **_,
 ) -> Iterator[tuple[str, Cost]]:
   """Yields (name of a slice, cost of a decode on it), smallest slice first.
 
   The arguments are settings of `infer.infer`.
+
+  Args:
+    compiles: whether a compiler for TPUs is asked, which takes about a minute
+      for each slice.
 
   Raises:
     ValueError: the method drafts no blocks, has not one drafter, or drafts
@@ -312,11 +202,10 @@ def costs(
   models = decoding_plan.architectures(pair, point)
   if not point.spec.has_blocks or set(models) != {"drafter", "verifier"}:
     raise ValueError("METHOD has no blocks of one drafter; take spec_decode")
-  drafter, verifier = models["drafter"], models["verifier"]
-  rows = (run.batch_size, inputs.task_feature_lengths["inputs"])
-  capacity = run.max_decode_len + 2 + point.verify_width
   # Each chip along MODEL has whole heads, and as many as the others.
-  sizes = [getattr(verifier, x) for x in CUT if hasattr(verifier, x)]
+  fields = ("num_heads", "num_kv_heads", "mlp_dim", "vocab_size")
+  verifier = models["verifier"]
+  sizes = [getattr(verifier, x) for x in fields if hasattr(verifier, x)]
   for name, num in SLICES.items():
     # The greatest common divisor with 0, for no wish, changes nothing.
     wanted = (pair.mesh.shape or {}).get(MODEL, 0)
@@ -324,54 +213,113 @@ def costs(
     mesh = dataclasses.replace(
       pair.mesh,
       shape={DATA: num // cut, MODEL: cut},
-      device_memory_gb=V4.memory_gb,
+      device_memory_gb=V4.memory / 1e9,
     )
-    layout = mesh.abstract()
-    # A plan wants a row for each chip along DATA, or more.
-    bytes_of = decoding_plan.plan(
-      dataclasses.replace(pair, mesh=mesh),
-      inputs,
-      point,
-      dataclasses.replace(run, batch_size=max(run.batch_size, num // cut)),
-    ).bytes_on(mesh)
-    passes = {
-      "token": (verifier, layout, 1),
-      "block": (verifier, layout, point.verify_width),
-      "draft": (drafter, layout.whole(), 1),
-    }
-    work = {
-      each: pass_of(config, place, rows, capacity, width, pair.kernel_dtype)
-      for each, (config, place, width) in passes.items()
-    }
-    yield name, Cost(mesh, sum(bytes_of.values()), gamma=point.gamma, **work)
+    cost = _compiled if compiles else _computed
+    yield name, cost(models, mesh, pair, inputs, point, run)
 
 
-# Fields of configs that the axis MODEL cuts.
-CUT = ("num_heads", "num_kv_heads", "mlp_dim", "vocab_size")
+def _computed(models, mesh, pair, inputs, point, run) -> Cost:
+  """Returns a cost by the sizes of arrays."""
+  layout = mesh.abstract()
+  # A plan wants a row for each chip along DATA, or more.
+  num_rows = max(run.batch_size, layout.sizes[DATA])
+  bytes_of = decoding_plan.plan(
+    dataclasses.replace(pair, mesh=mesh),
+    inputs,
+    point,
+    dataclasses.replace(run, batch_size=num_rows),
+  ).bytes_on(mesh)
+  rows = (run.batch_size, inputs.task_feature_lengths["inputs"])
+  capacity = run.max_decode_len + 2 + point.verify_width
+
+  def work(role: str, layout: Layout, width: int) -> Work:
+    return pass_of(
+      models[role], layout, rows, capacity, width, pair.kernel_dtype
+    )
+
+  return Cost(
+    mesh,
+    sum(bytes_of.values()),
+    token=work("verifier", layout, 1),
+    block=work("verifier", layout, point.verify_width),
+    draft=work("drafter", layout.whole(), 1),
+    gamma=point.gamma,
+  )
+
+
+def _compiled(models, mesh, pair, inputs, point, run) -> Cost:
+  """Returns a cost by what a compiler says of programs with few layers."""
+  sizes = mesh.abstract().sizes
+  topology = "x".join(map(str, TOPOLOGIES[math.prod(sizes.values())]))
+  layout = dataclasses.replace(
+    mesh.abstract(),
+    mesh=jax.sharding.Mesh(
+      np.reshape(chips.devices(f"v4:{topology}"), tuple(sizes.values())),
+      tuple(sizes),
+      axis_types=mesh.abstract().mesh.axis_types,
+    ),
+  )
+
+  def count(models) -> dict[str, Counter]:
+    is_alone = set(models) == {"verifier"}
+    point_of = point.of("verifier") if is_alone else point
+    compiled = programs.compile_decode(
+      models, layout, pair, inputs, point_of, run
+    )
+    program = hlo.Program(compiled.as_text())
+    memory = compiled.memory_analysis()
+    numbers = Counter(program.sent[hlo.ROUND])
+    numbers["read"] = program.num_bytes
+    numbers["cycles"] = program.cycles
+    numbers["buffers"] = memory.temp_size_in_bytes
+    return {hlo.ROUND: numbers}
+
+  def work(models) -> tuple[Work, float]:
+    numbers = programs.from_few_layers(models, models, count)[hlo.ROUND]
+    read, cycles, buffers = map(numbers.pop, ("read", "cycles", "buffers"))
+    return Work({"round": read}, cycles=cycles, sent=numbers), buffers
+
+  token, _ = work({"verifier": models["verifier"]})
+  block, buffers = work(models)
+  held = buffers
+  for role, config in models.items():
+    place = layout if role == "verifier" else layout.whole()
+    held += footprint.weights(config, place, pair.kernel_dtype)
+  return Cost(mesh, held, token, block, draft=None, gamma=point.gamma)
+
+
 HEAD = (
-  "| slice | data x model | GB held | weights, GB | caches, MB | collectives"
-  " | sent, MB | memory, us | compute, us | network, us | limit | token, ms"
-  " | block, ms | speed-up |"
+  "| slice | data x model | GB held | {} | collectives | sent, MB | memory, us"
+  " | compute, us | network, us | limit | token, ms | block, ms | speed-up |"
 )
 
 
-def table(**settings) -> str:
-  """Returns the costs as a Markdown table; a row describes a block's pass.
+def lines(*, compiles: bool = False, **settings) -> Iterator[str]:
+  """Yields the lines of the costs as a Markdown table.
+
+  A row describes a block's pass; of a compiler, a whole round.
 
   Args:
+    compiles: whether a compiler for TPUs is asked.
     **settings: settings of `costs`.
   """
-  lines = [HEAD, "| --- | --- |" + " ---: |" * 8 + " --- |" + " ---: |" * 3]
-  for name, cost in costs(**settings):
+  names = "read, GB | Mcycles" if compiles else "weights, GB | caches, MB"
+  yield HEAD.format(names)
+  yield "| --- | --- |" + " ---: |" * 8 + " --- |" + " ---: |" * 3
+  for name, cost in costs(compiles=compiles, **settings):
     block, sizes = cost.block, cost.mesh.shape
+    if compiles:
+      own = [block.reads["round"] / 1e9, block.cycles / 1e6]
+    else:
+      own = [block.reads["weights"] / 1e9, block.reads["caches"] / 1e6]
     cells = [
       name,
       f"{sizes[DATA]} x {sizes[MODEL]}",
       f"{cost.num_bytes / 1e9:.3g}",
-      f"{block.weights / 1e9:.3g}",
-      f"{block.caches / 1e6:.3g}",
-      str(block.num_collectives),
-      f"{block.sent / 1e6:.3g}",
+      *(f"{number:.3g}" for number in own),
+      str(block.sent.total()),
+      f"{hlo.sent_bytes(block.sent) / 1e6:.3g}",
     ]
     cells += [f"{seconds * 1e6:.3g}" for seconds in block.times().values()]
     cells += [
@@ -380,23 +328,33 @@ def table(**settings) -> str:
       f"{cost.block_s * 1e3:.3g}",
       f"{cost.speedup():.2f}",
     ]
-    lines.append(f"| {' | '.join(cells)} |")
-  return "\n".join(lines)
+    yield f"| {' | '.join(cells)} |"
 
 
 def main():
   """Prints the costs of a decode as gin files configure `infer.infer`."""
   from speccascade.inference.measuring import infer
 
+  compiles = has_compiler()
+  if compiles:
+    chips.prepare("v4")
   settings = cli.bindings_of(infer.infer)
-  print(table(**settings))
+  for line in lines(compiles=compiles, **settings):
+    print(line, flush=True)
   point, run = settings["point"], settings["run"]
   print(
     f"\n{run.batch_size} rows, gamma {point.gamma}, drafts accepted at {RATE}"
-    f" (assumed); {V4.name}: {V4.flops:.3g} FLOP/s, {V4.memory_gb} GB at"
-    f" {V4.memory_bandwidth:.3g} B/s, links of {V4.link_bandwidth:.3g} B/s and"
-    f" {V4.hop_s * 1e6:.0f} us. Computed, not measured."
+    f" (assumed); TPU v4: {V4.flops:.3g} FLOP/s, {V4.memory / 1e9:g} GB at"
+    f" {V4.bandwidth:.3g} B/s, links of {V4.link_bandwidth:.3g} B/s and"
+    f" {HOP_S * 1e6:.0f} us."
   )
+  if compiles:
+    print("Compiled for, not run on: reads and cycles are the compiler's.")
+  else:
+    print(
+      "Computed, not measured. A compiler's figures take their place with: pip"
+      " install -c constraints.txt -e '.[tpu-compiler]'"
+    )
 
 
 if __name__ == "__main__":
