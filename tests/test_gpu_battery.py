@@ -1,5 +1,6 @@
 """The battery for one GPU, with tiny models on a CPU."""
 
+import dataclasses
 import gzip
 import json
 
@@ -9,7 +10,15 @@ import numpy as np
 import pytest
 
 from benchmarks.gpu_battery import __main__ as battery
-from benchmarks.gpu_battery import models, programs, records, sizes, texts
+from benchmarks.gpu_battery import (
+  figure,
+  models,
+  programs,
+  records,
+  sizes,
+  texts,
+  training,
+)
 from benchmarks.gpu_battery.training import Trainer
 from tests import toy
 
@@ -54,18 +63,39 @@ def test_no_part_begins_when_the_time_is_up(tmp_path):
   assert not late.records.is_whole("memory")
 
 
+def test_a_trained_pair_is_read_and_not_trained_again(tmp_path):
+  data, path = texts.built_in(32, 32, 2, 4), tmp_path / figure.PAIR
+  pair = figure.Pair(sizes.TINY, data, path)
+  assert len(pair.training_programs) == 4
+  lms = [models.filled(models.described(x.config)) for x in pair.trainers]
+  training.save(path, pair.trainers, lms, [{"steps": 4}])
+  pair = figure.Pair(sizes.TINY, data, path)
+  assert not pair.training_programs
+  read, rows = training.load(path, pair.trainers)
+  assert rows == [{"steps": 4}]
+  for old, new in zip(lms, read):
+    same = jax.tree.map(
+      lambda x, y: x.dtype == y.dtype and bool((x == y).all()), old, new
+    )
+    assert all(jax.tree.leaves(same))
+  wider = dataclasses.replace(sizes.TINY, drafter=sizes.TINY.verifier)
+  with pytest.raises(ValueError, match="name another file"):
+    training.load(path, figure.Pair(wider, data, path).trainers)
+
+
 @pytest.mark.slow
 def test_all_parts(tmp_path):
   whole = measure(tmp_path, "--budget_s", "1800", "--compile_s", "1700")
   assert whole.left_out == []
   assert all(map(whole.records.is_whole, battery.PARTS))
-  figure = [
+  rows = [
     row
     for row in whole.records.of("pair")
     if row["table"].startswith("Figure 2")
   ]
-  assert len(figure) == 15
-  assert all(row["ms_a_sentence"] > 0 for row in figure)
+  assert len(rows) == 15
+  assert (tmp_path / figure.PAIR).exists()
+  assert all(row["ms_a_sentence"] > 0 for row in rows)
 
 
 def test_acceptance_is_forced():

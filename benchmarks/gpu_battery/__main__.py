@@ -16,8 +16,9 @@ compiled side by side, and the parts are measured one after the other:
 Parts begin when everything is compiled, or after --compile_s: XLA tries
 kernels on the GPU while it compiles, and what is timed beside that is wrong.
 Each row is written at once to rows.jsonl, and the tables to tables.md after
-each part. The same command goes on with the parts that are not whole. When
---budget_s is over, the battery says what it left out, and ends.
+each part. The same command goes on with the parts that are not whole, and does
+not train the pair again, which is kept as bfloat16 in pair.npz. When --budget_s
+is over, the battery says what it left out, and ends.
 
 The pair learns the package's built-in task, or the texts of --data: --prepare
 makes such a file, on any machine, of FOLDER/train.en, FOLDER/train.de and the
@@ -141,7 +142,8 @@ class Battery:
     data = None
     if "pair" in self.wanted:
       data = self._texts()
-      self.pair = figure.Pair(self.sizes, data)
+      path = self.args.pair or self.args.output_dir / figure.PAIR
+      self.pair = figure.Pair(self.sizes, data, path)
       self.pair.add_training(self.ahead)
     if {"large", "forced"} & set(self.wanted):
       passes.add(
@@ -308,6 +310,12 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     " decodes, too",
   )
   add("--data", type=path, help="texts that --prepare wrote")
+  add(
+    "--pair",
+    type=path,
+    help="a pair.npz of another battery with the same texts, which is then not"
+    " trained",
+  )
   add("--tiny", action="store_true", help="tiny models, to try the battery")
   add("--prepare", type=path, metavar="FOLDER", help="write --data and end")
   add("--train", default="train", help="name of FOLDER's training files")

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 import dataclasses
 import json
+import pathlib
 from typing import Any
 
 import jax
@@ -18,7 +19,7 @@ from speccascade.evaluation import quality
 from speccascade.models import T5LM
 from speccascade.runtime import files
 
-OUTPUTS = "outputs.json"
+OUTPUTS, PAIR = "outputs.json", "pair.npz"
 TREE, DEEP_TREE = (3, 2, 1), (2, 1, 1, 1, 1)
 VERIFIER_WIDTHS, DRAFTER_WIDTHS = (1, 4, 6, 16), (1, 2)
 TREES = {16: TREE}
@@ -78,11 +79,16 @@ class Pair:
   Args:
     sizes: the sizes.
     data: the texts.
+    path: a file of the trained pair; one that is there is read, and the pair
+      is not trained.
     cases: what is timed.
   """
 
-  def __init__(self, sizes: Sizes, data: texts.Texts, cases=CASES):
-    self.sizes, self.data, self.cases = sizes, data, cases
+  def __init__(
+    self, sizes: Sizes, data: texts.Texts, path: pathlib.Path, cases=CASES
+  ):
+    self.sizes, self.data, self.path, self.cases = sizes, data, path, cases
+    self.is_trained = path.exists()
     how = sizes.training
     size = {"vocab_size": data.vocab_size}
     self.trainers = [
@@ -95,12 +101,14 @@ class Pair:
 
   @property
   def training_programs(self) -> set[str]:
-    """The names of the programs of the training."""
+    """The names of the programs of the training, if there is one."""
+    if self.is_trained:
+      return set()
     return {name for each in self.trainers for name in each.programs}
 
   def add_training(self, ahead: Ahead):
-    """Adds the programs of the training."""
-    for trainer in self.trainers:
+    """Adds the programs of the training, if there is one."""
+    for trainer in () if self.is_trained else self.trainers:
       trainer.add(ahead, len(self.data.train_inputs))
 
   def add(self, ahead: Ahead):
@@ -133,6 +141,9 @@ class Pair:
   ):
     """Trains the pair, and decodes the test sentences by each method in turn.
 
+    A trained pair is written at once, so that a battery that was stopped does
+    not train it again.
+
     Args:
       ahead: the compiled programs.
       records: where the rows go.
@@ -140,7 +151,12 @@ class Pair:
       part: the part of the battery.
       until: elapsed seconds at which no further sentence begins.
     """
-    lms, rows = training.train(self.trainers, self.data, ahead, clock)
+    if self.is_trained:
+      clock.say(f"reading the pair of {self.path}")
+      lms, rows = training.load(self.path, self.trainers)
+    else:
+      lms, rows = training.train(self.trainers, self.data, ahead, clock)
+      training.save(self.path, self.trainers, lms, rows)
     for row in rows:
       records.add(part, f"The pair, trained on {self.data.name}", **row)
     verifier, drafter = lms

@@ -1,8 +1,12 @@
 """Trains the pair in two minutes: one shape of batch, some steps a call."""
 
 import dataclasses
+import io
+import json
+import pathlib
 from typing import Any
 
+from flax import traverse_util
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,6 +18,7 @@ from benchmarks.gpu_battery.records import Clock
 from benchmarks.gpu_battery.sizes import Training
 from benchmarks.gpu_battery.texts import Texts
 from speccascade.models import T5LM, T5Config, parameters
+from speccascade.runtime import files
 from speccascade.training import optimizers
 
 # The chunks whose seconds say how many steps there is time for: the first one
@@ -175,3 +180,44 @@ def train(
     for each, state in zip(trainers, states)
   ]
   return lms, rows_
+
+
+def save(path: pathlib.Path, trainers: list[Trainer], lms, rows: list[dict]):
+  """Writes the trained models in the dtypes in which they decode, bfloat16."""
+  arrays = {"rows": np.asarray(json.dumps(rows))}
+  for each, lm in zip(trainers, lms):
+    flat = traverse_util.flatten_dict(jax.device_get(lm.params), sep="/")
+    # NumPy's files have no bfloat16.
+    arrays |= {
+      f"{each.role}/{name}": leaf.view(np.uint8) for name, leaf in flat.items()
+    }
+  content = io.BytesIO()
+  np.savez(content, **arrays)
+  files.write_whole(path, content.getvalue())
+
+
+def load(
+  path: pathlib.Path, trainers: list[Trainer]
+) -> tuple[list[T5LM], list[dict[str, Any]]]:
+  """Returns what `train` returned for models that `save` wrote.
+
+  Raises:
+    ValueError: the models have other sizes.
+  """
+  lms = []
+  with np.load(path) as arrays:
+    rows = json.loads(str(arrays["rows"]))
+    for each in trainers:
+      lm = models.described(each.config)
+      leaves = {}
+      for name, leaf in traverse_util.flatten_dict(lm.params, sep="/").items():
+        stored = arrays[f"{each.role}/{name}"].view(leaf.dtype)
+        if stored.shape != leaf.shape:
+          raise ValueError(
+            f"{path} has {name} of {stored.shape}, wanted {leaf.shape}: name"
+            " another file, or the texts that its pair was trained on"
+          )
+        leaves[name] = jnp.asarray(stored)
+      params = traverse_util.unflatten_dict(leaves, sep="/")
+      lms.append(lm.replace(params=params))
+  return lms, rows
