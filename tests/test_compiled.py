@@ -125,6 +125,7 @@ def test_a_program_of_a_cpu_has_the_steps_of_a_round(tiny):
 def row(launches=100, **changes):
   return {
     "launches": launches,
+    "fusions": 70,
     "by_step": {"draft": 40, "score": 48},
     "by_kind": {"product": 60, "copy": 1},
     "read_bytes": 8e8,
@@ -133,6 +134,8 @@ def row(launches=100, **changes):
     "cache_copies": 0,
     "loops": 0,
     "cycles": 3_000_000,
+    "collectives": 73,
+    "sent_bytes": 9e5,
     "flops": 1e9,
     **changes,
   }
@@ -147,11 +150,18 @@ def test_a_table_says_what_does_not_fit_or_does_not_compile():
     {"case": {**CASE, "target": "v5e:1x1"}, **row(worked_out=True)},
     {"case": {**CASE, "target": "v5e:1x1"}, **row(arguments_bytes=17e9)},
     {"case": {**CASE, "target": "v4:2x2x1"}, "error": "no room"},
+    {
+      "case": {**CASE, "target": "v5e:1x1"},
+      "error": "RESOURCE_EXHAUSTED: Ran out of memory on HBM, the total memory"
+      " required (16.44G) exceeds available HBM (15.75G).",
+    },
   ]
   text = tables.tables(rows)
   assert "| t5-small for t5-large | spec_decode | 1 | 100 | 2.0 | 40 |" in text
   assert "17.10, does not fit" in text
   assert "| v4:2x2x1 | no room |" in text
+  assert "| v5e:1x1 | does not fit: 16.44G of 15.75G |" in text
+  assert "| 70 | 30 | 3.00 | 0.80 | 1.0 | 73 | 0.90 | 2.00 |" in text
   assert "from 2 and 4 layers" in text
   # 3 M cycles at 1.5 GHz take longer than 0.8 GB at 0.819 TB/s.
   assert "| 2.00 |" in text
@@ -160,6 +170,7 @@ def test_a_table_says_what_does_not_fit_or_does_not_compile():
 
 def test_a_program_is_worked_out_from_few_layers(monkeypatch):
   def compile_case(case, layers, limit_s):
+    compiled_layers.append(layers)
     drafter, verifier = layers
     number = 7 + 3 * drafter + 5 * verifier
     return {
@@ -168,6 +179,7 @@ def test_a_program_is_worked_out_from_few_layers(monkeypatch):
       "compiled_s": 1.0,
     }
 
+  compiled_layers = []
   monkeypatch.setattr(command, "compile_case", compile_case)
   found = command.from_few_layers(CASE)
   assert found == {
@@ -175,6 +187,11 @@ def test_a_program_is_worked_out_from_few_layers(monkeypatch):
     "launches": 7 + 3 * 8 + 5 * 24,
     "by_step": {"draft": 3 * 8, "score": 5 * 24},
   }
+  assert sorted(compiled_layers) == [(2, 2), (2, 4), (4, 2)]
+  # A drafter that is not there is not compiled with more layers.
+  compiled_layers.clear()
+  command.from_few_layers(CASE | {"method": "verifier"})
+  assert sorted(compiled_layers) == [(2, 2), (2, 4)]
 
 
 def test_rows_are_kept_and_not_compiled_again(tmp_path, monkeypatch, capsys):

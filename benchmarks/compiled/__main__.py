@@ -93,21 +93,19 @@ def from_few_layers(case: dict) -> dict:
   All layers of a stack are alike, so that each number grows by the same with
   each layer.
   """
-  forms = {
-    layers: compile_case(case, layers, None)
-    for layers in ((2, 2), (4, 2), (2, 4))
-  }
+  wanted = {(2, 2): None, (2, 4): 1}  # which of the pair has grown
+  if case["method"] not in ("verifier", "heads"):
+    wanted[4, 2] = 0
+  forms = {layers: compile_case(case, layers, None) for layers in wanted}
   for row in forms.values():
     if "error" in row:
       return row
   whole = [each.num_decoder_layers for each in programs.pair(case["pair"])]
-  has_drafter = case["method"] not in ("verifier", "heads")
+  more = [whole[grown] - 2 for grown in wanted.values() if grown is not None]
 
-  def grow(start: float, of_drafter: float, of_verifier: float) -> int:
-    total = start + (whole[1] - 2) * (of_verifier - start) / 2
-    if has_drafter:
-      total += (whole[0] - 2) * (of_drafter - start) / 2
-    return round(total)
+  def grow(start: float, *deeper: float) -> int:
+    added = zip(more, deeper)
+    return round(start + sum(num * (x - start) / 2 for num, x in added))
 
   start, *others = forms.values()
   row = {"worked_out": True}

@@ -75,14 +75,18 @@ def main(argv: list[str] | None = None) -> int:
     range(flags.max_decode_len, flags.source_len + flags.max_decode_len + 32),
     len(place.devices),
   )
+  sent = program.sent[hlo.ROUND]
   row |= {
     "launches": program.count().get("all", 0),
+    "fusions": program.count("opcode").get("fusion", 0),
     "by_step": program.count("step"),
     "by_kind": program.count("kind"),
     "read_bytes": program.num_bytes,
     "cache_copies": program.copies(caches),
     "loops": program.num_loops,
     "cycles": program.cycles,
+    "collectives": sent.total(),
+    "sent_bytes": hlo.sent_bytes(sent),
     "flops": programs.num_flops(lowered) / len(place.devices),
   }
   print(json.dumps(row))

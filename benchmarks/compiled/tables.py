@@ -1,6 +1,7 @@
 """Rows of compiled programs, as Markdown tables."""
 
 from collections.abc import Iterable
+import re
 
 from benchmarks.compiled import programs
 from speccascade.planning import chips, roofline
@@ -93,14 +94,15 @@ def gpu_table(rows: list[dict]) -> str:
 def tpu_table(rows: list[dict]) -> str:
   """Returns a table of what TPUs' compilers say, with the roofline's time."""
   head = (
-    "| models | method | rows | TPU | memory, GB | fusions and others | Mcycles"
-    " | GB | GFLOP | at least, ms | loops | cache copies |"
+    "| models | method | rows | TPU | memory, GB | fusions | others | Mcycles"
+    " | GB | GFLOP | collectives | MB sent | at least, ms | loops"
+    " | cache copies |"
   )
   lines = []
   for row in rows:
     target = row["case"]["target"]
     if "error" in row:
-      lines.append(f"| {_name(row)} | {target} | {row['error']} |")
+      lines.append(f"| {_name(row)} | {target} | {_fault(row['error'])} |")
       continue
     chip = chips.chip(target)
     memory = row["arguments_bytes"] + row["temporary_bytes"]
@@ -108,16 +110,25 @@ def tpu_table(rows: list[dict]) -> str:
     cells = [
       target,
       f"{memory / 1e9:.2f}{fits}",
-      str(row["launches"]),
+      str(row["fusions"]),
+      str(row["launches"] - row["fusions"]),
       f"{row['cycles'] / 1e6:.2f}",
       f"{row['read_bytes'] / 1e9:.2f}",
       f"{row['flops'] / 1e9:.1f}",
+      str(row["collectives"]),
+      f"{row['sent_bytes'] / 1e6:.2f}",
       f"{1e3 * at_least(row):.2f}",
       str(row["loops"]),
       str(row["cache_copies"]),
     ]
     lines.append(f"| {_name(row)} | {' | '.join(cells)} |")
   return _table(head, lines)
+
+
+def _fault(error: str) -> str:
+  """Returns a compiler's message, of memory that is too small in few words."""
+  found = re.search(r"\((\S+G)\) exceeds available HBM \((\S+G)\)", error)
+  return f"does not fit: {found[1]} of {found[2]}" if found else error
 
 
 def at_least(row: dict) -> float:

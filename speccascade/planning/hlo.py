@@ -2,9 +2,10 @@
 
 This is the one module that reads HLO, as `jax.stages.Compiled.as_text` gives
 it. A round is a turn of the last loop whose number of turns is not known before
-the program runs; in a decoder that is the loop over blocks, or over tokens. The
-text is no interface of XLA's, which may change it in any version. Tried with
-jax 0.10.2 and 0.11.2, for CPUs, GPUs and TPUs.
+the program runs; in a decoder that is the loop over blocks, or over tokens.
+Loops that a compiler makes of a gather or a scatter have its name, and are no
+rounds. The text is no interface of XLA's, which may change it in any version.
+Tried with jax 0.10.2 and 0.11.2, for CPUs, GPUs and TPUs.
 """
 
 import collections
@@ -203,7 +204,12 @@ class Program:
         found[name] = Instruction(name, type_, opcode, names, line, bool(root))
     self._entry = entry
     loops = [x for x in self._nested(entry) if x.opcode == "while"]
-    open_loops = [x for x in loops if "known_trip_count" not in x.line]
+    open_loops = [
+      x
+      for x in loops
+      if "known_trip_count" not in x.line
+      and (x.path or "while").endswith("while")
+    ]
     self._round = open_loops[-1] if open_loops else None
 
   def _nested(self, name: str) -> Iterator[Instruction]:

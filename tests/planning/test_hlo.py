@@ -47,7 +47,10 @@ HloModule jit_run, is_scheduled=true, num_partitions=4
 ENTRY %main_spmd (given: (s32[], bf16[1024])) -> (s32[], bf16[1024]) {
   %given = (s32[]{:T(128)}, bf16[1024]{0:T(1024)(128)(2,1)}) parameter(0)
   %all-reduce.73 = bf16[1,16,1024]{2,1,0:T(8,128)(2,1)S(1)} all-reduce(%encoded), channel_id=77, replica_groups=mesh['axis_0'=1,'axis_1'=8] {'axis_1'}, use_global_device_ids=true, to_apply=%add.1
-  ROOT %while.1 = (s32[]{:T(128)}, bf16[1024]{0:T(1024)(128)(2,1)}) while(%given), condition=%condition, body=%body, metadata={op_name="jit(run)/while"}
+  %while.1 = (s32[]{:T(128)}, bf16[1024]{0:T(1024)(128)(2,1)}) while(%given), condition=%condition, body=%body, metadata={op_name="jit(run)/while"}
+  %rows = s32[]{:T(128)} get-tuple-element(%while.1), index=0
+  %while.2 = s32[]{:T(128)} while(%rows), condition=%row_condition, body=%row_body, metadata={op_name="jit(run)/scatter"}
+  ROOT %result = (s32[]{:T(128)}, bf16[1024]{0:T(1024)(128)(2,1)}) tuple(%while.2, %given)
 }
 """
 # Eight devices. A loop of four turns is in a round, and a choice of two ways.
