@@ -22,7 +22,7 @@ from speccascade.inference.points.point import Point
 from speccascade.inference.points.settings import Run
 from speccascade.models.sharding import meshes
 from speccascade.models.sharding.partitioning import DATA
-from speccascade.planning import decoding_plan, hlo, model_bytes, programs
+from speccascade.planning import decoding_plan, few_layers, hlo, model_bytes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,12 +80,14 @@ def communication(
     model_bytes.row_of(config).check_layout(layout)
 
   def count(models):
-    program = programs.compile_decode(models, layout, pair, inputs, point, run)
+    program = few_layers.compile_decode(
+      models, layout, pair, inputs, point, run
+    )
     return hlo.Program(program.as_text()).sent
 
   # A model that every device holds whole sends nothing.
   is_cut = lambda role: role == "verifier" or pair.mesh.drafter != "whole"
-  sent = programs.from_few_layers(models, filter(is_cut, models), count)
+  sent = few_layers.extrapolate(models, filter(is_cut, models), count)
   rows_of_device = run.batch_size // layout.sizes[DATA]
   # A round writes one path of a tree, and a token more.
   most = point.gamma + 1 if point.is_tree else point.verify_width

@@ -44,9 +44,9 @@ from speccascade.models.sharding.partitioning import DATA, MODEL, Layout
 from speccascade.planning import (
   chips,
   decoding_plan,
+  few_layers,
   footprint,
   hlo,
-  programs,
 )
 from speccascade.planning.hlo import Collective
 from speccascade.planning.roofline import HOP_S, TOPOLOGIES, V4, Work
@@ -264,7 +264,7 @@ def _compiled(models, mesh, pair, inputs, point, run) -> Cost:
   def count(models) -> dict[str, Counter]:
     is_alone = set(models) == {"verifier"}
     point_of = point.of("verifier") if is_alone else point
-    compiled = programs.compile_decode(
+    compiled = few_layers.compile_decode(
       models, layout, pair, inputs, point_of, run
     )
     program = hlo.Program(compiled.as_text())
@@ -276,8 +276,10 @@ def _compiled(models, mesh, pair, inputs, point, run) -> Cost:
     return {hlo.ROUND: numbers}
 
   def work(models) -> tuple[Work, float]:
-    numbers = programs.from_few_layers(models, models, count)[hlo.ROUND]
-    read, cycles, buffers = map(numbers.pop, ("read", "cycles", "buffers"))
+    numbers = few_layers.extrapolate(models, models, count)[hlo.ROUND]
+    read, cycles, buffers = (
+      numbers.pop(name, 0.0) for name in ("read", "cycles", "buffers")
+    )
     return Work({"round": read}, cycles=cycles, sent=numbers), buffers
 
   token, _ = work({"verifier": models["verifier"]})

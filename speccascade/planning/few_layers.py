@@ -87,7 +87,7 @@ def with_layers(config: Config, num: int) -> Config:
   return dataclasses.replace(config, **counts)
 
 
-def from_few_layers(
+def extrapolate(
   models: Mapping[str, Config],
   grown: Iterable[str],
   count: Callable[[dict[str, Config]], Mapping[str, Counter]],
