@@ -37,6 +37,8 @@ CASES = {
   "tree": ("spec_decode", {"gamma": 2, "tree": (2, 1)}),
   "heads": ("spec_decode", {"gamma": 2}),
   "llama": ("spec_decode", {"gamma": 2}),
+  "cascade": ("token_cascade_chow", {"gamma": 1}),
+  "spec_cascade": ("spec_cascade_opt", {"gamma": 2}),
 }
 
 
