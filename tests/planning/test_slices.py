@@ -2,7 +2,9 @@
 
 import dataclasses
 import pathlib
+import types
 
+import jax
 import pytest
 
 from speccascade.checkpoints.convert import config_from_gin
@@ -12,7 +14,7 @@ from speccascade.inference.points.point import Point
 from speccascade.inference.points.settings import Run
 from speccascade.models import T5Config
 from speccascade.models.sharding import meshes
-from speccascade.planning import chips, hlo, roofline, slices
+from speccascade.planning import chips, footprint, hlo, roofline, slices
 
 ROOT = pathlib.Path(__file__).parents[2]
 CHIP = chips.Chip(1, 1e6, 1e6, clock=1e5, link_bandwidth=1e3)
@@ -116,6 +118,56 @@ def test_each_slice_has_a_row(mesh, shapes):
     list(
       slices.lines(**settings, point=Point("spec_decode", gamma=2, tree=(2, 1)))
     )
+
+
+def test_a_compilers_figures_are_worked_out_from_few_layers(monkeypatch):
+  def compile_decode(models, layout, pair, inputs, point, run):
+    """Has 100 cycles, 32 bytes written and a sum for each layer."""
+    layers = sum(config.num_decoder_layers for config in models.values())
+    methods.append((point.method, layers))
+    lines = [
+      f"  %fusion.{i} = f32[8]{{0}} fusion(%c), kind=kLoop, calls=%f,"
+      f' backend_config={{"estimated_cycles":"100"}}\n'
+      f"  %sum.{i} = f32[8]{{0}} all-reduce(%c), replica_groups=[1,4]<=[4]"
+      for i in range(layers)
+    ]
+    text = (
+      "HloModule x, num_partitions=4\n\n%body (c: s32[]) -> s32[] {\n"
+      + "\n".join(lines)
+      + "\n}\n\nENTRY %main (c: s32[]) -> s32[] {\n"
+      "  ROOT %loop = s32[] while(%c), condition=%on, body=%body\n}\n"
+    )
+    memory = types.SimpleNamespace(temp_size_in_bytes=1000 * layers)
+    return types.SimpleNamespace(
+      as_text=lambda: text, memory_analysis=lambda: memory
+    )
+
+  methods = []
+  monkeypatch.setattr(slices, "SLICES", {"v4-8": 4})
+  monkeypatch.setattr(chips, "devices", lambda target: jax.devices()[:1] * 4)
+  monkeypatch.setattr(slices.few_layers, "compile_decode", compile_decode)
+  deep = dataclasses.replace(CONFIG, num_decoder_layers=6)
+  settings = {
+    "pair": PairSpec(CONFIG, deep),
+    "inputs": Inputs(input_file="a", task_feature_lengths={"inputs": 8}),
+    "run": Run(max_decode_len=8, batch_size=4),
+    "point": Point("spec_decode", gamma=2),
+  }
+  [(_, cost)] = slices.costs(compiles=True, **settings)
+  assert methods == [
+    *(("verifier", 1), ("verifier", 2)),
+    *(("spec_decode", 2), ("spec_decode", 3), ("spec_decode", 3)),
+  ]
+  assert (cost.token.cycles, cost.block.cycles) == (600, 800)
+  assert cost.block.reads == {"round": 8 * (32 + 32)}
+  assert cost.block.sent == {hlo.Collective("all-reduce", "f32[8]", 4): 8}
+  layout = meshes.Mesh({"model": 4}).abstract()
+  weights = footprint.weights(deep, layout, "float32")
+  weights += footprint.weights(CONFIG, layout.whole(), "float32")
+  assert cost.num_bytes == 8000 + weights
+  assert cost.block_s == cost.block.seconds()
+  head, _, row = slices.lines(compiles=True, **settings)
+  assert head.count("|") == row.count("|")
 
 
 @pytest.mark.parametrize(
