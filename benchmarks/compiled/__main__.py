@@ -91,7 +91,8 @@ def from_few_layers(case: dict) -> dict:
   """Returns the row of a program from programs with 2 and 4 layers.
 
   All layers of a stack are alike, so that each number grows by the same with
-  each layer.
+  each layer. But few layers may stay in a TPU's small memory from round to
+  round, where all layers would be read: bytes are then too few.
   """
   wanted = {(2, 2): None, (2, 4): 1}  # which of the pair has grown
   if case["method"] not in ("verifier", "heads"):
