@@ -22,10 +22,12 @@ class Block:
   Attributes:
     tokens: [B, N] int32; and after them spare tokens, which are not cached.
     start: [B] int32, the slot of each row's first token; start + N <= L.
-    read: as in `LanguageModel.extend`.
+    read: as in `LanguageModel.extend`; and after them spare positions, whose
+      results are dropped.
     depth: as in `LanguageModel.extend`.
     ancestors: as in `LanguageModel.extend`.
     num_spare: static, how many spare tokens; see `products.num_spare`.
+    num_spare_reads: static, how many spare positions.
   """
 
   tokens: jax.Array
@@ -34,6 +36,7 @@ class Block:
   depth: jax.Array | None
   ancestors: jax.Array | None
   num_spare: int
+  num_spare_reads: int = 0
 
   @classmethod
   def of(
@@ -46,11 +49,16 @@ class Block:
     dtype: str,
   ) -> Self:
     """Returns the block of a call, with the spare tokens that it needs."""
-    num_spare = 0
+    num_spare = num_spare_reads = 0
     if depth is None:
-      num_spare = products.num_spare(tokens, dtype)
+      num_spare = products.num_spare(tokens.shape, dtype)
       tokens = jnp.pad(tokens, ((0, 0), (0, num_spare)))
-    return cls(tokens, start, read, depth, ancestors, num_spare)
+    if read is not None and read.shape[1] and not num_spare:
+      num_spare_reads = products.num_spare_reads(read.shape, dtype)
+      read = jnp.repeat(read, 1 + num_spare_reads, axis=1)
+    return cls(
+      tokens, start, read, depth, ancestors, num_spare, num_spare_reads
+    )
 
   @property
   def num_fed(self) -> int:
@@ -142,4 +150,5 @@ class Block:
       x = jnp.take_along_axis(x, self.read[..., None], axis=1)
     if not x.shape[1]:
       return jnp.zeros((*x.shape[:2], vocab_size), jnp.float32), x
-    return head(x), x
+    num_read = x.shape[1] - self.num_spare_reads
+    return head(x)[:, :num_read], x[:, :num_read]

@@ -1,4 +1,4 @@
-"""The product of activations and a kernel, as CPUs and GPUs do it fast."""
+"""The product of activations and a kernel, as each platform does it fast."""
 
 import functools
 import operator
@@ -17,24 +17,44 @@ NUM_SLICES = 4
 LEAST_ROWS = 6
 
 
-def num_spare(tokens: jax.Array, dtype: str) -> int:
+def num_spare(shape: tuple[int, ...], dtype: str) -> int:
   """Returns how many empty tokens to feed after a block.
 
-  On a GPU XLA turns a product of one row into a sum over columns. In bfloat16
+  XLA turns a product of one row into a sum over columns. On a GPU, in bfloat16,
   it then writes all products of an activation and a weight to memory, rounded,
-  and reads them back to add them. A product of a few rows stays a product.
+  and reads them back to add them. On a TPU it adds on the vector unit, which
+  takes several times as long, and in float32, where a product of more rows is
+  one of bfloat16: the same tokens one by one and in a block would differ at
+  near ties. A product of a few rows stays a product.
 
   Args:
-    tokens: [B, N] int32, the block.
+    shape: (B, N), rows and tokens of the block.
     dtype: name of the activations' dtype.
   """
+  num_rows, num_tokens = shape
+  if num_tokens != 1:
+    return 0
+  platform = native.platform()
+  if platform == "tpu":
+    # Attention has a product for each row of the batch.
+    return int(num_rows == 1 or dtype == "float32")
   is_padded = (
-    tokens.size == 1
+    platform == "gpu"
+    and num_rows == 1
     and dtype == "bfloat16"
-    and native.platform() == "gpu"
     and not partitioning.is_cut()
   )
   return LEAST_ROWS - 1 if is_padded else 0
+
+
+def num_spare_reads(shape: tuple[int, ...], dtype: str) -> int:
+  """Returns how many positions to read once more: on a TPU, as `num_spare`.
+
+  Args:
+    shape: (B, R), rows and read positions.
+    dtype: name of the activations' dtype.
+  """
+  return num_spare(shape, dtype) if native.platform() == "tpu" else 0
 
 
 def _dot(x: jax.Array, kernel: jax.Array) -> jax.Array:

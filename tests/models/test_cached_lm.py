@@ -77,17 +77,23 @@ def test_spare_tokens_change_nothing(fed, monkeypatch, name, read):
   jax.tree.map(close, passes(5), passes(0))
 
 
-def test_only_a_gpu_wants_spare_tokens():
-  one, two, rows = (jnp.ones(n, jnp.int32) for n in ((1, 1), (1, 2), (2, 1)))
-  assert products.num_spare(one, "bfloat16") == 0
-  # No GPU has to be there.
-  with jax.default_device("gpu"):
-    assert products.num_spare(one, "bfloat16") == 5
-    assert products.num_spare(one, "float32") == 0
-    assert products.num_spare(two, "bfloat16") == 0
-    assert products.num_spare(rows, "bfloat16") == 0
-  with jax.default_device("tpu"):
-    assert products.num_spare(one, "bfloat16") == 0
+@pytest.mark.parametrize(
+  ("platform", "bfloat16", "float32"),
+  # One token, a block of two, a token in each of two rows.
+  [
+    ("cpu", (0, 0, 0), (0, 0, 0)),
+    ("gpu", (5, 0, 0), (0, 0, 0)),
+    ("tpu", (1, 0, 0), (1, 0, 1)),
+  ],
+)
+def test_accelerators_want_spare_tokens(platform, bfloat16, float32):
+  shapes = ((1, 1), (1, 2), (2, 1))
+  # No accelerator has to be there.
+  with jax.default_device(platform):
+    for dtype, want in (("bfloat16", bfloat16), ("float32", float32)):
+      assert want == tuple(products.num_spare(s, dtype) for s in shapes)
+      reads = tuple(products.num_spare_reads(s, dtype) for s in shapes)
+      assert reads == (want if platform == "tpu" else (0, 0, 0))
 
 
 def test_rewind_only_lowers(fed):
