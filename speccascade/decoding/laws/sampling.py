@@ -195,10 +195,11 @@ class Sampling:
     if self.greedy:
       plain, _, _ = _law(logits, unit, None, 0)
       return Step(plain, *_law(logits, unit, u, column, greedy=True))
-    kept = logits
+    kept, ids = logits, None
     if self.top_k is not None and self.top_k < logits.shape[-1]:
       scaled = logits / self.temperature.astype(logits.dtype)
-      kept = jnp.where(top_k_mask(scaled, self.top_k), logits, -jnp.inf)
+      is_kept, ids = top_k(scaled, self.top_k)
+      kept = jnp.where(is_kept, logits, -jnp.inf)
     is_filtered = self.top_p is not None or self.min_p is not None
     whole = None if is_filtered else u  # else drawn once filtered
     law, token, is_law = _law(kept, self.temperature, whole, column)
@@ -208,7 +209,7 @@ class Sampling:
     else:
       plain, _, is_whole = _law(logits, unit, None, 0)
     if self.top_p is not None:
-      law = _nucleus(law, self.top_p)
+      law = _nucleus(law, self.top_p, ids)
     if self.min_p is not None:
       law = _likely(law, self.min_p)
     if is_filtered:
@@ -233,11 +234,12 @@ def _law(logits, temperature, u, column, greedy=False):
   return law, token, is_law(logits)
 
 
-def _nucleus(law: Array, top_p: Array) -> Array:
+def _nucleus(law: Array, top_p: Array, ids: Array | None) -> Array:
   """Returns `law` over the tokens that `top_p_mask` keeps, summing to 1."""
   if native.takes(law, top_p):
     return native.nucleus(law, top_p)
-  return numerics.normalise(jnp.where(top_p_mask(law, top_p), law, 0), law)
+  mask = top_p_mask(law, top_p, ids)
+  return numerics.normalise(jnp.where(mask, law, 0), law)
 
 
 def _likely(law: Array, min_p: Array) -> Array:
@@ -255,20 +257,23 @@ def _draw(law, u, column):
   )
 
 
-def top_k_mask(logits: Array, k: int) -> Array:
-  """Returns [..., V] bool, True at the k largest logits.
+def top_k(logits: Array, k: int) -> tuple[Array, Array]:
+  """Returns the k largest logits: [..., V] bool, and [..., k] int32 their ids.
 
   Exactly k tokens are kept: of equal logits the lower ids are.
   """
   flat = logits.reshape(-1, logits.shape[-1])
   flat = jnp.where(flat == 0, 0, flat)  # `top_k` sorts -0.0 below 0.0
-  _, index = jax.lax.top_k(flat, k)
-  row = jax.lax.broadcasted_iota(jnp.int32, index.shape, 0)
-  mask = jnp.zeros(flat.shape, bool).at[row, index].set(True)
-  return mask.reshape(logits.shape)
+  values, ids = jax.lax.top_k(flat, k)
+  # The last one is the least, and of its equals that are kept it has the
+  # highest id. So a comparison makes the mask: a TPU sorts where it scatters.
+  least, last = values[:, -1:], ids[:, -1:]
+  index = jax.lax.broadcasted_iota(jnp.int32, flat.shape, 1)
+  mask = (flat > least) | ((flat == least) & (index <= last))
+  return mask.reshape(logits.shape), ids.reshape(*logits.shape[:-1], k)
 
 
-def top_p_mask(p: Array, top_p: Array) -> Array:
+def top_p_mask(p: Array, top_p: Array, ids: Array | None = None) -> Array:
   """Returns [..., V] bool: the smallest set of likeliest tokens holding top_p.
 
   The token that crosses the line is kept; of equal probabilities the lower ids
@@ -282,16 +287,22 @@ def top_p_mask(p: Array, top_p: Array) -> Array:
   Args:
     p: [..., V] probabilities.
     top_p: scalar in (0, 1].
+    ids: [..., K] int32, without repetition, the tokens that alone may have
+      probability: only they are searched. None searches all.
   """
   tiny = jnp.finfo(jnp.float32).tiny
   top_p = jnp.maximum(top_p, jnp.asarray(tiny, top_p.dtype)).astype(p.dtype)
-  top_p = jnp.minimum(top_p, jnp.sum(p, axis=-1, keepdims=True))
   int_type = jnp.int64 if p.dtype == jnp.float64 else jnp.int32
-  bits = jax.lax.bitcast_convert_type(p, int_type)
-  ids = jax.lax.broadcasted_iota(int_type, p.shape, p.ndim - 1)
+  all_ids = jax.lax.broadcasted_iota(int_type, p.shape, p.ndim - 1)
+  if ids is None:
+    searched, ids = p, all_ids
+  else:
+    searched, ids = jnp.take_along_axis(p, ids, -1), ids.astype(int_type)
+  top_p = jnp.minimum(top_p, jnp.sum(searched, axis=-1, keepdims=True))
+  bits = jax.lax.bitcast_convert_type(searched, int_type)
 
   def mass(keep):
-    return jnp.sum(jnp.where(keep, p, 0), axis=-1, keepdims=True)
+    return jnp.sum(jnp.where(keep, searched, 0), axis=-1, keepdims=True)
 
   # The largest threshold whose tokens still hold top_p: mass(bits >= low) >=
   # top_p. For p = [.4, .3, .2, .1] and top_p = .6 it is .3: the tokens from .3
@@ -313,7 +324,8 @@ def top_p_mask(p: Array, top_p: Array) -> Array:
     jnp.zeros_like(low),
     jnp.full_like(low, p.shape[-1]),
   )
-  return (bits > low) | (tied & (ids <= last))
+  all_bits = jax.lax.bitcast_convert_type(p, int_type)
+  return (all_bits > low) | ((all_bits == low) & (all_ids <= last))
 
 
 def is_law(logits: Array) -> Array:

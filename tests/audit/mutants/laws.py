@@ -138,17 +138,21 @@ a budget in TV is not spent <- test_a_budget_in_total_variation[7]
 
 === decoding/laws/sampling.py
 laws are not filtered by top-k <- test_filters_in_float32_keep_the_same_tokens
-- jnp.where(top_k_mask(scaled, self.top_k), logits, -jnp.inf)
+- jnp.where(is_kept, logits, -jnp.inf)
 + logits
+of equal logits top-k keeps the higher ids <-
+  test_laws_against_the_sorting_twin
+- (flat == least) & (index <= last)
++ (flat == least) & (index >= last)
 top-p drops the token that crosses the line <- test_filters_in_float32_keep_the
-- (bits > low) | (tied & (ids <= last))
-+ (bits > low) | (tied & (ids < last))
+- (all_bits > low) | ((all_bits == low) & (all_ids <= last))
++ (all_bits > low) | ((all_bits == low) & (all_ids < last))
 the empty set holds the least top-p <- test_the_least_top_p_keeps_one_token
 - jnp.maximum(top_p, jnp.asarray(tiny, top_p.dtype)).astype(p.dtype)
 + top_p.astype(p.dtype)
 top-p looks at the law before temperature <- test_filters_in_float32_keep_the
-- _nucleus(law, self.top_p)
-+ _nucleus(plain, self.top_p)
+- _nucleus(law, self.top_p, ids)
++ _nucleus(plain, self.top_p, ids)
 min-p looks at the law before temperature <- test_min_p_comes_after
 - _likely(law, self.min_p)
 + _likely(plain, self.min_p)
