@@ -15,7 +15,7 @@ from speccascade.decoding.laws.sampling import Sampling
 from speccascade.decoding.records import prompts
 from speccascade.decoding.records.block_records import Proposal
 from speccascade.decoding.records.drafter import Drafter
-from speccascade.decoding.records.token_buffers import Prefix
+from speccascade.decoding.records.token_buffers import Prefix, write_block
 
 Array = jax.Array
 
@@ -144,71 +144,77 @@ class MaxGramDrafter(Drafter, struct.PyTreeNode):
         num=self.width + 1,
         prompted=self.prompted,
       )
-    return jax.vmap(self._copy_row)(source, tokens, length)
-
-  def _copy_row(
-    self, source: Array, tokens: Array, length: Array
-  ) -> tuple[Array, Array]:
-    """Returns what `_copy` returns, for one row."""
+    # All rows at once, without a slice at a place of a row's own: a TPU would
+    # go through the rows one by one.
     num = self.width + 1
     if self.prompted:
       # Join the prompt and the tokens into one text. The last token of the
       # prompt is the first of `tokens`, and overwrites itself: the prompt 5 6 7
       # and the tokens 7 8 give 5 6 7 8, which are 2 + 2 tokens.
-      before = jnp.sum(source != prompts.PAD, dtype=jnp.int32) - 1
-      tokens = jax.lax.dynamic_update_slice(
-        jnp.pad(source, (0, tokens.shape[0])), tokens, (before,)
-      )
-      source, length = source[:0], before + length
+      before = jnp.sum(source != prompts.PAD, axis=1, dtype=jnp.int32) - 1
+      tokens = write_block(_longer(source, tokens.shape[1]), tokens, before)
+      source, length = source[:, :0], before + length
     # First search: the source, and the generated tokens without the last one
     # (with it, the whole suffix would be found at its own place).
-    source_len = jnp.sum(source > 0, dtype=jnp.int32)
-    text = jnp.pad(source, (0, tokens.shape[0]))
-    text = jax.lax.dynamic_update_slice(text, tokens, (source_len,))
+    source_len = jnp.sum(source > 0, axis=1, dtype=jnp.int32)
+    text = write_block(_longer(source, tokens.shape[1]), tokens, source_len)
     chunk, copied = find_continuation(
       text, source_len + length - 1, tokens, length, num
     )
     # Second search, where the first one copied too little: the generated tokens
     # and the copy, again without the last one. A text of 0 tokens is not
     # searched.
-    longer = jnp.pad(tokens, (0, num))
-    longer = jax.lax.dynamic_update_slice(longer, chunk, (length,))
+    longer = write_block(_longer(tokens, num), chunk, length)
     end = length + copied
     more, copied_more = find_continuation(
       longer, jnp.where(copied < num, end - 1, 0), longer, end, num
     )
-    longer = jax.lax.dynamic_update_slice(
-      jnp.pad(longer, (0, num)), more, (end,)
-    )
+    longer = write_block(_longer(longer, num), more, end)
     filled = copied + copied_more
 
     # The copies, and then the likeliest token after each token.
-    def chain(previous: Array, step: Array) -> tuple[Array, Array]:
-      token = jnp.where(
-        step < filled, longer[length + step], self.next_token[previous]
-      )
+    def chain(previous: Array, step: tuple[Array, Array]):
+      number, copy = step
+      token = jnp.where(number < filled, copy, self.next_token[previous])
       return token, token
 
-    _, drafts = jax.lax.scan(chain, longer[length - 1], jnp.arange(num))
-    return drafts, filled
+    copies = _read(longer, length - 1, num + 1).T
+    steps = (jnp.arange(num), copies[1:])
+    _, drafts = jax.lax.scan(chain, copies[0], steps)
+    return drafts.T, filled
+
+
+def _longer(tokens: Array, num: int) -> Array:
+  """Returns [B, N + num]: tokens [B, N] with room for more after them."""
+  return jnp.pad(tokens, ((0, 0), (0, num)))
+
+
+def _read(tokens: Array, start: Array, num: int) -> Array:
+  """Returns [B, num] of tokens [B, N], each row from `start` [B] on.
+
+  Past the end it is the last token.
+  """
+  index = start[:, None] + jnp.arange(num, dtype=jnp.int32)[None]
+  index = jnp.minimum(index, tokens.shape[1] - 1)
+  return jnp.take_along_axis(tokens, index, axis=1)
 
 
 def find_continuation(
   text: Array, text_len: Array, tokens: Array, length: Array, num: int
 ) -> tuple[Array, Array]:
-  """Returns the tokens that follow the longest suffix found in a text.
+  """Returns the tokens that follow the longest suffix found in each row's text.
 
   Args:
-    text: [M] int32, of which the first `text_len` tokens are searched.
-    text_len: scalar int32.
-    tokens: [L] int32, of which the first `length` count. Their suffixes are
+    text: [B, M] int32, of which the first `text_len` tokens are searched.
+    text_len: [B] int32.
+    tokens: [B, L] int32, of which the first `length` count. Their suffixes are
       searched for.
-    length: scalar int32, 1 or more.
+    length: [B] int32, 1 or more.
     num: static, the largest number of tokens to return.
 
   Returns:
-    [num] int32, the tokens after the leftmost occurrence of the longest suffix,
-    and a scalar int32, how many of them lie within the text.
+    [B, num] int32, the tokens after the leftmost occurrence of the longest
+    suffix, and [B] int32, how many of them lie within the text.
   """
   # All places of the text are searched at once, and the suffix grows token by
   # token. In the text 1 2 5 1 2 7 and for the tokens 9 1 2:
@@ -216,34 +222,35 @@ def find_continuation(
   #   2 tokens, "1 2", end at 1 and 4 as well;
   #   3 tokens, "9 1 2", end nowhere.
   # So 1 is the leftmost end of the longest suffix, and the copy begins at 2.
-  size = text.shape[0]
-  place = jnp.arange(size, dtype=jnp.int32)
-  padded = jnp.concatenate([jnp.full((tokens.shape[0],), -1, jnp.int32), text])
+  size, num_tokens = text.shape[1], tokens.shape[1]
+  place = jnp.arange(size, dtype=jnp.int32)[None]
+  padded = jnp.pad(text, ((0, 0), (num_tokens, 0)), constant_values=-1)
 
   def match_one_more(matched: Array, ends: Array) -> Array:
     """Returns where one more token agrees, of the places where `matched` do."""
-    # shifted[i] is text[i - matched], and -1 before the start of the text.
-    shifted = jax.lax.dynamic_slice(
-      padded, (tokens.shape[0] - matched,), (size,)
+    # shifted[:, i] is text[:, i - matched], and -1 before a text's start.
+    shifted = jax.lax.dynamic_slice_in_dim(
+      padded, num_tokens - matched, size, axis=1
     )
-    token = tokens[jnp.maximum(length - 1 - matched, 0)]
-    return ends & (shifted == token) & (matched < length)
+    token = _read(tokens, jnp.maximum(length - 1 - matched, 0), 1)
+    return ends & (shifted == token) & (matched < length)[:, None]
 
   def is_matched(carry: dict) -> Array:
     return jnp.any(carry["longer_ends"])
 
   def lengthen(carry: dict) -> dict:
     matched, ends = carry["matched"], carry["longer_ends"]
+    is_longer = jnp.any(ends, axis=1, keepdims=True)
     return {
       "matched": matched + 1,
-      "ends": ends,
+      "ends": jnp.where(is_longer, ends, carry["ends"]),
       "longer_ends": match_one_more(matched, ends),
     }
 
-  # Invariant: `ends` are the places where `matched` - 1 tokens agree, and
-  # `longer_ends` those where `matched` do. The loop ends with the last `ends`
-  # that is not empty.
-  everywhere = place < text_len
+  # Invariant: `longer_ends` are the places where `matched` tokens agree, and
+  # `ends` those where `matched` - 1 do, or in a row that has none of these, the
+  # last ones that it had.
+  everywhere = place < text_len[:, None]
   last_token = match_one_more(jnp.int32(0), everywhere)
   carry = {
     "matched": jnp.int32(1),
@@ -253,8 +260,7 @@ def find_continuation(
   ends = jax.lax.while_loop(is_matched, lengthen, carry)["ends"]
   # The place after the leftmost end. Without any end the places are
   # `everywhere`, which `is_found` catches.
-  first = jnp.min(jnp.where(ends, place, size)) + 1
-  is_found = jnp.any(last_token)
+  first = jnp.min(jnp.where(ends, place, size), axis=1) + 1
+  is_found = jnp.any(last_token, axis=1)
   count = jnp.where(is_found, jnp.clip(text_len - first, 0, num), 0)
-  index = jnp.minimum(first + jnp.arange(num), size - 1)
-  return text[index], count
+  return _read(text, first, num), count

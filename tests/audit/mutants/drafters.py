@@ -174,8 +174,8 @@ a block may have more drafts than embeddings and one <-
 
 === decoding/drafting/max_gram.py
 the rightmost occurrence is copied <- test_worked_cases
-- jnp.min(jnp.where(ends, place, size)) + 1
-+ jnp.max(jnp.where(ends, place, -1)) + 1
+- jnp.min(jnp.where(ends, place, size), axis=1) + 1
++ jnp.max(jnp.where(ends, place, -1), axis=1) + 1
 a copier without bigrams fills its block <-
   test_equals_brute_force[plain-4-3-False]
 - if self.fills:
@@ -189,15 +189,18 @@ the last token is part of the text searched <- test_equals_brute_force
 + text, source_len + length, tokens
 the last token of a prompt stands there twice <-
   test_equals_brute_force[plain-4-3-True]
-- jnp.sum(source != prompts.PAD, dtype=jnp.int32) - 1
-+ jnp.sum(source != prompts.PAD, dtype=jnp.int32)
+- jnp.sum(source != prompts.PAD, axis=1, dtype=jnp.int32) - 1
++ jnp.sum(source != prompts.PAD, axis=1, dtype=jnp.int32)
 suffixes do not reach back into the prompt <-
   test_equals_brute_force[plain-4-3-True]
-- source, length = source[:0], before + length
-+ source, length = source[:0], length
+- source, length = source[:, :0], before + length
++ source, length = source[:, :0], length
 padding stands between the source and the text <- test_worked_cases
-- source_len = jnp.sum(source > 0, dtype=jnp.int32)
-+ source_len = jnp.int32(source.shape[0])
+- source_len = jnp.sum(source > 0, axis=1, dtype=jnp.int32)
++ source_len = jnp.full_like(length, source.shape[1])
+a row keeps no longer match than that of another row <- test_equals_brute_force
+- jnp.where(is_longer, ends, carry["ends"])
++ ends
 
 a prompt is copied from its padding on <- test_prompts_are_copied_from_wherever
 - prompts.align(inputs) if self.prompted else inputs
