@@ -13,7 +13,7 @@ import numpy as np
 from benchmarks import shapes
 from benchmarks.gpu_battery import models, sizes
 from speccascade.decoding import Sampling, decoder, row_keys
-from speccascade.models import T5LM, LlamaConfig, LlamaLM, T5Config
+from speccascade.models import T5LM, LlamaConfig, LlamaLM, T5Config, parameters
 from speccascade.models.draft_heads import HeadsConfig, HeadsNetwork
 from speccascade.models.heads_model import model_of
 from speccascade.models.sharding.partitioning import DATA, MODEL, Layout
@@ -36,6 +36,14 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
   "cascade": ("token_cascade_chow", {"gamma": 1}),
   "tree": ("spec_decode", {"gamma": 3, "tree": (3, 2, 1)}),
   "heads": ("spec_decode", {"gamma": 4}),
+  "copies": ("cascade_drafting", {"gamma": 5}),
+  "top_k": ("verifier", {"gamma": 1}),
+  "top_k_top_p": ("verifier", {"gamma": 1}),
+}
+# The filters of methods that do not draw from the whole distribution.
+FILTERS: dict[str, dict[str, Any]] = {
+  "top_k": {"top_k": 50},
+  "top_k_top_p": {"top_k": 50, "top_p": 0.9},
 }
 
 
@@ -98,9 +106,14 @@ class Place:
     """Returns Medusa heads for a verifier, of shapes."""
     config = HeadsConfig(kind="medusa", num_heads=num)
     config = config.shaped_like(verifier.module.config)
-    network = HeadsNetwork(config)
-    params = jax.eval_shape(lambda: network.initial(jax.random.key(0)))
-    return model_of(config)(self.whole(params), network)
+    leaves = {
+      name: jax.ShapeDtypeStruct(
+        each.shape, parameters.storage(config, name, models.DTYPE).dtype
+      )
+      for name, each in parameters.describe(config).items()
+    }
+    params = self.whole(parameters.tree(leaves))
+    return model_of(config)(params, HeadsNetwork(config))
 
   def whole(self, tree: Any) -> Any:
     """Returns shapes that every device holds whole."""
@@ -140,7 +153,7 @@ def lower(
   )
   if method == "heads":
     drafter = place.heads(verifier, options["gamma"])
-  elif method == "verifier":
+  elif name == "verifier":
     drafter = None
   inputs, keys = place.whole(
     jax.eval_shape(
@@ -151,7 +164,8 @@ def lower(
     )
   )
   run = decoder(name, max_decode_len=max_decode_len, eos_id=1, **options)
-  return run.lower(drafter, verifier, inputs, keys, 0.0, Sampling.create(1.0))
+  sampling = Sampling.create(1.0, **FILTERS.get(method, {}))
+  return run.lower(drafter, verifier, inputs, keys, 0.0, sampling)
 
 
 def cache_shapes(

@@ -7,10 +7,11 @@ hidden states, or a `LookaheadModel` of look-ahead embeddings.
 from typing import Any, Self, cast
 
 from flax import struct
-import jax
 import jax.numpy as jnp
 
+from speccascade import native
 from speccascade.decoding.records.language_model import Array
+from speccascade.models import products
 from speccascade.models.cached_lm import CachedLM
 from speccascade.models.draft_heads import (
   LOOKAHEAD,
@@ -18,7 +19,8 @@ from speccascade.models.draft_heads import (
   HeadsConfig,
   HeadsNetwork,
 )
-from speccascade.models.parameters import check_params
+from speccascade.models.parameters import ROUNDED, check_params
+from speccascade.models.sharding import partitioning
 from speccascade.models.sharding.partitioning import Layout
 
 
@@ -26,7 +28,7 @@ class TrainedHeads(struct.PyTreeNode):
   """What draft heads of all kinds have in common; make them with `create`.
 
   Attributes:
-    params: the parameter tree, float32.
+    params: the parameter tree; see `create` for its dtypes.
     module: the network; static.
   """
 
@@ -46,8 +48,10 @@ class TrainedHeads(struct.PyTreeNode):
   ) -> Self:
     """Returns the heads of a parameter tree.
 
-    Heads keep float32: their hidden states are float32, whatever the type of
-    the verifier's activations and kernels.
+    Their hidden states are float32, whatever the type of the verifier's
+    activations. On an accelerator their kernels have the type of the verifier's
+    kernels, so that no more bytes are read of them. A CPU keeps them float32:
+    it is fast with bfloat16 kernels where they are packed, which heads are not.
 
     Called on this class it returns an object of the class that the kind of
     heads has.
@@ -56,7 +60,8 @@ class TrainedHeads(struct.PyTreeNode):
       config: the heads.
       params: nested dict of arrays.
       dtype: not used.
-      kernel_dtype: not used.
+      kernel_dtype: dtype of the kernels on an accelerator; as in
+        `CachedLM.create`.
       donate: whether `params` may be emptied.
       layout: None; heads lie on one device.
 
@@ -75,7 +80,16 @@ class TrainedHeads(struct.PyTreeNode):
         "draft heads lie on one device, and a mesh is set: leave MESH out"
       )
     check_params(config, params)
-    tree = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), params)
+    is_half = kernel_dtype in ("bfloat16", ROUNDED)
+    is_half &= native.platform() != "cpu"
+
+    def put(name, leaf):
+      is_kernel = name.endswith("/kernel")
+      return jnp.asarray(
+        leaf, "bfloat16" if is_half and is_kernel else "float32"
+      )
+
+    tree = partitioning.map_by_path(params, put)
     if donate:
       params.clear()
     return cast(Self, kind(tree, HeadsNetwork(config)))
@@ -115,10 +129,16 @@ class HeadsModel(TrainedHeads):
     See `drafter.Heads`.
     """
     variables = {"params": self.params}
+    # (The rows of a batch are the rows of the heads' products.)
+    rows = len(hidden)
+    num_spare = products.num_spare((1, rows), self.config.dtype)
+    hidden = jnp.pad(hidden, ((0, num_spare), (0, 0)))
     states = self.module.apply(variables, hidden, num, method="states")
     if self.config.kind == MEDUSA:
-      return cast(Array, self.module.apply(variables, states, method="logits"))
-    return verifier.project(states)
+      logits = self.module.apply(variables, states, method="logits")
+    else:
+      logits = verifier.project(states)
+    return cast(Array, logits[:rows])
 
 
 class LookaheadModel(TrainedHeads):

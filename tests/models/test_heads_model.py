@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from speccascade import native
 from speccascade.decoding import METHODS, Sampling
 from speccascade.models import T5LM, HeadsConfig, HeadsModel, draft_heads
 from speccascade.models.heads_model import HeadsNetwork
@@ -63,6 +64,32 @@ def test_packed_kernels_give_the_same_heads(kind):
   )
   assert heads.width == config.emb_dim
   assert heads.vocab_size == config.vocab_size
+
+
+@pytest.mark.parametrize("kind", ["medusa", "blockwise"])
+def test_heads_on_a_tpu(monkeypatch, kind):
+  """Kernels as the verifier's, and an empty row beside a single one."""
+  config = toy.t5_config()
+  lm = T5LM.init(config, jax.random.key(0))
+  heads = heads_of(lm, kind)
+  hidden = jax.random.normal(jax.random.key(1), (2, config.emb_dim))
+
+  def create():
+    return HeadsModel.create(
+      heads.config, heads.params, kernel_dtype="bfloat16"
+    )
+
+  dtypes = lambda lm: {str(leaf.dtype) for leaf in jax.tree.leaves(lm.params)}
+  assert dtypes(create()) == {"float32"}
+  monkeypatch.setattr(native, "platform", lambda: "tpu")
+  assert dtypes(create()) == {"bfloat16"}
+  rounded = jax.tree.map(
+    lambda leaf: leaf.astype("bfloat16").astype("float32"), heads.params
+  )
+  want = heads.replace(params=rounded).head_logits(lm, hidden, 2)
+  for rows in (hidden, hidden[:1]):
+    got = create().head_logits(lm, rows, 2)
+    np.testing.assert_allclose(got, want[: len(rows)], atol=1e-5)
 
 
 def test_a_hidden_state_is_what_training_reads():
