@@ -1,5 +1,7 @@
 """Laws against sorting twins in float64; draws at every edge."""
 
+import itertools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -122,6 +124,36 @@ def test_min_p_comes_after_temperature_and_top_p():
   assert keeps(top_p=0.9) == keeps(top_p=0.9, min_p=0.2) == 3
   got = Sampling.create(top_k=3, min_p=0.5).laws(law)[1]
   np.testing.assert_allclose(got, [[0.625, 0.375, 0, 0]], rtol=1e-6)
+
+
+def test_top_k_is_the_scatter_of_its_ids():
+  """All rows of five logits of four values, with both zeros."""
+  values = [-np.inf, -0.0, 0.0, 1.0]
+  logits = jnp.asarray(list(itertools.product(values, repeat=5)), jnp.float32)
+  order = np.argsort(-np.asarray(logits), axis=-1, kind="stable")
+  for k in range(1, 5):
+    mask, ids = jax.jit(sampling_lib.top_k, static_argnums=1)(logits, k)
+    np.testing.assert_array_equal(ids, order[:, :k])
+    want = np.zeros(logits.shape, bool)
+    np.put_along_axis(want, order[:, :k], True, axis=-1)
+    np.testing.assert_array_equal(mask, want)
+
+
+def test_top_p_after_top_k_is_top_p_of_the_whole():
+  """All laws of six tokens in sixteenths, whose sums are exact: many ties."""
+  weights = [
+    row
+    for row in itertools.product([0, 1, 2, 3, 4, 8], repeat=6)
+    if sum(row) == 16 and 0 < np.count_nonzero(row) <= 4
+  ]
+  laws = jnp.asarray(weights, jnp.float32) / 16
+  # The four likeliest, or tokens without probability among them; in any order.
+  _, ids = sampling_lib.top_k(laws, 4)
+  mask = jax.jit(sampling_lib.top_p_mask)
+  for top_p in np.arange(1, 17, dtype=np.float32) / 16:
+    whole = mask(laws, top_p)
+    for some in (ids, ids[:, ::-1]):
+      np.testing.assert_array_equal(mask(laws, top_p, some), whole)
 
 
 # The least normal number of float32; below it programs may see 0; 0 in float32.
