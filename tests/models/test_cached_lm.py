@@ -77,6 +77,22 @@ def test_spare_tokens_change_nothing(fed, monkeypatch, name, read):
   jax.tree.map(close, passes(5), passes(0))
 
 
+@pytest.mark.parametrize("name", ["t5", "mistral"])
+@pytest.mark.parametrize("width", [2, 3])
+def test_a_position_read_twice_is_read(fed, monkeypatch, name, width):
+  """As on a TPU, where one row is read of a block."""
+  case = fed(name)
+  block, read = int32([[5, 6, 7][:width]]), int32([[width - 2]])
+
+  def extend(num_spare):
+    monkeypatch.setattr(products, "num_spare_reads", lambda *_: num_spare)
+    step = jax.jit(lambda lm, *args: lm.extend(*args, read=read))
+    state = jax.tree.map(lambda x: x[:1], case.start())
+    return step(case.lm, state, block, int32([width]))
+
+  jax.tree.map(close, extend(1), extend(0))
+
+
 @pytest.mark.parametrize(
   ("platform", "bfloat16", "float32"),
   # One token, a block of two, a token in each of two rows.
