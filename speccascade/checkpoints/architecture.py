@@ -87,6 +87,19 @@ _LLAMA = {
   r"decoder/decoder_norm/scale": r"model.norm",
   r"decoder/logits_dense/kernel": r"lm_head",
 }
+# Llama's post_attention_layernorm is the norm before the MLP, Gemma's the norm
+# after attention.
+_POST_NORMS = _LLAMA | {
+  r"decoder(/\w+)/pre_mlp_layer_norm/scale": (
+    r"model\1/pre_feedforward_layernorm"
+  ),
+  r"decoder(/\w+)/post_mlp_layer_norm/scale": (
+    r"model\1/post_feedforward_layernorm"
+  ),
+  r"decoder(/\w+)/post_self_attention_layer_norm/scale": (
+    r"model\1/post_attention_layernorm"
+  ),
+}
 # Patterns by which arrays of T5X's scalable_t5 are recognised. Each is searched
 # in a text with a line "NAME RANK" for each array.
 _SCALABLE = {
@@ -111,6 +124,8 @@ def list_parameters(config: Config) -> list[Parameter]:
   shape; the flag `transposed` of each array says it.
   """
   names, before_number, before_name = _HUGGING_FACE[type(config)]
+  if getattr(config, "post_norms", False):
+    names = _POST_NORMS
   table = []
   for path, shape in parameters.param_shapes(config).items():
     # "decoder/layers_3/mlp/wo/kernel" first becomes "decoder/layers_3/2.Dense

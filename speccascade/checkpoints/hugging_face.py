@@ -11,6 +11,7 @@ import functools
 import json
 import operator
 import os
+import re
 from types import MappingProxyType
 
 from absl import logging
@@ -48,6 +49,12 @@ TOKENIZER = (
 
 # How safetensors' names of dtypes of quantized weights begin.
 _QUANTIZED = ("F8", "F6", "F4")
+
+# What a model that also reads images has around the names of its text model:
+# "language_model.model.norm", or, in newer files, "model.language_model.norm";
+# and the names of its other parts.
+_INSIDE = re.compile(r"^(model\.)?language_model\.")
+_NO_TEXT = re.compile(r"(model\.)?(vision_tower|multi_modal_projector)\.")
 
 _FAMILIES = {T5Config: hugging_face_t5, LlamaConfig: hugging_face_llama}
 
@@ -194,6 +201,15 @@ def read_tokenizer_files(directory: storage.Directory) -> dict[str, str]:
 
 
 def _read_tensors(directory: storage.Directory, read_file: Callable) -> dict:
+  """Returns the arrays of a text model, by the names that it has alone."""
+  tensors = {}
+  for name, array in _read_files(directory, read_file).items():
+    if not _NO_TEXT.match(name):
+      tensors[_INSIDE.sub(lambda found: found[1] or "", name)] = array
+  return tensors
+
+
+def _read_files(directory: storage.Directory, read_file: Callable) -> dict:
   """Returns the arrays of all files of a directory, by Hugging Face's names."""
   # An array that the index places in another file than the one that holds it is
   # left out.

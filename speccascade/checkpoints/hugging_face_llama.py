@@ -1,8 +1,12 @@
-"""Translates the config.json of Llama, Mistral, Qwen2 and Qwen3.
+"""Translates the config.json of Llama, Mistral, Qwen and Gemma.
 
 The settings of rotary positions are `rope_theta` and `rope_scaling`;
 transformers 5 writes them as one `rope_parameters`. generation_config.json may
 name the tokens that end a text; otherwise config.json names them.
+
+A file leaves out what equals the defaults of its model type. A Gemma 3 that
+also reads images has the settings of its text model as `text_config`; the
+arrays of its other parts are left alone.
 """
 
 from collections.abc import Callable
@@ -50,17 +54,78 @@ _QWEN2 = _LLAMA | {
   "bos_token_id": None,
   "eos_token_id": None,
 }
+_GEMMA = _LLAMA | {
+  "vocab_size": 256000,
+  "hidden_size": 3072,
+  "intermediate_size": 24576,
+  "num_hidden_layers": 28,
+  "num_attention_heads": 16,
+  "num_key_value_heads": 16,
+  "head_dim": 256,
+  "hidden_act": "gelu_pytorch_tanh",
+  "max_position_embeddings": 8192,
+  "tie_word_embeddings": True,
+  "bos_token_id": 2,
+  "eos_token_id": 1,
+}
+_GEMMA2 = _GEMMA | {
+  "hidden_size": 2304,
+  "intermediate_size": 9216,
+  "num_hidden_layers": 26,
+  "num_attention_heads": 8,
+  "num_key_value_heads": 4,
+  "query_pre_attn_scalar": 256,
+  "sliding_window": 4096,
+  "sliding_window_pattern": 2,
+  "attn_logit_softcapping": 50.0,
+  "final_logit_softcapping": 30.0,
+}
+_GEMMA3 = _GEMMA2 | {
+  "vocab_size": 262208,
+  "max_position_embeddings": 131072,
+  # No default: the class has 4096, and no published model has so many.
+  "sliding_window": None,
+  "sliding_window_pattern": 6,
+  "attn_logit_softcapping": None,
+  "final_logit_softcapping": None,
+  "rope_theta": 1e6,
+  "rope_local_base_freq": 1e4,
+}
 _DEFAULTS = {
   "llama": _LLAMA,
   "mistral": _MISTRAL,
   "qwen2": _QWEN2,
   "qwen3": _QWEN2 | {"head_dim": 128},
+  "gemma": _GEMMA,
+  "gemma2": _GEMMA2,
+  "gemma3_text": _GEMMA3,
+  "gemma3": _GEMMA3,
 }
-_NAMES = ("Llama", "Mistral", "Qwen2", "Qwen3")
-MODEL_TYPES = {name.lower(): name for name in _NAMES}
+# The beginning of the names of transformers' classes. A "gemma3" has a
+# "gemma3_text", which is what is written.
+MODEL_TYPES = {
+  "llama": "Llama",
+  "mistral": "Mistral",
+  "qwen2": "Qwen2",
+  "qwen3": "Qwen3",
+  "gemma": "Gemma",
+  "gemma2": "Gemma2",
+  "gemma3_text": "Gemma3",
+  "gemma3": "Gemma3",
+}
+_GEMMA3_TYPES = ("gemma3_text", "gemma3")
+# Those with post norms, a scale of queries, and layers with and without window.
+_LATER_GEMMAS = ("gemma2", *_GEMMA3_TYPES)
+_WITH_TEXT_CONFIG = ("gemma3",)
+# Settings that a model with a `text_config` has beside it.
+_OUTER = ("bos_token_id", "eos_token_id", "tie_word_embeddings")
 
 # Settings whose values are fixed in the network here.
-_FIXED = {"mlp_bias": False, "partial_rotary_factor": 1.0}
+_FIXED = {
+  "mlp_bias": False,
+  "partial_rotary_factor": 1.0,
+  "use_bidirectional_attention": False,
+}
 
 # Fields of LlamaConfig, by the names in config.json.
 _FIELDS = {
@@ -79,6 +144,11 @@ _FIELDS = {
   "bos_token_id": "bos_id",
   "eos_token_id": "eos_ids",
   "rope_theta": "rope_theta",
+}
+_GEMMA_FIELDS = {
+  "query_pre_attn_scalar": "query_pre_attn_scalar",
+  "attn_logit_softcapping": "attention_cap",
+  "final_logit_softcapping": "logit_cap",
 }
 # Names in config.json, by the fields of RopeScaling. All but one are the same.
 _SCALING = {
@@ -111,7 +181,7 @@ _MLP_ACTIVATIONS = {
   "gelu_pytorch_tanh": ("gelu", "linear"),
 }
 # Model types of which each layer may have the window or see the whole text.
-_WITH_LAYER_TYPES = ("qwen2", "qwen3")
+_WITH_LAYER_TYPES = ("qwen2", "qwen3", *_LATER_GEMMAS)
 _WINDOWED, _FULL = "sliding_attention", "full_attention"
 _LM_HEAD, _EMBEDDING = "lm_head.weight", "model.embed_tokens.weight"
 # The end of names of arrays in old files, which are computed from the settings.
@@ -139,7 +209,7 @@ def config_of(settings: dict, directory: storage.Directory) -> LlamaConfig:
   try:
     return build_config(settings)
   except fields.SettingError as error:
-    names = {field: name for name, field in _FIELDS.items()}
+    names = {field: name for name, field in (_FIELDS | _GEMMA_FIELDS).items()}
     name = names.get(error.name, error.name)
     where = ends_where if name == "eos_token_id" else where
     raise CheckpointError(f"{where}: {name}{error.fault}") from error
@@ -157,8 +227,7 @@ def build_config(settings: dict) -> LlamaConfig:
     ValueError: a setting is wrong, or the network here does not have it. The
       message names it.
   """
-  model_type = settings["model_type"]
-  settings = _DEFAULTS[model_type] | settings
+  model_type, settings = settings["model_type"], _complete(settings)
   for name, wanted in _FIXED.items():
     if settings.get(name) is not None:
       fields.one_of([wanted], **{name: settings[name]})
@@ -172,8 +241,7 @@ def build_config(settings: dict) -> LlamaConfig:
   }.items():
     if settings.get(name) is None:
       settings[name] = default
-  activation, ends = settings["hidden_act"], settings["eos_token_id"]
-  fields.one_of(list(_MLP_ACTIVATIONS), hidden_act=activation)
+  ends = settings["eos_token_id"]
   if not isinstance(ends, list):
     settings["eos_token_id"] = [] if ends is None else [ends]
   # Qwen2 and Mistral have no such setting. Qwen2 always has the biases of
@@ -182,22 +250,60 @@ def build_config(settings: dict) -> LlamaConfig:
     settings["attention_bias"] = True
   elif model_type == "mistral":
     settings["attention_bias"] = False
+  names = _FIELDS | (_GEMMA_FIELDS if model_type in _LATER_GEMMAS else {})
+  is_gemma = model_type.startswith("gemma")
   window, layers = _windows(settings)
+  local_theta = None
+  if model_type in _GEMMA3_TYPES:
+    # transformers reads no such setting of Gemma 3.
+    fields.one_of(
+      [None], attn_logit_softcapping=settings["attn_logit_softcapping"]
+    )
+    settings, local_theta = _split_rope(settings)
   theta, scaling = _rope(settings)
   values = {
-    field: settings[name] for name, field in _FIELDS.items() if name in settings
+    field: settings[name] for name, field in names.items() if name in settings
   }
   values |= {
-    "mlp_activations": _MLP_ACTIVATIONS[activation],
+    "mlp_activations": _activations(settings),
     # Llama's biases are at the output of attention too, Qwen2's are not.
     "out_bias": settings["attention_bias"] and model_type != "qwen2",
-    "query_key_norm": model_type == "qwen3",
+    "query_key_norm": model_type in ("qwen3", *_GEMMA3_TYPES),
+    "norm_offset": int(is_gemma),
+    "scaled_embedding": is_gemma,
+    "post_norms": model_type in _LATER_GEMMAS,
     "window": window,
     "windowed_layers": layers,
     "rope_theta": theta,
     "rope_scaling": scaling,
+    "local_rope_theta": local_theta,
   }
   return fields.build(LlamaConfig, values)
+
+
+def _complete(settings: dict) -> dict:
+  """Returns the settings of the text model, with those that are left out."""
+  model_type = settings["model_type"]
+  if model_type in _WITH_TEXT_CONFIG:
+    text = settings.get("text_config") or {}
+    fields.fit("text_config", text, dict)
+    outer = {name: settings.get(name) for name in _OUTER}
+    outer = {name: value for name, value in outer.items() if value is not None}
+    settings = text | outer | {"model_type": model_type}
+  return _DEFAULTS[model_type] | settings
+
+
+def _activations(settings: dict) -> tuple[str, ...]:
+  """Returns the activations of the MLP."""
+  setting, activation = "hidden_act", settings["hidden_act"]
+  if settings["model_type"].startswith("gemma"):
+    # The first files of Gemma say gelu, and mean its tanh form.
+    if activation == "gelu":
+      activation = "gelu_pytorch_tanh"
+    if settings.get("hidden_activation") is not None:
+      setting, activation = "hidden_activation", settings["hidden_activation"]
+  fields.one_of(list(_MLP_ACTIVATIONS), **{setting: activation})
+  return _MLP_ACTIVATIONS[activation]
 
 
 def _windows(settings: dict) -> tuple:
@@ -209,9 +315,17 @@ def _windows(settings: dict) -> tuple:
   # Llama has no such setting: transformers reads it from no file of Llama's.
   if settings["model_type"] not in _WITH_LAYER_TYPES:
     return None, None
-  if not settings.get("use_sliding_window") or window is None:
-    return None, None
   kinds = settings.get("layer_types")
+  if settings["model_type"] in _LATER_GEMMAS:
+    fields.fit("sliding_window", window, fields.Positive)
+    if kinds is None:
+      name = "_sliding_window_pattern"
+      period = settings.get(name) or settings[name.removeprefix("_")]
+      fields.fit(name, period, fields.Positive)
+      # The last layer of each period sees the whole text.
+      kinds = [_WINDOWED if (i + 1) % period else _FULL for i in range(count)]
+  elif not settings.get("use_sliding_window") or window is None:
+    return None, None
   if kinds is None:
     first = settings["max_window_layers"]
     fields.fit("max_window_layers", first, fields.NonNegative)
@@ -226,6 +340,22 @@ def _windows(settings: dict) -> tuple:
   if not layers:
     return None, []
   return window, layers if len(layers) < count else None
+
+
+def _split_rope(settings: dict) -> tuple[dict, float]:
+  """Returns the settings of a Gemma 3's full layers, and the windowed base."""
+  rope = settings.get("rope_parameters") or {}
+  fields.fit("rope_parameters", rope, dict)
+  for name, value in rope.items():
+    fields.one_of([_FULL, _WINDOWED], rope_parameters=name)
+    fields.fit(name, value, dict | None)
+  full, local = rope.get(_FULL) or {}, rope.get(_WINDOWED) or {}
+  fields.one_of(["default"], rope_type=local.get("rope_type", "default"))
+  scaling = settings.get("rope_scaling") or {}
+  fields.fit("rope_scaling", scaling, dict)
+  scaling = full | scaling
+  theta = local.get("rope_theta", settings["rope_local_base_freq"])
+  return settings | {"rope_parameters": None, "rope_scaling": scaling}, theta
 
 
 def _rope(settings: dict) -> tuple:
@@ -278,7 +408,8 @@ def resolve(tensors: dict, settings: dict, where: str, same: Callable) -> None:
   """
   for name in [name for name in tensors if name.endswith(_UNUSED)]:
     del tensors[name]
-  if not settings.get("tie_word_embeddings") or _LM_HEAD not in tensors:
+  is_tied = _complete(settings)["tie_word_embeddings"]
+  if not is_tied or _LM_HEAD not in tensors:
     return
   if not same(tensors.pop(_LM_HEAD), tensors.get(_EMBEDDING)):
     raise CheckpointError(
@@ -316,7 +447,16 @@ def settings_of(config: LlamaConfig) -> dict:
   for model_type, name in MODEL_TYPES.items():
     candidate = settings | {"model_type": model_type}
     if model_type not in _WITH_LAYER_TYPES:
-      del candidate["use_sliding_window"], candidate["layer_types"]
+      del candidate["layer_types"]
+    if not model_type.startswith("qwen"):
+      del candidate["use_sliding_window"]
+    if model_type in _LATER_GEMMAS:
+      candidate["hidden_activation"] = candidate.pop("hidden_act")
+      candidate |= {
+        name: getattr(config, field) for name, field in _GEMMA_FIELDS.items()
+      }
+    if model_type in _GEMMA3_TYPES:
+      candidate["rope_local_base_freq"] = config.local_rope_theta
     with contextlib.suppress(ValueError):
       if build_config(candidate) == wanted:
         return candidate | {"architectures": [f"{name}ForCausalLM"]}

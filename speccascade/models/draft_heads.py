@@ -112,7 +112,8 @@ class HeadsNetwork(nn.Module):
   A Medusa head is softmax(W (h + SiLU(V h))), where V is 0 and W the verifier's
   own output projection before training. A blockwise head adds a feed-forward
   layer of one hidden layer to h, and shares the verifier's output projection.
-  Either begins as the verifier's own law of the next token.
+  Either begins as the verifier's own law of the next token, a Medusa head
+  without the cap that a verifier's logits may have.
 
   Look-ahead embeddings are K vectors [K, E], the parameter `embedding`, and no
   function of a hidden state; see `heads_model.LookaheadModel`.

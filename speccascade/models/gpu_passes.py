@@ -30,6 +30,15 @@ from speccascade.models.t5.config import T5Config
 # longer bound by memory, and one program reads all slots of a head.
 MOST_ROWS = 64
 MOST_SLOTS = 1024
+# Fields of `LlamaConfig` that the kernels do not compute.
+_XLA_ONLY = (
+  "norm_offset",
+  "post_norms",
+  "scaled_embedding",
+  "query_pre_attn_scalar",
+  "attention_cap",
+  "local_rope_theta",
+)
 
 
 def takes(
@@ -64,12 +73,15 @@ def _reason_against(config, params, state, tokens) -> str | None:
   if kernels is None:
     return f"jax {jax.__version__} has no Pallas for Triton"
   unknown = set(config.mlp_activations) - kernels[1].ACTIVATIONS.keys()
+  gemma = [field for field in _XLA_ONLY if getattr(config, field, None)]
   if partitioning.is_cut():
     return "the model is on a mesh"
   if found != jnp.dtype(config.dtype):
     return f"kernels are {found} and activations {config.dtype}"
   if unknown:
     return f"the activation {min(unknown)!r} is not known"
+  if gemma:
+    return f"the model has {', '.join(gemma)}"
   if max(tokens.size, group * tokens.shape[1]) > MOST_ROWS:
     return f"a block of {tokens.size} tokens is over {MOST_ROWS}"
   if num_slots > MOST_SLOTS:

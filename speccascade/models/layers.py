@@ -61,6 +61,7 @@ def attend(
   bias: jax.Array,
   *,
   float32_scores: bool = False,
+  cap: float | None = None,
   dropout: Callable[[jax.Array], jax.Array] | None = None,
 ) -> jax.Array:
   """Returns softmax(query key + bias) value, the scores not scaled.
@@ -74,6 +75,7 @@ def attend(
     value: [B, H, L, D].
     bias: broadcasts to [B, H, N, L]; position bias and mask.
     float32_scores: compute the scores and the softmax in float32.
+    cap: of the scores, before the bias; see `soft_cap`.
     dropout: function applied to the weights, or None.
 
   Returns:
@@ -82,13 +84,21 @@ def attend(
   if float32_scores:
     query, key = query.astype(jnp.float32), key.astype(jnp.float32)
   # Scores of float32 queries and keys stay float32 through the softmax.
-  scores = jnp.einsum("bnhd,bhdl->bhnl", query, key)
+  scores = soft_cap(jnp.einsum("bnhd,bhdl->bhnl", query, key), cap)
   weights = jax.nn.softmax(scores + bias.astype(scores.dtype))
   weights = weights.astype(value.dtype)
   if dropout is not None:
     weights = dropout(weights)
   # (Not an einsum: it would put the values first, and turn the result.)
   return jnp.matmul(weights, value).swapaxes(1, 2)
+
+
+def soft_cap(x: jax.Array, cap: float | None) -> jax.Array:
+  """Returns cap tanh(x / cap), which is x where it is small; x without a cap.
+
+  Source: Gemma Team (Gemma 2, arXiv 2408.00118), section 2.
+  """
+  return x if cap is None else cap * jnp.tanh(x / cap)
 
 
 def _activation(name: str) -> Callable:
@@ -238,20 +248,25 @@ def project(x: jax.Array, *layers: Dense) -> list[jax.Array]:
 
 
 class LayerNorm(nn.Module):
-  """Root mean square norm, in float32, without mean or bias."""
+  """Root mean square norm, in float32, without mean or bias; see `norm`."""
 
   dtype: str = "float32"
   epsilon: float = 1e-6
+  offset: int = 0
 
   @nn.compact
   def __call__(self, x: jax.Array) -> jax.Array:
-    ones, shape, axes = nn.initializers.ones, x.shape[-1:], ("embed",)
-    scale = param_with_axes("scale", ones, shape, jnp.float32, axes=axes)
-    return norm(x, scale, self.epsilon, self.dtype)
+    init, axes = nn.initializers.constant(1 - self.offset), ("embed",)
+    scale = param_with_axes("scale", init, x.shape[-1:], jnp.float32, axes=axes)
+    return norm(x, scale, self.epsilon, self.dtype, self.offset)
 
 
 def norm(
-  x: jax.Array, scale: jax.Array, epsilon: float, dtype: str | None = None
+  x: jax.Array,
+  scale: jax.Array,
+  epsilon: float,
+  dtype: str | None = None,
+  offset: int = 0,
 ) -> jax.Array:
   """Returns x [..., E] through a root mean square norm; see `LayerNorm`.
 
@@ -260,12 +275,18 @@ def norm(
     scale: [E].
     epsilon: added to the mean square.
     dtype: of the result; None is the dtype of `x`.
+    offset: added to the scale.
   """
   result = jnp.dtype(dtype or x.dtype)
   x = x.astype(jnp.float32)
   mean_square = jnp.mean(jnp.square(x), axis=-1, keepdims=True)
+  x = x * jax.lax.rsqrt(mean_square + epsilon)
+  if offset:
+    # Cast after the scale, as Gemma does: near 1 bfloat16 keeps 8 bits of it.
+    scale = scale.astype(jnp.float32) + offset
+    return (x * jnp.broadcast_to(scale, x.shape)).astype(result)
   # Cast before the scale, as T5X does: in bfloat16 the order shows.
-  x = (x * jax.lax.rsqrt(mean_square + epsilon)).astype(result)
+  x = x.astype(result)
   return x * jnp.broadcast_to(scale.astype(result), x.shape)
 
 
@@ -274,6 +295,7 @@ def look_up(
   tokens: jax.Array,
   dtype: str,
   ahead: jax.Array | None = None,
+  factor: float | None = None,
 ) -> jax.Array:
   """Returns the vectors [..., E] of int32 tokens [...], in a dtype.
 
@@ -283,6 +305,7 @@ def look_up(
     dtype: name of the dtype.
     ahead: [K, E], vectors of the ids V, ..., V + K - 1, which are look-ahead
       embeddings; None where there are none.
+    factor: of the vectors, itself rounded to the dtype; None is no factor.
   """
   if isinstance(table, native.Panels):
     vectors, size = table.columns(tokens), table.num_out
@@ -290,12 +313,12 @@ def look_up(
     vectors = jnp.asarray(table).at[tokens].get(mode="clip")
     size = table.shape[0]
   vectors = vectors.astype(dtype)
-  if ahead is None:
-    return vectors
-  place = jnp.clip(tokens - size, 0, ahead.shape[0] - 1)
-  return jnp.where(
-    (tokens >= size)[..., None], ahead.astype(dtype)[place], vectors
-  )
+  if ahead is not None:
+    place = jnp.clip(tokens - size, 0, ahead.shape[0] - 1)
+    vectors = jnp.where(
+      (tokens >= size)[..., None], ahead.astype(dtype)[place], vectors
+    )
+  return vectors if factor is None else vectors * jnp.asarray(factor, dtype)
 
 
 class Embed(nn.Module):
@@ -308,11 +331,13 @@ class Embed(nn.Module):
     config: has `vocab_size`, `emb_dim` and `dtype`.
     stddev: standard deviation of the initial values.
     factor: factor of the logits.
+    vector_factor: factor of the vectors, see `look_up`.
   """
 
   config: Any
   stddev: float = 1.0
   factor: float = 1.0
+  vector_factor: float | None = None
 
   def setup(self):
     init = nn.initializers.normal(self.stddev)
@@ -325,7 +350,9 @@ class Embed(nn.Module):
     ahead: Any = None
     if self.has_variable("params", "lookahead"):
       ahead = self.get_variable("params", "lookahead")
-    return look_up(self.embedding, tokens, self.config.dtype, ahead)
+    return look_up(
+      self.embedding, tokens, self.config.dtype, ahead, self.vector_factor
+    )
 
   def logits(self, x: jax.Array) -> jax.Array:
     """Returns x [..., E] times the table, logits [..., V] float32."""

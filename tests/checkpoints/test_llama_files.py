@@ -1,4 +1,4 @@
-"""Reads, refuses and converts files of Llama, Mistral and Qwen."""
+"""Reads, refuses and converts files of Llama, Mistral, Qwen and Gemma."""
 
 import dataclasses
 import importlib.util
@@ -27,7 +27,8 @@ from speccascade.runtime import memory
 from tests.checkpoints.conftest import same
 from tests.checkpoints.test_hugging_face import settings, weights
 
-KINDS = ("llama", "mistral", "qwen2", "qwen3")
+GEMMAS = ("gemma", "gemma2", "gemma3_text", "gemma3")
+KINDS = ("llama", "mistral", "qwen2", "qwen3", *GEMMAS)
 LLAMA = LlamaConfig(
   vocab_size=96,
   emb_dim=32,
@@ -66,6 +67,80 @@ CONFIGS = {
     logits_via_embedding=True,
   ),
 }
+GEMMA = dataclasses.replace(
+  LLAMA,
+  norm_epsilon=1e-6,
+  norm_offset=1,
+  scaled_embedding=True,
+  head_dim=12,
+  num_kv_heads=1,
+  mlp_activations=("gelu", "linear"),
+  rope_theta=10000.0,
+  logits_via_embedding=True,
+  eos_ids=(1,),
+  bos_id=2,
+)
+GEMMA2 = dataclasses.replace(
+  GEMMA,
+  num_kv_heads=2,
+  post_norms=True,
+  query_pre_attn_scalar=20.0,
+  window=5,
+  windowed_layers=(0,),
+  attention_cap=1.5,
+  logit_cap=3.0,
+  eos_ids=(1, 7),
+)
+GEMMA3 = dataclasses.replace(
+  GEMMA2,
+  attention_cap=None,
+  logit_cap=None,
+  query_key_norm=True,
+  window=6,
+  rope_theta=700.0,
+  rope_scaling=RopeScaling("linear", 4.0),
+  local_rope_theta=50.0,
+  eos_ids=(1,),
+)
+CONFIGS |= {
+  "gemma": GEMMA,
+  "gemma2": GEMMA2,
+  "gemma3_text": GEMMA3,
+  "gemma3": dataclasses.replace(
+    GEMMA3,
+    emb_dim=16,
+    num_heads=2,
+    num_kv_heads=1,
+    num_decoder_layers=6,
+    head_dim=8,
+    mlp_dim=24,
+    query_pre_attn_scalar=10.0,
+    window=5,
+    windowed_layers=(0, 1, 2, 3, 4),
+    rope_theta=1e6,
+    rope_scaling=RopeScaling("linear", 8.0),
+    local_rope_theta=1e4,
+    eos_ids=(1, 7),
+  ),
+}
+# google/gemma-3-12b-it's config.json without its vision_config, and its other
+# sizes' text_config: they leave out what equals the defaults.
+SPARSE = {
+  "architectures": ["Gemma3ForConditionalGeneration"],
+  "eos_token_id": [1, 106],
+  "image_token_index": 262144,
+  "model_type": "gemma3",
+  "text_config": {
+    "hidden_size": 3840,
+    "intermediate_size": 15360,
+    "model_type": "gemma3_text",
+    "num_attention_heads": 16,
+    "num_hidden_layers": 48,
+    "num_key_value_heads": 8,
+    "rope_scaling": {"factor": 8.0, "rope_type": "linear"},
+    "sliding_window": 1024,
+  },
+}
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +171,9 @@ def test_read_converted_and_back(folder, tmp_path, kind, capsys):
     assert (again.layout, again.config) == (format, read.config)
     same(again.params, read.params)
     assert (source / "tokenizer.json").read_text() == "{}"
-  assert json.loads((to / "config.json").read_text())["model_type"] == kind
+  written = json.loads((to / "config.json").read_text())["model_type"]
+  # The other parts of a model that also reads images are left behind.
+  assert written == ("gemma3_text" if kind == "gemma3" else kind)
   flags = [f"--source={source}", f"--destination={to}2", "--format=t5x"]
   assert convert.main(flags)
   assert "T5X's format is not for it" in capsys.readouterr().err
@@ -122,6 +199,103 @@ def test_what_changes_nothing(copy, folder):
   weights(path, lm_head__weight=table + 1)
   with pytest.raises(CheckpointError, match=r"true, but lm_head\.weight is an"):
     load(path)
+
+
+def test_a_sparse_gemma():
+  """What google/gemma-3-12b-it leaves out."""
+  config = hugging_face_llama.build_config(SPARSE)
+  full = (5, 11, 17, 23, 29, 35, 41, 47)
+  assert config == dataclasses.replace(
+    GEMMA3,
+    vocab_size=262208,
+    emb_dim=3840,
+    num_heads=16,
+    num_kv_heads=8,
+    num_decoder_layers=48,
+    head_dim=256,
+    mlp_dim=15360,
+    max_positions=131072,
+    rope_theta=1e6,
+    rope_scaling=RopeScaling("linear", 8.0),
+    local_rope_theta=1e4,
+    query_pre_attn_scalar=256,
+    window=1024,
+    windowed_layers=tuple(i for i in range(48) if i not in full),
+    eos_ids=(1, 106),
+  )
+  assert config.longest_text == 131072
+  assert config.query_factor == 1 / 16
+  text = SPARSE["text_config"] | {"sliding_window": None}
+  with pytest.raises(ValueError, match="sliding_window is None; wanted a"):
+    hugging_face_llama.build_config(SPARSE | {"text_config": text})
+
+
+@pytest.mark.parametrize(
+  ("model_type", "settings", "want"),
+  [
+    ("gemma", {"hidden_act": "gelu"}, {"head_dim": 256, "bos_id": 2}),
+    # What Gemma 1 and 2 do not have is not read.
+    ("gemma", {"final_logit_softcapping": 30.0}, {"logit_cap": None}),
+    ("gemma2", {"rope_local_base_freq": 5.0}, {"local_rope_theta": None}),
+    (
+      "gemma2",
+      {"num_hidden_layers": 4},
+      {
+        "windowed_layers": (0, 2),
+        "window": 4096,
+        "attention_cap": 50.0,
+        "logit_cap": 30.0,
+        "vocab_size": 256000,
+      },
+    ),
+    ("gemma2", {"query_pre_attn_scalar": 144}, {"query_factor": 1 / 12}),
+    (
+      "gemma3_text",
+      {
+        "num_hidden_layers": 6,
+        "sliding_window": 512,
+        "_sliding_window_pattern": 3,
+      },
+      {"windowed_layers": (0, 1, 3, 4), "window": 512},
+    ),
+    (
+      "gemma3_text",
+      {
+        "sliding_window": 512,
+        "rope_parameters": {
+          "full_attention": {"rope_type": "linear", "factor": 8.0},
+          "sliding_attention": {"rope_type": "default", "rope_theta": 99.0},
+        },
+      },
+      {
+        "rope_theta": 1e6,
+        "rope_scaling": RopeScaling("linear", 8.0),
+        "local_rope_theta": 99.0,
+      },
+    ),
+  ],
+)
+def test_settings_of_gemmas(model_type, settings, want):
+  settings = {"model_type": model_type, **settings}
+  config = hugging_face_llama.build_config(settings)
+  assert {name: getattr(config, name) for name in want} == want
+  again = hugging_face_llama.settings_of(config)
+  assert hugging_face_llama.build_config(again) == config
+  assert again["model_type"] == model_type
+
+
+def test_newer_names_of_arrays_inside_a_larger_model(copy, folder):
+  path = copy("gemma3")
+  file = path / "model.safetensors"
+  arrays = {
+    "model." + name.replace("language_model.model.", "language_model."): array
+    for name, array in load_file(file).items()
+  }
+  assert "model.language_model.norm.weight" in arrays
+  assert any(name.startswith("model.vision_tower.") for name in arrays)
+  save_file(arrays, file)
+  same(load(path).params, load(folder / "gemma3").params)
+  assert not inspect.main([f"--source={path}", "--check"])
 
 
 @pytest.mark.parametrize(
@@ -256,7 +430,31 @@ def test_weights_of_eight_bits_are_one_line(copy, dtype, lazy):
 @pytest.mark.parametrize(
   ("changes", "message"),
   [
-    ({"model_type": "gpt2"}, "t5, mt5, llama, mistral, qwen2, qwen3"),
+    ({"model_type": "gpt2"}, "t5, mt5, llama, mistral, qwen2, qwen3, gemma,"),
+    ({"use_bidirectional_attention": True}, "use_bidirectional_attention is T"),
+    ({"model_type": "gemma", "hidden_activation": "gelu"}, "_activation is 'g"),
+    ({"model_type": "gemma3_text"}, "sliding_window is None; wanted"),
+    (
+      *(
+        {
+          "model_type": "gemma3_text",
+          "sliding_window": 4,
+          "attn_logit_softcapping": 50.0,
+        },
+        "attn_logit_softcapping is 50.0",
+      ),
+    ),
+    (
+      *(
+        {
+          "model_type": "gemma3_text",
+          "sliding_window": 4,
+          "rope_parameters": {"sliding_attention": {"rope_type": "linear"}},
+        },
+        "rope_type is 'linear'; wanted one of default",
+      ),
+    ),
+    ({"model_type": "gemma3", "text_config": [1]}, r"text_config is \[1\]"),
     ({"quantization_config": {}}, "quantized"),
     (
       {"rope_scaling": {"rope_type": "longrope", "factor": 2}},

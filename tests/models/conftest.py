@@ -43,8 +43,11 @@ def build(request, monkeypatch):
 @pytest.fixture(scope="session")
 def llama_arrays(golden) -> dict:
   """The arrays that transformers wrote; see `tests/golden/make_llama.py`."""
-  with np.load(golden.parent / "llama" / "golden.npz") as arrays:
-    return dict(arrays)
+  folder, arrays = golden.parent / "llama", {}
+  for name in ("golden.npz", "gemma.npz"):
+    with np.load(folder / name) as file:
+      arrays |= file
+  return arrays
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""Llama, Mistral and Qwen: transformers' numbers, by any way of feeding."""
+"""Llama, Mistral, Qwen, Gemma: transformers' numbers, however they are fed."""
 
 import json
 
@@ -28,7 +28,9 @@ from tests.models.feeding import (
 
 pytestmark = pytest.mark.usefixtures("quick_compiles")
 
-KINDS = ("llama", "mistral", "qwen2", "qwen3")
+NATIVE_KINDS = ("llama", "mistral", "qwen2", "qwen3")
+GEMMAS = ("gemma", "gemma2", "gemma3_text", "gemma3")
+KINDS = (*NATIVE_KINDS, *GEMMAS)
 
 
 @jax.jit
@@ -47,12 +49,16 @@ def test_logits_equal_transformers(llama, kind):
   tokens = np.pad(case.tokens, ((0, 0), (0, CAPACITY - 1)))
   actual = forward(case.lm, tokens)
   for b, length in enumerate(case.lengths):
-    close(actual[b, :length], case.logits[b, :length], 1e-4)
+    limit = 1e-5 if kind in GEMMAS else 1e-4
+    close(actual[b, :length], case.logits[b, :length], limit)
 
 
 @pytest.mark.parametrize(
   ("kind", "kernel_dtype"),
-  [*((kind, None) for kind in KINDS), ("qwen2", "float32")],
+  [
+    *((kind, None) for kind in KINDS),
+    *((kind, "float32") for kind in ("qwen2", *GEMMAS)),
+  ],
 )
 def test_greedy_tokens_equal_transformers(llama, kind, kernel_dtype):
   """Ragged prompts, with plain kernels and with panels."""
@@ -104,7 +110,7 @@ def test_one_token_at_a_time_equals_the_whole_text(llama, fed, kind):
 
 
 @NEEDS_NATIVE
-@pytest.mark.parametrize("kind", toy.nightly(KINDS, ["qwen3"]))
+@pytest.mark.parametrize("kind", toy.nightly(NATIVE_KINDS, ["qwen3"]))
 def test_a_native_pass_equals_the_plain_one(llama, kind):
   """Ragged blocks, fewer positions read, and a row that is fed nothing."""
   case = llama(kind)

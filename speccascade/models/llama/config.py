@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 from speccascade.settings import fields
 
 _Scale = Annotated[float, fields.Bounds(0, low_open=True)]
+_Base = Annotated[float, fields.Bounds(1, 1e30, low_open=True)]
 
 
 @fields.checked
@@ -48,7 +49,10 @@ class LlamaConfig:
   """Hyperparameters of a decoder-only model of Llama's kind.
 
   Llama has `num_kv_heads` groups of queries. Mistral also has a `window`, Qwen2
-  `qkv_bias`, and Qwen3 `query_key_norm`. The defaults are SmolLM2-135M's.
+  `qkv_bias`, and Qwen3 `query_key_norm`. All Gemmas have `norm_offset` 1 and
+  `scaled_embedding`; Gemma 2 and 3 `post_norms` and `query_pre_attn_scalar`;
+  Gemma 2 both caps; Gemma 3 `query_key_norm` and `local_rope_theta`. The
+  defaults are SmolLM2-135M's.
 
   Attributes:
     vocab_size: rows of the embedding table.
@@ -64,11 +68,23 @@ class LlamaConfig:
     rope_theta: base of the rotary frequencies, which float32 has to hold.
     rope_scaling: how the frequencies are changed for longer texts; None changes
       nothing.
+    local_rope_theta: base of the rotary frequencies of layers with the window,
+      which are not scaled; None gives all layers the same frequencies.
     norm_epsilon: added to the mean square in a norm.
+    norm_offset: added to the scale of every norm. With 1, a norm is computed in
+      float32 up to its result.
+    post_norms: whether the outputs of attention and of the MLP are normed
+      before they are added to the layer's input.
+    scaled_embedding: whether tokens' vectors are multiplied by sqrt(emb_dim),
+      rounded to the activations' dtype.
     logits_via_embedding: tie the output projection to the embedding.
     qkv_bias: whether queries, keys and values have biases.
     out_bias: whether attention's output projection has a bias.
     query_key_norm: whether each head's queries and keys are normed.
+    query_pre_attn_scalar: queries are divided by its root; None is head_dim.
+    attention_cap: c of the cap c tanh(score / c) of attention's scores, which
+      comes before the mask; None caps nothing.
+    logit_cap: c of the same cap of logits.
     window: how many slots back a token sees, itself included; None is all.
     windowed_layers: the layers, from 0, that have the `window`; None is all.
     eos_ids: tokens that end a text.
@@ -88,13 +104,20 @@ class LlamaConfig:
     "linear",
   )
   max_positions: fields.Positive = 8192
-  rope_theta: Annotated[float, fields.Bounds(1, 1e30, low_open=True)] = 100000.0
+  rope_theta: _Base = 100000.0
   rope_scaling: RopeScaling | None = None
+  local_rope_theta: _Base | None = None
   norm_epsilon: Annotated[float, fields.Bounds(0, 1)] = 1e-5
+  norm_offset: Annotated[int, fields.Bounds(0, 1)] = 0
+  post_norms: bool = False
+  scaled_embedding: bool = False
   logits_via_embedding: bool = True
   qkv_bias: bool = False
   out_bias: bool = False
   query_key_norm: bool = False
+  query_pre_attn_scalar: _Scale | None = None
+  attention_cap: _Scale | None = None
+  logit_cap: _Scale | None = None
   window: fields.Positive | None = None
   windowed_layers: tuple[fields.NonNegative, ...] | None = None
   eos_ids: tuple[fields.NonNegative, ...] = ()
@@ -130,13 +153,29 @@ class LlamaConfig:
     max_positions 32,768, a factor 4 and the same original length, and reads
     131,072 tokens; Llama 3.1 has max_positions 131,072, a factor 8 and the
     original length 8,192. Positions that are divided ("linear"), or whose base
-    grows ("dynamic"), have the length before.
+    grows ("dynamic"), have the length before. Gemma 3, of which only the layers
+    without window are scaled, has the length after.
     """
-    scaling = self.rope_scaling
-    if scaling is None or scaling.kind == "llama3":
+    scaling, is_local = self.rope_scaling, self.local_rope_theta is not None
+    if scaling is None or scaling.kind == "llama3" or is_local:
       return self.max_positions
     length = scaling.original_max_positions or self.max_positions
     return max(self.max_positions, int(length * scaling.factor))
+
+  @property
+  def query_factor(self) -> float:
+    """What queries are multiplied by."""
+    return (self.query_pre_attn_scalar or self.head_dim) ** -0.5
+
+  @property
+  def embedding_factor(self) -> float | None:
+    """What tokens' vectors are multiplied by; None is nothing."""
+    return self.emb_dim**0.5 if self.scaled_embedding else None
+
+  @property
+  def windows(self) -> set[int | None]:
+    """The windows of the layers, None for a layer without."""
+    return {self.window_of(i) for i in range(self.num_decoder_layers)}
 
   def window_of(self, layer: int) -> int | None:
     """Returns how many slots back a layer sees, or None for all."""

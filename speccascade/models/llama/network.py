@@ -1,4 +1,4 @@
-"""The decoder of Llama, Mistral and Qwen, for training and for blocks.
+"""The decoder of Llama, Mistral, Qwen and Gemma, for training and for blocks.
 
 The parameters have the names of a T5's decoder. Kernels are [in, out], and
 heads are joined head-major: column h * D + d.
@@ -8,7 +8,8 @@ model width, H query heads, K key heads, D head width, V vocabulary.
 
 Source: Touvron et al. (Llama 2, arXiv 2307.09288), Jiang et al. (Mistral 7B,
 arXiv 2310.06825), Yang et al. (Qwen2, arXiv 2407.10671; Qwen3, arXiv
-2505.09388).
+2505.09388), Gemma Team (Gemma, arXiv 2403.08295; Gemma 2, arXiv 2408.00118;
+Gemma 3, arXiv 2503.19786).
 """
 
 from collections.abc import Mapping
@@ -27,7 +28,13 @@ from speccascade.models.llama import rotary
 from speccascade.models.llama.config import LlamaConfig
 
 Angles = tuple[jax.Array, jax.Array]  # of `rotary.angles`
-Biases = Mapping[int | None, jax.Array]  # masks by the window of a layer
+# By the window of a layer: the masks, and the angles.
+Biases = Mapping[int | None, jax.Array]
+AnglesByWindow = Mapping[int | None, Angles]
+
+
+def _norm(config: LlamaConfig) -> layers.LayerNorm:
+  return layers.LayerNorm(config.dtype, config.norm_epsilon, config.norm_offset)
 
 
 class GroupedAttention(nn.Module):
@@ -48,8 +55,7 @@ class GroupedAttention(nn.Module):
     axes = ("joined_kv", "embed")
     self.out = layers.Dense(cfg.emb_dim, axes, cfg.dtype, use_bias=cfg.out_bias)
     if cfg.query_key_norm:
-      self.query_norm = layers.LayerNorm(cfg.dtype, cfg.norm_epsilon)
-      self.key_norm = layers.LayerNorm(cfg.dtype, cfg.norm_epsilon)
+      self.query_norm, self.key_norm = _norm(cfg), _norm(cfg)
 
   def queries_keys_values(
     self, x: jax.Array, angles: Angles
@@ -73,7 +79,7 @@ class GroupedAttention(nn.Module):
     if self.config.query_key_norm:
       query, key = self.query_norm(query), self.key_norm(key)
     query, key = rotary.turn(query, *angles), rotary.turn(key, *angles)
-    query = query * self.config.head_dim**-0.5
+    query = query * self.config.query_factor
     return query, (key.transpose(0, 2, 3, 1), value.transpose(0, 2, 1, 3))
 
   def attend(
@@ -103,29 +109,34 @@ class GroupedAttention(nn.Module):
     query = query.reshape(rows, num_fed, num_keys, group, head_dim)
     query = query.swapaxes(2, 3).reshape(rows, -1, num_keys, head_dim)
     bias = jnp.repeat(bias, group, axis=2)
-    if self.out.has_panels():
+    cap = self.config.attention_cap
+    if self.out.has_panels() and cap is None:
       context = native.attend(query, key, value, bias, reach)
     else:
       context = layers.attend_within(
-        reach, query, key, value, bias, float32_scores=True
+        reach, query, key, value, bias, float32_scores=True, cap=cap
       )
     context = context.reshape(rows, num_fed, group, num_keys, head_dim)
     return self.out(context.swapaxes(2, 3).reshape(rows, num_fed, -1))
 
 
 class CausalLayer(nn.Module):
-  """Self-attention and MLP, each after a norm and with a residual."""
+  """Self-attention and MLP, each after a norm and with a residual.
+
+  With post norms the output of each is normed before it is added.
+  """
 
   config: LlamaConfig
 
   def setup(self):
     cfg = self.config
-    self.pre_self_attention_layer_norm = layers.LayerNorm(
-      cfg.dtype, cfg.norm_epsilon
-    )
+    self.pre_self_attention_layer_norm = _norm(cfg)
     self.self_attention = GroupedAttention(cfg)
-    self.pre_mlp_layer_norm = layers.LayerNorm(cfg.dtype, cfg.norm_epsilon)
+    self.pre_mlp_layer_norm = _norm(cfg)
     self.mlp = layers.Mlp(cfg)
+    if cfg.post_norms:
+      self.post_self_attention_layer_norm = _norm(cfg)
+      self.post_mlp_layer_norm = _norm(cfg)
 
   def _queries_keys_values(self, x, angles):
     y = self.pre_self_attention_layer_norm(x)
@@ -134,8 +145,14 @@ class CausalLayer(nn.Module):
   def _attend(self, x, query, keys_values, bias, reach=None):
     """Returns x after attention to keys and values, and after the MLP."""
     key, value = keys_values
-    x = x + self.self_attention.attend(query, key, value, bias, reach)
-    return x + self.mlp(self.pre_mlp_layer_norm(x))
+    y = self.self_attention.attend(query, key, value, bias, reach)
+    if self.config.post_norms:
+      y = self.post_self_attention_layer_norm(y)
+    x = x + y
+    y = self.mlp(self.pre_mlp_layer_norm(x))
+    if self.config.post_norms:
+      y = self.post_mlp_layer_norm(y)
+    return x + y
 
   def __call__(
     self, x: jax.Array, angles: Angles, bias: jax.Array
@@ -190,21 +207,23 @@ class CausalStack(nn.Module):
   def setup(self):
     cfg = self.config
     self.layers = [CausalLayer(cfg) for _ in range(cfg.num_decoder_layers)]
-    self.decoder_norm = layers.LayerNorm(cfg.dtype, cfg.norm_epsilon)
+    self.decoder_norm = _norm(cfg)
     if not cfg.logits_via_embedding:
       self.logits_dense = layers.Dense(cfg.vocab_size, ("embed", "vocab"))
 
-  def __call__(self, x: jax.Array, angles: Angles, biases: Biases) -> jax.Array:
+  def __call__(
+    self, x: jax.Array, angles: AnglesByWindow, biases: Biases
+  ) -> jax.Array:
     """Returns normed hidden [B, T, E] for x [B, T, E].
 
     Args:
       x: vectors of tokens.
-      angles: of the tokens.
+      angles: of the tokens, by the window of a layer.
       biases: [B, 1, T, T] each, masks by the window of a layer.
     """
     for i, layer in enumerate(self.layers):
-      bias = biases[self.config.window_of(i)]
-      x = layers.run(layer, self.remat, x, angles, bias)
+      window = self.config.window_of(i)
+      x = layers.run(layer, self.remat, x, angles[window], biases[window])
     return self.decoder_norm(x)
 
   def logits(self, x: jax.Array) -> jax.Array:
@@ -215,7 +234,7 @@ class CausalStack(nn.Module):
     self,
     x: jax.Array,
     block: Block,
-    angles: Angles,
+    angles: AnglesByWindow,
     caches: tuple[cache.LayerCache, ...],
     biases: Biases,
   ) -> tuple[jax.Array, tuple[cache.LayerCache, ...]]:
@@ -225,12 +244,13 @@ class CausalStack(nn.Module):
     """
     new_caches = []
     for i, layer in enumerate(self.layers):
+      window = self.config.window_of(i)
       x, new_cache = layer.extend(
         x,
         block,
-        angles,
+        angles[window],
         caches[i],
-        biases[self.config.window_of(i)],
+        biases[window],
         is_last=i == len(self.layers) - 1,
       )
       new_caches.append(new_cache)
@@ -249,7 +269,9 @@ class CausalTransformer(nn.Module):
   remat: str | None = None
 
   def setup(self):
-    self.token_embedder = layers.Embed(self.config, stddev=0.02)
+    self.token_embedder = layers.Embed(
+      self.config, stddev=0.02, vector_factor=self.config.embedding_factor
+    )
     self.decoder = CausalStack(self.config, self.remat)
 
   @nn.nowrap
@@ -261,11 +283,6 @@ class CausalTransformer(nn.Module):
   def initial_variables(self, rng: jax.Array) -> Any:
     """Returns random "params", and the names of their axes as "params_axes"."""
     return self.init(rng, jnp.ones((1, 1), jnp.int32))
-
-  def _windows(self) -> set[int | None]:
-    """Returns the windows of the layers, None for a layer without."""
-    num_layers = self.config.num_decoder_layers
-    return {self.config.window_of(i) for i in range(num_layers)}
 
   def __call__(
     self,
@@ -296,14 +313,14 @@ class CausalTransformer(nn.Module):
       positions = jnp.broadcast_to(jnp.asarray(slots)[None], (rows, length))
     back = slots[:, None] - slots[None, :]
     biases = {}
-    for window in self._windows():
+    for window in self.config.windows:
       is_seen = (back >= 0) & (back < (window or length))
       seen = jnp.asarray(is_seen)[None]
       if segment_ids is not None:
         same = segment_ids[:, :, None] == segment_ids[:, None, :]
         seen = jnp.broadcast_to(seen, same.shape) & same
       biases[window] = jnp.where(seen, 0.0, layers.MASKED)[:, None]
-    angles = rotary.angles(self.config, positions)
+    angles = rotary.angles_by_window(self.config, positions)
     return self.decoder(self.token_embedder(tokens), angles, biases)
 
   def logits(self, x: jax.Array) -> jax.Array:
@@ -311,7 +328,8 @@ class CausalTransformer(nn.Module):
     is_tied = self.config.logits_via_embedding
     head = self.token_embedder if is_tied else self.decoder
     axes = ("batch", "length", "vocab")
-    return with_sharding_constraint(head.logits(x), axes)
+    logits = with_sharding_constraint(head.logits(x), axes)
+    return layers.soft_cap(logits, self.config.logit_cap)
 
   def extend(
     self,
@@ -333,12 +351,12 @@ class CausalTransformer(nn.Module):
     positions = rotary.positions(start, block.tokens.shape, depth)
     biases = {
       window: block.bias(cache.window_by_offset(window, capacity))
-      for window in self._windows()
+      for window in cfg.windows
     }
     x, caches = self.decoder.extend(
       self.token_embedder(block.tokens),
       block,
-      rotary.angles(cfg, positions),
+      rotary.angles_by_window(cfg, positions),
       caches,
       biases,
     )

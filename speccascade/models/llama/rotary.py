@@ -9,6 +9,7 @@ Source: Su et al. (RoFormer, arXiv 2104.09864), section 3.4.2; Peng et al.
 (YaRN, arXiv 2309.00071).
 """
 
+import dataclasses
 import math
 
 import jax
@@ -118,6 +119,24 @@ def angles(
     frequency = frequency * growth ** -jnp.asarray(powers)[None, None]
   radians = slots * frequency
   return jnp.cos(radians) * factor, jnp.sin(radians) * factor
+
+
+def angles_by_window(
+  config: LlamaConfig, positions: jax.Array
+) -> dict[int | None, tuple[jax.Array, jax.Array]]:
+  """Returns the `angles` of the layers, by the window of a layer.
+
+  Layers with the window may have a base of their own, `local_rope_theta`, and
+  no scaling.
+  """
+  by_window = dict.fromkeys(config.windows, angles(config, positions))
+  if config.local_rope_theta is not None:
+    local = dataclasses.replace(
+      config, rope_theta=config.local_rope_theta, rope_scaling=None
+    )
+    for window in by_window.keys() - {None}:
+      by_window[window] = angles(local, positions)
+  return by_window
 
 
 def turn(x: jax.Array, cosines: jax.Array, sines: jax.Array) -> jax.Array:
