@@ -101,9 +101,10 @@ def read_models(
       raise PairError("prompt lookup drafts for a verifier: give one")
   if drafter is not None:
     drafter_sources = drafter if isinstance(drafter, list) else [drafter]
-  verifier_sources = [] if verifier is None else [verifier]
-  paths = map(path_of, [*drafter_sources, *verifier_sources])
-  rows = pair_checks.shared_rows(paths)
+  rows = None
+  if verifier is not None:
+    paths = map(path_of, drafter_sources)
+    rows = pair_checks.verifier_rows(path_of(verifier), paths)
   if not isinstance(mesh, Mesh):
     mesh = Mesh(mesh)
   layout, drafter_layout = mesh.layout(), mesh.drafter_layout()

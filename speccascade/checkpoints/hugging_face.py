@@ -169,12 +169,17 @@ def _describe(directory: storage.Directory) -> tuple:
   return family, settings, family.config_of(settings, directory)
 
 
+def config_of(directory: storage.Directory) -> Config:
+  """Returns the architecture that the config.json of a directory describes."""
+  return _describe(directory)[2]
+
+
 def shapes(directory: storage.Directory) -> tuple[dict, Config]:
   """Returns ({T5X's name: (shape, dtype)}, architecture); reads no array.
 
   Arrays that the architecture has and the files lack are left out.
   """
-  _, _, config = _describe(directory)
+  config = config_of(directory)
   tensors = _read_tensors(directory, _read_shapes)
   architecture.check_num_layers(config, len(tensors), where=str(directory))
   stored = {

@@ -12,6 +12,7 @@ from flax import linen as nn
 from flax.linen.partitioning import with_sharding_constraint
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from speccascade import native
 from speccascade.decoding.laws.sampling import Sampling
@@ -29,6 +30,7 @@ class _Static(NamedTuple):
 
   module: nn.Module
   layout: Layout | None
+  rows: int | None
   structure: Any  # of the parameter tree
   places: tuple[int, ...]  # for each leaf, which of the model's arrays it is
 
@@ -44,11 +46,16 @@ class CachedLM:
     params: the parameter tree; see `create` for its leaves.
     module: the network; static.
     layout: where the arrays lie, None on one device; static.
+    rows: V of the logits where it is more than the table's, as in a drafter
+      whose verifier has rows past the tokenizer that the drafter lacks. Such a
+      token is never drawn, its logit being -inf, and is read as the last one of
+      the table; static.
   """
 
   params: Any
   module: Any
   layout: Layout | None = None
+  rows: int | None = None
 
   prompted: ClassVar[bool]
 
@@ -69,14 +76,14 @@ class CachedLM:
     arrays = {id(leaf): leaf for leaf in leaves}
     numbers = {key: number for number, key in enumerate(arrays)}
     places = tuple(numbers[id(leaf)] for leaf in leaves)
-    static = _Static(self.module, self.layout, structure, places)
+    static = _Static(self.module, self.layout, self.rows, structure, places)
     return tuple(arrays.values()), static
 
   @classmethod
   def _unflatten(cls, static: _Static, arrays) -> Self:
     leaves = [arrays[place] for place in static.places]
     params = jax.tree.unflatten(static.structure, leaves)
-    return cls(params, static.module, static.layout)
+    return cls(params, static.module, static.layout, static.rows)
 
   @classmethod
   def create(
@@ -134,7 +141,7 @@ class CachedLM:
   @property
   def vocab_size(self) -> int:
     """V, the number of tokens."""
-    return self.module.config.vocab_size
+    return self.rows or self.module.config.vocab_size
 
   @property
   def slot_bytes(self) -> int:
@@ -199,7 +206,7 @@ class CachedLM:
         tokens,
         state,
         *self._context(state),
-        project=self.project,
+        project=functools.partial(self._apply, "logits"),
         read=read,
         depth=depth,
         ancestors=ancestors,
@@ -251,7 +258,15 @@ class CachedLM:
     # A row that is fed less than the block has garbage in the slots after its
     # length. No token sees them, and the next block overwrites them.
     state = state.replace(caches=caches, length=state.length + count)
-    return state, Output(logits=logits, hidden=hidden)
+    return state, Output(logits=self._widened(logits), hidden=hidden)
+
+  def _widened(self, x: Array, fill: float = -np.inf) -> Array:
+    """Returns x [..., rows of the table] as [..., V]; `fill` is added."""
+    num_more = self.vocab_size - x.shape[-1]
+    if not num_more:
+      return x
+    widths = [(0, 0)] * (x.ndim - 1) + [(0, num_more)]
+    return jnp.pad(x, widths, constant_values=fill)
 
   @under_layout
   def draft_chain(
@@ -291,6 +306,9 @@ class CachedLM:
       first_width=first_width,
       num_passes=num_passes,
     )
+    chain = chain.replace(
+      q=self._widened(chain.q, 0), logits=self._widened(chain.logits)
+    )
     held = prefix.length + prefix.active.astype(jnp.int32) * (num_passes - 1)
     return state.replace(caches=caches, length=held), chain
 
@@ -303,7 +321,7 @@ class CachedLM:
     Returns:
       [B, R, V] float32.
     """
-    return self._apply("logits", hidden)
+    return self._widened(self._apply("logits", hidden))
 
   def rewind(self, state: Any, length: Array) -> Any:
     """Lowers the lengths to `length` [B]. See `LanguageModel`."""

@@ -232,7 +232,7 @@ def test_bad_input_is_refused(pair, settings, error, message):
 
 
 @pytest.mark.parametrize("tied", [True, False])
-def test_rows_past_the_tokenizer_are_not_shared(folder, tmp_path, tied):
+def test_a_drafters_rows_past_the_verifiers_go(folder, tmp_path, tied):
   shape = {"vocab_size": llamas.ROWS + 8, "logits_via_embedding": tied}
   more = llamas.save(tmp_path / "more", 0, **shape)
   pair = sc.load_pair(drafter=more, verifier=folder / "large")
@@ -248,6 +248,33 @@ def test_rows_past_the_tokenizer_are_not_shared(folder, tmp_path, tied):
   np.testing.assert_allclose(
     logits[0], logits[1][..., : llamas.ROWS], rtol=1e-5, atol=1e-5
   )
+
+
+def test_rows_that_a_drafter_lacks_are_never_drafted(folder, tmp_path):
+  """The verifier keeps them, and the lossless law is its own."""
+  more = llamas.save(tmp_path / "more", 1, vocab_size=llamas.ROWS + 8)
+  pair = sc.load_pair(drafter=folder / "small", verifier=more)
+  drafter, verifier = pair.models.drafter_lm, pair.models.verifier_lm
+  assert drafter.vocab_size == verifier.vocab_size == llamas.ROWS + 8
+  alone = sc.load_pair(verifier=more).models.verifier_lm
+  own = sc.load_pair(drafter=folder / "small").models.drafter_lm
+  # The drafter reads a token that it lacks as the last one that it has.
+  lacks = jnp.asarray([[1, llamas.ROWS + 3, 2]], jnp.int32)
+  last = jnp.minimum(lacks, llamas.ROWS - 1)
+
+  def logits(lm, tokens):
+    state = lm.prefill(tokens, capacity=3)
+    return np.asarray(lm.extend(state, tokens, jnp.array([3]))[1].logits)
+
+  np.testing.assert_array_equal(logits(verifier, lacks), logits(alone, lacks))
+  drafted = logits(drafter, lacks)
+  assert np.isneginf(drafted[..., llamas.ROWS :]).all()
+  np.testing.assert_array_equal(drafted[..., : llamas.ROWS], logits(own, last))
+  greedy = pair.generate(TEXTS, "spec_decode", **GREEDY)
+  want = pair.generate(TEXTS, "verifier", **GREEDY)
+  assert greedy.texts == want.texts
+  # Its own law decides where a draft is kept: a lossy rule is not spoiled.
+  pair.generate(TEXTS, "spec_cascade_opt", **SHORT, temperature=1.0, alpha=0.3)
 
 
 def test_models_that_do_not_belong_together(folder, tmp_path):

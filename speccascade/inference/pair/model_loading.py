@@ -106,8 +106,9 @@ def load_model(
       records, or the one that its arrays show.
     dtype: the type of the activations. None keeps the architecture's type.
     kernel_dtype: the type of the kernels; see `T5LM.create`.
-    rows: the number of vocabulary rows to keep, from the first row on. None
-      keeps all rows. See `shared_rows`.
+    rows: the number of vocabulary rows of the pair. A model with more of them
+      keeps the first ones; one with fewer never draws the others. None leaves
+      the model as it is. See `pair_checks.verifier_rows`.
     layout: the devices that hold the arrays. Each device reads only its own
       part of an array. None reads whole arrays, one after another.
 
@@ -138,6 +139,8 @@ def load_model(
   lm = KINDS[type(config)].create(
     config, params, dtype, kernel_dtype=kernel_dtype, donate=True, layout=layout
   )
+  if rows is not None and rows > config.vocab_size:
+    lm = lm.replace(rows=rows)
   jax.block_until_ready(lm)
   give_back_memory()
   _log_sizes(stored.path, lm)

@@ -3,8 +3,9 @@
 Two models of one tokenizer may have embedding tables of different sizes. The
 rows after the tokenizer's last id only round the table up, and models of one
 family round differently: Qwen2.5 has 151,936 rows up to 3B and 152,064 rows
-from 7B on. Each model of such a pair keeps only the rows that all models of the
-pair have, so that a token outside these rows is never drawn.
+from 7B on; Gemma 3 has 262,144 rows up to 1B and 262,208 rows from 4B on. The
+verifier of such a pair keeps its rows, so that a lossless method writes exactly
+its law. A drafter is cut to these rows, or never drafts those that it lacks.
 """
 
 from collections.abc import Iterable
@@ -182,43 +183,45 @@ def _differ(trained, used) -> bool:
   return all(hashes) and hashes[0] != hashes[1]
 
 
-def shared_rows(paths: Iterable[str | os.PathLike | None]) -> int | None:
-  """Returns how many vocabulary rows each model of a pair keeps.
+def verifier_rows(
+  verifier: str | os.PathLike | None,
+  drafters: Iterable[str | os.PathLike | None],
+) -> int | None:
+  """Returns how many vocabulary rows the drafters of a pair have to have.
 
   Args:
-    paths: the checkpoints of the pair; a model in memory has the path None.
+    verifier: the verifier's checkpoint; None of a model in memory.
+    drafters: the drafters' checkpoints.
 
   Returns:
-    The number of rows of the smallest table where all checkpoints are Hugging
-    Face directories of one tokenizer and the sizes of their tables differ. None
-    otherwise, which keeps all rows.
+    The rows of the verifier where all checkpoints are Hugging Face directories
+    of one tokenizer and the sizes of their tables differ. None otherwise, which
+    leaves all models as they are.
   """
-  sizes, tokenizers = set(), set()
-  for path in paths:
+  sizes, tokenizers = [], []
+  for path in (verifier, *drafters):
     try:
       directory = storage.Directory(path or "")
       if not directory.has(storage.TOKENIZER):
         return None
-      settings = directory.read_json(hugging_face.CONFIG)
+      sizes.append(hugging_face.config_of(directory).vocab_size)
     except CheckpointError:
       return None  # Reading the model will raise it with a message.
-    sizes.add(settings.get("vocab_size"))
-    tokenizers.add(str(directory))
-  if len(sizes) < 2 or not all(isinstance(size, int) for size in sizes):
+    tokenizers.append(str(directory))
+  if len(set(sizes)) < 2:
     return None
   from speccascade.data import vocabularies
 
-  first, *others = map(vocabularies.load, sorted(tokenizers))
-  least = min(sizes)
-  # Rows may go only where no tokenizer can produce their ids.
-  if any(other != first for other in others) or first.vocab_size > least:
+  first, *others = map(vocabularies.load, dict.fromkeys(tokenizers))
+  if any(other != first for other in others):
     return None
   logging.info(
-    "the models have %s rows for one tokenizer: the first %d are kept",
-    " and ".join(map(str, sorted(sizes))),
-    least,
+    "the models have %s rows for one tokenizer: the verifier keeps its %d, and"
+    " the drafter drafts tokens that both have",
+    " and ".join(map(str, sorted({*sizes}))),
+    sizes[0],
   )
-  return least
+  return sizes[0]
 
 
 def cut_rows(config: Config, params: dict, rows: int) -> tuple[Config, dict]:

@@ -23,7 +23,7 @@ from speccascade.inference.pair.pair_checks import (
   check_combined,
   check_models,
   check_vocabulary,
-  shared_rows,
+  verifier_rows,
 )
 from speccascade.inference.pair.prompt_lookup import PromptLookup
 from speccascade.inference.pair.side_by_side import SideBySide
@@ -294,8 +294,8 @@ class PairSpec:
     drafters, verifier, rows = (), None, None
     # A model that decodes alone keeps all of its rows.
     if needs_drafter and needs_verifier:
-      paths = [*as_list(self.drafter_checkpoint), self.verifier_checkpoint]
-      rows = shared_rows(paths)
+      drafter_paths = as_list(self.drafter_checkpoint)
+      rows = verifier_rows(self.verifier_checkpoint, drafter_paths)
     if needs_drafter:
       drafters = self._load_drafters(rows=rows, **formats)
     if needs_verifier:

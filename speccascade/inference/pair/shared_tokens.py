@@ -21,6 +21,8 @@ from speccascade.models.intersection import IntersectionLM
 _BYTE = re.compile(r"<0x([0-9A-F]{2})>")
 # Stands for the token that ends a text, however a vocabulary spells it.
 _END = ""
+# Of two vocabularies that are nearly the same one, so many ids are named.
+_MOST_NAMED = 8
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -56,10 +58,28 @@ class SharedTokens:
 
   def __str__(self) -> str:
     num, size = self._num_shared, self.verifier.vocab_size
-    return (
+    line = (
       f"{num} of the verifier's {size} tokens ({num / size:.0%}) are the"
       " drafter's too"
     )
+    others = self._lone_ids()
+    if 0 < len(others) <= _MOST_NAMED:
+      names = ", ".join(
+        f"{token} ({piece(self.verifier, token)!r:.40})" for token in others
+      )
+      line += (
+        f"; never drafted, as the drafter has another token there: {names}"
+      )
+    return line
+
+  def _lone_ids(self) -> list[int]:
+    """Returns the verifier's ids that are another token of the drafter."""
+    names = zip(spellings(self.verifier), spellings(self.drafter))
+    return [
+      token
+      for token, (own, drafters) in enumerate(names)
+      if own != drafters and not self._tables.is_shared[token]
+    ]
 
   @property
   def _num_shared(self) -> int:

@@ -115,6 +115,23 @@ def test_what_is_shared_and_what_stands_for_the_rest(folder, pieces):
   assert is_shared[ids["\u2581"]]
 
 
+def test_ids_of_nearly_the_same_vocabulary_are_named(folder, tmp_path, capsys):
+  """As 139 of Gemma 2, whose 2B has another token there than its 27B."""
+  other = llamas.save(tmp_path / "other", 0)
+  path = other / "tokenizer.json"
+  text = path.read_text(encoding="utf-8")
+  path.write_text(text.replace('"<|endoftext|>"', '"<|another|>"'))
+  large = folder / "large"
+  pair = sc.load_pair(drafter=other, verifier=large, drafter_vocabulary=other)
+  ids = {pair.vocabulary.piece(i): i for i in range(320)}
+  token = ids["<|endoftext|>"]
+  line = capsys.readouterr().out
+  assert "never drafted, as the drafter has another token there:" in line
+  assert line.endswith(f": {token} ('<|endoftext|>')\n")
+  is_shared = np.asarray(pair.models.drafter_lm.is_shared)
+  assert not is_shared[token]
+
+
 def test_prompts_are_read_in_the_drafters_own_ids(folder, pieces):
   large, small = (
     vocabularies.load(str(folder / x)) for x in ("large", "small")
