@@ -1,4 +1,4 @@
-"""Reads GGUF files of llama.cpp with models of the Llama or Qwen family.
+"""Reads GGUF files of llama.cpp with models like Llama, Qwen or Gemma.
 
 The arrays may be quantized. The metadata of a file is translated into the
 settings of a config.json of Hugging Face, which `hugging_face_llama` reads. A
@@ -30,7 +30,7 @@ SUFFIX = ".gguf"
 SAID_BY = "the file's metadata"  # the source of the architecture, for `inspect`
 # The architectures of llama.cpp that are read. A Mistral is a "llama", and has
 # a window in its metadata if it uses one.
-ARCHITECTURES = ("llama", "qwen2", "qwen3")
+ARCHITECTURES = ("llama", "qwen2", "qwen3", "gemma", "gemma2", "gemma3")
 WINDOW = "attention.sliding_window"
 
 # Settings of config.json, by the metadata's names after the architecture's.
@@ -45,6 +45,20 @@ _SETTINGS = {
   "rope.freq_base": "rope_theta",
   "attention.layer_norm_rms_epsilon": "rms_norm_eps",
 }
+# Further ones, by the architectures that have them.
+_CAPS = {
+  "attn_logit_softcapping": "attn_logit_softcapping",
+  "final_logit_softcapping": "final_logit_softcapping",
+}
+_OWN_SETTINGS = {
+  "gemma2": _CAPS,
+  "gemma3": {"rope.freq_base_swa": "rope_local_base_freq"},
+}
+_WINDOWED = ("llama", "gemma2", "gemma3")
+# llama.cpp divides queries by the root of the width of a head, and in a Gemma
+# with so many layers, the 27B, by the root of the model's share of a head. No
+# file says it, nor which layers have the window.
+_SHARES = (("gemma2", 46), ("gemma3", 62))
 _SCALING = {
   "type": "rope_type",
   "factor": "factor",
@@ -76,6 +90,11 @@ _NAMES = {
   "post_attention_layernorm": "ffn_norm",
   "mlp.": "ffn_",
   "_proj": "",
+}
+_POST_NORM_NAMES = {
+  "post_attention_layernorm": "post_attention_norm",
+  "pre_feedforward_layernorm": "ffn_norm",
+  "post_feedforward_layernorm": "post_ffw_norm",
 }
 
 
@@ -110,6 +129,9 @@ def read(path: storage.Directory) -> tuple[dict, LlamaConfig]:
           value = _pair_halves(value, config.num_heads)
         elif ".attn_k." in name:
           value = _pair_halves(value, config.num_kv_heads)
+      if name.endswith("norm.weight"):
+        # The files have the scales with the offset already added.
+        value = value - config.norm_offset
       value = value.T if parameter.transposed else value
       # A copy: the reader's arrays end with the open file.
       params[parameter.name] = np.array(value, order="C")
@@ -156,9 +178,10 @@ def _stored_shapes(reader) -> dict:
 def _table(reader, config: LlamaConfig, path: storage.Directory) -> dict:
   """Returns {GGUF's name: parameter} of a config, checked against the file."""
   table = {}
+  names = _NAMES | (_POST_NORM_NAMES if config.post_norms else {})
   for parameter in architecture.list_parameters(config):
     name = parameter.hugging_face
-    for part, gguf_part in _NAMES.items():
+    for part, gguf_part in names.items():
       name = name.replace(part, gguf_part)
     table[name] = parameter
   hugging_face.check_shapes(_stored_shapes(reader), table, str(path))
@@ -207,8 +230,9 @@ def _settings(metadata: dict, stored: dict, path: storage.Directory) -> dict:
       f"{path} has general.architecture {kind!r:.60}; read are"
       f" {', '.join(ARCHITECTURES)}"
     )
-  settings = _pick(metadata, _SETTINGS, f"{kind}.")
-  for name in ("rms_norm_eps", "rope_theta"):
+  names = _SETTINGS | _OWN_SETTINGS.get(kind, {})
+  settings = _pick(metadata, names, f"{kind}.")
+  for name in ("rms_norm_eps", "rope_theta", "rope_local_base_freq"):
     if name in settings:
       # Stored as float32, 1e-6 reads as 9.99999997e-07. The shortest text of
       # the float32 is the number that was meant.
@@ -216,16 +240,22 @@ def _settings(metadata: dict, stored: dict, path: storage.Directory) -> dict:
   head_dim = settings.get(
     "head_dim", settings["hidden_size"] // settings["num_attention_heads"]
   )
-  window = kind == "llama" and metadata.get(f"{kind}.{WINDOW}")
-  _check_known(metadata, kind, head_dim, bool(window), path)
+  window = kind in _WINDOWED and metadata.get(f"{kind}.{WINDOW}")
+  known = {*names, *([WINDOW] if window else [])}
+  _check_known(metadata, kind, head_dim, known, path)
   scaling = _pick(metadata, _SCALING, f"{kind}.rope.scaling.")
   if scaling.get("rope_type", "none") != "none":
     settings["rope_scaling"] = scaling
   num_rotated = metadata.get(f"{kind}.rope.dimension_count", head_dim)
   # A chat model often has two tokens that end a text.
   ends = [metadata.get(f"tokenizer.ggml.{x}_token_id") for x in ("eos", "eot")]
+  types = {"gemma3": "gemma3_text", "llama": "mistral" if window else kind}
+  scalar = head_dim
+  if (kind, settings.get("num_hidden_layers")) in _SHARES:
+    scalar = settings["hidden_size"] // settings["num_attention_heads"]
   return settings | {
-    "model_type": "mistral" if window else kind,
+    "model_type": types.get(kind, kind),
+    "query_pre_attn_scalar": scalar,
     "sliding_window": window or None,
     "vocab_size": stored["token_embd.weight"][0][0],
     "tie_word_embeddings": "output.weight" not in stored,
@@ -249,14 +279,12 @@ def _check_known(
   metadata: dict,
   kind: str,
   head_dim: int,
-  has_window: bool,
+  known: set[str],
   path: storage.Directory,
 ):
   """Checks that every metadata of the architecture is read."""
-  known = {*_SETTINGS, *_IDLE, "rope.dimension_count"}
+  known |= {*_IDLE, "rope.dimension_count"}
   known |= {f"rope.scaling.{name}" for name in _SCALING}
-  if has_window:
-    known.add(WINDOW)
   for name, value in metadata.items():
     short = name.removeprefix(f"{kind}.")
     is_of_architecture = short != name
