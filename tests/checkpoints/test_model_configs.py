@@ -1,5 +1,6 @@
 """Checks that every file of configs/models has the size that it names."""
 
+import dataclasses
 import math
 import pathlib
 import re
@@ -7,9 +8,11 @@ import re
 import gin
 import pytest
 
+from speccascade.checkpoints import hugging_face_llama
 from speccascade.checkpoints.convert import config_from_gin
+from speccascade.models import LlamaLM
 from speccascade.models.llama.config import LlamaConfig
-from speccascade.models.parameters import param_shapes
+from speccascade.models.parameters import network, param_shapes
 from speccascade.models.t5.config import T5Config
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -31,6 +34,16 @@ MILLIONS = {
   "quickstart_large": 6.6,
   "built_in_large": 3.8,
   "smollm2_drafter": 12.7,
+  "gemma_2b": 2506.2,
+  "gemma_7b": 8537.7,
+  "gemma2_2b": 2614.3,
+  "gemma2_9b": 9241.7,
+  "gemma2_27b": 27227.1,
+  "gemma3_270m": 268.1,
+  "gemma3_1b": 999.9,
+  "gemma3_4b": 3880.3,
+  "gemma3_12b": 11766.0,
+  "gemma3_27b": 27009.3,
 }
 
 
@@ -44,7 +57,8 @@ def test_every_file_is_listed():
 def test_model_files(name):
   path = MODELS / f"{name}.gin"
   config = config_from_gin(str(path))
-  kind = LlamaConfig if name.startswith("smollm2") else T5Config
+  is_llama = name.startswith(("smollm2", "gemma"))
+  kind = LlamaConfig if is_llama else T5Config
   assert type(config) is kind  # not gin's subclass: configs must be equal
   count = sum(map(math.prod, param_shapes(config).values()))
   assert round(count / 1e6, 1) == MILLIONS[name]
@@ -52,8 +66,45 @@ def test_model_files(name):
   assert int(number.replace(",", "")) == count
   if "t5" in name:
     assert config.vocab_size == 32128
-  is_tied = name.startswith(("t5_1_0", "smollm2"))
+  is_tied = is_llama or name.startswith("t5_1_0")
   assert config.logits_via_embedding == is_tied
+
+
+@pytest.mark.parametrize("name", [x for x in MILLIONS if x.startswith("gemma")])
+def test_gemmas(name):
+  """Their memory, and what Hugging Face's settings of the model say."""
+  path = MODELS / f"{name}.gin"
+  config = config_from_gin(str(path))
+  weights, cache = re.search(
+    r"([\d.]+) GB of weights, and\n# ([\d.]+) kB", path.read_text()
+  ).groups()
+  count = sum(map(math.prod, param_shapes(config).values()))
+  assert float(weights) == round(2 * count / 1e9, 1)
+  lm = LlamaLM(None, network(dataclasses.replace(config, dtype="bfloat16")))
+  assert float(cache) == round(lm.slot_bytes / 1e3, 1)
+  family, _, size = name.partition("_")
+  model_type = "gemma3_text" if family == "gemma3" else family
+  settings = hugging_face_llama.settings_of(config)
+  assert settings["model_type"] == model_type
+  # All but the sizes is as the model type has it.
+  sizes = (
+    "vocab_size",
+    "hidden_size",
+    "intermediate_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "head_dim",
+    "max_position_embeddings",
+    "eos_token_id",
+    "sliding_window",
+    "rope_scaling",
+  )
+  sparse = {x: settings[x] for x in sizes if settings.get(x) is not None}
+  sparse["model_type"] = model_type
+  if size == "27b":
+    sparse["query_pre_attn_scalar"] = {"gemma2": 144, "gemma3": 168}[family]
+  assert hugging_face_llama.build_config(sparse) == config
 
 
 def test_two_models_in_one_config():
