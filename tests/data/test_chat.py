@@ -9,7 +9,7 @@ import pytest
 from speccascade.data import chat, chat_process, chat_sandbox
 from speccascade.data.chat import ChatError, ChatTemplate, format_messages
 
-# After ChatML's, Llama 3's, Mistral's and Qwen's: what these use of jinja.
+# After those of ChatML, Llama 3, Mistral, Qwen and Gemma: their use of jinja.
 CHATML = """\
 {% for message in messages %}
     {% if loop.first and messages[0]['role'] != 'system' %}
@@ -101,6 +101,36 @@ QWEN = """\
     {%- endif %}
 {%- endif %}
 """
+GEMMA = """\
+{{ bos_token }}
+{%- if messages[0]['role'] == 'system' -%}
+    {%- set first = messages[0]['content'] + '\n\n' -%}
+    {%- set loop_messages = messages[1:] -%}
+{%- else -%}
+    {%- set first = "" -%}
+    {%- set loop_messages = messages -%}
+{%- endif -%}
+{%- for message in loop_messages -%}
+    {%- if (message['role'] == 'user') != (loop.index0 % 2 == 0) -%}
+        {{ raise_exception("roles must alternate user/assistant") }}
+    {%- endif -%}
+    {%- if message['role'] == 'assistant' -%}
+        {%- set role = "model" -%}
+    {%- else -%}
+        {%- set role = message['role'] -%}
+    {%- endif -%}
+    {{ '<start_of_turn>' + role + '\n' + (first if loop.first else "") }}
+    {%- if message['content'] is string -%}
+        {{ message['content'] | trim }}
+    {%- elif message['content'] is iterable -%}
+        {%- for item in message['content'] -%}
+            {{ item['text'] | trim }}
+        {%- endfor -%}
+    {%- endif -%}
+    {{ '<end_of_turn>\n' }}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{ '<start_of_turn>model\n' }}{%- endif -%}
+"""
 TOKENS = {"bos_token": "<s>", "eos_token": "</s>"}
 USER = {"role": "user", "content": " Hi <b>\n"}
 TURNS = [
@@ -143,6 +173,13 @@ def test_published_templates():
     "<|im_start|>assistant\n<think>\n\n</think>\n\n"
   )
   assert render(QWEN, [USER], add_generation_prompt=False).endswith("_end|>\n")
+  assert render(GEMMA, [TURNS[0], USER, *TURNS[2:]]) == (
+    "<s><start_of_turn>user\nRhyme.\n\nHi <b><end_of_turn>\n"
+    "<start_of_turn>model\n<think>\nso\n</think>\n\nBe.<end_of_turn>\n"
+    "<start_of_turn>user\nMore.<end_of_turn>\n<start_of_turn>model\n"
+  )
+  with pytest.raises(ChatError, match="roles must alternate user/assistant"):
+    render(GEMMA, [USER, USER])
   tools = [{"name": "é<", "n": 1}]
   assert render(QWEN, tools=tools).startswith('[{"name": "é<", "n": 1}]<|im')
 
