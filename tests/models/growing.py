@@ -1,5 +1,7 @@
 """Trees of tokens in rows of different lengths, and small odd networks."""
 
+import dataclasses
+
 from flax import traverse_util
 import jax.numpy as jnp
 import numpy as np
@@ -28,6 +30,18 @@ LLAMA = LlamaConfig(
   # The first layer sees all, the others four slots.
   window=4,
   windowed_layers=(1, 2),
+)
+# As a Gemma, with all that one of them has.
+GEMMA = dataclasses.replace(
+  LLAMA,
+  qkv_bias=False,
+  norm_offset=1,
+  post_norms=True,
+  scaled_embedding=True,
+  query_pre_attn_scalar=9.0,
+  attention_cap=1.5,
+  logit_cap=3.0,
+  local_rope_theta=50.0,
 )
 SOURCES = [[3, 4, 5, 6], [7, 8, 0, 0], [9, 2, 3, 0]]
 PROMPTS = [[3, 4, 5, 6], [7, 8, -1, -1], [-1, 9, 2, 3]]

@@ -26,6 +26,7 @@ pytestmark = pytest.mark.usefixtures("quick_compiles")
   [
     *(("t5", 1), ("t5", 5), ("t5", 8)),
     *(("t5 bfloat16", 6), ("t5 rounded", 6), ("mistral", 2), ("mistral", 7)),
+    *(("gemma2", 7), ("gemma3", 2)),
     *toy.nightly(("t5", width) for width in (2, 3, 4, 6, 7)),
     *toy.nightly(("mistral", width) for width in (1, 3, 4, 5, 6, 8)),
   ],
@@ -119,7 +120,9 @@ def test_rewind_only_lowers(fed):
   np.testing.assert_array_equal(state.length, [1, 2, 0])
 
 
-@pytest.mark.parametrize("name", ["t5", "mistral", "qwen2 packed"])
+@pytest.mark.parametrize(
+  "name", ["t5", "mistral", "qwen2 packed", "gemma2 packed"]
+)
 @pytest.mark.parametrize(
   "read", [[], [3, 1, 0, 0, 2, 3], [3, 0, 2, 1] * 3], ids=str
 )
@@ -152,7 +155,9 @@ def random_trees(rng, rows, num_nodes):
   return depth, ancestors, paths
 
 
-@pytest.mark.parametrize("name", ["t5", "t5 bfloat16", "mistral"])
+@pytest.mark.parametrize(
+  "name", ["t5", "t5 bfloat16", "mistral", "gemma2", "gemma3_text"]
+)
 def test_tree_equals_its_paths_and_one_is_kept(fed, name):
   case, rng = fed(name), np.random.default_rng(3)
   lm, num_nodes, start = case.lm, 7, np.array([5, 0, 2])

@@ -1,5 +1,6 @@
 """Llama, Mistral, Qwen, Gemma: transformers' numbers, however they are fed."""
 
+import dataclasses
 import json
 
 from flax import traverse_util
@@ -10,7 +11,7 @@ import pytest
 
 from speccascade.checkpoints import hugging_face_llama
 from speccascade.decoding.records import prompts
-from speccascade.models import LlamaLM, llama_lm, native_passes
+from speccascade.models import LlamaLM, layers, llama_lm, native_passes
 from speccascade.models.llama.config import LlamaConfig
 from speccascade.models.parameters import param_shapes
 from tests import toy
@@ -69,6 +70,56 @@ def test_greedy_tokens_equal_transformers(llama, kind, kernel_dtype):
   np.testing.assert_array_equal(state.offset, case.lengths - 1)
   actual = greedy(lm, case.inputs, case.greedy.shape[1])
   np.testing.assert_array_equal(actual, case.greedy)
+
+
+def test_only_the_laws_tell_of_the_cap_of_logits(llama):
+  """It moves every probability at temperature 1, and no arg-max."""
+  case = llama("gemma2")
+  config = dataclasses.replace(case.lm.module.config, logit_cap=None)
+  bare = LlamaLM.create(config, case.lm.params)
+  is_text = np.arange(case.tokens.shape[1]) < case.lengths[:, None]
+  want, capped, plain = (
+    np.asarray(logits)[is_text]
+    for logits in (
+      case.logits,
+      forward(case.lm, case.tokens),
+      forward(bare, case.tokens),
+    )
+  )
+  np.testing.assert_array_equal(plain.argmax(-1), want.argmax(-1))
+  want, capped, plain = map(jax.nn.softmax, (want, capped, plain))
+  close(capped, want)
+  assert np.abs(plain - want).max() > 0.1
+
+
+def test_the_scale_of_embeddings_is_rounded():
+  """sqrt(3072) is 55.43, and 55.5 in bfloat16."""
+  table = jnp.asarray([[1.125, 2.25]], jnp.bfloat16)
+  tokens = int32([0])
+  factor = 3072**0.5
+  vectors = layers.look_up(table, tokens, "bfloat16", factor=factor)
+  # 1.125 times 55.43 would round to 62.25, and 1.125 times 55.5 to 62.5.
+  want = jnp.asarray([[1.125 * 55.5, 2.25 * 55.5]], jnp.bfloat16)
+  np.testing.assert_array_equal(vectors, want)
+  exact = (table.astype(jnp.float32) * factor).astype(jnp.bfloat16)
+  assert not np.any(want == exact)
+  # In float32 there is nothing to round.
+  vectors = layers.look_up(table, tokens, "float32", factor=factor)
+  close(vectors, np.float32(table) * factor, 1e-7)
+
+
+@NEEDS_NATIVE
+def test_what_native_passes_lack_is_said_once(llama, caplog):
+  case = llama("gemma2")
+  packed = variant(case, kernel_dtype="float32")
+  native_passes._say.cache_clear()
+  with caplog.at_level("INFO", logger="speccascade"):
+    for _ in range(2):
+      assert not native_passes.is_native(packed.module.config, packed.params)
+  [line] = caplog.messages
+  assert "lack norms of outputs, an offset of norms, scaled" in line
+  assert "a cap of attention, a cap of logits: XLA runs" in line
+  assert not native_passes.is_native(case.lm.module.config, case.lm.params)
 
 
 @pytest.mark.parametrize("kind", hugging_face_llama.SCALINGS)

@@ -13,6 +13,7 @@ from speccascade.models.markov_lm import MarkovLM
 from tests import toy
 from tests.models.feeding import close, extend, feed, int32, keep
 from tests.models.growing import (
+  GEMMA,
   HELD,
   LLAMA,
   NUM_NODES,
@@ -56,6 +57,7 @@ def intersection():
 MODELS = {
   "t5": lambda: network(T5),
   "llama": lambda: network(LLAMA),
+  "gemma": lambda: network(GEMMA),
   "t5 packed": lambda: network(T5, "float32"),
   "llama packed": lambda: network(LLAMA, "float32"),
   "markov": markov,

@@ -408,6 +408,61 @@ YaRN's sines are not scaled <- test_rope_scalings_past_the_length_trained[yarn]
 - return 0.1 * of_log * math.log(scale) + 1.0 if scale > 1 else 1.0
 + return 1.0
 
+windowed layers have the angles of all <-
+  test_logits_equal_transformers[gemma3_text]
+- by_window[window] = angles(local, positions)
++ by_window[window] = angles(config, positions)
+positions of windowed layers are divided <-
+  test_logits_equal_transformers[gemma3_text]
+- rope_theta=config.local_rope_theta, rope_scaling=None
++ rope_theta=config.local_rope_theta
+
+=== models/llama/network.py models/test_llama_lm.py
+a post norm comes after the sum <- test_logits_equal_transformers[gemma2]
+-     if self.config.post_norms:
+-       y = self.post_self_attention_layer_norm(y)
+-     x = x + y
++     x = x + y
++     if self.config.post_norms:
++       x = self.post_self_attention_layer_norm(x)
+the final logits have no cap <-
+  test_logits_equal_transformers[gemma2] | test_only_the_laws_tell_of_the_cap
+- return layers.soft_cap(logits, self.config.logit_cap)
++ return logits
+a window is one slot wider in a Gemma's training <-
+  test_logits_equal_transformers[gemma3]
+- back < (window or length)
++ back <= (window or length)
+
+=== models/llama/config.py models/test_llama_lm.py
+queries are divided by the root of a head's width <-
+  test_logits_equal_transformers[gemma2]
+- (self.query_pre_attn_scalar or self.head_dim) ** -0.5
++ self.head_dim**-0.5
+
+=== models/cache.py models/test_llama_lm.py
+a window of a block is one slot wider <-
+  test_one_token_at_a_time_equals_the_whole_text[gemma3]
+- offset > -(window or capacity)
++ offset >= -(window or capacity)
+
+=== models/layers.py models/test_llama_lm.py
+a norm has no offset <- test_logits_equal_transformers[gemma]
+- scale = scale.astype(jnp.float32) + offset
++ scale = scale.astype(jnp.float32)
+the mask is capped, too <- test_logits_equal_transformers[gemma2]
+- jax.nn.softmax(scores + bias.astype(scores.dtype))
++ jax.nn.softmax(soft_cap(scores + bias.astype(scores.dtype), cap))
+the scale of embeddings is not rounded <- test_the_scale_of_embeddings_is_roun
+- vectors * jnp.asarray(factor, dtype)
++ (vectors.astype(jnp.float32) * factor).astype(dtype)
+
+=== models/cached_lm.py inference/test_decoder_only.py
+a drafter draws tokens that it lacks <-
+  test_rows_that_a_drafter_lacks_are_never_drafted
+- fill: float = -np.inf
++ fill: float = 0.0
+
 === models/llama_lm.py
 the last part of a prompt is fed past its end <- test_long_prompts_are_fed_in
 - first = jnp.minimum(i * width, num_fed - width)
@@ -427,7 +482,15 @@ a long prompt is cut at its end <- test_prompts_are_read_in_the_drafters_own_ids
 - self._prompt(tokens)[-width:]
 + self._prompt(tokens)[:width]
 
+=== checkpoints/gguf_file.py checkpoints/test_llama_files.py
+norms of a GGUF file have their offset twice <- test_gguf[gemma]
+- value = value - config.norm_offset
++ value = value - 0
+
 === checkpoints/hugging_face_llama.py checkpoints/test_llama_files.py
+the first layer of a period sees the whole text <- test_a_sparse_gemma
+- _WINDOWED if (i + 1) % period else _FULL
++ _WINDOWED if i % period else _FULL
 generation_config.json ends no text <- test_read_converted_and_back[llama]
 - settings = settings | {"eos_token_id": ends}
 + settings = dict(settings)
