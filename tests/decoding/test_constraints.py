@@ -59,15 +59,12 @@ def pairs_of_tokens(size: int) -> TokenAutomaton:
   return automaton(np.tile(np.arange(size), (size, 1)), allowed)
 
 
-def even_texts(size: int) -> TokenAutomaton:
-  """Returns a mask of texts without 2 first, in which 2 is every other token.
-
-  An EOS stands after an even number of tokens.
-  """
+def two_after_zero(size: int) -> TokenAutomaton:
+  """Returns a mask of texts, none empty, in which a 2 follows each 0."""
   allowed = np.ones((3, size), bool)
-  allowed[0, [2, toy_chains.EOS]] = False
+  allowed[0, toy_chains.EOS] = False
   allowed[1] = np.arange(size) == 2
-  return automaton(np.tile([[1], [2], [1]], size), allowed)
+  return automaton(np.tile(np.where(np.arange(size), 2, 1), (3, 1)), allowed)
 
 
 def masked_tables(models, mask: TokenAutomaton):
@@ -190,7 +187,7 @@ LAWS = {
 def test_texts_have_the_law_of_the_masked_conditionals(case):
   name, how = case.split()[0], LAWS[case] | {"max_decode_len": 4}
   how = {"gamma": 1} | how
-  pair, mask, rows = toy.pair(3, 2), even_texts(3), 20_000
+  pair, mask, rows = toy.pair(3, 2), two_after_zero(3), 20_000
   sampling, alpha = Sampling.create(0.9), METHODS[name].default_alpha
   target = METHODS[name].target
   with jax.enable_x64(True):
@@ -217,7 +214,7 @@ def test_texts_have_the_law_of_the_masked_conditionals(case):
   # The whole law conditioned on the texts that the mask allows is another one.
   whole = np.where(law > 0, free, 0)
   whole /= whole.sum()
-  is_far = goodness.tv(whole, law) > 0.05
+  is_far = goodness.tv(whole, law) > 0.03
   assert is_far or case != "spec_decode"
   assert not is_far or goodness.p_value(seen, whole) < toy.LEVEL
 
@@ -245,6 +242,14 @@ def test_a_fault_of_a_model_is_not_masked_away():
   assert np.all(got.bad_step == 0)
 
 
+def last_state(tokens, length, stops: TokenAutomaton) -> int:
+  """Returns the state after the tokens of a text."""
+  state = 0
+  for token in tokens[:length]:
+    state = int(stops.moves[state, token])
+  return state
+
+
 def cut(tokens, length, stops: TokenAutomaton) -> int:
   """Returns how many tokens stand up to the first stop, it included."""
   state = 0
@@ -268,37 +273,40 @@ STOPS = automaton(
 )
 
 
+def stop_of(first: int, second: int, size: int = 6) -> TokenAutomaton:
+  """Returns an automaton that ends a text after two tokens in a row."""
+  moves = np.zeros((3, size), np.int32)
+  moves[:, first] = 1
+  moves[1, second] = 2
+  return automaton(moves, ends=[2])
+
+
 @pytest.mark.parametrize(
   "name", toy.nightly(METHODS, ["spec_decode", "token_cascade_chow"])
 )
 def test_a_stop_cuts_the_text_that_would_have_been(name):
-  sampling = Sampling.create(1.0)
-  if METHODS[name].greedy_only:
-    sampling = toy.GREEDY
+  method = METHODS[name]
+  sampling = toy.GREEDY if method.greedy_only else Sampling.create(1.0)
   how = {"sampling": sampling, "max_decode_len": 20, "log_probs": True}
   whole = decode(name, LONG, **how)
-  got = decode(name, LONG, stops=STOPS, **how)
-  ends = [cut(*row, STOPS) for row in zip(whole.tokens, whole.lengths)]
-  is_cut = ends < whole.lengths
-  assert is_cut.any()
-  if METHODS[name].execution.is_one_loop:
+  stops = STOPS
+  if method.greedy_only:  # few texts, which may lack those of `STOPS`
+    row = whole.tokens[np.argmax(whole.lengths)]
+    stops = stop_of(*row[2:4])
+  got = decode(name, LONG, stops=stops, **how)
+  ends = [cut(*row, stops) for row in zip(whole.tokens, whole.lengths)]
+  assert np.any(ends < whole.lengths)
+  if method.execution.is_one_loop:
     # The sequence cascade looks at what a text of its drafter ends with.
     np.testing.assert_array_equal(got.lengths, ends)
-    for mine, other, num in zip(got.tokens, whole.tokens, ends):
-      np.testing.assert_array_equal(mine[:num], other[:num])
+    inside = np.arange(20) < np.array(ends)[:, None]
+    np.testing.assert_array_equal(got.tokens[inside], whole.tokens[inside])
     for field in vars(got.log_probs):
       mine, other = (getattr(x.log_probs, field) for x in (got, whole))
-      inside = np.arange(20) < np.array(ends)[:, None]
       np.testing.assert_array_equal(mine[inside], other[inside])
-  for row, (tokens, length) in enumerate(zip(got.tokens, got.lengths)):
-    assert got.stopped[row] == (
-      cut(tokens, length, STOPS) == length and ends_in_stop(tokens, length)
-    )
-
-
-def ends_in_stop(tokens, length) -> bool:
-  text = tokens[:length].tolist()
-  return text[-2:] == [2, 3] or text[-3:] == [4, 4, 0]
+  for tokens, length, stopped in zip(got.tokens, got.lengths, got.stopped):
+    assert cut(tokens, length, stops) == length
+    assert stopped == stops.ends[last_state(tokens, length, stops)]
 
 
 def test_no_block_is_made_after_a_stop():
@@ -317,7 +325,7 @@ def test_every_turn_of_a_stream_is_a_text_of_its_own(name):
   models = tiny_llama(1), tiny_llama(2)
   decoder, models, *point = prepared(name, models, 6)
   size = models[1].vocab_size
-  mask = even_texts(size)
+  mask = two_after_zero(size)
   stops = automaton([[1] * size, [2] * size, [3] * size, [3] * size], ends=[3])
   texts = Constraints(mask, stops)
   prompts, turn = [(3, 2), (4,)], [(2, 5), (6, 0)]
@@ -348,7 +356,7 @@ def test_every_turn_of_a_stream_is_a_text_of_its_own(name):
 
 
 def test_rows_that_are_refilled_are_held_to_their_own_text():
-  mask, rows = even_texts(6), 24
+  mask, rows = two_after_zero(6), 24
   inputs, keys = toy.rows(rows)
   settings = {"gamma": 3, "max_decode_len": 9, "eos_id": toy_chains.EOS}
   decoder = Decoder(METHODS["spec_cascade_opt"], **settings)
@@ -381,12 +389,12 @@ def test_other_tables_of_one_shape_compile_nothing():
 
 def test_automata_of_another_vocabulary_are_refused():
   with pytest.raises(ValueError, match=r"mask has 4 tokens.*models have 6"):
-    decode("verifier", MODELS, mask=even_texts(4))
+    decode("verifier", MODELS, mask=two_after_zero(4))
 
 
 def test_a_law_that_no_mask_reaches_is_refused_in_a_mixture():
   copies = MaxGramDrafter.create(None, width=3, vocab_size=6)
-  mask = even_texts(6)
+  mask = two_after_zero(6)
   with pytest.raises(ValueError, match=r"mixes in.*use a small model"):
     decode("ensemble", (copies, MODELS[1]), 0.3, mask=mask)
   got = decode("spec_decode", (copies, MODELS[1]), mask=mask)
