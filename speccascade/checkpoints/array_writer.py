@@ -9,6 +9,7 @@ through tensorstore, Orbax included, has the checksum compared.
 import jax
 import numpy as np
 import orbax.checkpoint as ocp
+import tensorstore as ts
 
 from speccascade.checkpoints import chunks
 
@@ -30,10 +31,15 @@ class ArrayWriter(ocp.type_handlers.NumpyHandler):
     super().__init__(deepcopy_host_arrays=False)
 
   async def _open_and_write(self, value, tspec, ts_context):
-    shape = value.shape
+    shape, shards = value.shape, [((), value)]
     if isinstance(value, jax.Array):
-      # No chunk is in two shards, so that each shard is read alone.
+      # No chunk is in two shards, so that each is written and read alone.
       shape = value.sharding.shard_shape(shape)
+      shards = [
+        (shard.index, shard.data)
+        for shard in value.addressable_shards
+        if shard.replica_id == 0  # other replicas hold the same numbers
+      ]
     size = chunks.CHUNK_BYTES // value.dtype.itemsize
     grid = {"chunk_shape": chunks.chunk_shape(shape, size)}
     tspec["metadata"] = {
@@ -41,7 +47,12 @@ class ArrayWriter(ocp.type_handlers.NumpyHandler):
       "chunk_grid": {"name": "regular", "configuration": grid},
       "codecs": _CODECS,
     }
-    await super()._open_and_write(np.asarray(value), tspec, ts_context)
+    spec = ts.Spec(tspec)
+    array = await ts.open(spec, create=True, open=True, context=ts_context)
+    for index, data in shards:
+      await array[index].write(
+        np.asarray(data), can_reference_source_data_indefinitely=True
+      )
 
 
 def registry() -> ocp.type_handlers.TypeHandlerRegistry:
