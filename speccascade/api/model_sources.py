@@ -101,10 +101,9 @@ def read_models(
       raise PairError("prompt lookup drafts for a verifier: give one")
   if drafter is not None:
     drafter_sources = drafter if isinstance(drafter, list) else [drafter]
-  rows = None
-  if verifier is not None:
-    paths = map(path_of, drafter_sources)
-    rows = pair_checks.verifier_rows(path_of(verifier), paths)
+  verifier_sources = [] if verifier is None else [verifier]
+  paths = [path_of(each) for each in (*drafter_sources, *verifier_sources)]
+  rows = pair_checks.verifier_rows(paths[-1], paths[:-1]) if paths else None
   if not isinstance(mesh, Mesh):
     mesh = Mesh(mesh)
   layout, drafter_layout = mesh.layout(), mesh.drafter_layout()

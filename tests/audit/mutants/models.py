@@ -159,7 +159,7 @@ a native encoder's distances have the other sign <- test_equals_the_plain_path
 
 === models/native_passes.py models/test_llama_lm.py
 a native pass forgets the bias of the output <- test_biases_and_norms[True]
--     and not getattr(config, "out_bias", False)
+-   "out_bias": "a bias of attention's output",
 
 === native/passes.py models/test_llama_lm.py
 queries and keys with biases have no norm <- test_biases_and_norms[False]
