@@ -265,9 +265,11 @@ def top_k(logits: Array, k: int) -> tuple[Array, Array]:
   flat = logits.reshape(-1, logits.shape[-1])
   flat = jnp.where(flat == 0, 0, flat)  # `top_k` sorts -0.0 below 0.0
   values, ids = jax.lax.top_k(flat, k)
-  # The last one is the least, and of its equals that are kept it has the
-  # highest id. So a comparison makes the mask: a TPU sorts where it scatters.
-  least, last = values[:, -1:], ids[:, -1:]
+  # A comparison makes the mask, with the least of them and the highest id among
+  # its equals: a TPU sorts where it scatters. (They are the last ones, but a
+  # TPU's compiler sorts the whole vocabulary where these are sliced out.)
+  least = jnp.min(values, axis=1, keepdims=True)
+  last = jnp.max(jnp.where(values == least, ids, -1), axis=1, keepdims=True)
   index = jax.lax.broadcasted_iota(jnp.int32, flat.shape, 1)
   mask = (flat > least) | ((flat == least) & (index <= last))
   return mask.reshape(logits.shape), ids.reshape(*logits.shape[:-1], k)
