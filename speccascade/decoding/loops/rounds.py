@@ -199,6 +199,9 @@ class Loop:
       log_probs = tracing.mask_log_probs(
         log_probs, inside, self.settings.has_target
       )
+    stops, stopped = self.settings.stops, None
+    if stops is not None and carry.stop is not None:
+      stopped = stops.ends[carry.stop]
     return Decoded(
       tokens,
       emitted,
@@ -207,7 +210,7 @@ class Loop:
       carry.bad_step,
       log_probs,
       carry.trees,
-      None if carry.stop is None else self.settings.stops.ends[carry.stop],
+      stopped,
     )
 
 
@@ -233,18 +236,18 @@ def commit(
   """
   active = ~carry.done
   room = settings.max_decode_len + carry.begun - carry.length
-  states, is_stop = None, False
-  if settings.stops is not None:
-    assert carry.stop is not None
-    states = settings.stops.follow(carry.stop, new)
-    is_stop = settings.stops.ends[states]
+  stops, before = settings.stops, carry.stop
+  states = is_stop = None
+  if stops is not None and before is not None:
+    states = stops.follow(before, new)
+    is_stop = stops.ends[states]
   emitted, ended = token_buffers.cut(
     new, jnp.minimum(num, fault), room, settings.eos_id, is_stop
   )
   emitted = jnp.where(active, emitted, 0)
-  if states is not None:
+  if states is not None and before is not None:
     last = numerics.of_token(states, jnp.maximum(emitted - 1, 0))
-    carry = carry.replace(stop=jnp.where(emitted > 0, last, carry.stop))
+    carry = carry.replace(stop=jnp.where(emitted > 0, last, before))
   # An EOS or the limit before the faulty token ends the row in order: that
   # token would not have been decoded.
   bad = active & ~ended & (fault < num)

@@ -98,7 +98,7 @@ def cut(
   num: Array,
   room: Array,
   eos_id: int | tuple[int, ...],
-  is_end: Array | bool = False,
+  is_end: Array | None = None,
 ) -> tuple[Array, Array]:
   """Cuts a block at its first EOS or other end, and at the length limit.
 
@@ -107,7 +107,7 @@ def cut(
     num: [B] int32.
     room: [B] int32, tokens that row b may still emit.
     eos_id: the id that ends a row, or several ids; that token is emitted too.
-    is_end: [B, N] bool, other tokens that end a row.
+    is_end: [B, N] bool, other tokens that end a row; None for none.
 
   Returns:
     ([B] int32 tokens emitted, [B] bool whether the row has ended).
@@ -115,7 +115,8 @@ def cut(
   num = jnp.minimum(num, room)
   position = jnp.arange(new.shape[1], dtype=jnp.int32)[None]
   ends = jnp.asarray(eos_id, jnp.int32).reshape(1, 1, -1)
-  is_end |= jnp.any(new[..., None] == ends, axis=2)
+  is_eos = jnp.any(new[..., None] == ends, axis=2)
+  is_end = is_eos if is_end is None else is_end | is_eos
   is_end &= position < num[:, None]
   # N where nothing ends in the block.
   first = jnp.min(jnp.where(is_end, position, new.shape[1]), axis=1)
