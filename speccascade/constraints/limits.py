@@ -86,6 +86,12 @@ class TextLimits:
     }
 
   @property
+  def masks(self) -> list[str]:
+    """The names of the limits that mask tokens."""
+    others = ("stop", "include_stop", "ignore_eos")
+    return [name for name in self.limits if name not in others]
+
+  @property
   def limits_text(self) -> str | None:
     """The limits as rows record them; None where there are none."""
     return json.dumps(self.limits, sort_keys=True) if self.limits else None

@@ -95,4 +95,5 @@ def _identity(study: Study, point: Point, wanted: Wanted) -> dict:
     **{name: getattr(settings, name) for name in _FIXED_SETTINGS},
     "inputs_sha256": study.sources.fingerprint,
     "wanted": dataclasses.asdict(wanted),
+    **({"limits": settings.limits} if settings.limits else {}),
   }

@@ -128,8 +128,14 @@ def read_study(
     measuring: what is measured of them.
 
   Raises:
-    ValueError: a model or an input does not fit.
+    ValueError: a model or an input does not fit, or tokens are to be masked.
   """
+  if run.masks:
+    names = " and ".join(name.upper() for name in run.masks)
+    raise ValueError(
+      f"{names} would mask tokens, and what is accepted is measured of the"
+      " models as they are: leave it out here, and set it where you decode"
+    )
   sources = inputs.read(pair.vocabulary_path).fit_padding()
   return Study(
     pair.load(sources.vocabulary),

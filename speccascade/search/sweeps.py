@@ -171,6 +171,7 @@ def _identity(study: Study) -> dict:
     "batch_size": study.run.batch_size,
     "metrics": scoring.metric_names(study),
     "dtype": study.pair.dtype,
+    "limits": study.run.limits_text,
   }
 
 
