@@ -20,7 +20,7 @@ import numpy as np
 from speccascade.decoding.laws.numerics import overlap
 from speccascade.decoding.laws.targets import Target
 from speccascade.decoding.programs.methods import METHODS
-from speccascade.report import worked_draft
+from speccascade.report import templates, worked_draft
 
 VOCAB_SIZE = 32128
 WIDTH = 79
@@ -38,97 +38,6 @@ _ALPHAS = {
   "diff": -0.2,
   "opt": -0.5,
 }
-
-_INTRO = """\
-# What the methods are
-
-This page says what each rule and target is: its formula, the distribution pi
-that the output has, what alpha does, and its source. `python -m
-speccascade.report.methods_page` prints the page from the code.
-
-q is the drafter's distribution of the next token and p the verifier's. A rule
-reads the *confidences*, which are q and p at temperature 1 and unfiltered. pi
-is made of the *sampled* pair, which tokens are drawn from: with the
-temperature, top-k, top-p and min-p of the decode (Remark 3 of Narasimhan et
-al., arXiv 2405.19261). TV(p, q) = sum max(0, p - q).
-
-## How a draft becomes a token of pi
-
-A draft x of q is accepted with probability min(1, pi(x) / q(x)). After a
-rejection the token is drawn from norm(max(0, pi - q)). So each token has the
-distribution pi, whatever q is, and a draft is accepted with probability sum
-min(q, pi) = 1 - TV(pi, q). The more pi is like q, the faster the decode. The
-more pi is like p, the nearer the output is to the large model's.
-
-A *position rule* decides for all tokens of a position at once: pi = p where it
-defers, and pi = q elsewhere (Eq. 3). A *token rule* keeps some tokens v and
-drops the others: pi(v) = q(v) [v is kept] + eta p(v), where eta is the mass of
-q on the dropped tokens (Eq. 11 of the ICLR 2025 version).
-
-At temperature 0 the sampled pair is one-hot. A position rule then takes the
-drafter's likeliest token, or the verifier's where it defers. A token rule
-takes the drafter's likeliest token if it is kept, and else the verifier's. The
-rule still reads the confidences at temperature 1.
-
-A larger alpha takes more from the drafter, so that more drafts are accepted
-and the output is further from the large model's. `typical` is the other way
-round.
-
-## One draft, drawn
-
-The drafter and the verifier have read the same text. Each says how likely four
-tokens are to come next, at temperature 1. Each token has two bars: q on the
-left, which is what is drafted, and the target on the right, which is what is
-emitted. Blue is drafted and accepted: min(q, pi), the part that both bars
-share. White is drafted and rejected. Orange is drawn in place of a rejected
-draft: max(0, pi - q).
-
-{drawn}
-
-`python -m speccascade.report.worked_example` draws the figure from the code.
-
-## One position, all targets
-
-For another pair at temperature 1,
-
-    q = ({q}),  p = ({p}).
-
-"Accepted" is sum min(q, pi). The last column is the largest pi / p: how much
-likelier than under the large model a token becomes. Of the rules with a
-keep-set, some drop the drafter's likeliest token here and then accept less
-than lossless speculation does: their pi is sharper than p.
-
-{table}
-
-## All methods
-
-A method is an execution and a target: how the two models are run, and what the
-output is sampled from. T[rule](q, p) is the target of a rule. The ranges of
-alpha are those for a vocabulary of {vocab_size} tokens. `python -m
-speccascade.report.methods_page --table --vocab_size=256000` prints this table
-for another size.
-
-{methods}
-
-Four options belong to the speculative methods:
-
-- `VERIFICATION` is token by token (Algorithm 4) or block verification (Sun et
-  al.); for trees of drafts it is `"traversal"` or `"k_seq"`, too.
-- `TREE` and `DRAFTS` make a block a tree of drafts ([trees.md](trees.md)).
-- `BONUS` says what the token after a fully accepted block is drawn from: the
-  target, which is exact, or the verifier, as the paper prints it.
-- `DRAFT_LENGTH` is gamma, or shorter where the drafter is unsure. For `bild`
-  the threshold of `DRAFT_LENGTH` is its fallback.
-
-A method refuses a `VERIFICATION` or `DRAFT_LENGTH` that it does not use. A
-method ignores a `GAMMA` or `BONUS` that it does not use, because the
-configuration of a figure sets these two for all of its methods.
-
-## Each rule and target
-
-A target that looks at q needs one step more of the drafter after a fully
-accepted block, unless `BONUS = "verifier"`.
-"""
 
 
 def methods_table(vocab_size: int) -> str:
@@ -293,7 +202,7 @@ def page() -> str:
   numbers = (", ".join(f"{x:g}" for x in probs) for probs in (Q, P))
   q, p = numbers
   paragraphs = worked_draft.markdown().split("\n\n")
-  intro = _INTRO.format(
+  intro = templates.load("methods.md").render(
     q=q,
     p=p,
     table=_table([example_row(x) for x in found.values()]),

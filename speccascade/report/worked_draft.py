@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from speccascade.decoding.laws import numerics
 from speccascade.decoding.laws.rules import defers
 from speccascade.decoding.programs.methods import METHODS
+from speccascade.report import templates
 
 TOKENS = ("sleeps", "sings", "reads", "waits")
 # The two models after the same text, at temperature 1.
@@ -135,83 +136,11 @@ def examples() -> list[WorkedDraft]:
 def markdown() -> str:
   """Returns the worked draft of the page of methods."""
   lossless, cascade = examples()
-  head = (
-    "| token | q | p | the rule | pi | a draft of it is accepted | accepted:"
-    " min(q, pi) | residual: max(0, pi - q) |"
-  )
-  lines = [head, "| --- | ---: | ---: | --- | ---: | ---: | ---: | ---: |"]
-  for outcome in cascade.outcomes:
-    numbers = (outcome.pi, outcome.chance, outcome.accepted, outcome.residual)
-    cells = [outcome.token, decimal(outcome.q), decimal(outcome.p)]
-    cells += [_decision(outcome), *map(decimal, numbers)]
-    lines.append(f"| {' | '.join(cells)} |")
-  dropped = sum(outcome.q for outcome in cascade.outcomes if outcome.deferred)
-  fates = [
-    f"- A draft *{outcome.token}* {_fate(outcome, dropped)}"
-    for outcome in cascade.outcomes
-  ]
-  return "\n\n".join(
-    [
-      f"![Four tokens: what is drafted, and what is emitted]({FIGURE})",
-      f"In numbers, by `{cascade.name}`:",
-      "\n".join(lines),
-      "\n".join(fates),
-      _kept(cascade),
-      f"{_replacement(cascade)} In all `{cascade.name}` accepts"
-      f" {decimal(cascade.accepted)} of the drafts here, and"
-      f" `{lossless.name}`, whose target is p, accepts"
-      f" {decimal(lossless.accepted)}.",
-    ]
+  return templates.load("worked_draft.md").render(
+    lossless=lossless, cascade=cascade, figure=FIGURE, decimal=decimal
   )
 
 
 def decimal(number: float) -> str:
   """Returns a probability with two decimals, as page and figure have it."""
   return f"{number:.2f}"
-
-
-def _decision(outcome: DraftOutcome) -> str:
-  """Returns what the rule decides about a token, with its two sides."""
-  if outcome.left is None or outcome.right is None:
-    return "-"
-  sign, verdict = ("<", "defers") if outcome.deferred else (">=", "keeps it")
-  return f"{outcome.left:.3g} {sign} {outcome.right:.3g}: {verdict}"
-
-
-def _fate(outcome: DraftOutcome, dropped: float) -> str:
-  """Returns what happens to a draft of a token, where `dropped` is eta."""
-  if not outcome.deferred:
-    return (
-      "is always accepted: the rule keeps the token, and pi ="
-      f" {decimal(outcome.pi)} is no less than q = {decimal(outcome.q)}."
-    )
-  share = f"{decimal(outcome.pi)} / {decimal(outcome.q)}"
-  return (
-    f"is accepted with probability pi / q = {share} ="
-    f" {decimal(outcome.chance)}: the rule defers, and of the mass eta ="
-    f" {decimal(dropped)} that the rule took from q the token gets eta p ="
-    f" {decimal(dropped)} x {decimal(outcome.p)} back."
-  )
-
-
-def _kept(worked: WorkedDraft) -> str:
-  """Returns what a draft is called that is accepted where the rule defers."""
-  names = [f"*{x.token}*" for x in worked.outcomes if x.deferred]
-  return (
-    f"So an accepted draft {' or '.join(names)} is a draft that was kept"
-    " although the rule deferred. The page of who wrote each token marks such"
-    " drafts ([reports.md](reports.md#who-wrote-each-token))."
-  )
-
-
-def _replacement(worked: WorkedDraft) -> str:
-  """Returns what is drawn in place of a rejected draft, in words."""
-  drawn = ", ".join(
-    f"*{outcome.token}* with {decimal(outcome.replaces)}"
-    for outcome in worked.outcomes
-    if outcome.replaces > 0
-  )
-  return (
-    f"A draft is rejected with probability {decimal(1 - worked.accepted)}, and"
-    f" the token in its place is drawn from norm(max(0, pi - q)): {drawn}."
-  )
