@@ -21,7 +21,7 @@ from speccascade.report.measured import (
   metric_title,
   temperature_title,
 )
-from speccascade.report.tables import Column
+from speccascade.report.tables import Column, lookup
 from speccascade.settings.fields import names_of
 
 # Settings that make another curve of the same method.
@@ -286,7 +286,8 @@ def _choose_metric(metric: str | None, study: PointGroup) -> str:
 
 def _name(line) -> str:
   """Returns the method of a point or of a line of a table, as one types it."""
-  return line.settings.method + _variant_suffix(line.settings)
+  settings = lookup(line, "settings")
+  return settings.method + _variant_suffix(settings)
 
 
 # The method in a table: a CSV has the paper's label, a page what one types.

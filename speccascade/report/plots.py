@@ -80,20 +80,23 @@ class DrawnLine:
   def write_marks(self, axis, has_room: Callable[..., bool]):
     """Writes the marks of both ends that have room on one side of the point."""
     for place in (0, -1) if len(self.marks) > 1 else ():
+      mark = axis.annotate(
+        self.marks[place],
+        (self.xs[place].value, self.ys[place].value),
+        textcoords="offset points",
+        color=styles.style(self.method).color,
+        fontsize=_FONT - 1,
+        clip_on=True,
+      )
       for x, y in itertools.product((4, -4), (4, -4)):
-        mark = axis.annotate(
-          self.marks[place],
-          (self.xs[place].value, self.ys[place].value),
-          xytext=(x, y),
-          textcoords="offset points",
+        mark.set(
+          position=(x, y),
           horizontalalignment="left" if x > 0 else "right",
           verticalalignment="bottom" if y > 0 else "top",
-          color=styles.style(self.method).color,
-          fontsize=_FONT - 1,
-          clip_on=True,
         )
         if has_room(mark):
           break
+      else:
         mark.remove()
 
 

@@ -5,7 +5,7 @@ import dataclasses
 import functools
 
 from speccascade.evaluation.efficiency import Counts
-from speccascade.inference.rows.results import ResultRow, Settings
+from speccascade.inference.rows.results import ResultRow
 from speccascade.report.frontier import IntervalEstimate, rate_estimate
 from speccascade.report.groups import METHOD, PointGroup, group_by, sort_by
 from speccascade.report.measured import Clock, Measured, metric_title
@@ -155,10 +155,6 @@ def _sharpness_columns(points: Sequence[Measured]) -> list[Column]:
   ]
 
 
-def _milliseconds(point: Measured) -> float | None:
-  return point.milliseconds.text if point.milliseconds else None
-
-
 def _measured_speedup(point: Measured) -> float | None:
   return 1 / point.latency.value if point.latency else None
 
@@ -191,7 +187,7 @@ def points(study: PointGroup, model: Clock | None) -> Table:
     Column("rule defers", "efficiency.rule_deferral_rate", 3),
     Column("relative latency (measured)", "latency", 3, has_interval=True),
     PER_TOKEN,
-    Column("ms a text", _milliseconds, 1),
+    Column("ms a text", "milliseconds.text", 1),
     Column("speed-up (measured)", _measured_speedup, 2),
     Column("speed-up (predicted)", _predicted_speedup, 2),
     *_modelled_columns(model),
@@ -242,26 +238,6 @@ def baselines(study: PointGroup, model: Clock | None) -> Table:
   )
 
 
-@dataclasses.dataclass(frozen=True)
-class PositionLine:
-  """One position of the blocks of a point.
-
-  Attributes:
-    label: the method's name in the paper.
-    settings: the settings of the point.
-    position: the position of a draft in a block, from 1; 0 stands for no draft.
-    rate: accepted over examined drafts at the position; None at position 0 and
-      where no draft was examined.
-    share: the share of blocks in which exactly `position` drafts were accepted.
-  """
-
-  label: str
-  settings: Settings
-  position: int
-  rate: float | None
-  share: float
-
-
 def acceptance(study: PointGroup) -> Table:
   """Returns acceptance by position, and the histogram of accepted drafts."""
   lines = []
@@ -273,7 +249,13 @@ def acceptance(study: PointGroup) -> Table:
     rates = [None, *point.efficiency["acceptance_by_position"]]
     by_position = zip(rates, point.counts.accepted_at)
     lines += [
-      PositionLine(point.label, point.settings, place, rate, num / num_blocks)
+      {
+        "label": point.label,
+        "settings": point.settings,
+        "position": place,
+        "rate": rate,
+        "share": num / num_blocks,
+      }
       for place, (rate, num) in enumerate(by_position)
     ]
   return Table(
@@ -291,48 +273,26 @@ def acceptance(study: PointGroup) -> Table:
   )
 
 
-@dataclasses.dataclass(frozen=True)
-class DepthLine:
-  """One depth of the trees of a point.
-
-  Attributes:
-    label: the method's name in the paper.
-    settings: the settings of the point.
-    depth: from 1.
-    rates: for each rank, the accepted children / the blocks that examined the
-      depth; None where no block did.
-    optimum: the acceptance at the first depth as a share of the largest that
-      any exact verification reaches with drafts drawn so; None at other depths
-      and where it is not known.
-  """
-
-  label: str
-  settings: Settings
-  depth: int
-  rates: Sequence[float | None]
-  optimum: float | None
-
-
 def ranks(study: PointGroup) -> Table:
   """Returns the acceptance of trees by depth and rank, one line a depth."""
   lines = [
-    DepthLine(
-      point.label,
-      point.settings,
-      depth,
-      rates,
-      point.efficiency.get("share_of_optimum") if depth == 1 else None,
-    )
+    {
+      "label": point.label,
+      "settings": point.settings,
+      "depth": depth,
+      "optimum": lookup(point, "efficiency", "share_of_optimum")
+      if depth == 1
+      else None,
+      **{f"rank {rank}": rate for rank, rate in enumerate(rates, 1)},
+    }
     for point in study.points
     for depth, rates in enumerate(
       point.efficiency.get("acceptance_by_rank", ()), 1
     )
   ]
-  num_ranks = max((len(line.rates) for line in lines), default=0)
-
-  def rate(line: DepthLine, rank: int) -> float | None:
-    return line.rates[rank] if rank < len(line.rates) else None
-
+  titles = dict.fromkeys(
+    name for line in lines for name in line if name.startswith("rank ")
+  )
   return Table(
     "ranks",
     "Trees: acceptance by depth and rank",
@@ -349,10 +309,7 @@ def ranks(study: PointGroup) -> Table:
         for name in ("tree", "drafts", "drawing", "verification")
       ),
       Column("depth", "depth", 0),
-      *(
-        Column(f"rank {rank + 1}", functools.partial(rate, rank=rank), 3)
-        for rank in range(num_ranks)
-      ),
+      *(Column(title, title, 3) for title in titles),
       Column("share of the optimum", "optimum", 3),
     ),
     lines,

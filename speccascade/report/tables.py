@@ -10,7 +10,7 @@ import types
 
 from speccascade.evaluation.timing import Latency
 from speccascade.report import templates
-from speccascade.report.frontier import IntervalEstimate
+from speccascade.report.frontier import IntervalEstimate, inverse
 
 NOTHING = "-"
 MOST_POSITIONS = 8  # of a block, in one cell
@@ -264,11 +264,10 @@ def speedup(latency: Latency | None) -> IntervalEstimate | None:
   """
   if latency is None:
     return None
-  # The highest latency is the lowest speed.
-  return IntervalEstimate(
-    1 / latency.relative_latency,
-    1 / latency.relative_high,
-    1 / latency.relative_low,
+  return inverse(
+    IntervalEstimate(
+      latency.relative_latency, latency.relative_low, latency.relative_high
+    )
   )
 
 
