@@ -7,12 +7,13 @@ import math
 from speccascade.inference.rows.results import ResultRow
 from speccascade.report import (
   block_figures,
+  comparisons,
   figures,
   findings,
   point_tables,
   slowdowns,
   summaries,
-  truncation,
+  templates,
 )
 from speccascade.report.groups import PointGroup, studies
 from speccascade.report.measured import (
@@ -60,24 +61,16 @@ class Section:
   @property
   def about(self) -> str:
     """A line on the models, the settings and the device."""
-    study, settings = self.study, self.study.settings
-    parts = []
-    for role in (REFERENCE, SMALL):
-      if model := _describe_model(study, role):
-        parts.append(model)
-    if study.gammas:
-      parts.append(f"gamma {', '.join(map(str, study.gammas))}")
-    parts.append(f"{settings.num_examples} examples")
-    timed = [row.latency.num_examples for row in study.rows if row.latency]
-    if timed:
-      parts.append(f"{max(timed)} of them timed at batch 1")
-    num_seeds = max(len(point.rows) for point in study.points)
-    if num_seeds > 1:
-      parts.append(f"up to {num_seeds} seeds, averaged")
-    parts.append(f"at most {settings.max_decode_len} tokens, {settings.dtype}")
-    if device := study.rows[0].environment.get("device"):
-      parts.append(device)
-    return "; ".join(parts) + "."
+    study = self.study
+    return templates.sentence(
+      "about",
+      study.settings,
+      [_describe_model(study, role) for role in (REFERENCE, SMALL)],
+      study.gammas,
+      max((x.latency.num_examples for x in study.rows if x.latency), default=0),
+      max(len(point.rows) for point in study.points),
+      study.rows[0].environment.get("device"),
+    )
 
   @property
   def versions(self) -> str:
@@ -86,22 +79,19 @@ class Section:
     return ", ".join(f"{name} {version}" for name, version in versions)
 
 
-def _describe_model(study: PointGroup, role: str) -> str | None:
-  """Returns a model's name, its parameters and its time at each temperature."""
-  parts = []
-  if size := study.rows[0].num_parameters.get(role):
-    parts.append(f"{size / 1e6:.3g} million parameters")
+def _describe_model(
+  study: PointGroup, role: str
+) -> tuple[str, int | None, list[tuple]]:
+  """Returns a model's name, its size, and its times at each temperature."""
+  times = []
   for panel in study.panels:
     point = panel.first(role)
-    if point is None or point.milliseconds is None:
-      continue
-    text, token = point.milliseconds
-    per_token = f" ({token:.2g} a token)" if token else ""
-    is_greedy = panel.settings.temperature == 0
-    temperature = "greedy" if is_greedy else f"at {panel.title}"
-    parts.append(f"{text:.3g} ms a text{per_token} {temperature}")
-  name = getattr(study.settings, role)
-  return f"{name}: {', '.join(parts)}" if parts else None
+    if point is not None and point.milliseconds is not None:
+      is_greedy = panel.settings.temperature == 0
+      when = "greedy" if is_greedy else f"at {panel.title}"
+      times.append((when, *point.milliseconds))
+  size = study.rows[0].num_parameters.get(role)
+  return getattr(study.settings, role), size, times
 
 
 def sections(
@@ -154,8 +144,8 @@ def _section(
   tables = []
   for clock in clocks:
     tables.append(summaries.speedup_table(study, clock))
-    tables.append(summaries.gap_table(study, clock))
-    tables.append(truncation.table(study, clock))
+    tables.append(comparisons.gap_table(study, clock))
+    tables.append(comparisons.truncation_table(study, clock))
   tables.append(point_tables.baselines(study, model))
   tables.append(losses)
   tables.append(point_tables.gammas(study, model))

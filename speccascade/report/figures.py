@@ -9,7 +9,7 @@ import dataclasses
 import itertools
 
 from speccascade.inference.rows.results import ResultRow
-from speccascade.report import findings, frontier, styles, truncation
+from speccascade.report import comparisons, findings, frontier, styles
 from speccascade.report.frontier import IntervalEstimate
 from speccascade.report.groups import PointGroup, studies
 from speccascade.report.measured import (
@@ -267,7 +267,7 @@ def truncated(panels: Sequence[PointGroup], clock: Clock) -> Plot:
   lossless = styles.family("spec_decode")
   drawn = []
   for panel in panels:
-    if not truncation.compare(panel, clock):
+    if not comparisons.truncations(panel, clock):
       continue
     whole = latency_panel(panel, clock, is_fast)
     by_number = {}

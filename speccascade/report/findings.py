@@ -1,6 +1,6 @@
 """What the rows show, and where speculation loses.
 
-The sentences are in `findings.txt`, each whole.
+The sentences are in `sentences.txt`, each whole.
 """
 
 from collections.abc import Sequence

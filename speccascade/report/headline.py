@@ -19,7 +19,8 @@ from typing import NamedTuple
 
 from speccascade import cli
 from speccascade.inference.rows.results import ResultRow, read_rows
-from speccascade.report import styles, winners
+from speccascade.report import styles, templates, winners
+from speccascade.report.frontier import IntervalEstimate
 from speccascade.report.groups import PointGroup, studies
 from speccascade.report.measured import MEASURED
 from speccascade.report.winners import Contender
@@ -66,31 +67,17 @@ class Headline:
     return _is_surely_better(self.cascade)
 
   @property
+  def is_greedy_faster(self) -> bool:
+    """Whether lossless speculation is surely faster at temperature 0."""
+    plain = self.greedy_lossless
+    return plain is not None and winners.is_surely_above_one(plain.speedup)
+
+  @property
   def title(self) -> str:
     """What the intervals show, as a claim for each temperature, in lines."""
-    name = self.cascade.name
-    faster = f"{self.cascade.speedup.value:.2f} times as fast"
-    if self.is_faster and self.is_better:
-      claim = f"{name} is better than the large model, and {faster}"
-    elif self.is_faster:
-      claim = f"{name} is as good as the large model, and {faster}"
-    else:
-      claim = "no cascade is faster than the large model on this machine"
     temperature = self.panel.settings.temperature
     when = f"Sampling at T = {temperature:g}" if temperature else "Greedy"
-    return "\n".join([f"{when}, {claim}", *self._greedy_claim()])
-
-  def _greedy_claim(self) -> list[str]:
-    """Returns the line of temperature 0, where the picture has it."""
-    if self.greedy is None or self.greedy_lossless is None:
-      return []
-    speedup = self.greedy_lossless.speedup
-    name = self.greedy_lossless.name
-    quality = f"{self.greedy.large.quality.value:.1f} {self.greedy.metric}"
-    writes = f"writes its tokens {speedup.value:.2f} times as fast"
-    if not winners.is_surely_above_one(speedup):
-      writes = "is not shown to be faster"
-    return [f"Greedy, the large model has {quality}, and {name} {writes}"]
+    return "\n".join(templates.sentences("headline", self, when))
 
 
 def headline(rows: Sequence[ResultRow]) -> Headline:
@@ -141,18 +128,16 @@ class Label(NamedTuple):
   """A large dot of the picture, with its words.
 
   Attributes:
-    place: (times as fast as the large model, quality).
-    bounds: the ends of the quality's 95% interval.
-    across: the ends of the speed's 95% interval.
+    x: times as fast as the large model, with its interval.
+    y: quality, with its interval.
     colour: the colour of the dot and of the words.
     text: the words, in lines.
     where: where the words stand, one of `PLACES`.
     is_hollow: whether the dot is a ring, as those of temperature 0 are.
   """
 
-  place: tuple[float, float]
-  bounds: tuple[float, float]
-  across: tuple[float, float]
+  x: IntervalEstimate
+  y: IntervalEstimate
   colour: str
   text: str
   where: str = "below"
@@ -161,61 +146,43 @@ class Label(NamedTuple):
 
 def _labels(shown: Headline) -> list[Label]:
   """Returns the dots of the large model, lossless speculation and cascade."""
-  metric, large = shown.panel.metric, shown.panel.large.quality.value
-  plain, cascade = shown.lossless, shown.cascade
-  quality = cascade.point.quality.value
-  when = _when(shown.panel)
-  labels = [
-    Label(
-      (1.0, large),
-      shown.panel.large.quality.bounds,
-      (1.0, 1.0),
-      LARGE_COLOUR,
-      f"large model alone, {when}\n{large:.1f} {metric}",
-    ),
-    Label(
-      (plain.speedup.value, plain.point.quality.value),
-      plain.point.quality.bounds,
-      plain.speedup.bounds,
-      styles.style(plain.point.method).color,
-      f"lossless speculation, {when}\nlarge model's distribution\n"
-      f"{plain.speedup.value:.2f} times as fast",
-    ),
-    Label(
-      (cascade.speedup.value, quality),
-      cascade.point.quality.bounds,
-      cascade.speedup.bounds,
-      styles.style(cascade.point.method).color,
-      f"speculative cascade, {when}\n{quality:.1f} {metric},"
-      f" {cascade.speedup.value:.2f} times as fast",
-      where="above" if shown.greedy is None else "left",
-    ),
-  ]
-  if shown.greedy is None or shown.greedy_lossless is None:
-    return labels
-  greedy, fastest = shown.greedy.large.quality, shown.greedy_lossless
-  return [
-    *labels,
-    Label(
-      (1.0, greedy.value),
-      greedy.bounds,
-      (1.0, 1.0),
-      LARGE_COLOUR,
-      f"large model alone, greedy\n{greedy.value:.1f} {metric}",
-      where="above",
-      is_hollow=True,
-    ),
-    Label(
-      (fastest.speedup.value, fastest.point.quality.value),
-      fastest.point.quality.bounds,
-      fastest.speedup.bounds,
-      styles.style(fastest.point.method).color,
-      "lossless speculation, greedy\nlarge model's tokens\n"
-      f"{fastest.speedup.value:.2f} times as fast",
-      where="above",
-      is_hollow=True,
-    ),
-  ]
+  labels = []
+  for panel, plain, same, where in (
+    (shown.panel, shown.lossless, "distribution", "below"),
+    (shown.greedy, shown.greedy_lossless, "tokens", "above"),
+  ):
+    if panel is None:
+      continue
+    large, when, is_hollow = panel.large.quality, _when(panel), where == "above"
+    labels += [
+      Label(
+        IntervalEstimate(1.0),
+        large,
+        LARGE_COLOUR,
+        f"large model alone, {when}\n{large.value:.1f} {panel.metric}",
+        where,
+        is_hollow,
+      ),
+      Label(
+        plain.speedup,
+        plain.point.quality,
+        styles.style(plain.point.method).color,
+        f"lossless speculation, {when}\nlarge model's {same}\n"
+        f"{plain.speedup.value:.2f} times as fast",
+        where,
+        is_hollow,
+      ),
+    ]
+  cascade, quality = shown.cascade, shown.cascade.point.quality
+  words = Label(
+    cascade.speedup,
+    quality,
+    styles.style(cascade.point.method).color,
+    f"speculative cascade, {_when(shown.panel)}\n{quality.value:.1f}"
+    f" {shown.panel.metric}, {cascade.speedup.value:.2f} times as fast",
+    "above" if shown.greedy is None else "left",
+  )
+  return [*labels[:2], words, *labels[2:]]
 
 
 def _when(panel: PointGroup) -> str:
@@ -235,8 +202,10 @@ def draw(shown: Headline):
   labels = _labels(shown)
   for label in labels:
     fill = "white" if label.is_hollow else label.colour
+    x, y, (low, high) = label.x.value, label.y.value, label.y.bounds
     axis.plot(
-      *label.place,
+      x,
+      y,
       "o",
       color=label.colour,
       markerfacecolor=fill,
@@ -244,10 +213,9 @@ def draw(shown: Headline):
       markersize=10,
       zorder=3,
     )
-    (x, y), (low, high) = label.place, label.bounds
     bar = {"color": label.colour, "alpha": 0.4, "zorder": 1}
     axis.plot([x, x], [low, high], **bar)
-    axis.plot(label.across, [y, y], **bar)
+    axis.plot(label.x.bounds, [y, y], **bar)
     offset, across, along = PLACES[label.where]
     heights = {"above": high, "below": low, "left": y}
     axis.annotate(
@@ -261,7 +229,9 @@ def draw(shown: Headline):
       fontsize=9,
       weight="bold",
     )
-  ends = [(x, y) for each in labels for x in each.across for y in each.bounds]
+  ends = [
+    (x, y) for each in labels for x in each.x.bounds for y in each.y.bounds
+  ]
   _set_limits(axis, ends)
   right, top = axis.get_xlim()[1], axis.get_ylim()[1]
   corner = styles.pyplot().Rectangle(

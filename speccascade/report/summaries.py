@@ -1,24 +1,21 @@
-"""Summary numbers of methods: Table 2, and cascades against lossy decoding."""
+"""Summary numbers of methods: Table 2, and the frontier of all of them."""
 
 from collections.abc import Sequence
 import dataclasses
 import functools
-import itertools
 import math
 from typing import NamedTuple
 
 from speccascade.inference.rows.results import Settings
 from speccascade.report import frontier, tables
 from speccascade.report.frontier import IntervalEstimate, Points
-from speccascade.report.groups import METHOD, PointGroup, group_by
+from speccascade.report.groups import METHOD, PointGroup
 from speccascade.report.measured import REFERENCE, SMALL, Clock, Measured
 from speccascade.report.tables import TEMPERATURE, Column, Table
 
 # An oracle asks the large model at every token before it decides. So the
 # latency of an oracle says nothing about the latency of the oracle's rule.
 NOT_FAST = ("oracle_cascade",)
-BASELINES = ("spec_decode_lossy", "spec_decode_lossy_star")
-CHALLENGER = "spec_cascade"
 NEVER = {0.0: "never"}  # of a speed-up
 
 
@@ -56,37 +53,6 @@ class SpeedupLine:
   gain: IntervalEstimate
   best: float
   best_latency: float
-
-
-@dataclasses.dataclass(frozen=True)
-class GapLine:
-  """A comparison of a cascade's frontier with a baseline's frontier.
-
-  Attributes:
-    settings: the settings of the cascade's first point.
-    label: the cascade's name in the paper, with its variant.
-    baseline: the baseline's name in the paper.
-    against: the baseline's name in code.
-    low: the least latency that both were measured at; None where the ranges of
-      latency do not overlap.
-    high: the greatest latency that both were measured at, or None.
-    gap: the mean over those latencies of the cascade's quality minus the
-      baseline's.
-    verdict: what the interval of `gap` says.
-    at_speed: the gap within the latency of the fastest `spec_decode` point: the
-      cascade's best quality minus the baseline's best quality. NaN where one of
-      the two has no point so fast.
-  """
-
-  settings: Settings
-  label: str
-  baseline: str
-  against: str
-  low: float | None
-  high: float | None
-  gap: IntervalEstimate
-  verdict: str
-  at_speed: IntervalEstimate
 
 
 class FrontierPoint(NamedTuple):
@@ -247,101 +213,5 @@ def speedup_table(study: PointGroup, clock: Clock) -> Table:
       for gamma in gammas
       for panel in study.panels
       for line in speedups(panel, clock, gamma=gamma)
-    ],
-  )
-
-
-def gaps(panel: PointGroup, clock: Clock) -> list[GapLine]:
-  """Returns a comparison of every speculative cascade with every baseline.
-
-  Each method takes the points of all its gammas. Where decoding is greedy the
-  lossy baselines write what SpecDecode writes, so SpecDecode is the baseline.
-
-  Args:
-    panel: the points of one temperature.
-    clock: the definition of latency.
-  """
-  baselines = BASELINES if panel.settings.temperature > 0 else ("spec_decode",)
-  points_of = {
-    points[0].method: clock.points(points)
-    for points in group_by(panel.points, ["method"])
-  }
-  plain = points_of.get("spec_decode")
-  lines = []
-  for method, curve in itertools.product(baselines, panel.methods):
-    if not curve.settings.method.startswith(CHALLENGER):
-      continue
-    points = clock.points(curve.points)
-    baseline = points_of.get(method)
-    if not points or not baseline:
-      continue
-    # Entry 0 is over all examples; the others are replicates.
-    low, high = frontier.common_range(points[0], baseline[0]) or (None, None)
-    gap = frontier.estimate(frontier.mean_gap, points, baseline)
-    at_speed = IntervalEstimate(math.nan)
-    if plain:
-      at_speed = frontier.estimate(_gap_at_speed, points, baseline, plain)
-    lines.append(
-      GapLine(
-        settings=curve.settings,
-        label=curve.label,
-        baseline=panel.first(method).label,
-        against=method,
-        low=low,
-        high=high,
-        gap=gap,
-        verdict=verdict(gap),
-        at_speed=at_speed,
-      )
-    )
-  return lines
-
-
-def _gap_at_speed(points: Points, baseline: Points, plain: Points) -> float:
-  """Returns the gap within the latency of SpecDecode, NaN where it is not."""
-  budget = plain.latency.min()
-  gap = frontier.quality_within(points, budget)
-  gap -= frontier.quality_within(baseline, budget)
-  return gap if math.isfinite(gap) else math.nan
-
-
-def verdict(gap: IntervalEstimate) -> str:
-  """Returns what the interval of a gap says."""
-  if math.isnan(gap.value):
-    return "no common latencies"
-  if gap.low is None:
-    return "no interval"
-  if gap.low > 0:
-    return "better"
-  return "worse" if gap.high < 0 else "not told apart"
-
-
-def gap_table(study: PointGroup, clock: Clock) -> Table:
-  """Returns speculative cascades compared with lossy speculative decoding."""
-  at_speed = f"{study.metric} gap at SpecDecode's latency"
-  return Table(
-    f"differences_{clock.name}",
-    f"Cascades compared with lossy speculative decoding, {clock.title}",
-    "The mean difference of the two frontiers over the latencies that both"
-    " have, and the difference within the latency of the fastest SpecDecode"
-    " point; [95% intervals of the paired bootstrap]. The lossy variants write"
-    " what SpecDecode writes when decoding is greedy, so cascades are then"
-    " compared with SpecDecode. Methods that share no latency are left out.",
-    (
-      *METHOD,
-      Column("against", "baseline", only="csv"),
-      Column("against", "against", only="page"),
-      TEMPERATURE,
-      Column("from latency", "low", 2),
-      Column("to", "high", 2),
-      Column(f"mean {study.metric} gap", "gap", 2, has_interval=True),
-      Column("verdict", "verdict"),
-      Column(at_speed, "at_speed", 2, has_interval=True),
-    ),
-    [
-      line
-      for panel in study.panels
-      for line in gaps(panel, clock)
-      if line.low is not None or not math.isnan(line.at_speed.value)
     ],
   )

@@ -32,18 +32,18 @@ def load(name: str) -> jinja2.Template:
 
 
 def sentences(macro: str, *facts) -> list[str]:
-  """Returns the sentences of a macro of findings.txt.
+  """Returns the sentences of a macro of sentences.txt.
 
   Args:
     macro: the name of the macro.
     *facts: what its sentences say.
   """
-  text = getattr(load("findings.txt").module, macro)(*facts)
+  text = getattr(load("sentences.txt").module, macro)(*facts)
   paragraphs = (" ".join(part.split()) for part in text.split("\n\n"))
   return [paragraph for paragraph in paragraphs if paragraph]
 
 
 def sentence(macro: str, *facts) -> str:
-  """Returns the one sentence of a macro of findings.txt, see `sentences`."""
+  """Returns the one sentence of a macro of sentences.txt, see `sentences`."""
   (only,) = sentences(macro, *facts)
   return only

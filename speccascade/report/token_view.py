@@ -105,7 +105,6 @@ _HOW_TO_READ = (
 STYLE = (
   pathlib.Path(__file__).with_name("tokens.css").read_text(encoding="utf-8")
 )
-_NOTHING = "\N{EN DASH}"
 _BLANK = "\u2581"  # the blank in SentencePiece's pieces
 _BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 _SPECIAL = re.compile(r"<[^<>\s]+>")
@@ -277,7 +276,7 @@ def tokens_html(record: dict) -> str:
     [(depth, x) for depth, x in enumerate(losing_drafts(tree), 1) if x]
     for tree in aux.get("trees") or []
   ]
-  return _render("tokens", blocks, _summary(counts), lost)
+  return _render("tokens", blocks, counts, lost)
 
 
 def view_html(records: Sequence[dict], head: str = "") -> str:
@@ -366,23 +365,13 @@ def _shown_token(traced: dict, num_models: int) -> dict:
     "name": name,
     "text": _readable(traced["piece"], token),
     "place": f"id {token}, token {traced['place']}, block {traced['block']}",
-    "rule": _rule_text(traced["left"], traced["right"], traced["deferred"]),
-    "tv": f"TV(p, q) {_number(traced['tv'])}",
+    "left": traced["left"],
+    "right": traced["right"],
+    "is_deferred": traced["deferred"],
+    "tv": traced["tv"],
     "q": _top("q", traced),
     "p": _top("p", traced),
   }
-
-
-def _rule_text(left: float | None, right: float | None, deferred: bool) -> str:
-  """Returns the two sides of the deferral rule, and what the rule decided."""
-  if left is None and right is None:
-    return "rule: deferred" if deferred else "rule: none read here"
-  sign, verdict = (
-    ("<", "deferred")
-    if deferred
-    else ("\N{GREATER-THAN OR EQUAL TO}", "not deferred")
-  )
-  return f"rule: {_number(left)} {sign} {_number(right)}, {verdict}"
 
 
 def _top(side: str, traced: dict) -> list[dict]:
@@ -397,21 +386,3 @@ def _top(side: str, traced: dict) -> list[dict]:
     for number, piece, prob in zip(*(traced[name] for name in names))
     if prob is not None
   ]
-
-
-def _number(value: float | None) -> str:
-  return _NOTHING if value is None else f"{value:.4g}"
-
-
-def _summary(counts: Counts) -> str:
-  """Returns the counts of a text in a line."""
-  text = f"{counts.num_tokens} tokens, "
-  if counts.num_blocks:
-    length = counts.num_tokens / counts.num_blocks
-    text += f"{counts.num_blocks} blocks, {length:.2f} tokens a block, "
-  if counts.examined:
-    text += f"{counts.accepted} of {counts.examined} drafts accepted, "
-  return (
-    f"{text}{counts.drafter_calls} passes of the small model and"
-    f" {counts.verifier_extends} of the large model"
-  )

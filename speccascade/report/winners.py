@@ -97,7 +97,7 @@ class Lead:
   """What is known about the fastest points at the large model's quality.
 
   Attributes:
-    case: what the intervals tell apart: a case of `claim` in findings.txt.
+    case: what the intervals tell apart: a case of `claim` in sentences.txt.
     metric: the name of the quality.
     large: the quality of the large model.
     candidate: the point that the claim names; None where no point is as good as

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from speccascade.report import (
+  comparisons,
   content,
   findings,
   groups,
@@ -126,7 +127,7 @@ def test_gaps_by_hand(temperature, points, baseline, ends, gap, at_speed):
   panel = panel_of(
     *(row(*numbers, temperature=temperature) for numbers in several)
   )
-  (line,) = summaries.gaps(panel, MEASURED)
+  (line,) = comparisons.gaps(panel, MEASURED)
   assert (line.label, line.baseline) == (OPT, baseline)
   assert line.gap.value == pytest.approx(gap, nan_ok=True)
   assert line.at_speed.value == pytest.approx(at_speed, nan_ok=True)
@@ -134,7 +135,7 @@ def test_gaps_by_hand(temperature, points, baseline, ends, gap, at_speed):
   assert (line.low, line.high) == ((None, None) if is_apart else ends)
   verdict = "no common latencies" if is_apart else "no interval"
   assert line.verdict == verdict
-  table = summaries.gap_table(panel, MEASURED)
+  table = comparisons.gap_table(panel, MEASURED)
   assert table.lines == [] if is_apart else [line]
 
 
@@ -145,7 +146,7 @@ def study():
 
 def test_verdicts_follow_the_intervals(study):
   sampled = study.panels[1]
-  by_label = {line.label: line for line in summaries.gaps(sampled, MEASURED)}
+  by_label = {line.label: line for line in comparisons.gaps(sampled, MEASURED)}
   better = by_label["SpecCascade [OPT]"]
   assert better.verdict == "better"
   assert better.gap.low > 0

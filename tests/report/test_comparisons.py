@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from speccascade.report import content, figures, groups, truncation
+from speccascade.report import comparisons, content, figures, groups
 from speccascade.report.measured import MEASURED, modelled_clock
 from tests.report import synthetic
 
@@ -43,7 +43,7 @@ def rows_with(*baselines):
 def lines(*baselines, clock=MEASURED):
   [study] = groups.studies(rows_with(*baselines))
   [panel] = study.panels
-  found = truncation.compare(panel, clock)
+  found = comparisons.truncations(panel, clock)
   return {line.settings.method: line for line in found}
 
 
