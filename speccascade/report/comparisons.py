@@ -22,7 +22,7 @@ _SPECULATED = "spec_decode"
 
 
 @dataclasses.dataclass(frozen=True)
-class Comparison:
+class FrontierComparison:
   """A comparison of a method's frontier with another frontier.
 
   Attributes:
@@ -54,7 +54,7 @@ class Comparison:
 
 
 @dataclasses.dataclass(frozen=True)
-class GapLine(Comparison):
+class GapLine(FrontierComparison):
   """A comparison of a cascade's frontier with a baseline's frontier.
 
   Attributes:
@@ -71,7 +71,7 @@ class GapLine(Comparison):
 
 
 @dataclasses.dataclass(frozen=True)
-class TruncationLine(Comparison):
+class TruncationLine(FrontierComparison):
   """A comparison of a lossy method with the large model at other samplings.
 
   The frontier of the large model has lossless speculation at every sampling.
@@ -89,7 +89,7 @@ class TruncationLine(Comparison):
 def _compare(
   curve: PointGroup, points: Sequence[Points], others: Sequence[Points]
 ) -> dict:
-  """Returns the fields of `Comparison` of a curve and another frontier."""
+  """Returns the fields of a `FrontierComparison` of a curve with others."""
   # Entry 0 is over all examples; the others are replicates.
   low, high = frontier.common_range(points[0], others[0]) or (None, None)
   return {
