@@ -60,11 +60,21 @@ def pairs_of_tokens(size: int) -> TokenAutomaton:
 
 
 def two_after_zero(size: int) -> TokenAutomaton:
-  """Returns a mask of texts, none empty, in which a 2 follows each 0."""
-  allowed = np.ones((3, size), bool)
-  allowed[0, toy_chains.EOS] = False
-  allowed[1] = np.arange(size) == 2
-  return automaton(np.tile(np.where(np.arange(size), 2, 1), (3, 1)), allowed)
+  """Returns a mask of even texts, none empty, in which a 2 follows each 0.
+
+  Its states tell the parity of a text, so that each token counts.
+  """
+  # The states after an even text and an odd one, that end in a 0 or in another.
+  zero, other = np.array([1, 2]), np.array([3, 4])
+  parity = np.array([0, 0, 1, 0, 1])
+  is_zero = np.arange(size) == 0
+  moves = np.where(
+    is_zero, zero[1 - parity][:, None], other[1 - parity][:, None]
+  )
+  allowed = np.ones((5, size), bool)
+  allowed[:, toy_chains.EOS] = np.arange(5) == 3
+  allowed[zero] = np.arange(size) == 2
+  return automaton(moves, allowed)
 
 
 def masked_tables(models, mask: TokenAutomaton):

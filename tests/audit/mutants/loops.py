@@ -153,19 +153,19 @@ a stop that began in an earlier block is not seen <-
 
 === decoding/records/masked_model.py decoding/test_constraints.py
 the token before a text is read as its first <-
-  test_a_masked_model_is_a_model_of_the_masked_law[spec_cascade_opt]
+  test_texts_have_the_law_of_the_masked_conditionals[spec_cascade_opt]
 - is_text = start + place > state.begun
 + is_text = start + place >= state.begun
 a rejected draft stays in the automaton <-
-  test_a_masked_model_is_a_model_of_the_masked_law[spec_cascade_opt]
+  test_texts_have_the_law_of_the_masked_conditionals[spec_cascade_opt]
 - last = self._before(state, start)
 + last = state.after[:, -1]
 a node follows the node before it <-
-  test_trees_are_masked_at_each_node[spec_decode-tree]
+  test_texts_have_the_law_of_the_masked_conditionals[spec_decode tree]
 - parent = numerics.of_token(window, parents[:, place])
 + parent = window[:, width - num + place - 1]
 the states of a kept path are those of the first nodes <-
-  test_trees_are_masked_at_each_node[spec_decode-tree]
+  test_texts_have_the_law_of_the_masked_conditionals[spec_decode tree]
 - slots = jnp.minimum(start[:, None] + path, state.after.shape[1] - 1)
 + slots = start[:, None] + 0 * path
 a fault at a banned token goes unseen <-
