@@ -165,7 +165,7 @@ a node follows the node before it <-
 - parent = numerics.of_token(window, parents[:, place])
 + parent = window[:, width - num + place - 1]
 the states of a kept path are those of the first nodes <-
-  test_texts_have_the_law_of_the_masked_conditionals[spec_decode tree]
+  test_texts_have_the_law_of_the_masked_conditionals[spec_cascade_opt traversal]
 - slots = jnp.minimum(start[:, None] + path, state.after.shape[1] - 1)
 + slots = start[:, None] + 0 * path
 a fault at a banned token goes unseen <-
