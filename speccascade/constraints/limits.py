@@ -75,6 +75,10 @@ class TextLimits:
       raise fields.SettingError(
         "min_decode_len", " is given, and with ignore_eos no EOS ends an output"
       )
+    if self.ignore_eos and (self.grammar or self.json_schema):
+      raise fields.SettingError(
+        "ignore_eos", " is set, and a grammar ends in an EOS: leave one out"
+      )
 
   @property
   def limits(self) -> dict:

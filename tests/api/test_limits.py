@@ -90,6 +90,7 @@ def test_masks_shape_outputs(pair, whole, method):
     ({"banned": [10**6]}, ConstraintError, "BANNED has the id"),
     ({"banned": [-1]}, ValueError, "wanted ids from 0"),
     ({"grammar": "a", "json_schema": "{}"}, ValueError, "one of the two"),
+    ({"grammar": "a", "ignore_eos": True}, ValueError, "ends in an EOS"),
   ],
 )
 def test_limits_that_are_refused(pair, limits, error, words):
