@@ -3,7 +3,8 @@
   python -m benchmarks.cache_writes --topology v5e:2x2 --slots 94 512 2048
 
 One layer of attention is compiled: products of the activations, both writes to
-the cache, attention, the product after it. libtpu compiles on a CPU, which the
+the cache, attention, the product after it. A tree's layer also keeps the path of
+as many tokens, by each way to read them. libtpu compiles on a CPU, which the
 extra `tpu-compiler` brings; no TPU is needed, and nothing runs. Cycles are the
 compiler's own estimates, of a loop's body once for each row; they leave out the
 reading of weights.
@@ -43,6 +44,10 @@ WAYS = {
   "mapped": cache.map_rows,
   "product": cache.add_products,
 }
+READS = {
+  "gather": cache.gather_slots,
+  "product": cache.read_products,
+}
 BIASES = {
   "rows": cache.bias_of_rows,
   "mapped": cache.map_bias,
@@ -68,6 +73,13 @@ def layer(way, x, keys, values, kernels, start):
   bias = jnp.where(is_seen[:, None], 0, layers.MASKED).astype(x.dtype)
   mixed = layers.attend(query, keys, values, bias)
   return x + jnp.dot(mixed.reshape(x.shape), kernels[3]), keys, values
+
+
+def tree_layer(read, x, keys, values, kernels, path, start):
+  """Returns a layer's output, and its cache with a path of the block kept."""
+  out, keys, values = layer(cache.write_slots, x, keys, values, kernels, start)
+  kept = (read(keys, path, axis=3), read(values, path, axis=2))
+  return out, *cache.write((keys, values), kept, start)
 
 
 def cycles(text: str, num_rows: int) -> int:
@@ -142,6 +154,15 @@ def main():
         columns = compiled(place, run, *arrays, donate_argnums=(1, 2))
         print(
           f"| {dtype} | {num_slots} | layer | {name} | {columns} |", flush=True
+        )
+      path = array(args.rows, args.tokens, dtype="int32")
+      for name, read in READS.items():
+        run = functools.partial(tree_layer, read)
+        columns = compiled(
+          place, run, *arrays[:4], path, start, donate_argnums=(1, 2)
+        )
+        print(
+          f"| {dtype} | {num_slots} | tree | {name} | {columns} |", flush=True
         )
       for name, way in BIASES.items():
         run = functools.partial(way, num_fed=args.tokens)

@@ -140,6 +140,52 @@ def add_products(
   return jnp.where(jnp.expand_dims(is_new, others), moved, slots)
 
 
+def read_slots(slots: jax.Array, index: jax.Array, axis: int) -> jax.Array:
+  """Returns some slots of each row; every platform the same numbers.
+
+  Args:
+    slots: [B, ...] with L slots along `axis`. All numbers are finite.
+    index: [B, K] int32, the slots that are read of each row.
+    axis: number of the axis, at least 1.
+
+  Returns:
+    `slots` with K slots along `axis`.
+  """
+  gathered, products = (
+    functools.partial(function, axis=axis)
+    for function in (gather_slots, read_products)
+  )
+  if slots.shape[0] == 1 and not partitioning.is_cut():
+    return gathered(slots, index)
+  return jax.lax.platform_dependent(
+    slots, index, tpu=products, default=gathered
+  )
+
+
+def gather_slots(slots: jax.Array, index: jax.Array, *, axis: int) -> jax.Array:
+  """As `read_slots`, by a gather."""
+  others = [i for i in range(1, slots.ndim) if i != axis]
+  return jnp.take_along_axis(slots, jnp.expand_dims(index, others), axis=axis)
+
+
+def read_products(
+  slots: jax.Array, index: jax.Array, *, axis: int
+) -> jax.Array:
+  """As `read_slots`, by a product with 1 where a slot is read, and 0 elsewhere.
+
+  To gather from many rows a TPU copies them all to another layout first.
+  """
+  slot = jnp.arange(slots.shape[axis], dtype=jnp.int32)[None, :, None]
+  is_read = (slot == index[:, None]).astype(slots.dtype)  # [B, L, K]
+  axes = "abcdefgh"[: slots.ndim]
+  return jnp.einsum(
+    f"{axes},a{axes[axis]}n->{axes.replace(axes[axis], 'n')}",
+    slots,
+    is_read,
+    precision=jax.lax.Precision.HIGHEST,
+  )
+
+
 def write(cache: LayerCache, new: LayerCache, start: jax.Array) -> LayerCache:
   """Returns one layer's cache with a block written at slots start [B].
 
@@ -335,6 +381,8 @@ def keep_path(
   if not path.shape[1]:
     return cache
   slots, first = tree_windows.kept_slots(num_slots, start, path, count)
-  keys = jnp.take_along_axis(cache[0], slots[:, None, None, :], axis=3)
-  values = jnp.take_along_axis(cache[1], slots[:, None, :, None], axis=2)
-  return write(cache, (keys, values), first)
+  kept = (
+    read_slots(cache[0], slots, axis=3),
+    read_slots(cache[1], slots, axis=2),
+  )
+  return write(cache, kept, first)

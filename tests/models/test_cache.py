@@ -63,6 +63,26 @@ def test_ways_to_write_slots(way, dtype, num_rows, num_new):
     np.testing.assert_array_equal(after, want)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_ways_to_read_slots(dtype):
+  """A slot that is read twice, the first and the last, all bits of a number."""
+  rng, num_rows = np.random.default_rng(0), 17
+  index = rng.integers(0, SLOTS, (num_rows, 4))
+  index[0], index[-1] = [0, 0, 5, 5], [SLOTS - 1, 2, 0, SLOTS - 1]
+  shape = (num_rows, 2, 3, SLOTS)
+  numbers = rng.normal(size=shape) * 10.0 ** rng.uniform(-30, 30, shape)
+  keys = np.array(jnp.asarray(numbers, dtype))
+  for axis, slots in ((3, keys), (2, keys.swapaxes(2, 3))):
+    want = np.stack(
+      [row.take(at, axis - 1) for row, at in zip(slots, index, strict=True)]
+    )
+    for way in (cache.gather_slots, cache.read_products):
+      read = jax.jit(functools.partial(way, axis=axis))
+      actual = read(jnp.asarray(slots), int32(index))
+      assert actual.dtype == dtype
+      np.testing.assert_array_equal(actual, want)
+
+
 @pytest.mark.parametrize("num_rows", [2, 17])
 def test_ways_to_look_up_the_bias(monkeypatch, num_rows):
   rng, num_fed = np.random.default_rng(0), 4
@@ -127,5 +147,16 @@ def test_a_tpu_goes_through_no_rows():
   assert words("cpu") == {"while"}
   assert words("cuda") == {"scatter"}
   assert words("tpu") == {"dot_general", "HIGHEST"}
-  # Where there are many slots, writing all of them takes longer.
+  # Where there are many slots, writing all of them takes longer; reading them
+  # does not.
   assert words("tpu", cache.MOST_MULTIPLIED_SLOTS + 1) == {"scatter"}
+
+  def reading(platform):
+    traced = jax.jit(functools.partial(cache.read_slots, axis=3)).trace(
+      new, jnp.zeros((17, 2), jnp.int32)
+    )
+    text = traced.lower(lowering_platforms=(platform,)).as_text()
+    return {word for word in ("gather", "HIGHEST") if word in text}
+
+  assert reading("cpu") == reading("cuda") == {"gather"}
+  assert reading("tpu") == {"HIGHEST"}
