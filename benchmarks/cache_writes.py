@@ -3,7 +3,7 @@
   python -m benchmarks.cache_writes --topology v5e:2x2 --slots 94 512 2048
 
 One layer of attention is compiled: products of the activations, both writes to
-the cache, attention, the product after it. A tree's layer also keeps the path of
+the cache, attention, the product after it. A tree's layer also keeps a path of
 as many tokens, by each way to read them. libtpu compiles on a CPU, which the
 extra `tpu-compiler` brings; no TPU is needed, and nothing runs. Cycles are the
 compiler's own estimates, of a loop's body once for each row; they leave out the

@@ -197,7 +197,7 @@ def counts() -> list[tuple[str, str, tuple[int, ...]]]:
     (
       "docs/trees.md",
       "All {} are exact for every target",
-      [WORDS[len(tree_steps.VERIFY)]],
+      [WORDS[len(tree_steps.TREE_VERIFY)]],
     ),
     (
       "docs/trees.md",

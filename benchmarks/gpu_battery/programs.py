@@ -108,7 +108,9 @@ class ForcedSettings(LoopSettings):
       ]
       rates = jnp.where(jnp.asarray(is_first), self.rate, self.rate * SIBLING)
       forced = _forced(u_accept, rates)
-      return tree_steps.VERIFY["token"](tokens, branches, q, pi, forced, u_draw)
+      return tree_steps.TREE_VERIFY["token"](
+        tokens, branches, q, pi, forced, u_draw
+      )
 
     return verify
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from speccascade.native.operations import call
 
-# In the order of enum Way in trees.cc; names of `tree_steps.VERIFY`.
+# In the order of enum Way in trees.cc; names of `tree_steps.TREE_VERIFY`.
 WAYS = ("token", "k_seq", "traversal")
 
 

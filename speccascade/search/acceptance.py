@@ -255,8 +255,8 @@ def _of_children(
   drawing: Drawing,
 ) -> list[Array]:
   """Returns the chances that each child is accepted and is the text's token."""
-  # The steps are those of `tree_steps.token_verify`. A drawn child is averaged
-  # over its own draw, so that only draws before it matter.
+  # The steps are those of `tree_steps.tree_token_verify`. A drawn child is
+  # averaged over its own draw, so that only draws before it matter.
   num = children.shape[-1]
   ids = jax.lax.broadcasted_iota(jnp.int32, q.shape, q.ndim - 1)
   law, residual = q, pi

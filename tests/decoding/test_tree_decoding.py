@@ -34,7 +34,7 @@ SHAPES = {
 WAYS = [
   (drawing, verification)
   for drawing in draft_tree.DRAWINGS
-  for verification in tree_steps.VERIFY
+  for verification in tree_steps.TREE_VERIFY
   if verification != "k_seq" or drawing == draft_tree.IID
 ]
 

@@ -23,7 +23,7 @@ TREE = DraftTree((-1, -1, -1, 0, 0, 2, 3, 3, 5))
 WAYS = [
   (drawing, verification, False)
   for drawing in draft_tree.DRAWINGS
-  for verification in tree_steps.VERIFY
+  for verification in tree_steps.TREE_VERIFY
   if verification != "k_seq" or drawing == draft_tree.IID
 ] + [(draft_tree.IID, "token", True)]
 
@@ -78,7 +78,7 @@ def test_walks_decide_as_the_steps_do(
   rng = np.random.default_rng(0)
   tokens, branches, q, pi = block(rng, drawing, has_laws)
   u = [uniforms(rng, ROWS, TREE.num_drafts + i) for i in range(2)]
-  step = tree_steps.VERIFY[verification]
+  step = tree_steps.TREE_VERIFY[verification]
   actual = step(tokens, branches, q, pi, *u)
   want = plainly(monkeypatch, step, tokens, branches, q, pi, *u)
   for field in dataclasses.fields(want):

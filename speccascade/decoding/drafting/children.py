@@ -34,7 +34,7 @@ def check_verification(verification: str, drawing: str, drafter: str):
   """Checks that a verification of trees is exact for a drawing.
 
   Args:
-    verification: a name in `tree_steps.VERIFY`.
+    verification: a name in `tree_steps.TREE_VERIFY`.
     drawing: one of `DRAWINGS`.
     drafter: who draws, as the message is to call it.
 

@@ -67,7 +67,7 @@ class BlockSettings(ReviewSettings):
   def tree_step(self) -> tree_steps.TreeVerifyFunction:
     """The verifier step that decides which drafts of a tree are accepted."""
     assert self.verify is None, "a step of the caller's own is for chains"
-    return tree_steps.VERIFY[self.verification]
+    return tree_steps.TREE_VERIFY[self.verification]
 
 
 class ScoredBlock(struct.PyTreeNode):

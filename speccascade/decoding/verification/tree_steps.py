@@ -93,7 +93,7 @@ def _natively(way: str) -> Callable[[VerifyFunction], VerifyFunction]:
 
 
 @_natively("token")
-def token_verify(
+def tree_token_verify(
   tokens: Array,
   branches: Branches,
   q: Array,
@@ -154,7 +154,7 @@ def token_verify(
 def k_seq_factor(
   law: Array, target: Array, count: Array
 ) -> tuple[Array, Array, Array, Array]:
-  """Returns the factor r of `k_seq_verify`, and the numbers that it gives.
+  """Returns the factor r of `tree_k_seq_verify`, and the numbers that it gives.
 
   Args:
     law: [..., V], q, the law of the draws at a node.
@@ -190,7 +190,7 @@ def k_seq_factor(
 
 
 @_natively("k_seq")
-def k_seq_verify(
+def tree_k_seq_verify(
   tokens: Array,
   branches: Branches,
   q: Array,
@@ -205,7 +205,7 @@ def k_seq_verify(
   with probability min(1, pi(x) / (r q(x))). When all are rejected, a token is
   drawn from max(0, pi - min(q, pi / r) (1 - (1 - b)^K) / b).
 
-  The arguments and the result are as in `token_verify`.
+  The arguments and the result are as in `tree_token_verify`.
 
   Source: Sun et al., "SpecTr" (arXiv 2310.15141), K-SEQ.
   """
@@ -244,7 +244,7 @@ def k_seq_verify(
 
 
 @_natively("traversal")
-def traversal_verify(
+def tree_traversal_verify(
   tokens: Array,
   branches: Branches,
   q: Array,
@@ -268,7 +268,7 @@ def traversal_verify(
   two has the children of both. The token after the accepted leaf n is drawn
   from P_n. On a chain this is block verification.
 
-  The arguments and the result are as in `token_verify`.
+  The arguments and the result are as in `tree_token_verify`.
 
   Source: Weng et al., "Traversal Verification for Speculative Tree Decoding"
   (arXiv 2505.12398).
@@ -362,8 +362,8 @@ def traversal_verify(
   return path_verdict(drafts, end["node"], end["token"], reads_all=True)
 
 
-VERIFY = {
-  "token": token_verify,
-  "k_seq": k_seq_verify,
-  "traversal": traversal_verify,
+TREE_VERIFY = {
+  "token": tree_token_verify,
+  "k_seq": tree_k_seq_verify,
+  "traversal": tree_traversal_verify,
 }

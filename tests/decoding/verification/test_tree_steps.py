@@ -23,7 +23,7 @@ EXACT = 1e-10
 WAYS = [
   (drawing, verification)
   for drawing in draft_tree.DRAWINGS
-  for verification in tree_steps.VERIFY
+  for verification in tree_steps.TREE_VERIFY
   if verification != "k_seq" or drawing == draft_tree.IID
 ]
 BRANCHED = (-1, -1, 0, 0, 1)
@@ -62,7 +62,7 @@ def check(parents, drawing, verification, method, sampling, *, size=3, seed=0):
     )
     assert np.isclose(sum(chance for _, _, chance in outcomes), 1)
     step = driving.Step(
-      tree_steps.VERIFY[verification],
+      tree_steps.TREE_VERIFY[verification],
       tree,
       drawing,
       outcomes,
@@ -172,7 +172,7 @@ def test_a_chain_is_a_tree_with_one_child_a_node(drawing, verification):
   branches = driving.Branches(
     tree, drawing, jnp.broadcast_to(jnp.arange(3)[None], (rows, 3)), certain
   )
-  got = tree_steps.VERIFY[verification](
+  got = tree_steps.TREE_VERIFY[verification](
     tokens, branches, q, pi, u[1, :, :gamma], u[2]
   )
   count = jnp.full((rows,), gamma)
@@ -226,7 +226,7 @@ def several_law(tables, q, p, step) -> dict[tuple[int, ...], float]:
 def test_drafts_of_several_drafters_have_laws_of_their_own(num, greedy):
   laws = np.random.default_rng(3).dirichlet(np.ones(3), (num + 1, 3))
   *tables, pi = np.eye(3)[laws.argmax(axis=2)] if greedy else laws
-  law = several_law(tables, tables[0], pi, tree_steps.token_verify)
+  law = several_law(tables, tables[0], pi, tree_steps.tree_token_verify)
   target = reference.Tree(
     last_of(tables[0]), lambda prefix: last_of(pi)(prefix[1:]), (-1,), "iid"
   )
@@ -258,7 +258,9 @@ def test_the_target_of_several_drafters_uses_one_of_them(method, designated):
 
   def step(tokens, branches, q, p, u_accept, u_draw):
     pi = compose(q, p, sampled=(q, p))
-    return tree_steps.token_verify(tokens, branches, q, pi, u_accept, u_draw)
+    return tree_steps.tree_token_verify(
+      tokens, branches, q, pi, u_accept, u_draw
+    )
 
   law = several_law(tables, q, p, step)
   other = tables[1 - designated]
@@ -284,7 +286,7 @@ def test_an_empty_residual_is_the_target(either_way):
     DraftTree((-1,)), "iid", jnp.array([[0]], jnp.int32), jnp.array([[False]])
   )
   last = jnp.float32(1 - 2**-24)
-  verdict = tree_steps.token_verify(
+  verdict = tree_steps.tree_token_verify(
     jnp.array([[1]], jnp.int32),
     branches,
     q,
