@@ -24,6 +24,8 @@ def folder(tmp_path_factory):
   for kind, width in itertools.product(("t5", "llama"), (8, 16)):
     for layout in ("speccascade", "hugging_face", "t5x_native"):
       eight_devices.checkpoint(folder, kind, width, layout)
+  for width in (8, 16):
+    eight_devices.checkpoint(folder, "gemma", width, "speccascade")
   return folder
 
 
@@ -85,6 +87,8 @@ def test_a_mesh_streams_what_one_device_does(run):
     {"kind": "llama", "layout": "hugging_face"},
     {"kind": "llama", "method": "verifier", "temperature": 0.0},
     {"kind": "llama", "shape": {"tree": [2, 2, 1]}},
+    {"kind": "gemma"},
+    {"kind": "gemma", "shape": {"tree": [2, 2, 1]}},
   ],
 )
 def test_all_meshes_decode_alike(run, case):
@@ -110,7 +114,13 @@ def test_a_mesh_sweeps_and_searches_alike(run):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-  "case", [{}, {"optimizer": "adamw", "dims": 2}, {"kind": "llama"}]
+  "case",
+  [
+    {},
+    {"optimizer": "adamw", "dims": 2},
+    {"kind": "llama"},
+    {"kind": "gemma"},
+  ],
 )
 def test_all_meshes_train_alike(run, case):
   case = {"call": "train", **case}

@@ -52,6 +52,17 @@ LLAMA = LlamaConfig(
   head_dim=4,
   mlp_dim=16,
 )
+GEMMA = dataclasses.replace(
+  LLAMA,
+  norm_offset=1,
+  post_norms=True,
+  scaled_embedding=True,
+  query_key_norm=True,
+  logit_cap=30.0,
+  local_rope_theta=1e4,
+  window=4,
+  windowed_layers=(0, 1),
+)
 ONE = meshes.ONE.abstract()
 KEY = jax.random.key(0)
 LENGTHS = {"inputs": 32, "targets": 16}
@@ -61,7 +72,9 @@ def num_bytes(tree):
   return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
 
 
-@pytest.mark.parametrize(("kind", "config"), [(T5LM, T5), (LlamaLM, LLAMA)])
+@pytest.mark.parametrize(
+  ("kind", "config"), [(T5LM, T5), (LlamaLM, LLAMA), (LlamaLM, GEMMA)]
+)
 def test_one_device_holds_all(kind, config):
   lm = jax.eval_shape(lambda rng: kind.init(config, rng), jax.random.key(0))
   weights = footprint.weights(config, ONE, "float32")
@@ -240,7 +253,7 @@ def saved(tmp_path):
   return save
 
 
-@pytest.mark.parametrize("verifier", [T5, LLAMA])
+@pytest.mark.parametrize("verifier", [T5, LLAMA, GEMMA])
 def test_a_plan_of_training_heads(verifier, saved):
   settings = {"mixture_or_task_name": "any", "task_feature_lengths": LENGTHS}
   data = TrainingData(**settings, batch_size=8)
@@ -276,7 +289,7 @@ def test_a_plan_of_training_heads(verifier, saved):
   )
 
 
-@pytest.mark.parametrize("verifier", [T5, LLAMA])
+@pytest.mark.parametrize("verifier", [T5, LLAMA, GEMMA])
 def test_a_plan_of_training_lookahead_embeddings(verifier, saved):
   data = TrainingData(
     mixture_or_task_name="any",
