@@ -24,6 +24,8 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 # Names of the vocabulary in a directory of Hugging Face.
 SENTENCE_PIECE, TOKENIZER = "spiece.model", "tokenizer.json"
 PIECES = "tokenizer.model"  # a SentencePiece model of a decoder-only model
+TOKENIZER_CONFIG = "tokenizer_config.json"
+BYTE_TOKENIZER = "ByT5Tokenizer"  # which has no further file
 # Without a network, five retries take about half a minute. The default number
 # of retries takes a quarter of an hour.
 _RETRIES = {"gcs_request_retries": {"max_retries": 5}}
@@ -223,10 +225,17 @@ class Directory:
     """Returns the path of the directory's vocabulary; None if it has none.
 
     The SentencePiece model of a T5 is taken before a tokenizer of Hugging Face,
-    and that one before the SentencePiece model of a decoder-only model.
+    and that one before the SentencePiece model of a decoder-only model. The
+    bytes of ByT5 have no file but the settings that name their tokenizer.
     """
     names = filter(self.has, (SENTENCE_PIECE, TOKENIZER, PIECES))
-    return next((f"{self}/{name}" for name in names), None)
+    if name := next(names, None):
+      return f"{self}/{name}"
+    settings = {}
+    if self.has(TOKENIZER_CONFIG):
+      settings = self.read_json(TOKENIZER_CONFIG)
+    is_bytes = settings.get("tokenizer_class") == BYTE_TOKENIZER
+    return f"{self}/{TOKENIZER_CONFIG}" if is_bytes else None
 
   def refuse_existing(self) -> None:
     """Raises CheckpointError if anything exists at the directory's path."""

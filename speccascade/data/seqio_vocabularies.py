@@ -2,7 +2,9 @@
 
 import numpy as np
 
+from speccascade.data import byte_vocabulary
 from speccascade.data._tf import seqio, tf
+from speccascade.data.byte_vocabulary import ByteVocabulary
 from speccascade.data.sentence_pieces import T5_MODEL, SentencePieces
 from speccascade.data.tokenizer import TokenizerVocabulary
 
@@ -54,6 +56,26 @@ class _TaskTokenizer(TokenizerVocabulary, seqio.Vocabulary):
     return tf.ensure_shape(text, [])
 
 
+class _TaskBytes(ByteVocabulary, seqio.ByteVocabulary):
+  """The bytes of UTF-8 for a task; see `ByteVocabulary`."""
+
+  def __init__(self, path: str = byte_vocabulary.NAME, extra_ids: int = 0):
+    seqio.ByteVocabulary.__init__(self, extra_ids)
+    self.path = path
+
+
+def named(path: str, extra_ids: int | None = None):
+  """Returns the vocabulary of a name or a path, whose file is read later.
+
+  Args:
+    path: path of a SentencePiece model, or "bytes".
+    extra_ids: as `vocabularies.load` takes them.
+  """
+  if path == byte_vocabulary.NAME:
+    return _TaskBytes(extra_ids=extra_ids or 0)
+  return Vocabulary(path, extra_ids)
+
+
 def of(vocabulary):
   """Returns a vocabulary that a task of seqio can use.
 
@@ -66,4 +88,6 @@ def of(vocabulary):
     return Vocabulary(vocabulary.path, vocabulary.extra_ids)
   if kind is TokenizerVocabulary:
     return _TaskTokenizer(vocabulary.path)
+  if kind is ByteVocabulary:
+    return _TaskBytes(vocabulary.path, vocabulary.extra_ids)
   return vocabulary

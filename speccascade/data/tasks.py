@@ -205,8 +205,8 @@ def register_text_task(
     name: the task's name.
     splits: the files of the splits.
     prefix: text that is put before every input.
-    vocabulary: path of a SentencePiece model; None takes T5's.
-    extra_ids: how many sentinels the vocabulary has; see `Vocabulary`.
+    vocabulary: path of a SentencePiece model, or "bytes"; None takes T5's.
+    extra_ids: how many sentinels the vocabulary has; see `vocabularies.load`.
     metrics: names in `quality.METRICS`.
     edit: a function from the (inputs, target) of the files to the (inputs,
       target) of the task, such as `preprocess.gsm8k`. It is called for every
@@ -237,7 +237,7 @@ def register_text_task(
     TextFileSource(splits),
     to_text,
     metrics,
-    Vocabulary(vocabulary, extra_ids),
+    seqio_vocabularies.named(vocabulary, extra_ids),
     settings=settings,
   )
 

@@ -13,16 +13,20 @@ import numpy as np
 
 from speccascade.checkpoints import storage
 from speccascade.checkpoints.errors import CheckpointError
-from speccascade.checkpoints.storage import PIECES, SENTENCE_PIECE, TOKENIZER
+from speccascade.checkpoints.storage import (
+  PIECES,
+  SENTENCE_PIECE,
+  TOKENIZER,
+  TOKENIZER_CONFIG,
+)
 from speccascade.data import piece_tokenizers
 from speccascade.data.chat import ChatTemplate
 from speccascade.settings import fields
 
-CONFIG = "tokenizer_config.json"
 TEMPLATE = "chat_template.jinja"
 SPECIAL = "special_tokens_map.json"
 ADDED = "added_tokens.json"
-_BESIDE = (CONFIG, SPECIAL, TEMPLATE)
+_BESIDE = (TOKENIZER_CONFIG, SPECIAL, TEMPLATE)
 # Files that may name the tokens that end a text. The first file that does so is
 # believed.
 _ENDS = ("generation_config.json", "config.json")
@@ -137,7 +141,7 @@ class TokenizerVocabulary:
 
   def _read_files_beside(self):
     """Reads special tokens, the tokens that end a text, and the template."""
-    settings = self._json(CONFIG)
+    settings = self._json(TOKENIZER_CONFIG)
     special = self._of_pieces | self._json(SPECIAL) | settings
     tokens = {}
     for name in ("bos_token", "eos_token", "unk_token", "pad_token"):
@@ -160,7 +164,7 @@ class TokenizerVocabulary:
 
   def _read_ends(self, eos_id: int | None) -> tuple[int, ...]:
     """Returns the ids that end a text."""
-    file, ends = CONFIG, eos_id
+    file, ends = TOKENIZER_CONFIG, eos_id
     # The last file that is looked at here is the one that is believed first.
     for name in reversed(_ENDS):
       if (named := self._json(name).get("eos_token_id")) is not None:
@@ -168,7 +172,7 @@ class TokenizerVocabulary:
     if ends in (None, []):
       raise ValueError(
         f"{self._folder} does not say what ends a text: want eos_token in"
-        f" {CONFIG}, or eos_token_id in {_ENDS[0]}, as ids"
+        f" {TOKENIZER_CONFIG}, or eos_token_id in {_ENDS[0]}, as ids"
       )
     ends = ends if isinstance(ends, list) else [ends]
     if not all(type(i) is int and i >= 0 for i in ends):
@@ -194,7 +198,7 @@ class TokenizerVocabulary:
     try:
       template = fields.fit("chat_template", template, kind)
     except ValueError as error:
-      raise ValueError(f"{self._folder}/{CONFIG}: {error}") from error
+      raise ValueError(f"{self._folder}/{TOKENIZER_CONFIG}: {error}") from error
     if isinstance(template, tuple):  # several templates, each with a name
       templates = {each["name"]: each["template"] for each in template}
       first = next(iter(templates.values()), None)
@@ -215,8 +219,10 @@ class TokenizerVocabulary:
         contents[name] = content
     if self._of_pieces:
       # The special tokens are in the SentencePiece model, which is not written.
-      settings = self._of_pieces | self._json(SPECIAL) | self._json(CONFIG)
-      contents[CONFIG] = json.dumps(settings, indent=2).encode()
+      settings = (
+        self._of_pieces | self._json(SPECIAL) | self._json(TOKENIZER_CONFIG)
+      )
+      contents[TOKENIZER_CONFIG] = json.dumps(settings, indent=2).encode()
     return contents | {TOKENIZER: self._content}
 
   def _json(self, name: str) -> dict:

@@ -5,11 +5,11 @@ import os
 import re
 
 from speccascade.checkpoints import storage
-from speccascade.data import piece_tokenizers
+from speccascade.data import byte_vocabulary, piece_tokenizers
+from speccascade.data.byte_vocabulary import ByteVocabulary
 from speccascade.data.sentence_pieces import T5_MODEL, SentencePieces
 from speccascade.data.tokenizer import (
   ADDED,
-  CONFIG,
   TokenizerVocabulary,
   read_settings,
 )
@@ -21,7 +21,7 @@ _SENTINEL = re.compile(r"<extra_id_\d+>")
 @functools.lru_cache(maxsize=16)
 def load(
   path: str = T5_MODEL, extra_ids: int | None = None
-) -> SentencePieces | TokenizerVocabulary:
+) -> SentencePieces | TokenizerVocabulary | ByteVocabulary:
   """Reads and checks a vocabulary.
 
   Args:
@@ -29,14 +29,17 @@ def load(
       a tokenizer.model (the SentencePiece model of a decoder-only model), or
       of a directory of Hugging Face. In a directory, spiece.model (T5's) is
       taken before tokenizer.json, unless its user has added tokens, which only
-      tokenizer.json has. tokenizer.model is taken last.
+      tokenizer.json has. tokenizer.model is taken last. "bytes" names ByT5's
+      bytes, which need no file; see `ByteVocabulary`.
     extra_ids: how many sentinels a SentencePiece model has; see
-      `SentencePieces`.
+      `SentencePieces`. Of bytes, how many ids follow them; None is 0.
 
   Raises:
     FileNotFoundError: there is no file, or it cannot be fetched.
     ValueError: the file is no vocabulary, or has other special ids than T5.
   """
+  if path == byte_vocabulary.NAME:
+    return ByteVocabulary(extra_ids=extra_ids or 0)
   name = path.rstrip("/").rpartition("/")[2]
   if name == storage.TOKENIZER or (name == storage.PIECES and _prompts(path)):
     return TokenizerVocabulary(path)
@@ -49,6 +52,8 @@ def load(
         f" nor {storage.PIECES} nor {storage.TOKENIZER}, which"
         " save_pretrained of transformers' AutoTokenizer writes"
       )
+    if file.endswith(storage.TOKENIZER_CONFIG):
+      return byte_vocabulary.read(storage.Directory(path))
     is_t5 = file.endswith(storage.SENTENCE_PIECE)
     if not is_t5 and (not file.endswith(storage.PIECES) or _prompts(file)):
       return TokenizerVocabulary(path)
@@ -90,7 +95,9 @@ def _added_tokens(folder: str, model: str) -> list[str]:
   """
   directory = storage.Directory(folder)
   tokens = set(read_settings(directory, ADDED))
-  decoder = read_settings(directory, CONFIG).get("added_tokens_decoder")
+  decoder = read_settings(directory, storage.TOKENIZER_CONFIG).get(
+    "added_tokens_decoder"
+  )
   for token in decoder.values() if isinstance(decoder, dict) else ():
     if isinstance(token, dict) and isinstance(token.get("content"), str):
       tokens.add(token["content"])

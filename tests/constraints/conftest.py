@@ -6,7 +6,10 @@ from speccascade import built_in
 from speccascade.data import vocabularies
 from tests.data import tokenizers
 
-KINDS = ("sentence pieces", "bytes", "fallback", "continuing", "words")
+KINDS = (
+  *("sentence pieces", "bytes", "fallback", "continuing", "words"),
+  "bytes alone",
+)
 
 
 class Words:
@@ -29,6 +32,8 @@ def any_vocabulary(request, tmp_path):
     return Words()
   if request.param == "sentence pieces":
     return vocabularies.load(f"{built_in.verifier()}/spiece.model")
+  if request.param == "bytes alone":
+    return vocabularies.load("bytes")
   kind = "bytes" if request.param == "bytes" else "fallback"
   vocabulary = vocabularies.load(str(tokenizers.save(tmp_path / "v", kind)))
   if request.param == "continuing":

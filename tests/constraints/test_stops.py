@@ -79,7 +79,8 @@ def test_a_stop_inside_of_another_is_complete_first():
 
 def test_strings_that_are_banned_never_stand(any_vocabulary):
   known = read(any_vocabulary)
-  tables = stops.without(["cat", "the c"], known)
+  strings = ["cat", "the c", "t "]
+  tables = stops.without(strings, known)
   rng = np.random.default_rng(0)
   usual = any_vocabulary.encode(" ".join([WORDS, *TEXT]))
   num_refused = 0
@@ -88,7 +89,7 @@ def test_strings_that_are_banned_never_stand(any_vocabulary):
     for token in rng.permutation(usual)[:15].tolist():
       column = tables.classes[token]
       with_it = text_of(any_vocabulary, [*text, token])
-      is_banned = "cat" in with_it or "the c" in with_it
+      is_banned = any(string in with_it for string in strings)
       assert tables.allowed[state, column] == (not is_banned)
       num_refused += is_banned
       if not is_banned:
