@@ -17,7 +17,7 @@ from absl import logging
 import numpy as np
 from sacrebleu.metrics import BLEU, CHRF
 
-from speccascade.evaluation import answers, sentences
+from speccascade.evaluation import answers, sentences, squad
 from speccascade.runtime.progress import ProgressBar
 
 ROUGE_TYPES = ("rouge1", "rouge2", "rougeLsum")
@@ -322,6 +322,24 @@ def exact_match(
   return [dataclasses.replace(scores, unread=unread)]
 
 
+def exact_and_f1(predictions, references):
+  """Returns exact match and F1 of answers, as SQuAD 2.0 compares them.
+
+  Of several references the best one counts, for each score by itself. See
+  `squad.scores`.
+
+  Args:
+    predictions: N strings.
+    references: N strings or lists of strings.
+  """
+  predictions, references = _as_lists(predictions, references)
+  pairs = zip(predictions, references)
+  scores = np.array([squad.scores(*pair) for pair in pairs])
+  signature = f"normalized:squad|no_answer:{squad.NO_ANSWER}"
+  columns = zip(("exact", "f1"), scores.T)
+  return [_mean(name, column, signature) for name, column in columns]
+
+
 # Name -> (predictions, references) -> [Statistics].
 METRICS = {
   "bleu": bleu,
@@ -333,10 +351,12 @@ METRICS = {
   "chrf": chrf,
   "rouge": rouge,
   "rouge2": functools.partial(rouge, types=("rouge2",)),
+  "rougeL": functools.partial(rouge, types=("rougeL",)),
   "exact_match": exact_match,
   # For tasks whose references are all the right outputs, such as the built-in
   # task.
   "valid": functools.partial(exact_match, name="valid"),
+  "squad": exact_and_f1,
   "gsm8k": functools.partial(exact_match, read=answers.number, version=2),
   "mmlu": functools.partial(
     exact_match, read=answers.letter, name="accuracy", version=2
@@ -345,7 +365,7 @@ METRICS = {
 
 
 # Metrics that compare whole answers.
-_OF_ANSWERS = ("exact_match", "valid", "gsm8k", "mmlu")
+_OF_ANSWERS = ("exact_match", "valid", "squad", "gsm8k", "mmlu")
 _SHORT = 4  # words: BLEU counts no 4-gram of a text that has fewer
 
 

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+from rouge_score import rouge_scorer
 import sacrebleu
 
 from speccascade.evaluation import quality, sentences
@@ -81,6 +82,67 @@ def test_rouge_by_hand():
   # Were they one line, the order of the two sentences would matter.
   swapped = quality.rouge(["a d . b c ."], ["b c .\na d ."])
   assert value(swapped, "rougeLsum") == pytest.approx(100)
+
+
+def test_rouge_l_by_hand():
+  # "a b c d e" against "b a c e": of its subsequences "b c e" and "a c e" are
+  # the longest that the other has, so F = 2 * 3 / (5 + 4). ROUGE-L does not see
+  # lines; of the bigrams none is shared.
+  (score,) = quality.metric("rougeL")(["a b c d e"], ["b a\nc e"])
+  assert score.name == "rougeL"
+  assert score.value == pytest.approx(600 / 9)
+  assert value(quality.metric("rouge2")(["a b c d e"], ["b a c e"])) == 0
+  # The scorer itself, with its own words.
+  scorer = rouge_scorer.RougeScorer(["rougeL"], use_stemmer=False)
+  by_library = [
+    max(scorer.score(r, text)["rougeL"].fmeasure for r in several)
+    for text, several in zip(PREDICTIONS, REFERENCES)
+  ]
+  (score,) = quality.metric("rougeL")(PREDICTIONS, REFERENCES)
+  assert score.value == pytest.approx(100 * np.mean(by_library))
+
+
+@pytest.mark.parametrize(
+  ("prediction", "references", "exact", "f1"),
+  [
+    # Case, articles, punctuation and blanks do not count.
+    (" the  Eiffel-Tower!", "Eiffeltower", 1, 1),
+    ("An apple a day", ["apple day"], 1, 1),
+    # Hyphens go before articles are looked for: "a-b" is the word "ab".
+    ("a-b", ["b"], 0, 0),
+    # "theory" holds "the", and is no article.
+    ("theory", ["ory"], 0, 0),
+    # "new york city" and "york city hall": 2 words of 3 and 3, so F1 is 2/3.
+    ("New York City", ["York City Hall"], 0, 2 / 3),
+    # A word counts as often as both have it: 1 of 2 and of 1.
+    ("no no", ["no"], 0, 2 / 3),
+    # Each score has the best of several answers.
+    ("Paris, France", ["in Paris", "Paris", "France Paris"], 0, 1),
+    ("Paris", ["London", "paris."], 1, 1),
+    # Without an answer: the empty text, and the word of the prompt for it.
+    ("", "", 1, 1),
+    ("Unanswerable.", "unanswerable", 1, 1),
+    ("", ["unanswerable"], 1, 1),
+    ("Paris", ["unanswerable"], 0, 0),
+    ("unanswerable", ["Paris"], 0, 0),
+    # References that are nothing are left out beside others.
+    ("", ["Paris", "the"], 0, 0),
+    ("the", ["The"], 1, 1),
+  ],
+)
+def test_squad_by_hand(prediction, references, exact, f1):
+  scores = quality.metric("squad")([prediction], [references])
+  assert [s.name for s in scores] == ["exact", "f1"]
+  assert value(scores, "exact") == 100 * exact
+  assert value(scores, "f1") == pytest.approx(100 * f1)
+
+
+def test_squad_is_a_mean_with_an_interval():
+  scores = quality.evaluate(["squad"], ["a b", "c", ""], [["b"], ["x"], [""]])
+  assert scores["exact"]["value"] == pytest.approx(200 / 3)
+  assert scores["f1"]["low"] <= scores["f1"]["value"] <= scores["f1"]["high"]
+  assert "squad" in scores["f1"]["signature"]
+  assert quality.with_exact_match(("squad",), [["red"]]) == ("squad",)
 
 
 def test_rouge_puts_the_sentences_of_both_sides_on_lines():
