@@ -4,9 +4,9 @@
     --format=spec_bench --output_file=out/opt.jsonl
 
 The formats are Spec-Bench's answers, the answers and the results of
-SPEED-Bench's harness, and vLLM's metrics of speculative decoding.
-docs/formats.md says which fields they have. What a format has and the decode
-did not record is left out, or refused, with one line.
+SPEED-Bench's harness, vLLM's metrics of speculative decoding, and programs for
+a harness that runs them. docs/formats.md says which fields they have. What a
+format has and the decode did not record is left out, or refused, with one line.
 """
 
 import pathlib
@@ -14,7 +14,10 @@ import sys
 
 from speccascade import cli
 
-FORMATS = ("spec_bench", "speed_bench", "speed_bench_results", "vllm")
+FORMATS = (
+  *("spec_bench", "speed_bench", "speed_bench_results", "vllm"),
+  "generations",
+)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -31,7 +34,8 @@ def main(argv: list[str] | None = None) -> int:
     choices=FORMATS,
     required=True,
     help="Spec-Bench's answers; specbench_responses.jsonl and"
-    " specbench_results.json of SPEED-Bench's harness; vLLM's metrics, as JSON",
+    " specbench_results.json of SPEED-Bench's harness; vLLM's metrics, as JSON;"
+    " programs, as bigcode-evaluation-harness loads them",
   )
   parser.add_argument(
     "--output_file",

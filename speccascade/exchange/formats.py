@@ -5,6 +5,7 @@ import pathlib
 
 from speccascade.exchange import (
   decode_folder,
+  generations,
   spec_bench,
   speed_bench,
   vllm_metrics,
@@ -23,7 +24,8 @@ def write(
   Args:
     output_file: the path of the file. A file that is there is replaced.
     decode_dir: OUTPUT_DIR of a decode.
-    format: "spec_bench", "speed_bench", "speed_bench_results" or "vllm".
+    format: "spec_bench", "speed_bench", "speed_bench_results", "vllm" or
+      "generations".
     model_id: the name of what wrote the answers, for "spec_bench"; None takes
       the verifier, the method and its settings.
 
@@ -49,6 +51,9 @@ def write(
     folders.check_files(output_file.parent, label, output_file.name)
     if format == "vllm":
       files.write_whole(output_file, vllm_metrics.text(folder))
+      return []
+    if format == "generations":
+      files.write_whole(output_file, generations.text(folder))
       return []
     if format == "spec_bench":
       files.write_whole(output_file, spec_bench.lines(folder, model_id))

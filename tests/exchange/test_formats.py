@@ -92,6 +92,8 @@ def written(folder, tmp_path, capsys):
       return said.err
     assert [path.name for path in out.parent.iterdir()] == ["out"]
     text = out.read_text(encoding="utf-8")
+    if format == "generations":
+      return json.loads(text), said.out.splitlines()
     values = [json.loads(text)] if text[:2] == "{\n" else None
     values = values or [json.loads(line) for line in text.splitlines()]
     return values, said.out.splitlines()
@@ -173,6 +175,22 @@ def test_speed_bench(written):
       "4": pytest.approx(1 / 3),
     },
   }
+
+
+def test_generations(written):
+  """The programs of each problem, in order: a list for each, of its trials."""
+  again = records()
+  for record in again:
+    record["aux"]["trial"] = 1
+  again[0]["prediction"] = "def f():\n  return 1\n\n"
+  # As trials are written: the second one of all after the first one of all.
+  lines, counts = [*records(), *again], COUNTS * 2
+  for line in lines:
+    del line["aux"]["trace"], line["aux"]["question"]
+  programs, _ = written("generations", lines=lines, counts=counts)
+  assert programs == [["Aye, é.\n", "def f():\n  return 1\n"], ["2\n", "2\n"]]
+  lacking = written("generations", lines=lines[:3], counts=counts[:3])
+  assert "lacks trials of some examples" in lacking
 
 
 def test_a_conversation(written):
