@@ -179,10 +179,24 @@ def tiny_t5(seed: int) -> T5LM:
   return opinionated(T5LM.init(config, jax.random.key(seed)), config.emb_dim)
 
 
-def tiny_llama(seed: int) -> LlamaLM:
+# A Gemma 2 with Gemma 3's angles, whose caps and window are small enough to
+# change the laws.
+GEMMA = {
+  "norm_offset": 1,
+  "post_norms": True,
+  "scaled_embedding": True,
+  "mlp_activations": ("gelu", "linear"),
+  "query_pre_attn_scalar": 4.0,
+  **{"attention_cap": 1.0, "logit_cap": 2.0},
+  **{"window": 3, "windowed_layers": (0,), "local_rope_theta": 100.0},
+}
+
+
+def tiny_llama(seed: int, **fields) -> LlamaLM:
   """Returns a Llama with grouped queries that has opinions."""
   heads = {"num_heads": 2, "num_kv_heads": 1, "logits_via_embedding": False}
-  config = LlamaConfig(**SIZES, **heads, num_decoder_layers=2, mlp_dim=16)
+  sizes = SIZES | heads | {"num_decoder_layers": 2, "mlp_dim": 16}
+  config = LlamaConfig(**sizes, **fields)
   return opinionated(LlamaLM.init(config, jax.random.key(seed)), config.emb_dim)
 
 
@@ -261,12 +275,14 @@ T5_CASES = {
 KINDS = {
   "t5": (lambda: (tiny_t5(1), tiny_t5(2)), T5_SOURCES),
   "llama": (lambda: (tiny_llama(1), tiny_llama(2)), PROMPTS),
+  "gemma": (lambda: (tiny_llama(1, **GEMMA), tiny_llama(2, **GEMMA)), PROMPTS),
   "prompted": (toy.whole, PROMPTS),
 }
 ON_TEXTS = [
   *itertools.product(("t5", "prompted"), T5_CASES),
-  *(("llama", case) for case in ("copies", "token rule, block")),
-  *(("llama", case) for case in ("tree", "traversal")),
+  *itertools.product(
+    ("llama", "gemma"), ("copies", "token rule, block", "tree", "traversal")
+  ),
 ]
 
 
