@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import sentencepiece
 
+from speccascade.checkpoints import storage
 from speccascade.data import seqio_vocabularies, vocabularies
 from speccascade.data.prompting import Prompting, eos_ids
 from speccascade.inference.batches import sources
@@ -200,7 +201,9 @@ def _add_token(folder, number):
   path.write_text(json.dumps(read), encoding="utf-8")
 
 
-@pytest.mark.parametrize("where", ["added_tokens.json", vocabularies.CONFIG])
+@pytest.mark.parametrize(
+  "where", ["added_tokens.json", storage.TOKENIZER_CONFIG]
+)
 def test_a_token_that_was_added_to_a_t5_is_read(
   tmp_path, vocabulary_path, where
 ):
@@ -208,7 +211,7 @@ def test_a_token_that_was_added_to_a_t5_is_read(
   _add_token(folder, 320)
   (folder / "spiece.model").write_bytes(vocabulary_path.read_bytes())
   sentinel = "<extra_id_0>"
-  if where == vocabularies.CONFIG:
+  if where == storage.TOKENIZER_CONFIG:
     decoder = {"320": {"content": "<sep>"}, "321": {"content": sentinel}}
     added = {"eos_token": "<|im_end|>", "added_tokens_decoder": decoder}
   else:
