@@ -15,6 +15,10 @@ pytestmark = pytest.mark.needs_tf
 
 ROOT = pathlib.Path(__file__).parents[1]
 PAPERS = ("cnndm", "wmt_ende", "xsum")
+FEW_SHOT = sorted(
+  path.relative_to(ROOT).as_posix()
+  for path in (ROOT / "configs" / "experiments").glob("*_fewshot.gin")
+)
 CONFIGS = sorted(
   path.relative_to(ROOT).as_posix()
   for path in (ROOT / "configs").glob("**/*.gin")
@@ -40,6 +44,7 @@ PARTS = (
 BASES = {
   *(f"configs/runs/{name}.gin" for name in PARTS),
   *("configs/data/text_files.gin", "configs/experiments/gsm8k/files.gin"),
+  *("configs/data/few_shot.gin", *FEW_SHOT),
   "configs/own_text/pair.gin",
 }
 # What a run by itself leaves to the user, at most.
@@ -63,7 +68,7 @@ SHARED = {
   *(f"configs/experiments/{name}/sweep.gin" for name in PAPERS),
   *(f"configs/experiments/{name}/finetune.gin" for name in PAPERS),
   *(f"configs/experiments/{name}/train.gin" for name in ("gsm8k", "multi30k")),
-  "configs/experiments/gsm8k/files.gin",
+  *("configs/experiments/gsm8k/files.gin", "configs/experiments/fewshot.gin"),
   *("configs/own_text/train.gin", "configs/own_text/pair.gin"),
 }
 COMMANDS = ("train", "decode", "sweep", "cascade_search", "learned_rule")

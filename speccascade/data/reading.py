@@ -154,8 +154,8 @@ def fingerprint(task, split: str) -> str:
     name = getattr(_unwrap(step), "__name__", type(step).__name__)
     steps.append((name, options))
   source = task.source
-  if isinstance(source, tasks.TextFileSource):
-    data = source.stamp(split.partition("[")[0])
+  if stamp := getattr(source, "stamp", None):
+    data = stamp(split.partition("[")[0])
   elif isinstance(source, seqio.TfdsDataSource):
     data = source.tfds_dataset.name
   else:

@@ -132,15 +132,13 @@ def read_texts(
     ValueError: the file is empty, a line is not UTF-8 or has no such object, or
       a `.gz` file is no gzip data.
   """
-  is_table = os.fspath(path).endswith(PARQUET)
-  lines = enumerate((_rows_of if is_table else lines_of)(path, what), 1)
-  if is_table or os.fspath(path).endswith(JSON):
+  if os.fspath(path).endswith((*JSON, PARQUET)):
     examples = (
       _parse_json(path, number, line, needs_targets, chats, records)
-      for number, line in lines
-      if line.strip()
+      for number, line in json_lines(path, what)
     )
   else:
+    lines = enumerate(lines_of(path, what), 1)
     examples = itertools.starmap(TextExample, lines)
   examples = list(itertools.islice(examples, num))
   if not any(
@@ -148,6 +146,24 @@ def read_texts(
   ):
     raise ValueError(f"{what} {path} is empty; give one text a line")
   return examples
+
+
+def json_lines(path, what: str) -> Iterator[tuple[int, str]]:
+  """Yields (number from 1, line) of a file of JSON lines that are not blank.
+
+  The lines of a Parquet file are its rows, as JSON.
+
+  Args:
+    path: path of the file.
+    what: what a message calls the file.
+
+  Raises:
+    FileNotFoundError: the file does not exist.
+    ValueError: a line is not UTF-8, or the file is no gzip data or no Parquet.
+  """
+  is_table = os.fspath(path).endswith(PARQUET)
+  lines = (_rows_of if is_table else lines_of)(path, what)
+  return ((i, line) for i, line in enumerate(lines, 1) if line.strip())
 
 
 def _rows_of(path, what: str) -> Iterator[str]:
