@@ -90,8 +90,9 @@ def load_pair(
     verifier: one model, written as the drafter is. None leaves only the method
       `drafter`.
     vocabulary: the path of a SentencePiece model or of a Hugging Face
-      directory, or an object with `encode(text) -> ids`, `decode(ids) -> text`,
-      `eos_id` and `vocab_size`. None takes the vocabulary in the MODEL_DIR or
+      directory; "bytes", ByT5's vocabulary, which has no file; or an object
+      with `encode(text) -> ids`, `decode(ids) -> text`, `eos_id` and
+      `vocab_size`. None takes the vocabulary in the MODEL_DIR or
       Hugging Face directory of a checkpoint, or else at the path that the
       checkpoint was trained with.
     drafter_vocabulary: the vocabulary of a drafter that does not share the
