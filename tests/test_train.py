@@ -85,6 +85,27 @@ def test_a_run_leaves_a_checkpoint_logs_and_its_config(run, files, tmp_path):
   assert cached.stat().st_mtime_ns == before
 
 
+def test_bytes_need_no_vocabulary_file(run, tmp_path, capsys):
+  named = {"tasks.register_text_task.name": "of_bytes"}
+  rows = {"tiny/config.T5Config.vocab_size": 384}
+  quick = {"TRAIN_STEPS": 1, "NUM_EVAL_EXAMPLES": 0, "BEST_METRIC": None}
+  code, _, err = run(VOCABULARY="bytes", **named, **rows, **quick)
+  assert code == 0, err
+  folder = tmp_path / "run"
+  assert load(folder).vocabulary["path"] == "bytes"
+  # A decode finds it beside the checkpoint.
+  assert vocabularies.load(str(folder)) == vocabularies.load("bytes")
+  (tmp_path / "in.txt").write_text("die Stra\u00dfe\n")
+  ended = mains.start(
+    *(decode, capsys, "configs/runs/decode.gin"),
+    **{"DRAFTER_CHECKPOINT": (), "VERIFIER_CHECKPOINT": str(folder)},
+    **{"INPUT_FILE": str(tmp_path / "in.txt"), "METHOD": "verifier"},
+    **{"TASK_FEATURE_LENGTHS": {"inputs": 24}, "MAX_DECODE_LEN": 2},
+    **{"BATCH_SIZE": 1, "OUTPUT_DIR": str(tmp_path / "out")},
+  )
+  assert ended[0] == 0, ended
+
+
 def forget_vocabularies():
   """Makes the next reader look for a vocabulary's file again."""
   vocabularies.load.cache_clear()
