@@ -24,12 +24,7 @@ _LOCK = threading.Lock()
 
 
 class _Model(NamedTuple):
-  """A SentencePiece model in memory.
-
-  Attributes:
-    tokenizer: SentencePiece's processor, which knows the sentinels.
-    sp_model: the model's bytes, sentinels included.
-  """
+  """A SentencePiece model in memory and its bytes, sentinels included."""
 
   tokenizer: sentencepiece.SentencePieceProcessor
   sp_model: bytes

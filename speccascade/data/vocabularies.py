@@ -82,17 +82,7 @@ def _prompts(path: str) -> bool:
 
 
 def _added_tokens(folder: str, model: str) -> list[str]:
-  """Returns the tokens of a T5's directory that its SentencePiece model lacks.
-
-  Sentinels, "<extra_id_0>" and so on, are not counted: T5 has always had them.
-
-  Args:
-    folder: path of the directory.
-    model: path of the SentencePiece model in it.
-
-  Raises:
-    ValueError: a file of tokens is no JSON object.
-  """
+  """Returns the tokens of a directory that its SentencePiece model lacks."""
   directory = storage.Directory(folder)
   tokens = set(read_settings(directory, ADDED))
   decoder = read_settings(directory, storage.TOKENIZER_CONFIG).get(
@@ -101,6 +91,7 @@ def _added_tokens(folder: str, model: str) -> list[str]:
   for token in decoder.values() if isinstance(decoder, dict) else ():
     if isinstance(token, dict) and isinstance(token.get("content"), str):
       tokens.add(token["content"])
+  # T5 has always had sentinels, "<extra_id_0>" and so on: they do not count.
   tokens = {token for token in tokens if not _SENTINEL.fullmatch(token)}
   if not tokens:
     return []
