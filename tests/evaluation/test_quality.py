@@ -116,6 +116,7 @@ def test_rouge_l_by_hand():
     ("New York City", ["York City Hall"], 0, 2 / 3),
     # A word counts as often as both have it: 1 of 2 and of 1.
     ("no no", ["no"], 0, 2 / 3),
+    ("no no", ["No, no."], 1, 1),
     # Each score has the best of several answers.
     ("Paris, France", ["in Paris", "Paris", "France Paris"], 0, 1),
     ("Paris", ["London", "paris."], 1, 1),

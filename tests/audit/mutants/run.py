@@ -28,6 +28,7 @@ def mutants() -> list[dict]:
   """Returns every record; see `records`."""
   sys.path.insert(0, str(ROOT))
   from tests.audit.mutants import (
+    data,
     drafters,
     judge,
     laws,
@@ -38,7 +39,7 @@ def mutants() -> list[dict]:
     trees,
   )
 
-  parts = (laws, loops, drafters, models, points, training, trees, judge)
+  parts = (laws, loops, drafters, models, points, training, trees, judge, data)
   return [mutant for part in parts for mutant in part.MUTANTS]
 
 

@@ -1,0 +1,43 @@
+"""Wrong vocabularies, prompts and answers; read by `records`."""
+
+from tests.audit.mutants.records import records
+
+MUTANTS = records("""
+=== data/byte_vocabulary.py
+half of a letter is shown <- test_letters_that_are_not_whole
+- return places[-len(begun)] if begun else len(ids)
++ return len(ids)
+bytes beside half of a letter stand side by side <- test_what_is_no_utf8
+- .decode("utf-8", "replace")
++ .decode("utf-8", "ignore")
+
+=== data/few_shot.py
+shots with an answer come first <- test_shots_take_turns
+- itertools.zip_longest(*kinds)
++ kinds
+a blank line of a shot ends an output <- test_no_answer_of_a_shot
+- return re.sub(r"\\n\\s*\\n", "\\n", answer)
++ return answer
+
+=== data/few_shot_tasks.py data/test_few_shot.py
+what is scored may be a shot <- test_mistakes
+- if shared and spec.ids is None:
++ if False:
+shots are of the first lines of a file <- test_long_files_are_drawn_from
+- np.linspace(0, num - 1, most)
++ np.linspace(0, most - 1, most)
+
+=== evaluation/squad.py evaluation/test_quality.py::test_squad_by_hand
+articles are looked for before hyphens go
+- text = _ARTICLE.sub(" ", text.lower().translate(_PUNCTUATION))
++ text = _ARTICLE.sub(" ", text.lower()).translate(_PUNCTUATION)
+F1 is of the first answer
+- max(f1(answer, each) for each in wanted)
++ f1(answer, wanted[0])
+a word counts once
+- collections.Counter(words) & collections.Counter(wanted)
++ collections.Counter({*words} & {*wanted})
+no answer is wrong beside answers that are nothing
+- [each for each in map(normalized, references) if each] or [""]
++ [*map(normalized, references)]
+""")
