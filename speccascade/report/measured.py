@@ -26,6 +26,9 @@ METRICS = {
   "rouge1": "ROUGE-1",
   "rougeLsum": "ROUGE-Lsum",
   "valid": "valid %",
+  "rougeL": "ROUGE-L",
+  "f1": "F1",
+  "exact": "exact match (SQuAD)",
 }
 
 
