@@ -1,6 +1,7 @@
 """A conversation with a pair of models: what `api.Pair.chat` returns."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+import itertools
 
 from speccascade.api.text_stream import TextStream
 from speccascade.data.chat import check_messages
@@ -34,6 +35,7 @@ class Chat:
     prompting: Prompting,
     widths: Sequence[int],
     messages: Sequence[Mapping] = (),
+    numbers: Iterator[int] | None = None,
   ):
     """Begins a conversation; the models read nothing yet.
 
@@ -44,12 +46,14 @@ class Chat:
       widths: the lengths that the tokens of a turn are padded to, in ascending
         order. Each length is another program to compile.
       messages: the messages before the first turn.
+      numbers: the numbers of the turns, from which their random keys are made;
+        None counts from 0.
     """
     self._start, self._prompting, self._widths = start, prompting, widths
     self.messages = check_messages(messages) if messages else []
     self.num_begun = 0
     self.answer = None
-    self._num_turns = 0
+    self._numbers = itertools.count() if numbers is None else numbers
     # The stream whose caches hold all complete turns, and the text that they
     # hold. None where there is no such stream.
     self._stream = None
@@ -75,10 +79,10 @@ class Chat:
     # A caller may stop in the middle of an answer. The caches then hold half of
     # it, so the stream is given up until the turn is complete.
     stream, self._stream = self._stream, None
-    if stream is None or not self._extend_caches(stream, rendered):
-      stream = self._start(messages, self._num_turns)
+    number = next(self._numbers)
+    if stream is None or not self._extend_caches(stream, rendered, number):
+      stream = self._start(messages, number)
       self.num_begun += 1
-    self._num_turns += 1
     self.answer = stream
     yield from stream
     # The answer is complete.
@@ -88,7 +92,9 @@ class Chat:
     answer = self._prompting.vocabulary.decode(stream.tokens.tolist())
     self._stream, self._cached_text = stream, rendered + answer
 
-  def _extend_caches(self, stream: TextStream, rendered: str) -> bool:
+  def _extend_caches(
+    self, stream: TextStream, rendered: str, number: int
+  ) -> bool:
     """Feeds what is new to the caches of a stream; False where it cannot."""
     # The caches are unchanged where the conversation does not go on from the
     # text that they hold, or does not fit them.
@@ -100,5 +106,5 @@ class Chat:
     if not tokens or not widths or not stream.fits(widths[0]):
       return False
     padding = [prompts.PAD] * (widths[0] - len(tokens))
-    stream.turn([*tokens, *padding], self._num_turns)
+    stream.turn([*tokens, *padding], number)
     return True

@@ -329,7 +329,7 @@ class Pair:
     at_least(1, rounds=rounds)
     point = self._point(method, alpha, settings)
     study = self._study(text, max_decode_len, seed, settings)
-    return TextStream(study, point, rounds)
+    return _open(study, point, rounds)
 
   @takes(Point, Records, TextLimits, TextSettings, without=("trace",))
   def chat(
@@ -376,7 +376,7 @@ class Pair:
     def start(messages, turn: int) -> TextStream:
       study = self._study([messages], max_decode_len, seed, settings)
       most = max(room, study.run.max_decode_len)
-      return TextStream(study, point, rounds, most, turn)
+      return _open(study, point, rounds, most, turn)
 
     widths = padding.buckets(reading.max_input_len)
     messages = [{"role": "system", "content": system}] if system else []
@@ -428,3 +428,9 @@ class Pair:
     reading = TextSettings(**select(settings, TextSettings))
     prompted = self.models.prompted
     return reading.read(texts, self.vocabulary, prompted=prompted)
+
+
+def _open(study: Study, point: Point, *more) -> TextStream:
+  """Returns the stream of a study's one text; `more` is as in `TokenStream`."""
+  batches = study.batches(point, timed=True, shared=False)
+  return TextStream(study.vocabulary, batches, study.examples[0], *more)

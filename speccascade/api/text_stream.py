@@ -1,6 +1,10 @@
-"""Yields an output while it is decoded: what `api.Pair.stream` returns."""
+"""An output while it is decoded: its tokens, and its text.
+
+`TextStream` is what `api.Pair.stream` returns.
+"""
 
 from collections.abc import Iterator, Sequence
+import time
 
 from absl import logging
 import jax
@@ -10,39 +14,38 @@ from speccascade.decoding import row_keys
 from speccascade.decoding.programs.streaming import Stream
 from speccascade.decoding.records.block_records import Decoded
 from speccascade.inference.batches import batching
-from speccascade.inference.measuring.study import Study
+from speccascade.inference.batches.batching import Batches
+from speccascade.inference.batches.sources import Source
 from speccascade.inference.pair.pair_checks import check_rows
-from speccascade.inference.points.point import Point
 from speccascade.inference.rows import records
 
 # The decoded form of a character of which only some bytes are there.
 _HALF = "\N{REPLACEMENT CHARACTER}"
 
 
-class TextStream(Iterator[str]):
-  """Yields an output in pieces, as it is decoded.
-
-  The pieces joined are the whole output. A warning names the output where its
-  tokenizer lets the last tokens change the text of the first ones. A piece
-  never ends in half a character: the bytes of a character wait until all of
-  them are there. Nor does it end in letters that may begin a stop.
+class TokenStream:
+  """One output after another, each decoded some rounds at a time.
 
   Args:
-    study: the pair, and the one source.
-    point: the method and its settings.
-    rounds: the number of rounds between two pieces. A round is a block, or a
-      token of a method without blocks.
+    batches: the pair, the method and its settings; batches of one row.
+    source: what the first output follows.
+    rounds: the number of rounds of a call. A round is a block, or a token of a
+      method without blocks.
     room: the most tokens of all turns; see `streaming.Stream`. None has room
       for one turn.
     number: the number of the turn. Turns of other numbers have other random
       keys.
 
   Attributes:
-    text: the text of this turn that was yielded so far.
     tokens: [T] int32 NumPy array, the tokens of this turn so far, EOS included.
     log_probs: the log-probabilities of these tokens, a `LogProbs` of NumPy
       arrays [T]; None if the run does not record them.
-    ended: whether the output is complete.
+    decoded: the `Decoded` of this turn so far, of one row.
+    calls: the calls of compiled programs that this turn took, of which the
+      first one reads the prompt, or what others wrote since the last turn. Of
+      each call, the tokens that the turn has after it, and its seconds.
+    width: the tokens that the first of these calls reads, padded. Each width is
+      a program of its own.
 
   Raises:
     ValueError: the method cannot be streamed, or the models do not fit it; see
@@ -51,32 +54,31 @@ class TextStream(Iterator[str]):
 
   def __init__(
     self,
-    study: Study,
-    point: Point,
+    batches: Batches,
+    source: Source,
     rounds: int,
     room: int | None = None,
     number: int = 0,
   ):
-    batches = study.batches(point, timed=True, shared=False)
     batches.check()
-    self._vocabulary, self._rounds = study.vocabulary, rounds
-    self._source, self._run = study.examples[:1], study.run
-    self._pair = study.pair
+    self._source, self._rounds, self._run = [source], rounds, batches.run
+    self._pair, self._prompt_len = batches.pair, len(source.tokens)
     prepared = batches.prepare(self._source, number)
+    start_s = time.perf_counter()
     self._stream = Stream(
       batches.decoder,
       *prepared,
-      point.decoder_alpha,
-      point.sampling,
+      batches.point.decoder_alpha,
+      batches.point.sampling,
       room=room,
       constraints=batches.constraints,
     )
-    self._begin()
+    self._begin(prepared.inputs.shape[1], start_s)
 
-  def _begin(self):
-    """Begins the output of a turn."""
-    self.text = ""
-    self._store(self._stream.decoded)
+  def _begin(self, width: int, start_s: float):
+    """Begins the output of a turn whose `width` tokens were read."""
+    self.calls, self.width = [], width
+    self._store(self._stream.decoded, start_s)
 
   @property
   def ended(self) -> bool:
@@ -84,7 +86,7 @@ class TextStream(Iterator[str]):
     return bool(self._stream.ended[0])
 
   def fits(self, num: int) -> bool:
-    """Returns whether the caches have room for another turn.
+    """Returns whether caches and models have room for another turn.
 
     Args:
       num: the number of tokens that the turn begins with. The caches must also
@@ -92,7 +94,9 @@ class TextStream(Iterator[str]):
     """
     # A pass writes `num` slots, even if fewer of them are the turn's own.
     least = max(num, self._run.max_decode_len)
-    return self._stream.used[0] + num + least <= self._stream.room
+    end = self._stream.used[0] + num + least
+    window = min(model.window for model in self._pair.models)
+    return end <= self._stream.room and self._prompt_len + end <= window
 
   def turn(self, tokens: Sequence[int], number: int):
     """Begins another turn, in the caches of the turns before.
@@ -106,9 +110,59 @@ class TextStream(Iterator[str]):
       PairError: a model has no row for a token.
     """
     check_rows(self._pair, tokens, "the message")
-    keys = row_keys(self._run.seed, number, np.zeros(1, np.int32))
+    indices = np.array([self._source[0].index], np.int32)
+    keys = row_keys(self._run.seed, number, indices)
+    start_s = time.perf_counter()
     self._stream.turn(np.asarray([tokens], np.int32), keys)
-    self._begin()
+    self._begin(len(tokens), start_s)
+
+  def advance(self):
+    """Decodes the next rounds of an output that has not ended.
+
+    Raises:
+      NoDistributionError: a model gave no distribution.
+    """
+    start_s = time.perf_counter()
+    decoded = self._stream.advance(self._rounds)
+    batching.check_finite(decoded, self._source)
+    self._store(decoded, start_s)
+
+  def _store(self, decoded: Decoded, start_s: float):
+    """Stores the tokens that the turn has after a call begun at `start_s`."""
+    length = int(decoded.lengths[0])  # waits for the call
+    self.calls.append((length, time.perf_counter() - start_s))
+    self.decoded = decoded
+
+    def first_row(array):
+      return np.asarray(array)[0, :length]
+
+    self.tokens = first_row(decoded.tokens)
+    self.log_probs = jax.tree.map(first_row, decoded.log_probs)
+
+
+class TextStream(TokenStream, Iterator[str]):
+  """Yields an output in pieces, as it is decoded.
+
+  The pieces joined are the whole output. A warning names the output where its
+  tokenizer lets the last tokens change the text of the first ones. A piece
+  never ends in half a character: the bytes of a character wait until all of
+  them are there. Nor does it end in letters that may begin a stop.
+
+  Args:
+    vocabulary: the vocabulary of the tokens.
+    *stream: the arguments of `TokenStream`.
+
+  Attributes:
+    text: the text of this turn that was yielded so far.
+  """
+
+  def __init__(self, vocabulary, *stream):
+    self._vocabulary = vocabulary
+    super().__init__(*stream)
+
+  def _begin(self, width: int, start_s: float):
+    super()._begin(width, start_s)
+    self.text = ""
 
   def __next__(self) -> str:
     """Returns the next piece of text.
@@ -117,23 +171,11 @@ class TextStream(Iterator[str]):
       NoDistributionError: a model gave no distribution.
     """
     while not self.ended:
-      decoded = self._stream.advance(self._rounds)
-      batching.check_finite(decoded, self._source)
-      self._store(decoded)
+      self.advance()
       # New tokens may be no text yet: half a character, or a control token.
       if piece := self._next_piece():
         return piece
     raise StopIteration
-
-  def _store(self, decoded: Decoded):
-    """Stores the tokens that the turn has so far."""
-    length = int(decoded.lengths[0])
-
-    def first_row(array):
-      return np.asarray(array)[0, :length]
-
-    self.tokens = first_row(decoded.tokens)
-    self.log_probs = jax.tree.map(first_row, decoded.log_probs)
 
   def _next_piece(self) -> str:
     """Returns the text that was not yielded yet, and counts it as yielded."""
