@@ -1,8 +1,8 @@
 """A pair of models in a program or a notebook.
 
 `load_pair` reads a pair, and `built_in_pair` the package's own pair. A pair has
-the methods `generate` (module generation), `compare` (comparison), `stream`
-(text_stream) and `chat` (conversation).
+the methods `generate` (module generation), `compare` (comparison), `stream` and
+`chat` (text_stream and conversation in `inference/turns/`).
 """
 
 from speccascade.api.loading import (

@@ -13,11 +13,9 @@ from typing import Any
 from speccascade import built_in
 from speccascade.api import comparison, generation, model_sources
 from speccascade.api.comparison import Comparison
-from speccascade.api.conversation import Chat
 from speccascade.api.generation import Generation
 from speccascade.api.model_sources import ModelSource
 from speccascade.api.text_settings import TextSettings
-from speccascade.api.text_stream import TextStream
 from speccascade.constraints.limits import TextLimits
 from speccascade.data.prompting import Prompting
 from speccascade.decoding.records.decode_settings import Records, Tracing
@@ -31,6 +29,8 @@ from speccascade.inference.pair.pairs import ModelPair
 from speccascade.inference.points import advice_files
 from speccascade.inference.points.point import Point
 from speccascade.inference.points.settings import Measuring, Run
+from speccascade.inference.turns.conversation import Chat
+from speccascade.inference.turns.text_stream import TextStream
 from speccascade.models.parameters import KERNEL_DTYPES
 from speccascade.models.sharding.meshes import Mesh
 from speccascade.runtime import compiled_programs

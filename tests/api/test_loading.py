@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 import speccascade as sc
-from speccascade.api import text_stream
 from speccascade.checkpoints import CheckpointError, orbax_io
 from speccascade.constraints.limits import TextLimits
 from speccascade.inference.batches.sources import InputError
 from speccascade.inference.pair.pairs import PairError
+from speccascade.inference.turns import text_stream
 from tests.inference import tiny
 
 pytestmark = pytest.mark.usefixtures("quick_compiles")

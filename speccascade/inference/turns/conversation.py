@@ -3,10 +3,10 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 import itertools
 
-from speccascade.api.text_stream import TextStream
 from speccascade.data.chat import check_messages
 from speccascade.data.prompting import Prompting
 from speccascade.decoding.records import prompts
+from speccascade.inference.turns.text_stream import TextStream
 
 
 class Chat:
