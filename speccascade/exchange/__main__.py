@@ -4,9 +4,9 @@
     --format=spec_bench --output_file=out/opt.jsonl
 
 The formats are Spec-Bench's answers, the answers and the results of
-SPEED-Bench's harness, vLLM's metrics of speculative decoding, and programs for
-a harness that runs them. docs/formats.md says which fields they have. What a
-format has and the decode did not record is left out, or refused, with one line.
+SPEED-Bench's harness, its profile of a drafter, and vLLM's metrics of
+speculative decoding. docs/formats.md says which fields they have. What a format
+has and the decode did not record is left out, or refused, with one line.
 """
 
 import pathlib
@@ -15,8 +15,11 @@ import sys
 from speccascade import cli
 
 FORMATS = (
-  *("spec_bench", "speed_bench", "speed_bench_results", "vllm"),
-  "generations",
+  "spec_bench",
+  "speed_bench",
+  "speed_bench_results",
+  "speculation_profile",
+  "vllm",
 )
 
 
@@ -33,9 +36,9 @@ def main(argv: list[str] | None = None) -> int:
     "--format",
     choices=FORMATS,
     required=True,
-    help="Spec-Bench's answers; specbench_responses.jsonl and"
-    " specbench_results.json of SPEED-Bench's harness; vLLM's metrics, as JSON;"
-    " programs, as bigcode-evaluation-harness loads them",
+    help="Spec-Bench's answers; specbench_responses.jsonl,"
+    " specbench_results.json and speculation_profile.json of SPEED-Bench's"
+    " harness; vLLM's metrics, as JSON",
   )
   parser.add_argument(
     "--output_file",

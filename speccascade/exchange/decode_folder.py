@@ -40,6 +40,8 @@ class _Aux(TypedDict):
   counts: Counts
   question: NotRequired[_Question]
   trace: NotRequired[_Trace]
+  wall_time_s: NotRequired[float]
+  step_lengths: NotRequired[list[fields.NonNegative]]
 
 
 class _Record(TypedDict):
@@ -53,7 +55,7 @@ class _Record(TypedDict):
 
 @dataclasses.dataclass(frozen=True)
 class Answer:
-  """What one trial wrote for one example.
+  """What one trial wrote for one turn of one example.
 
   Attributes:
     index: the place of the example in the data set, from 0.
@@ -66,6 +68,8 @@ class Answer:
     counts: the counts of this answer.
     lengths: the tokens that each step wrote: a step is a block, or a pass of
       the one model that wrote the text. None where the record does not say.
+    wall_time_s: the seconds that the answer took alone; None where the answer
+      was not timed.
   """
 
   index: int
@@ -76,6 +80,7 @@ class Answer:
   text: str
   counts: Counts
   lengths: tuple[int, ...] | None
+  wall_time_s: float | None = None
 
   @property
   def num_steps(self) -> int:
@@ -129,13 +134,15 @@ class DecodeFolder:
           " remove the file, and decode again"
         ) from error
 
-  def by_question(self) -> list[list[Answer]]:
-    """Returns the answers of each question, all trials of it together.
+  def by_question(self) -> list[list[list[Answer]]]:
+    """Returns the answers to each question: a list a trial, an answer a turn.
+
+    Turns are in their order, as the records are.
 
     Raises:
       ValueError: an answer is not one to a benchmark's question.
     """
-    by_index: dict[int, list[Answer]] = {}
+    by_index: dict[int, dict[int, list[Answer]]] = {}
     for answer in self.answers:
       if not {"question_id", "category"} <= answer.question.keys():
         raise ValueError(
@@ -143,8 +150,9 @@ class DecodeFolder:
           " category: decode an INPUT_FILE whose lines have question_id,"
           " category and turns"
         )
-      by_index.setdefault(answer.index, []).append(answer)
-    return list(by_index.values())
+      trials = by_index.setdefault(answer.index, {})
+      trials.setdefault(answer.trial, []).append(answer)
+    return [list(trials.values()) for trials in by_index.values()]
 
   def check_lengths(self):
     """Checks that the tokens of each step are known.
@@ -156,8 +164,9 @@ class DecodeFolder:
       return
     if self.row.counts.num_blocks:
       raise ValueError(
-        f"{self.path} has no trace, which says how many tokens each block"
-        " wrote: decode with --gin.TRACE=True into another OUTPUT_DIR"
+        f"{self.path} does not say how many tokens each block wrote: decode"
+        " with --gin.TRACE=True into another OUTPUT_DIR, or with"
+        " --gin.ONE_AT_A_TIME=True"
       )
     raise ValueError(
       f"{self.row.label} has two models and no blocks: this format has no place"
@@ -166,12 +175,16 @@ class DecodeFolder:
 
   @property
   def num_unfinished(self) -> int:
-    """The number of questions that go on after the turn that was decoded."""
+    """The number of questions that go on after the turns that were decoded."""
     return sum(
       len(answer.question.get("turns", ())) > len(answer.prompts)
-      for answer in self.answers
-      if answer.trial == 0
+      for answer in {each.index: each for each in self.answers}.values()
     )
+
+  @property
+  def is_timed(self) -> bool:
+    """Whether each answer was timed alone."""
+    return all(answer.wall_time_s is not None for answer in self.answers)
 
 
 def read(path: str | os.PathLike) -> DecodeFolder:
@@ -206,6 +219,7 @@ def _answer(record: dict, method: str) -> Answer:
     text=record["prediction"],
     counts=aux["counts"],
     lengths=_lengths(aux, method),
+    wall_time_s=aux.get("wall_time_s"),
   )
 
 
@@ -225,11 +239,14 @@ def _lengths(aux: dict, method: str) -> tuple[int, ...] | None:
     # A model alone writes a token a pass. Two models take steps of both kinds.
     is_alone = execution.needs_drafter != execution.needs_verifier
     return (1,) * counts.num_tokens if is_alone else None
-  if "trace" not in aux:
+  if "step_lengths" in aux:
+    lengths = tuple(aux["step_lengths"])
+  elif "trace" in aux:
+    # Blocks 0 0 0 1 1 wrote 3 and 2 tokens.
+    runs = itertools.groupby(aux["trace"]["block"])
+    lengths = tuple(len(list(run)) for _, run in runs)
+  else:
     return None
-  # Blocks 0 0 0 1 1 wrote 3 and 2 tokens.
-  runs = itertools.groupby(aux["trace"]["block"])
-  lengths = tuple(len(list(run)) for _, run in runs)
   if (len(lengths), sum(lengths)) != (counts.num_blocks, counts.num_tokens):
-    raise ValueError("its trace and its counts have different blocks")
+    raise ValueError("its steps and its counts have different blocks")
   return lengths

@@ -7,6 +7,7 @@ from speccascade.exchange import (
   decode_folder,
   generations,
   spec_bench,
+  speculation_profile,
   speed_bench,
   vllm_metrics,
 )
@@ -24,8 +25,8 @@ def write(
   Args:
     output_file: the path of the file. A file that is there is replaced.
     decode_dir: OUTPUT_DIR of a decode.
-    format: "spec_bench", "speed_bench", "speed_bench_results", "vllm" or
-      "generations".
+    format: "spec_bench", "speed_bench", "speed_bench_results",
+      "speculation_profile" or "vllm".
     model_id: the name of what wrote the answers, for "spec_bench"; None takes
       the verifier, the method and its settings.
 
@@ -52,8 +53,8 @@ def write(
     if format == "vllm":
       files.write_whole(output_file, vllm_metrics.text(folder))
       return []
-    if format == "generations":
-      files.write_whole(output_file, generations.text(folder))
+    if format == "speculation_profile":
+      files.write_whole(output_file, speculation_profile.text(folder))
       return []
     if format == "spec_bench":
       files.write_whole(output_file, spec_bench.lines(folder, model_id))

@@ -9,6 +9,7 @@ github.com/NVIDIA/Model-Optimizer, at a2fbac7.
 """
 
 from collections.abc import Iterator
+import itertools
 import json
 import statistics
 
@@ -21,15 +22,17 @@ def lines(folder: DecodeFolder) -> Iterator[str]:
   Raises:
     ValueError: the folder does not hold what the format has.
   """
-  for answers in folder.by_question():
-    question = answers[0].question
+  for trials in folder.by_question():
+    # The last turn has the whole conversation.
+    last = [turns[-1] for turns in trials]
+    question = last[0].question
     line = {
       "question_id": question["question_id"],
       "category": question["category"],
-      "turns": list(answers[0].prompts),
+      "turns": list(last[0].prompts),
       "choices": [
         {"index": answer.trial, "turns": [*answer.earlier, answer.text]}
-        for answer in answers
+        for answer in last
       ],
     }
     yield json.dumps(line, ensure_ascii=False) + "\n"
@@ -45,11 +48,12 @@ def results_text(folder: DecodeFolder) -> str:
   folder.check_lengths()
   lengths_by_id: dict[str, list[int]] = {}
   category_by_id = {}
-  for answers in questions:
+  for trials in questions:
     # JSON has texts as keys.
-    name = str(answers[0].question["question_id"])
-    category_by_id[name] = answers[0].question["category"]
-    for answer in answers:
+    question = trials[0][0].question
+    name = str(question["question_id"])
+    category_by_id[name] = question["category"]
+    for answer in itertools.chain(*trials):
       lengths_by_id.setdefault(name, []).extend(answer.lengths or ())
   means = {
     name: statistics.fmean(lengths) for name, lengths in lengths_by_id.items()

@@ -113,6 +113,7 @@ def test_spec_bench(written):
         "index": 0,
         "turns": ["Aye, é."],
         "decoding_steps": [2],
+        "idxs": [1],
         "new_tokens": [7],
         "accept_lengths": [3, 4],
       }
@@ -177,20 +178,39 @@ def test_speed_bench(written):
   }
 
 
-def test_generations(written):
-  """The programs of each problem, in order: a list for each, of its trials."""
-  again = records()
-  for record in again:
-    record["aux"]["trial"] = 1
-  again[0]["prediction"] = "def f():\n  return 1\n\n"
-  # As trials are written: the second one of all after the first one of all.
-  lines, counts = [*records(), *again], COUNTS * 2
-  for line in lines:
-    del line["aux"]["trace"], line["aux"]["question"]
-  programs, _ = written("generations", lines=lines, counts=counts)
-  assert programs == [["Aye, é.\n", "def f():\n  return 1\n"], ["2\n", "2\n"]]
-  lacking = written("generations", lines=lines[:3], counts=counts[:3])
-  assert "lacks trials of some examples" in lacking
+def test_speculation_profile(written):
+  [profile], said = written("speculation_profile")
+  assert len(said) == 1
+  # Steps of 3, 4 and 1 tokens: 2 of 3 accept one draft or two, 1 all three.
+  want = {
+    "schema_version": "1.0",
+    "measured": True,
+    "method": "spec_decode",
+    "num_speculative_tokens": 3,
+    "max_supported_k": 3,
+    "verification_method": "longest_prefix",
+    "marginal_accept_rates": pytest.approx([2 / 3, 2 / 3, 1 / 3], abs=1e-6),
+    "conditional_accept_rates": pytest.approx([2 / 3, 1, 1 / 2], abs=1e-6),
+    "mean_accept_length": pytest.approx(8 / 3, abs=1e-6),
+    "mean_accept_length_per_request": 2.25,
+    "accept_length_model": "chain_analytic",
+    "acceptance_length_histogram": {"1": 1, "3": 1, "4": 1},
+    "per_category": {
+      "writing": {"mean_accept_length": 3.5},
+      "math": {"mean_accept_length": 1.0},
+    },
+  }
+  assert {name: profile[name] for name in want} == want
+  check = profile["validation"]["mean_consistency"]
+  assert check["passed"]
+  assert check["abs_delta"] == pytest.approx(0, abs=1e-6)
+  for settings, verification in (
+    ({"verification": "block"}, "block"),
+    ({"tree": (0, 1, 1)}, "longest_prefix"),
+  ):
+    [profile], _ = written("speculation_profile", **settings)
+    assert profile["verification_method"] == verification
+    assert profile["accept_length_model"] == "measured_per_k"
 
 
 def test_a_conversation(written):
@@ -274,6 +294,12 @@ def changed(**aux) -> list[dict]:
     ("spec_bench", without("question"), "example 1 of .* no question_id and"),
     ("speed_bench", changed(question={"question_id": 5}), "example 1 of"),
     ("spec_bench", changed(trace={"block": [0, 1]}), "line 2 .* different blo"),
+    ("spec_bench", changed(step_lengths=[1, 1]), "line 2 .* different blocks"),
+    (
+      "speculation_profile",
+      without("trace"),
+      "or with --gin.ONE_AT_A_TIME=True",
+    ),
     ("spec_bench", changed(trace={}), "line 2 is no decoded example"),
     ("spec_bench", changed(trace={"block": [-1]}), "line 2 is no decoded"),
     ("speed_bench", without("counts"), "line 2 is no decoded example"),

@@ -221,7 +221,8 @@ def _warn_of_turns(examples: Sequence[text_files.TextExample]):
   )
   if num:
     logging.warning(
-      "%d of %d questions have several turns: the first one is decoded",
+      "%d of %d questions have several turns: the first one is decoded, or all"
+      " turns of chats with ONE_AT_A_TIME = True",
       num,
       len(examples),
     )

@@ -66,6 +66,8 @@ class Sources:
       for texts of a file or of a program.
     prompted: whether the examples are prompts, which a decoder-only model
       continues, and not sources.
+    prompting: what made the tokens of the examples, and makes those of further
+      turns; None where nothing is said after an output.
   """
 
   examples: Sequence[Source]
@@ -77,6 +79,7 @@ class Sources:
   metrics: tuple[str, ...] = ("bleu",)
   task_scores: TaskScores | None = None
   prompted: bool = False
+  prompting: Prompting | None = None
 
   def fit_padding(self) -> "Sources":
     """Returns the same examples with `max_len` lowered to the longest one.
@@ -190,6 +193,7 @@ def encode(
     max_len,
     num_cut=num_cut,
     prompted=prompting.prompted,
+    prompting=prompting,
     **facts,
   )
 

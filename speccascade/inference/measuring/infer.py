@@ -24,6 +24,7 @@ from speccascade.inference.batches.inputs import Inputs
 from speccascade.inference.batches.sources import Source
 from speccascade.inference.measuring import measure, scoring
 from speccascade.inference.measuring.study import Study
+from speccascade.inference.measuring.timed_answers import TimedAnswers
 from speccascade.inference.pair.pairs import PairSpec
 from speccascade.inference.points import advice_files
 from speccascade.inference.points.point import Point
@@ -110,6 +111,8 @@ def infer(
       example and the step.
   """
   goes_on = f"the same command goes on from what is in {run.folder}"
+  if run.one_at_a_time:
+    run = dataclasses.replace(run, batch_size=1)
   with folders.sole_writer(run.folder), signals.interruptible(goes_on):
     study, point = _make_study(pair, inputs, point, run, measuring)
     shards, speed = _decode(study, point)
@@ -195,8 +198,12 @@ def _decode(study: Study, point: Point) -> tuple[Shards, Speed]:
     # None where it is off: folders of older versions have no such entry.
     "log_probs": run.log_probs or None,
     "batch_size": run.batch_size,
+    "one_at_a_time": run.one_at_a_time or None,
   }
-  sizes = [len(job.examples) for job in jobs]
+  sizes, answers = [len(job.examples) for job in jobs], None
+  if run.one_at_a_time:
+    answers = TimedAnswers(study, point)
+    sizes = [sum(map(answers.num_records, job.examples)) for job in jobs]
   shards = Shards(run.folder, identity, sizes)
   shards.check()
   with ProgressBar(
@@ -210,15 +217,20 @@ def _decode(study: Study, point: Point) -> tuple[Shards, Speed]:
       if number not in missing:
         bar.update(len(examples))
         continue
-      decoded = batches.decode_all(examples, trial, bar.update)
-      lines = map(
-        records.to_line,
-        records.records(decoded, examples, study.vocabulary, trial, run),
-      )
+      if answers is None:
+        decoded = batches.decode_all(examples, trial, bar.update)
+        written = records.records(
+          decoded, examples, study.vocabulary, trial, run
+        )
+      else:
+        written = []
+        for example in examples:
+          written += answers.records(example, trial)
+          bar.update(1)
       # The folder is made with the first shard: a run that fails while it
       # decodes its first examples leaves nothing behind.
       shards.open()
-      shards.write(number, lines)
+      shards.write(number, map(records.to_line, written))
   # Where no shard was missing, this start has not yet written `run.json`.
   shards.open()
   return shards, batches.speed
@@ -238,8 +250,9 @@ def _measure(study: Study, point: Point, shards: Shards) -> ResultRow:
     for record in shards.records():
       aux = record["aux"]
       counts.append(Counts(**aux["counts"]))
-      examples.append(by_index[aux["index"]])
-      texts.append(record["prediction"])
+      if not aux.get("turn"):  # references are of the first turn
+        examples.append(by_index[aux["index"]])
+        texts.append(record["prediction"])
       if study.run.log_probs:
         log_probs.append(aux["log_probs"])
     row = scoring.result_row(

@@ -84,7 +84,7 @@ class Study:
     # A single row is not cut along the data axis: each part decodes it whole.
     if self.pair.layout is not None and self.run.batch_size > 1:
       self.pair.layout.check_rows(BATCH_SIZE=self.run.batch_size)
-    _check_sources(self.pair, self.sources, self.run.max_decode_len)
+    check_sources(self.pair, self.sources, self.run.max_decode_len)
 
   @property
   def examples(self) -> Sequence[Source]:
@@ -272,7 +272,7 @@ class Study:
     return programs | self.batches(point).program_examples(self.examples)
 
 
-def _check_sources(pair: ModelPair, sources: Sources, most_new: int):
+def check_sources(pair: ModelPair, sources: Sources, most_new: int):
   """Raises PairError where a model cannot read the examples and an output."""
   for example in sources.examples:
     check_rows(pair, example.tokens, f"example {example.index}")

@@ -28,6 +28,8 @@ class Run(Records, TextLimits):
       programs with the timed runs.
     refill: whether a row that ended makes room for the next example at once,
       before its batch has ended.
+    one_at_a_time: whether a decode answers its examples one at a time, all
+      turns of a question, by the clock. Every turn has a record then.
     num_lengths: how many source lengths batches are padded to. Each length is
       another program of every method. None takes all of `padding.buckets`.
     seed: the seed of the keys.
@@ -39,6 +41,7 @@ class Run(Records, TextLimits):
   max_decode_len: fields.Size = 128
   batch_size: fields.Size = 32
   refill: bool = False
+  one_at_a_time: bool = False
   num_lengths: fields.Positive | None = None
   seed: fields.NonNegative = 0
   trials: fields.Size = 1
