@@ -225,7 +225,11 @@ def _decode(study: Study, point: Point) -> tuple[Shards, Speed]:
       else:
         written = []
         for example in examples:
-          written += answers.records(example, trial)
+          turns = answers.records(example, trial)
+          for aux in (record["aux"] for record in turns):
+            num = len(aux["tokens"])
+            batches.speed.add(num, aux["wall_time_s"], is_first=False)
+          written += turns
           bar.update(1)
       # The folder is made with the first shard: a run that fails while it
       # decodes its first examples leaves nothing behind.
