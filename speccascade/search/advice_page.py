@@ -11,14 +11,9 @@ from speccascade.inference.rows.results import ResultRow
 from speccascade.report import tables
 from speccascade.report.tables import Column
 from speccascade.search import commands, writer
-from speccascade.search.candidates import (
-  DRAFTER,
-  LEAST,
-  Candidate,
-  Drafting,
-  Expected,
-)
+from speccascade.search.candidates import DRAFTER, LEAST, Candidate, Expected
 from speccascade.search.draft_kinds import kind_of
+from speccascade.search.offers import Drafting
 from speccascade.search.searcher import Advice, loss
 from speccascade.search.writer import times
 

@@ -24,14 +24,13 @@ from speccascade.search import effort, scatter
 from speccascade.search.candidates import (
   DRAFTER,
   Candidate,
-  Drafting,
   by_clock,
   by_promise,
-  make_monotone,
   search,
 )
 from speccascade.search.draft_kinds import kind_of
 from speccascade.search.effort import Budget, Steps, TimeIsUp
+from speccascade.search.offers import Drafting, make_monotone
 from speccascade.search.wanted import LOSSLESS, Wanted
 
 # How many times as fast as the best point so far a point must promise to be, in

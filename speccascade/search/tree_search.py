@@ -33,10 +33,10 @@ from speccascade.search.candidates import (
   Expected,
   by_clock,
   by_promise,
-  make_monotone,
 )
 from speccascade.search.draft_kinds import kind_of
 from speccascade.search.effort import Budget, Effort, Steps, TimeIsUp
+from speccascade.search.offers import make_monotone, shares_by_position
 from speccascade.settings import fields
 
 _NUM_CHAINS = 3  # chains that are timed: the best by costs, and its neighbours
@@ -359,7 +359,7 @@ def offers_of(
       gamma=tree.depth,
       tokens=float(num_tokens / of_texts.num.sum()),
       steps=float(drafting_cost[tree.depth] + pass_cost[tree.num_drafts]),
-      by_position=library.shares_by_position(of_texts),
+      by_position=shares_by_position(of_texts),
     )
     return Candidate(study, trees.point(point, parents), expected)
 

@@ -33,8 +33,8 @@ from speccascade.search import (
   tree_search,
 )
 from speccascade.search.acceptance import rates_along
-from speccascade.search.candidates import Drafting, make_monotone
 from speccascade.search.effort import Budget, Effort
+from speccascade.search.offers import Drafting, make_monotone
 from speccascade.search.wanted import Wanted
 from tests import toy
 from tests.inference import tiny

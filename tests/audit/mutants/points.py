@@ -63,7 +63,7 @@ a first block drafts nothing
 - return draft if first_drafts else draft + 1
 + return draft + 1
 
-=== search/candidates.py
+=== search/offers.py
 heads draft for nothing <- test_heads_advice.py::test_heads_pay
 - steps = self._kind.chain_steps(self.costs, here)
 + steps = 0.0
