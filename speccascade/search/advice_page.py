@@ -11,7 +11,12 @@ from speccascade.inference.rows.results import ResultRow
 from speccascade.report import tables
 from speccascade.report.tables import Column
 from speccascade.search import commands, writer
-from speccascade.search.candidates import DRAFTER, LEAST, Candidate, Expected
+from speccascade.search.candidates import (
+  DRAFTER,
+  LEAST_SPEEDUP,
+  Candidate,
+  Expected,
+)
 from speccascade.search.draft_kinds import kind_of
 from speccascade.search.offers import Drafting
 from speccascade.search.searcher import Advice, loss
@@ -144,7 +149,7 @@ def _reasons_against(offer: Candidate, drafting: Drafting) -> list[str]:
   here = offer.here
   width = block_width(here.gamma)
   v, loop = drafting.costs.v[width], drafting.overhead_of(here.gamma)
-  needed = drafting.least_rate(LEAST)
+  needed = drafting.least_rate(LEAST_SPEEDUP)
   rate = "no rate" if needed is None else f"about {needed:.2f} at every token"
   first = here.by_position[0]
   share = "an unknown share" if first is None else f"{first:.2f}"
@@ -155,7 +160,7 @@ def _reasons_against(offer: Candidate, drafting: Drafting) -> list[str]:
     f" steps of the verifier: {v:.2f} for its pass over {width} tokens,"
     f" {here.steps - v - loop:.2f} for drafting, {loop:.2f} for the loop",
     f"{share} of the first drafts are accepted; at these costs {rate} would"
-    f" make it {LEAST} times as fast",
+    f" make it {LEAST_SPEEDUP} times as fast",
   ]
 
 

@@ -1,9 +1,9 @@
-"""The candidates of a search, what is expected of them, and the search itself.
+"""The candidates of a search, what is expected of them, and its rounds.
 
 Every search of this room proposes candidates and measures them, round after
-round: what is proposed follows from what was measured; see `search`. A sweep
-and the search for cascades measure whole rows. Advice expects most of what it
-tells, and measures the rest.
+round: what is proposed follows from what was measured; see `run_rounds`. A
+sweep and the search for cascades measure whole rows. Advice expects most of
+what it tells, and measures the rest.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,7 +23,7 @@ from speccascade.search.effort import Budget
 DRAFTER = "drafter"
 # The lower end of a speed-up from which on a point pays. Of two equal programs
 # the clock has shown one to be 1.05 [1.01, 1.08] times as fast.
-LEAST = 1.05
+LEAST_SPEEDUP = 1.05
 _Candidate = TypeVar("_Candidate")
 
 
@@ -103,8 +103,10 @@ class Candidate:
 
   @property
   def pays(self) -> bool:
-    """Whether its speed-up by the clock is above `LEAST`, interval and all."""
-    return self.measured is not None and 1 / self.measured.relative_high > LEAST
+    """Whether its speed-up by the clock, interval and all, is high enough."""
+    if self.measured is None:
+      return False
+    return 1 / self.measured.relative_high > LEAST_SPEEDUP
 
 
 def read_study(
@@ -156,7 +158,7 @@ def by_promise(candidate: Candidate) -> float:
   return candidate.here.speedup
 
 
-def search(
+def run_rounds(
   propose: Callable[[Sequence[_Candidate]], Sequence[_Candidate]],
   measure: Callable[[Sequence[_Candidate]], Sequence[_Candidate]],
   budget: Budget,

@@ -28,7 +28,7 @@ from speccascade.report.tables import Column
 from speccascade.runtime import files, folders, processes
 from speccascade.runtime.progress import ProgressBar
 from speccascade.search import writer
-from speccascade.search.candidates import search as search_rounds
+from speccascade.search.candidates import run_rounds
 from speccascade.search.cascade_space import (
   Candidates,
   CascadeCandidate,
@@ -188,7 +188,7 @@ def halve(
     bar = ProgressBar(candidates, title, disable=not study.run.progress)
     return [contest.measure(candidate, ledger) for candidate in bar]
 
-  return _rank(search_rounds(propose, measure, Budget(math.inf), "rounds"))
+  return _rank(run_rounds(propose, measure, Budget(math.inf), "rounds"))
 
 
 def _rank(measured: Sequence[CascadeCandidate]) -> list[CascadeCandidate]:

@@ -26,7 +26,7 @@ from speccascade.search.candidates import (
   Candidate,
   by_clock,
   by_promise,
-  search,
+  run_rounds,
 )
 from speccascade.search.draft_kinds import kind_of
 from speccascade.search.effort import Budget, Steps, TimeIsUp
@@ -274,7 +274,7 @@ class Searcher:
         close -= {candidate.point.gamma for candidate in timed}
       return [by_gamma[gamma] for gamma in sorted(close)]
 
-    return search(
+    return run_rounds(
       propose,
       self._time,
       self.budget,
@@ -314,7 +314,7 @@ class Searcher:
         offer = advice.drafting_of(offer).own_offer(offer.point, texts)
       return [dataclasses.replace(offer, row=row)]
 
-    return search(
+    return run_rounds(
       propose, decode, self.budget, "points that promise to be faster"
     )
 

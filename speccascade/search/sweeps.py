@@ -29,7 +29,7 @@ from speccascade.runtime import folders, signals
 from speccascade.runtime.progress import ProgressBar
 from speccascade.search import grid, plans
 from speccascade.search import shown as traced
-from speccascade.search.candidates import Candidate, search
+from speccascade.search.candidates import Candidate, run_rounds
 from speccascade.search.draft_kinds import kind_of
 from speccascade.search.effort import Budget
 from speccascade.search.grid import Curve, Grid
@@ -287,7 +287,7 @@ class _Runner:
           bar.update(num)
 
       # An adaptive sweep has new points whenever the last ones have rows.
-      search(
+      run_rounds(
         lambda measured: self._propose(),
         lambda candidates: self.ledger.measure(candidates, tick=tick),
         Budget(math.inf),

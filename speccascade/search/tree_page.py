@@ -6,7 +6,7 @@ from speccascade.inference.measuring.environment import device_name, environment
 from speccascade.report import tables
 from speccascade.report.tables import Column
 from speccascade.search import writer
-from speccascade.search.candidates import LEAST, Candidate, by_clock
+from speccascade.search.candidates import LEAST_SPEEDUP, Candidate, by_clock
 from speccascade.search.draft_kinds import kind_of
 from speccascade.search.tree_search import TreeAdvice
 from speccascade.search.writer import times
@@ -202,7 +202,8 @@ def details(advice: TreeAdvice) -> list[str]:
     *lines,
     "tokens of a block are expected from the distributions along the texts;"
     f" {kind.levels}",
-    f"an offer pays whose speed-up is above {LEAST} by its whole interval",
+    f"an offer pays whose speed-up is above {LEAST_SPEEDUP} by its whole"
+    " interval",
   ]
 
 

@@ -27,12 +27,13 @@ from speccascade.inference.points.point import Point
 from speccascade.inference.points.settings import Measuring, Run
 from speccascade.runtime import folders
 from speccascade.search import acceptance
-from speccascade.search import candidates as library
 from speccascade.search.candidates import (
   Candidate,
   Expected,
   by_clock,
   by_promise,
+  read_study,
+  run_rounds,
 )
 from speccascade.search.draft_kinds import kind_of
 from speccascade.search.effort import Budget, Effort, Steps, TimeIsUp
@@ -181,7 +182,7 @@ def search(
       " DRAFTS and DRAFT_LENGTH out"
     )
   with folders.sole_writer(run.folder):
-    study = library.read_study(pair, inputs, run, measuring)
+    study = read_study(pair, inputs, run, measuring)
     trees = trees.for_pair(study.pair)
     gamma = min(point.gamma, study.pair.most_drafts)
     point = dataclasses.replace(point, gamma=gamma)
@@ -283,7 +284,7 @@ def _search_all(
       for offer in candidates
     ]
 
-  timed = library.search(propose, time, budget, "the clock", needs_one=True)
+  timed = run_rounds(propose, time, budget, "the clock", needs_one=True)
   advice.offers = timed or advice.offers
 
 

@@ -17,7 +17,7 @@ from speccascade.inference.measuring import measure
 from speccascade.inference.measuring.study import Study
 from speccascade.inference.points.point import Point
 from speccascade.inference.points.settings import Measuring, Run
-from speccascade.search import acceptance, candidates, tree_page, tree_search
+from speccascade.search import acceptance, tree_page, tree_search
 from speccascade.search.effort import Effort
 from speccascade.search.tree_search import WantedTrees
 from tests.search import test_advisor as chains
@@ -245,7 +245,7 @@ def test_wrong_points_are_refused(point, message):
 def test_acceptance_is_not_measured_of_masked_models():
   run = Run(banned=("x",), min_decode_len=3)
   with pytest.raises(ValueError, match="MIN_DECODE_LEN and BANNED would mask"):
-    candidates.read_study(None, None, run, None)
+    tree_search.read_study(None, None, run, None)
 
 
 def test_the_drafter_must_have_one_cost(monkeypatch):
