@@ -14,7 +14,7 @@ import numpy as np
 
 from benchmarks import built_in
 from speccascade.analysis import speedup
-from speccascade.inference.measuring import measure
+from speccascade.inference.measuring import point_timing
 from speccascade.inference.measuring.study import Study
 from speccascade.inference.points.point import Point
 from speccascade.inference.points.settings import Run
@@ -92,7 +92,7 @@ def main():
   print("| ---: | --- | ---: | ---: | --- | ---: | ---: |")
   for temperature in (0.0, 1.0):
     point = Point("spec_decode", temperature=temperature)
-    batches = study.batches(measure.reference(point))
+    batches = study.batches(point_timing.reference(point))
     texts = batches.decode_all(study.examples)
     rates = rates_along(study, [point], texts, is_own=True)[0, 0, 0, 0]
     rates = np.repeat(rates, DRAWS, axis=0)

@@ -19,7 +19,7 @@ import numpy as np
 
 from benchmarks.race import PEER_MODES, Worker, in_turn, ratio
 from speccascade import cli
-from speccascade.inference.measuring import measure
+from speccascade.inference.measuring import point_timing
 from speccascade.inference.measuring.environment import device_name
 from speccascade.quickstart import smollm_race
 from speccascade.quickstart.smollm_texts import TEXTS
@@ -49,7 +49,7 @@ def our_cases(model, kernel_dtype: str, texts, new_tokens: int) -> tuple:
 
     return run
 
-  cases = {"alone": of(measure.reference(lookup)), "lookup": of(lookup)}
+  cases = {"alone": of(point_timing.reference(lookup)), "lookup": of(lookup)}
   return cases, [example.tokens.tolist() for example in study.examples]
 
 

@@ -26,7 +26,7 @@ from speccascade.decoding.records.draft_tree import DraftTree
 from speccascade.evaluation import efficiency
 from speccascade.inference.batches.inputs import Inputs
 from speccascade.inference.batches.sources import Sources
-from speccascade.inference.measuring import measure
+from speccascade.inference.measuring import point_timing
 from speccascade.inference.measuring.environment import device_name
 from speccascade.inference.measuring.study import Study
 from speccascade.inference.pair.pairs import ModelPair, PairSpec
@@ -108,14 +108,14 @@ def race(
 ) -> list[str]:
   """Prints a line for each point; returns what stands below the table."""
   named = points(method, temperature, blocks)
-  alone = measure.reference(next(iter(named.values())))
+  alone = point_timing.reference(next(iter(named.values())))
   outs: dict[Point, list] = {point: [] for point in (alone, *named.values())}
   with ProgressBar(
     total=len(outs) * len(study.timed_examples) * study.measuring.repeats,
     unit="decode",
     desc=f"{method}, T = {temperature:g}",
   ) as bar:
-    latencies = measure.time_points(
+    latencies = point_timing.time_points(
       study,
       list(outs),
       on_result=lambda point, _, out: outs[point].append(

@@ -11,7 +11,7 @@ alone. Numbers are medians over rounds, [least, most].
 import numpy as np
 
 from benchmarks import built_in
-from speccascade.inference.measuring import measure
+from speccascade.inference.measuring import point_timing
 from speccascade.inference.measuring.environment import device_name
 from speccascade.inference.measuring.study import Study
 from speccascade.inference.points.point import Point
@@ -27,14 +27,14 @@ def race(study, gammas, temperature):
     name = f"spec_decode {gamma}"
     points[name] = Point("spec_decode", gamma=gamma, temperature=temperature)
   outs = {point: [] for point in points.values()}
-  latencies = measure.time_points(
+  latencies = point_timing.time_points(
     study,
     list(outs),
     on_result=lambda point, _, out: outs[point].append(
       (int(out.stats.num_blocks[0]), int(out.lengths[0]))
     ),
   )
-  costs = measure.measure_costs(study, list(outs))
+  costs = point_timing.measure_costs(study, list(outs))
   numbers = {}
   for name, point in points.items():
     latency = latencies[point]

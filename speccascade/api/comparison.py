@@ -8,7 +8,7 @@ import jax
 
 from speccascade.decoding import Decoded
 from speccascade.evaluation import efficiency
-from speccascade.inference.measuring import measure, scoring
+from speccascade.inference.measuring import point_timing, scoring
 from speccascade.inference.measuring.study import Study
 from speccascade.inference.points.point import Point
 from speccascade.inference.rows.results import ResultRow
@@ -80,13 +80,13 @@ def compare(
   study: Study,
   points: Sequence[Point],
   *,
-  tick: measure.Tick = lambda num: None,
+  tick: point_timing.Tick = lambda num: None,
 ) -> Comparison:
   """Times points on all examples of a study.
 
   The points and the verifier alone decode every example in turns, at batch
   size 1. Everything is compiled before the clock starts; see
-  `measure.time_points`.
+  `point_timing.time_points`.
 
   Args:
     study: a study whose examples are all timed.
@@ -105,14 +105,14 @@ def compare(
   # one row: the key is the row's settings.
   points = {
     study.settings(point): point
-    for point in [measure.reference(points[0]), *points]
+    for point in [point_timing.reference(points[0]), *points]
   }
   decoded = {point: [] for point in points.values()}
 
   def collect(point: Point, index: int, out: Decoded):
     decoded[point].append(jax.device_get(out))  # in the order of the examples
 
-  latencies = measure.time_points(
+  latencies = point_timing.time_points(
     study, list(decoded), on_result=collect, tick=tick
   )
   rows, texts = [], []

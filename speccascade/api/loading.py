@@ -22,7 +22,7 @@ from speccascade.decoding.records.decode_settings import Records, Tracing
 from speccascade.inference.batches import padding
 from speccascade.inference.batches.batching import CompiledPrograms
 from speccascade.inference.batches.sources import InputError, Sources
-from speccascade.inference.measuring import measure
+from speccascade.inference.measuring import point_timing
 from speccascade.inference.measuring.study import Study
 from speccascade.inference.pair.pair_checks import PairError
 from speccascade.inference.pair.pairs import ModelPair
@@ -274,7 +274,7 @@ class Pair:
       # What only copies does not write a text alone.
       methods = [name for name in COMPARED if name in _OF_BLOCKS]
     kind = Sequence[str | tuple[str, float | None]]
-    method_alphas = [(measure.REFERENCE, None)]
+    method_alphas = [(point_timing.REFERENCE, None)]
     for method in fit("methods", methods, kind):
       method_alphas.append(
         (method, None) if isinstance(method, str) else method

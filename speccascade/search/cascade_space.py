@@ -10,7 +10,7 @@ import numpy as np
 
 from speccascade.analysis import swi
 from speccascade.decoding.records.language_model import LanguageModel
-from speccascade.inference.measuring import measure
+from speccascade.inference.measuring import point_timing
 from speccascade.inference.measuring.study import Study
 from speccascade.inference.pair import cascades
 from speccascade.inference.pair.cascades import Cascade
@@ -208,10 +208,12 @@ class Criterion:
       timed = dataclasses.replace(
         study, measuring=Measuring(num_timed=_NUM_TIMED, repeats=1)
       )
-      alone = measure.reference(point)  # no pass is wider than one token
+      alone = point_timing.reference(point)  # no pass is wider than one token
       return [
-        measure.check_costs(
-          drafter_study, alone, measure.measure_costs(drafter_study, [alone])
+        point_timing.check_costs(
+          drafter_study,
+          alone,
+          point_timing.measure_costs(drafter_study, [alone]),
         ).c
         for drafter_study in each_drafter(timed)
       ]

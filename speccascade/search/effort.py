@@ -117,7 +117,7 @@ class Budget:
       raise TimeIsUp(step)
 
   def tick_of(self, step: str) -> Callable[[int], None]:
-    """Returns a `measure.Tick` that ends a step before another compilation."""
+    """Returns a `Tick` that ends a step before another compilation begins."""
 
     def tick(num: int):
       # A compilation ticks with 0, a decode with 1 or more.

@@ -6,7 +6,7 @@ import time
 
 import jax
 
-from speccascade.inference.measuring import measure
+from speccascade.inference.measuring import point_timing
 from speccascade.inference.measuring.study import Study
 from speccascade.inference.points.point import Point
 from speccascade.search import sweeps
@@ -123,7 +123,7 @@ class _VerifierTimes:
 def _time_verifier(study: Study, curves: Sequence[Curve]) -> _VerifierTimes:
   """Compiles the verifier alone, and decodes one example and one batch."""
   alone, num_timed = (
-    measure.reference(curves[0].base),
+    point_timing.reference(curves[0].base),
     len(study.timed_examples),
   )
   whole = study.run.batch_size

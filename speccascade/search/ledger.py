@@ -6,6 +6,7 @@ import functools
 import os
 
 from speccascade.inference.measuring import measure
+from speccascade.inference.measuring.point_timing import Tick
 from speccascade.inference.rows import results
 from speccascade.inference.rows.results import ResultFile, ResultRow
 from speccascade.inference.rows.run_folder import RunFolder
@@ -52,7 +53,10 @@ class Ledger(RunFolder):
     return candidate.settings in self.file
 
   def measure(
-    self, candidates: Sequence[Candidate], *, tick: measure.Tick | None = None
+    self,
+    candidates: Sequence[Candidate],
+    *,
+    tick: Tick | None = None,
   ) -> list[Candidate]:
     """Measures the candidates without a row; returns all with their rows.
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from speccascade.decoding.records.block_records import Decoded
 from speccascade.evaluation import efficiency
-from speccascade.inference.measuring import measure, scoring
+from speccascade.inference.measuring import point_timing, scoring
 from speccascade.inference.measuring.study import Study
 from speccascade.inference.points.point import Point
 from speccascade.inference.rows.results import ResultRow
@@ -160,7 +160,7 @@ class Searcher:
     """Fills the advice in, as far as the time goes."""
     # The verifier writes the texts along which acceptance is computed.
     self.budget.share = effort.ALONE
-    alone = measure.reference(self.points[0])
+    alone = point_timing.reference(self.points[0])
     texts, advice.alone = self._decode(self.studies[0], alone)
     self.steps.end_part(1)
     # Costs of each drafter, its fastest gamma, and its own texts.
@@ -227,7 +227,7 @@ class Searcher:
     ]
     step = f"costs of {name}"
     with self.steps.step(step):
-      loops = measure.cost_loops(
+      loops = point_timing.cost_loops(
         study,
         points,
         self.rounds,
@@ -242,7 +242,7 @@ class Searcher:
     """Returns a drafting with the c of whole decodes of both models."""
     step = f"costs of {drafting.study.pair.drafter_name} by whole decodes"
     with self.steps.uncounted(step):
-      costs = measure.check_costs(
+      costs = point_timing.check_costs(
         drafting.study,
         self.points[0],
         drafting.costs,
@@ -366,7 +366,7 @@ class Searcher:
     gammas = ", ".join(str(point.gamma) for point in points)
     name = f"the clock: {points[0].spec.label}, gamma {gammas}"
     with self.steps.step(name):
-      latencies = measure.time_points(
+      latencies = point_timing.time_points(
         study,
         points,
         is_over=self.budget.is_spent,

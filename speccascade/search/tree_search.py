@@ -20,7 +20,7 @@ from speccascade.decoding.records.decode_settings import Verification
 from speccascade.decoding.records.draft_tree import DraftTree, Drawing
 from speccascade.evaluation.efficiency import Costs
 from speccascade.inference.batches.inputs import Inputs
-from speccascade.inference.measuring import measure
+from speccascade.inference.measuring import point_timing
 from speccascade.inference.measuring.study import Study
 from speccascade.inference.pair.pairs import ModelPair, PairSpec
 from speccascade.inference.points.point import Point
@@ -247,7 +247,7 @@ def _search_all(
     advice.costs = _measure_costs(study, point, trees, rounds, budget)
     if not budget.leaves_out("costs by whole decodes", is_needed=True):
       with contextlib.suppress(TimeIsUp):
-        advice.costs = measure.check_costs(
+        advice.costs = point_timing.check_costs(
           study,
           point,
           advice.costs,
@@ -273,7 +273,7 @@ def _search_all(
 
   def time(candidates: Sequence[Candidate]) -> list[Candidate]:
     with steps.step("the clock"):
-      latencies = measure.time_points(
+      latencies = point_timing.time_points(
         study,
         [offer.point for offer in candidates],
         is_over=budget.is_spent,
@@ -297,7 +297,7 @@ def _measure_costs(
 ) -> Costs:
   """Returns the costs of passes as wide as trees, by hot loops."""
   sizes = sorted({1, 2, 4, trees.max_depth, *trees.sizes})
-  loops = measure.cost_loops(
+  loops = point_timing.cost_loops(
     study,
     [dataclasses.replace(point, gamma=size) for size in sizes],
     rounds,

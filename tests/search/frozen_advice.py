@@ -20,7 +20,7 @@ import numpy as np
 from speccascade.evaluation import timing
 from speccascade.evaluation.efficiency import Costs, Counts
 from speccascade.inference.batches.inputs import Inputs
-from speccascade.inference.measuring import measure
+from speccascade.inference.measuring import measure, point_timing
 from speccascade.inference.pair.pairs import PairSpec
 from speccascade.inference.points.point import Point
 from speccascade.inference.points.settings import Run
@@ -95,14 +95,14 @@ def pair(*, heads=False, with_twin=False):
 
 
 def cost_loops(study, points, *_, **__):
-  """Returns hot loops, as `measure.cost_loops` does."""
+  """Returns hot loops, as `point_timing.cost_loops` does."""
   if not study.pair.drafts_alone:
     return test_heads_advice.tables_of(HEADS)
   return test_advisor.tables_of(MODEL, (1.0, 1.02))
 
 
 def time_points(study, points, **_):
-  """Returns latencies, as `measure.time_points` does; wide blocks are best."""
+  """Returns latencies, as `time_points` does; wide blocks are best."""
   latencies = {}
   for point in points:
     num = point.draft_tree.num_drafts if point.is_tree else point.gamma
@@ -217,13 +217,15 @@ def answer(name, folder):
     Inputs, "read", return_value=test_advisor.sources(NUM)
   )
   clock = mock.patch.multiple(
-    measure,
+    point_timing,
     cost_loops=cost_loops,
     check_costs=lambda study, point, costs, **_: costs,
     time_points=time_points,
-    measure=measured if name == "cascades" else measure.measure,
   )
-  with read, inputs, clock:
+  rows = mock.patch.object(
+    measure, "measure", measured if name == "cascades" else measure.measure
+  )
+  with read, inputs, clock, rows:
     return ANSWERS[name](folder)
 
 

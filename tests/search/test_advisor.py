@@ -16,7 +16,7 @@ from speccascade.evaluation import timing
 from speccascade.evaluation.efficiency import Costs
 from speccascade.inference.batches.batching import Batches
 from speccascade.inference.batches.sources import Source, Sources
-from speccascade.inference.measuring import measure
+from speccascade.inference.measuring import point_timing
 from speccascade.inference.measuring.study import Study
 from speccascade.inference.pair.model_loading import Model
 from speccascade.inference.pair.pairs import ModelPair
@@ -188,9 +188,9 @@ def advise(monkeypatch, tmp_path):
     widths = [1, *(gamma + 1 for gamma in by_clock)]
     costs = Costs(1e-3, c, 1.5 * c, dict(zip(widths, v)), c, 1.0)
     loops = lambda *_, **settings: tables_of(costs, rounds)
-    monkeypatch.setattr(measure, "cost_loops", loops)
+    monkeypatch.setattr(point_timing, "cost_loops", loops)
     monkeypatch.setattr(
-      measure, "check_costs", lambda *args, **_: check(args[2])
+      point_timing, "check_costs", lambda *args, **_: check(args[2])
     )
     asked = []
 
@@ -504,7 +504,7 @@ def test_nothing_begins_after_the_limit(monkeypatch, tmp_path, seconds, trees):
     "time_points": time_points,
   }
   for name, function in slow.items():
-    monkeypatch.setattr(measure, name, watch.compiling(name, function))
+    monkeypatch.setattr(point_timing, name, watch.compiling(name, function))
   decode = watch.slow("texts", Batches.decode_all)
   monkeypatch.setattr(Batches, "decode_all", decode)
   monkeypatch.setattr(effort, "Budget", watch.budget)

@@ -9,7 +9,7 @@ from speccascade.evaluation import timing
 from speccascade.evaluation.efficiency import Costs, Counts
 from speccascade.inference.batches.inputs import Inputs
 from speccascade.inference.batches.sources import Sources
-from speccascade.inference.measuring import measure
+from speccascade.inference.measuring import measure, point_timing
 from speccascade.inference.measuring.study import Study
 from speccascade.inference.pair.cascades import Cascade
 from speccascade.inference.pair.model_loading import Model
@@ -205,8 +205,8 @@ def test_measured_costs_are_those_of_each_drafter_alone(contest, monkeypatch):
     assert len(study.timed_examples) > 1
     return costs.by_clock(2 * costs.c)
 
-  monkeypatch.setattr(measure, "measure_costs", costs)
-  monkeypatch.setattr(measure, "check_costs", by_clock)
+  monkeypatch.setattr(point_timing, "measure_costs", costs)
+  monkeypatch.setattr(point_timing, "check_costs", by_clock)
   criterion = Criterion(costs="measured")
   assert criterion.weights(contest.study, contest.point) == [1.0, 0.5]
 

@@ -14,7 +14,7 @@ from speccascade.evaluation import timing
 from speccascade.evaluation.efficiency import Costs
 from speccascade.inference.batches.inputs import Inputs
 from speccascade.inference.batches.sources import Source, Sources
-from speccascade.inference.measuring import infer, measure
+from speccascade.inference.measuring import infer, point_timing
 from speccascade.inference.measuring.study import Study
 from speccascade.inference.pair.model_loading import Model
 from speccascade.inference.pair.pairs import ModelPair, PairSpec
@@ -180,7 +180,7 @@ def clocks(monkeypatch):
 
   def set_costs(costs):
     monkeypatch.setattr(
-      measure, "cost_loops", lambda *_, **settings: tables_of(costs)
+      point_timing, "cost_loops", lambda *_, **settings: tables_of(costs)
     )
 
   def time(search, offers):
@@ -289,7 +289,7 @@ def test_the_best_tree_of_heads(clocks, tmp_path, monkeypatch):
       )
     return latencies
 
-  monkeypatch.setattr(measure, "time_points", time_points)
+  monkeypatch.setattr(point_timing, "time_points", time_points)
   point = Point("spec_decode", gamma=5, temperature=1.0)
   advice = tree_search.search(
     **settings(tmp_path, 32, point=point),

@@ -13,7 +13,7 @@ from speccascade.analysis import blocks, draft_trees
 from speccascade.decoding import DraftTree
 from speccascade.evaluation import timing
 from speccascade.evaluation.efficiency import Costs
-from speccascade.inference.measuring import measure
+from speccascade.inference.measuring import point_timing
 from speccascade.inference.measuring.study import Study
 from speccascade.inference.points.point import Point
 from speccascade.inference.points.settings import Measuring, Run
@@ -135,7 +135,7 @@ def search(monkeypatch, tmp_path):
   def call(c, v, *, clock=lambda offer: 1.0, temperature=1.0, **changes):
     costs = Costs(1e-3, c, c, v, c, 1.0)
     monkeypatch.setattr(
-      measure,
+      point_timing,
       "cost_loops",
       lambda *_, **__: chains.tables_of(costs, (1.0, 1.0)),
     )
@@ -149,7 +149,7 @@ def search(monkeypatch, tmp_path):
         latencies[point] = timing.latency(ours * noise, np.ones((3, 8)))
       return latencies
 
-    monkeypatch.setattr(measure, "time_points", time_points)
+    monkeypatch.setattr(point_timing, "time_points", time_points)
     settings = {"sizes": (2, 4), "max_children": 3, "max_depth": 3}
     return tree_search.search(
       pair=types.SimpleNamespace(
@@ -249,7 +249,7 @@ def test_acceptance_is_not_measured_of_masked_models():
 
 
 def test_the_drafter_must_have_one_cost(monkeypatch):
-  monkeypatch.setattr(measure, "cost_loops", lambda *_, **__: None)
+  monkeypatch.setattr(point_timing, "cost_loops", lambda *_, **__: None)
   study = study_of(num=4)
   budget = types.SimpleNamespace(
     share=0, is_spent=lambda: False, tick_of=lambda name: None

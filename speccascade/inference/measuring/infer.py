@@ -22,7 +22,7 @@ from speccascade.evaluation.efficiency import Counts
 from speccascade.inference.batches.batching import Speed
 from speccascade.inference.batches.inputs import Inputs
 from speccascade.inference.batches.sources import Source
-from speccascade.inference.measuring import measure, scoring
+from speccascade.inference.measuring import point_timing, scoring
 from speccascade.inference.measuring.study import Study
 from speccascade.inference.measuring.timed_answers import TimedAnswers
 from speccascade.inference.pair.pairs import PairSpec
@@ -244,8 +244,8 @@ def _measure(study: Study, point: Point, shards: Shards) -> ResultRow:
   """Returns the row of all records, with its latency if it is asked for."""
   latency = costs = None
   if study.timed_examples:
-    latency = measure.time_points(study, [point])[point]
-    costs = measure.measure_costs(study, [point])
+    latency = point_timing.time_points(study, [point])[point]
+    costs = point_timing.measure_costs(study, [point])
 
   def make_rows() -> list[ResultRow]:
     by_index = {example.index: example for example in study.examples}

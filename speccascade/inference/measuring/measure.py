@@ -9,9 +9,7 @@ every point decodes the other examples; and the row of each point is made.
 A point whose row is in the result file already is not measured again.
 """
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-import concurrent.futures
-import itertools
+from collections.abc import Iterator, Mapping, Sequence
 
 from absl import logging
 import jax
@@ -20,27 +18,22 @@ import numpy as np
 from speccascade.decoding import Decoded
 from speccascade.evaluation import efficiency, timing
 from speccascade.evaluation.efficiency import Costs
-from speccascade.inference.batches import batching
 from speccascade.inference.batches.sources import Source
 from speccascade.inference.measuring import scoring
-from speccascade.inference.measuring.environment import holds_many_programs
+from speccascade.inference.measuring.point_timing import (
+  Tick,
+  compile_programs,
+  costs_by_clock,
+  map_in_threads,
+  measure_costs,
+  reference,
+  time_points,
+)
 from speccascade.inference.measuring.study import Outputs, Study
 from speccascade.inference.points.point import Point
 from speccascade.inference.rows import results
 from speccascade.inference.rows.results import ResultRow
-from speccascade.models.sharding.partitioning import fetch
-from speccascade.runtime import processes
-from speccascade.runtime.progress import ProgressBar, note
-
-REFERENCE, DRAFTER = "verifier", "drafter"
-
-# Takes the number of decodes since its last call.
-Tick = Callable[[int], object]
-
-
-def reference(point: Point) -> Point:
-  """Returns the point of the verifier alone at the sampling of a point."""
-  return point.of(REFERENCE)
+from speccascade.runtime.progress import ProgressBar
 
 
 def groups(points: Sequence[Point], size: int) -> Iterator[list[Point]]:
@@ -130,7 +123,7 @@ def _measure_group(
   alone = reference(group[0])
 
   # Compile. Points share programs, and several threads compile at once.
-  _compile(study, [alone, *group], tick)
+  compile_programs(study, [alone, *group], tick)
 
   # Time the first examples. Their outputs are those of trial 0.
   latencies: dict[Point, timing.Latency] = {}
@@ -185,38 +178,7 @@ def _measure_group(
     )
 
   # Nothing is timed any more, so that points may share the machine.
-  yield from _map_in_threads(study, measure_point, group)
-
-
-def _compile(study: Study, points: Sequence[Point], tick: Tick):
-  """Compiles the programs that the study lacks of points, after a tick each."""
-  examples = {}
-  for point in points:
-    examples |= study.program_examples(point)
-  missing = [key for key in examples if key not in study.programs]
-  # Programs of other points are dropped before they fill the process. All
-  # processes of a job must drop them together, as they compile together.
-  if missing and processes.agree(holds_many_programs):
-    study.programs.forget()
-    missing = list(examples)
-  numbers = itertools.count(1)
-
-  def compile_program(key: Hashable):
-    tick(0)
-    note(f"compiling {next(numbers)} of {len(missing)}")
-    batches, example = examples[key]
-    batches.bind(batches.prepare([example]))
-
-  list(_map_in_threads(study, compile_program, missing))
-  note("")
-
-
-def _map_in_threads(
-  study: Study, function: Callable, items: Sequence
-) -> Iterator:
-  """Yields the result of a function for each item in turn, made in threads."""
-  with concurrent.futures.ThreadPoolExecutor(study.num_threads) as pool:
-    yield from pool.map(function, items)
+  yield from map_in_threads(study, measure_point, group)
 
 
 def _decode_all(
@@ -247,191 +209,3 @@ def _decode_all(
     if examples:
       collect(examples, trial, batches.decode_all(examples, trial, tick))
   return Outputs(tokens, efficiency.total(counts), log_probs)
-
-
-def time_points(
-  study: Study,
-  points: Sequence[Point],
-  *,
-  on_result: Callable[[Point, int, Decoded], object] = lambda *_: None,
-  tick: Tick = lambda num: None,
-  is_over: Callable[[], bool] = lambda: False,
-) -> dict[Point, timing.Latency]:
-  """Times points of one sampling, and the verifier alone, in turns.
-
-  A latency is the time of one example at batch size 1, the encoder or the
-  prompt included. It does not include compiling, padding, the transfer of the
-  input to the device, or the transfer of the output from it.
-
-  Args:
-    study: its timed examples are decoded.
-    points: the points to time. The verifier alone is added if it is missing.
-    on_result: called once for each point and timed example, with the point, the
-      number of the example among the timed ones, and its `Decoded` of one row.
-    tick: called with the number of decodes since its last call; with 0 before
-      a program is compiled, and before the first timed decode. An error that it
-      raises ends the timing.
-    is_over: called after each repeat. True ends the timing early.
-
-  Returns:
-    The latency of the verifier alone, then of each point.
-
-  Raises:
-    NoDistributionError: a model gave no distribution. The message names the
-      example and the step.
-  """
-  alone, examples = reference(points[0]), study.timed_examples
-  # Compiling takes seconds and would be timed as decoding otherwise.
-  _compile(study, [alone, *points], tick)
-  batches = {
-    point: study.batches(point, timed=True) for point in [alone, *points]
-  }
-  # The inputs of an example are the same for all points. They are padded to one
-  # length and put on the device before the clock starts.
-  prepared = [batches[alone].prepare([example]) for example in examples]
-  competitors, lengths = {}, {}
-  for point, point_batches in batches.items():
-    bound = [point_batches.bind(each) for each in prepared]
-    competitors[point] = lambda index, bound=bound: bound[index]()
-    lengths[point] = np.zeros(len(examples), int)
-
-  def check_result(point: Point, index: int, decoded: Decoded):
-    decoded = fetch(decoded)
-    batching.check_finite(decoded, [examples[index]])
-    lengths[point][index] = decoded.lengths[0]
-    on_result(point, index, decoded)
-
-  # The points and the verifier take turns, so that a machine that slows down
-  # for a while slows all of them: the ratio of two latencies hardly changes.
-  seconds = timing.interleave(
-    competitors,
-    range(len(examples)),
-    repeats=study.measuring.repeats,
-    on_result=check_result,
-    tick=tick,
-    is_over=is_over,
-  )
-  return {
-    point: timing.latency(
-      point_seconds, seconds[alone], (lengths[point], lengths[alone])
-    )
-    for point, point_seconds in seconds.items()
-  }
-
-
-def cost_loops(
-  study: Study,
-  points: Sequence[Point],
-  rounds: int = 7,
-  *,
-  tick: Tick = lambda num: None,
-  is_over: Callable[[], bool] = lambda: False,
-) -> timing.CostLoops | None:
-  """Times the loops that give the costs of points of one sampling.
-
-  Args:
-    study: the first timed example is fed to the models.
-    points: the points whose block widths are timed.
-    rounds: how often each loop is timed.
-    tick: as in `time_points`.
-    is_over: called after each round. True ends the timing early.
-
-  Returns:
-    The loops, or None where a drafter step has no single cost because several
-    models draft; see `ModelPair.has_costs`.
-  """
-  if not study.pair.has_costs:
-    return None
-  example = study.timed_examples[:1]
-  predictable = [point for point in points if point.is_predictable]
-  # The speed of a tree is not predicted, but its pass is of one width, too.
-  one_width = [
-    point for point in points if point.is_predictable or point.spec.takes_trees
-  ]
-  heads = {study.num_heads_of(point) for point in predictable}
-  return timing.cost_loops(
-    study.pair.drafter_lm,
-    study.pair.verifier_lm,
-    study.pad_examples(example, 1, [study.timed_length]),
-    points[0].sampling,
-    max_decode_len=study.run.max_decode_len,
-    widths={point.verify_width for point in one_width},
-    # The verifier alone draws from no heads.
-    heads=heads - {0} or {1},
-    rounds=rounds,
-    tick=tick,
-    is_over=is_over,
-  )
-
-
-def measure_costs(study: Study, points: Sequence[Point]) -> Costs | None:
-  """Returns the costs that predict points of one sampling; see `cost_loops`."""
-  loops = cost_loops(study, points)
-  return None if loops is None else loops.costs
-
-
-def check_costs(
-  study: Study,
-  point: Point,
-  costs: Costs | None,
-  *,
-  tick: Tick = lambda num: None,
-  is_over: Callable[[], bool] = lambda: False,
-) -> Costs | None:
-  """Returns costs with the c of whole decodes of both models alone.
-
-  Both models decode the timed examples in turns; see `costs_by_clock`.
-
-  Args:
-    study: the models and the examples.
-    point: its sampling is used.
-    costs: by hot loops. They stay as they are where the drafter writes no text
-      alone, and so does None.
-    tick: as in `time_points`.
-    is_over: as in `time_points`.
-  """
-  if costs is None or not study.pair.drafts_alone:
-    return costs
-  alone = reference(point)
-  latencies = time_points(
-    study, [alone.of(DRAFTER)], tick=tick, is_over=is_over
-  )
-  return costs_by_clock(study, alone, costs, latencies)
-
-
-def costs_by_clock(
-  study: Study,
-  alone: Point,
-  costs: Costs | None,
-  latencies: Mapping[Point, timing.Latency],
-  rows: Sequence[ResultRow] = (),
-) -> Costs | None:
-  """Returns costs with the c of whole decodes, if both models were timed.
-
-  Hot loops time one pass after another, and may flatter a pass that a decode
-  does not make alone. Where both models decoded alone, on the same examples in
-  turns, their seconds a token say what a step of the drafter takes, in steps of
-  the verifier. Neither an encoder nor the fixed cost of a call has a part in
-  that.
-
-  Args:
-    study: the models, the examples and the settings of all points.
-    alone: the verifier alone at the sampling.
-    costs: the costs by hot loops, or None, which stays as it is.
-    latencies: what was timed in turns just now.
-    rows: rows of earlier turns, which count where the drafter alone was timed
-      in those.
-  """
-  if costs is None:
-    return None
-  pair = alone.of(DRAFTER), alone
-  by_key = {row.key: row.latency for row in rows}
-  for drafter, verifier in (
-    map(latencies.get, pair),
-    (by_key.get(study.settings(point).key) for point in pair),
-  ):
-    if drafter is None or verifier is None:
-      continue
-    if drafter.token_s is not None and verifier.token_s is not None:
-      return costs.by_clock(drafter.token_s / verifier.token_s)
-  return costs

@@ -12,7 +12,12 @@ from speccascade.evaluation import efficiency, timing
 from speccascade.evaluation.efficiency import Costs
 from speccascade.inference.batches import batching
 from speccascade.inference.batches.sources import sources_of_texts
-from speccascade.inference.measuring import environment, measure, scoring
+from speccascade.inference.measuring import (
+  environment,
+  measure,
+  point_timing,
+  scoring,
+)
 from speccascade.inference.measuring.study import Outputs, Study
 from speccascade.inference.pair import pairs
 from speccascade.inference.pair.cascades import Cascade
@@ -96,7 +101,7 @@ def test_hot_loops_are_checked_by_whole_decodes(study):
     return timing.Latency(0.1, (0.1,), 1.0, 1.0, 1.0, 8, 1, token_s=token_s)
 
   timed = {drafter: latency(3e-4), alone: latency(1e-3)}
-  checked = measure.costs_by_clock(study, alone, costs, timed)
+  checked = point_timing.costs_by_clock(study, alone, costs, timed)
   assert checked == Costs(
     1e-3, 0.3, pytest.approx(0.305), costs.v, 0.1, 1.0, loop_c=0.01
   )
@@ -115,15 +120,15 @@ def test_hot_loops_are_checked_by_whole_decodes(study):
   # Within a factor of two nothing is said, and the clock's c counts all the
   # same; where the lengths do not tell, or the drafter was not timed, the hot
   # loops' does.
-  close = measure.costs_by_clock(
+  close = point_timing.costs_by_clock(
     study, alone, costs, timed | {drafter: latency(1.5e-5)}
   )
   assert (close.c, close.loop_c, close.doubt) == (0.015, 0.01, None)
   for unknown in ({alone: latency(1e-3)}, timed | {drafter: latency(None)}):
-    assert measure.costs_by_clock(study, alone, costs, unknown) is costs
+    assert point_timing.costs_by_clock(study, alone, costs, unknown) is costs
   heads = dataclasses.replace(costs, heads={1: 0.1})
-  assert measure.costs_by_clock(study, alone, heads, timed) is heads
-  assert measure.costs_by_clock(study, alone, None, timed) is None
+  assert point_timing.costs_by_clock(study, alone, heads, timed) is heads
+  assert point_timing.costs_by_clock(study, alone, None, timed) is None
 
 
 def test_rows_have_the_costs_of_the_clock(study, tmp_path, monkeypatch, caplog):
@@ -142,7 +147,7 @@ def test_rows_have_the_costs_of_the_clock(study, tmp_path, monkeypatch, caplog):
 
   costs = Costs(1e-3, 0.01, 0.015, {1: 1.0, 3: 1.2}, 0.1, 1.0)
   monkeypatch.setattr(measure, "measure_costs", lambda *_: costs)
-  monkeypatch.setattr(measure.timing, "interleave", interleave)
+  monkeypatch.setattr(point_timing.timing, "interleave", interleave)
   examples = [
     dataclasses.replace(example, index=4 * copy + example.index)
     for copy in range(3)
@@ -187,11 +192,13 @@ def test_the_memory_of_a_batch_has_all_nodes_of_a_composed_drafter(
 def test_a_pass_over_a_tree_is_priced(study, monkeypatch):
   priced = []
   monkeypatch.setattr(
-    measure.timing, "cost_loops", lambda *_, widths, **__: priced.append(widths)
+    point_timing.timing,
+    "cost_loops",
+    lambda *_, widths, **__: priced.append(widths),
   )
   tree = Point("spec_decode", gamma=2, tree=(2, 1))
   chain, drafting = Point("spec_decode", gamma=2), Point("cascade_drafting")
-  measure.cost_loops(study, [tree, chain, drafting])
+  point_timing.cost_loops(study, [tree, chain, drafting])
   assert priced == [{5, 3}]
   assert study.settings(tree).block_width == 5
 
