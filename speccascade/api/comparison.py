@@ -9,7 +9,7 @@ import jax
 from speccascade.decoding import Decoded
 from speccascade.evaluation import efficiency
 from speccascade.inference.measuring import point_timing, scoring
-from speccascade.inference.measuring.study import Study
+from speccascade.inference.measuring.study import Study, Tick
 from speccascade.inference.points.point import Point
 from speccascade.inference.rows.results import ResultRow
 from speccascade.report import tables
@@ -80,7 +80,7 @@ def compare(
   study: Study,
   points: Sequence[Point],
   *,
-  tick: point_timing.Tick = lambda num: None,
+  tick: Tick = lambda num: None,
 ) -> Comparison:
   """Times points on all examples of a study.
 

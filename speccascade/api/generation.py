@@ -177,7 +177,8 @@ def checked_batches(study: Study, point: Point) -> Batches:
   # one that the methods of a family share.
   batches = study.batches(point, shared=False)
   batches.check()
-  num_missing = len(batches.missing_programs(study.examples))
+  needed = batches.programs_for(study.examples)
+  num_missing = len(needed.keys() - study.programs.keys())
   if study.run.progress and num_missing:
     print(f"compiling {_count(num_missing, 'program')} of {point.spec.label}")
   return batches

@@ -20,7 +20,7 @@ from speccascade.constraints.limits import TextLimits
 from speccascade.data.prompting import Prompting
 from speccascade.decoding.records.decode_settings import Records, Tracing
 from speccascade.inference.batches import padding
-from speccascade.inference.batches.batching import CompiledPrograms
+from speccascade.inference.batches.batching import Programs
 from speccascade.inference.batches.sources import InputError, Sources
 from speccascade.inference.measuring import point_timing
 from speccascade.inference.measuring.study import Study
@@ -179,9 +179,7 @@ class Pair:
 
   models: ModelPair
   vocabulary: object
-  programs: CompiledPrograms = dataclasses.field(
-    default_factory=CompiledPrograms
-  )
+  programs: Programs = dataclasses.field(default_factory=dict)
 
   def __repr__(self) -> str:
     models = self.models

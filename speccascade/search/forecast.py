@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 import dataclasses
+import itertools
 import time
 
 import jax
@@ -101,12 +102,14 @@ def _num_programs(
 ) -> int:
   """Returns how many decoders are compiled."""
   programs = set()
-  for curve in curves:
-    programs |= studies.of(curve).program_examples(curve.base).keys()
+  for curve, timed in itertools.product(curves, (True, False)):
+    needed = studies.of(curve).programs_for(curve.base, timed=timed)
+    programs |= needed.keys()
   # A program that records a trace is another program.
   examples = [studies.middle(curve) for curve in shown.select(curves)]
   traced = {
-    next(iter(each.study.program_examples(each.point))) for each in examples
+    each.study.batches(each.point).program_key(each.study.examples[:1])
+    for each in examples
   }
   return len(programs) + len(traced)
 

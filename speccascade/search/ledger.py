@@ -6,7 +6,7 @@ import functools
 import os
 
 from speccascade.inference.measuring import measure
-from speccascade.inference.measuring.point_timing import Tick
+from speccascade.inference.measuring.study import Tick
 from speccascade.inference.rows import results
 from speccascade.inference.rows.results import ResultFile, ResultRow
 from speccascade.inference.rows.run_folder import RunFolder

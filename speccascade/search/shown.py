@@ -1,12 +1,12 @@
 """Traced examples of a sweep: which model wrote each token, for the report."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-import concurrent.futures
 import dataclasses
 import pathlib
 from typing import Annotated
 
 from speccascade.decoding.programs.methods import find
+from speccascade.inference.batches.sources import Source
 from speccascade.inference.points.settings import Measuring
 from speccascade.inference.rows import records
 from speccascade.runtime import files, processes
@@ -94,14 +94,13 @@ def write(
     return lines
 
   missing = [key for key in traced_points if key not in lines_by_key]
-  with concurrent.futures.ThreadPoolExecutor(study.num_threads) as pool:
-    for keys in _portions(missing, traced_points):
-      lines_by_key |= zip(keys, pool.map(decode, keys))
-      lines = []
-      for key in traced_points:
-        lines += lines_by_key.get(key, [])
-      if processes.is_first():
-        files.write_whole(path, lines)
+  for keys in _portions(missing, traced_points, examples):
+    lines_by_key |= zip(keys, study.map_in_threads(decode, keys))
+    lines = []
+    for key in traced_points:
+      lines += lines_by_key.get(key, [])
+    if processes.is_first():
+      files.write_whole(path, lines)
 
 
 def _with_trace(point: Candidate, num_examples: int) -> Candidate:
@@ -114,7 +113,9 @@ def _with_trace(point: Candidate, num_examples: int) -> Candidate:
 
 
 def _portions(
-  missing: Sequence[str], traced_points: Mapping[str, Candidate]
+  missing: Sequence[str],
+  traced_points: Mapping[str, Candidate],
+  examples: Sequence[Source],
 ) -> Iterator[list[str]]:
   """Yields the missing keys, a few at a time."""
   # The first portion has one point of each program. Points that are decoded
@@ -122,11 +123,8 @@ def _portions(
   by_program = {}
   for key in missing:
     traced = traced_points[key]
-    greedy = traced.point.sampling.greedy
-    decoder = traced.study.batches(traced.point).decoder
-    program, _ = decoder.program(greedy)
-    # Greedy decoding compiles apart, though it has the same static program.
-    by_program.setdefault((program, greedy), key)
+    batches = traced.study.batches(traced.point)
+    by_program.setdefault(batches.program_key(examples), key)
   first = list(by_program.values())
   if first:
     yield first

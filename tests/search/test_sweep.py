@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from speccascade.decoding.programs import decoders, methods
-from speccascade.inference.batches import batching
+from speccascade.decoding.programs.decoders import Decoder
 from speccascade.inference.batches.inputs import Inputs
 from speccascade.inference.batches.sources import Source
 from speccascade.inference.pair.cascades import Cascade
@@ -85,14 +85,14 @@ MORE = {
 def sampled(files, tmp_path_factory):
   """A sweep at two temperatures and two seeds; (outcome, programs, folder)."""
   out = tmp_path_factory.mktemp("sampled") / "out"
-  compile_program, compiled = batching.compile_program, []
+  lower, compiled = Decoder.lower, []
 
   def count(decoder, *call):
     compiled.append(decoder)
-    return compile_program(decoder, *call)
+    return lower(decoder, *call)
 
   with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(batching, "compile_program", count)
+    patch.setattr(Decoder, "lower", count)
     outcome = run(files, out, **MORE)
   return outcome, len(compiled), out
 

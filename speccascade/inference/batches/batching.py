@@ -5,7 +5,7 @@ number of rows, and their inputs are padded to one of a few lengths.
 """
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, MutableMapping, Sequence
 import dataclasses
 import functools
 import itertools
@@ -19,8 +19,7 @@ import numpy as np
 from speccascade.data.training_batches import order_by_length
 from speccascade.decoding import Decoded, decode_continuously, row_keys
 from speccascade.decoding.programs.decoders import Decoder
-from speccascade.decoding.records.automaton import NONE, Constraints
-from speccascade.decoding.records.decode_settings import Records
+from speccascade.decoding.records.automaton import Constraints
 from speccascade.inference.batches import padding
 from speccascade.inference.batches.sources import Source, longest
 from speccascade.inference.pair.pairs import ModelPair
@@ -29,37 +28,14 @@ from speccascade.inference.points.settings import Run
 from speccascade.models.sharding.partitioning import DATA, fetch
 from speccascade.runtime import memory
 from speccascade.runtime.progress import note
-from speccascade.settings.fields import values_of
+
+# Compiled programs by `Batches.program_key`. Studies share one while it grows,
+# so it must not be copied where a study is checked, as a `dict` is.
+Programs = MutableMapping[Hashable, Callable[..., Decoded]]
 
 
 class NoDistributionError(ValueError):
   """A model gave NaN, +inf, or no finite logit at all."""
-
-
-class CompiledPrograms(dict[Hashable, Callable]):
-  """The compiled programs of a study, by `Batches.program_key`.
-
-  Studies of one pair share them: a program depends on the method, the shapes
-  and the number formats, and not on the examples, alpha or the seed.
-  """
-
-  def forget(self):
-    """Drops the programs, and those that JAX itself keeps in this process."""
-    self.clear()
-    jax.clear_caches()
-
-
-def compile_program(decoder: Decoder, *call) -> Callable[..., Decoded]:
-  """Returns the compiled program of a call of a decoder.
-
-  Args:
-    decoder: the method with its static settings.
-    *call: the arguments of the call.
-
-  Returns:
-    A function of the `CallArguments` of any such call.
-  """
-  return decoder.lower(*call).compile()
 
 
 @dataclasses.dataclass
@@ -120,38 +96,23 @@ class Batches:
   Attributes:
     pair: the models.
     point: the method and its settings.
-    run: the batch size, the length of outputs, the seed, and whether traces and
-      log-probabilities are recorded.
-    eos_id: the id that ends an output, or a tuple of such ids.
+    run: the batch size, the seed, and whether rows are refilled.
+    decoder: the `Decoder` of the point. It has one program for each shape.
     lengths: the input lengths that batches are padded to, in ascending order.
-    shared: whether the methods of a family share a program; see `Decoder`.
     constraints: what outputs are held to, and what ends them.
-    programs: the compiled programs. A program that is missing is compiled, and
-      then stands here.
+    programs: the programs of the study, by `program_key`. A program that is
+      missing is compiled, and then stands here.
     speed: the speed of all calls of `decode_all`.
   """
 
   pair: ModelPair
   point: Point
   run: Run
-  eos_id: int | tuple[int, ...]
+  decoder: Decoder
   lengths: Sequence[int]
-  shared: bool = False
-  constraints: Constraints = NONE
-  programs: CompiledPrograms = dataclasses.field(
-    default_factory=CompiledPrograms
-  )
+  constraints: Constraints
+  programs: Programs
   speed: Speed = dataclasses.field(default_factory=Speed, init=False)
-
-  @functools.cached_property
-  def decoder(self) -> Decoder:
-    """The `Decoder` of the point, which compiles one program for each shape."""
-    return self.point.decoder(
-      max_decode_len=self.run.max_decode_len,
-      eos_id=self.eos_id,
-      **values_of(self.run, Records),
-      shared=self.shared,
-    )
 
   def check(self):
     """Checks, before anything is compiled, that the batches can be decoded.
@@ -227,7 +188,7 @@ class Batches:
     _, arguments = self.decoder.call(*call)
     key = self._key(prepared.inputs.shape[1], is_continuous=False)
     if key not in self.programs:
-      self.programs[key] = compile_program(self.decoder, *call)
+      self.programs[key] = self.decoder.lower(*call).compile()
     return functools.partial(self.programs[key], *arguments)
 
   def decode(self, batch: Sequence[Source], trial: int = 0) -> Decoded:
@@ -275,7 +236,8 @@ class Batches:
     """
     order = order_by_length([example.tokens for example in examples])
     batches = self._make_batches([examples[place] for place in order])
-    missing = self._missing_programs(batches)
+    keys = dict.fromkeys(map(self.program_key, batches))
+    missing = [key for key in keys if key not in self.programs]
     parts = []
     for batch in batches:
       key, start_s = self.program_key(batch), time.monotonic()
@@ -318,16 +280,21 @@ class Batches:
     self.programs[self.program_key(batch)] = decode_continuously
     return _join_rows(parts, np.concatenate(ended))
 
-  def missing_programs(self, examples: Sequence[Source]) -> list[Hashable]:
-    """Returns the keys of the programs that `decode_all` would compile."""
+  def programs_for(
+    self, examples: Sequence[Source]
+  ) -> dict[Hashable, Sequence[Source]]:
+    """Returns by its key each program of `decode_all`, with a batch for it."""
     by_length = sorted(examples, key=lambda example: len(example.tokens))
-    return self._missing_programs(self._make_batches(by_length))
+    batches = self._make_batches(by_length)
+    return {self.program_key(batch): batch for batch in batches}
 
-  def _missing_programs(
-    self, batches: Sequence[Sequence[Source]]
-  ) -> list[Hashable]:
-    keys = dict.fromkeys(map(self.program_key, batches))
-    return [key for key in keys if key not in self.programs]
+  def compile(self, batch: Sequence[Source]):
+    """Compiles the program of a batch, unless it was compiled before.
+
+    The programs of rows that are refilled are compiled where they first run.
+    """
+    if len(batch) <= self.run.batch_size:
+      self.bind(self.prepare(batch))
 
   def _make_batches(self, by_length: Sequence[Source]) -> list[list[Source]]:
     """Returns examples, which ascend in length, in batches of `batch_size`."""
@@ -385,24 +352,6 @@ class Batches:
     program, _ = self.decoder.program(self.point.sampling.greedy)
     leaves, tree = jax.tree.flatten(traced)
     return program, tree, *map(jax.typeof, leaves)
-
-  def program_examples(
-    self, examples: Sequence[Source]
-  ) -> dict[Hashable, tuple["Batches", Source]]:
-    """Returns one example for each program that decodes whole batches.
-
-    Args:
-      examples: all examples that are to be decoded.
-
-    Returns:
-      By the key of each program these batches, and an example whose batch runs
-      that program: it has the shape of every batch of its length.
-    """
-    by_width = {self._width([example]): example for example in examples}
-    return {
-      self.program_key([example]): (self, example)
-      for example in by_width.values()
-    }
 
 
 def _join_rows(parts: Sequence[Decoded], places: np.ndarray) -> Decoded:

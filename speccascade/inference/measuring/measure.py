@@ -21,15 +21,12 @@ from speccascade.evaluation.efficiency import Costs
 from speccascade.inference.batches.sources import Source
 from speccascade.inference.measuring import scoring
 from speccascade.inference.measuring.point_timing import (
-  Tick,
-  compile_programs,
   costs_by_clock,
-  map_in_threads,
   measure_costs,
   reference,
   time_points,
 )
-from speccascade.inference.measuring.study import Outputs, Study
+from speccascade.inference.measuring.study import Outputs, Study, Tick
 from speccascade.inference.points.point import Point
 from speccascade.inference.rows import results
 from speccascade.inference.rows.results import ResultRow
@@ -121,9 +118,20 @@ def _measure_group(
 ) -> Iterator[ResultRow]:
   """Measures points of one sampling, after other `rows`; yields their rows."""
   alone = reference(group[0])
+  # The outputs of points are compared with those of the verifier alone, which
+  # is decoded first.
+  compares = study.measuring.agreement and alone.sampling.greedy
+  decodes_alone = alone in group or (
+    compares and alone not in study.verifier_outputs
+  )
 
   # Compile. Points share programs, and several threads compile at once.
-  compile_programs(study, [alone, *group], tick)
+  programs = {}
+  for point in [alone, *group]:
+    programs |= study.programs_for(point, timed=True)
+  for point in [alone, *group] if decodes_alone else group:
+    programs |= study.programs_for(point, timed=False)
+  study.compile(programs, tick)
 
   # Time the first examples. Their outputs are those of trial 0.
   latencies: dict[Point, timing.Latency] = {}
@@ -142,10 +150,8 @@ def _measure_group(
     if costs is not None and costs.doubt and not rows:
       logging.warning("%s", costs.doubt)
 
-  # Decode the other examples. The verifier comes first: the outputs of other
-  # points are compared with its own.
-  compares = study.measuring.agreement and alone.sampling.greedy
-  if alone in group or (compares and alone not in study.verifier_outputs):
+  # Decode the other examples.
+  if decodes_alone:
     # (A tick of 0 reports no progress, and may end the run by an error.)
     alone_tick = tick if alone in group else lambda num: tick(0)
     outputs = _decode_all(study, alone, timed, alone_tick)
@@ -178,7 +184,7 @@ def _measure_group(
     )
 
   # Nothing is timed any more, so that points may share the machine.
-  yield from map_in_threads(study, measure_point, group)
+  yield from study.map_in_threads(measure_point, group)
 
 
 def _decode_all(
@@ -188,7 +194,7 @@ def _decode_all(
   tick: Tick,
 ) -> Outputs:
   """Decodes all examples in all trials, but for what was `timed` in trial 0."""
-  batches, num_timed = study.batches(point), len(study.timed_examples)
+  batches = study.batches(point)
   tokens, counts, log_probs = {}, [], []
 
   def collect(examples: Sequence[Source], trial: int, out: Decoded):
@@ -203,9 +209,7 @@ def _decode_all(
 
   for index, example in enumerate(study.timed_examples):
     collect([example], 0, timed[point, index])
-  tick(num_timed)
-  for trial in range(study.num_trials(point)):
-    examples = study.examples[num_timed:] if trial == 0 else study.examples
-    if examples:
-      collect(examples, trial, batches.decode_all(examples, trial, tick))
+  tick(len(study.timed_examples))
+  for trial, examples in study.untimed(point):
+    collect(examples, trial, batches.decode_all(examples, trial, tick))
   return Outputs(tokens, efficiency.total(counts), log_probs)

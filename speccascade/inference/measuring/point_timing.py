@@ -5,9 +5,7 @@ size 1. Hot loops time the passes of both models, whose costs predict the speed
 of points.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-import concurrent.futures
-import itertools
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -15,54 +13,17 @@ from speccascade.decoding import Decoded
 from speccascade.evaluation import timing
 from speccascade.evaluation.efficiency import Costs
 from speccascade.inference.batches import batching
-from speccascade.inference.measuring.environment import holds_many_programs
-from speccascade.inference.measuring.study import Study
+from speccascade.inference.measuring.study import Study, Tick
 from speccascade.inference.points.point import Point
 from speccascade.inference.rows.results import ResultRow
 from speccascade.models.sharding.partitioning import fetch
-from speccascade.runtime import processes
-from speccascade.runtime.progress import note
 
 REFERENCE, DRAFTER = "verifier", "drafter"
-
-# Takes the number of decodes since its last call.
-Tick = Callable[[int], object]
 
 
 def reference(point: Point) -> Point:
   """Returns the point of the verifier alone at the sampling of a point."""
   return point.of(REFERENCE)
-
-
-def compile_programs(study: Study, points: Sequence[Point], tick: Tick):
-  """Compiles the programs that the study lacks of points, after a tick each."""
-  examples = {}
-  for point in points:
-    examples |= study.program_examples(point)
-  missing = [key for key in examples if key not in study.programs]
-  # Programs of other points are dropped before they fill the process. All
-  # processes of a job must drop them together, as they compile together.
-  if missing and processes.agree(holds_many_programs):
-    study.programs.forget()
-    missing = list(examples)
-  numbers = itertools.count(1)
-
-  def compile_program(key):
-    tick(0)
-    note(f"compiling {next(numbers)} of {len(missing)}")
-    batches, example = examples[key]
-    batches.bind(batches.prepare([example]))
-
-  list(map_in_threads(study, compile_program, missing))
-  note("")
-
-
-def map_in_threads(
-  study: Study, function: Callable, items: Sequence
-) -> Iterator:
-  """Yields the result of a function for each item in turn, made in threads."""
-  with concurrent.futures.ThreadPoolExecutor(study.num_threads) as pool:
-    yield from pool.map(function, items)
 
 
 def time_points(
@@ -97,11 +58,14 @@ def time_points(
       example and the step.
   """
   alone, examples = reference(points[0]), study.timed_examples
-  # Compiling takes seconds and would be timed as decoding otherwise.
-  compile_programs(study, [alone, *points], tick)
   batches = {
     point: study.batches(point, timed=True) for point in [alone, *points]
   }
+  # Compiling takes seconds and would be timed as decoding otherwise.
+  programs = {}
+  for point in batches:
+    programs |= study.programs_for(point, timed=True)
+  study.compile(programs, tick)
   # The inputs of an example are the same for all points. They are padded to one
   # length and put on the device before the clock starts.
   prepared = [batches[alone].prepare([example]) for example in examples]

@@ -6,9 +6,11 @@ examples, the way of decoding and of measuring, and the compiled programs.
 and `measure` measures points.
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+import concurrent.futures
 import dataclasses
 import functools
+import itertools
 import math
 import os
 
@@ -18,16 +20,26 @@ import numpy as np
 from speccascade.constraints import limits
 from speccascade.data.prompting import eos_ids
 from speccascade.decoding.records.automaton import Constraints
+from speccascade.decoding.records.decode_settings import Records
 from speccascade.evaluation.efficiency import Counts
 from speccascade.inference.batches import padding
-from speccascade.inference.batches.batching import Batches, CompiledPrograms
+from speccascade.inference.batches.batching import Batches, Programs
 from speccascade.inference.batches.sources import Source, Sources, longest
+from speccascade.inference.measuring.environment import holds_many_programs
 from speccascade.inference.pair.pair_checks import PairError, check_rows
 from speccascade.inference.pair.pairs import ModelPair
 from speccascade.inference.points.point import Point
 from speccascade.inference.points.settings import Measuring, Run
 from speccascade.inference.rows import records, results
+from speccascade.runtime import processes
+from speccascade.runtime.progress import note
 from speccascade.settings import fields
+from speccascade.settings.fields import values_of
+
+# Takes the number of decodes since its last call.
+Tick = Callable[[int], object]
+# By the key of each program, what runs it, and a batch for it.
+Needed = Mapping[Hashable, tuple[Batches, Sequence[Source]]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,7 +71,9 @@ class Study:
     sources: the examples. The first of them are timed.
     run: how the examples are decoded.
     measuring: what is measured of each point.
-    programs: the compiled programs. A study that is made from this one by
+    programs: the compiled programs, by `Batches.program_key`. A program depends
+      on the method, the shapes and the number formats, and not on the examples,
+      alpha or the seed. A study that is made from this one by
       `dataclasses.replace` has the same dict, so that it compiles none anew.
     verifier_outputs: the outputs of the verifier alone. A key is the point of
       the verifier at one sampling; a sampling that was not decoded is missing.
@@ -73,9 +87,7 @@ class Study:
   sources: Sources
   run: Run
   measuring: Measuring = Measuring()
-  programs: CompiledPrograms = dataclasses.field(
-    default_factory=CompiledPrograms
-  )
+  programs: Programs = dataclasses.field(default_factory=dict)
   verifier_outputs: dict[Point, Outputs] = dataclasses.field(
     default_factory=dict, init=False
   )
@@ -227,15 +239,14 @@ class Study:
     if timed and self._has_untimed:
       # What is recorded takes time, and is known of the other examples.
       run = dataclasses.replace(run, log_probs=False)
-    return Batches(
-      pair=self.pair,
-      point=point,
-      run=run,
-      eos_id=self.run.end_ids(eos_ids(self.vocabulary)),
-      constraints=self.constraints,
-      lengths=lengths,
+    decoder = point.decoder(
+      max_decode_len=run.max_decode_len,
+      eos_id=run.end_ids(eos_ids(self.vocabulary)),
       shared=shared and jax.default_backend() == "cpu",
-      programs=self.programs,
+      **values_of(run, Records),
+    )
+    return Batches(
+      self.pair, point, run, decoder, lengths, self.constraints, self.programs
     )
 
   @property
@@ -258,18 +269,67 @@ class Study:
     num_timed = len(self.timed_examples) * self.measuring.repeats
     return num_timed + len(self.examples) * self.num_trials(point)
 
-  def program_examples(
-    self, point: Point
-  ) -> dict[Hashable, tuple[Batches, Source]]:
-    """Returns batches and an example for each program of a point, by its key.
+  def untimed(self, point: Point) -> list[tuple[int, Sequence[Source]]]:
+    """Returns the trials of a point, with what each decodes without the clock.
 
-    See `Batches.program_examples`.
+    What is decoded under the clock has the outputs of trial 0.
     """
-    programs = {}
-    if self.timed_examples:
-      batches = self.batches(point, timed=True)
-      programs = batches.program_examples(self.timed_examples)
-    return programs | self.batches(point).program_examples(self.examples)
+    num_timed = len(self.timed_examples)
+    trials = [
+      (trial, self.examples if trial else self.examples[num_timed:])
+      for trial in range(self.num_trials(point))
+    ]
+    return [(trial, examples) for trial, examples in trials if examples]
+
+  def programs_for(self, point: Point, *, timed: bool) -> Needed:
+    """Returns by its key each program of a point, with what to compile.
+
+    Args:
+      point: the method and its settings.
+      timed: whether the point is decoded under the clock, or without it.
+    """
+    parts = [self.timed_examples]
+    if not timed:
+      parts = [examples for _, examples in self.untimed(point)]
+    if not any(parts):
+      return {}
+    batches = self.batches(point, timed=timed)
+    return {
+      key: (batches, batch)
+      for examples in parts
+      for key, batch in batches.programs_for(examples).items()
+    }
+
+  def compile(self, programs: Needed, tick: Tick):
+    """Compiles the programs that are missing, several at once.
+
+    Args:
+      programs: as `programs_for` returns them.
+      tick: called with 0 before each of them. An error that it raises ends the
+        compiling.
+    """
+    missing = [key for key in programs if key not in self.programs]
+    # Programs of other points are dropped before they fill the process. All
+    # processes of a job must drop them together, as they compile together.
+    if missing and processes.agree(holds_many_programs):
+      self.programs.clear()
+      jax.clear_caches()
+      missing = list(programs)
+    numbers = itertools.count(1)
+
+    def compile_program(key: Hashable):
+      tick(0)
+      note(f"compiling {next(numbers)} of {len(missing)}")
+      batches, batch = programs[key]
+      batches.compile(batch)
+
+    list(self.map_in_threads(compile_program, missing))
+    note("")
+
+  def map_in_threads(self, function: Callable, items: Sequence) -> Iterator:
+    """Yields the result of a function for each item in turn."""
+    with concurrent.futures.ThreadPoolExecutor(self.num_threads) as pool:
+      yield from pool.map(function, items)
 
 
 def check_sources(pair: ModelPair, sources: Sources, most_new: int):

@@ -247,13 +247,41 @@ def test_near_ties_are_told_from_differences(study):
 
 def test_kernels_of_another_type_are_another_program(study):
   study.batches(POINTS[1]).decode_all(study.examples)
-  assert not study.batches(POINTS[1]).missing_programs(study.examples)
+  needed = study.batches(POINTS[1]).programs_for(study.examples)
+  assert needed.keys() <= study.programs.keys()
   model = study.pair.verifier
   params = jax.tree.map(lambda x: x.astype(jnp.bfloat16), model.lm.params)
   half = dataclasses.replace(model, lm=model.lm.replace(params=params))
   models = dataclasses.replace(study.pair, verifier=half)
   other = dataclasses.replace(study, pair=models)
-  assert other.batches(POINTS[1]).missing_programs(study.examples)
+  needed = other.batches(POINTS[1]).programs_for(study.examples)
+  assert not needed.keys() <= study.programs.keys()
+
+
+def test_only_programs_that_run_are_compiled(study):
+  refilled = dataclasses.replace(
+    study,
+    run=Run(max_decode_len=8, batch_size=2, refill=True),
+    measuring=Measuring(num_timed=1, repeats=1),
+    programs={},
+  )
+  alone, point = POINTS[2:]
+  point_timing.time_points(refilled, [point])
+  # Under the clock no program of whole batches is needed,
+  timed = {
+    key
+    for each in (alone, point)
+    for key in refilled.programs_for(each, timed=True)
+  }
+  assert refilled.programs.keys() == timed
+  # and no such program serves rows that are refilled.
+  others = refilled.programs_for(point, timed=False)
+  assert others
+  refilled.compile(others, lambda num: None)
+  assert refilled.programs.keys() == timed
+  measuring = dataclasses.replace(refilled.measuring, num_timed=4)
+  all_timed = dataclasses.replace(refilled, measuring=measuring)
+  assert not all_timed.programs_for(point, timed=False)
 
 
 def test_a_full_process_forgets_programs(study, tmp_path, monkeypatch):
@@ -265,7 +293,10 @@ def test_a_full_process_forgets_programs(study, tmp_path, monkeypatch):
   again = results.ResultFile(tmp_path / "again.jsonl")
   measure.measure(study, [other], again)
   # Only what this point needs was compiled anew.
-  needed = study.program_examples(other) | study.program_examples(POINTS[0])
-  assert needed.keys() == study.programs.keys()
+  needed = set()
+  for each in (other, POINTS[0]):
+    for timed in (True, False):
+      needed |= study.programs_for(each, timed=timed).keys()
+  assert needed == study.programs.keys()
   for key, outputs in before.items():
     np.testing.assert_equal(study.verifier_outputs[key].tokens, outputs.tokens)
