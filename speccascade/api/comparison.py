@@ -4,12 +4,8 @@ from collections.abc import Sequence
 import dataclasses
 import html
 
-import jax
-
-from speccascade.decoding import Decoded
-from speccascade.evaluation import efficiency
 from speccascade.inference.measuring import point_timing, scoring
-from speccascade.inference.measuring.study import Study, Tick
+from speccascade.inference.measuring.study import Outputs, Study, Tick
 from speccascade.inference.points.point import Point
 from speccascade.inference.rows.results import ResultRow
 from speccascade.report import tables
@@ -107,21 +103,21 @@ def compare(
     study.settings(point): point
     for point in [point_timing.reference(points[0]), *points]
   }
-  decoded = {point: [] for point in points.values()}
-
-  def collect(point: Point, index: int, out: Decoded):
-    decoded[point].append(jax.device_get(out))  # in the order of the examples
-
+  outputs = {point: Outputs() for point in points.values()}
+  timed = []
   latencies = point_timing.time_points(
-    study, list(decoded), on_result=collect, tick=tick
+    study,
+    list(outputs),
+    on_result=lambda *result: timed.append(result),
+    tick=tick,
   )
+  for point, index, decoded in timed:
+    outputs[point].add(decoded, [study.examples[index]])
   rows, texts = [], []
-  for point, outs in decoded.items():
-    # Each `Decoded` is a batch of one row.
-    counts = efficiency.total([efficiency.row_counts(out)[0] for out in outs])
+  for point, written in outputs.items():
     latency = latencies[point]
-    rows.append(scoring.result_row(study, point, counts, latency=latency))
-    outputs = [out.tokens[0, : out.lengths[0]] for out in outs]
-    texts.append(tuple(map(study.text_of, outputs)))
+    rows.append(scoring.result_row(study, point, written, latency=latency))
+    in_order = [written.tokens[0, each.index] for each in study.examples]
+    texts.append(tuple(map(study.text_of, in_order)))
   inputs = tuple(example.text for example in study.examples)
   return Comparison(inputs, tuple(rows), tuple(texts))

@@ -9,15 +9,13 @@ decoded for their quality, and the best of them are timed.
 from collections.abc import Sequence
 import contextlib
 import dataclasses
-import itertools
 from typing import NamedTuple
 
 import numpy as np
 
 from speccascade.decoding.records.block_records import Decoded
-from speccascade.evaluation import efficiency
 from speccascade.inference.measuring import point_timing, scoring
-from speccascade.inference.measuring.study import Study
+from speccascade.inference.measuring.study import Outputs, Study
 from speccascade.inference.points.point import Point
 from speccascade.inference.rows.results import ResultRow
 from speccascade.search import effort, scatter
@@ -334,21 +332,10 @@ class Searcher:
     name = ", ".join([point.spec.label, *study.settings(point).words])
     with self.steps.step(name):
       trials = self._decode_trials(study, point)
-    counts = itertools.chain.from_iterable(map(efficiency.row_counts, trials))
-    texts = [
-      study.text_of(tokens[:length])
-      for decoded in trials
-      for tokens, length in zip(decoded.tokens, decoded.lengths)
-    ]
-    row = scoring.result_row(
-      study,
-      point,
-      efficiency.total(list(counts)),
-      [*study.examples] * len(trials),
-      texts,
-      trials=len(trials),
-    )
-    return trials[0], row
+    outputs = Outputs()
+    for trial, decoded in enumerate(trials):
+      outputs.add(decoded, study.examples, trial)
+    return trials[0], scoring.result_row(study, point, outputs)
 
   def _decode_trials(self, study: Study, point: Point) -> list[Decoded]:
     """Returns the outputs of as many trials as there is time for."""

@@ -17,14 +17,14 @@ import json
 import pathlib
 from typing import NamedTuple
 
-from speccascade.evaluation import efficiency
+import numpy as np
+
 from speccascade.evaluation.efficiency import Counts
 from speccascade.inference.batches.batching import Speed
 from speccascade.inference.batches.inputs import Inputs
 from speccascade.inference.batches.sources import Source
 from speccascade.inference.measuring import point_timing, scoring
-from speccascade.inference.measuring.study import Study
-from speccascade.inference.measuring.timed_answers import TimedAnswers
+from speccascade.inference.measuring.study import Outputs, Study
 from speccascade.inference.pair.pairs import PairSpec
 from speccascade.inference.points import advice_files
 from speccascade.inference.points.point import Point
@@ -248,29 +248,18 @@ def _measure(study: Study, point: Point, shards: Shards) -> ResultRow:
     costs = point_timing.measure_costs(study, [point])
 
   def make_rows() -> list[ResultRow]:
-    by_index = {example.index: example for example in study.examples}
-    counts, examples, texts, log_probs = [], [], [], []
+    outputs = Outputs()
     # A record goes once it is read: the traces of all would fill the memory.
     for record in shards.records():
       aux = record["aux"]
-      counts.append(Counts(**aux["counts"]))
-      if not aux.get("turn"):  # references are of the first turn
-        examples.append(by_index[aux["index"]])
-        texts.append(record["prediction"])
+      tokens = np.asarray(aux["tokens"], np.int32)
+      outputs.tokens[aux["trial"], aux["index"]] = tokens
+      outputs.counts.append(Counts(**aux["counts"]))
       if study.run.log_probs:
-        log_probs.append(aux["log_probs"])
-    row = scoring.result_row(
-      study,
-      point,
-      efficiency.total(counts),
-      examples,
-      texts,
-      latency=latency,
-      costs=costs,
-      trials=study.run.trials,
-      log_probs=log_probs,
-    )
-    return [row]
+        outputs.log_probs.append(aux["log_probs"])
+    return [
+      scoring.result_row(study, point, outputs, latency=latency, costs=costs)
+    ]
 
   # Only the first process has the records; it tells the others the row.
   [row] = results.share_rows(make_rows)

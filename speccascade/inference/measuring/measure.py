@@ -1,24 +1,23 @@
 """Measures points: the quality, the counts and the latency of each.
 
 `measure` takes points and returns result rows. It measures points in groups of
-one sampling, and a group in four steps (`_measure_group`): the programs are
-compiled; under the clock, every point and the verifier alone decode the first
-examples at batch size 1, in turns; without the clock, several points at a time,
-every point decodes the other examples; and the row of each point is made.
+one sampling, and a group in four steps (`_measure_group`):
+  compile: `Study.compile` compiles the programs of all points.
+  time: `point_timing.time_points` has every point and the verifier alone decode
+    the first examples at batch size 1, in turns.
+  decode: `Batches.decode_all` decodes the other examples, without the clock and
+    several points at a time.
+  row: `scoring.result_row` makes the row of each point.
 
 A point whose row is in the result file already is not measured again.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from absl import logging
-import jax
-import numpy as np
 
-from speccascade.decoding import Decoded
-from speccascade.evaluation import efficiency, timing
+from speccascade.evaluation import timing
 from speccascade.evaluation.efficiency import Costs
-from speccascade.inference.batches.sources import Source
 from speccascade.inference.measuring import scoring
 from speccascade.inference.measuring.point_timing import (
   costs_by_clock,
@@ -118,34 +117,36 @@ def _measure_group(
 ) -> Iterator[ResultRow]:
   """Measures points of one sampling, after other `rows`; yields their rows."""
   alone = reference(group[0])
-  # The outputs of points are compared with those of the verifier alone, which
-  # is decoded first.
+  # The verifier is decoded first, if its outputs are those of a point or are to
+  # be compared with others. It is timed in any case.
   compares = study.measuring.agreement and alone.sampling.greedy
   decodes_alone = alone in group or (
     compares and alone not in study.verifier_outputs
   )
+  outputs = {point: Outputs() for point in [alone, *group]}
 
   # Compile. Points share programs, and several threads compile at once.
   programs = {}
-  for point in [alone, *group]:
+  for point in outputs:
     programs |= study.programs_for(point, timed=True)
-  for point in [alone, *group] if decodes_alone else group:
-    programs |= study.programs_for(point, timed=False)
+    if point in group or decodes_alone:
+      programs |= study.programs_for(point, timed=False)
   study.compile(programs, tick)
 
   # Time the first examples. Their outputs are those of trial 0.
   latencies: dict[Point, timing.Latency] = {}
-  timed: dict[tuple[Point, int], Decoded] = {}
+  timed = []
   if study.timed_examples:
     # The verifier alone is timed in every group, but progress counts it only
     # where it is a point that was asked for.
-    num_timed = len({alone, *group})
     latencies = time_points(
       study,
       group,
-      on_result=lambda point, index, out: timed.update({(point, index): out}),
-      tick=lambda num: tick(num * len(group) // num_timed),
+      on_result=lambda *result: timed.append(result),
+      tick=lambda num: tick(num * len(group) // len(outputs)),
     )
+    for point, index, decoded in timed:
+      outputs[point].add(decoded, [study.timed_examples[index]])
     costs = costs_by_clock(study, alone, costs, latencies, rows)
     if costs is not None and costs.doubt and not rows:
       logging.warning("%s", costs.doubt)
@@ -154,62 +155,38 @@ def _measure_group(
   if decodes_alone:
     # (A tick of 0 reports no progress, and may end the run by an error.)
     alone_tick = tick if alone in group else lambda num: tick(0)
-    outputs = _decode_all(study, alone, timed, alone_tick)
-    study.verifier_outputs[alone] = outputs
+    _decode_untimed(study, alone, outputs[alone], alone_tick)
+    study.verifier_outputs[alone] = outputs[alone]
 
   def measure_point(point: Point) -> ResultRow:
-    outputs = study.verifier_outputs.get(point)
-    if outputs is None:
-      outputs = _decode_all(study, point, timed, tick)
+    written = study.verifier_outputs.get(point)
+    if written is None:
+      written = outputs[point]
+      _decode_untimed(study, point, written, tick)
+
+    # The row.
     agreement = None
     if compares:
       agreement = scoring.count_identical(
-        study, outputs, study.verifier_outputs[alone]
+        study, written, study.verifier_outputs[alone]
       )
-
-    # The row. Outputs are ordered by trial and index, so that the bootstrap
-    # resamples the examples of every point alike.
-    by_index = {example.index: example for example in study.examples}
-    in_order = sorted(outputs.tokens)
     return scoring.result_row(
       study,
       point,
-      outputs.counts,
-      [by_index[index] for _, index in in_order],
-      [study.text_of(outputs.tokens[x]) for x in in_order],
+      written,
       latency=latencies.get(point),
       costs=costs,
       agreement=agreement,
-      log_probs=outputs.log_probs,
     )
 
   # Nothing is timed any more, so that points may share the machine.
   yield from study.map_in_threads(measure_point, group)
 
 
-def _decode_all(
-  study: Study,
-  point: Point,
-  timed: Mapping[tuple[Point, int], Decoded],
-  tick: Tick,
-) -> Outputs:
-  """Decodes all examples in all trials, but for what was `timed` in trial 0."""
+def _decode_untimed(study: Study, point: Point, outputs: Outputs, tick: Tick):
+  """Adds to `outputs` what is decoded without the clock."""
   batches = study.batches(point)
-  tokens, counts, log_probs = {}, [], []
-
-  def collect(examples: Sequence[Source], trial: int, out: Decoded):
-    emitted, lengths = np.asarray(out.tokens), np.asarray(out.lengths)
-    # Rows after the examples only pad a batch.
-    for row, example in enumerate(examples):
-      tokens[trial, example.index] = emitted[row, : lengths[row]]
-    counts.extend(efficiency.row_counts(out)[: len(examples)])
-    if out.log_probs is not None:
-      columns = jax.tree.map(lambda x: x[: len(examples)], out.log_probs)
-      log_probs.append(vars(columns))
-
-  for index, example in enumerate(study.timed_examples):
-    collect([example], 0, timed[point, index])
   tick(len(study.timed_examples))
   for trial, examples in study.untimed(point):
-    collect(examples, trial, batches.decode_all(examples, trial, tick))
-  return Outputs(tokens, efficiency.total(counts), log_probs)
+    decoded = batches.decode_all(examples, trial, tick)
+    outputs.add(decoded, examples, trial)

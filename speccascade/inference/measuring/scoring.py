@@ -12,7 +12,7 @@ import numpy as np
 
 from speccascade.decoding.records import prompts
 from speccascade.evaluation import efficiency, quality
-from speccascade.evaluation.efficiency import Costs, Counts
+from speccascade.evaluation.efficiency import Costs
 from speccascade.evaluation.timing import Latency
 from speccascade.inference.batches.sources import Source
 from speccascade.inference.measuring.environment import environment
@@ -30,31 +30,29 @@ TIE = 1e-4
 def result_row(
   study: Study,
   point: Point,
-  counts: Counts,
-  examples: Sequence[Source] = (),
-  texts: Sequence[str] = (),
+  outputs: Outputs,
   *,
   latency: Latency | None = None,
   costs: Costs | None = None,
   agreement: dict | None = None,
-  trials: int | None = None,
-  log_probs: Sequence[dict] = (),
 ) -> ResultRow:
   """Returns the row of a point that was decoded.
 
   Args:
     study: the models, the examples and the settings of all points.
     point: the method and its settings.
-    counts: the counts, summed over all outputs.
-    examples: the example of each text. Trials repeat an example.
-    texts: the texts of the outputs. Without texts the row has no quality.
+    outputs: what the point wrote. Without references the row has no quality.
     latency: the latency of the point, or None.
     costs: the costs of the pair, or None.
     agreement: the result of `count_identical`, or None.
-    trials: the number of trials that the row states; see `Study.settings`.
-    log_probs: the log-probabilities of the outputs in parts, as
-      `efficiency.mean_log_probs` takes them.
   """
+  counts = efficiency.total(outputs.counts)
+  # In the order of trials and examples, so that the bootstrap resamples the
+  # examples of every point alike.
+  by_index = {example.index: example for example in study.examples}
+  in_order = sorted(outputs.tokens)
+  examples = [by_index[index] for _, index in in_order]
+  texts = [study.text_of(outputs.tokens[key]) for key in in_order]
   predicted_speedup = measured_speedup = None
   if costs is not None:
     num_heads = study.num_heads_of(point)
@@ -62,7 +60,7 @@ def result_row(
   if latency is not None:
     measured_speedup = 1 / latency.relative_latency
   return ResultRow(
-    settings=study.settings(point, trials=trials),
+    settings=study.settings(point, trials=outputs.num_trials),
     label=point.spec.label,
     counts=counts,
     efficiency=efficiency.summary(counts),
@@ -75,8 +73,8 @@ def result_row(
     num_truncated=study.sources.num_cut,
     environment=environment(study.pair.layout),
     num_parameters=study.pair.num_parameters,
-    log_probs=efficiency.mean_log_probs(log_probs),
-    sharpness=efficiency.sharpness(log_probs),
+    log_probs=efficiency.mean_log_probs(outputs.log_probs),
+    sharpness=efficiency.sharpness(outputs.log_probs),
   )
 
 

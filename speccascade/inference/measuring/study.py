@@ -20,7 +20,9 @@ import numpy as np
 from speccascade.constraints import limits
 from speccascade.data.prompting import eos_ids
 from speccascade.decoding.records.automaton import Constraints
+from speccascade.decoding.records.block_records import Decoded
 from speccascade.decoding.records.decode_settings import Records
+from speccascade.evaluation import efficiency
 from speccascade.evaluation.efficiency import Counts
 from speccascade.inference.batches import padding
 from speccascade.inference.batches.batching import Batches, Programs
@@ -44,19 +46,38 @@ Needed = Mapping[Hashable, tuple[Batches, Sequence[Source]]]
 
 @dataclasses.dataclass(frozen=True)
 class Outputs:
-  """The outputs of one point.
+  """What one point wrote, in all trials.
 
   Attributes:
-    tokens: the emitted tokens [N] int32 of each example, EOS among them. A key
+    tokens: the emitted tokens [N] int32 of each output, EOS among them. A key
       is the trial and the example's index.
-    counts: the counts of all examples and trials together.
+    counts: the counts of each output.
     log_probs: the fields of `LogProbs`, one dict for each batch. Empty where
       log-probabilities were not recorded.
   """
 
-  tokens: dict[tuple[int, int], np.ndarray]
-  counts: Counts
-  log_probs: Sequence[dict] = ()
+  tokens: dict[tuple[int, int], np.ndarray] = dataclasses.field(
+    default_factory=dict
+  )
+  counts: list[Counts] = dataclasses.field(default_factory=list)
+  log_probs: list[dict] = dataclasses.field(default_factory=list)
+
+  def add(self, decoded: Decoded, examples: Sequence[Source], trial: int = 0):
+    """Adds what was decoded for some examples, the first rows of a batch."""
+    # Rows after the examples only pad the batch.
+    num, tokens = len(examples), np.asarray(decoded.tokens)
+    for row, example in enumerate(examples):
+      emitted = tokens[row, : decoded.lengths[row]]
+      self.tokens[trial, example.index] = emitted
+    self.counts.extend(efficiency.row_counts(decoded)[:num])
+    if decoded.log_probs is not None:
+      columns = jax.tree.map(lambda column: column[:num], decoded.log_probs)
+      self.log_probs.append(vars(columns))
+
+  @property
+  def num_trials(self) -> int:
+    """How often each example was decoded."""
+    return len({trial for trial, _ in self.tokens})
 
 
 @fields.checked

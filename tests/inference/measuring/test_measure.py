@@ -112,8 +112,9 @@ def test_hot_loops_are_checked_by_whole_decodes(study):
   counts = efficiency.Counts(
     10, 30, num_blocks=10, drafter_calls=20, verifier_extends=10
   )
+  outputs = Outputs(counts=[counts])
   row, by_loops = (
-    measure.scoring.result_row(study, point, counts, costs=each)
+    scoring.result_row(study, point, outputs, costs=each)
     for each in (checked, costs)
   )
   assert by_loops.predicted_speedup > 1.3 * row.predicted_speedup
@@ -230,8 +231,10 @@ def test_points_are_no_names(study, tmp_path):
 def test_near_ties_are_told_from_differences(study):
   point = POINTS[0]
   timed = study.batches(point, timed=True)
-  decoded = {(point, i): timed.decode([study.examples[i]]) for i in range(2)}
-  outputs = measure._decode_all(study, point, decoded, lambda num: None)
+  outputs = Outputs()
+  for example in study.timed_examples:
+    outputs.add(timed.decode([example]), [example])
+  measure._decode_untimed(study, point, outputs, lambda num: None)
   last = study.examples[3].index
   tokens = outputs.tokens[0, last]
   other = (int(tokens[0]) + 1) % 16
