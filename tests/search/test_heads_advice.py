@@ -349,14 +349,14 @@ def test_a_decode_takes_the_answer(kind, tmp_path, monkeypatch):
     run=Run(tmp_path / "out", max_decode_len=8, progress=False),
   )
   assert result.row.settings.gamma == advice.lossless.point.gamma
+  most = 3 + (kind == "lookahead")
   searched = tree_search.search(
     **shared,
     point=point,
     run=Run(tmp_path / "trees", max_decode_len=8, progress=False),
-    trees=WantedTrees(sizes=(4,), max_children=2),
+    trees=WantedTrees(sizes=(most + 1,), max_children=2),
     effort=quick,
   )
-  most = 3 + (kind == "lookahead")
   assert searched.acceptance.shape == (most, 2, 2)
-  # A tree of more drafts than there are heads is no chain.
+  # A tree of more drafts than a block has depths is no chain.
   assert any(offer.point.is_tree for offer in searched.offers)
