@@ -204,7 +204,7 @@ def counts() -> list[tuple[str, str, tuple[int, ...]]]:
       "all {} of `spec_decode`",
       [WORDS[len(test_tree_steps.WAYS)]],
     ),
-    ("docs/formats.md", "The first {} formats", [WORDS[len(FORMATS) - 2]]),
+    ("docs/formats.md", "The first {} formats", [WORDS[len(FORMATS) - 3]]),
     (
       "docs/learned_rule.md",
       "all {} kinds are fitted",

@@ -13,6 +13,13 @@ from speccascade.exchange import (
 )
 from speccascade.runtime import files, folders
 
+# Formats of a whole decode, which need no questions.
+_OF_NO_QUESTIONS = {
+  "speculation_profile": speculation_profile.text,
+  "vllm": vllm_metrics.text,
+  "generations": generations.text,
+}
+
 
 def write(
   output_file: pathlib.Path,
@@ -50,11 +57,8 @@ def write(
   ):
     label = "the folder of --output_file"
     folders.check_files(output_file.parent, label, output_file.name)
-    if format == "vllm":
-      files.write_whole(output_file, vllm_metrics.text(folder))
-      return []
-    if format == "speculation_profile":
-      files.write_whole(output_file, speculation_profile.text(folder))
+    if format in _OF_NO_QUESTIONS:
+      files.write_whole(output_file, _OF_NO_QUESTIONS[format](folder))
       return []
     if format == "spec_bench":
       files.write_whole(output_file, spec_bench.lines(folder, model_id))
