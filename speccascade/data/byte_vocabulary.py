@@ -105,7 +105,7 @@ class ByteVocabulary:
   def piece(self, token: int) -> str:
     """Returns a token in SentencePiece's spelling.
 
-    A blank is U+2581, and a byte that is no whole character is "<0xE2>", say.
+    A blank is U+2581, and a byte that is no letter or mark is "<0xE2>", say.
     """
     if token < _FIRST:
       return _SPECIAL[token]
@@ -114,7 +114,8 @@ class ByteVocabulary:
     byte = token - _FIRST
     if byte == ord(" "):
       return "\u2581"
-    return chr(byte) if byte < 128 else f"<0x{byte:02X}>"
+    is_mark = ord(" ") < byte < 127
+    return chr(byte) if is_mark else f"<0x{byte:02X}>"
 
 
 def read(directory: storage.Directory) -> ByteVocabulary:

@@ -361,6 +361,7 @@ class TokenizerVocabulary:
     """Returns a token in SentencePiece's spelling.
 
     A blank is U+2581, and a byte that is no whole character is "<0xE2>", say.
+    The byte 0 is "<0x00>", because readers of records refuse a text with it.
     """
     piece = self.tokenizer.id_to_token(token)
     if piece is None or not self._is_byte_level:
@@ -372,8 +373,8 @@ class TokenizerVocabulary:
     text = bytes(map(codes.get, piece)).decode("utf-8", "surrogateescape")
     spelling = ""
     for letter in text:
-      if 0xDC80 <= ord(letter) <= 0xDCFF:
-        spelling += f"<0x{ord(letter) - 0xDC00:02X}>"
+      if letter == "\0" or 0xDC80 <= ord(letter) <= 0xDCFF:
+        spelling += f"<0x{ord(letter) & 0xFF:02X}>"
       else:
         spelling += "\u2581" if letter == " " else letter
     return spelling

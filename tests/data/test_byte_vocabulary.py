@@ -68,13 +68,13 @@ def test_letters_that_are_not_whole(ids, num):
 
 def test_pieces():
   bytes_alone = ByteVocabulary(extra_ids=2)
-  ids = [*range(3), ord(" ") + 3, A, C3, 259, 260]
+  ids = [*range(3), ord(" ") + 3, A, C3, 3, ord("\n") + 3, 259, 260]
   assert [bytes_alone.piece(token) for token in ids] == [
-    *("<pad>", "</s>", "<unk>", "\u2581", "A", "<0xC3>"),
+    *("<pad>", "</s>", "<unk>", "\u2581", "A", "<0xC3>", "<0x00>", "<0x0A>"),
     *("<extra_id_0>", "<extra_id_1>"),
   ]
   assert [bytes_alone.is_control(token) for token in ids] == [
-    *(True, True, True, False, False, False, True, True)
+    *([True] * 3 + [False] * 5 + [True] * 2)
   ]
   every = spellings(bytes_alone)
   assert every[3:259] == [bytes([i]) for i in range(256)]

@@ -49,6 +49,7 @@ def test_pieces_are_spelled_as_sentencepiece_spells_them(vocabulary):
   assert "".join(spelled("a the cat")).lstrip("\u2581") == "a\u2581the\u2581cat"
   assert spelled("<|im_end|>") == ["<|im_end|>"]
   assert "".join(spelled("x\u20ac")[-3:]) == "<0xE2><0x82><0xAC>"
+  assert spelled("\0")[-1] == "<0x00>"
   assert vocabulary.piece(vocabulary.vocab_size + 1) == ""
 
 
