@@ -157,7 +157,12 @@ def _leaves(task: FewShotTask, row: Mapping) -> list:
 
 
 def _write_prompts(
-  dataset, *, task: str, num_shots: int, seed: int, shot_files: Sequence[str]
+  dataset,
+  *,
+  task: str,
+  num_shots: int,
+  shot_seed: int,
+  shot_files: Sequence[str],
 ):
   """Makes the prompts of a dataset's rows, a preprocessor of seqio."""
   spec = TASKS[task]
@@ -168,7 +173,7 @@ def _write_prompts(
   else:
     candidates = _tfds_candidates(spec)
   try:
-    before = spec.prompt(few_shot.draw(candidates, num_shots, seed))
+    before = spec.prompt(few_shot.draw(candidates, num_shots, shot_seed))
   except ValueError as error:
     name = f"split {spec.shots_from!r} of {', '.join(where)}"
     raise ValueError(f"few-shot task {task!r}: {name} {error}") from error
@@ -231,7 +236,7 @@ def register(
   settings = {
     "task": task,
     "num_shots": spec.num_shots if num_shots is None else num_shots,
-    "seed": seed,
+    "shot_seed": seed,
     "shot_files": shots,
   }
   if scored or spec.ids:
