@@ -388,10 +388,13 @@ a window is one slot wider in training <-
   test_logits_equal_transformers[mistral]
 - back < (window or length)
 + back <= (window or length)
+
+=== models/llama/causal_layer.py models/test_llama_lm.py
 queries that share a key head are taken from the next <-
   test_logits_equal_transformers[llama]
 - query.reshape(rows, num_fed, num_keys, group, head_dim)
 + query.reshape(rows, num_fed, group, num_keys, head_dim).swapaxes(2, 3)
+
 === models/llama/rotary.py models/test_llama_lm.py
 positions in a tree are those of slots <-
   test_cached_lm.py::test_tree_equals_its_paths_and_one_is_kept[mistral]
@@ -417,7 +420,7 @@ positions of windowed layers are divided <-
 - rope_theta=config.local_rope_theta, rope_scaling=None
 + rope_theta=config.local_rope_theta
 
-=== models/llama/network.py models/test_llama_lm.py
+=== models/llama/causal_layer.py models/test_llama_lm.py
 a post norm comes after the sum <- test_logits_equal_transformers[gemma2]
 -     if self.config.post_norms:
 -       y = self.post_self_attention_layer_norm(y)
@@ -425,6 +428,8 @@ a post norm comes after the sum <- test_logits_equal_transformers[gemma2]
 +     x = x + y
 +     if self.config.post_norms:
 +       x = self.post_self_attention_layer_norm(x)
+
+=== models/llama/network.py models/test_llama_lm.py
 the final logits have no cap <-
   test_logits_equal_transformers[gemma2] | test_only_the_laws_tell_of_the_cap
 - return layers.soft_cap(logits, self.config.logit_cap)
