@@ -4,7 +4,7 @@ Axes: B rows, N fed tokens, R read positions, L cache slots, E model width, H
 heads, D head width, V vocabulary.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 import dataclasses
 from typing import Self, cast
 
@@ -91,6 +91,20 @@ class Block:
       return bias
     spare = ((0, 0), (0, 0), (0, self.num_spare), (0, 0))
     return jnp.pad(bias, spare, mode="edge")
+
+  def biases(
+    self, windows: Iterable[int | None], capacity: int
+  ) -> dict[int | None, jax.Array]:
+    """Returns the masks [B, 1, N, L] float32, by the window of a layer.
+
+    Args:
+      windows: see `cache.window_by_offset`.
+      capacity: L.
+    """
+    return {
+      window: self.bias(cache.window_by_offset(window, capacity))
+      for window in windows
+    }
 
   def write(
     self, layer_cache: cache.LayerCache, new: cache.LayerCache

@@ -101,6 +101,19 @@ def soft_cap(x: jax.Array, cap: float | None) -> jax.Array:
   return x if cap is None else cap * jnp.tanh(x / cap)
 
 
+def mask_bias(dtype: str, *masks: jax.Array) -> jax.Array:
+  """Returns [B, 1, N, L]: 0 where all masks [B, N, L] hold, else -1e10."""
+  seen = masks[0]
+  for mask in masks[1:]:
+    seen = seen & mask
+  return jnp.where(seen, 0.0, MASKED).astype(dtype)[:, None]
+
+
+def same(queries: jax.Array, keys: jax.Array) -> jax.Array:
+  """Returns [B, N, L]: whether segment ids [B, N] and [B, L] are equal."""
+  return queries[:, :, None] == keys[:, None, :]
+
+
 def _activation(name: str) -> Callable:
   """Returns the function that a config's `mlp_activations` names."""
   return (lambda x: x) if name == "linear" else getattr(nn, name)

@@ -13,7 +13,7 @@ Gemma 3, arXiv 2503.19786).
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from flax import linen as nn
 from flax.linen.partitioning import with_sharding_constraint
@@ -24,8 +24,12 @@ import numpy as np
 from speccascade.models import cache, layers
 from speccascade.models.block import Block
 from speccascade.models.llama import rotary
-from speccascade.models.llama.causal_layer import Angles, CausalLayer, norm
 from speccascade.models.llama.config import LlamaConfig
+from speccascade.models.llama.self_attention import (
+  Angles,
+  SelfAttentionLayer,
+  norm,
+)
 
 # By the window of a layer: the masks, and the angles.
 Biases = Mapping[int | None, jax.Array]
@@ -43,15 +47,21 @@ class CausalStack(nn.Module):
   config: LlamaConfig
   remat: str | None = None
 
+  layer: ClassVar[type[SelfAttentionLayer]] = SelfAttentionLayer
+
   def setup(self):
     cfg = self.config
-    self.layers = [CausalLayer(cfg) for _ in range(cfg.num_decoder_layers)]
+    self.layers = [self.layer(cfg) for _ in range(cfg.num_decoder_layers)]
     self.decoder_norm = norm(cfg)
     if not cfg.logits_via_embedding:
       self.logits_dense = layers.Dense(cfg.vocab_size, ("embed", "vocab"))
 
   def __call__(
-    self, x: jax.Array, angles: AnglesByWindow, biases: Biases
+    self,
+    x: jax.Array,
+    angles: AnglesByWindow,
+    biases: Biases,
+    *source: jax.Array,
   ) -> jax.Array:
     """Returns normed hidden [B, T, E] for x [B, T, E].
 
@@ -59,10 +69,12 @@ class CausalStack(nn.Module):
       x: vectors of tokens.
       angles: of the tokens, by the window of a layer.
       biases: [B, 1, T, T] each, masks by the window of a layer.
+      *source: what each layer attends to besides.
     """
     for i, layer in enumerate(self.layers):
       window = self.config.window_of(i)
-      x = layers.run(layer, self.remat, x, angles[window], biases[window])
+      arrays = (x, angles[window], biases[window], *source)
+      x = layers.run(layer, self.remat, *arrays)
     return self.decoder_norm(x)
 
   def logits(self, x: jax.Array) -> jax.Array:
@@ -76,10 +88,11 @@ class CausalStack(nn.Module):
     angles: AnglesByWindow,
     caches: tuple[cache.LayerCache, ...],
     biases: Biases,
+    sources: tuple[tuple[jax.Array, ...], ...] | None = None,
   ) -> tuple[jax.Array, tuple[cache.LayerCache, ...]]:
     """Returns normed hidden [B, N or R, E], and the caches with the block.
 
-    Arguments as of `CausalLayer.extend`, for all layers.
+    Arguments as of `SelfAttentionLayer.extend`, for all layers.
     """
     new_caches = []
     for i, layer in enumerate(self.layers):
@@ -90,10 +103,34 @@ class CausalStack(nn.Module):
         angles[window],
         caches[i],
         biases[window],
+        *(sources[i] if sources else ()),
         is_last=i == len(self.layers) - 1,
       )
       new_caches.append(new_cache)
     return self.decoder_norm(x), tuple(new_caches)
+
+
+def causal_biases(
+  config: LlamaConfig, length: int, segment_ids: jax.Array | None = None
+) -> dict[int | None, jax.Array]:
+  """Returns the masks [B or 1, 1, T, T] float32, by the window of a layer.
+
+  Args:
+    config: the architecture.
+    length: T.
+    segment_ids: [B, T] int32 of packed rows, or None; segments do not see each
+      other.
+  """
+  slots = np.arange(length, dtype=np.int32)
+  back = slots[:, None] - slots[None, :]
+  biases = {}
+  for window in config.windows:
+    is_seen = (back >= 0) & (back < (window or length))
+    masks = [jnp.asarray(is_seen)[None]]
+    if segment_ids is not None:
+      masks.append(layers.same(segment_ids, segment_ids))
+    biases[window] = layers.mask_bias("float32", *masks)
+  return biases
 
 
 class CausalTransformer(nn.Module):
@@ -147,18 +184,10 @@ class CausalTransformer(nn.Module):
       positions: [B, T] int32 within the text; None is 0, 1, ..., T-1.
     """
     rows, length = tokens.shape
-    slots = np.arange(length, dtype=np.int32)
     if positions is None:
-      positions = jnp.broadcast_to(jnp.asarray(slots)[None], (rows, length))
-    back = slots[:, None] - slots[None, :]
-    biases = {}
-    for window in self.config.windows:
-      is_seen = (back >= 0) & (back < (window or length))
-      seen = jnp.asarray(is_seen)[None]
-      if segment_ids is not None:
-        same = segment_ids[:, :, None] == segment_ids[:, None, :]
-        seen = jnp.broadcast_to(seen, same.shape) & same
-      biases[window] = jnp.where(seen, 0.0, layers.MASKED)[:, None]
+      slots = jnp.arange(length, dtype=jnp.int32)
+      positions = jnp.broadcast_to(slots[None], (rows, length))
+    biases = causal_biases(self.config, length, segment_ids)
     angles = rotary.angles_by_window(self.config, positions)
     return self.decoder(self.token_embedder(tokens), angles, biases)
 
@@ -188,15 +217,11 @@ class CausalTransformer(nn.Module):
     cfg, capacity = self.config, caches[0][0].shape[3]
     block = Block.of(tokens, start, read, depth, ancestors, cfg.dtype)
     positions = rotary.positions(start, block.tokens.shape, depth)
-    biases = {
-      window: block.bias(cache.window_by_offset(window, capacity))
-      for window in cfg.windows
-    }
     x, caches = self.decoder.extend(
       self.token_embedder(block.tokens),
       block,
       rotary.angles_by_window(cfg, positions),
       caches,
-      biases,
+      block.biases(cfg.windows, capacity),
     )
     return caches, *block.outputs(x, self.logits, cfg.vocab_size)

@@ -20,22 +20,9 @@ from speccascade.models.t5.config import T5Config
 from speccascade.models.t5.stacks import DecoderStack, EncoderStack
 
 
-def _mask_bias(dtype: str, *masks: jax.Array) -> jax.Array:
-  """Returns [B, 1, N, L]: 0 where all masks [B, N, L] hold, else -1e10."""
-  seen = masks[0]
-  for mask in masks[1:]:
-    seen = seen & mask
-  return jnp.where(seen, 0.0, layers.MASKED).astype(dtype)[:, None]
-
-
 def _pairs(queries: jax.Array, keys: jax.Array) -> jax.Array:
   """Returns [B, N, L]: whether both queries [B, N] and keys [B, L] are true."""
   return queries[:, :, None] & keys[:, None, :]
-
-
-def _same(queries: jax.Array, keys: Any) -> jax.Array:
-  """Returns [B, N, L]: whether segment ids [B, N] and [B, L] are equal."""
-  return queries[:, :, None] == keys[:, None, :]
 
 
 class Transformer(nn.Module):
@@ -119,10 +106,10 @@ class Transformer(nn.Module):
     is_token = encoder_input_tokens > 0
     masks = [_pairs(is_token, is_token)]
     if encoder_segment_ids is not None:
-      masks.append(_same(encoder_segment_ids, encoder_segment_ids))
+      masks.append(layers.same(encoder_segment_ids, encoder_segment_ids))
     return self.encoder(
       self.token_embedder(encoder_input_tokens),
-      _mask_bias(self.config.dtype, *masks),
+      layers.mask_bias(self.config.dtype, *masks),
       not enable_dropout,
     )
 
@@ -200,14 +187,14 @@ class Transformer(nn.Module):
       masks.append(_pairs(is_token, is_token))
     source_masks = [_pairs(is_token, encoder_input_tokens > 0)]
     if decoder_segment_ids is not None:
-      masks.append(_same(decoder_segment_ids, decoder_segment_ids))
+      masks.append(layers.same(decoder_segment_ids, decoder_segment_ids))
       assert encoder_segment_ids is not None  # packed rows have both
-      source_masks.append(_same(decoder_segment_ids, encoder_segment_ids))
+      source_masks.append(layers.same(decoder_segment_ids, encoder_segment_ids))
     return self.decoder(
       self.token_embedder(decoder_input_tokens),
       encoded,
-      _mask_bias(self.config.dtype, *masks),
-      _mask_bias(self.config.dtype, *source_masks),
+      layers.mask_bias(self.config.dtype, *masks),
+      layers.mask_bias(self.config.dtype, *source_masks),
       deterministic=not enable_dropout,
       decode=decode,
       length=length,

@@ -263,7 +263,9 @@ a native chain draws what top-p dropped <-
 
 === models/t5/network.py models/test_network.py
 packed rows see each other's source <- test_packed_rows_equal_t5x
--       source_masks.append(_same(decoder_segment_ids, encoder_segment_ids))
+-       source_masks.append(layers.same(decoder_segment_ids, encoder_segment_ids))
+
+=== models/layers.py models/test_network.py
 of several masks the last one counts <- test_packed_rows_equal_t5x
 -     seen = seen & mask
 +     seen = mask
@@ -389,7 +391,7 @@ a window is one slot wider in training <-
 - back < (window or length)
 + back <= (window or length)
 
-=== models/llama/causal_layer.py models/test_llama_lm.py
+=== models/llama/self_attention.py models/test_llama_lm.py
 queries that share a key head are taken from the next <-
   test_logits_equal_transformers[llama]
 - query.reshape(rows, num_fed, num_keys, group, head_dim)
@@ -420,14 +422,15 @@ positions of windowed layers are divided <-
 - rope_theta=config.local_rope_theta, rope_scaling=None
 + rope_theta=config.local_rope_theta
 
-=== models/llama/causal_layer.py models/test_llama_lm.py
+=== models/llama/self_attention.py models/test_llama_lm.py
 a post norm comes after the sum <- test_logits_equal_transformers[gemma2]
 -     if self.config.post_norms:
 -       y = self.post_self_attention_layer_norm(y)
--     x = x + y
+-     return self._after_attention(x + y, *source)
 +     x = x + y
 +     if self.config.post_norms:
 +       x = self.post_self_attention_layer_norm(x)
++     return self._after_attention(x, *source)
 
 === models/llama/network.py models/test_llama_lm.py
 the final logits have no cap <-

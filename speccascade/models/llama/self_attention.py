@@ -44,10 +44,26 @@ class GroupedAttention(nn.Module):
     if cfg.query_key_norm:
       self.query_norm, self.key_norm = norm(cfg), norm(cfg)
 
+  def queries(self, x: jax.Array, angles: Angles | None = None) -> jax.Array:
+    """Returns queries [B, N, H, D], scaled; see `queries_keys_values`.
+
+    Args:
+      x: [B, N, E].
+      angles: of `rotary.angles`, [B, N, D / 2] each; None turns nothing.
+    """
+    return self._query(*layers.project(x, self.query), angles)
+
+  def keys_values(self, x: jax.Array) -> cache.LayerCache:
+    """Returns keys and values that are not turned, of x [B, L, width].
+
+    The width need not be the model's: that of an encoder is its own.
+    """
+    return self._key_value(*layers.project(x, self.key, self.value))
+
   def queries_keys_values(
     self, x: jax.Array, angles: Angles
   ) -> tuple[jax.Array, cache.LayerCache]:
-    """Returns the queries, keys and values of a block.
+    """Returns the queries, keys and values of a block, from one product.
 
     Args:
       x: [B, N, E].
@@ -56,18 +72,31 @@ class GroupedAttention(nn.Module):
     Returns:
       (queries [B, N, H, D], scaled; (keys [B, K, D, N], values [B, K, N, D])).
     """
-    query, key, value = (
-      with_sharding_constraint(
-        each.reshape(*x.shape[:2], -1, self.config.head_dim),
-        ("batch", "length", "heads", "kv"),
-      )
-      for each in layers.project(x, self.query, self.key, self.value)
-    )
+    query, *rest = layers.project(x, self.query, self.key, self.value)
+    return self._query(query, angles), self._key_value(*rest, angles)
+
+  def _split(self, x: jax.Array) -> jax.Array:
+    """Returns heads [B, N, heads, D] of x [B, N, heads * D]."""
+    x = x.reshape(*x.shape[:2], -1, self.config.head_dim)
+    return with_sharding_constraint(x, ("batch", "length", "heads", "kv"))
+
+  def _query(self, query: jax.Array, angles: Angles | None) -> jax.Array:
+    query = self._split(query)
     if self.config.query_key_norm:
-      query, key = self.query_norm(query), self.key_norm(key)
-    query, key = rotary.turn(query, *angles), rotary.turn(key, *angles)
-    query = query * self.config.query_factor
-    return query, (key.transpose(0, 2, 3, 1), value.transpose(0, 2, 1, 3))
+      query = self.query_norm(query)
+    if angles is not None:
+      query = rotary.turn(query, *angles)
+    return query * self.config.query_factor
+
+  def _key_value(
+    self, key: jax.Array, value: jax.Array, angles: Angles | None = None
+  ) -> cache.LayerCache:
+    key, value = self._split(key), self._split(value)
+    if self.config.query_key_norm:
+      key = self.key_norm(key)
+    if angles is not None:
+      key = rotary.turn(key, *angles)
+    return key.transpose(0, 2, 3, 1), value.transpose(0, 2, 1, 3)
 
   def attend(
     self,
@@ -87,7 +116,7 @@ class GroupedAttention(nn.Module):
       query: [B, N, H, D], scaled.
       key: [B, K, D, L].
       value: [B, K, L, D].
-      bias: [B, 1, N, L] float32, the mask.
+      bias: [B, 1, N, L] float32, the mask; or [B, 1, 1, L], one for all tokens.
       reach: [B] int32, how many slots of a row need be looked at, or None.
     """
     rows, num_fed, num_heads, head_dim = query.shape
@@ -95,7 +124,8 @@ class GroupedAttention(nn.Module):
     group = num_heads // num_keys
     query = query.reshape(rows, num_fed, num_keys, group, head_dim)
     query = query.swapaxes(2, 3).reshape(rows, -1, num_keys, head_dim)
-    bias = jnp.repeat(bias, group, axis=2)
+    if bias.shape[2] == num_fed:
+      bias = jnp.repeat(bias, group, axis=2)
     cap = self.config.attention_cap
     if self.out.has_panels() and cap is None:
       context = native.attend(query, key, value, bias, reach)
@@ -107,7 +137,7 @@ class GroupedAttention(nn.Module):
     return self.out(context.swapaxes(2, 3).reshape(rows, num_fed, -1))
 
 
-class CausalLayer(nn.Module):
+class SelfAttentionLayer(nn.Module):
   """Self-attention and MLP, each after a norm and with a residual.
 
   With post norms the output of each is normed before it is added.
@@ -129,24 +159,33 @@ class CausalLayer(nn.Module):
     y = self.pre_self_attention_layer_norm(x)
     return self.self_attention.queries_keys_values(y, angles)
 
-  def _attend(self, x, query, keys_values, bias, reach=None):
-    """Returns x after attention to keys and values, and after the MLP."""
-    key, value = keys_values
-    y = self.self_attention.attend(query, key, value, bias, reach)
+  def _attend(self, x, query, keys_values, bias, source, reach=None):
+    """Returns x after attention to keys and values, and all that follows."""
+    y = self.self_attention.attend(query, *keys_values, bias, reach)
     if self.config.post_norms:
       y = self.post_self_attention_layer_norm(y)
-    x = x + y
+    return self._after_attention(x + y, *source)
+
+  def _after_attention(self, x):
+    """Returns x after the MLP."""
     y = self.mlp(self.pre_mlp_layer_norm(x))
     if self.config.post_norms:
       y = self.post_mlp_layer_norm(y)
     return x + y
 
   def __call__(
-    self, x: jax.Array, angles: Angles, bias: jax.Array
+    self, x: jax.Array, angles: Angles, bias: jax.Array, *source: jax.Array
   ) -> jax.Array:
-    """Returns [B, T, E] for x [B, T, E] and a mask [B, 1, T, T]."""
+    """Returns [B, T, E] for x [B, T, E] and a mask [B, 1, T, T].
+
+    Args:
+      x: [B, T, E].
+      angles: of the tokens.
+      bias: the mask.
+      *source: what a layer with a source attends to besides; none has one here.
+    """
     query, keys_values = self._queries_keys_values(x, angles)
-    return self._attend(x, query, keys_values, bias)
+    return self._attend(x, query, keys_values, bias, source)
 
   def extend(
     self,
@@ -155,7 +194,7 @@ class CausalLayer(nn.Module):
     angles: Angles,
     layer_cache: cache.LayerCache,
     bias: jax.Array,
-    *,
+    *source: jax.Array,
     is_last: bool,
   ) -> tuple[jax.Array, cache.LayerCache]:
     """Feeds a block; its tokens are cached, and the read positions go on.
@@ -166,6 +205,7 @@ class CausalLayer(nn.Module):
       angles: of the fed tokens.
       layer_cache: keys [B, K, D, L] and values [B, K, L, D].
       bias: [B, 1, N, L] float32, the mask.
+      *source: as of a call.
       is_last: whether only the read positions are needed after this layer.
 
     Returns:
@@ -177,4 +217,5 @@ class CausalLayer(nn.Module):
       x, query, bias = block.read_positions(x, query, bias)
       if not x.shape[1]:
         return x, layer_cache
-    return self._attend(x, query, layer_cache, bias, block.reach), layer_cache
+    x = self._attend(x, query, layer_cache, bias, source, block.reach)
+    return x, layer_cache
