@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 from speccascade.decoding.records.drafter import Heads, Lookahead
 from speccascade.decoding.records.language_model import LanguageModel
-from speccascade.inference.pair.model_loading import KINDS
 from speccascade.models import model_kinds
 from speccascade.models.draft_heads import MEDUSA, HeadsConfig
 from speccascade.models.parameters import Config
@@ -118,7 +117,7 @@ class ModelBytes:
 
 
 def _caches(config: Config, decode: DecodeSizes) -> float:
-  kind, (_, *of_decode) = KINDS[type(config)], decode
+  kind, (_, *of_decode) = model_kinds.KINDS[type(config)], decode
   return footprint.caches(kind, config, *of_decode)
 
 

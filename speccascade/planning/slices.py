@@ -33,11 +33,11 @@ import numpy as np
 
 from speccascade import cli
 from speccascade.analysis import published, speedup
-from speccascade.inference.pair.model_loading import KINDS
 from speccascade.inference.pair.pairs import PairSpec
 from speccascade.inference.points.point import Point
 from speccascade.inference.points.settings import Run
 from speccascade.models import parameters
+from speccascade.models.model_kinds import KINDS
 from speccascade.models.parameters import Config
 from speccascade.models.sharding import meshes
 from speccascade.models.sharding.partitioning import DATA, MODEL, Layout

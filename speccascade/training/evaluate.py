@@ -19,10 +19,9 @@ from speccascade.data.task_scores import values_of
 from speccascade.decoding.laws.draws import row_keys
 from speccascade.decoding.laws.sampling import Sampling
 from speccascade.decoding.programs import decoders
+from speccascade.models.model_kinds import KINDS
 from speccascade.models.parameters import Config, network
 from speccascade.models.sharding.partitioning import fetch, layout_of
-from speccascade.models.t5.config import T5Config
-from speccascade.models.t5_lm import T5LM
 from speccascade.settings import fields
 from speccascade.training import losses, states, verifier_tuning
 from speccascade.training.batch_checks import check_batch
@@ -100,7 +99,7 @@ def teacher_forced(
 
 
 def greedy(
-  config: T5Config,
+  config: Config,
   params: Any,
   sources: Sequence[np.ndarray],
   *,
@@ -111,7 +110,7 @@ def greedy(
   """Returns the greedy output for each source, by the method `verifier`.
 
   Args:
-    config: the architecture.
+    config: the architecture of an encoder-decoder.
     params: the model's parameters.
     sources: N arrays of token ids with their EOS, without padding.
     max_decode_len: most tokens of an output, EOS included.
@@ -122,7 +121,7 @@ def greedy(
     N int32 arrays in the order of `sources`, with their EOS.
   """
   layout = layout_of(params)
-  model = T5LM.create(config, params, layout=layout)
+  model = KINDS[type(config)].create(config, params, layout=layout)
   decode = decoders.decoder(
     "verifier", gamma=1, max_decode_len=max_decode_len, eos_id=eos_id
   )

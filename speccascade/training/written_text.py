@@ -16,9 +16,8 @@ from speccascade.decoding.laws.draws import row_keys
 from speccascade.decoding.laws.sampling import Sampling
 from speccascade.decoding.programs import decoders
 from speccascade.decoding.records import prompts
-from speccascade.models.llama_lm import LlamaLM
+from speccascade.models.model_kinds import KINDS
 from speccascade.models.sharding.partitioning import fetch, layout_of
-from speccascade.models.t5_lm import T5LM
 from speccascade.settings import fields
 from speccascade.training import states
 
@@ -96,14 +95,15 @@ class WrittenText:
     if author == "teacher":
       assert self.teacher is not None
       module, params = self.teacher.module, self.teacher.params
-    if isinstance(module, states.CausalTransformer):
-      return self._continued(batch, step, module, params)
-    return self._translated(batch, step, module, params)
+    kind = KINDS[type(module.config)]
+    model = kind.create(module.config, params, layout=layout_of(params))
+    if model.prompted:
+      return self._continued(batch, step, model)
+    return self._translated(batch, step, model)
 
-  def _translated(self, batch: Batch, step: int, module, params) -> Batch:
+  def _translated(self, batch: Batch, step: int, model) -> Batch:
     """Returns a batch whose targets a model wrote from the sources."""
     targets = batch["decoder_target_tokens"]
-    model = T5LM.create(module.config, params, layout=layout_of(params))
     tokens, lengths = self._write(
       model, batch["encoder_input_tokens"], targets.shape[1], step
     )
@@ -114,7 +114,7 @@ class WrittenText:
     shifted = np.pad(written, ((0, 0), (1, 0)))[:, :-1]
     return _replace(batch, shifted, written, is_text)
 
-  def _continued(self, batch: Batch, step: int, module, params) -> Batch:
+  def _continued(self, batch: Batch, step: int, model) -> Batch:
     """Returns a batch whose outputs a model wrote after the prompts."""
     fed, learned = batch["decoder_input_tokens"], batch["decoder_loss_weights"]
     width = fed.shape[1]
@@ -124,7 +124,6 @@ class WrittenText:
     num_prompt = np.where(is_row, (learned > 0).argmax(axis=1) + 1, 1)
     place = np.arange(width + 1)
     is_prompt = place[:-1] < num_prompt[:, None]
-    model = LlamaLM.create(module.config, params, layout=layout_of(params))
     tokens, lengths = self._write(
       model, np.where(is_prompt, fed, prompts.PAD), width, step
     )

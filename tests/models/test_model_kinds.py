@@ -6,8 +6,8 @@ import pytest
 from speccascade.decoding import AutoregressiveDrafter, Drafter
 from speccascade.decoding.programs import draft_models
 from speccascade.evaluation import timing
-from speccascade.inference.pair.model_loading import KINDS
 from speccascade.models import HeadsConfig, T5Config, model_kinds, parameters
+from speccascade.models.model_kinds import KINDS
 from speccascade.planning import model_bytes
 from speccascade.search import draft_kinds
 from tests import toy

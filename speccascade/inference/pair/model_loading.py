@@ -21,21 +21,11 @@ from speccascade.inference.measuring.environment import (
 )
 from speccascade.inference.pair.pair_checks import PairError, cut_rows
 from speccascade.models import intersection, model_kinds
-from speccascade.models.draft_heads import HeadsConfig, fingerprint
+from speccascade.models.cached_lm import CachedLM
+from speccascade.models.draft_heads import fingerprint
 from speccascade.models.heads_model import TrainedHeads
-from speccascade.models.llama.config import LlamaConfig
-from speccascade.models.llama_lm import LlamaLM
 from speccascade.models.parameters import Config
 from speccascade.models.sharding.partitioning import Layout
-from speccascade.models.t5.config import T5Config
-from speccascade.models.t5_lm import T5LM
-
-# Architecture -> the class of the model that it describes.
-KINDS: dict[type, Any] = {
-  T5Config: T5LM,
-  LlamaConfig: LlamaLM,
-  HeadsConfig: TrainedHeads,
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,7 +47,7 @@ class Model:
       verifier, the path of that verifier; "" otherwise.
   """
 
-  lm: T5LM | LlamaLM | TrainedHeads | intersection.IntersectionLM
+  lm: CachedLM | TrainedHeads | intersection.IntersectionLM
   name: str
   path: str
   vocabulary: Mapping[str, str] | None = None
@@ -77,7 +67,7 @@ class Model:
 
   @property
   def window(self) -> float:
-    """The most tokens that a prompt and its output may have together.
+    """The most tokens of a text; a prompt and its output are one text.
 
     Models without a limit, such as T5 with its relative positions, have an
     infinite window.
@@ -136,7 +126,7 @@ def load_model(
     layout.check(config, role.upper())
   # Donated parameters are freed one by one as they are packed, so that memory
   # need not hold the checkpoint and the model at the same time.
-  lm = KINDS[type(config)].create(
+  lm = model_kinds.KINDS[type(config)].create(
     config, params, dtype, kernel_dtype=kernel_dtype, donate=True, layout=layout
   )
   if rows is not None and rows > config.vocab_size:
