@@ -67,8 +67,8 @@ class LanguageModel(Part, Protocol):
   def prompted(self) -> bool:
     """Whether a row goes on from its own prompt, as in a decoder-only model.
 
-    A model that is not prompted reads a source and begins at a start token; see
-    `prompts`.
+    A model that is not prompted reads a source and begins at a start token: its
+    `start_id`, or `prompts.START_ID` where it has none.
     """
 
   def extend(

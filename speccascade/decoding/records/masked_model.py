@@ -18,7 +18,7 @@ import jax.numpy as jnp
 
 from speccascade.decoding.laws import numerics
 from speccascade.decoding.laws.sampling import is_law
-from speccascade.decoding.records import token_buffers
+from speccascade.decoding.records import prompts, token_buffers
 from speccascade.decoding.records.automaton import START, TokenAutomaton
 from speccascade.decoding.records.block_records import Output
 from speccascade.decoding.records.language_model import LanguageModel, State
@@ -71,6 +71,11 @@ class MaskedModel(struct.PyTreeNode):
   def prompted(self) -> bool:
     """Static: whether a row goes on from its own prompt."""
     return self.model.prompted
+
+  @property
+  def start_id(self) -> int:
+    """Static: the token that a row without a prompt begins with."""
+    return prompts.start_id(self.model)
 
   def prefill(self, inputs: Array, *, capacity: int) -> MaskedState:
     """Returns the state before any decoder token. See `LanguageModel`."""

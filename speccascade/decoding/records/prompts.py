@@ -19,7 +19,7 @@ from speccascade.decoding.records.language_model import LanguageModel
 Array = jax.Array
 
 PAD = -1
-# The start token of an encoder-decoder; T5 uses its padding id.
+# The start token of an encoder-decoder that names none; T5 uses its padding id.
 START_ID = 0
 
 
@@ -55,11 +55,16 @@ def prefill_tokens(inputs: Array) -> tuple[Array, Array]:
   return jnp.maximum(align(inputs)[:, :-1], 0), lengths(inputs) - 1
 
 
+def start_id(model: LanguageModel) -> int:
+  """Returns the start token of an encoder-decoder: its `start_id`, if any."""
+  return getattr(model, "start_id", START_ID)
+
+
 def start(model: LanguageModel, inputs: Array) -> Array:
   """Returns [B] int32, the token that the first pass of each row feeds."""
   if model.prompted:
     return last(inputs)
-  return jnp.full(inputs.shape[:1], START_ID, jnp.int32)
+  return jnp.full(inputs.shape[:1], start_id(model), jnp.int32)
 
 
 def check(

@@ -47,9 +47,14 @@ MOST_READ = 2**24
 # The fields of a config that are the length of an axis of arrays.
 CUT = {
   "vocab": ("vocab_size",),
-  "mlp": ("mlp_dim",),
-  "heads": ("num_heads", "num_kv_heads"),
-  "embed": ("emb_dim",),
+  "mlp": ("mlp_dim", "encoder_mlp_dim"),
+  "heads": (
+    "num_heads",
+    "num_kv_heads",
+    "encoder_num_heads",
+    "encoder_num_kv_heads",
+  ),
+  "embed": ("emb_dim", "encoder_emb_dim"),
 }
 
 
@@ -118,8 +123,9 @@ class Layout:
         if rules.get(array_axis) != mesh_axis:
           continue
         for field in fields:
-          # (A T5 has no field num_kv_heads; one head divides by anything.)
-          length = getattr(config, field, size)
+          # (A T5 has no field num_kv_heads, and an encoder may have no width
+          # of its own; one device divides anything.)
+          length = getattr(config, field, None) or size
           if length % size == 0:
             continue
           divisor = max(n for n in range(1, size) if length % n == 0)
