@@ -20,6 +20,8 @@ _PUBLIC = {
   "PromptLookup": "speccascade.inference.pair.prompt_lookup",
   "Sampling": "speccascade.decoding",
   "T5Config": "speccascade.models",
+  "T5GemmaConfig": "speccascade.models",
+  "T5GemmaLM": "speccascade.models",
   "T5LM": "speccascade.models",
   "built_in_pair": "speccascade.api",
   "decoder": "speccascade.decoding",

@@ -205,5 +205,5 @@ def test_names_tell_apart():
         classes.setdefault(node.name, []).append(path.name)
   several = {name: x for name, x in files.items() if len(x) > 1}
   del several["__init__.py"], several["__main__.py"]
-  assert all(sorted(x) == ["llama", "t5"] for x in several.values())
+  assert all(sorted(x) == ["llama", "t5", "t5gemma"] for x in several.values())
   assert not [name for name, x in classes.items() if len(x) > 1]

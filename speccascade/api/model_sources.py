@@ -15,6 +15,7 @@ from speccascade.models import (
   LlamaConfig,
   LlamaLM,
   T5Config,
+  T5GemmaLM,
 )
 from speccascade.models.heads_model import TrainedHeads
 from speccascade.models.sharding.meshes import Mesh
@@ -27,6 +28,7 @@ ModelSource = (
   Path
   | tuple[Path, T5Config | LlamaConfig]
   | T5LM
+  | T5GemmaLM
   | LlamaLM
   | TrainedHeads
   | PromptLookup
@@ -70,7 +72,8 @@ def read_model(
   if not is_path or not isinstance(config, T5Config | LlamaConfig | None):
     raise PairError(
       f"{role} is {source!r:.60}; wanted the path of a checkpoint, (path,"
-      " T5Config or LlamaConfig), a T5LM or LlamaLM, or a PromptLookup alone"
+      " T5Config, T5GemmaConfig or LlamaConfig), a T5LM, T5GemmaLM or LlamaLM,"
+      " or a PromptLookup alone"
     )
   return load_model(role, path, config, layout=layout, **options)
 

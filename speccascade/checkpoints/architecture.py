@@ -15,6 +15,7 @@ from speccascade.models import parameters
 from speccascade.models.llama.config import LlamaConfig
 from speccascade.models.parameters import Config
 from speccascade.models.t5.config import T5Config
+from speccascade.models.t5gemma.config import T5GemmaConfig
 from speccascade.runtime import memory
 
 # Constants of T5X's network, which are hyperparameters of Hugging Face's T5.
@@ -28,6 +29,7 @@ _RUN_CHOICES = (
   "float32_attention_logits",
   "eos_ids",
   "bos_id",
+  "start_id",
 )
 
 
@@ -100,6 +102,28 @@ _POST_NORMS = _LLAMA | {
     r"model\1/post_attention_layernorm"
   ),
 }
+_T5GEMMA = {
+  r"token_embedder/embedding": r"model.decoder.embed_tokens",
+  r"encoder/token_embedder/embedding": r"model.encoder.embed_tokens",
+  r"(\w+/\w+)/self_attention/(\w)\w*_norm/scale": r"model/\1/self_attn.\2_norm",
+  r"(\w+/\w+)/self_attention/(\w)\w*/(?:kernel|bias)": (
+    r"model/\1/self_attn.\2_proj"
+  ),
+  r"(\w+/\w+)/encoder_decoder_attention/(\w)\w*/(?:kernel|bias)": (
+    r"model/\1/cross_attn.\2_proj"
+  ),
+  r"(\w+/\w+)/(pre|post)_(self|cross)_attention_layer_norm/scale": (
+    r"model/\1/\2_\3_attn_layernorm"
+  ),
+  r"(\w+/\w+)/(pre|post)_mlp_layer_norm/scale": (
+    r"model/\1/\2_feedforward_layernorm"
+  ),
+  r"(\w+/\w+)/mlp/wi_0/kernel": r"model/\1/mlp.gate_proj",
+  r"(\w+/\w+)/mlp/wi_1/kernel": r"model/\1/mlp.up_proj",
+  r"(\w+/\w+)/mlp/wo/kernel": r"model/\1/mlp.down_proj",
+  r"(\w+)/\1_norm/scale": r"model.\1.norm",
+  r"decoder/logits_dense/kernel": r"lm_head.out_proj",
+}
 # Patterns by which arrays of T5X's scalable_t5 are recognised. Each is searched
 # in a text with a line "NAME RANK" for each array.
 _SCALABLE = {
@@ -111,6 +135,7 @@ _SCALABLE = {
 # the text before the name of a part of the layer.
 _HUGGING_FACE = {
   T5Config: (_T5, ".block.", ".layer."),
+  T5GemmaConfig: (_T5GEMMA, ".layers.", "."),
   LlamaConfig: (_LLAMA, ".layers.", "."),
 }
 
@@ -124,7 +149,7 @@ def list_parameters(config: Config) -> list[Parameter]:
   shape; the flag `transposed` of each array says it.
   """
   names, before_number, before_name = _HUGGING_FACE[type(config)]
-  if getattr(config, "post_norms", False):
+  if type(config) is LlamaConfig and config.post_norms:
     names = _POST_NORMS
   table = []
   for path, shape in parameters.param_shapes(config).items():
@@ -133,7 +158,7 @@ def list_parameters(config: Config) -> list[Parameter]:
     name = _expand(names, path)
     name = name.replace("/layers_", before_number).replace("/", before_name)
     kind = "bias" if path.endswith("/bias") else "weight"
-    is_transposed = len(shape) == 2 and path != "token_embedder/embedding"
+    is_transposed = len(shape) == 2 and not path.endswith("/embedding")
     table.append(Parameter(path, shape, f"{name}.{kind}", is_transposed))
   return table
 

@@ -1,8 +1,8 @@
 """Reads and writes Hugging Face's directories: config.json and safetensors.
 
-The safetensors may be one file or several shards. The modules `hugging_face_t5`
-and `hugging_face_llama` know what config.json and the arrays mean for each kind
-of model.
+The safetensors may be one file or several shards. The modules
+`hugging_face_t5`, `hugging_face_t5gemma` and `hugging_face_llama` know what
+config.json and the arrays mean for each kind of model.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,6 +21,7 @@ from speccascade.checkpoints import (
   architecture,
   hugging_face_llama,
   hugging_face_t5,
+  hugging_face_t5gemma,
   storage,
   stored_arrays,
 )
@@ -31,6 +32,7 @@ from speccascade.checkpoints.errors import (
 from speccascade.models.llama.config import LlamaConfig
 from speccascade.models.parameters import Config, format_misfits
 from speccascade.models.t5.config import T5Config
+from speccascade.models.t5gemma.config import T5GemmaConfig
 from speccascade.runtime import files
 
 # SAID_BY is what `inspect` prints as the source of the architecture.
@@ -56,7 +58,11 @@ _QUANTIZED = ("F8", "F6", "F4")
 _INSIDE = re.compile(r"^(model\.)?language_model\.")
 _NO_TEXT = re.compile(r"(model\.)?(vision_tower|multi_modal_projector)\.")
 
-_FAMILIES = {T5Config: hugging_face_t5, LlamaConfig: hugging_face_llama}
+_FAMILIES = {
+  T5Config: hugging_face_t5,
+  T5GemmaConfig: hugging_face_t5gemma,
+  LlamaConfig: hugging_face_llama,
+}
 
 
 def read(

@@ -209,12 +209,17 @@ def config_of(settings: dict, directory: storage.Directory) -> LlamaConfig:
   try:
     return build_config(settings)
   except fields.SettingError as error:
-    names = {field: name for name, field in (_FIELDS | _GEMMA_FIELDS).items()}
-    name = names.get(error.name, error.name)
+    name = name_of(error.name)
     where = ends_where if name == "eos_token_id" else where
     raise CheckpointError(f"{where}: {name}{error.fault}") from error
   except ValueError as error:
     raise CheckpointError(f"{where}: {error}") from error
+
+
+def name_of(field: str) -> str:
+  """Returns the name that config.json has for a field of `LlamaConfig`."""
+  names = {field: name for name, field in (_FIELDS | _GEMMA_FIELDS).items()}
+  return names.get(field, field)
 
 
 def build_config(settings: dict) -> LlamaConfig:

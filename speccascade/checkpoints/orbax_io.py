@@ -45,12 +45,18 @@ from speccascade.models.llama.config import LlamaConfig
 from speccascade.models.parameters import Config
 from speccascade.models.sharding import partitioning
 from speccascade.models.t5.config import T5Config
+from speccascade.models.t5gemma.config import T5GemmaConfig
 from speccascade.settings import fields
 
 FORMAT = "speccascade"
 VERSION = 1
 METADATA = "metadata/metadata.json"
-KINDS = {"t5": T5Config, "llama": LlamaConfig, "heads": HeadsConfig}
+KINDS = {
+  "t5": T5Config,
+  "t5gemma": T5GemmaConfig,
+  "llama": LlamaConfig,
+  "heads": HeadsConfig,
+}
 STEP_PREFIX = "checkpoint"
 
 
@@ -124,7 +130,7 @@ def save_args(
     "format": FORMAT,
     "version": VERSION,
     "step": int(step),
-    "kind": next(k for k, v in KINDS.items() if isinstance(config, v)),
+    "kind": next(k for k, v in KINDS.items() if type(config) is v),
     "config": dataclasses.asdict(config),
     "vocabulary": dict(vocabulary) if vocabulary else None,
     "extra": dict(extra or {}),

@@ -1,4 +1,4 @@
-"""The language models that decoding drives: T5 and Llama."""
+"""The language models that decoding drives: T5, T5Gemma and Llama."""
 
 from speccascade.models.draft_heads import HeadsConfig, HeadsNetwork
 from speccascade.models.heads_model import HeadsModel, LookaheadModel
@@ -8,6 +8,9 @@ from speccascade.models.llama_lm import LlamaLM
 from speccascade.models.t5.config import T5Config
 from speccascade.models.t5.network import Transformer
 from speccascade.models.t5_lm import T5LM
+from speccascade.models.t5gemma.config import T5GemmaConfig
+from speccascade.models.t5gemma.network import T5GemmaTransformer
+from speccascade.models.t5gemma_lm import T5GemmaLM
 
 __all__ = [
   "T5LM",
@@ -19,5 +22,8 @@ __all__ = [
   "LlamaLM",
   "LookaheadModel",
   "T5Config",
+  "T5GemmaConfig",
+  "T5GemmaLM",
+  "T5GemmaTransformer",
   "Transformer",
 ]

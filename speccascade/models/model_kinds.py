@@ -11,10 +11,13 @@ from speccascade.models.llama_lm import LlamaLM
 from speccascade.models.parameters import Config
 from speccascade.models.t5.config import T5Config
 from speccascade.models.t5_lm import T5LM
+from speccascade.models.t5gemma.config import T5GemmaConfig
+from speccascade.models.t5gemma_lm import T5GemmaLM
 
 # Architecture -> the class of the model that it describes.
 KINDS: dict[type, Any] = {
   T5Config: T5LM,
+  T5GemmaConfig: T5GemmaLM,
   LlamaConfig: LlamaLM,
   HeadsConfig: TrainedHeads,
 }

@@ -21,10 +21,13 @@ from speccascade.models.llama.network import CausalTransformer
 from speccascade.models.sharding import partitioning
 from speccascade.models.t5.config import T5Config
 from speccascade.models.t5.network import Transformer
+from speccascade.models.t5gemma.config import T5GemmaConfig
+from speccascade.models.t5gemma.network import T5GemmaTransformer
 
-Config = T5Config | LlamaConfig | HeadsConfig
+Config = T5Config | T5GemmaConfig | LlamaConfig | HeadsConfig
 NETWORKS = {
   T5Config: Transformer,
+  T5GemmaConfig: T5GemmaTransformer,
   LlamaConfig: CausalTransformer,
   HeadsConfig: HeadsNetwork,
 }

@@ -13,18 +13,16 @@ from speccascade.models.sharding.partitioning import under_layout
 
 
 @struct.dataclass
-class T5State:
-  """What a T5 remembers of each row. Every leaf has axis 0 = B.
+class EncodedState:
+  """What an encoder-decoder remembers of each row. Every leaf has axis 0 = B.
 
   Attributes:
     length: [B] int32, decoder tokens fed so far; slots past it mean nothing.
     caches: (keys [B, H, D, L], values [B, H, L, D]) of each decoder layer, in
-      the activations' dtype; L is the capacity.
+      the activations' dtype, for H key heads; L is the capacity.
     sources: (keys [B, H, D, S], values [B, H, S, D]) of the source, for each
       decoder layer.
     source_bias: [B, 1, 1, S], masks the source's padding.
-    by_offset: [B, H, 2 L - 1], the decoder's bias of a key by its distance, the
-      same for all rows; see `cache.block_bias`.
     offset: the slot of the first decoder token.
   """
 
@@ -32,7 +30,6 @@ class T5State:
   caches: tuple
   sources: tuple
   source_bias: Array
-  by_offset: Array
 
   offset = 0
 
@@ -40,6 +37,18 @@ class T5State:
   def end(self) -> Array:
     """[B] int32, the next slot."""
     return self.length
+
+
+@struct.dataclass
+class T5State(EncodedState):
+  """What a T5 remembers of each row.
+
+  Attributes:
+    by_offset: [B, H, 2 L - 1], the decoder's bias of a key by its distance, the
+      same for all rows; see `cache.block_bias`.
+  """
+
+  by_offset: Array
 
 
 class T5LM(CachedLM):

@@ -245,16 +245,17 @@ def activations(
     "num_encoder_layers": (source, 0),
     "num_decoder_layers": (target, source),
   }
+  # A T5Gemma's encoder may have other sizes than its decoder.
+  configs = {"num_encoder_layers": getattr(config, "encoder", config)}
   parts = layout.sizes[MODEL]
-  total = sum(
-    num * _layer_activations(config, *tokens[stack], remat, parts)
-    for stack, num in num_layers.items()
-  )
+
+  def stored(stack, remat):
+    cfg = configs.get(stack, config)
+    return _layer_activations(cfg, *tokens[stack], remat, parts)
+
+  total = sum(num * stored(stack, remat) for stack, num in num_layers.items())
   if remat is not None:
-    total += max(
-      _layer_activations(config, *tokens[stack], None, parts)
-      for stack in num_layers
-    )
+    total += max(stored(stack, None) for stack in num_layers)
   itemsize = jnp.dtype(config.dtype).itemsize
   return itemsize * rows / layout.sizes[DATA] * total
 
@@ -271,7 +272,7 @@ def _layer_activations(
   num_attentions = 2 if others else 1
   # Queries of each attention, keys and values of its own tokens and the source.
   projected = tokens * (width * num_attentions + kv_width * 2)
-  projected += 2 * others * width
+  projected += 2 * others * kv_width
   if remat == "full":
     # The input of the layer.
     whole, cut = tokens * config.emb_dim, 0

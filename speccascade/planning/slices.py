@@ -40,7 +40,7 @@ from speccascade.models import parameters
 from speccascade.models.model_kinds import KINDS
 from speccascade.models.parameters import Config
 from speccascade.models.sharding import meshes
-from speccascade.models.sharding.partitioning import DATA, MODEL, Layout
+from speccascade.models.sharding.partitioning import CUT, DATA, MODEL, Layout
 from speccascade.planning import (
   chips,
   decoding_plan,
@@ -96,7 +96,7 @@ def pass_of(
   if dict(layout.rules)["heads"] is not None and num_chips > 1:
     dtype = "bf16" if config.dtype == "bfloat16" else "f32"
     sums = f"{dtype}[{positions},{config.emb_dim}]"
-    # Attention, attention to the source (T5 alone) and the MLP.
+    # Attention, attention to a source if there is one, and the MLP.
     num_sublayers = 3 if hasattr(config, "num_encoder_layers") else 2
     num_sums = num_sublayers * config.num_decoder_layers + 1
     sent[Collective("all-reduce", sums, num_chips)] = num_sums
@@ -203,9 +203,9 @@ def costs(
   if not point.spec.has_blocks or set(models) != {"drafter", "verifier"}:
     raise ValueError("METHOD has no blocks of one drafter; take spec_decode")
   # Each chip along MODEL has whole heads, and as many as the others.
-  fields = ("num_heads", "num_kv_heads", "mlp_dim", "vocab_size")
+  fields = (*CUT["heads"], *CUT["mlp"], *CUT["vocab"])
   verifier = models["verifier"]
-  sizes = [getattr(verifier, x) for x in fields if hasattr(verifier, x)]
+  sizes = [getattr(verifier, x, None) or 0 for x in fields]
   for name, num in SLICES.items():
     # The greatest common divisor with 0, for no wish, changes nothing.
     wanted = (pair.mesh.shape or {}).get(MODEL, 0)

@@ -17,6 +17,7 @@ from speccascade.models.draft_heads import (
 from speccascade.models.llama.config import LlamaConfig
 from speccascade.models.parameters import Config
 from speccascade.models.t5.config import T5Config
+from speccascade.models.t5gemma.config import T5GemmaConfig
 from speccascade.training import head_losses, lesson, lookahead_losses, states
 from speccascade.training.lesson import DEPTH_NAMES, Lesson, Metrics, Reading
 from speccascade.training.objectives import Objective
@@ -139,6 +140,7 @@ _LOOKAHEAD = Kind(
 
 KINDS = {
   T5Config: _MODEL,
+  T5GemmaConfig: _MODEL,
   LlamaConfig: dataclasses.replace(_MODEL, is_prompted=lambda config: True),
   MEDUSA: _HEADS,
   BLOCKWISE: _HEADS,

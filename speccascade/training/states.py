@@ -36,6 +36,7 @@ from speccascade.models.sharding.partitioning import (
   use_layout,
 )
 from speccascade.models.t5.network import Transformer
+from speccascade.models.t5gemma.network import T5GemmaTransformer
 from speccascade.training import optimizers
 
 # gin files name `Objective` by this module.
@@ -43,7 +44,7 @@ from speccascade.training.objectives import Objective as Objective
 
 Array = jax.Array
 
-Network = Transformer | CausalTransformer | HeadsNetwork
+Network = Transformer | T5GemmaTransformer | CausalTransformer | HeadsNetwork
 
 # The token arrays that each kind of model needs, and the arrays that the batch
 # of an encoder-decoder has too where rows are packed.

@@ -1,4 +1,4 @@
-"""Trees over T5s and Llamas: greedily, the tokens of the verifier alone."""
+"""Trees over networks: greedily, the tokens of the verifier alone."""
 
 import functools
 
@@ -12,11 +12,19 @@ from speccascade.decoding import (
   cascade_drafter,
 )
 from tests import toy
-from tests.models.growing import LLAMA, PROMPTS, SOURCES, T5, V, network
+from tests.models.growing import (
+  LLAMA,
+  PROMPTS,
+  SOURCES,
+  T5,
+  T5GEMMA,
+  V,
+  network,
+)
 
 pytestmark = pytest.mark.usefixtures("quick_compiles")
 
-CONFIGS = {"t5": T5, "llama": LLAMA}
+CONFIGS = {"t5": T5, "t5gemma": T5GEMMA, "llama": LLAMA}
 # Both are three deep along the first child of each node.
 TREES = {
   "wide": {"tree": (4, 2, 1), "gamma": 3},
@@ -58,7 +66,9 @@ def decode(method, models, **options):
 
 @pytest.mark.parametrize(
   ("name", "kernels", "shape"),
-  toy.nightly(CASES, [("llama", "float32", "uneven")]),
+  toy.nightly(
+    CASES, [("llama", "float32", "uneven"), ("t5gemma", None, "wide")]
+  ),
 )
 def test_a_greedy_tree_writes_the_verifiers_tokens(name, kernels, shape):
   models = pair(name, kernels)

@@ -1,4 +1,4 @@
-"""Fixtures: every path of the native sources, and the golden Llamas."""
+"""Fixtures: every path of the native sources, the golden networks."""
 
 import functools
 import platform
@@ -9,7 +9,7 @@ import pytest
 
 from speccascade import checkpoints
 from speccascade.decoding.records import prompts
-from speccascade.models import T5LM, LlamaLM
+from speccascade.models import T5LM, LlamaLM, T5GemmaLM
 from speccascade.native import library
 from tests.models.feeding import Fed
 
@@ -77,7 +77,31 @@ def llama(golden, llama_arrays):
 
 
 @pytest.fixture(scope="session")
-def fed(golden_config, golden_params, golden_arrays, llama):
+def t5gemma(golden):
+  """Returns a function of a folder's name that returns a golden T5Gemma.
+
+  A case has the model `lm` in float32, and the arrays that transformers wrote;
+  see `tests/golden/make_gemma.py`.
+  """
+  folder = golden.parent / "t5gemma"
+
+  @functools.cache
+  def read(kind):
+    with np.load(folder / "golden.npz") as file:
+      arrays = {
+        name.partition("/")[2]: array
+        for name, array in file.items()
+        if name.startswith(f"{kind}/")
+      }
+    checkpoint = checkpoints.load(folder / kind)
+    lm = T5GemmaLM.create(checkpoint.config, checkpoint.params)
+    return types.SimpleNamespace(lm=lm, **arrays)
+
+  return read
+
+
+@pytest.fixture(scope="session")
+def fed(golden_config, golden_params, golden_arrays, llama, t5gemma):
   """Returns a function of a kind and a way to compute that returns a `Fed`."""
 
   @functools.cache
@@ -91,6 +115,10 @@ def fed(golden_config, golden_params, golden_arrays, llama):
     if kind == "t5":
       lm = T5LM.create(golden_config, golden_params, **options)
       return Fed(lm, golden_arrays["in/encoder_input_tokens"])
+    if kind.startswith("t5gemma-"):
+      case = t5gemma(kind.partition("-")[2])
+      config, params = case.lm.module.config, case.lm.params
+      return Fed(T5GemmaLM.create(config, params, **options), case.sources)
     plain, inputs = llama(kind).lm, llama(kind).inputs
     lm = LlamaLM.create(plain.module.config, plain.params, **options)
     return Fed(lm, inputs)

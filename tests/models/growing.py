@@ -6,8 +6,9 @@ from flax import traverse_util
 import jax.numpy as jnp
 import numpy as np
 
-from speccascade.models import T5LM, LlamaLM
+from speccascade.models import T5GemmaConfig
 from speccascade.models.llama.config import LlamaConfig
+from speccascade.models.model_kinds import KINDS
 from speccascade.models.parameters import param_shapes
 from tests import toy
 from tests.models.feeding import extend, feed, int32, prefill
@@ -43,6 +44,24 @@ GEMMA = dataclasses.replace(
   logit_cap=3.0,
   local_rope_theta=50.0,
 )
+# An encoder of another width, and windows that a tree reaches past.
+T5GEMMA = T5GemmaConfig(
+  vocab_size=V,
+  emb_dim=22,
+  num_heads=6,
+  num_kv_heads=3,
+  num_decoder_layers=3,
+  head_dim=6,
+  mlp_dim=37,
+  num_encoder_layers=2,
+  encoder_emb_dim=18,
+  encoder_num_heads=2,
+  encoder_num_kv_heads=1,
+  attention_cap=1.5,
+  logit_cap=3.0,
+  window=4,
+  windowed_layers=(1, 2),
+)
 SOURCES = [[3, 4, 5, 6], [7, 8, 0, 0], [9, 2, 3, 0]]
 PROMPTS = [[3, 4, 5, 6], [7, 8, -1, -1], [-1, 9, 2, 3]]
 HELD = (5, 0, 2)  # tokens that the rows hold before the tree
@@ -51,7 +70,7 @@ NUM_NODES = sum(SIZES)
 
 
 def network(config, kernel_dtype=None, *, noise=0.0):
-  """Returns a T5 or a Llama whose weights, biases among them, are random.
+  """Returns a network whose weights, biases among them, are random.
 
   With some `noise` it is another network, which agrees with the first at times.
   """
@@ -63,8 +82,7 @@ def network(config, kernel_dtype=None, *, noise=0.0):
     for path, shape in param_shapes(config).items()
   }
   params = traverse_util.unflatten_dict(params, sep="/")
-  kind = LlamaLM if isinstance(config, LlamaConfig) else T5LM
-  return kind.create(config, params, kernel_dtype=kernel_dtype)
+  return KINDS[type(config)].create(config, params, kernel_dtype=kernel_dtype)
 
 
 def start(lm, capacity=24):

@@ -1,4 +1,4 @@
-"""Any way of feeding tokens gives a T5 and a Llama the same logits."""
+"""Any way of feeding tokens gives a T5, a T5Gemma and a Llama one law."""
 
 import jax
 import jax.numpy as jnp
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.usefixtures("quick_compiles")
   [
     *(("t5", 1), ("t5", 5), ("t5", 8)),
     *(("t5 bfloat16", 6), ("t5 rounded", 6), ("mistral", 2), ("mistral", 7)),
-    *(("gemma2", 7), ("gemma3", 2)),
+    *(("gemma2", 7), ("gemma3", 2), ("t5gemma-even", 7), ("t5gemma-wide", 2)),
     *toy.nightly(("t5", width) for width in (2, 3, 4, 6, 7)),
     *toy.nightly(("mistral", width) for width in (1, 3, 4, 5, 6, 8)),
   ],
@@ -121,7 +121,8 @@ def test_rewind_only_lowers(fed):
 
 
 @pytest.mark.parametrize(
-  "name", ["t5", "mistral", "qwen2 packed", "gemma2 packed"]
+  "name",
+  ["t5", "mistral", "qwen2 packed", "gemma2 packed", "t5gemma-wide packed"],
 )
 @pytest.mark.parametrize(
   "read", [[], [3, 1, 0, 0, 2, 3], [3, 0, 2, 1] * 3], ids=str
@@ -156,7 +157,8 @@ def random_trees(rng, rows, num_nodes):
 
 
 @pytest.mark.parametrize(
-  "name", ["t5", "t5 bfloat16", "mistral", "gemma2", "gemma3_text"]
+  "name",
+  ["t5", "t5 bfloat16", "mistral", "gemma2", "gemma3_text", "t5gemma-even"],
 )
 def test_tree_equals_its_paths_and_one_is_kept(fed, name):
   case, rng = fed(name), np.random.default_rng(3)

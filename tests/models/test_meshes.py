@@ -8,7 +8,7 @@ import jax
 import numpy as np
 import pytest
 
-from speccascade.models import LlamaConfig, T5Config
+from speccascade.models import LlamaConfig, T5Config, T5GemmaConfig
 from speccascade.models.sharding import meshes
 from speccascade.planning import slices
 from tests import eight_devices, jobs
@@ -21,7 +21,7 @@ MESHES = [{"data": x, "model": 8 // x} for x in (2, 1, 8)]
 def folder(tmp_path_factory):
   """Where the models are that `run` reads."""
   folder = tmp_path_factory.mktemp("models")
-  for kind, width in itertools.product(("t5", "llama"), (8, 16)):
+  for kind, width in itertools.product(("t5", "t5gemma", "llama"), (8, 16)):
     for layout in ("speccascade", "hugging_face", "t5x_native"):
       eight_devices.checkpoint(folder, kind, width, layout)
   for width in (8, 16):
@@ -84,6 +84,8 @@ def test_a_mesh_streams_what_one_device_does(run):
   [
     {"temperature": 0.0, "layout": "hugging_face", "drafter": "cut"},
     {"method": "token_cascade_chow", "layout": "t5x_native"},
+    {"kind": "t5gemma", "layout": "hugging_face"},
+    {"kind": "t5gemma", "shape": {"tree": [2, 2, 1]}},
     {"kind": "llama", "layout": "hugging_face"},
     {"kind": "llama", "method": "verifier", "temperature": 0.0},
     {"kind": "llama", "shape": {"tree": [2, 2, 1]}},
@@ -118,8 +120,8 @@ def test_a_mesh_sweeps_and_searches_alike(run):
   [
     {},
     {"optimizer": "adamw", "dims": 2},
+    {"kind": "t5gemma"},
     {"kind": "llama"},
-    {"kind": "gemma"},
   ],
 )
 def test_all_meshes_train_alike(run, case):
@@ -182,6 +184,7 @@ def test_t5x_counts_what_is_left_as_data():
     (T5Config(num_heads=8, mlp_dim=6), "mlp_dim 6; 3 does"),
     (T5Config(num_heads=8, vocab_size=30), "vocab_size 30; 3 does"),
     (LlamaConfig(num_heads=4, num_kv_heads=2), "num_kv_heads 2; 2 does"),
+    (T5GemmaConfig(encoder_mlp_dim=6), "encoder_mlp_dim 6; 3 does"),
   ],
 )
 def test_a_mesh_that_does_not_divide_a_model(config, message):

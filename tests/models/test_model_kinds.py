@@ -6,7 +6,13 @@ import pytest
 from speccascade.decoding import AutoregressiveDrafter, Drafter
 from speccascade.decoding.programs import draft_models
 from speccascade.evaluation import timing
-from speccascade.models import HeadsConfig, T5Config, model_kinds, parameters
+from speccascade.models import (
+  HeadsConfig,
+  T5Config,
+  T5GemmaConfig,
+  model_kinds,
+  parameters,
+)
 from speccascade.models.model_kinds import KINDS
 from speccascade.planning import model_bytes
 from speccascade.search import draft_kinds
@@ -17,6 +23,16 @@ CONFIGS = [
     vocab_size=8,
     emb_dim=4,
     num_heads=1,
+    head_dim=4,
+    mlp_dim=4,
+    num_encoder_layers=1,
+    num_decoder_layers=1,
+  ),
+  T5GemmaConfig(
+    vocab_size=8,
+    emb_dim=4,
+    num_heads=2,
+    num_kv_heads=1,
     head_dim=4,
     mlp_dim=4,
     num_encoder_layers=1,
@@ -38,8 +54,8 @@ def test_the_rooms_know_the_same_kinds():
 
 @pytest.mark.parametrize(
   ("config", "most"),
-  [*zip(CONFIGS, (0, 2, 2, 3))],
-  ids=["t5", "medusa", "blockwise", "lookahead"],
+  [*zip(CONFIGS, (0, 0, 2, 2, 3))],
+  ids=["t5", "t5gemma", "medusa", "blockwise", "lookahead"],
 )
 def test_an_architecture_tells_the_kind_of_its_model(config, most):
   params = parameters.network(config).initial(jax.random.key(0))

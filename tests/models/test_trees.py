@@ -19,6 +19,7 @@ from tests.models.growing import (
   NUM_NODES,
   SIZES,
   T5,
+  T5GEMMA,
   V,
   along,
   described,
@@ -58,6 +59,7 @@ MODELS = {
   "t5": lambda: network(T5),
   "llama": lambda: network(LLAMA),
   "gemma": lambda: network(GEMMA),
+  "t5gemma": lambda: network(T5GEMMA),
   "t5 packed": lambda: network(T5, "float32"),
   "llama packed": lambda: network(LLAMA, "float32"),
   "markov": markov,
@@ -65,7 +67,7 @@ MODELS = {
   "intersection": intersection,
   "whole text": lambda: toy.whole(9)[0],
 }
-QUICK = ("t5", "llama packed", "ngram")
+QUICK = ("t5", "t5gemma", "llama packed", "ngram")
 
 
 @functools.cache

@@ -25,6 +25,8 @@ from speccascade.models import (
   LlamaConfig,
   LlamaLM,
   T5Config,
+  T5GemmaConfig,
+  T5GemmaLM,
   parameters,
 )
 from speccascade.models.sharding import meshes
@@ -52,16 +54,16 @@ LLAMA = LlamaConfig(
   head_dim=4,
   mlp_dim=16,
 )
-GEMMA = dataclasses.replace(
-  LLAMA,
-  norm_offset=1,
-  post_norms=True,
-  scaled_embedding=True,
-  query_key_norm=True,
-  logit_cap=30.0,
-  local_rope_theta=1e4,
-  window=4,
-  windowed_layers=(0, 1),
+T5GEMMA = T5GemmaConfig(
+  vocab_size=64,
+  emb_dim=8,
+  num_heads=4,
+  num_kv_heads=2,
+  head_dim=4,
+  mlp_dim=16,
+  encoder_emb_dim=12,
+  encoder_num_heads=6,
+  **LAYERS,
 )
 ONE = meshes.ONE.abstract()
 KEY = jax.random.key(0)
@@ -73,7 +75,7 @@ def num_bytes(tree):
 
 
 @pytest.mark.parametrize(
-  ("kind", "config"), [(T5LM, T5), (LlamaLM, LLAMA), (LlamaLM, GEMMA)]
+  ("kind", "config"), [(T5LM, T5), (T5GemmaLM, T5GEMMA), (LlamaLM, LLAMA)]
 )
 def test_one_device_holds_all(kind, config):
   lm = jax.eval_shape(lambda rng: kind.init(config, rng), jax.random.key(0))
@@ -436,6 +438,16 @@ def test_what_a_step_keeps_for_its_gradient(remat, encoder, decoder):
     # If nothing is computed again, XLA fuses operations, and stores less than
     # JAX's gradient asks for.
     assert saved == wanted if remat else 1.2 * wanted < saved < 1.5 * wanted
+
+
+def test_an_encoder_of_its_own_size_keeps_more():
+  """Its layers are counted by its own widths."""
+  narrow = dataclasses.replace(T5GEMMA, encoder_emb_dim=None)
+  more = 4 * 8 * 32 * 2 * (4 * (12 - 8))
+  stored = [
+    footprint.activations(x, ONE, 8, LENGTHS) for x in (T5GEMMA, narrow)
+  ]
+  assert stored[0] - stored[1] == more
 
 
 @pytest.mark.slow

@@ -367,7 +367,14 @@ def check_sources(pair: ModelPair, sources: Sources, most_new: int):
       continue
     worst = max(sources.examples, key=lambda example: len(example.tokens))
     num_tokens = len(worst.tokens)
-    if num_tokens + most_new > model.window:
+    # A prompt and its output are one text; a source and its output are two.
+    if not model.prompted and max(num_tokens, most_new) > model.window:
+      raise PairError(
+        f"example {worst.index} has {num_tokens} tokens, and MAX_DECODE_LEN is"
+        f" {most_new}: one is more than the {model.window} that {model.name}"
+        " was made for; shorten it"
+      )
+    if model.prompted and num_tokens + most_new > model.window:
       raise PairError(
         f"example {worst.index} has {num_tokens} tokens, and MAX_DECODE_LEN is"
         f" {most_new}: together more than the {model.window} that"

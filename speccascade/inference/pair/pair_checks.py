@@ -235,11 +235,16 @@ def cut_rows(config: Config, params: dict, rows: int) -> tuple[Config, dict]:
   Returns:
     The architecture and the parameters of the smaller model.
   """
-  # Copies: a view of the first rows would hold the whole table in memory.
-  table = params["token_embedder"]["embedding"][:rows]
-  table = np.array(table, order="C")
-  params = params | {"token_embedder": {"embedding": table}}
-  decoder = params["decoder"]
+
+  def cut(part):
+    # Copies: a view of the first rows would hold the whole table in memory.
+    table = np.array(part["token_embedder"]["embedding"][:rows], order="C")
+    return part | {"token_embedder": {"embedding": table}}
+
+  params, decoder = cut(params), params["decoder"]
+  # The encoder of a T5Gemma has a table of its own.
+  if "token_embedder" in params.get("encoder", {}):
+    params["encoder"] = cut(params["encoder"])
   # A model that ties its output to its embedding has no kernel of its own.
   if "logits_dense" in decoder:
     kernel = decoder["logits_dense"]["kernel"][:, :rows]

@@ -118,8 +118,10 @@ class ModelPair:
     """
     if self.shared is None:
       return self.drafter_lm
-    # Inputs and output share the window of a decoder-only model.
-    most = min(model.window for model in self.drafters) - most_new
+    most = min(model.window for model in self.drafters)
+    if self.prompted:
+      # Inputs and output share the window of a decoder-only model.
+      most -= most_new
     ids = self.shared.inputs(inputs, prompted=self.prompted, most=most)
     return intersection.with_inputs(self.drafter_lm, jnp.asarray(ids))
 

@@ -51,14 +51,16 @@ class GroupedAttention(nn.Module):
       x: [B, N, E].
       angles: of `rotary.angles`, [B, N, D / 2] each; None turns nothing.
     """
-    return self._query(*layers.project(x, self.query), angles)
+    [query] = layers.project(x, self.query)
+    return self._query(query, angles)
 
   def keys_values(self, x: jax.Array) -> cache.LayerCache:
     """Returns keys and values that are not turned, of x [B, L, width].
 
     The width need not be the model's: that of an encoder is its own.
     """
-    return self._key_value(*layers.project(x, self.key, self.value))
+    key, value = layers.project(x, self.key, self.value)
+    return self._key_value(key, value)
 
   def queries_keys_values(
     self, x: jax.Array, angles: Angles
@@ -72,8 +74,8 @@ class GroupedAttention(nn.Module):
     Returns:
       (queries [B, N, H, D], scaled; (keys [B, K, D, N], values [B, K, N, D])).
     """
-    query, *rest = layers.project(x, self.query, self.key, self.value)
-    return self._query(query, angles), self._key_value(*rest, angles)
+    query, key, value = layers.project(x, self.query, self.key, self.value)
+    return self._query(query, angles), self._key_value(key, value, angles)
 
   def _split(self, x: jax.Array) -> jax.Array:
     """Returns heads [B, N, heads, D] of x [B, N, heads * D]."""

@@ -1,0 +1,290 @@
+"""The encoder-decoder T5Gemma, for training and for decoding in blocks.
+
+The layers are those of a Gemma 2. The encoder's see both ways. The decoder's
+attend to the source as well, with as many key heads, the same cap, and no
+rotation and no window. The parameters have the names of a T5's decoder; the
+encoder has a table of tokens of its own.
+
+Axes: B rows, S source length, T target length, N fed tokens, R read positions,
+L cache slots, E the decoder's width, K key heads, D head width, V vocabulary.
+
+Source: Zhang et al. (T5Gemma, arXiv 2504.06225). Where transformers' code and
+Google's differ, in the window of the encoder, this is transformers'.
+"""
+
+from typing import Any
+
+from flax import linen as nn
+from flax.linen.partitioning import with_sharding_constraint
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from speccascade.models import cache, layers
+from speccascade.models.block import Block
+from speccascade.models.llama import rotary
+from speccascade.models.llama.config import LlamaConfig
+from speccascade.models.llama.network import (
+  AnglesByWindow,
+  Biases,
+  CausalStack,
+  causal_biases,
+)
+from speccascade.models.llama.self_attention import (
+  Angles,
+  GroupedAttention,
+  SelfAttentionLayer,
+  norm,
+)
+from speccascade.models.t5gemma.config import T5GemmaConfig
+
+
+class CrossAttentionLayer(SelfAttentionLayer):
+  """Self-attention, attention to the source, and MLP, each after a norm."""
+
+  def setup(self):
+    super().setup()
+    cfg = self.config
+    self.pre_cross_attention_layer_norm = norm(cfg)
+    self.encoder_decoder_attention = GroupedAttention(cfg)
+    if cfg.post_norms:
+      self.post_cross_attention_layer_norm = norm(cfg)
+
+  def source_keys_values(self, encoded: jax.Array) -> cache.LayerCache:
+    """Returns this layer's keys and values of an encoded source."""
+    return self.encoder_decoder_attention.keys_values(encoded)
+
+  def __call__(
+    self, x: jax.Array, angles: Angles, bias: jax.Array, *source: jax.Array
+  ) -> jax.Array:
+    """Returns [B, T, E] for x [B, T, E] and a mask [B, 1, T, T].
+
+    Args:
+      x: [B, T, E].
+      angles: of the tokens.
+      bias: the mask.
+      *source: the encoded source, and its mask [B, 1, 1 or T, S].
+    """
+    encoded, source_bias = source
+    key, value = self.source_keys_values(encoded)
+    return super().__call__(x, angles, bias, key, value, source_bias)
+
+  def _after_attention(self, x, key, value, source_bias):
+    """Returns x after attention to the source, and the MLP."""
+    attention = self.encoder_decoder_attention
+    query = attention.queries(self.pre_cross_attention_layer_norm(x))
+    y = attention.attend(query, key, value, source_bias)
+    if self.config.post_norms:
+      y = self.post_cross_attention_layer_norm(y)
+    return super()._after_attention(x + y)
+
+
+class BidirectionalStack(nn.Module):
+  """The encoder's table of tokens, its layers and its last norm.
+
+  Attributes:
+    config: the encoder's hyperparameters, of `T5GemmaConfig.encoder`.
+    remat: what training computes again, see `layers.REMAT`; None stores all.
+  """
+
+  config: LlamaConfig
+  remat: str | None = None
+
+  def setup(self):
+    cfg = self.config
+    self.token_embedder = layers.Embed(
+      cfg, stddev=0.02, vector_factor=cfg.embedding_factor
+    )
+    self.layers = [
+      SelfAttentionLayer(cfg) for _ in range(cfg.num_decoder_layers)
+    ]
+    self.encoder_norm = norm(cfg)
+
+  def __call__(
+    self, tokens: jax.Array, angles: AnglesByWindow, biases: Biases
+  ) -> jax.Array:
+    """Returns the encoded source, [B, S, the encoder's width].
+
+    Args:
+      tokens: [B, S] int32.
+      angles: of the tokens, by the window of a layer.
+      biases: [B, 1, S, S] each, masks by the window of a layer.
+    """
+    x = self.token_embedder(tokens)
+    for i, layer in enumerate(self.layers):
+      window = self.config.window_of(i)
+      x = layers.run(layer, self.remat, x, angles[window], biases[window])
+    return self.encoder_norm(x)
+
+
+class CrossAttentionStack(CausalStack):
+  """The decoder's layers, its last norm, and an output that is not tied."""
+
+  layer = CrossAttentionLayer
+
+  def source_cache(self, encoded: jax.Array) -> tuple[cache.LayerCache, ...]:
+    """Returns each layer's (keys, values) of an encoded source."""
+    return tuple(layer.source_keys_values(encoded) for layer in self.layers)
+
+
+class T5GemmaTransformer(nn.Module):
+  """A T5Gemma of any size.
+
+  Attributes:
+    config: the architecture.
+    remat: what training computes again, see `layers.REMAT`; None stores all.
+  """
+
+  config: T5GemmaConfig
+  remat: str | None = None
+
+  def setup(self):
+    cfg = self.config
+    self.token_embedder = layers.Embed(
+      cfg, stddev=0.02, vector_factor=cfg.embedding_factor
+    )
+    self.encoder = BidirectionalStack(cfg.encoder, self.remat)
+    self.decoder = CrossAttentionStack(cfg, self.remat)
+
+  @nn.nowrap
+  def initial(self, rng: jax.Array) -> Any:
+    """Returns random parameters."""
+    return self.initial_variables(rng)["params"]
+
+  @nn.nowrap
+  def initial_variables(self, rng: jax.Array) -> Any:
+    """Returns random "params", and the names of their axes as "params_axes"."""
+    tokens = jnp.ones((1, 1), jnp.int32)
+    return self.init(rng, tokens, tokens, tokens)
+
+  def __call__(
+    self,
+    encoder_input_tokens: jax.Array,
+    decoder_input_tokens: jax.Array,
+    decoder_target_tokens: jax.Array,
+    encoder_segment_ids: jax.Array | None = None,
+    decoder_segment_ids: jax.Array | None = None,
+    encoder_positions: jax.Array | None = None,
+    decoder_positions: jax.Array | None = None,
+    *,
+    enable_dropout: bool = False,
+  ) -> jax.Array:
+    """Returns teacher-forced logits [B, T, V] float32.
+
+    Args:
+      encoder_input_tokens: [B, S] int32, 0 is padding.
+      decoder_input_tokens: [B, T] int32, the targets shifted right. The 0 that
+        batches have before a text is read as the config's `start_id`.
+      decoder_target_tokens: not used: padding comes after a text, which does
+        not see it.
+      encoder_segment_ids: [B, S] int32 of packed rows, or None.
+      decoder_segment_ids: [B, T] int32 of packed rows, or None.
+      encoder_positions: not used: only differences of positions matter, and
+        segments do not see each other.
+      decoder_positions: not used.
+      enable_dropout: not used: a T5Gemma drops nothing.
+    """
+    del encoder_positions, decoder_positions, enable_dropout
+    hidden = self.hidden(
+      encoder_input_tokens,
+      decoder_input_tokens,
+      decoder_target_tokens,
+      encoder_segment_ids,
+      decoder_segment_ids,
+    )
+    return self.logits(hidden)
+
+  def encode(
+    self,
+    encoder_input_tokens: jax.Array,
+    encoder_segment_ids: jax.Array | None = None,
+  ) -> jax.Array:
+    """Returns the encoded source; arguments as of a call."""
+    cfg, tokens = self.config.encoder, encoder_input_tokens
+    slots = np.arange(tokens.shape[1], dtype=np.int32)
+    distance = np.abs(slots[:, None] - slots[None, :])
+    masks = [(tokens > 0)[:, None, :]]
+    if encoder_segment_ids is not None:
+      masks.append(layers.same(encoder_segment_ids, encoder_segment_ids))
+    biases = {}
+    for window in cfg.windows:
+      # The window counts the tokens of one side.
+      is_near = jnp.asarray(distance <= (window or len(slots)))[None]
+      biases[window] = layers.mask_bias("float32", is_near, *masks)
+    angles = rotary.angles_by_window(cfg, jnp.asarray(slots)[None])
+    return self.encoder(tokens, angles, biases)
+
+  def hidden(
+    self,
+    encoder_input_tokens: jax.Array,
+    decoder_input_tokens: jax.Array,
+    decoder_target_tokens: jax.Array,
+    encoder_segment_ids: jax.Array | None = None,
+    decoder_segment_ids: jax.Array | None = None,
+  ) -> jax.Array:
+    """Returns teacher-forced hidden states [B, T, E], for `logits`.
+
+    They are those after the last norm; arguments as of a call.
+    """
+    del decoder_target_tokens
+    cfg, tokens = self.config, decoder_input_tokens
+    encoded = self.encode(encoder_input_tokens, encoder_segment_ids)
+    source_masks = [(encoder_input_tokens > 0)[:, None, :]]
+    if decoder_segment_ids is not None:
+      assert encoder_segment_ids is not None  # packed rows have both
+      source_masks.append(layers.same(decoder_segment_ids, encoder_segment_ids))
+    length = tokens.shape[1]
+    slots = jnp.arange(length, dtype=jnp.int32)
+    return self.decoder(
+      self.token_embedder(jnp.where(tokens == 0, cfg.start_id, tokens)),
+      rotary.angles_by_window(cfg, slots[None]),
+      causal_biases(cfg, length, decoder_segment_ids),
+      encoded,
+      layers.mask_bias("float32", *source_masks),
+    )
+
+  def logits(self, x: jax.Array) -> jax.Array:
+    """Returns logits [B, T, V] float32 of hidden states [B, T, E]."""
+    is_tied = self.config.logits_via_embedding
+    head = self.token_embedder if is_tied else self.decoder
+    axes = ("batch", "length", "vocab")
+    logits = with_sharding_constraint(head.logits(x), axes)
+    return layers.soft_cap(logits, self.config.logit_cap)
+
+  def start(self, inputs: jax.Array) -> tuple[cache.LayerCache, ...]:
+    """Encodes inputs [B, S] once for all blocks to come.
+
+    Returns:
+      A pair (keys [B, K, D, S], values [B, K, S, D]) of the source for each
+      decoder layer.
+    """
+    return self.decoder.source_cache(self.encode(inputs))
+
+  def extend(
+    self,
+    tokens: jax.Array,
+    caches: tuple[cache.LayerCache, ...],
+    sources: tuple[cache.LayerCache, ...],
+    source_bias: jax.Array,
+    start: jax.Array,
+    read: jax.Array | None = None,
+    depth: jax.Array | None = None,
+    ancestors: jax.Array | None = None,
+  ) -> tuple[tuple[cache.LayerCache, ...], jax.Array, jax.Array]:
+    """Feeds a block of tokens at each row's own slots.
+
+    Arguments and results as of a T5's `extend`, with K heads in the caches; the
+    slot of a token is its position, unless the token is part of a tree.
+    """
+    cfg, capacity = self.config, caches[0][0].shape[3]
+    block = Block.of(tokens, start, read, depth, ancestors, cfg.dtype)
+    positions = rotary.positions(start, block.tokens.shape, depth)
+    x, caches = self.decoder.extend(
+      self.token_embedder(block.tokens),
+      block,
+      rotary.angles_by_window(cfg, positions),
+      caches,
+      block.biases(cfg.windows, capacity),
+      tuple((*source, source_bias) for source in sources),
+    )
+    return caches, *block.outputs(x, self.logits, cfg.vocab_size)
