@@ -8,12 +8,13 @@ import re
 import gin
 import pytest
 
-from speccascade.checkpoints import hugging_face_llama
+from speccascade.checkpoints import hugging_face_llama, hugging_face_t5gemma
 from speccascade.checkpoints.convert import config_from_gin
-from speccascade.models import LlamaLM
+from speccascade.models import LlamaLM, T5GemmaLM
 from speccascade.models.llama.config import LlamaConfig
 from speccascade.models.parameters import network, param_shapes
 from speccascade.models.t5.config import T5Config
+from speccascade.models.t5gemma.config import T5GemmaConfig
 
 ROOT = pathlib.Path(__file__).parents[2]
 MODELS = ROOT / "configs" / "models"
@@ -44,6 +45,14 @@ MILLIONS = {
   "gemma3_4b": 3880.3,
   "gemma3_12b": 11766.0,
   "gemma3_27b": 27009.3,
+  "t5gemma_s": 312.5,
+  "t5gemma_b": 591.5,
+  "t5gemma_l": 1241.8,
+  "t5gemma_ml": 2200.3,
+  "t5gemma_xl": 3767.0,
+  "t5gemma_2b_2b": 5596.9,
+  "t5gemma_9b_2b": 12292.4,
+  "t5gemma_9b_9b": 20333.4,
 }
 
 
@@ -58,15 +67,17 @@ def test_model_files(name):
   path = MODELS / f"{name}.gin"
   config = config_from_gin(str(path))
   is_llama = name.startswith(("smollm2", "gemma"))
+  is_t5gemma = name.startswith("t5gemma")
   kind = LlamaConfig if is_llama else T5Config
+  kind = T5GemmaConfig if is_t5gemma else kind
   assert type(config) is kind  # not gin's subclass: configs must be equal
   count = sum(map(math.prod, param_shapes(config).values()))
   assert round(count / 1e6, 1) == MILLIONS[name]
   (number,) = re.findall(r"([\d,]+) parameters", path.read_text())
   assert int(number.replace(",", "")) == count
-  if "t5" in name:
+  if kind is T5Config and "t5" in name:
     assert config.vocab_size == 32128
-  is_tied = is_llama or name.startswith("t5_1_0")
+  is_tied = is_llama or is_t5gemma or name.startswith("t5_1_0")
   assert config.logits_via_embedding == is_tied
 
 
@@ -105,6 +116,39 @@ def test_gemmas(name):
   if size == "27b":
     sparse["query_pre_attn_scalar"] = {"gemma2": 144, "gemma3": 168}[family]
   assert hugging_face_llama.build_config(sparse) == config
+
+
+@pytest.mark.parametrize(
+  "name", [x for x in MILLIONS if x.startswith("t5gemma")]
+)
+def test_t5gemmas(name):
+  """Their memory, and what Hugging Face's settings of the model say."""
+  path = MODELS / f"{name}.gin"
+  config = config_from_gin(str(path))
+  weights, cache = re.search(
+    r"([\d.]+) GB of weights, and\n# ([\d.]+) kB", path.read_text()
+  ).groups()
+  count = sum(map(math.prod, param_shapes(config).values()))
+  assert float(weights) == round(2 * count / 1e9, 1)
+  lm = T5GemmaLM(None, network(dataclasses.replace(config, dtype="bfloat16")))
+  assert float(cache) == round(lm.slot_bytes / 1e3, 1)
+  assert config.query_pre_attn_scalar == config.head_dim
+  # All but the sizes is as transformers' class has it.
+  sizes = (
+    "hidden_size",
+    "intermediate_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "head_dim",
+    "query_pre_attn_scalar",
+  )
+  settings = hugging_face_t5gemma.settings_of(config)
+  sparse = {
+    stack: {x: settings[stack][x] for x in sizes}
+    for stack in ("encoder", "decoder")
+  } | {"eos_token_id": [1, 107]}
+  assert hugging_face_t5gemma.build_config(sparse) == config
 
 
 def test_two_models_in_one_config():
