@@ -14,7 +14,14 @@ from speccascade.decoding import (
 )
 from speccascade.decoding.records import prompts
 from speccascade.decoding.records.masked_model import MaskedModel
-from speccascade.models import T5GemmaConfig, T5GemmaLM, native_passes
+from speccascade.models import (
+  HeadsConfig,
+  T5GemmaConfig,
+  T5GemmaLM,
+  native_passes,
+)
+from speccascade.models.draft_heads import initial_params
+from speccascade.models.heads_model import TrainedHeads
 from speccascade.settings import fields
 from tests import toy
 from tests.models.feeding import NEEDS_NATIVE, close, greedy, int32
@@ -110,6 +117,26 @@ def test_decodes_equal_transformers(t5gemma, kind, options):
   )
   np.testing.assert_array_equal(decoded.tokens, case.greedy)
   assert decoded.stats.num_blocks.sum() < 0.8 * case.greedy.size
+
+
+@pytest.mark.parametrize(
+  "kind", toy.nightly(["medusa", "blockwise", "lookahead"], ["lookahead"])
+)
+def test_draft_heads_write_transformers_tokens(t5gemma, kind):
+  """Heads over its hidden states, and embeddings that its decoder reads."""
+  case = t5gemma("wide")
+  config = HeadsConfig(kind=kind, num_heads=3, mlp_dim=16)
+  config = config.of_verifier(case.lm.module.config, case.lm.params)
+  params = initial_params(config, case.lm.module, case.lm.params)
+  decoded = toy.decode(
+    "spec_decode",
+    (TrainedHeads.create(config, params), case.lm),
+    inputs=int32(case.sources),
+    max_decode_len=case.greedy.shape[1],
+    eos_id=96,  # nothing ends
+    gamma=3,
+  )
+  np.testing.assert_array_equal(decoded.tokens, case.greedy)
 
 
 @pytest.mark.parametrize("kind", KINDS)
