@@ -167,7 +167,7 @@ class SpeccascadeModel:
       stream.advance()
     self._stream, self._decodes = stream, batches
     self._held = prompt + stream.tokens.tolist()
-    return _output(stream, np.atleast_1d(batches.eos_id).tolist())
+    return _output(stream, np.atleast_1d(batches.decoder.eos_id).tolist())
 
   def _begin(
     self, batches: Batches, prompt: list[int], request_id: int, turn_id: int
@@ -204,7 +204,7 @@ class SpeccascadeModel:
 
   def _is_new(self, batches: Batches, is_turn: bool, width: int) -> bool:
     """Returns whether a program is not compiled yet, and counts it as it is."""
-    program = batches.run.max_decode_len, batches.eos_id, is_turn, width
+    program = batches.decoder, is_turn, width
     is_new = program not in self._met
     self._met.add(program)
     return is_new
@@ -226,7 +226,8 @@ class SpeccascadeModel:
     ends = run.end_ids(eos_ids(self._pair.vocabulary))
     if end_id != _NO_END:
       ends = tuple(dict.fromkeys([*np.atleast_1d(ends).tolist(), end_id]))
-    return dataclasses.replace(batches, eos_id=ends, lengths=self._widths)
+    decoder = dataclasses.replace(batches.decoder, eos_id=ends)
+    return dataclasses.replace(batches, decoder=decoder, lengths=self._widths)
 
   def get_serving_config(self) -> dict[str, Any]:
     """Returns the settings, for the harness's record of a run."""
