@@ -382,6 +382,20 @@ def test_rows_that_are_refilled_are_held_to_their_own_text():
   assert sorted(places) == list(range(rows))
 
 
+def test_a_chain_is_followed_token_by_token():
+  rng = np.random.default_rng(0)
+  chain = automaton(rng.integers(0, 5, (5, 6)))
+  for num in (1, 5, 40):
+    tokens = rng.integers(0, 6, (3, num))
+    is_text = rng.random((3, num)) < 0.8
+    states = np.asarray(chain.follow(jnp.array([0, 3, 4]), tokens, is_text))
+    for row, state in enumerate((0, 3, 4)):
+      for place in range(num):
+        state = int(chain.moves[state, tokens[row, place]])
+        state = state if is_text[row, place] else 0
+        assert states[row, place] == state
+
+
 def test_other_tables_of_one_shape_compile_nothing():
   decoder = Decoder(
     METHODS["spec_decode"], gamma=2, max_decode_len=5, eos_id=toy_chains.EOS

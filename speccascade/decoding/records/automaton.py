@@ -15,6 +15,9 @@ import jax.numpy as jnp
 Array = jax.Array
 
 START = 0  # the state before the first token of every text
+# The few steps of a block are unrolled, and fused. What others wrote between
+# two turns is a chain of many more.
+_UNROLLED = 16
 
 
 class TokenAutomaton(struct.PyTreeNode):
@@ -42,22 +45,34 @@ class TokenAutomaton(struct.PyTreeNode):
     """Returns the state [...] int32 after a token [...] int32."""
     return self.moves[state, self.classes[token]]
 
-  def follow(self, state: Array, tokens: Array) -> Array:
+  def follow(
+    self, state: Array, tokens: Array, is_text: Array | None = None
+  ) -> Array:
     """Returns the states after each token of a chain.
 
     Args:
       state: [B] int32, the state before the first token.
       tokens: [B, N] int32.
+      is_text: [B, N] bool, whether a token is part of the text; any other one
+        leaves the automaton at its start. None: all of them are.
 
     Returns:
       [B, N] int32.
     """
-    # N is a block's width: the few steps are unrolled, and fused.
-    classes, states = self.classes[tokens], []
-    for place in range(tokens.shape[1]):
-      state = self.moves[state, classes[:, place]]
-      states.append(state)
-    return jnp.stack(states, axis=1)
+
+    def step(
+      state: Array, token: tuple[Array, Array | None]
+    ) -> tuple[Array, Array]:
+      kind, is_text = token
+      after = self.moves[state, kind]
+      if is_text is not None:
+        after = jnp.where(is_text, after, START)
+      return after, after
+
+    by_place = (self.classes[tokens], is_text)
+    by_place = jax.tree.map(jnp.transpose, by_place)
+    _, states = jax.lax.scan(step, state, by_place, unroll=_UNROLLED)
+    return states.T
 
   def mask(self, state: Array) -> Array:
     """Returns [..., V] bool, the tokens that may follow in states [...]."""

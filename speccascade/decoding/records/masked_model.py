@@ -132,15 +132,11 @@ class MaskedModel(struct.PyTreeNode):
 
   def _follow(self, state: MaskedState, tokens: Array, start: Array) -> Array:
     """Returns the states [B, N] after a chain that begins at slot `start`."""
-    last = self._before(state, start)
-    after = []
-    for place in range(tokens.shape[1]):
-      # The token that the text follows leaves the automaton at its start.
-      is_text = start + place > state.begun
-      last = self.automaton.step(last, tokens[:, place])
-      last = jnp.where(is_text, last, START)
-      after.append(last)
-    return jnp.stack(after, axis=1)
+    # The token that the text follows leaves the automaton at its start.
+    places = jnp.arange(tokens.shape[1], dtype=jnp.int32)[None]
+    slots = start[:, None] + places
+    is_text = slots > state.begun[:, None]
+    return self.automaton.follow(self._before(state, start), tokens, is_text)
 
   def _follow_tree(
     self,

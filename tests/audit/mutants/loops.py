@@ -154,12 +154,12 @@ a stop that began in an earlier block is not seen <-
 === decoding/records/masked_model.py decoding/test_constraints.py
 the token before a text is read as its first <-
   test_texts_have_the_law_of_the_masked_conditionals[spec_cascade_opt]
-- is_text = start + place > state.begun
-+ is_text = start + place >= state.begun
+- is_text = slots > state.begun[:, None]
++ is_text = slots >= state.begun[:, None]
 a rejected draft stays in the automaton <-
   test_texts_have_the_law_of_the_masked_conditionals[spec_cascade_opt]
-- last = self._before(state, start)
-+ last = state.after[:, -1]
+- self.automaton.follow(self._before(state, start), tokens, is_text)
++ self.automaton.follow(state.after[:, -1], tokens, is_text)
 a node follows the node before it <-
   test_texts_have_the_law_of_the_masked_conditionals[spec_decode tree]
 - parent = numerics.of_token(window, parents[:, place])
