@@ -177,6 +177,46 @@ def both(first: Tables, second: Tables, name: str) -> Tables:
   )
 
 
+def side_by_side(
+  parts: Sequence[Tables], name: str
+) -> tuple[Tables, Sequence[int]]:
+  """Returns one automaton that holds several, and the state of each before a
+  text.
+
+  A text that begins in the state of one of them is followed by that one alone.
+
+  Args:
+    parts: one automaton or more, over the same tokens.
+    name: what they are together, for messages.
+
+  Raises:
+    ConstraintError: the tables would be too large.
+  """
+  classes = parts[0].classes
+  for each in parts[1:]:
+    # Tokens that are of one class in all automata so far are of one class.
+    both = classes.astype(np.int64) * (1 + each.classes.max()) + each.classes
+    _, classes = np.unique(both, return_inverse=True)
+  _, tokens = np.unique(classes, return_index=True)
+  firsts = np.cumsum([0, *(len(each.moves) for each in parts)])
+  check_size(int(firsts[-1]), len(tokens), name)
+  columns = [each.classes[tokens] for each in parts]
+  joined = Tables(
+    classes=classes.astype(np.int32),
+    moves=np.concatenate(
+      [
+        each.moves[:, kinds] + np.int32(first)
+        for each, kinds, first in zip(parts, columns, firsts)
+      ]
+    ),
+    allowed=np.concatenate(
+      [each.allowed[:, kinds] for each, kinds in zip(parts, columns)]
+    ),
+    ends=np.concatenate([each.ends for each in parts]),
+  )
+  return joined, (firsts[:-1] + START).tolist()
+
+
 def check_size(num_states: int, num_classes: int, name: str):
   """Raises ConstraintError where tables would be too large."""
   size = 5 * _padded_size(num_states) * _padded_size(num_classes)

@@ -1,6 +1,6 @@
 """What an output is held to, and what ends it: `TextLimits`."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 import dataclasses
 import json
 
@@ -63,10 +63,6 @@ class TextLimits:
       if isinstance(token, int) and token < 0:
         fault = f" has the id {token}; wanted ids from 0, or strings"
         raise fields.SettingError("banned", fault)
-    if self.include_stop and not self.stop:
-      raise fields.SettingError(
-        "include_stop", " is set, and there is no stop to include: set stop"
-      )
     if self.grammar is not None and self.json_schema is not None:
       raise fields.SettingError(
         "json_schema", " is given next to a grammar; leave out one of the two"
@@ -104,6 +100,12 @@ class TextLimits:
     """Returns the ids that end an output, of those that end one by default."""
     return () if self.ignore_eos else eos_id
 
+  def also(self, stop: Sequence[str]) -> "TextLimits":
+    """Returns the limits of a text that has stops of its own, too."""
+    if not stop:
+      return self
+    return dataclasses.replace(self, stop=(*self.stop, *stop))
+
   def cut(self, text: str) -> str:
     """Returns a text up to the string that ended it."""
     return stops.cut(text, self.stop, include=self.include_stop)
@@ -120,7 +122,8 @@ def constraints(
   *,
   eos_ids: Sequence[int],
   vocab_size: int,
-) -> Constraints:
+  own_stops: Iterable[tuple[str, ...]] = (),
+) -> tuple[Constraints, dict[tuple[str, ...], int]]:
   """Returns the automata of some limits, as a decoder takes them.
 
   Args:
@@ -129,28 +132,47 @@ def constraints(
     text_of: ids -> text, as outputs are written.
     eos_ids: the ids that end an output.
     vocab_size: V of the models; ids past the vocabulary are no text.
+    own_stops: the stops that each text has beside those of the limits.
+
+  Returns:
+    The constraints, and the entry of `Constraints.begins` of a text by its own
+    stops; without an entry where no text has any.
 
   Raises:
     ConstraintError: no text is allowed, or an automaton is too large.
+    SettingError: there is no stop to include.
   """
-  if not limits.limits.keys() - {"include_stop", "ignore_eos"}:
-    return NONE
+  own_stops = dict.fromkeys(own_stops)
+  has_own = any(own_stops)
+  has_stops = bool(limits.stop) or has_own
+  if limits.include_stop and not has_stops:
+    raise fields.SettingError(
+      "include_stop", " is set, and there is no stop to include: set stop"
+    )
+  if not has_own and not limits.limits.keys() - {"include_stop", "ignore_eos"}:
+    return NONE, {}
   known = token_bytes.TokenBytes((), ()).padded(vocab_size)
-  needs_bytes = limits.stop or limits.grammar or limits.json_schema
+  needs_bytes = has_stops or limits.grammar or limits.json_schema
   if needs_bytes or any(isinstance(each, str) for each in limits.banned):
     known = token_bytes.read(vocabulary, text_of).padded(vocab_size)
-  stop = None
-  if limits.stop:
+  stop, begins = None, {}
+  if has_own:
+    parts = [stops.automaton(limits.also(own).stop, known) for own in own_stops]
+    tables, places = automaton_tables.side_by_side(
+      parts, "the union of all lines' stops"
+    )
+    stop, begins = tables.to_device(), dict(zip(own_stops, places))
+  elif limits.stop:
     stop = stops.automaton(limits.stop, known).to_device()
   masks = list(_masks(limits, known, eos_ids))
   if not masks:
-    return Constraints(stops=stop)
+    return Constraints(stops=stop), begins
   name = "the limits together"
   joined = masks[0]
   for each in masks[1:]:
     joined = automaton_tables.both(joined, each, name)
   mask = automaton_tables.without_dead_ends(joined, name)
-  return Constraints(mask=mask.to_device(), stops=stop)
+  return Constraints(mask=mask.to_device(), stops=stop), begins
 
 
 def _masks(limits: TextLimits, known, eos_ids: Sequence[int]):

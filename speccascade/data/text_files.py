@@ -37,6 +37,7 @@ class _Row(TypedDict):
   category: NotRequired[str | None]
   targets: NotRequired[str | Sequence[str]]
   extra_targets: NotRequired[Sequence[str] | None]
+  stop: NotRequired[str | Sequence[str] | None]
 
 
 class _Aux(TypedDict):
@@ -61,12 +62,14 @@ class TextExample(NamedTuple):
       a record of `decode`, the token ids that the model wrote.
     question: the fields `QUESTION` of a benchmark's question, as far as the
       line has them.
+    stop: the strings that end the output, of this example alone.
   """
 
   line: int
   inputs: str | tuple[Mapping, ...]
   references: tuple[str | tuple[int, ...], ...] = ()
   question: Mapping[str, Any] = types.MappingProxyType({})
+  stop: tuple[str, ...] = ()
 
 
 def lines_of(path, what: str) -> Iterator[str]:
@@ -113,7 +116,8 @@ def read_texts(
   A file of lines has one text a line, without references. A file whose name
   ends in one of `JSON` has one JSON object a line. The object has the text
   `inputs`. It may have `targets`, a text or a list of right texts, and
-  `extra_targets`, a list of further right texts. A file whose name ends in
+  `extra_targets`, a list of further right texts; and `stop`, a string that ends
+  its output, or a list of them. A file whose name ends in
   `PARQUET` has such objects as its rows. Other fields are ignored.
 
   Args:
@@ -242,8 +246,8 @@ def _parse_json(
     or_chat = ', a conversation\'s "messages" or "turns",' if chats else ""
     raise ValueError(
       f"{path}, line {number} is {line:.60}; wanted a JSON object with the text"
-      f' "inputs"{or_chat} and perhaps "targets", a text or a list of texts,'
-      ' and "extra_targets", a list of texts'
+      f' "inputs"{or_chat} and perhaps "targets" or "stop", a text or a list'
+      ' of texts, and "extra_targets", a list of texts'
     ) from error
   if is_record:
     return TextExample(number, prompt, (tokens,))
@@ -258,7 +262,14 @@ def _parse_json(
       " make the file with its prepare_data.py"
     )
   question = {x: row[x] for x in QUESTION if chats and row.get(x) is not None}
-  return TextExample(number, prompt, tuple(references), question)
+  stop = row.get("stop") or ()
+  stop = (stop,) if isinstance(stop, str) else tuple(stop)
+  if "" in stop:
+    raise ValueError(
+      f"{path}, line {number} has an empty stop, which is everywhere: leave it"
+      " out"
+    )
+  return TextExample(number, prompt, tuple(references), question, stop)
 
 
 def paths_of(

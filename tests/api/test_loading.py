@@ -223,7 +223,7 @@ class _Retracting:
 def test_a_text_that_changes_after_it_was_yielded_is_named(caplog):
   stream = object.__new__(text_stream.TextStream)
   stream._vocabulary, stream.text = _Retracting(), ""
-  stream._run = TextLimits()
+  stream._limits = TextLimits()
   steps = [([5], False, "ab"), ([5, 6], False, ""), ([5, 6, 7], True, "")]
   for ids, ended, piece in steps:
     stream.tokens = np.array(ids)

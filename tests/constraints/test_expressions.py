@@ -153,7 +153,7 @@ def test_limits_that_allow_nothing_together_are_refused():
   with pytest.raises(ConstraintError, match="allows no text at all"):
     limits.constraints(both, vocabulary, text, **kwargs)
   fine = TextLimits(grammar="(cat|on)+", min_decode_len=4, banned=("on",))
-  made = limits.constraints(fine, vocabulary, text, **kwargs)
+  made, _ = limits.constraints(fine, vocabulary, text, **kwargs)
   state = 0
   for step in range(5):
     may = np.flatnonzero(np.asarray(made.mask.mask(state)))

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from speccascade.constraints import stops, token_bytes
+from speccascade.constraints import automaton_tables, stops, token_bytes
 from speccascade.data import vocabularies
 from speccascade.inference.rows.records import text_of
 from tests.data.tokenizers import TEXT
@@ -18,9 +18,8 @@ def read(vocabulary):
   return token_bytes.read(vocabulary, lambda ids: text_of(vocabulary, ids))
 
 
-def end_of(tables, tokens) -> int | None:
+def end_of(tables, tokens, state: int = 0) -> int | None:
   """Returns how many tokens stand when a stop is complete; None if none is."""
-  state = 0
   for place, token in enumerate(tokens):
     state = tables.moves[state, tables.classes[token]]
     if tables.ends[state]:
@@ -118,3 +117,30 @@ def test_what_may_begin_a_stop_is_held_back():
   assert stops.held_back("a\n\nQ", ["\n\nQ:", "x"]) == 3
   assert stops.held_back("abab", ["ababc"]) == 4
   assert stops.held_back("abc", ["d", "x"]) == 0
+
+
+def test_texts_with_stops_of_their_own_share_one_automaton(any_vocabulary):
+  known = read(any_vocabulary)
+  rng = np.random.default_rng(1)
+  sets = [("the", " c"), (), ("e",), (" cat", "sat on")]
+  parts = [stops.automaton(strings, known) for strings in sets]
+  joined, begins = automaton_tables.side_by_side(parts, "the union")
+  assert len(joined.moves) == sum(len(part.moves) for part in parts)
+  usual = np.array(any_vocabulary.encode(WORDS))
+  ended = set()
+  for _ in range(20):
+    tokens = rng.choice(usual, 12).tolist()
+    for part, begin in zip(parts, begins):
+      want = end_of(part, tokens)
+      assert end_of(joined, tokens, begin) == want
+      ended.add((begin, want is None))
+  assert (begins[1], False) not in ended  # without a stop nothing ends
+  assert (begins[2], False) in ended
+
+
+def test_too_many_stops_of_lines_are_refused(any_vocabulary, monkeypatch):
+  monkeypatch.setattr(automaton_tables, "MOST_BYTES", 2000)
+  parts = [stops.automaton(["a", "the"], read(any_vocabulary))] * 40
+  message = "the union makes an automaton of .* states"
+  with pytest.raises(automaton_tables.ConstraintError, match=message):
+    automaton_tables.side_by_side(parts, "the union")

@@ -111,6 +111,19 @@ SPEED_BENCH = {
 CHAT = ({"role": "user", "content": "a"},)
 
 
+def test_stops(tmp_path):
+  rows = [{}, {"stop": None}, {"stop": "a"}, {"stop": ["a", "\n"]}]
+  lines = "\n".join(json.dumps({"inputs": "x"} | row) for row in rows)
+  examples = text_files.read_texts(write(tmp_path / "a.jsonl", lines))
+  assert [each.stop for each in examples] == [(), (), ("a",), ("a", "\n")]
+  for stop, message in (([""], "line 1 has an empty stop"), (5, '"stop", a')):
+    path = write(
+      tmp_path / "b.jsonl", json.dumps({"inputs": "x", "stop": stop})
+    )
+    with pytest.raises(ValueError, match=message):
+      text_files.read_texts(path)
+
+
 def test_questions(tmp_path):
   rows = [SPEC_BENCH, SPEED_BENCH, {"inputs": "d", "category": "math"}]
   rows.append({"messages": list(CHAT), "question_id": 3, "turns": ["a"]})

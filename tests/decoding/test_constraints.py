@@ -382,6 +382,89 @@ def test_rows_that_are_refilled_are_held_to_their_own_text():
   assert sorted(places) == list(range(rows))
 
 
+def side_by_side(*parts: TokenAutomaton) -> tuple[TokenAutomaton, list[int]]:
+  """Returns automata of one class a token in one, and where each begins."""
+  firsts = np.cumsum([0, *(len(part.moves) for part in parts)])
+  moves = [part.moves + first for part, first in zip(parts, firsts)]
+  ends = np.concatenate([part.ends for part in parts])
+  joined = automaton(np.concatenate(moves), ends=np.flatnonzero(ends))
+  return joined, firsts[:-1].tolist()
+
+
+AT_A_FOUR = automaton([[0, 0, 0, 0, 1, 0], [1] * 6], ends=[1])
+OWN_STOPS = (STOPS, automaton([[0] * 6]), stop_of(3, 3), AT_A_FOUR)
+
+
+def texts_of_own_stops(name, inputs, keys, begins, joined):
+  """Returns what each row writes, decoded with the stops of all rows."""
+  settings = {"gamma": 3, "max_decode_len": 16, "eos_id": toy_chains.EOS}
+  decoder = Decoder(METHODS[name], **settings)
+  texts = Constraints(stops=joined, begins=jnp.asarray(begins, jnp.int32))
+  call = (*LONG, np.asarray(inputs), keys, 0.3, Sampling.create(1.0), texts)
+  return decoder, call
+
+
+@pytest.mark.parametrize("name", ["spec_cascade_opt", "token_cascade_chow"])
+def test_a_stop_of_one_row_ends_no_other(name):
+  inputs, keys = toy.rows(24)
+  joined, places = side_by_side(*OWN_STOPS)
+  own = np.arange(24) % 4
+  begins = np.array(places)[own]
+  decoder, call = texts_of_own_stops(name, inputs, keys, begins, joined)
+  got = decoder(*call)
+  for number, stops in enumerate(OWN_STOPS):
+    texts = call[:-1], Constraints(stops=stops)
+    alone = decoder(*texts[0], texts[1])
+    rows = own == number
+    for field in ("tokens", "lengths", "stopped"):
+      mine, other = (np.asarray(getattr(x, field)) for x in (got, alone))
+      np.testing.assert_array_equal(mine[rows], other[rows])
+    assert np.any(np.asarray(got.stopped)[rows]) == (number != 1)
+  # Rows that take the place of others bring their own stops.
+  places = []
+  for place, part in decode_continuously(decoder, *call, rows=5):
+    assert_same(part.tokens, np.asarray(got.tokens)[place])
+    assert_same(part.stopped, np.asarray(got.stopped)[place])
+    places += place.tolist()
+  assert sorted(places) == list(range(24))
+
+
+def test_the_turns_of_a_row_end_at_its_own_stops():
+  models = tiny_llama(1), tiny_llama(2)
+  decoder, models, *point = prepared("spec_decode", models, 6)
+  size = models[1].vocab_size
+  # A text ends after two tokens, or after four.
+  parts = [
+    automaton(
+      [[min(state + 1, num)] * size for state in range(num + 1)], ends=[num]
+    )
+    for num in (2, 4)
+  ]
+  joined, begins = side_by_side(*parts)
+  texts = Constraints(stops=joined, begins=jnp.asarray(begins, jnp.int32))
+  keys = row_keys(0, 0, jnp.arange(2))
+  prompts, turn = [(3, 2), (4,)], [(2, 5), (6, 0)]
+  stream = Stream(
+    decoder,
+    *models,
+    toy.padded(prompts),
+    keys,
+    *point,
+    room=30,
+    constraints=texts,
+  )
+  for number in range(2):
+    if number:
+      stream.turn(toy.padded(turn), keys)
+    while not stream.ended.all():
+      out = stream.advance(1)
+    ended = np.asarray(out.stopped)
+    lengths = np.asarray(out.lengths)
+    assert ended.any()
+    np.testing.assert_array_equal(lengths[ended], np.array([2, 4])[ended])
+    assert np.all(lengths[~ended] < np.array([2, 4])[~ended])
+
+
 def test_a_chain_is_followed_token_by_token():
   rng = np.random.default_rng(0)
   chain = automaton(rng.integers(0, 5, (5, 6)))

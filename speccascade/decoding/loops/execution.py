@@ -4,6 +4,8 @@ from collections.abc import Callable
 import dataclasses
 from typing import Any
 
+import jax
+
 from speccascade.decoding.laws.interval import ANY, Interval
 from speccascade.decoding.records import token_buffers
 from speccascade.decoding.records.automaton import TokenAutomaton
@@ -12,6 +14,8 @@ from speccascade.decoding.records.decode_settings import (
   Records,
 )
 from speccascade.decoding.verification.review import BlockSettings
+
+Array = jax.Array
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -25,6 +29,7 @@ class LoopSettings(BlockSettings, Records):
     eos_id: static, the id that ends a row, or a tuple of several ids.
     stops: the `TokenAutomaton` that ends rows; None where only EOS and the
       limit end them.
+    begins: [B] int32, as in `Constraints`.
     stop: a `StopPolicy` of the drafter; None drafts whole blocks.
     has_target: static, whether a target of the method's own says what tokens
       are drawn from. `LogProbs.pi` is not known without one.
@@ -35,6 +40,7 @@ class LoopSettings(BlockSettings, Records):
   max_decode_len: int
   eos_id: int | tuple[int, ...]
   stops: TokenAutomaton | None = None
+  begins: Array | None = None
   stop: Any = None
   has_target: bool = True
   room: int | None = None

@@ -110,10 +110,16 @@ class Loop:
       trace=trace,
       log_probs=log_probs,
       trees=trees,
-      stop=None
-      if settings.stops is None
-      else jnp.full((rows,), START, jnp.int32),
+      stop=self._stop_states(rows),
     )
+
+  def _stop_states(self, rows: int) -> Array | None:
+    """Returns the states [B] of the stops before a text; None without stops."""
+    if self.settings.stops is None:
+      return None
+    if self.settings.begins is not None:
+      return self.settings.begins
+    return jnp.full((rows,), START, jnp.int32)
 
   def advance(
     self, carry: Carry, rounds: Array | None = None, going: Array | int = 0
@@ -175,7 +181,7 @@ class Loop:
       done=~has_turn,
       models=(*states, *carry.models[len(states) :]),
       stats=jax.tree.map(jnp.zeros_like, carry.stats),
-      stop=None if carry.stop is None else jnp.full_like(carry.stop, START),
+      stop=self._stop_states(len(length)),
     )
 
   def decoded(self, carry: Carry) -> Decoded:

@@ -66,8 +66,19 @@ def decode_continuously(
     """Returns the arguments of `refill` inputs: the last index is repeated."""
     padded = np.full(refill, indices[-1])
     padded[: len(indices)] = indices
-    return arguments._replace(inputs=inputs[padded], rngs=rngs[padded])
+    begins = constraints.begins
+    if begins is not None:
+      begins = begins[padded]
+    return arguments._replace(
+      inputs=inputs[padded],
+      rngs=rngs[padded],
+      constraints=constraints.replace(begins=begins),
+    )
 
+  # Rows that go on have begun, each with keys of its own.
+  going_on = arguments._replace(
+    inputs=None, rngs=None, constraints=constraints.replace(begins=None)
+  )
   state = _empty_state(program, read([0]), rows, rngs)
   # Slot i holds the input owner[i]; -1 is an empty slot.
   owner, waiting = np.full(rows, -1), np.arange(len(inputs))
@@ -87,7 +98,7 @@ def decode_continuously(
     going = rows - refill if len(waiting) else 0
     state, decoded = _advance(
       program,
-      arguments._replace(inputs=None, rngs=None),
+      going_on,
       state,
       np.int32(going),
     )

@@ -249,6 +249,7 @@ class Decoder(BlockShape, Records):
       max_decode_len=self.max_decode_len,
       eos_id=self.eos_id,
       stops=call.constraints.stops,
+      begins=call.constraints.begins,
       target=choose(targets, call.member),
       alpha=call.alpha,
       stop=stop,

@@ -87,10 +87,13 @@ class Constraints(struct.PyTreeNode):
       masked, see `MaskedModel`. None allows every token.
     stops: the automaton that ends a text; its `allowed` is not read. None ends
       texts at an EOS and at the length limit alone.
+    begins: [B] int32, the state of `stops` before each row's text, so that rows
+      have stops of their own in one automaton. None is `START`.
   """
 
   mask: TokenAutomaton | None = None
   stops: TokenAutomaton | None = None
+  begins: Array | None = None
 
 
 NONE = Constraints()

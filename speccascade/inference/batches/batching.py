@@ -5,7 +5,7 @@ number of rows, and their inputs are padded to one of a few lengths.
 """
 
 from collections import Counter
-from collections.abc import Callable, Hashable, MutableMapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 import dataclasses
 import functools
 import itertools
@@ -81,12 +81,24 @@ class PreparedBatch(NamedTuple):
     verifier: the verifier's language model, or None.
     inputs: [B, S] int32, the padded inputs.
     rngs: [B] typed keys, one for each row.
+    constraints: what the rows are held to, and what ends them.
   """
 
   drafter: Any
   verifier: Any
   inputs: jax.Array
   rngs: jax.Array
+  constraints: Constraints
+
+  def call(self, point: Point) -> tuple:
+    """Returns all arguments of a `Decoder`, at a point."""
+    *models_and_rows, constraints = self
+    return (
+      *models_and_rows,
+      point.decoder_alpha,
+      point.sampling,
+      constraints,
+    )
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -100,8 +112,10 @@ class Batches:
     decoder: the `Decoder` of the point. It has one program for each shape.
     lengths: the input lengths that batches are padded to, in ascending order.
     constraints: what outputs are held to, and what ends them.
-    programs: the programs of the study, by `program_key`. A program that is
-      missing is compiled, and then stands here.
+    begins: the entry of `Constraints.begins` of an example, by its own stops;
+      empty where no example has any.
+    programs: the compiled programs. A program that is missing is compiled, and
+      then stands here.
     speed: the speed of all calls of `decode_all`.
   """
 
@@ -110,8 +124,14 @@ class Batches:
   run: Run
   decoder: Decoder
   lengths: Sequence[int]
-  constraints: Constraints
-  programs: Programs
+  shared: bool = False
+  constraints: Constraints = NONE
+  begins: Mapping[tuple[str, ...], int] = dataclasses.field(
+    default_factory=dict
+  )
+  programs: CompiledPrograms = dataclasses.field(
+    default_factory=CompiledPrograms
+  )
   speed: Speed = dataclasses.field(default_factory=Speed, init=False)
 
   def check(self):
@@ -167,13 +187,19 @@ class Batches:
     )
     inputs = jnp.asarray(tokens)
     rngs = row_keys(self.run.seed, trial, indices)
+    begins = None
+    if self.begins:
+      states = [self.begins[example.stop] for example in batch]
+      states += states[-1:] * (rows - len(batch))
+      begins = jnp.asarray(states, jnp.int32)
     if self.pair.layout is not None:
-      inputs, rngs = self.pair.layout.rows((inputs, rngs))
+      inputs, rngs, begins = self.pair.layout.rows((inputs, rngs, begins))
     return PreparedBatch(
       drafter=self.pair.drafter_of(tokens, self.run.max_decode_len),
       verifier=self.pair.verifier_lm,
       inputs=inputs,
       rngs=rngs,
+      constraints=self.constraints.replace(begins=begins),
     )
 
   def bind(self, prepared: PreparedBatch) -> Callable[[], Decoded]:
@@ -183,8 +209,7 @@ class Batches:
     only decodes. It returns at once with arrays to wait for. They have rows
     that only pad the batch, and nothing in them is checked; see `check_finite`.
     """
-    point = self.point
-    call = (*prepared, point.decoder_alpha, point.sampling, self.constraints)
+    call = prepared.call(self.point)
     _, arguments = self.decoder.call(*call)
     key = self._key(prepared.inputs.shape[1], is_continuous=False)
     if key not in self.programs:
@@ -266,10 +291,7 @@ class Batches:
     ended, parts = [], []
     for places, decoded in decode_continuously(
       self.decoder,
-      *self.prepare(batch, trial),
-      self.point.decoder_alpha,
-      self.point.sampling,
-      self.constraints,
+      *self.prepare(batch, trial).call(self.point),
       rows=self.run.batch_size,
     ):
       check_finite(decoded, [batch[place] for place in places])
@@ -351,7 +373,7 @@ class Batches:
       traced.append(self.pair.verifier_lm)
     program, _ = self.decoder.program(self.point.sampling.greedy)
     leaves, tree = jax.tree.flatten(traced)
-    return program, tree, *map(jax.typeof, leaves)
+    return program, bool(self.begins), tree, *map(jax.typeof, leaves)
 
 
 def _join_rows(parts: Sequence[Decoded], places: np.ndarray) -> Decoded:

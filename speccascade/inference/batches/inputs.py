@@ -155,6 +155,7 @@ class Inputs(TextSource):
         text=example.inputs,
         references=example.references,
         question=example.question,
+        stop=example.stop,
       )
       for example in examples
     ]

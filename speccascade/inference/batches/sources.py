@@ -33,6 +33,7 @@ class Source:
     messages: the messages of a conversation; () for a text.
     question: the fields `text_files.QUESTION` of a benchmark's question; empty
       for other examples.
+    stop: the strings that end this example's output, beside the decode's own.
   """
 
   index: int
@@ -41,6 +42,7 @@ class Source:
   references: tuple[str, ...] = ()
   messages: Sequence[Mapping] = ()
   question: Mapping = dataclasses.field(default_factory=dict)
+  stop: tuple[str, ...] = ()
 
 
 def longest(examples: Sequence[Source]) -> int:
@@ -90,7 +92,7 @@ class Sources:
 
   @functools.cached_property
   def fingerprint(self) -> str:
-    """The sha256 of all tokens, references and questions, in hexadecimal."""
+    """The sha256 of all tokens, references, questions and stops, as hex."""
     digest = hashlib.sha256()
     for example in self.examples:
       # The zero byte ends the tokens, so that none counts as a reference.
@@ -98,6 +100,8 @@ class Sources:
       digest.update(json.dumps(example.references).encode())
       if example.question:
         digest.update(json.dumps(example.question).encode())
+      if example.stop:
+        digest.update(json.dumps({"stop": example.stop}).encode())
     return digest.hexdigest()
 
   @property
@@ -120,6 +124,7 @@ class RawExample(NamedTuple):
     tokens: the ids of a source, EOS among them, where a task made them. None
       where the text is still to be tokenized.
     question: as in `Source`.
+    stop: as in `Source`.
   """
 
   name: str
@@ -127,6 +132,7 @@ class RawExample(NamedTuple):
   references: Sequence[str] = ()
   tokens: np.ndarray | None = None
   question: Mapping = types.MappingProxyType({})
+  stop: tuple[str, ...] = ()
 
 
 def encode(
@@ -153,7 +159,7 @@ def encode(
   """
   examples, num_cut = [], 0
   for index, raw_example in enumerate(raw_examples):
-    name, text, references, tokens, question = raw_example
+    name, text, references, tokens, question, stop = raw_example
     # The tokens of a task are a source. A prompt is made from the text instead.
     if tokens is None or prompting.prompted:
       try:
@@ -182,6 +188,7 @@ def encode(
         references=tuple(references),
         messages=() if isinstance(text, str) else text,
         question=dict(question),
+        stop=tuple(stop),
       )
     )
   vocabulary = prompting.vocabulary

@@ -6,8 +6,7 @@ examples, the way of decoding and of measuring, and the compiled programs.
 and `measure` measures points.
 """
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-import concurrent.futures
+from collections.abc import Hashable, Mapping, Sequence
 import dataclasses
 import functools
 import itertools
@@ -129,13 +128,18 @@ class Study:
     """The vocabulary of the examples' tokens."""
     return self.sources.vocabulary
 
-  def text_of(self, tokens: Sequence[int]) -> str:
-    """Returns the text of an output, up to the string that ended it."""
-    return records.text_of(self.vocabulary, tokens, self.run)
+  def text_of(self, tokens: Sequence[int], stop: Sequence[str] = ()) -> str:
+    """Returns the text of an output, up to the string that ended it.
+
+    Args:
+      tokens: the tokens of the output.
+      stop: the stops of its example.
+    """
+    return records.text_of(self.vocabulary, tokens, self.run.also(stop))
 
   @functools.cached_property
-  def constraints(self) -> Constraints:
-    """What the outputs are held to, as a decoder takes it."""
+  def _constraints(self) -> tuple[Constraints, Mapping[tuple[str, ...], int]]:
+    """What outputs are held to, and where each begins; see `Batches`."""
     ends = eos_ids(self.vocabulary)
     return limits.constraints(
       self.run,
@@ -143,6 +147,7 @@ class Study:
       functools.partial(records.text_of, self.vocabulary),
       eos_ids=ends if isinstance(ends, tuple) else (ends,),
       vocab_size=self.pair.models[-1].lm.vocab_size,
+      own_stops=(example.stop for example in self.examples),
     )
 
   @property
@@ -260,9 +265,15 @@ class Study:
     if timed and self._has_untimed:
       # What is recorded takes time, and is known of the other examples.
       run = dataclasses.replace(run, log_probs=False)
-    decoder = point.decoder(
-      max_decode_len=run.max_decode_len,
-      eos_id=run.end_ids(eos_ids(self.vocabulary)),
+    constraints, begins = self._constraints
+    return Batches(
+      pair=self.pair,
+      point=point,
+      run=run,
+      eos_id=self.run.end_ids(eos_ids(self.vocabulary)),
+      constraints=constraints,
+      begins=begins,
+      lengths=lengths,
       shared=shared and jax.default_backend() == "cpu",
       **values_of(run, Records),
     )

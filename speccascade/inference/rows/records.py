@@ -120,7 +120,8 @@ def records(
       record["messages"] = list(example.messages)
     if example.references:
       record["targets"] = list(example.references)
-    record["prediction"] = text_of(vocabulary, tokens, limits)
+    own_limits = limits.also(example.stop)
+    record["prediction"] = text_of(vocabulary, tokens, own_limits)
     record["aux"] = aux
     written.append(record)
   return written

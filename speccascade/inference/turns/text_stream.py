@@ -62,16 +62,13 @@ class TokenStream:
   ):
     batches.check()
     self._source, self._rounds, self._run = [source], rounds, batches.run
+    self._limits = batches.run.also(source.stop)
     self._pair, self._prompt_len = batches.pair, len(source.tokens)
     prepared = batches.prepare(self._source, number)
+    *call, constraints = prepared.call(batches.point)
     start_s = time.perf_counter()
     self._stream = Stream(
-      batches.decoder,
-      *prepared,
-      batches.point.decoder_alpha,
-      batches.point.sampling,
-      room=room,
-      constraints=batches.constraints,
+      batches.decoder, *call, room=room, constraints=constraints
     )
     self._begin(prepared.inputs.shape[1], start_s)
 
@@ -181,14 +178,14 @@ class TextStream(TokenStream, Iterator[str]):
     """Returns the text that was not yielded yet, and counts it as yielded."""
     ids = self.tokens.tolist()
     if self.ended:
-      text = records.text_of(self._vocabulary, ids, self._run)
+      text = records.text_of(self._vocabulary, ids, self._limits)
     else:
       # A later byte token may change the text of the byte tokens before it.
       num_final = getattr(self._vocabulary, "whole", len)(ids)
-      text = records.text_of(self._vocabulary, ids[:num_final], self._run)
+      text = records.text_of(self._vocabulary, ids[:num_final], self._limits)
       text = text.rstrip(_HALF)
       # What may begin a stop waits until it is known whether it does.
-      text = text[: len(text) - self._run.held_back(text)]
+      text = text[: len(text) - self._limits.held_back(text)]
       # Some tokenizers change earlier text once more tokens follow. What was
       # yielded cannot be taken back: wait until the text agrees with it again.
       if not text.startswith(self.text):

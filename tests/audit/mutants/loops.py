@@ -150,6 +150,16 @@ a stop that began in an earlier block is not seen <-
   test_a_stop_cuts_the_text_that_would_have_been
 - carry = carry.replace(stop=jnp.where(emitted > 0, last, before))
 + pass
+a row's text ends at the stops of another <-
+  test_a_stop_of_one_row_ends_no_other[spec_cascade_opt]
+- return self.settings.begins
++ return jnp.full((rows,), START, jnp.int32)
+
+=== decoding/programs/continuous.py decoding/test_constraints.py
+a row that takes another's place has its stops <-
+  test_a_stop_of_one_row_ends_no_other[spec_cascade_opt]
+- begins = begins[padded]
++ begins = begins[: len(padded)]
 
 === decoding/records/masked_model.py decoding/test_constraints.py
 the token before a text is read as its first <-

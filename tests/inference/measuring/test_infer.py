@@ -59,6 +59,46 @@ def test_output(run, tmp_path, lines, monkeypatch):
   assert lines("refilled") == written
 
 
+def test_lines_have_stops_of_their_own(run, files, tmp_path, lines):
+  run(output_dir=tmp_path / "whole", log_probs=True)
+  whole = lines("whole")
+  words = [record["prediction"].split() for record in whole]
+  # The second word of every other line, which others write, too.
+  own = [[each[1]] if place % 2 else [] for place, each in enumerate(words)]
+  rows = [json.loads(line) for line in (files / "in.jsonl").open()]
+  stopped = tmp_path / "stopped.jsonl"
+  stopped.write_text(
+    "".join(
+      json.dumps(row | {"stop": stop}) + "\n" for row, stop in zip(rows, own)
+    )
+  )
+  run(input_file=str(stopped), log_probs=True)
+  reasons = []
+  for record, other, stop in zip(lines(), whole, own, strict=True):
+    num = len(record["aux"]["tokens"])
+    assert record["aux"]["tokens"] == other["aux"]["tokens"][:num]
+    text = other["prediction"]
+    assert record["prediction"] == (text.split(stop[0])[0] if stop else text)
+    reasons.append(record["aux"]["stop_reason"])
+  assert reasons[1::2] == ["stop"] * 3
+  assert "stop" not in reasons[::2]
+  # Beside the decode's own, and in rows that take the place of others.
+  settings = {"input_file": str(stopped), "refill": True, "log_probs": True}
+  row = run(output_dir=tmp_path / "refilled", **settings)
+  assert row.settings.limits is None
+  assert lines("refilled") == lines()
+  place = next(place for place in (0, 2, 4) if words[place])
+  first = words[place][0]
+  run(output_dir=tmp_path / "both", stop=[first], include_stop=True, **settings)
+  assert lines("both")[place]["prediction"] == first
+  for record, stop in zip(lines("both"), own):
+    assert not stop or record["prediction"].endswith((first, stop[0]))
+  # A folder is of its stops.
+  stopped.write_text(stopped.read_text().replace('"stop": []', '"stop": ["x"]'))
+  with pytest.raises(OutputError, match="inputs_sha256"):
+    run(input_file=str(stopped), log_probs=True)
+
+
 def test_gamma_of_advice(run, tmp_path):
   """Rows hold the number. Without advice the message names a command."""
   offers = [

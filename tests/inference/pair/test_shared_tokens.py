@@ -210,7 +210,7 @@ def test_a_batch_is_read_by_all_drafters(pair):
   study = Study(pair.models, sources, run, Measuring(num_timed=1))
   batches = study.batches(Point("spec_decode", gamma=2), timed=True)
   for example in study.examples:
-    drafter, verifier, padded, _ = batches.prepare([example])
+    drafter, verifier, padded, *_ = batches.prepare([example])
     assert verifier is pair.models.verifier_lm
     ids = pair.models.shared.drafter.prompt(example.text)
     assert drafter.inputs.shape == (1, 2 * padded.shape[1])
