@@ -21,7 +21,7 @@ from speccascade.decoding import Decoded, decode_continuously, row_keys
 from speccascade.decoding.programs.decoders import Decoder
 from speccascade.decoding.records.automaton import Constraints
 from speccascade.inference.batches import padding
-from speccascade.inference.batches.sources import Source, longest
+from speccascade.inference.batches.sources import Source
 from speccascade.inference.pair.pairs import ModelPair
 from speccascade.inference.points.point import Point
 from speccascade.inference.points.settings import Run
@@ -347,7 +347,7 @@ class Batches:
 
   def _width(self, batch: Sequence[Source]) -> int:
     """Returns the length that the inputs of a batch are padded to."""
-    return padding.bucket_of(longest(batch), self.lengths)
+    return padding.width_of(batch, self.lengths)
 
   def program_key(self, batch: Sequence[Source]) -> Hashable:
     """Returns what tells the program of a batch from all other programs."""

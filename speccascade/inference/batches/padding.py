@@ -6,7 +6,7 @@ import numpy as np
 
 from speccascade.data.training_batches import pad
 from speccascade.decoding.records import prompts
-from speccascade.inference.batches.sources import Source, longest
+from speccascade.inference.batches.sources import Source
 
 # Inputs are padded to one of these shares of the longest allowed length,
 # rounded up to a multiple.
@@ -36,6 +36,19 @@ def buckets(max_len: int, num: int | None = None) -> list[int]:
   # With num = 2, the lengths 8 16 24 32 48 64 end two halves at number 3 and
   # number 6: 24 and 64.
   return [lengths[most * (i + 1) // num - 1] for i in range(num)]
+
+
+def width_of(batch: Sequence[Source], lengths: Sequence[int]) -> int:
+  """Returns the length that the inputs of a batch are padded to.
+
+  Args:
+    batch: the examples, at least one.
+    lengths: the lengths to choose from, in ascending order.
+
+  Raises:
+    ValueError: an input is longer than the last of `lengths`.
+  """
+  return bucket_of(max(len(example.tokens) for example in batch), lengths)
 
 
 def bucket_of(length: int, lengths: Sequence[int]) -> int:
@@ -75,7 +88,7 @@ def pad_batch(
   Returns:
     The tokens [rows, S] int32, and the indices [rows] int32 of the examples.
   """
-  width = bucket_of(longest(batch), lengths)
+  width = width_of(batch, lengths)
   padding = prompts.PAD if prompted else 0
   tokens = [example.tokens for example in batch]
   indices = [example.index for example in batch]
