@@ -87,7 +87,8 @@ def measure(
         f"points holds {point!r:.60}; wanted an inference.point.Point"
       )
   # Points that differ only in what their method does not use have one row.
-  by_settings = {study.settings(point): point for point in points}
+  in_order = [study.settings(point) for point in points]
+  by_settings = dict(zip(in_order, points))
   missing = [
     point for settings, point in by_settings.items() if settings not in file
   ]
@@ -105,7 +106,7 @@ def measure(
         for row in _measure_group(study, group, costs, tick, file.rows):
           file.append(row)
   rows = {row.key: row for row in file.rows}
-  return [rows[study.settings(point).key] for point in points]
+  return [rows[settings.key] for settings in in_order]
 
 
 def _measure_group(
@@ -126,12 +127,8 @@ def _measure_group(
   outputs = {point: Outputs() for point in [alone, *group]}
 
   # Compile. Points share programs, and several threads compile at once.
-  programs = {}
-  for point in outputs:
-    programs |= study.programs_for(point, timed=True)
-    if point in group or decodes_alone:
-      programs |= study.programs_for(point, timed=False)
-  study.compile(programs, tick)
+  decoded = [alone, *group] if decodes_alone else group
+  study.compile(timed=list(outputs), untimed=decoded, tick=tick)
 
   # Time the first examples. Their outputs are those of trial 0.
   latencies: dict[Point, timing.Latency] = {}

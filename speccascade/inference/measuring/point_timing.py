@@ -62,10 +62,7 @@ def time_points(
     point: study.batches(point, timed=True) for point in [alone, *points]
   }
   # Compiling takes seconds and would be timed as decoding otherwise.
-  programs = {}
-  for point in batches:
-    programs |= study.programs_for(point, timed=True)
-  study.compile(programs, tick)
+  study.compile(timed=list(batches), tick=tick)
   # The inputs of an example are the same for all points. They are padded to one
   # length and put on the device before the clock starts.
   prepared = [batches[alone].prepare([example]) for example in examples]

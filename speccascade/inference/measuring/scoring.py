@@ -18,6 +18,7 @@ from speccascade.inference.batches.sources import Source
 from speccascade.inference.measuring.environment import environment
 from speccascade.inference.measuring.study import Outputs, Study
 from speccascade.inference.points.point import Point
+from speccascade.inference.rows import records
 from speccascade.inference.rows.results import ResultRow
 from speccascade.models.sharding.partitioning import fetch
 
@@ -52,7 +53,10 @@ def result_row(
   by_index = {example.index: example for example in study.examples}
   in_order = sorted(outputs.tokens)
   examples = [by_index[index] for _, index in in_order]
-  texts = [study.text_of(outputs.tokens[key]) for key in in_order]
+  texts = [
+    records.text_of(study.vocabulary, outputs.tokens[key], study.run)
+    for key in in_order
+  ]
   predicted_speedup = measured_speedup = None
   if costs is not None:
     num_heads = study.num_heads_of(point)

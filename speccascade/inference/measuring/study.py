@@ -6,7 +6,8 @@ examples, the way of decoding and of measuring, and the compiled programs.
 and `measure` measures points.
 """
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
+import concurrent.futures
 import dataclasses
 import functools
 import itertools
@@ -25,7 +26,7 @@ from speccascade.evaluation import efficiency
 from speccascade.evaluation.efficiency import Counts
 from speccascade.inference.batches import padding
 from speccascade.inference.batches.batching import Batches, Programs
-from speccascade.inference.batches.sources import Source, Sources, longest
+from speccascade.inference.batches.sources import Source, Sources
 from speccascade.inference.measuring.environment import holds_many_programs
 from speccascade.inference.pair.pair_checks import PairError, check_rows
 from speccascade.inference.pair.pairs import ModelPair
@@ -39,8 +40,6 @@ from speccascade.settings.fields import values_of
 
 # Takes the number of decodes since its last call.
 Tick = Callable[[int], object]
-# By the key of each program, what runs it, and a batch for it.
-Needed = Mapping[Hashable, tuple[Batches, Sequence[Source]]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -185,9 +184,7 @@ class Study:
     alike = self.timed_examples
     if self._shares_timed_programs:
       alike = self.examples
-    return padding.bucket_of(
-      longest(alike), padding.buckets(self.sources.max_len)
-    )
+    return padding.width_of(alike, padding.buckets(self.sources.max_len))
 
   def pad_examples(
     self, examples: Sequence[Source], rows: int, lengths: Sequence[int]
@@ -313,7 +310,9 @@ class Study:
     ]
     return [(trial, examples) for trial, examples in trials if examples]
 
-  def programs_for(self, point: Point, *, timed: bool) -> Needed:
+  def programs_for(
+    self, point: Point, *, timed: bool
+  ) -> dict[Hashable, tuple[Batches, Sequence[Source]]]:
     """Returns by its key each program of a point, with what to compile.
 
     Args:
@@ -332,14 +331,26 @@ class Study:
       for key, batch in batches.programs_for(examples).items()
     }
 
-  def compile(self, programs: Needed, tick: Tick):
-    """Compiles the programs that are missing, several at once.
+  def compile(
+    self,
+    *,
+    timed: Sequence[Point] = (),
+    untimed: Sequence[Point] = (),
+    tick: Tick = lambda num: None,
+  ):
+    """Compiles the programs of points that are missing, several at once.
 
     Args:
-      programs: as `programs_for` returns them.
-      tick: called with 0 before each of them. An error that it raises ends the
+      timed: the points that are decoded under the clock.
+      untimed: the points that are decoded without it.
+      tick: called with 0 before each program. An error that it raises ends the
         compiling.
     """
+    programs: dict[Hashable, tuple[Batches, Sequence[Source]]] = {}
+    for point in timed:
+      programs |= self.programs_for(point, timed=True)
+    for point in untimed:
+      programs |= self.programs_for(point, timed=False)
     missing = [key for key in programs if key not in self.programs]
     # Programs of other points are dropped before they fill the process. All
     # processes of a job must drop them together, as they compile together.
