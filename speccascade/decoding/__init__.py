@@ -1,5 +1,6 @@
 """The core: deferral rules, targets, verifier steps and executions."""
 
+from speccascade.decoding.drafting.adaptive import AdaptiveDrafter
 from speccascade.decoding.drafting.autoregressive import (
   AutoregressiveDrafter,
   StopPolicy,
@@ -43,6 +44,7 @@ from speccascade.decoding.records.language_model import LanguageModel
 __all__ = [
   "METHODS",
   "RULES",
+  "AdaptiveDrafter",
   "AutoregressiveDrafter",
   "BranchedDrafter",
   "Constraints",

@@ -48,6 +48,8 @@ class Loop:
     num_ranks: static, R of `Stats.accepted_by_rank`; 0 where no tree is
       drafted.
     num_models: static, language models inside the drafter.
+    has_gammas: static, whether every block has a gamma of its own, which a
+      trace records.
     done: [B] bool, rows that are not decoded at all; None decodes every row.
   """
 
@@ -60,6 +62,7 @@ class Loop:
   num_drafts: int | None = None
   num_ranks: int = 0
   num_models: int = 1
+  has_gammas: bool = False
   done: Array | None = None
 
   def begin(self) -> Carry:
@@ -85,6 +88,8 @@ class Loop:
     trace = log_probs = trees = None
     if settings.trace:
       trace = tracing.empty_trace(rows, size, self.parts[-1].vocab_size)
+      if self.has_gammas:
+        trace = trace.replace(gamma=trace.block)
     if settings.log_probs:
       log_probs = tracing.empty_log_probs(rows, size)
     if settings.trace == TREES and self.num_ranks:

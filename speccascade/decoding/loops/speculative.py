@@ -6,11 +6,13 @@ it, whatever the drafter proposes. That holds with `bonus="target"`;
 speculative decoding, lossless and lossy, and speculative cascades.
 """
 
+import functools
 from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
 
+from speccascade.decoding.drafting.adaptive import AdaptiveDrafter
 from speccascade.decoding.laws import draws, numerics, optimum
 from speccascade.decoding.laws.rules import defers
 from speccascade.decoding.loops import rounds, tracing
@@ -80,7 +82,9 @@ def speculative(
   et al. (arXiv 2211.17192), Algorithm 1.
   """
 
-  def round_(carry: Carry) -> Carry:
+  is_adaptive = isinstance(drafter, AdaptiveDrafter)
+
+  def round_of(drafter: Drafter, carry: Carry) -> Carry:
     drafting, verifying = carry.models
     keys = draws.fold_in(rngs, carry.stats.num_blocks)
     # Draft: the drafter proposes up to G tokens.
@@ -116,7 +120,7 @@ def speculative(
     stats = _count(carry, proposal, block, emitted, deferred)
     recorded: dict[str, Any] = {}
     if settings.records:
-      new = _record(block, deferred)
+      new = _record(block, deferred, is_adaptive=is_adaptive)
       recorded = tracing.record(carry, new, block.new, carry.stats.num_blocks)
     if carry.trees is not None:
       recorded["trees"] = tracing.record_trees(
@@ -129,6 +133,23 @@ def speculative(
       )
     return after.replace(models=(drafting, verifying), stats=stats, **recorded)
 
+  def round_(carry: Carry) -> Carry:
+    if not isinstance(drafter, AdaptiveDrafter):
+      return round_of(drafter, carry)
+    # Rows that are not going ask for no width.
+    drafting, verifying = carry.models
+    drafting, gamma = drafter.choose(drafting, carry.prefix)
+    widest = jnp.max(jnp.where(carry.done, 0, gamma))
+    sizes = jnp.asarray(drafter.sizes, jnp.int32)
+    return jax.lax.switch(
+      jnp.searchsorted(sizes, widest),
+      [
+        functools.partial(round_of, drafter.of_width(size))
+        for size in drafter.sizes
+      ],
+      carry.replace(models=(drafting, verifying)),
+    )
+
   return Loop(
     round_=round_,
     parts=(drafter, verifier),
@@ -138,6 +159,7 @@ def speculative(
     num_drafts=drafter.width,
     num_ranks=0 if drafter.tree is None else drafter.tree.num_ranks,
     num_models=len(drafter.models),
+    has_gammas=is_adaptive,
   )
 
 
@@ -216,7 +238,7 @@ def _optimum(proposal: Proposal, pi: Array) -> Array:
 
 
 @jax.named_scope("record")
-def _record(block: Review, deferred: Array) -> Record:
+def _record(block: Review, deferred: Array, *, is_adaptive: bool) -> Record:
   """Returns the `Record` of the [B, G+1] positions of a round."""
   drafts = block.block
   accepted, count = block.verdict.num_accepted[:, None], drafts.count[:, None]
@@ -235,4 +257,5 @@ def _record(block: Review, deferred: Array) -> Record:
     known_q=block.known_q,
     known_q1=block.known_q & ~drafts.copied,
     writer=drafts.writer,
+    gamma=drafts.count if is_adaptive else None,
   )

@@ -48,6 +48,8 @@ class Record(struct.PyTreeNode):
       known q, which is one-hot, but no confidence.
     known_p: [B, N] bool, where p and p1 are distributions of the verifier.
     writer: as in `Proposal`; it means nothing for tokens of the verifier.
+    gamma: [B] int32, the gamma of the block that wrote the tokens, where every
+      block has one of its own.
   """
 
   source: Array
@@ -63,6 +65,7 @@ class Record(struct.PyTreeNode):
   known_q1: Array | bool = True
   known_p: Array | bool = True
   writer: Array | int = 0
+  gamma: Array | None = None
 
 
 def empty_trace(rows: int, size: int, vocab_size: int) -> Trace:
@@ -253,6 +256,8 @@ def write(trace: Trace, new: Record, start: Array, block: Array) -> Trace:
     values["tv"] = jnp.where(known, tv, jnp.nan)
   if new.left is not None and new.right is not None:
     values |= {"left": new.left, "right": new.right}
+  if new.gamma is not None:
+    values["gamma"] = jnp.broadcast_to(new.gamma[:, None], new.source.shape)
   # The fields that the method does not know stay as in an empty trace.
   rows, size = new.source.shape
   block_trace = empty_trace(rows, size, num).replace(**values)

@@ -269,10 +269,17 @@ class Stats(struct.PyTreeNode):
     )
 
   def add(self, **counts: Array) -> "Stats":
-    """Returns the counters with counts (numbers or bools) added, by field."""
+    """Returns the counters with counts (numbers or bools) added, by field.
+
+    The block of a round may be narrower than the widest: its counts by position
+    are those of the first positions.
+    """
     sums = {}
     for name, count in counts.items():
       total = getattr(self, name)
+      more = [(0, of - num) for of, num in zip(total.shape, count.shape)]
+      if total.shape != count.shape:
+        count = jnp.pad(count, more)
       sums[name] = total + count.astype(total.dtype)
     return self.replace(**sums)
 
@@ -303,6 +310,8 @@ class Trace(struct.PyTreeNode):
     q_prob: [B, T, K] float32, the probabilities of `q_top`; NaN where unknown.
     p_top: [B, T, K] int32, the verifier's likeliest tokens at temperature 1.
     p_prob: [B, T, K] float32, the probabilities of `p_top`; NaN where unknown.
+    gamma: [B, T] int32, the gamma of the block that wrote the token; None where
+      all blocks of a run have one gamma.
   """
 
   source: Array
@@ -316,6 +325,7 @@ class Trace(struct.PyTreeNode):
   q_prob: Array
   p_top: Array
   p_prob: Array
+  gamma: Array | None = None
 
 
 class DraftedTrees(struct.PyTreeNode):

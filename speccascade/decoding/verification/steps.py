@@ -51,7 +51,8 @@ def token_verify(
   # yes, yes, no, yes the minimum of (G, G, 2, G) is 2. A block that is
   # shorter than G answers no at index `count`.
   first_no = jnp.where(accept, tokens.shape[1], position[None])
-  num_accepted = jnp.min(first_no, axis=1)
+  # (A block without drafts has nothing to take the minimum of.)
+  num_accepted = jnp.min(first_no, axis=1, initial=tokens.shape[1])
   token = replacement(num_accepted, count, q, pi, u_draw)
   examined = jnp.minimum(num_accepted + 1, count)
   return Verdict(num_accepted, token, examined, read=num_accepted + 1)
@@ -95,7 +96,7 @@ def block_verify(
     now = jnp.minimum(1, before * change)
     return now, now
 
-  _, reach = jax.lax.scan(chain, jnp.ones_like(change[:, 0]), change.T)
+  _, reach = jax.lax.scan(chain, jnp.ones_like(pi[:, 0, 0]), change.T)
   scales = jnp.pad(reach.T, ((0, 0), (1, 0)), constant_values=1)  # P_0 .. P_G
   gains = jnp.sum(jnp.maximum(scales[:, :, None] * pi - q, 0), axis=-1)
   reach, gain = scales[:, 1:], gains[:, 1:]
@@ -106,7 +107,7 @@ def block_verify(
   accept_prob = jnp.where(index == count[:, None], reach, inner)
   accept = (u_accept < accept_prob) & (index <= count[:, None])
   # The largest accepted index, whatever the answers before it.
-  num_accepted = jnp.max(jnp.where(accept, index, 0), axis=1)
+  num_accepted = jnp.max(jnp.where(accept, index, 0), axis=1, initial=0)
   scale = of_token(scales, num_accepted)
   token = replacement(num_accepted, count, q, pi, u_draw, scale=scale)
   examined = jnp.minimum(num_accepted + 1, count)

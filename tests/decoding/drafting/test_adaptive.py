@@ -1,0 +1,331 @@
+"""Rows that choose their own gammas: their laws, and that they choose alone."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from speccascade.decoding import (
+  METHODS,
+  AdaptiveDrafter,
+  Sampling,
+  Stream,
+  decode_continuously,
+  decoder,
+  row_keys,
+)
+from speccascade.decoding.drafting import draft_pace
+from speccascade.decoding.drafting.draft_pace import Pace, PaceCosts
+from speccascade.judge import method_laws, toy_chains
+from tests import toy
+from tests.decoding import driving, enumeration
+from tests.decoding.test_exact_laws import telling_alpha
+
+pytestmark = pytest.mark.usefixtures("quick_compiles")
+
+# Rounds of 0, 1, 2, 3, 5 and 8 drafts.
+COSTS = (1.0, 1.3, 1.5, 1.8, 2.3, 3.0)
+PAIR = toy.pair(3, 2)
+
+
+def costs(rounds=COSTS, catch_up=0.3):
+  return PaceCosts(jnp.asarray(rounds, jnp.float32), jnp.float32(catch_up))
+
+
+def adaptive(model, rounds=COSTS, sizes=draft_pace.SIZES, **options):
+  return AdaptiveDrafter.of(model, costs(rounds, **options), sizes)
+
+
+def from_one(model):
+  """Returns a drafter for a target that reads q."""
+  return adaptive(model, COSTS[1:], draft_pace.SIZES[1:])
+
+
+# Laws. Each execution with blocks is the speculative one.
+
+
+class Chains:
+  """The pair of the enumeration, with a drafter that chooses its gammas."""
+
+  def __init__(self, drafter):
+    self.inputs, self.drafter = PAIR.inputs, drafter
+
+  def models(self):
+    return self.drafter, PAIR.models()[1]
+
+
+def gammas_of(drafter):
+  """Returns a function from what past blocks wrote to the next gamma."""
+  bonus = int(0 not in drafter.sizes)
+
+  @functools.cache
+  def gamma(emitted: tuple[int, ...]) -> int:
+    pace, length = Pace.zeros(1), 1
+    for num in (*emitted, 0):
+      now = jnp.full((1,), length, jnp.int32)
+      pace = pace.observe(now).choose(drafter.costs, drafter.sizes, now)
+      pace = pace.draft(now, pace.gamma + bonus - 1)
+      length += num
+    return int(pace.gamma[0])
+
+  return gamma
+
+
+def paths(cells, gamma_of, length):
+  """Returns [(Path, gammas)] of every decode of at most `length` tokens."""
+  follow = PAIR.next_context()
+
+  @functools.cache
+  def grow(context, room, past):
+    gamma, grown = gamma_of(past), []
+    for cell in cells[gamma][context]:
+      new, here = [], context
+      for token in cell.new[:room]:
+        new.append(token)
+        here = follow[here, token]
+        if token == toy_chains.EOS:
+          break
+      rest = [(driving.Path(1.0, (), ()), ())]
+      if new[-1] != toy_chains.EOS and len(new) < room:
+        rest = grow(here, room - len(new), (*past, len(new)))
+      for path, gammas in rest:
+        whole = driving.Path(
+          cell.weight * path.weight,
+          ((cell, tuple(new)), *path.rounds),
+          (*new, *path.tokens),
+        )
+        grown.append((whole, (gamma, *gammas)))
+    return grown
+
+  return grow(PAIR.start, length, ())
+
+
+def without_drafts(law):
+  """Returns the cells of a round that draws one token of the target."""
+  low, high = driving.cell_of(law.pi)
+  cells = {context: [] for context in range(PAIR.num_contexts)}
+  for context, token in np.argwhere(law.pi > driving.NARROW):
+    edges = np.full((2, 3, 1), 0.5)
+    edges[:, driving.DRAW, 0] = low[context, token], high[context, token]
+    cells[context].append(
+      driving.Cell(
+        law.pi[context, token], context, 0, 0, 0, (int(token),), *edges
+      )
+    )
+  return cells
+
+
+def cells_of(law, gamma, verification):
+  if not gamma:
+    return without_drafts(law)
+  with jax.enable_x64(True):
+    block = enumeration.block(PAIR, law, gamma, verification=verification)
+  return driving.cells(PAIR, law, block, verification)
+
+
+def tables(rows, width):
+  """Returns `driving.tables` of paths whose rounds differ in width."""
+  most = max(len(path.rounds) for path in rows)
+  both = np.full((2, 1, len(rows), most, 3, width), 0.5, np.float32)
+  for row, path in enumerate(rows):
+    for place, (cell, _) in enumerate(path.rounds):
+      for table, edge in zip(both, (cell.low, cell.high)):
+        table[0, row, place, :, : edge.shape[1]] = edge
+  return [both[0], np.minimum(both[1], np.float32(1 - 2**-24))]
+
+
+# Costs at which a toy's few blocks change the gamma, of three sizes.
+LAWS = {
+  "token": ("spec_decode", (0, 1, 2), (1.0, 1.55, 2.05)),
+  "block": ("spec_decode", (0, 1, 2), (1.0, 1.55, 2.05)),
+  "traversal": ("spec_cascade_opt", (1, 2, 3), (1.5, 1.98, 2.35)),
+}
+
+
+@pytest.mark.parametrize("verification", LAWS)
+def test_every_path_has_its_probability_and_its_gammas(
+  verification, monkeypatch
+):
+  name, sizes, rounds = LAWS[verification]
+  length = 4 if sizes[0] else 5
+  with jax.enable_x64(True):
+    alpha, sampling = telling_alpha(name, 3, 2), Sampling.create(1.0)
+    law = method_laws.laws(PAIR, METHODS[name].target, alpha, sampling)
+  drafter = adaptive(PAIR.models()[0], rounds, sizes)
+  step = "token" if verification == "token" else "block"
+  cells = {gamma: cells_of(law, gamma, step) for gamma in sizes}
+  rows, gammas = zip(*paths(cells, gammas_of(drafter), length))
+  assert {gamma for of_row in gammas for gamma in of_row} == set(sizes)
+  # The paths add up to the law of the target's chain.
+  weights = dict.fromkeys(toy_chains.sequences(3, length), 0.0)
+  for path in rows:
+    weights[path.tokens] += path.weight
+  expected = toy_chains.chain_law(PAIR, law.pi, length)
+  np.testing.assert_allclose([*weights.values()], expected, atol=1e-3)
+  # The program follows each path, with the gammas that its own past gives.
+  program = decoder(
+    name,
+    gamma=sizes[-1],
+    max_decode_len=length,
+    eos_id=toy_chains.EOS,
+    verification=verification,
+    trace=True,
+  )
+  edges = tables(rows, sizes[-1])
+  for decoded in driving.run(
+    program, Chains(drafter), edges, alpha, Sampling.create(1.0), monkeypatch
+  ):
+    for row, (path, of_row) in enumerate(zip(rows, gammas)):
+      written = decoded.lengths[row]
+      assert tuple(decoded.tokens[row, :written]) == path.tokens
+      emitted = [len(new) for _, new in path.rounds]
+      recorded = decoded.trace.gamma[row, :written]
+      assert recorded.tolist() == np.repeat(of_row, emitted).tolist()
+      assert decoded.stats.num_blocks[row] == len(of_row)
+      assert decoded.stats.drafted[row] == sum(of_row)
+
+
+# Rows are independent.
+
+
+def alike(got, want):
+  """Asserts that two decodes agree in all that a row has up to its end."""
+  inside = np.arange(want.tokens.shape[1])[None] < want.lengths[:, None]
+  for mine, other in ((got, want), (got.stats, want.stats)):
+    for field, value in vars(other).items():
+      if isinstance(value, np.ndarray):
+        np.testing.assert_array_equal(getattr(mine, field), value, field)
+  for field, value in vars(want.trace).items():
+    mine = getattr(got.trace, field)
+    np.testing.assert_array_equal(mine[inside], value[inside], field)
+
+
+CASES = [
+  ("spec_decode", "token", 1.0),
+  ("spec_cascade_opt", "block", 1.0),
+  ("spec_decode", "block", 1.0),
+  ("spec_decode", "token", 0.0),
+]
+
+
+@pytest.mark.parametrize(
+  ("name", "verification", "temperature"), toy.nightly(CASES, CASES[:2])
+)
+def test_a_row_alone_is_that_row_in_a_batch_refilled_and_in_pieces(
+  name, verification, temperature
+):
+  num, sizes, rounds = 12, (0, 1, 4), (1.0, 1.55, 2.4)
+  drafter, verifier = toy.sources(num, eos=-3)
+  if name != "spec_decode":
+    sizes, rounds = (1, 2, 4), (1.55, 2.0, 2.9)
+  drafter = adaptive(drafter, rounds, sizes)
+  program = decoder(
+    name,
+    gamma=4,
+    max_decode_len=24,
+    eos_id=toy_chains.EOS,
+    verification=verification,
+    trace=True,
+  )
+  inputs = np.arange(1, num + 1, dtype=np.int32)[:, None]
+  keys = row_keys(0, 0, np.arange(num))
+  point = 0.3, Sampling.create(temperature)
+  alone = [
+    program(drafter, verifier, inputs[[row]], keys[np.array([row])], *point)
+    for row in range(num)
+  ]
+  alone = jax.tree.map(lambda *x: np.concatenate(x), *alone)
+  inside = np.arange(24)[None] < alone.lengths[:, None]
+  assert set(alone.trace.gamma[inside].tolist()) == set(sizes)
+  # In a batch a row takes the slot of another one, and nothing of its past.
+  call = (drafter, verifier, inputs, keys, *point)
+  for places, part in decode_continuously(program, *call, rows=5, refill=2):
+    alike(part, jax.tree.map(lambda x, at=places: x[at], alone))
+  stream = Stream(program, *call)
+  while not stream.ended.all():
+    stream.advance(rounds=2)
+  alike(jax.device_get(stream.decoded), alone)
+  if not temperature:
+    greedy = toy.decode("verifier", (None, verifier), inputs=inputs, keys=keys)
+    np.testing.assert_array_equal(alone.tokens[:, :10], greedy.tokens)
+
+
+# What is chosen.
+
+
+def chosen(blocks, rounds=COSTS, catch_up=0.3):
+  """Returns the gammas of a row whose drafts are accepted as `blocks` says.
+
+  Args:
+    blocks: for each block how many drafts the verifier would accept.
+    rounds: as `PaceCosts` has them.
+    catch_up: as `PaceCosts` has it.
+  """
+  pace, length, gammas = Pace.zeros(1), 1, []
+  step = jax.jit(
+    lambda pace, now: pace.observe(now).choose(
+      costs(rounds, catch_up), draft_pace.SIZES, now
+    )
+  )
+  for accepted in blocks:
+    now = jnp.full((1,), length, jnp.int32)
+    pace = step(pace, now)
+    gammas.append(int(pace.gamma[0]))
+    pace = pace.draft(now, pace.gamma - 1)
+    length += 1 + min(accepted, gammas[-1])
+  return gammas
+
+
+def test_the_first_gamma_is_that_of_the_prior():
+  # At a = 3/4 a block writes 1, 1.75, 2.3125, 2.734, 3.288 and 3.7 tokens.
+  tokens = np.cumsum(0.75 ** np.arange(9))[list(draft_pace.SIZES)]
+  for rounds in (COSTS, (1, 1.1, 1.2, 1.3, 1.5, 1.8), (1, 1.7, 2.6, 3, 4, 5)):
+    best = draft_pace.SIZES[np.argmax(tokens / np.array(rounds))]
+    assert chosen([0], rounds) == [best]
+
+
+def test_gammas_grow_where_drafts_are_accepted_and_fall_where_not():
+  assert chosen([8] * 20)[-1] == 8
+  assert chosen([0] * 40)[-1] == 0
+  assert chosen([8] * 20 + [0] * 60)[-1] == 0
+
+
+def test_drafts_that_cannot_pay_are_never_tried():
+  dear = (1.0, 2.5, 4.0, 5.0, 7.0, 10.0)
+  assert set(chosen([8] * 200, dear)) == {0}
+
+
+def test_a_row_without_drafts_tries_them_again_now_and_then():
+  gammas = np.array(chosen([0] * 600, catch_up=0.02))
+  assert 0 < np.count_nonzero(gammas[100:]) < 25
+  # It goes on with drafts where they pay by then.
+  assert chosen([0] * 60 + [8] * 400, catch_up=0.02)[-1] == 8
+
+
+def test_reading_what_was_missed_is_priced():
+  cheap = sum(map(bool, chosen([0] * 600, catch_up=0.01)))
+  dear = sum(map(bool, chosen([0] * 600, catch_up=1.0)))
+  assert dear < cheap
+
+
+# What is refused.
+
+
+def test_what_would_have_no_law_is_refused():
+  drafter, verifier = PAIR.models()
+  inputs, keys = PAIR.inputs(1), row_keys(0, 0, np.arange(1))
+
+  def call(name, drafter, **settings):
+    how = {"gamma": 8, "max_decode_len": 4, "eos_id": 1} | settings
+    program = decoder(name, **how)
+    program.check(drafter, verifier, 0.3, Sampling.create(1.0))
+    return inputs, keys
+
+  with pytest.raises(ValueError, match="sizes from 1 on"):
+    call("spec_cascade_opt", adaptive(drafter))
+  with pytest.raises(ValueError, match="set bonus to 'target'"):
+    call("spec_cascade_opt", from_one(drafter), bonus="verifier")
+  call("spec_decode", adaptive(drafter), bonus="verifier")
+  call("spec_cascade_opt", from_one(drafter))
