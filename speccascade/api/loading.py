@@ -22,7 +22,7 @@ from speccascade.decoding.records.decode_settings import Records, Tracing
 from speccascade.inference.batches import padding
 from speccascade.inference.batches.batching import Programs
 from speccascade.inference.batches.sources import InputError, Sources
-from speccascade.inference.measuring import point_timing
+from speccascade.inference.measuring import measure, round_times
 from speccascade.inference.measuring.study import Study
 from speccascade.inference.pair.pair_checks import PairError
 from speccascade.inference.pair.pairs import ModelPair
@@ -175,11 +175,16 @@ class Pair:
     models: the `inference.pair.ModelPair`.
     vocabulary: makes tokens of texts and texts of tokens, and knows EOS.
     programs: the compiled programs.
+    draft_costs: what rounds take where gamma is "adaptive", by the point and
+      the number of rows; measured when it is first asked for.
   """
 
   models: ModelPair
   vocabulary: object
-  programs: Programs = dataclasses.field(default_factory=dict)
+  programs: CompiledPrograms = dataclasses.field(
+    default_factory=CompiledPrograms
+  )
+  draft_costs: dict = dataclasses.field(default_factory=dict)
 
   def __repr__(self) -> str:
     models = self.models
@@ -237,6 +242,7 @@ class Pair:
       **select(settings, TextLimits),
     )
     study = Study(self.models, sources, run, programs=self.programs)
+    point = self._priced(study, point)
     batches = generation.checked_batches(study, point)
     return Generation.of(study, point, batches.decode_all(study.examples))
 
@@ -292,6 +298,7 @@ class Pair:
     )
     measuring = Measuring(num_timed=len(sources.examples), repeats=repeats)
     study = Study(self.models, sources, run, measuring, self.programs)
+    points = [self._priced(study, point) for point in points]
     return comparison.compare(study, points)
 
   @takes(Point, Records, TextLimits, TextSettings, without=("trace",))
@@ -327,7 +334,7 @@ class Pair:
     at_least(1, rounds=rounds)
     point = self._point(method, alpha, settings)
     study = self._study(text, max_decode_len, seed, settings)
-    return _open(study, point, rounds)
+    return TextStream(study, self._priced(study, point), rounds)
 
   @takes(Point, Records, TextLimits, TextSettings, without=("trace",))
   def chat(
@@ -374,7 +381,8 @@ class Pair:
     def start(messages, turn: int) -> TextStream:
       study = self._study([messages], max_decode_len, seed, settings)
       most = max(room, study.run.max_decode_len)
-      return _open(study, point, rounds, most, turn)
+      priced = self._priced(study, point)
+      return TextStream(study, priced, rounds, most, turn)
 
     widths = padding.buckets(reading.max_input_len)
     messages = [{"role": "system", "content": system}] if system else []
@@ -396,10 +404,20 @@ class Pair:
     return self._resolve(point, alpha)
 
   def _resolve(self, point: Point, alpha: float | None) -> Point:
-    """Returns a point of this pair, with a number for gamma."""
+    """Returns a point of this pair, with its gamma as a decoder takes it."""
     if alpha is not None:
       point.check_alpha_is_used()
     return advice_files.resolve_gamma(point, self.models)
+
+  def _priced(self, study: Study, point: Point) -> Point:
+    """Returns a point with the costs of its rounds, which are measured once."""
+    if not point.is_adaptive:
+      return point
+    rows = 1 if study.timed_examples else study.run.batch_size
+    key = dataclasses.replace(point, alpha=None), rows
+    if key not in self.draft_costs:
+      self.draft_costs[key] = round_times.priced(study, point).draft_costs
+    return dataclasses.replace(point, draft_costs=self.draft_costs[key])
 
   def _study(
     self, text, max_decode_len: int, seed: int, settings: dict

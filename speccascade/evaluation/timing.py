@@ -353,6 +353,37 @@ def cost_loops(
   return CostLoops(by_round, max_decode_len)
 
 
+def pass_seconds(
+  model: LanguageModel, inputs, sampling: Sampling, width: int, num: int = 16
+) -> float:
+  """Returns the seconds of a pass of a model, the least of a few hot loops.
+
+  Args:
+    model: the language model.
+    inputs: [B, S] int32, the inputs of a batch.
+    sampling: how logits become distributions.
+    width: tokens of the pass.
+    num: passes of a loop.
+  """
+  inputs = jnp.asarray(inputs, jnp.int32)
+  blocks = _Blocks(model, inputs, num + width + 2, sampling, num)
+  loop = blocks.feeding(model)(width)
+  times = interleave({"pass": lambda _: loop()}, [0], repeats=5)
+  return float(times["pass"].min()) / num
+
+
+def prefill_seconds(model: LanguageModel, inputs) -> float:
+  """Returns the seconds in which a model reads inputs, the least of a few.
+
+  Args:
+    model: the language model.
+    inputs: [B, S] int32.
+  """
+  inputs = jnp.asarray(inputs, jnp.int32)
+  read = {"prefill": lambda _: _prefill(model, inputs, 1)}
+  return float(interleave(read, [0], repeats=5)["prefill"].min())
+
+
 class _Blocks(NamedTuple):
   """What the hot loops of a pair have in common; `num` blocks in each."""
 

@@ -26,7 +26,7 @@ from speccascade.checkpoints import restore
 from speccascade.checkpoints.architecture import flatten
 from speccascade.checkpoints.storage import Directory
 from speccascade.decoding.programs.decoders import Decoder
-from speccascade.inference.points.point import AUTO, Point
+from speccascade.inference.points.point import Point
 from speccascade.integrations import prediction_aux
 from speccascade.integrations.prediction_aux import decoding_metrics
 from speccascade.models.parameters import misfits, storage
@@ -143,9 +143,10 @@ class PairModel(models.EncoderDecoderModel):
     **options,
   ):
     fields.one_of(("whole", "cut"), drafter_layout=drafter_layout)
-    if point.gamma == AUTO:
+    if isinstance(point.gamma, str):
       raise ValueError(
-        "gamma 'auto' is found by runs of our own mains; T5X wants a number"
+        f"gamma {point.gamma!r} is found by runs of our own mains; T5X wants a"
+        " number"
       )
     if drafter is None:
       drafters = ()

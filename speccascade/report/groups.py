@@ -199,9 +199,10 @@ class PointGroup:
     return self.first(REFERENCE)
 
   @property
-  def gammas(self) -> list[int]:
-    """The gammas of the points, by size."""
-    return sorted({p.settings.gamma for p in self.points} - {None})
+  def gammas(self) -> list[int | str]:
+    """The gammas of the points, by size; "adaptive" comes last."""
+    gammas = {p.settings.gamma for p in self.points} - {None}
+    return sorted(gammas, key=lambda gamma: (isinstance(gamma, str), gamma))
 
   @property
   def metrics(self) -> list[str]:

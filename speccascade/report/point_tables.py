@@ -116,8 +116,9 @@ def points_over_gamma(panel: PointGroup) -> list[list[Measured]]:
   """
   chosen = []
   for curve in panel.methods:
+    # ("adaptive" is no block size.)
     blocks = [
-      point for point in curve.points if point.settings.gamma is not None
+      point for point in curve.points if isinstance(point.settings.gamma, int)
     ]
     by_alpha = group_by(sort_by(blocks, ["alpha"]), ["alpha"])
     num_gammas = max(map(len, by_alpha), default=0)

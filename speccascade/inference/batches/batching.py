@@ -76,8 +76,10 @@ class Speed:
 class PreparedBatch(NamedTuple):
   """The arguments of a `Decoder` for one batch, on the device.
 
+  They serve all points; `Batches.call` makes of them what a point takes.
+
   Attributes:
-    drafter: the drafter as a `Decoder` takes it, or None.
+    drafter: the draft model, or None.
     verifier: the verifier's language model, or None.
     inputs: [B, S] int32, the padded inputs.
     rngs: [B] typed keys, one for each row.
@@ -161,10 +163,10 @@ class Batches:
       self.run.batch_size * row_bytes / parts,
       BATCH_SIZE=self.run.batch_size,
       MAX_DECODE_LEN=self.run.max_decode_len,
-      GAMMA=self.point.gamma,
+      GAMMA=self.point.widest,
     )
     self.decoder.check(
-      self.pair.drafter_lm,
+      self.point.drafter(self.pair.drafter_lm),
       self.pair.verifier_lm,
       self.point.decoder_alpha,
       self.point.sampling,
@@ -209,12 +211,18 @@ class Batches:
     only decodes. It returns at once with arrays to wait for. They have rows
     that only pad the batch, and nothing in them is checked; see `check_finite`.
     """
-    call = prepared.call(self.point)
+    call = self.call(prepared)
     _, arguments = self.decoder.call(*call)
     key = self._key(prepared.inputs.shape[1], is_continuous=False)
     if key not in self.programs:
       self.programs[key] = self.decoder.lower(*call).compile()
     return functools.partial(self.programs[key], *arguments)
+
+  def call(self, prepared: PreparedBatch) -> tuple:
+    """Returns the arguments of a call of `decoder` for a prepared batch."""
+    point = self.point
+    prepared = prepared._replace(drafter=point.drafter(prepared.drafter))
+    return (*prepared, point.decoder_alpha, point.sampling, self.constraints)
 
   def decode(self, batch: Sequence[Source], trial: int = 0) -> Decoded:
     """Decodes one batch.
@@ -291,7 +299,7 @@ class Batches:
     ended, parts = [], []
     for places, decoded in decode_continuously(
       self.decoder,
-      *self.prepare(batch, trial).call(self.point),
+      *self.call(self.prepare(batch, trial)),
       rows=self.run.batch_size,
     ):
       check_finite(decoded, [batch[place] for place in places])
@@ -368,7 +376,7 @@ class Batches:
       traced.append(self.point.decoder_alpha.parameters)
     # A model that the method does not call is not part of its program.
     if execution.needs_drafter:
-      traced.append(self.pair.drafter_lm)
+      traced.append(self.point.drafter(self.pair.drafter_lm))
     if execution.needs_verifier:
       traced.append(self.pair.verifier_lm)
     program, _ = self.decoder.program(self.point.sampling.greedy)

@@ -6,6 +6,7 @@ OUTPUT_DIR:
   metrics.json: one `ResultRow`.
   config.gin: the resolved configuration.
   run.json: the settings that a later start compares with its own.
+  draft_costs.json: what rounds cost, where GAMMA is "adaptive".
   tokens.html: who wrote each token of the first examples, if a trace was
     recorded.
 """
@@ -23,10 +24,11 @@ from speccascade.evaluation.efficiency import Counts
 from speccascade.inference.batches.batching import Speed
 from speccascade.inference.batches.inputs import Inputs
 from speccascade.inference.batches.sources import Source
-from speccascade.inference.measuring import point_timing, scoring
-from speccascade.inference.measuring.study import Outputs, Study
+from speccascade.inference.measuring import measure, round_times, scoring
+from speccascade.inference.measuring.study import Study
 from speccascade.inference.pair.pairs import PairSpec
-from speccascade.inference.points import advice_files
+from speccascade.inference.points import advice_files, draft_costs
+from speccascade.inference.points.draft_costs import DraftCosts
 from speccascade.inference.points.point import Point
 from speccascade.inference.points.settings import Measuring, Run
 from speccascade.inference.rows import records, results
@@ -145,7 +147,7 @@ def _page_title(study: Study, point: Point) -> str:
 def _make_study(
   pair: PairSpec, inputs: Inputs, point: Point, run: Run, measuring: Measuring
 ) -> tuple[Study, Point]:
-  """Returns the study, and the point with a number for gamma; checks both."""
+  """Returns the study, and the point with its gamma or costs; checks both."""
   sources, spec = inputs.read(pair.vocabulary_path), point.spec
   # A timed method is compared with the verifier, and the costs that predict its
   # speed are measured on both models.
@@ -160,6 +162,8 @@ def _make_study(
     )
   point = advice_files.resolve_gamma(point, models)
   study = Study(models, sources, run, measuring)
+  costs_file = run.folder / draft_costs.FILE_NAME
+  point = round_times.priced(study, point, costs_file)
   study.batches(point, shared=False).check()
   return study, point
 
@@ -234,7 +238,9 @@ def _decode(study: Study, point: Point) -> tuple[Shards, Speed]:
       # The folder is made with the first shard: a run that fails while it
       # decodes its first examples leaves nothing behind.
       shards.open()
-      shards.write(number, map(records.to_line, written))
+      if isinstance(point.draft_costs, DraftCosts) and processes.is_first():
+        point.draft_costs.write(shards.folder / draft_costs.FILE_NAME)
+      shards.write(number, lines)
   # Where no shard was missing, this start has not yet written `run.json`.
   shards.open()
   return shards, batches.speed

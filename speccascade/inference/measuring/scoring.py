@@ -63,11 +63,14 @@ def result_row(
     predicted_speedup = point.predicted_speedup(counts, costs, num_heads)
   if latency is not None:
     measured_speedup = 1 / latency.relative_latency
+  rates = efficiency.summary(counts)
+  if point.is_adaptive:
+    rates["mean_gamma"] = efficiency.ratio(counts.drafted, counts.num_blocks)
   return ResultRow(
     settings=study.settings(point, trials=outputs.num_trials),
     label=point.spec.label,
     counts=counts,
-    efficiency=efficiency.summary(counts),
+    efficiency=rates,
     quality=score(study, examples, texts),
     latency=latency,
     costs=costs,

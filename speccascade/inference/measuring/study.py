@@ -218,7 +218,7 @@ class Study:
       return 0
     # One head more gives the distribution after the drafts, for a target that
     # uses it; see `HeadsDrafter`.
-    wanted = point.gamma if point.folds else point.gamma + 1
+    wanted = point.widest if point.folds else point.widest + 1
     return min(wanted, self.pair.num_distributions)
 
   def settings(

@@ -1,4 +1,6 @@
-"""`GAMMA = "auto"`: the gamma that `speccascade.advise` wrote to a file.
+"""What `speccascade.advise` wrote to a file: a gamma, and costs.
+
+`GAMMA = "auto"` takes the gamma, and `GAMMA = "adaptive"` the costs.
 
 The gamma is read from a file and not measured when a run starts. So two starts
 of one command decode alike, a killed run can go on, and a busy machine at the
@@ -8,12 +10,16 @@ moment of the start does not silently decide the gamma.
 import dataclasses
 import os
 import pathlib
-from typing import Any, TypedDict
+from typing import Any, NotRequired, TypedDict
 
+from speccascade.decoding.programs import draft_models
 from speccascade.decoding.records.decode_settings import BlockSize
 from speccascade.decoding.records.drafter import block_depth
+from speccascade.decoding.records.language_model import LanguageModel
+from speccascade.evaluation.efficiency import Costs
 from speccascade.inference.pair.pairs import ModelPair
-from speccascade.inference.points.point import AUTO, Point
+from speccascade.inference.points.draft_costs import DraftCosts
+from speccascade.inference.points.point import ADAPTIVE, AUTO, Point
 from speccascade.settings import fields
 
 FILE_NAME = "advice.json"
@@ -33,10 +39,11 @@ class _Advice(TypedDict):
 
   about: dict[str, Any]
   offers: list[_Offer]
+  costs: NotRequired[dict[str, Costs]]
 
 
 def resolve_gamma(point: Point, pair: ModelPair) -> Point:
-  """Returns a point whose gamma is a number.
+  """Returns a point whose gamma is a number, or "adaptive".
 
   A drafter that was composed beforehand has a block size of its own, which
   becomes the gamma of every point that it drafts for.
@@ -47,11 +54,17 @@ def resolve_gamma(point: Point, pair: ModelPair) -> Point:
     pair: the models that decode the point.
 
   Raises:
-    ValueError: there is no advice, or it is about another pair or sampling.
+    ValueError: there is no advice, or it is about another pair or sampling; or
+      the pair's drafter cannot choose the sizes of its blocks.
   """
+  if point.is_adaptive:
+    _check_chooses(pair)
+    if point.draft_costs is None and point.advice is not None:
+      return dataclasses.replace(point, draft_costs=_costs(point, pair))
+    return point
   if pair.composed is not None:
     return dataclasses.replace(point, gamma=block_depth(pair.composed))
-  if point.gamma != AUTO:
+  if point.gamma not in (AUTO, ADAPTIVE):
     return point
   if not point.spec.has_blocks:
     return dataclasses.replace(point, gamma=1)
@@ -60,11 +73,46 @@ def resolve_gamma(point: Point, pair: ModelPair) -> Point:
       "GAMMA is 'auto', which asks ADVICE, and that is None: run python -m"
       " speccascade.advise with this pair, and give its OUTPUT_DIR as ADVICE"
     )
+  path, advice = _of(point, pair)
+  return dataclasses.replace(point, gamma=_gamma(advice, path, point, pair))
+
+
+def _check_chooses(pair: ModelPair):
+  """Raises ValueError where a drafter cannot choose the sizes of its blocks."""
+  drafter, kind = pair.drafter_lm, ""
+  if pair.composed is not None:
+    kind = f"the drafter is composed, {pair.composed_name}"
+  elif len(pair.drafters) != 1:
+    kind = f"the pair has {len(pair.drafters)} drafters"
+  elif draft_models.kind_of(drafter) is not LanguageModel:
+    kind = f"a {type(drafter).__name__} gives all drafts of a block at once"
+  if kind:
+    raise ValueError(
+      f"GAMMA is 'adaptive', and {kind}: give GAMMA a number, or one small"
+      " language model as the drafter"
+    )
+
+
+def _of(point: Point, pair: ModelPair) -> tuple[pathlib.Path, _Advice]:
+  """Returns the advice for a point, and its file."""
+  assert point.advice is not None
   path = pathlib.Path(point.advice).expanduser()
   path = path / FILE_NAME if os.path.isdir(path) else path
   advice = _read(path)
   _check_about(advice, path, about(point, pair))
-  return dataclasses.replace(point, gamma=_gamma(advice, path, point, pair))
+  return path, advice
+
+
+def _costs(point: Point, pair: ModelPair) -> DraftCosts:
+  """Returns the costs of rounds by the costs of calls in the advice."""
+  path, advice = _of(point, pair)
+  costs = advice.get("costs", {}).get(pair.drafter_name)
+  if costs is None or not costs.v or max(costs.v) < 2:
+    raise ValueError(
+      f"ADVICE {path} has no costs of {pair.drafter_name}; leave ADVICE out,"
+      " and they are measured"
+    )
+  return DraftCosts.of_calls(costs, folds=point.folds)
 
 
 def about(point: Point, pair: ModelPair) -> dict:

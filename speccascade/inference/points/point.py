@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from speccascade.checkpoints import rule_files
+from speccascade.decoding.drafting.draft_pace import SIZES
 from speccascade.decoding.laws.fitted import FittedAlpha
 from speccascade.decoding.laws.sampling import Sampling, SamplingSettings
 from speccascade.decoding.programs import decoders, methods
@@ -21,14 +22,17 @@ from speccascade.decoding.records.decode_settings import (
   BlockSize,
   DraftLength,
   DraftLengthText,
+  block_width,
 )
 from speccascade.evaluation import efficiency
 from speccascade.evaluation.efficiency import Costs, Counts
+from speccascade.inference.points.draft_costs import WIDEST, DraftCosts
 from speccascade.inference.rows.results import Settings
 from speccascade.settings import fields
 from speccascade.settings.fields import values_of
 
 AUTO = "auto"
+ADAPTIVE = "adaptive"
 
 
 @fields.checked
@@ -48,10 +52,13 @@ class Point(SamplingSettings, BlockShape):
     method: a name in `METHODS`.
     alpha: the parameter of the rule or target; None takes the method's default.
     gamma: block size; methods without blocks do not use it. "auto" stands for
-      the size that `advice` names, see `advice_files.resolve_gamma`.
+      the size that `advice` names, see `advice_files.resolve_gamma`. With
+      "adaptive" each row chooses the size of each block; see docs/adaptive.md.
     draft_length: "fixed", or (policy, threshold) as in ("max_prob", 0.4); see
       `DraftLength`.
     advice: OUTPUT_DIR of `speccascade.advise`, or its JSON file.
+    draft_costs: what "adaptive" chooses by: the `DraftCosts`, or their file, as
+      a run leaves it. None takes those of `advice`, or measures them.
     rule_parameters: the file of `speccascade.learned_rule`, for methods whose
       rule or target was fitted to text.
 
@@ -62,16 +69,22 @@ class Point(SamplingSettings, BlockShape):
   method: Annotated[str, methods.find]
   alpha: float | None = None
   _: dataclasses.KW_ONLY
-  gamma: BlockSize | Literal["auto"] = 5
+  gamma: BlockSize | Literal["auto", "adaptive"] = 5
   draft_length: DraftLengthText = FIXED
   advice: fields.Path | None = None
+  draft_costs: fields.Path | DraftCosts | None = None
   rule_parameters: fields.Path | None = None
 
   def __post_init__(self):
     if self.alpha is None:
       object.__setattr__(self, "alpha", self.spec.default_alpha)
+    if isinstance(self.draft_costs, fields.Path):
+      costs = DraftCosts.read(self.draft_costs)
+      object.__setattr__(self, "draft_costs", costs)
     try:
       super().__post_init__()
+      if self.is_adaptive:
+        self._check_adaptive()
       self.spec.check_settings(**self._optional)
       if self.is_tree:
         self.spec.check_takes_trees()
@@ -84,6 +97,28 @@ class Point(SamplingSettings, BlockShape):
       )
     if self.spec.has_parameters:
       self._check_parameters()
+
+  def _check_adaptive(self):
+    """Raises SettingError where a row cannot choose its gammas."""
+    kind = ""
+    if self.spec.compose is not None:
+      kind = f"{self.spec.label} drafts in a way of its own"
+    elif self.is_tree:
+      kind = "a tree has one shape"
+    elif self.policy.policy != FIXED:
+      kind = f"draft_length {self.policy.policy!r} ends blocks by itself"
+    elif self.spec.uses_bonus and self.bonus == "verifier":
+      kind = (
+        "bonus 'verifier' draws the token after a whole block from another"
+        " distribution, so that the output would hang on the gammas"
+      )
+    elif self.draft_costs is not None:
+      sizes = self.draft_costs.sizes
+      if self.spec.is_lossless and 0 not in sizes:
+        kind = "draft_costs lack the size 0, which a lossless method uses"
+    if kind:
+      fault = f" is {ADAPTIVE!r}, and {kind}: set a number, or change that"
+      raise fields.SettingError("gamma", fault, Point)
 
   def _check_parameters(self):
     """Raises SettingError where the parameters of the rule are missing."""
@@ -163,6 +198,39 @@ class Point(SamplingSettings, BlockShape):
     return self.tree is not None or (self.drafts or 1) > 1
 
   @property
+  def is_adaptive(self) -> bool:
+    """Whether each row chooses the sizes of its blocks."""
+    return self.gamma == ADAPTIVE and self.spec.has_blocks
+
+  @property
+  def sizes(self) -> tuple[int, ...]:
+    """The block sizes that "adaptive" chooses from.
+
+    Without a draft the target has no q, so only a lossless method drafts none.
+    """
+    return SIZES if self.spec.is_lossless else SIZES[1:]
+
+  @property
+  def widest(self) -> int:
+    """The size of the widest block, gamma itself where it is a number."""
+    if self.gamma != ADAPTIVE:
+      return self.gamma
+    costs = self.draft_costs
+    return costs.sizes[-1] if isinstance(costs, DraftCosts) else WIDEST
+
+  def drafter(self, model):
+    """Returns what a decoder drafts with: the model, or one that chooses.
+
+    Args:
+      model: the draft model of the pair, or None.
+    """
+    if not self.is_adaptive:
+      return model
+    costs = self.draft_costs
+    assert isinstance(costs, DraftCosts), "the costs are not known yet"
+    return (costs if 0 in self.sizes else costs.without_zero()).drafter(model)
+
+  @property
   def spec(self) -> Method:
     """The method's row of the table."""
     return methods.find(self.method)
@@ -188,7 +256,8 @@ class Point(SamplingSettings, BlockShape):
     Args:
       **run: the fields of `Decoder` that are not settings of the point.
     """
-    shape = values_of(self, BlockShape) | {"draft_length": self.policy}
+    shape = values_of(self, BlockShape)
+    shape |= {"draft_length": self.policy, "gamma": self.widest}
     return decoders.decoder(self.method, **shape, **run)
 
   def settings(self, **run) -> Settings:
@@ -224,7 +293,7 @@ class Point(SamplingSettings, BlockShape):
   def verify_width(self) -> int:
     """The tokens that one verifier pass feeds."""
     if self.spec.has_blocks:
-      return self.block_width
+      return block_width(self.widest, self.tree, self.drafts)
     return self.spec.execution.pass_width
 
   @property
@@ -232,8 +301,11 @@ class Point(SamplingSettings, BlockShape):
     """Whether counts and costs tell the speed of the point.
 
     They do not where calls are of several widths: where the drafter is a
-    cascade itself or drafts a tree, and in BiLD.
+    cascade itself or drafts a tree, where rows choose their gammas, and in
+    BiLD.
     """
+    if self.is_adaptive:
+      return False
     if self.spec.compose is not None or (self.spec.has_blocks and self.is_tree):
       return False
     return self.spec.execution.is_predictable

@@ -129,7 +129,11 @@ def records(
 
 def _slice_columns(part, emitted) -> dict[str, np.ndarray]:
   """Returns the arrays of a record of arrays, cut to a row's tokens by name."""
-  return {name: array[emitted] for name, array in vars(part).items()}
+  return {
+    name: array[emitted]
+    for name, array in vars(part).items()
+    if array is not None
+  }
 
 
 def _trace_lists(columns: dict[str, np.ndarray], tokens, vocabulary) -> dict:

@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 import pathlib
-from typing import Annotated, Any, NotRequired, TypedDict
+from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 from speccascade.decoding.records.decode_settings import (
   FIXED,
@@ -61,7 +61,7 @@ class Settings:
   Attributes:
     method: name in `METHODS`.
     alpha: None where the method has none.
-    gamma: see `BlockShape`.
+    gamma: see `BlockShape`; or "adaptive", see `Point`.
     temperature: see `SamplingSettings`; 0 for all that is greedy.
     max_decode_len: see `Run`.
     task: name of the task or input file.
@@ -90,7 +90,7 @@ class Settings:
 
   method: str
   alpha: float | None
-  gamma: BlockSize | None
+  gamma: BlockSize | Literal["adaptive"] | None
   temperature: Annotated[float, fields.Bounds(0)]
   max_decode_len: fields.Positive
   task: str
@@ -131,8 +131,11 @@ class Settings:
 
   @property
   def block_width(self) -> int | None:
-    """The tokens of a verifier pass over a block; None without blocks."""
-    if self.gamma is None:
+    """The tokens of a verifier pass over a block.
+
+    None without blocks, and where blocks are of several sizes.
+    """
+    if not isinstance(self.gamma, int):
       return None
     return block_width(self.gamma, self.tree, self.drafts)
 
@@ -159,7 +162,8 @@ class Settings:
     for name in ("alpha", "gamma", "temperature"):
       value = getattr(self, name)
       if value is not None:
-        words.append(f"{name} {value:g}")
+        text = value if isinstance(value, str) else f"{value:g}"
+        words.append(f"{name} {text}")
     return words
 
 

@@ -1,0 +1,109 @@
+"""Measures what rounds of each block size take, by the program that decodes.
+
+A row's gamma is chosen by costs that the program is handed. Handed costs at
+which all but one block size are dear, every row takes that size: so the program
+itself says what its rounds take, and nothing else is compiled.
+"""
+
+import dataclasses
+import logging
+import pathlib
+import time
+
+import jax
+import numpy as np
+
+from speccascade.decoding.drafting.draft_pace import CATCH_UP_WIDTH
+from speccascade.evaluation import timing
+from speccascade.inference.measuring.study import Study
+from speccascade.inference.points.draft_costs import DraftCosts
+from speccascade.inference.points.point import Point
+from speccascade.runtime import processes
+from speccascade.runtime.progress import note
+
+_REPEATS = 7  # of each size, in turns; the least counts
+_BUDGET_S = 20.0  # no repeat begins after it
+
+
+def priced(study: Study, point: Point, file: pathlib.Path | None = None):
+  """Returns a point with the costs that its gammas are chosen by.
+
+  Args:
+    study: the models, and the examples whose rounds are timed.
+    point: a point. One whose gamma is no "adaptive", or whose costs are known,
+      is returned as it is.
+    file: the file of an earlier start of this run; None where there is none.
+
+  Raises:
+    ValueError: the file holds no costs; or the models do not fit the method.
+  """
+  if not point.is_adaptive or point.draft_costs is not None:
+    return point
+  if file is not None and processes.agree(file.exists):
+    text = processes.agree(lambda: DraftCosts.read(file))
+    return dataclasses.replace(point, draft_costs=text)
+  note("timing rounds")
+  costs = measure(study, point)
+  note("")
+  if not costs.may_pay:
+    logging.warning(
+      "no gamma pays: a round of each block size takes longer than the verifier"
+      " alone for the tokens that the round may write"
+    )
+  return dataclasses.replace(point, draft_costs=costs)
+
+
+def measure(study: Study, point: Point) -> DraftCosts:
+  """Returns the costs of a point's rounds, by the least of some repeats.
+
+  Raises:
+    ValueError: the models do not fit the method.
+  """
+  sizes, is_timed = point.sizes, bool(study.timed_examples)
+  decodes, prepared = {}, None
+  for size in sizes:
+    costs = DraftCosts.of_one_size(size, sizes)
+    batches = study.batches(
+      dataclasses.replace(point, draft_costs=costs),
+      timed=is_timed,
+      shared=False,
+    )
+    if prepared is None:
+      batches.check()
+      examples = study.examples[: batches.run.batch_size]
+      prepared = batches.prepare(examples)
+    decodes[size] = batches.bind(prepared)
+  assert prepared is not None
+  inputs, sampling = prepared.inputs, point.sampling
+  models = prepared.drafter, prepared.verifier
+  prefill_s = sum(timing.prefill_seconds(model, inputs) for model in models)
+  # Other work can only add to a time, so the least of the repeats counts.
+  jax.block_until_ready(decodes[sizes[0]]())
+  seconds = dict.fromkeys(sizes, np.inf)
+  start_s = time.perf_counter()
+  for _ in range(_REPEATS):
+    for size, decode in decodes.items():
+      begin_s = time.perf_counter()
+      decoded = jax.block_until_ready(decode())
+      took_s = time.perf_counter() - begin_s
+      rounds = max(int(np.max(decoded.stats.num_blocks)), 1)
+      # (The prompt is read before any round. A prefill that was disturbed must
+      # not leave nothing for the rounds.)
+      least_s = max(took_s - prefill_s, took_s / 2) / rounds
+      seconds[size] = min(seconds[size], least_s)
+    if time.perf_counter() - start_s > _BUDGET_S:
+      break
+  # A narrower round takes no longer than a wider one.
+  narrower = np.minimum.accumulate([seconds[size] for size in sizes][::-1])
+  rounds_s = narrower[::-1]
+  wide_s = timing.pass_seconds(
+    prepared.drafter, inputs, sampling, CATCH_UP_WIDTH
+  )
+  step_s = rounds_s[0]
+  if sizes[0]:
+    step_s = timing.pass_seconds(prepared.verifier, inputs, sampling, 1)
+  # All processes of a job choose by the numbers of the first.
+  rounds, catch_up = processes.agree(
+    lambda: ((rounds_s / step_s).tolist(), float(wide_s / step_s))
+  )
+  return DraftCosts(sizes, tuple(rounds), catch_up)
