@@ -39,7 +39,7 @@ class _Advice(TypedDict):
 
   about: dict[str, Any]
   offers: list[_Offer]
-  costs: NotRequired[dict[str, Costs]]
+  costs: NotRequired[dict[str, dict]]
 
 
 def resolve_gamma(point: Point, pair: ModelPair) -> Point:
@@ -106,13 +106,14 @@ def _of(point: Point, pair: ModelPair) -> tuple[pathlib.Path, _Advice]:
 def _costs(point: Point, pair: ModelPair) -> DraftCosts:
   """Returns the costs of rounds by the costs of calls in the advice."""
   path, advice = _of(point, pair)
-  costs = advice.get("costs", {}).get(pair.drafter_name)
-  if costs is None or not costs.v or max(costs.v) < 2:
+  try:
+    costs = fields.build(Costs, advice.get("costs", {})[pair.drafter_name])
+    return DraftCosts.of_calls(costs, folds=point.folds)
+  except (KeyError, ValueError) as error:
     raise ValueError(
-      f"ADVICE {path} has no costs of {pair.drafter_name}; leave ADVICE out,"
-      " and they are measured"
-    )
-  return DraftCosts.of_calls(costs, folds=point.folds)
+      f"ADVICE {path} has no costs of rounds with {pair.drafter_name}; leave"
+      " ADVICE out, and they are measured"
+    ) from error
 
 
 def about(point: Point, pair: ModelPair) -> dict:

@@ -76,6 +76,7 @@ class DraftCosts:
       ValueError: the costs have no pass over two tokens.
     """
     widths = sorted(costs.v)
+    # (A pass that was not measured is not extrapolated.)
     sizes = [size for size in SIZES if size < widths[-1]]
     rounds = []
     for size in sizes:

@@ -19,6 +19,46 @@ the last draft is fed for nothing <- test_speculative_paths[lossless]
 - if needs_bonus_law or step + 1 < self.width:
 + if True:
 
+=== decoding/drafting/adaptive.py decoding/drafting/test_adaptive.py
+a gamma reads a draft of its own round <- test_every_path[token]
+- count = jnp.minimum(pace.gamma, self.width)
++ count = jnp.minimum(pace.gamma, self.width - (proposal.tokens[:, 0] == 2))
+the widest row's count is that of all <- test_a_row_alone
+- count = jnp.minimum(pace.gamma, self.width)
++ count = jnp.full_like(pace.gamma, self.width)
+missed tokens are not read <- test_a_row_that_drafts_again
+- model = self._read_missed(model, prefix, drafts)
++ pass
+a row that drafts nothing waits with the others' passes <- test_a_row_alone
+- length = jnp.where(drafts, prefix.length, model.length + 1)
++ length = prefix.length
+a target that reads q goes without drafts <- test_what_would_have_no_law
+- if 0 in self.sizes:
++ if False:
+the bonus may be the verifier's <- test_what_would_have_no_law
+- if settings.bonus == "verifier":
++ if False:
+
+=== decoding/drafting/draft_pace.py decoding/drafting/test_draft_pace.py
+the prior is ignored <- test_the_first_gamma
+- return (prior + self.accepted) / (PRIOR_WEIGHT + self.examined)
++ return (self.accepted + 1e-6) / (1e-6 + self.examined)
+a row's gamma reads the batch <- test_adaptive.py::test_a_row_alone
+- best = _best(self._acceptance, costs.rounds, sizes, reading)
++ best = _best(self._acceptance[:1], costs.rounds, sizes, reading[:1])
+a slot's past goes on with the next row <- test_adaptive.py::test_every_path
+- emitted = jnp.where(self.length > 0, length - self.length, 0)
++ emitted = length - self.length
+old blocks weigh as much as new ones <- test_gammas_grow
+- weight = DECAY ** examined.astype(jnp.float32)
++ weight = jnp.ones_like(self.accepted)
+the reading of missed tokens is free <- test_reading
+- reading = self.passes(length).astype(jnp.float32) * costs.catch_up
++ reading = jnp.zeros_like(self.accepted)
+drafts are tried where they cannot pay <- test_drafts_that_cannot_pay
+- may_pay = jnp.max(most / costs.rounds) > 1
++ may_pay = True
+
 === decoding/nested/vertical.py decoding/drafting/test_stated_laws.py
 a lenient token is said to be the reviewer's <- test_stated_laws[lenient-False]
 - drafts = (block.pi, confidence, bad, writer)

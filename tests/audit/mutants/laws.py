@@ -210,7 +210,7 @@ missing bonus: the residual stands there <-
 + jnp.maximum(scaled - q_n, 0)
 drafts behind a rejected one are accepted <-
   ../test_exact_laws.py::test_output_has_the_law_of[spec_cascade_opt-token]
-- num_accepted = jnp.min(first_no, axis=1)
+- num_accepted = jnp.min(first_no, axis=1, initial=tokens.shape[1])
 + num_accepted = jnp.sum(accept, axis=1, dtype=jnp.int32)
 a draft of target probability 0 is accepted at u = 0 <- test_edges
 - (u_accept * q_x < pi_x)

@@ -10,6 +10,7 @@ import pytest
 from speccascade.decoding import (
   METHODS,
   AdaptiveDrafter,
+  Decoder,
   Sampling,
   Stream,
   decode_continuously,
@@ -21,6 +22,7 @@ from speccascade.decoding.drafting.draft_pace import Pace, PaceCosts
 from speccascade.judge import method_laws, toy_chains
 from tests import toy
 from tests.decoding import driving, enumeration
+from tests.decoding.drafting import models
 from tests.decoding.test_exact_laws import telling_alpha
 
 pytestmark = pytest.mark.usefixtures("quick_compiles")
@@ -252,62 +254,47 @@ def test_a_row_alone_is_that_row_in_a_batch_refilled_and_in_pieces(
     np.testing.assert_array_equal(alone.tokens[:, :10], greedy.tokens)
 
 
-# What is chosen.
+# What was missed.
 
 
-def chosen(blocks, rounds=COSTS, catch_up=0.3):
-  """Returns the gammas of a row whose drafts are accepted as `blocks` says.
-
-  Args:
-    blocks: for each block how many drafts the verifier would accept.
-    rounds: as `PaceCosts` has them.
-    catch_up: as `PaceCosts` has it.
-  """
-  pace, length, gammas = Pace.zeros(1), 1, []
-  step = jax.jit(
-    lambda pace, now: pace.observe(now).choose(
-      costs(rounds, catch_up), draft_pace.SIZES, now
-    )
+def test_a_row_that_drafts_again_has_read_what_it_missed(monkeypatch):
+  # Trials are frequent here, so that rows drafts after many rounds without.
+  monkeypatch.setattr(draft_pace, "TRIAL_SHARE", 0.5)
+  num, length, size = 4, 60, 6
+  drafter, verifier = (
+    models.audited(seed, num, size, eos=False) for seed in (1, 2)
   )
-  for accepted in blocks:
-    now = jnp.full((1,), length, jnp.int32)
-    pace = step(pace, now)
-    gammas.append(int(pace.gamma[0]))
-    pace = pace.draft(now, pace.gamma - 1)
-    length += 1 + min(accepted, gammas[-1])
-  return gammas
-
-
-def test_the_first_gamma_is_that_of_the_prior():
-  # At a = 3/4 a block writes 1, 1.75, 2.3125, 2.734, 3.288 and 3.7 tokens.
-  tokens = np.cumsum(0.75 ** np.arange(9))[list(draft_pace.SIZES)]
-  for rounds in (COSTS, (1, 1.1, 1.2, 1.3, 1.5, 1.8), (1, 1.7, 2.6, 3, 4, 5)):
-    best = draft_pace.SIZES[np.argmax(tokens / np.array(rounds))]
-    assert chosen([0], rounds) == [best]
-
-
-def test_gammas_grow_where_drafts_are_accepted_and_fall_where_not():
-  assert chosen([8] * 20)[-1] == 8
-  assert chosen([0] * 40)[-1] == 0
-  assert chosen([8] * 20 + [0] * 60)[-1] == 0
-
-
-def test_drafts_that_cannot_pay_are_never_tried():
-  dear = (1.0, 2.5, 4.0, 5.0, 7.0, 10.0)
-  assert set(chosen([8] * 200, dear)) == {0}
-
-
-def test_a_row_without_drafts_tries_them_again_now_and_then():
-  gammas = np.array(chosen([0] * 600, catch_up=0.02))
-  assert 0 < np.count_nonzero(gammas[100:]) < 25
-  # It goes on with drafts where they pay by then.
-  assert chosen([0] * 60 + [8] * 400, catch_up=0.02)[-1] == 8
-
-
-def test_reading_what_was_missed_is_priced():
-  cheap = sum(map(bool, chosen([0] * 600, catch_up=0.01)))
-  dear = sum(map(bool, chosen([0] * 600, catch_up=1.0)))
-  assert dear < cheap
+  choosing = adaptive(drafter, (1.0, 1.6, 2.0), (0, 1, 2), catch_up=0.1)
+  program = Decoder(
+    METHODS["spec_decode"],
+    gamma=2,
+    max_decode_len=length,
+    eos_id=toy_chains.EOS,
+    trace=True,
+    log_probs=True,
+  )
+  inputs, keys = np.arange(num)[:, None], row_keys(0, 0, np.arange(num))
+  inputs = inputs.astype(np.int32)
+  jax.clear_caches()
+  out = jax.device_get(
+    program(choosing, verifier, inputs, keys, 0.0, Sampling.create(1.0))
+  )
+  jax.clear_caches()
+  assert np.all(out.bad_step < 0)
+  # Gammas of 0 for longer than a chain's own first pass reads, then drafts.
+  idle = "".join("01"[gamma > 0] for gamma in out.trace.gamma.ravel())
+  assert "00000000000001" in idle
+  # The law of every draft is the drafter's, given all the tokens before it.
+  fed = np.pad(out.tokens, ((0, 0), (1, 0)))[:, :-1]
+  state = drafter.prefill(inputs, capacity=length)
+  _, alone = drafter.extend(state, fed, np.full(num, length, np.int32))
+  laws = jax.nn.log_softmax(alone.logits, axis=-1)
+  wanted = np.take_along_axis(laws, out.tokens[..., None], -1)[..., 0]
+  known = ~np.isnan(out.log_probs.q1)
+  assert known.sum() > 20
+  np.testing.assert_allclose(out.log_probs.q1[known], wanted[known], atol=1e-5)
+  # A pass reads `CATCH_UP_WIDTH` tokens, and each gamma takes as many passes.
+  assert np.all(out.stats.drafter_calls > out.stats.drafted)
 
 
 # What is refused.

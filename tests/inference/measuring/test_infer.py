@@ -5,11 +5,13 @@ import json
 import numpy as np
 import pytest
 
+from speccascade.decoding.drafting.draft_pace import SIZES
 from speccascade.exchange import decode_folder
 from speccascade.inference.batches.batching import NoDistributionError
 from speccascade.inference.batches.sources import InputError
-from speccascade.inference.measuring import infer
+from speccascade.inference.measuring import infer, round_times
 from speccascade.inference.pair.pairs import PairError
+from speccascade.inference.points.draft_costs import DraftCosts
 from speccascade.inference.points.point import Point
 from speccascade.inference.rows import results
 from speccascade.inference.rows.run_folder import OutputError, Shards
@@ -116,6 +118,52 @@ def test_gamma_of_advice(run, tmp_path):
     ValueError, match="gamma is 'most'; wanted a whole number"
   ):
     run(gamma="most")
+
+
+def test_rows_choose_their_gammas(run, tmp_path, lines, monkeypatch):
+  """By costs that are measured once, and lie beside the outputs."""
+  write = Shards.write
+
+  def dies(self, at, shard_lines):
+    if at == 1:
+      raise KeyboardInterrupt
+    write(self, at, shard_lines)
+
+  settings = {"gamma": "adaptive", "trace": True}
+  monkeypatch.setattr(Shards, "write", dies)
+  with pytest.raises(KeyboardInterrupt):
+    run(**settings)
+  monkeypatch.setattr(Shards, "write", write)
+  file = tmp_path / "out" / "draft_costs.json"
+  costs = DraftCosts.read(file)
+  assert costs.sizes == SIZES
+  assert costs.rounds[0] == 1
+  assert list(costs.rounds) == sorted(costs.rounds)
+  # A run that goes on measures nothing, and nor does one that is handed them.
+  monkeypatch.setattr(round_times, "measure", None)
+  row = run(**settings)
+  written = lines()
+  monkeypatch.setattr(infer, "LEAST_SHARD", infer.ShardSize(2, 3))
+  other = {"output_dir": tmp_path / "refilled", "refill": True}
+  assert run(**settings, **other, draft_costs=file) == row
+  assert lines("refilled") == written
+  # What is recorded.
+  assert row.settings.gamma == "adaptive"
+  assert row.efficiency["mean_gamma"] == row.counts.drafted / (
+    row.counts.num_blocks
+  )
+  for record in written:
+    trace, counts = record["aux"]["trace"], record["aux"]["counts"]
+    gammas = dict(zip(trace["block"], trace["gamma"]))
+    assert len(gammas) == counts["num_blocks"]
+    assert sum(gammas.values()) == counts["drafted"]
+  # A page of rows, this one among them.
+  study = tmp_path / "study"
+  file = results.ResultFile(study / results.FILE_NAME)
+  for each in (run(output_dir=tmp_path / "fixed"), row):
+    file.append(each)
+  assert report.main([f"--results_dir={study}"]) == 0
+  assert "| adaptive |" in (study / "report" / "report.md").read_text()
 
 
 def test_trials_of_an_example_are_one_group(run, tmp_path):

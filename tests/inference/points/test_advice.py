@@ -1,12 +1,17 @@
-"""What GAMMA = "auto" finds in an advice file."""
+"""What GAMMA = "auto" and "adaptive" find in an advice file."""
 
+import dataclasses
 import json
 import types
 
+import numpy as np
 import pytest
 
+from speccascade.evaluation.efficiency import Costs
 from speccascade.inference.points import advice_files
+from speccascade.inference.points.draft_costs import DraftCosts
 from speccascade.inference.points.point import Point
+from tests.decoding.drafting import toy_heads
 
 PAIR = types.SimpleNamespace(
   drafter_name="small", verifier_name="large", composed=None
@@ -47,3 +52,45 @@ def test_advice_is_of_one_drafter_and_of_blocks(auto):
   assert auto("verifier") == 1
   with pytest.raises(ValueError, match="says nothing of ensemble with small"):
     auto("ensemble")
+
+
+def test_costs_of_calls_are_costs_of_rounds(tmp_path):
+  # A drafter step .25, a pass over two tokens .375, and verifier passes of
+  # 1 + (N - 1) / 8; a catch-up pass reads 8 tokens.
+  costs = Costs(0.01, 0.25, 0.375, {1: 1.0, 5: 1.5, 9: 2.0}, 0.0, 1.0)
+  folds = DraftCosts.of_calls(costs, folds=True)
+  assert folds.sizes == (0, 1, 2, 3, 5, 8)
+  assert folds.rounds == (1.0, 1.5, 1.875, 2.25, 3.0, 4.125)
+  assert folds.catch_up == 1.125
+  exact = DraftCosts.of_calls(costs, folds=False).rounds
+  assert exact == (1.0, 1.625, 2.0, 2.375, 3.125, 4.25)
+  narrow = dataclasses.replace(costs, v={1: 1.0, 4: 1.375})
+  assert DraftCosts.of_calls(narrow, folds=True).sizes == (0, 1, 2, 3)
+  # From the file.
+  pair = types.SimpleNamespace(**vars(PAIR), drafters=[0], drafter_lm=object())
+  point = Point("spec_decode", gamma="adaptive", advice=tmp_path)
+  advice = {"about": advice_files.about(point, pair), "offers": []}
+  file = tmp_path / advice_files.FILE_NAME
+  file.write_text(json.dumps(advice))
+  with pytest.raises(ValueError, match="no costs of rounds with small"):
+    advice_files.resolve_gamma(point, pair)
+  advice["costs"] = {"small": dataclasses.asdict(costs)}
+  file.write_text(json.dumps(advice))
+  assert advice_files.resolve_gamma(point, pair).draft_costs == folds
+
+
+def test_which_drafters_choose_their_gammas():
+  def resolve(**pair):
+    pair = types.SimpleNamespace(**vars(PAIR) | pair)
+    point = Point("spec_decode", gamma="adaptive")
+    return advice_files.resolve_gamma(point, pair)
+
+  one = {"drafters": [0], "drafter_lm": object()}
+  assert resolve(**one).gamma == "adaptive"
+  for change, message in (
+    ({"composed": object(), "composed_name": "copies"}, "composed, copies"),
+    ({"drafters": [0, 1]}, "has 2 drafters"),
+    ({"drafter_lm": toy_heads.of_laws(np.ones((1, 2, 2)) / 2)}, "all drafts"),
+  ):
+    with pytest.raises(ValueError, match=message):
+      resolve(**one | change)

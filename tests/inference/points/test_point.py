@@ -6,6 +6,7 @@ from speccascade.checkpoints import rule_files
 from speccascade.decoding.laws import learned
 from speccascade.decoding.programs.decoders import DraftLength
 from speccascade.evaluation.efficiency import Costs, Counts
+from speccascade.inference.points.draft_costs import DraftCosts
 from speccascade.inference.points.point import Point
 from speccascade.settings import fields
 from speccascade.settings.fields import SettingError
@@ -215,3 +216,39 @@ def test_a_learned_rule_needs_the_file_of_its_parameters(tmp_path):
   assert plain.decoder_alpha == plain.alpha
   assert "rule_parameters" not in plain.settings(**RUN).to_dict()
   assert point.of("verifier").alpha == 0
+
+
+@pytest.mark.parametrize(
+  ("settings", "message"),
+  [
+    ({"method": "cascade_drafting"}, "drafts in a way of its own"),
+    ({"tree": (2, 1)}, "a tree has one shape"),
+    ({"draft_length": ("max_prob", 0.4)}, "'max_prob' ends blocks by itself"),
+    ({"method": "spec_cascade_opt", "bonus": "verifier"}, "hang on the gammas"),
+    ({"draft_costs": DraftCosts((1, 2), (1.2, 1.5), 0.3)}, "lack the size 0"),
+    ({"draft_costs": "/nowhere"}, "DRAFT_COSTS /nowhere is not there"),
+  ],
+)
+def test_what_cannot_choose_its_gammas_is_refused(settings, message):
+  settings = {"method": "spec_decode", "gamma": "adaptive"} | settings
+  with pytest.raises(ValueError, match=message):
+    Point(**settings)
+
+
+def test_sizes_to_choose_from():
+  costs = DraftCosts((0, 1, 3), (1.0, 1.3, 1.9), 0.2)
+  point = Point("spec_decode", gamma="adaptive", draft_costs=costs)
+  assert (point.widest, point.verify_width, point.folds) == (3, 4, True)
+  assert point.drafter("model").sizes == (0, 1, 3)
+  # A target that reads q has none without a draft.
+  lossy = point.of("spec_cascade_opt")
+  assert lossy.drafter("model").sizes == (1, 3)
+  # The bonus of a lossless method is the verifier's own.
+  Point("spec_decode", gamma="adaptive", bonus="verifier")
+  # Methods without blocks leave it aside, and so does BiLD, which has its own
+  # reason to end a block.
+  for method in ("verifier", "token_cascade_chow", "bild"):
+    alone = point.of(method, temperature=0.0)
+    assert not alone.is_adaptive
+    assert alone.drafter("model") == "model"
+    assert alone.settings(**RUN).gamma is None

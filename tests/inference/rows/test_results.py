@@ -6,11 +6,12 @@ import json
 import math
 import os
 import typing
+from typing import Literal
 
 import pytest
 
 from speccascade.decoding.laws.sampling import SamplingSettings
-from speccascade.decoding.records.decode_settings import BlockShape
+from speccascade.decoding.records.decode_settings import BlockShape, BlockSize
 from speccascade.evaluation.efficiency import Costs, Counts
 from speccascade.evaluation.timing import Latency
 from speccascade.inference.rows import results
@@ -83,7 +84,7 @@ def test_key_is_of_the_settings_alone():
 def test_rows_have_every_setting_with_its_type():
   kinds = typing.get_type_hints(results.Settings, include_extras=True)
   # Not compared: a rule that equals itself alone, and two fields for one.
-  unlike = ("temperature", "draft_length")
+  unlike = ("temperature", "draft_length", "gamma")
   for record, unused in ((SamplingSettings, False), (BlockShape, True)):
     declared = typing.get_type_hints(record, include_extras=True)
     for name in fields.names_of(record):
@@ -94,6 +95,8 @@ def test_rows_have_every_setting_with_its_type():
         assert kinds[name] == kind
   for name in results._LEFT_OUT:
     assert getattr(SETTINGS, name) is None
+  # A row may choose its gammas, which is no shape of a block.
+  assert kinds["gamma"] == BlockSize | Literal["adaptive"] | None
 
 
 def test_a_later_setting_leaves_older_rows_as_they_are():
