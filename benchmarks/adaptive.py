@@ -1,7 +1,7 @@
 """A draft length by the clock against fixed gammas, in turns in one run.
 
   python -m benchmarks.adaptive --pair speccascade/built_in
-  python -m benchmarks.adaptive --costs FOLDER_OR_FILE   # no clock
+  python -m benchmarks.adaptive --pair speccascade/built_in --costs FILE
 
 A pair decodes three texts greedily, at batch 1: sentences of the built-in task,
 which it knows; sources of random tokens; and sources that repeat their first
@@ -10,8 +10,8 @@ each source. The last columns are how many times as fast as the verifier alone,
 and as the best fixed gamma of the text, with 95% intervals of a bootstrap over
 sources.
 
-Without a clock the passes of each decode are counted, and priced by the costs
-of a file that an earlier run left, or that `--write_costs` writes.
+With --costs nothing is timed. The rounds of each decode are priced by the costs
+in a file that a decode left in its OUTPUT_DIR, or that --write_costs wrote.
 """
 
 from collections import Counter
@@ -58,8 +58,8 @@ def texts_of(sources: Sources, vocab_size: int) -> dict[str, list[Source]]:
 
 
 def seconds_of(calls: dict, repeats: int) -> dict[str, float]:
-  """Returns the median seconds of each call, of which all take turns."""
-  times = {name: [] for name in calls}
+  """Returns the least seconds of each call, of which all take turns."""
+  times: dict[str, list[float]] = {name: [] for name in calls}
   names = list(calls)
   for repeat in range(repeats + 1):
     for name in names[repeat % len(names) :] + names[: repeat % len(names)]:
@@ -67,7 +67,7 @@ def seconds_of(calls: dict, repeats: int) -> dict[str, float]:
       jax.block_until_ready(calls[name]())
       if repeat:  # The first turn warms up.
         times[name].append(time.perf_counter() - start_s)
-  return {name: float(np.median(each)) for name, each in times.items()}
+  return {name: min(each) for name, each in times.items()}
 
 
 def interval(seconds: np.ndarray, reference: np.ndarray) -> str:

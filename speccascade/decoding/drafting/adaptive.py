@@ -91,9 +91,13 @@ class AdaptiveDrafter(Drafter, struct.PyTreeNode):
   def choose(self, state: State, prefix: Prefix) -> tuple[State, Array]:
     """Returns the state and [B] int32, the gammas of the next block."""
     model, pace = state
-    pace = pace.observe(prefix.length)
-    pace = pace.choose(self.costs, self.sizes, prefix.length)
+    pace = pace.next(self.costs, self.sizes, prefix.length)
     return (model, pace), pace.gamma
+
+  def is_idle(self, state: State, prefix: Prefix) -> Array:
+    """Returns [] bool, whether all rows go on without drafts, unasked."""
+    idle = state[1].is_idle(prefix.length) | ~prefix.active
+    return jnp.all(idle) & jnp.any(prefix.active)
 
   def propose(
     self,

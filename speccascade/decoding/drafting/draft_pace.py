@@ -9,6 +9,7 @@ are measured beforehand and a is estimated from the row's own blocks so far.
 from flax import struct
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 Array = jax.Array
 
@@ -24,6 +25,9 @@ PRIOR_WEIGHT = 4.0
 DECAY = 0.97
 # Blocks in which the reading of missed tokens is to pay for itself.
 HORIZON = 16
+# Rounds without drafts that follow each other before a row asks again. Nothing
+# is learned in them, so that asking each time would only take time.
+IDLE_ROUNDS = 8
 # The share of a row's time without drafts that is saved up to try drafts again,
 # and what a trial costs, in blocks of the size that it begins with.
 TRIAL_SHARE = 0.01
@@ -91,12 +95,30 @@ class Pace(struct.PyTreeNode):
     passes = -(-(lacks - 1) // CATCH_UP_WIDTH)
     return jnp.where(lacks > 2, passes, 0)
 
+  def is_idle(self, length: Array) -> Array:
+    """Returns [B] bool, the rows that go on without drafts, unasked."""
+    began = (self.length > 0) & (self.gamma == 0)
+    return began & (length - self.length < IDLE_ROUNDS)
+
+  def next(
+    self, costs: PaceCosts, sizes: tuple[int, ...], length: Array
+  ) -> "Pace":
+    """Returns the memory for the next block: `observe`, and then `choose`.
+
+    Idle rows stay as they are. Arguments as in `choose`.
+    """
+    asked = self.observe(length).choose(costs, sizes, length)
+    if 0 not in sizes:
+      return asked
+    idle = self.is_idle(length)
+    return jax.tree.map(lambda old, new: jnp.where(idle, old, new), self, asked)
+
   def observe(self, length: Array) -> "Pace":
     """Returns the memory with what became of the last block.
 
     Args:
       length: [B] int32, tokens now. The last block wrote its accepted drafts
-        and one token more.
+        and one token more; blocks without drafts wrote one token each.
     """
     emitted = jnp.where(self.length > 0, length - self.length, 0)
     accepted = jnp.clip(emitted - 1, 0, self.gamma)
@@ -127,10 +149,9 @@ class Pace(struct.PyTreeNode):
     if 0 in sizes:
       # A trial begins anew, from the prior, once the time for it is saved up.
       # It is not made where no acceptance would make drafts pay.
-      prior = jnp.full_like(self.accepted, PRIOR_MEAN)
-      first = jnp.maximum(
-        _best(prior, costs.rounds, sizes, jnp.zeros_like(reading)), 1
-      )
+      prior = jnp.full((1,), PRIOR_MEAN, jnp.float32)
+      first = _best(prior, costs.rounds, sizes, jnp.zeros_like(prior))
+      first = jnp.maximum(first, 1)
       most = gammas.astype(jnp.float32) + 1  # tokens, where all are accepted
       may_pay = jnp.max(most / costs.rounds) > 1
       loss = TRIAL_BLOCKS * (costs.rounds[first] - costs.rounds[0])
@@ -161,11 +182,12 @@ def _best(
 ) -> Array:
   """Returns [B] int32, the place of the size with most tokens per time."""
   # 1 + a + ... + a^gamma, which is (1 - a^(gamma + 1)) / (1 - a) at a = 1, too.
-  powers = jnp.cumprod(
-    jnp.broadcast_to(acceptance[:, None], (len(acceptance), sizes[-1])), axis=1
-  )
-  sums = 1 + jnp.cumsum(jnp.pad(powers, ((0, 0), (1, 0))), axis=1)
-  tokens = sums[:, jnp.asarray(sizes)]
-  reads = jnp.where(jnp.asarray(sizes)[None] > 0, reading[:, None], 0)
+  # As powers and a sum XLA makes one operation of it; a cumulative sum would be
+  # several, which cost as much as a small model's token.
+  power = np.arange(sizes[-1] + 1)
+  is_in = (power[None] <= np.array(sizes)[:, None])[None]
+  powers = acceptance[:, None, None] ** power.astype(np.float32)[None, None]
+  tokens = jnp.sum(jnp.where(is_in, powers, 0), axis=2)
+  reads = jnp.where((np.array(sizes) > 0)[None], reading[:, None], 0)
   cost = rounds[None] + reads / HORIZON
   return jnp.argmax(tokens / cost, axis=1).astype(jnp.int32)

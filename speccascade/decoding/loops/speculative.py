@@ -140,15 +140,27 @@ def speculative(
     drafting, verifying = carry.models
     drafting, gamma = drafter.choose(drafting, carry.prefix)
     widest = jnp.max(jnp.where(carry.done, 0, gamma))
-    sizes = jnp.asarray(drafter.sizes, jnp.int32)
-    return jax.lax.switch(
-      jnp.searchsorted(sizes, widest),
-      [
-        functools.partial(round_of, drafter.of_width(size))
-        for size in drafter.sizes
-      ],
-      carry.replace(models=(drafting, verifying)),
-    )
+    carry = carry.replace(models=(drafting, verifying))
+
+    # The round of one size is run; without drafts several, up to where a row
+    # asks again. XLA copies the caches into and out of the branches of a
+    # `switch`, and updates those of a loop in place: so each size is a loop.
+    def is_next(size: int, state: tuple[Array, Carry]) -> Array:
+      return state[0] == size
+
+    def run(size: int, state: tuple[Array, Carry]) -> tuple[Array, Carry]:
+      after = round_of(drafter.of_width(size), state[1])
+      again = jnp.array(False)
+      if not size:
+        again = drafter.is_idle(after.models[0], after.prefix)
+      return jnp.where(again, jnp.int32(size), jnp.int32(-1)), after
+
+    state = widest, carry
+    for size in drafter.sizes:
+      state = jax.lax.while_loop(
+        functools.partial(is_next, size), functools.partial(run, size), state
+      )
+    return state[1]
 
   return Loop(
     round_=round_,

@@ -29,7 +29,8 @@ the widest row's count is that of all <- test_a_row_alone
 missed tokens are not read <- test_a_row_that_drafts_again
 - model = self._read_missed(model, prefix, drafts)
 + pass
-a row that drafts nothing waits with the others' passes <- test_a_row_alone
+a row that drafts nothing reads more than a pass has <-
+  test_a_row_that_drafts_again
 - length = jnp.where(drafts, prefix.length, model.length + 1)
 + length = prefix.length
 a target that reads q goes without drafts <- test_what_would_have_no_law
@@ -46,7 +47,7 @@ the prior is ignored <- test_the_first_gamma
 a row's gamma reads the batch <- test_adaptive.py::test_a_row_alone
 - best = _best(self._acceptance, costs.rounds, sizes, reading)
 + best = _best(self._acceptance[:1], costs.rounds, sizes, reading[:1])
-a slot's past goes on with the next row <- test_adaptive.py::test_every_path
+what others wrote counts as a block <- test_what_others_wrote
 - emitted = jnp.where(self.length > 0, length - self.length, 0)
 + emitted = length - self.length
 old blocks weigh as much as new ones <- test_gammas_grow

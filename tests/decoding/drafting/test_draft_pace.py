@@ -22,7 +22,7 @@ RECORDED = json.loads(
 @functools.partial(jax.jit, static_argnums=3)
 def step(pace, costs, length, sizes=SIZES):
   """Returns the memory after a round chose, and passes to read before it."""
-  pace = pace.observe(length).choose(costs, sizes, length)
+  pace = pace.next(costs, sizes, length)
   reads = jnp.where(pace.gamma > 0, pace.passes(length), 0)
   return pace.draft(length, pace.gamma - 1), reads
 
@@ -66,7 +66,7 @@ def test_gammas_grow_where_drafts_are_accepted_and_fall_where_not():
 
 def test_drafts_that_cannot_pay_are_never_tried():
   dear = (1.0, 2.5, 4.0, 5.0, 7.0, 10.0)
-  assert set(chosen([8] * 200, dear)) == {0}
+  assert set(chosen([8] * 1000, dear, catch_up=1e-4)) == {0}
 
 
 def test_a_row_without_drafts_tries_them_again_now_and_then():
@@ -80,6 +80,15 @@ def test_reading_what_was_missed_is_priced():
   cheap = sum(map(bool, chosen([0] * 600, catch_up=0.01)))
   dear = sum(map(bool, chosen([0] * 600, catch_up=1.0)))
   assert dear < cheap
+
+
+def test_what_others_wrote_between_two_turns_is_no_block():
+  pace, _ = step(Pace.zeros(1), price(COSTS, 0.3), np.full(1, 9, np.int32))
+  assert pace.gamma[0] > 0
+  pace = pace.begin_turn(np.full(1, 40, np.int32))
+  after = pace.observe(np.full(1, 41, np.int32))
+  assert after.examined[0] == after.accepted[0] == 0
+  assert after.held[0] == 40
 
 
 # Against fixed gammas, by recorded costs and acceptance.
