@@ -5,8 +5,8 @@ one sampling, and a group in four steps (`_measure_group`):
   compile: `Study.compile` compiles the programs of all points.
   time: `point_timing.time_points` has every point and the verifier alone decode
     the first examples at batch size 1, in turns.
-  decode: `Batches.decode_all` decodes the other examples, without the clock and
-    several points at a time.
+  decode: `Study.decode_untimed` decodes the other examples, several points at a
+    time.
   row: `scoring.result_row` makes the row of each point.
 
 A point whose row is in the result file already is not measured again.
@@ -152,14 +152,14 @@ def _measure_group(
   if decodes_alone:
     # (A tick of 0 reports no progress, and may end the run by an error.)
     alone_tick = tick if alone in group else lambda num: tick(0)
-    _decode_untimed(study, alone, outputs[alone], alone_tick)
+    study.decode_untimed(alone, outputs[alone], alone_tick)
     study.verifier_outputs[alone] = outputs[alone]
 
   def measure_point(point: Point) -> ResultRow:
     written = study.verifier_outputs.get(point)
     if written is None:
       written = outputs[point]
-      _decode_untimed(study, point, written, tick)
+      study.decode_untimed(point, written, tick)
 
     # The row.
     agreement = None
@@ -189,12 +189,3 @@ def _measure_group(
 
   # Nothing is timed any more, so that points may share the machine.
   yield from study.map_in_threads(measure_point, group)
-
-
-def _decode_untimed(study: Study, point: Point, outputs: Outputs, tick: Tick):
-  """Adds to `outputs` what is decoded without the clock."""
-  batches = study.batches(point)
-  tick(len(study.timed_examples))
-  for trial, examples in study.untimed(point):
-    decoded = batches.decode_all(examples, trial, tick)
-    outputs.add(decoded, examples, trial)

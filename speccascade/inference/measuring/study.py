@@ -369,6 +369,20 @@ class Study:
     list(self.map_in_threads(compile_program, missing))
     note("")
 
+  def decode_untimed(self, point: Point, outputs: Outputs, tick: Tick):
+    """Decodes what a point decodes without the clock.
+
+    Args:
+      point: the method and its settings.
+      outputs: what was written under the clock. The rest is added to it.
+      tick: called with the number of examples decoded since its last call.
+    """
+    batches = self.batches(point)
+    tick(len(self.timed_examples))
+    for trial, examples in self.untimed(point):
+      decoded = batches.decode_all(examples, trial, tick)
+      outputs.add(decoded, examples, trial)
+
   def map_in_threads(self, function: Callable, items: Sequence) -> Iterator:
     """Yields the result of a function for each item in turn."""
     with concurrent.futures.ThreadPoolExecutor(self.num_threads) as pool:

@@ -234,7 +234,7 @@ def test_near_ties_are_told_from_differences(study):
   outputs = Outputs()
   for example in study.timed_examples:
     outputs.add(timed.decode([example]), [example])
-  measure._decode_untimed(study, point, outputs, lambda num: None)
+  study.decode_untimed(point, outputs, lambda num: None)
   last = study.examples[3].index
   tokens = outputs.tokens[0, last]
   other = (int(tokens[0]) + 1) % 16
