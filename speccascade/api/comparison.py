@@ -117,7 +117,11 @@ def compare(
   for point, written in outputs.items():
     latency = latencies[point]
     rows.append(scoring.result_row(study, point, written, latency=latency))
-    in_order = [written.tokens[0, each.index] for each in study.examples]
-    texts.append(tuple(map(study.text_of, in_order)))
+    texts.append(
+      tuple(
+        study.text_of(written.tokens[0, example.index], example)
+        for example in study.examples
+      )
+    )
   inputs = tuple(example.text for example in study.examples)
   return Comparison(inputs, tuple(rows), tuple(texts))

@@ -18,7 +18,6 @@ from speccascade.inference.batches.sources import Source
 from speccascade.inference.measuring.environment import environment
 from speccascade.inference.measuring.study import Outputs, Study
 from speccascade.inference.points.point import Point
-from speccascade.inference.rows import records
 from speccascade.inference.rows.results import ResultRow
 from speccascade.models.sharding.partitioning import fetch
 
@@ -54,8 +53,8 @@ def result_row(
   in_order = sorted(outputs.tokens)
   examples = [by_index[index] for _, index in in_order]
   texts = [
-    records.text_of(study.vocabulary, outputs.tokens[key], study.run)
-    for key in in_order
+    study.text_of(outputs.tokens[key], example)
+    for key, example in zip(in_order, examples)
   ]
   predicted_speedup = measured_speedup = None
   if costs is not None:

@@ -127,14 +127,10 @@ class Study:
     """The vocabulary of the examples' tokens."""
     return self.sources.vocabulary
 
-  def text_of(self, tokens: Sequence[int], stop: Sequence[str] = ()) -> str:
-    """Returns the text of an output, up to the string that ended it.
-
-    Args:
-      tokens: the tokens of the output.
-      stop: the stops of its example.
-    """
-    return records.text_of(self.vocabulary, tokens, self.run.also(stop))
+  def text_of(self, tokens: Sequence[int], example: Source) -> str:
+    """Returns the text of an example's output, up to what ended it."""
+    limits = self.run.also(example.stop)
+    return records.text_of(self.vocabulary, tokens, limits)
 
   @functools.cached_property
   def _constraints(self) -> tuple[Constraints, Mapping[tuple[str, ...], int]]:
