@@ -244,7 +244,7 @@ def _computed(models, mesh, pair, inputs, point, run) -> Cost:
     token=work("verifier", layout, 1),
     block=work("verifier", layout, point.verify_width),
     draft=work("drafter", layout.whole(), 1),
-    gamma=point.gamma,
+    gamma=point.widest,
   )
 
 
@@ -284,12 +284,12 @@ def _compiled(models, mesh, pair, inputs, point, run) -> Cost:
   read = lambda work: sum(work.reads.values())
   token, _ = work({"verifier": models["verifier"]}, read(arrays.token))
   block, held = work(
-    models, read(arrays.block) + point.gamma * read(arrays.draft)
+    models, read(arrays.block) + point.widest * read(arrays.draft)
   )
   for role, config in models.items():
     place = layout if role == "verifier" else layout.whole()
     held += footprint.weights(config, place, pair.kernel_dtype)
-  return Cost(mesh, held, token, block, draft=None, gamma=point.gamma)
+  return Cost(mesh, held, token, block, draft=None, gamma=point.widest)
 
 
 HEAD = (
@@ -346,7 +346,7 @@ def main():
     print(line, flush=True)
   point, run = settings["point"], settings["run"]
   print(
-    f"\n{run.batch_size} rows, gamma {point.gamma}, drafts accepted at {RATE}"
+    f"\n{run.batch_size} rows, gamma {point.widest}, drafts accepted at {RATE}"
     f" (assumed); TPU v4: {V4.flops:.3g} FLOP/s, {V4.memory / 1e9:g} GB at"
     f" {V4.bandwidth:.3g} B/s, links of {V4.link_bandwidth:.3g} B/s and"
     f" {HOP_S * 1e6:.0f} us."
