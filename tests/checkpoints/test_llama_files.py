@@ -431,7 +431,10 @@ def test_weights_of_eight_bits_are_one_line(copy, dtype, lazy):
 @pytest.mark.parametrize(
   ("changes", "message"),
   [
-    ({"model_type": "gpt2"}, "t5, mt5, llama, mistral, qwen2, qwen3, gemma,"),
+    (
+      {"model_type": "gpt2"},
+      "t5, mt5, t5gemma, llama, mistral, qwen2, qwen3, gemma,",
+    ),
     ({"use_bidirectional_attention": True}, "use_bidirectional_attention is T"),
     ({"model_type": "gemma", "hidden_activation": "gelu"}, "_activation is 'g"),
     ({"model_type": "gemma3_text"}, "sliding_window is None; wanted"),
