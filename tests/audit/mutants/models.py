@@ -307,8 +307,15 @@ a TPU writes a slot after the block <- test_ways_to_write_slots
 - is_new = (offset >= 0) & (offset < num_new)
 + is_new = (offset >= 0) & (offset <= num_new)
 a TPU keeps eight bits of float32 caches <- test_a_tpu_goes_through_no_rows
-- precision=jax.lax.Precision.HIGHEST,
-+ precision=None,
+- is_token,
+-     precision=jax.lax.Precision.HIGHEST,
++ is_token,
++     precision=None,
+a TPU keeps eight bits of a kept path <- test_a_tpu_goes_through_no_rows
+- is_read,
+-     precision=jax.lax.Precision.HIGHEST,
++ is_read,
++     precision=None,
 a TPU looks up the bias of the query before <- test_ways_to_look_up_the_bias
 - entry = slot + (capacity - 1) - query[:, :, None]
 + entry = slot + capacity - query[:, :, None]
