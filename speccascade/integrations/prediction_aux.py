@@ -44,10 +44,11 @@ def aux_of(decoded: Decoded, recorded: Sequence[str]) -> dict[str, jax.Array]:
   aux = {
     "tokens": decoded.tokens,
     "bad_step": decoded.bad_step,
-    _COUNTS: {name: x for name, x in counts.items() if x is not None},
+    _COUNTS: counts,
     **{name: vars(getattr(decoded, name)) for name in recorded},
   }
-  return traverse_util.flatten_dict(aux, sep="/")
+  flat = traverse_util.flatten_dict(aux, sep="/")
+  return {name: x for name, x in flat.items() if x is not None}
 
 
 def decoding_metrics(
