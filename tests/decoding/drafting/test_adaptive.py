@@ -22,7 +22,6 @@ from speccascade.decoding.drafting.draft_pace import Pace, PaceCosts
 from speccascade.judge import method_laws, toy_chains
 from tests import toy
 from tests.decoding import driving, enumeration
-from tests.decoding.drafting import models
 from tests.decoding.test_exact_laws import telling_alpha
 
 pytestmark = pytest.mark.usefixtures("quick_compiles")
@@ -258,18 +257,21 @@ def test_a_row_alone_is_that_row_in_a_batch_refilled_and_in_pieces(
 
 
 def test_a_row_that_drafts_again_has_read_what_it_missed(monkeypatch):
-  # Trials are frequent here, so that rows draft after many rounds without.
-  monkeypatch.setattr(draft_pace, "TRIAL_SHARE", 0.5)
-  num, length, size = 4, 60, 6
+  # Rows draft after so many rounds without that a pass does not read them all.
+  monkeypatch.setattr(draft_pace, "TRIAL_SHARE", 0.2)
+  num, length, size = 4, 100, 6
+  # Every law depends on all tokens that were read.
+  rng = np.random.default_rng(0)
   drafter, verifier = (
-    models.audited(seed, num, size, eos=False) for seed in (1, 2)
+    toy.WholeLM(jnp.asarray(rng.normal(0, 1.5, (101, size)), jnp.float32))
+    for _ in range(2)
   )
   choosing = adaptive(drafter, (1.0, 1.6, 2.0), (0, 1, 2), catch_up=0.1)
   program = Decoder(
     METHODS["spec_decode"],
     gamma=2,
     max_decode_len=length,
-    eos_id=toy_chains.EOS,
+    eos_id=size,  # no token
     trace=True,
     log_probs=True,
   )
@@ -285,7 +287,7 @@ def test_a_row_that_drafts_again_has_read_what_it_missed(monkeypatch):
   idle = "".join("01"[int(gamma > 0)] for gamma in out.trace.gamma.ravel())
   assert "000000001" in idle
   # The law of every draft is the drafter's, given all the tokens before it.
-  fed = np.pad(out.tokens, ((0, 0), (1, 0)))[:, :-1]
+  fed = np.concatenate([inputs, out.tokens], axis=1)[:, :-1]
   state = drafter.prefill(inputs, capacity=length)
   _, alone = drafter.extend(state, fed, np.full(num, length, np.int32))
   laws = jax.nn.log_softmax(alone.logits, axis=-1)
