@@ -18,7 +18,8 @@ class TextSettings:
     truncate: whether longer sources are cut, and their number printed, instead
       of refused.
     prompt: how decoder-only models read a text: "chat", "text", or None, which
-      takes "chat" where the tokenizer has a template; see `Prompting`.
+      takes "chat" where the tokenizer has a template. Encoder-decoders read
+      "source", or "source_text" and "source_chat"; see `Prompting`.
     chat_variables: what the chat template reads besides the messages.
   """
 

@@ -14,7 +14,7 @@ from speccascade.data import text_files
 from speccascade.data.arrays import FEATURES, TokenArrays
 from speccascade.settings import fields
 
-FORMATS = ("source", "text", "chat")
+FORMATS = ("source", "source_text", "source_chat", "text", "chat")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,13 +23,14 @@ class Prompting:
 
   Attributes:
     vocabulary: a vocabulary, as in `sources.Sources`.
-    format: "source", "text" or "chat". "source" puts EOS after a text, for
-      encoders. "text" gives the tokens of a text, after BOS if the tokenizer
-      has one, and without EOS. "chat" renders a text as a user's message by the
-      chat template, up to where the assistant begins. None takes "source" for
-      SentencePiece, the vocabulary of T5; "chat" for a tokenizer with a chat
-      template, because its model was last trained on chats; and "text" for
-      other tokenizers.
+    format: a name in `FORMATS`. "source" puts EOS after a text, for encoders.
+      "text" gives the tokens of a text, after BOS if the tokenizer has one, and
+      without EOS. "chat" renders a text as a user's message by the chat
+      template, up to where the assistant begins. "source_text" and
+      "source_chat" make such tokens for an encoder, as T5Gemma's published
+      models read them. None takes "source" for SentencePiece, the vocabulary of
+      T5; "chat" for a tokenizer with a chat template, because its model was
+      last trained on chats; and "text" for other tokenizers.
     variables: variables of the chat template; see `ChatTemplate.render`.
 
   Raises:
@@ -48,13 +49,14 @@ class Prompting:
         chosen = "chat" if template else "text"
       object.__setattr__(self, "format", chosen)
     fields.one_of(FORMATS, PROMPT=self.format)
-    if self.format == "chat" and template is None:
+    if self.is_chat and template is None:
       name = getattr(self.vocabulary, "path", "the vocabulary")
+      other = self.format.replace("chat", "text")
       raise ValueError(
-        f"PROMPT is 'chat', and {name} has no chat template; set PROMPT ="
-        " 'text'"
+        f"PROMPT is {self.format!r}, and {name} has no chat template; set"
+        f" PROMPT = {other!r}"
       )
-    if self.variables and self.format != "chat":
+    if self.variables and not self.is_chat:
       raise ValueError(
         f"CHAT_VARIABLES are of a chat template, and PROMPT is {self.format!r}"
       )
@@ -62,7 +64,12 @@ class Prompting:
   @property
   def prompted(self) -> bool:
     """Whether the tokens are prompts, for decoder-only models."""
-    return self.format != "source"
+    return not self.format.startswith("source")
+
+  @property
+  def is_chat(self) -> bool:
+    """Whether texts and conversations are rendered by the chat template."""
+    return self.format.endswith("chat")
 
   def check_fits(self, *, prompted: bool):
     """Raises ValueError if MODEL reads prompts and this makes sources.
@@ -73,7 +80,8 @@ class Prompting:
       prompted: whether MODEL is decoder-only.
     """
     if self.prompted != prompted:
-      kind, wanted = "an encoder-decoder", "'source'"
+      kind = "an encoder-decoder"
+      wanted = "'source', 'source_text' or 'source_chat'"
       if prompted:
         kind, wanted = "decoder-only", "'text' or 'chat'"
       raise ValueError(
@@ -84,11 +92,13 @@ class Prompting:
     """Returns the text of a conversation.
 
     Raises:
-      ValueError: the messages are wrong, or PROMPT is not "chat".
+      ValueError: the messages are wrong, or PROMPT has no chat template.
     """
-    if self.format != "chat":
+    if not self.is_chat:
+      wanted = "chat" if self.prompted else "source_chat"
       raise ValueError(
-        f"has messages, which want PROMPT = 'chat', and it is {self.format!r}"
+        f"has messages, which want PROMPT = {wanted!r}, and it is"
+        f" {self.format!r}"
       )
     return self.vocabulary.chat_template.render(messages, **self.variables)
 
@@ -102,8 +112,8 @@ class Prompting:
       max_len: the most ids, EOS included.
       limit: the name of the setting that gives `max_len`.
       cut: whether a longer text is cut. A source is cut at its end, and EOS
-        still follows. A prompt is cut at its start, because the output follows
-        its end.
+        still follows where there was one. A prompt is cut at its start, because
+        the output follows its end.
 
     Raises:
       ValueError: there are no ids; or there are too many, and `cut` is False or
@@ -115,13 +125,13 @@ class Prompting:
         f"is {text!r:.60}, with half of a surrogate pair; wanted whole"
         " characters, as UTF-8 has them"
       )
-    if self.format == "chat":
+    if self.is_chat:
       messages = text
       if isinstance(text, str):
         messages = [{"role": "user", "content": text}]
       ids = list(vocabulary.encode(self.render(messages)))
     elif not isinstance(text, str):
-      self.render(text)  # raises, since only the format "chat" takes messages
+      self.render(text)  # raises, since other formats take no messages
     elif self.format == "source":
       prefix = getattr(vocabulary, "source_prefix", ())
       ids = [*prefix, *vocabulary.encode(text), vocabulary.eos_id]
@@ -134,7 +144,7 @@ class Prompting:
       )
     if len(ids) <= max_len:
       return ids, False
-    if not cut or self.format == "chat":
+    if not cut or self.is_chat:
       hint = " (no chat is cut)" if cut else ", or set truncate=True"
       raise ValueError(
         f"has {len(ids)} tokens, {limit} allows {max_len}: raise it,"
@@ -142,6 +152,8 @@ class Prompting:
       )
     if self.format == "source":
       return [*ids[: max_len - 1], vocabulary.eos_id], True
+    if self.format == "source_text":
+      return ids[:max_len], True
     # A prompt of 7 ids with BOS first and max_len = 4 keeps BOS and the last 3.
     if ids[0] == getattr(vocabulary, "bos_id", None):
       return [ids[0], *ids[len(ids) - max_len + 1 :]], True

@@ -315,5 +315,11 @@ def task_decoding(
       scores |= values_of(metric(targets, predictions))
     return scores
 
-  sources = [np.asarray(example["inputs"], np.int32) for example in examples]
-  return sources, score
+  def source(example) -> Sequence[int]:
+    if data.prompting.format == "source":
+      return example["inputs"]
+    text = example["inputs_pretokenized"].decode()
+    ids, _ = data.prompting.tokens(text, lengths["inputs"], "", True)
+    return ids
+
+  return [np.asarray(source(x), np.int32) for x in examples], score

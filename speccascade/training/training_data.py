@@ -164,7 +164,7 @@ class TrainingData:
     from speccascade.data import reading
 
     lengths = dict(self.task_feature_lengths)
-    if self.task and not self.prompting.prompted:
+    if self.task and self.prompting.format == "source":
       return reading.from_task(
         self.task,
         split,

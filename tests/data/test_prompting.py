@@ -66,6 +66,28 @@ def test_rows_that_say_no_output(tmp_path, vocabulary, row, message):
     read(tmp_path, [row], vocabulary)
 
 
+def test_sources_as_a_prompt_is_made(vocabulary):
+  """T5Gemma's published models read BOS and no EOS."""
+  for kind in ("text", "chat"):
+    source = Prompting(vocabulary, f"source_{kind}")
+    assert not source.prompted
+    prompt = Prompting(vocabulary, kind).tokens("the cat", 64, "", False)
+    assert source.tokens("the cat", 64, "", False) == prompt
+    source.check_fits(prompted=False)
+    with pytest.raises(
+      ValueError, match="is decoder-only: set PROMPT = 'text'"
+    ):
+      source.check_fits(prompted=True)
+  # A source is cut at its end, and nothing comes after it.
+  ids, _ = Prompting(vocabulary, "source_text").tokens("the cat", 64, "", True)
+  cut = Prompting(vocabulary, "source_text").tokens("the cat", 2, "", True)
+  assert cut == (ids[:2], True)
+  with pytest.raises(
+    ValueError, match="want PROMPT = 'source_chat', and it is"
+  ):
+    Prompting(vocabulary, "source").tokens(TURNS, 64, "", False)
+
+
 def test_a_split_without_files():
   with pytest.raises(ValueError, match="no files of split 'validation'"):
     next(prompting.read_files({"validation": None}, "validation"))

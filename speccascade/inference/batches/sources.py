@@ -160,8 +160,8 @@ def encode(
   examples, num_cut = [], 0
   for index, raw_example in enumerate(raw_examples):
     name, text, references, tokens, question, stop = raw_example
-    # The tokens of a task are a source. A prompt is made from the text instead.
-    if tokens is None or prompting.prompted:
+    # The tokens of a task are a source with EOS. Others are made from the text.
+    if tokens is None or prompting.format != "source":
       try:
         tokens, is_cut = prompting.tokens(text, max_len, setting, truncate)
       except ValueError as error:
