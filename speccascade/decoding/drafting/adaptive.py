@@ -91,7 +91,11 @@ class AdaptiveDrafter(Drafter, struct.PyTreeNode):
   def choose(self, state: State, prefix: Prefix) -> tuple[State, Array]:
     """Returns the state and [B] int32, the gammas of the next block."""
     model, pace = state
-    pace = pace.next(self.costs, self.sizes, prefix.length)
+    chosen = pace.next(self.costs, self.sizes, prefix.length)
+    # A row that is done learns nothing while others go on.
+    pace = jax.tree.map(
+      lambda old, new: jnp.where(prefix.active, new, old), pace, chosen
+    )
     return (model, pace), pace.gamma
 
   def is_idle(self, state: State, prefix: Prefix) -> Array:

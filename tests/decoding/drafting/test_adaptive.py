@@ -253,6 +253,43 @@ def test_a_row_alone_is_that_row_in_a_batch_refilled_and_in_pieces(
     np.testing.assert_array_equal(alone.tokens[:, :10], greedy.tokens)
 
 
+def test_a_row_alone_is_that_row_beside_others_turn_after_turn():
+  num, limit, sizes = 16, 24, (0, 1, 2, 4)
+  drafter, verifier = toy.whole()
+  choosing = adaptive(drafter, (1.0, 1.45, 1.8, 2.6), sizes, catch_up=0.3)
+  program = Decoder(
+    METHODS["spec_decode"],
+    gamma=4,
+    max_decode_len=limit,
+    eos_id=1,
+    trace=True,
+  )
+  rng = np.random.default_rng(0)
+  inputs = rng.integers(2, 8, (num, 3)).astype(np.int32)
+  more = [rng.integers(2, 8, (num, 2)).astype(np.int32) for _ in range(2)]
+
+  def talk(rows):
+    keys = [row_keys(0, turn, rows) for turn in range(3)]
+    stream = Stream(
+      *(program, choosing, verifier, inputs[rows], keys[0]),
+      *(0.0, Sampling.create(1.0)),
+      room=120,
+    )
+    decoded = []
+    for turn in range(3):
+      if turn:
+        stream.turn(more[turn - 1][rows], keys[turn])
+      while not stream.ended.all():
+        stream.advance(3)
+      decoded.append(jax.device_get(stream.decoded))
+    return decoded
+
+  together = talk(np.arange(num))
+  for row in range(3):
+    for alone, batch in zip(talk(np.array([row])), together, strict=True):
+      alike(alone, jax.tree.map(lambda x, at=row: x[[at]], batch))
+
+
 # What was missed.
 
 
