@@ -203,7 +203,11 @@ def _decode(study: Study, point: Point) -> tuple[Shards, Speed]:
     "log_probs": run.log_probs or None,
     "batch_size": run.batch_size,
     "one_at_a_time": run.one_at_a_time or None,
+    # A row's gammas hang on them.
+    "draft_costs": None,
   }
+  if isinstance(point.draft_costs, DraftCosts) and point.is_adaptive:
+    identity["draft_costs"] = dataclasses.asdict(point.draft_costs)
   sizes, answers = [len(job.examples) for job in jobs], None
   if run.one_at_a_time:
     answers = TimedAnswers(study, point)

@@ -1,5 +1,6 @@
 """Whole runs with a tiny pair: output, resuming, and every refusal."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -139,8 +140,19 @@ def test_rows_choose_their_gammas(run, tmp_path, lines, monkeypatch):
   assert costs.sizes == SIZES
   assert costs.rounds[0] == 1
   assert list(costs.rounds) == sorted(costs.rounds)
+  # Other costs would give other gammas: no run goes on with them.
+  dear = tmp_path / "dear.json"
+  dataclasses.replace(costs, catch_up=2 * costs.catch_up).write(dear)
+  with pytest.raises(ValueError, match="draft_costs"):
+    run(**settings, draft_costs=dear)
   # A run that goes on measures nothing, and nor does one that is handed them.
+  # What the first process read is JSON for the others.
   monkeypatch.setattr(round_times, "measure", None)
+  monkeypatch.setattr(
+    round_times.processes,
+    "agree",
+    lambda make: json.loads(json.dumps(make())),
+  )
   row = run(**settings)
   written = lines()
   monkeypatch.setattr(infer, "LEAST_SHARD", infer.ShardSize(2, 3))
