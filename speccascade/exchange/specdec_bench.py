@@ -99,6 +99,11 @@ class SpeccascadeModel:
         f" {', '.join(ALGORITHMS)}, with engine_args: method for others than"
         " spec_decode"
       )
+    if "gamma" in settings or not isinstance(speculative_num_steps, int):
+      raise ValueError(
+        f"--draft_length is {speculative_num_steps!r}; wanted a number, which"
+        " is gamma: leave gamma out of engine_args"
+      )
     drafter: Any = draft_model_dir
     if speculative_algorithm == "NONE":
       drafter, method = None, "verifier"
@@ -251,7 +256,7 @@ class SpeccascadeModel:
 
 def _output(stream: TokenStream, ends: Sequence[int]) -> dict[str, Any]:
   """Returns the steps of an answer, as the harness reads them."""
-  (_, read_s), *calls = stream.calls
+  read_s, calls = stream.calls[0][1], stream.steps()
   times_s = np.cumsum([read_s, *(seconds for _, seconds in calls)])
   places = [0, *(length for length, _ in calls)]
   tokens = stream.tokens.tolist()

@@ -10,6 +10,7 @@ from speccascade.exchange import decode_folder, formats
 from speccascade.inference.batches.sources import InputError
 from speccascade.inference.measuring import infer
 from speccascade.inference.measuring.timed_answers import TimedAnswers
+from speccascade.inference.points.draft_costs import DraftCosts
 from tests.exchange.conftest import QUESTIONS
 from tests.inference import tiny
 from tests.inference.conftest import KINDS
@@ -48,6 +49,16 @@ def decode(folder):
 @pytest.fixture(scope="module")
 def answered(decode):
   return decode("answered")
+
+
+def test_rounds_without_drafts_are_steps_each(folder, decode):
+  costs = folder / "no_drafts.json"
+  DraftCosts((0, 1), (1.0, 1.95), 5.0).write(costs)
+  for record in decode("idle", gamma="adaptive", draft_costs=costs):
+    aux = record["aux"]
+    assert len(aux["step_lengths"]) == aux["counts"]["num_blocks"]
+    assert sum(aux["step_lengths"]) == aux["counts"]["num_tokens"]
+    assert len(aux["step_times_s"]) == len(aux["step_lengths"])
 
 
 def test_all_turns_are_answered_in_their_caches(folder, decode, answered):

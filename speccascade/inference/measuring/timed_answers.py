@@ -32,6 +32,7 @@ class _Turn(NamedTuple):
   source: Source
   decoded: Decoded
   calls: Sequence[tuple[int, float]]
+  steps: Sequence[tuple[int, float]]
   width: int
 
 
@@ -98,13 +99,12 @@ class TimedAnswers:
         trial,
         self._run,
       )
-      (_, read_s), *calls = steps.calls
-      lengths = [0, *(length for length, _ in calls)]
+      lengths = [0, *(length for length, _ in steps.steps)]
       record["aux"] |= {
         "turn": number,
         "wall_time_s": sum(seconds for _, seconds in answer.calls),
-        "read_s": read_s,
-        "step_times_s": [seconds for _, seconds in calls],
+        "read_s": steps.calls[0][1],
+        "step_times_s": [seconds for _, seconds in steps.steps],
         "step_lengths": np.diff(lengths).tolist(),
       }
       lines.append(record)
@@ -113,7 +113,13 @@ class TimedAnswers:
   def _converse(self, example: Source, trial: int, rounds: int) -> list[_Turn]:
     """Answers all turns of an example, `rounds` rounds a call."""
     return [
-      _Turn(source, jax.device_get(stream.decoded), stream.calls, stream.width)
+      _Turn(
+        source,
+        jax.device_get(stream.decoded),
+        stream.calls,
+        stream.steps() if rounds == 1 else (),
+        stream.width,
+      )
       for source, stream in self._streams(example, trial, rounds)
     ]
 

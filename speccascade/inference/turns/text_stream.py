@@ -4,6 +4,7 @@
 """
 
 from collections.abc import Iterator, Sequence
+import itertools
 import time
 
 from absl import logging
@@ -72,7 +73,7 @@ class TokenStream:
 
   def _begin(self, width: int, start_s: float):
     """Begins the output of a turn whose `width` tokens were read."""
-    self.calls, self.width = [], width
+    self.calls, self.width, self._blocks = [], width, []
     self._store(self._stream.decoded, start_s)
 
   @property
@@ -122,10 +123,26 @@ class TokenStream:
     batching.check_finite(decoded, self._source)
     self._store(decoded, start_s)
 
+  def steps(self) -> list[tuple[int, float]]:
+    """Returns the tokens after each step, and its seconds; of a round a call.
+
+    Rounds that draft nothing may follow each other in one call. Each of them
+    wrote a token, and has its share of the seconds.
+    """
+    steps = []
+    calls = zip(self.calls[1:], itertools.pairwise(self._blocks))
+    for (length, seconds), (before, after) in calls:
+      num = max(after - before, 1)
+      steps += [
+        (length - num + place, seconds / num) for place in range(1, num + 1)
+      ]
+    return steps
+
   def _store(self, decoded: Decoded, start_s: float):
     """Stores the tokens that the turn has after a call begun at `start_s`."""
     length = int(decoded.lengths[0])  # waits for the call
     self.calls.append((length, time.perf_counter() - start_s))
+    self._blocks.append(int(decoded.stats.num_blocks[0]))
     self.decoded = decoded
 
     def first_row(array):
