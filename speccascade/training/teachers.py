@@ -248,6 +248,8 @@ def reduce_width(table: np.ndarray, width: int) -> np.ndarray:
 def with_embedding(params: Mapping, path: str | os.PathLike) -> dict[str, Any]:
   """Returns parameters with a checkpoint's embedding, reduced to their width.
 
+  An encoder's own table of tokens is taken from the checkpoint's encoder.
+
   Args:
     params: a model's parameters.
     path: the checkpoint of a model that is at least as wide, in any layout.
@@ -258,13 +260,21 @@ def with_embedding(params: Mapping, path: str | os.PathLike) -> dict[str, Any]:
       narrower.
   """
   checkpoint = restore.load(path)
-  table = checkpoint.params[TABLE]["embedding"]
-  rows, width = params[TABLE]["embedding"].shape
-  if table.shape[0] != rows or table.shape[1] < width:
-    raise ValueError(
-      f"INITIAL_EMBEDDING_PATH: {checkpoint.path} has an embedding of"
-      f" {table.shape[0]} rows and width {table.shape[1]}, MODEL one of {rows}"
-      f" and {width}; wanted as many rows, and no less width"
-    )
-  table = jnp.asarray(reduce_width(table, width))
-  return {**params, TABLE: {"embedding": table}}
+
+  def reduced(params: Mapping, given: Mapping) -> dict[str, Any]:
+    rows, width = params[TABLE]["embedding"].shape
+    table = given.get(TABLE, {}).get("embedding", np.zeros((0, 0)))
+    if table.shape[0] != rows or table.shape[1] < width:
+      raise ValueError(
+        f"INITIAL_EMBEDDING_PATH: {checkpoint.path} has an embedding of"
+        f" {table.shape[0]} rows and width {table.shape[1]}, MODEL one of"
+        f" {rows} and {width}; wanted as many rows, and no less width"
+      )
+    table = jnp.asarray(reduce_width(table, width))
+    return {**params, TABLE: {"embedding": table}}
+
+  new = reduced(params, checkpoint.params)
+  if TABLE in params.get("encoder", {}):
+    encoder = checkpoint.params.get("encoder", {})
+    new["encoder"] = reduced(params["encoder"], encoder)
+  return new

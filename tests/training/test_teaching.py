@@ -8,7 +8,8 @@ import pytest
 from speccascade.checkpoints import load, orbax_io
 from speccascade.data import training_batches
 from speccascade.data.arrays import TokenArrays
-from speccascade.models import CausalTransformer, LlamaConfig
+from speccascade.models import CausalTransformer, LlamaConfig, T5GemmaConfig
+from speccascade.models.t5gemma.network import T5GemmaTransformer
 from speccascade.training import (
   evaluate,
   losses,
@@ -259,6 +260,23 @@ def test_divergence_is_its_definition():
   np.testing.assert_allclose(values, want.sum(-1), rtol=1e-5, atol=1e-6)
   overlap = losses.overlap(*jnp.asarray(logits))
   np.testing.assert_allclose(overlap, np.minimum(p, q).sum(-1), rtol=1e-5)
+
+
+def test_both_tables_of_an_encoder_decoder_are_reduced(tmp_path):
+  sizes = {"vocab_size": 16, "num_heads": 2, "num_kv_heads": 2, "head_dim": 4}
+  layers = {"num_decoder_layers": 1, "num_encoder_layers": 1, "mlp_dim": 8}
+  wide, small = (
+    T5GemmaTransformer(T5GemmaConfig(**sizes, **layers, emb_dim=width))
+    for width in (12, 8)
+  )
+  given = wide.initial(jax.random.key(0))
+  orbax_io.save(tmp_path / "wide", given, wide.config, step=1)
+  new = teachers.with_embedding(
+    small.initial(jax.random.key(1)), tmp_path / "wide"
+  )
+  for part, table in ((new, given), (new["encoder"], given["encoder"])):
+    want = teachers.reduce_width(table["token_embedder"]["embedding"], 8)
+    np.testing.assert_allclose(part["token_embedder"]["embedding"], want)
 
 
 def test_a_run_that_is_taken_up_ends_as_the_unbroken_one(
