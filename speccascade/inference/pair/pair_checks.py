@@ -17,6 +17,7 @@ import numpy as np
 
 from speccascade.checkpoints import CheckpointError, hugging_face, storage
 from speccascade.data import prompting
+from speccascade.decoding.records import prompts
 from speccascade.models.markov_lm import FiniteContext
 from speccascade.models.parameters import Config
 
@@ -38,9 +39,10 @@ def check_models(pair):
 
   Raises:
     PairError: one model is decoder-only and another an encoder-decoder, or the
-      models have different numbers of vocabulary rows, or they were trained
-      with different vocabulary files. Files are compared only where both are
-      known. Or draft heads were trained for another verifier.
+      models have different numbers of vocabulary rows or different start
+      tokens, or they were trained with different vocabulary files. Files are
+      compared only where both are known. Or draft heads were trained for
+      another verifier.
   """
   _check_made_for(pair)
   first, *others = pair.models
@@ -56,6 +58,14 @@ def check_models(pair):
       raise PairError(
         f"{first.name} has {first.lm.vocab_size} vocabulary rows, {model.name}"
         f" {model.lm.vocab_size}; {_MUST_SHARE}"
+      )
+    starts = [prompts.start_id(each.lm) for each in (first, model)]
+    is_counted = isinstance(model.lm, FiniteContext)  # it knows any beginning
+    if not model.prompted and not is_counted and starts[0] != starts[1]:
+      raise PairError(
+        f"outputs of {first.name} begin with the token {starts[0]}, those of"
+        f" {model.name} with {starts[1]}; a drafter and its verifier must have"
+        " the same start token"
       )
     if _differ(first.vocabulary, model.vocabulary):
       raise PairError(

@@ -96,6 +96,16 @@ def test_models_share_a_vocabulary(small, large, message):
     pairs.check_models(both)
 
 
+def test_models_begin_with_one_token():
+  both = pair(model("small"), model("large"))
+  lm = types.SimpleNamespace(vocab_size=16, prompted=False, start_id=2)
+  other = dataclasses.replace(both.verifier, lm=lm)
+  with pytest.raises(
+    pairs.PairError, match=r"of small begin .* 0, .*large with 2"
+  ):
+    pairs.check_models(dataclasses.replace(both, verifier=other))
+
+
 def test_the_vocabulary_in_use_is_the_trained_one():
   both = pair(model("small", vocabulary=FIRST), model("large"))
   pairs.check_vocabulary(both, in_use(16))
