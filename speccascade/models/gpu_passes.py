@@ -78,6 +78,8 @@ def _reason_against(config, params, state, tokens) -> str | None:
     return "the model is on a mesh"
   if found != jnp.dtype(config.dtype):
     return f"kernels are {found} and activations {config.dtype}"
+  if type(config) not in (T5Config, LlamaConfig):
+    return "the model attends to a source in a way of its own"
   if unknown:
     return f"the activation {min(unknown)!r} is not known"
   if gemma:

@@ -46,6 +46,8 @@ def is_native(config: T5Config | LlamaConfig, params: dict) -> bool:
   unknown += [
     what for field, what in _PLAIN_ONLY.items() if getattr(config, field, None)
   ]
+  if type(config) not in (T5Config, LlamaConfig):
+    unknown.append("attention to a source as this model has it")
   if unknown:
     _say(", ".join(unknown))
   return not unknown

@@ -255,4 +255,15 @@ def test_native_passes_are_refused_in_a_line(t5gemma, caplog):
   with caplog.at_level("INFO", logger="speccascade"):
     assert not native_passes.is_native(config, packed.params)
   [line] = caplog.messages
-  assert "a cap of attention, a cap of logits: XLA runs" in line
+  assert "a cap of attention, a cap of logits, attention to a source" in line
+  # Nor is one that has nothing else that they lack, which is no Llama.
+  plain = dataclasses.replace(
+    config,
+    norm_offset=0,
+    post_norms=False,
+    scaled_embedding=False,
+    query_pre_attn_scalar=None,
+    attention_cap=None,
+    logit_cap=None,
+  )
+  assert not native_passes.is_native(plain, packed.params)
