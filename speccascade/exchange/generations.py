@@ -17,8 +17,22 @@ def text(folder: DecodeFolder) -> str:
   """Returns the file: each trial of an example is one of its programs.
 
   Raises:
-    ValueError: an example has fewer trials than another.
+    ValueError: an example has fewer trials than another; or the programs have
+      the string that ended them, or are not those of a split's first problems.
   """
+  settings = folder.row.settings
+  if "include_stop" in json.loads(settings.limits or "{}"):
+    raise ValueError(
+      f"{folder.path} was decoded with INCLUDE_STOP, so that its programs end"
+      " in the stop: decode without it"
+    )
+  begin = settings.split.partition("[")[2].partition(":")[0]
+  if begin not in ("", "0", "0%"):
+    raise ValueError(
+      f"{folder.path} is of {settings.split}, and the first program of the"
+      " file is taken for that of the first problem: decode a split from its"
+      " beginning"
+    )
   programs: dict[int, list[str]] = {}
   for answer in sorted(folder.answers, key=lambda each: each.trial):
     programs.setdefault(answer.index, []).append(answer.text.rstrip() + "\n")

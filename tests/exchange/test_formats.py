@@ -178,6 +178,30 @@ def test_speed_bench(written):
   }
 
 
+def test_generations(written):
+  """The programs of each problem, in order: a list for each, of its trials."""
+  again = records()
+  for record in again:
+    record["aux"]["trial"] = 1
+  again[0]["prediction"] = "def f():\n  return 1\n\n"
+  # As trials are written: the second one of all after the first one of all.
+  lines, counts = [*records(), *again], COUNTS * 2
+  for line in lines:
+    del line["aux"]["trace"], line["aux"]["question"]
+  programs, _ = written("generations", lines=lines, counts=counts)
+  assert programs == [["Aye, é.\n", "def f():\n  return 1\n"], ["2\n", "2\n"]]
+  lacking = written("generations", lines=lines[:3], counts=counts[:3])
+  assert "lacks trials of some examples" in lacking
+  # Each program stands for the problem at its place, and is run as it is.
+  for settings, fault in (
+    ({"split": "test[2:]"}, "decode a split from its beginning"),
+    ({"limits": '{"include_stop": true}'}, "decoded with INCLUDE_STOP"),
+  ):
+    assert fault in written(
+      "generations", lines=lines, counts=counts, **settings
+    )
+
+
 def test_speculation_profile(written):
   [profile], said = written("speculation_profile")
   assert len(said) == 1
