@@ -23,11 +23,14 @@ import numpy as np
 
 from speccascade.data import preprocess
 from speccascade.evaluation.squad import NO_ANSWER
+from speccascade.settings import fields
 
 # The most examples among which the shots are drawn.
 MOST_CANDIDATES = 1000
 # Words of an article that a prompt has.
 ARTICLE_WORDS = 600
+# Ends the name of a field that has a list of texts.
+SEVERAL = "[]"
 
 
 class AnsweredQuestion(NamedTuple):
@@ -50,7 +53,8 @@ class FewShotTask:
     data: the name of a data set of TFDS, or a file under downloads/manual of
       its folder, for data that TFDS does not have.
     fields: the fields that are read, with "/" between the names of nested ones.
-      The data sets of TFDS and of Hugging Face have these in common.
+      The data sets of TFDS and of Hugging Face have these in common. A name
+      that ends in `SEVERAL` is of a list.
     read: a function from the values of the fields to an `AnsweredQuestion`. A
       value is a text or a tuple of texts.
     num_shots: how many shots a prompt has.
@@ -149,17 +153,20 @@ def _value(row: Mapping, field: str) -> Any:
   """Returns the value of a field of a row of a file."""
   # WMT's rows at Hugging Face are {"translation": {"de": ..., "en": ...}}.
   value: Any = row.get("translation", row)
-  for name in field.split("/"):
+  path, is_list = field.removesuffix(SEVERAL), field.endswith(SEVERAL)
+  for name in path.split("/"):
     if not isinstance(value, Mapping) or name not in value:
-      raise ValueError(f"has no field {field!r}")
+      raise ValueError(f"has no field {path!r}")
     value = value[name]
-  if isinstance(value, list) and not all(isinstance(x, str) for x in value):
-    raise ValueError(
-      f"has {value!r:.60} as {field!r}, which is no list of texts"
-    )
-  if not isinstance(value, str | list):
-    raise ValueError(f"has {value!r:.60} as {field!r}, which is no text")
+  texts = value if isinstance(value, list) else [value]
+  if isinstance(value, list) != is_list or not all(map(_is_text, texts)):
+    wanted = "list of texts" if is_list else "text"
+    raise ValueError(f"has {value!r:.60} as {path!r}, which is no {wanted}")
   return value
+
+
+def _is_text(value) -> bool:
+  return isinstance(value, str) and fields.is_utf8(value)
 
 
 def _plain(value) -> str | tuple[str, ...]:
@@ -261,7 +268,7 @@ TASKS = {
   ),
   "mbpp": FewShotTask(
     data=_MBPP,
-    fields=("text", "code", "test_list"),
+    fields=("text", "code", f"test_list{SEVERAL}"),
     read=_program,
     num_shots=3,
     stop="[DONE]",
@@ -272,7 +279,7 @@ TASKS = {
   ),
   "squad2": FewShotTask(
     data="squad/v2.0:3.0.0",
-    fields=("context", "question", "answers/text"),
+    fields=("context", "question", f"answers/text{SEVERAL}"),
     read=_reading,
     num_shots=4,
     stop=ONE_LINE,
@@ -285,7 +292,7 @@ TASKS = {
   ),
   "web_questions": FewShotTask(
     data="web_questions:1.0.0",
-    fields=("question", "answers"),
+    fields=("question", f"answers{SEVERAL}"),
     read=_question,
     num_shots=1,
     stop=ONE_LINE,
@@ -294,7 +301,7 @@ TASKS = {
   ),
   "natural_questions": FewShotTask(
     data="natural_questions_open:1.0.0",
-    fields=("question", "answer"),
+    fields=("question", f"answer{SEVERAL}"),
     read=_question,
     num_shots=1,
     stop=ONE_LINE,
@@ -303,7 +310,7 @@ TASKS = {
   ),
   "trivia_qa": FewShotTask(
     data="trivia_qa/unfiltered.nocontext:1.1.0",
-    fields=("question", "answer/value", "answer/aliases"),
+    fields=("question", "answer/value", f"answer/aliases{SEVERAL}"),
     read=_trivia,
     num_shots=1,
     stop=ONE_LINE,

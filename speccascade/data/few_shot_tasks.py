@@ -29,6 +29,9 @@ class ScoredSplits(seqio.TfdsDataSource):
     splits: the names of the splits.
   """
 
+  # A sum of splits could hold examples that shots are drawn from.
+  takes_sums = False
+
   def __init__(self, name: str, splits: Sequence[str]):
     super().__init__(name)
     self._scored = tuple(splits)
@@ -151,7 +154,11 @@ def _leaves(task: FewShotTask, row: Mapping) -> list:
   return [
     row[field]
     if field in row
-    else functools.reduce(lambda part, name: part[name], field.split("/"), row)
+    else functools.reduce(
+      lambda part, name: part[name],
+      field.removesuffix(few_shot.SEVERAL).split("/"),
+      row,
+    )
     for field in task.fields
   ]
 

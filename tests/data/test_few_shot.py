@@ -189,6 +189,9 @@ def test_tfds_has_the_same_questions(task, tmp_path):
   ]
   with pytest.raises(ValueError, match=f"no split '{TASKS[task].shots_from}'"):
     read(name, TASKS[task].shots_from)
+  if TASKS[task].ids is None:  # data of TFDS, which knows sums of splits
+    with pytest.raises(ValueError, match="a slice of one split"):
+      read(name, f"{split}[:1]+train[:1]")
 
 
 def test_no_answer_of_a_shot_ends_an_output():
@@ -260,6 +263,12 @@ def test_mistakes(tmp_path, monkeypatch):
         {"context": "x", "question": "y", "answers": {"text": [1]}},
         "which is no list of texts",
       ),
+      (
+        {"context": "x", "question": "y", "answers": {"text": "Rome"}},
+        "has 'Rome' as 'answers/text', which is no list of texts",
+      ),
+      ({"context": ["x"]}, r"has \['x'\] as 'context', which is no text"),
+      ({"context": "\ud800"}, "as 'context', which is no text"),
       (["x"], "it is "),
     )
   ):
