@@ -10,6 +10,7 @@ import dataclasses
 
 from speccascade.checkpoints import hugging_face_llama, storage
 from speccascade.checkpoints.errors import CheckpointError
+from speccascade.models.llama.config import LlamaConfig
 from speccascade.models.t5gemma.config import OF_ENCODER, T5GemmaConfig
 from speccascade.settings import fields
 
@@ -21,7 +22,10 @@ _STACK_TYPE, _LIKE = "t5_gemma_module", "gemma2"
 # limited, by the decoder's.
 _NOT_READ = ("eos_ids", "bos_id", "max_positions", "logits_via_embedding")
 # Outer settings that count, before those of generation_config.json.
-_OUTER = ("eos_token_id", "decoder_start_token_id", "tie_word_embeddings")
+_OUTER = (
+  *("bos_token_id", "eos_token_id", "decoder_start_token_id"),
+  "tie_word_embeddings",
+)
 _LM_HEAD = "lm_head.out_proj.weight"
 _EMBEDDING = "model.decoder.embed_tokens.weight"
 
@@ -77,7 +81,7 @@ def build_config(settings: dict) -> T5GemmaConfig:
       raise ValueError(f"{name}.{setting}{error.fault}") from error
     except ValueError as error:
       raise ValueError(f"{name}: {error}") from error
-  encoder, decoder = stacks["encoder"], stacks["decoder"]
+  encoder, decoder = _explicit(*(stacks[name] for name in _STACKS))
   own = {
     f"encoder_{name}": getattr(encoder, name)
     for name in OF_ENCODER
@@ -101,6 +105,25 @@ def build_config(settings: dict) -> T5GemmaConfig:
       f" encoder has {', '.join(OF_ENCODER)} of its own, and no more"
     )
   return config
+
+
+def _explicit(*stacks: LlamaConfig) -> list[LlamaConfig]:
+  """Returns both stacks with one window, and the layers that have it."""
+  windows = {stack.window for stack in stacks} - {None}
+  if len(windows) > 1 or all(stack.windowed_layers is None for stack in stacks):
+    return [*stacks]
+  return [
+    dataclasses.replace(
+      stack,
+      window=next(iter(windows), None),
+      windowed_layers=tuple(
+        layer
+        for layer in range(stack.num_decoder_layers)
+        if stack.window_of(layer) is not None
+      ),
+    )
+    for stack in stacks
+  ]
 
 
 def resolve(tensors: dict, settings: dict, where: str, same: Callable) -> None:

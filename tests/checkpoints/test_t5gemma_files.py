@@ -128,7 +128,11 @@ def test_a_head_that_is_there_too(copy, folder):
 def test_where_the_start_token_is_said(copy):
   path = copy("even")
   change(path, "decoder", bos_token_id=5)
+  settings(path, bos_token_id=None)
+  (path / "generation_config.json").unlink()
   assert load(path).config.start_id == 5
+  settings(path, bos_token_id=4)
+  assert load(path).config.start_id == 4
   settings(path, decoder_start_token_id=6)
   assert load(path).config.start_id == 6
   (path / "generation_config.json").write_text('{"decoder_start_token_id": 7}')

@@ -75,6 +75,10 @@ class T5GemmaConfig(LlamaConfig):
   start_id: fields.NonNegative = 2
 
   def __post_init__(self):
+    # Equal architectures have equal configs.
+    for name in OF_ENCODER:
+      if getattr(self, f"encoder_{name}") == getattr(self, name):
+        object.__setattr__(self, f"encoder_{name}", None)
     super().__post_init__()
     if self.start_id >= self.vocab_size:
       fault = (
