@@ -56,6 +56,24 @@ def config(kind: str, emb_dim: int):
   sizes |= {"num_decoder_layers": 1, "head_dim": 4, "mlp_dim": 16}
   if kind == "llama":
     return LlamaConfig(**sizes, num_kv_heads=8, max_positions=64)
+  if kind == "gemma":
+    # All that one of them has; a text is longer than the window.
+    sizes |= {"num_decoder_layers": 2, "max_positions": 64}
+    return LlamaConfig(
+      **sizes,
+      num_kv_heads=8,
+      mlp_activations=("gelu", "linear"),
+      norm_offset=1,
+      post_norms=True,
+      scaled_embedding=True,
+      query_key_norm=True,
+      query_pre_attn_scalar=9.0,
+      attention_cap=1.5,
+      logit_cap=3.0,
+      local_rope_theta=50.0,
+      window=4,
+      windowed_layers=(0,),
+    )
   if kind == "t5gemma":
     windows = {"window": 3, "windowed_layers": (0,)}
     wide = {"num_encoder_layers": 1, "encoder_emb_dim": 2 * emb_dim}

@@ -22,7 +22,7 @@ from speccascade.decoding.records.decode_settings import Records, Tracing
 from speccascade.inference.batches import padding
 from speccascade.inference.batches.batching import Programs
 from speccascade.inference.batches.sources import InputError, Sources
-from speccascade.inference.measuring import measure, round_times
+from speccascade.inference.measuring import point_timing, round_times
 from speccascade.inference.measuring.study import Study
 from speccascade.inference.pair.pair_checks import PairError
 from speccascade.inference.pair.pairs import ModelPair
@@ -181,9 +181,7 @@ class Pair:
 
   models: ModelPair
   vocabulary: object
-  programs: CompiledPrograms = dataclasses.field(
-    default_factory=CompiledPrograms
-  )
+  programs: Programs = dataclasses.field(default_factory=dict)
   draft_costs: dict = dataclasses.field(default_factory=dict)
 
   def __repr__(self) -> str:
@@ -334,7 +332,7 @@ class Pair:
     at_least(1, rounds=rounds)
     point = self._point(method, alpha, settings)
     study = self._study(text, max_decode_len, seed, settings)
-    return TextStream(study, self._priced(study, point), rounds)
+    return _open(study, self._priced(study, point), rounds)
 
   @takes(Point, Records, TextLimits, TextSettings, without=("trace",))
   def chat(
@@ -381,8 +379,7 @@ class Pair:
     def start(messages, turn: int) -> TextStream:
       study = self._study([messages], max_decode_len, seed, settings)
       most = max(room, study.run.max_decode_len)
-      priced = self._priced(study, point)
-      return TextStream(study, priced, rounds, most, turn)
+      return _open(study, self._priced(study, point), rounds, most, turn)
 
     widths = padding.buckets(reading.max_input_len)
     messages = [{"role": "system", "content": system}] if system else []

@@ -4,9 +4,10 @@
     --format=spec_bench --output_file=out/opt.jsonl
 
 The formats are Spec-Bench's answers, the answers and the results of
-SPEED-Bench's harness, its profile of a drafter, and vLLM's metrics of
-speculative decoding. docs/formats.md says which fields they have. What a format
-has and the decode did not record is left out, or refused, with one line.
+SPEED-Bench's harness, its profile of a drafter, vLLM's metrics of speculative
+decoding, and programs for a harness that runs them. docs/formats.md says which
+fields they have. What a format has and the decode did not record is left out,
+or refused, with one line.
 """
 
 import pathlib
@@ -20,6 +21,7 @@ FORMATS = (
   "speed_bench_results",
   "speculation_profile",
   "vllm",
+  "generations",
 )
 
 
@@ -38,7 +40,8 @@ def main(argv: list[str] | None = None) -> int:
     required=True,
     help="Spec-Bench's answers; specbench_responses.jsonl,"
     " specbench_results.json and speculation_profile.json of SPEED-Bench's"
-    " harness; vLLM's metrics, as JSON",
+    " harness; vLLM's metrics, as JSON; programs, as"
+    " bigcode-evaluation-harness loads them",
   )
   parser.add_argument(
     "--output_file",

@@ -33,7 +33,7 @@ def write(
     output_file: the path of the file. A file that is there is replaced.
     decode_dir: OUTPUT_DIR of a decode.
     format: "spec_bench", "speed_bench", "speed_bench_results",
-      "speculation_profile" or "vllm".
+      "speculation_profile", "vllm" or "generations".
     model_id: the name of what wrote the answers, for "spec_bench"; None takes
       the verifier, the method and its settings.
 

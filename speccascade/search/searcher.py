@@ -332,23 +332,10 @@ class Searcher:
     name = ", ".join([point.spec.label, *study.settings(point).words])
     with self.steps.step(name):
       trials = self._decode_trials(study, point)
-    counts = itertools.chain.from_iterable(map(efficiency.row_counts, trials))
-    texts = [
-      study.text_of(tokens[:length], example.stop)
-      for decoded in trials
-      for tokens, length, example in zip(
-        decoded.tokens, decoded.lengths, study.examples
-      )
-    ]
-    row = scoring.result_row(
-      study,
-      point,
-      efficiency.total(list(counts)),
-      [*study.examples] * len(trials),
-      texts,
-      trials=len(trials),
-    )
-    return trials[0], row
+    outputs = Outputs()
+    for trial, decoded in enumerate(trials):
+      outputs.add(decoded, study.examples, trial)
+    return trials[0], scoring.result_row(study, point, outputs)
 
   def _decode_trials(self, study: Study, point: Point) -> list[Decoded]:
     """Returns the outputs of as many trials as there is time for."""

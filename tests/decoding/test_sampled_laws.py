@@ -185,6 +185,19 @@ def tiny_t5(seed: int) -> T5LM:
   return opinionated(T5LM.init(config, jax.random.key(seed)), config.emb_dim)
 
 
+# A Gemma 2 with Gemma 3's angles, whose caps and window are small enough to
+# change the laws.
+GEMMA = {
+  "norm_offset": 1,
+  "post_norms": True,
+  "scaled_embedding": True,
+  "mlp_activations": ("gelu", "linear"),
+  "query_pre_attn_scalar": 4.0,
+  **{"attention_cap": 1.0, "logit_cap": 2.0},
+  **{"window": 3, "windowed_layers": (0,), "local_rope_theta": 100.0},
+}
+
+
 def tiny_t5gemma(seed: int) -> T5GemmaLM:
   """Returns a T5Gemma with grouped queries that has opinions."""
   heads = {"num_heads": 2, "num_kv_heads": 1, "logits_via_embedding": False}
@@ -195,7 +208,7 @@ def tiny_t5gemma(seed: int) -> T5GemmaLM:
   return opinionated(lm, config.emb_dim)
 
 
-def tiny_llama(seed: int) -> LlamaLM:
+def tiny_llama(seed: int, **fields) -> LlamaLM:
   """Returns a Llama with grouped queries that has opinions."""
   heads = {"num_heads": 2, "num_kv_heads": 1, "logits_via_embedding": False}
   sizes = SIZES | heads | {"num_decoder_layers": 2, "mlp_dim": 16}
@@ -284,8 +297,9 @@ KINDS = {
 }
 ON_TEXTS = [
   *itertools.product(("t5", "t5gemma", "prompted"), T5_CASES),
-  *(("llama", case) for case in ("copies", "token rule, block")),
-  *(("llama", case) for case in ("tree", "traversal")),
+  *itertools.product(
+    ("llama", "gemma"), ("copies", "token rule, block", "tree", "traversal")
+  ),
 ]
 
 

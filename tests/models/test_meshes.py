@@ -120,6 +120,7 @@ def test_a_mesh_sweeps_and_searches_alike(run):
   [
     {},
     {"optimizer": "adamw", "dims": 2},
+    {"kind": "gemma"},
     {"kind": "t5gemma"},
     {"kind": "llama"},
   ],

@@ -54,6 +54,17 @@ LLAMA = LlamaConfig(
   head_dim=4,
   mlp_dim=16,
 )
+GEMMA = dataclasses.replace(
+  LLAMA,
+  norm_offset=1,
+  post_norms=True,
+  scaled_embedding=True,
+  query_key_norm=True,
+  logit_cap=30.0,
+  local_rope_theta=1e4,
+  window=4,
+  windowed_layers=(0, 1),
+)
 T5GEMMA = T5GemmaConfig(
   vocab_size=64,
   emb_dim=8,
@@ -75,7 +86,13 @@ def num_bytes(tree):
 
 
 @pytest.mark.parametrize(
-  ("kind", "config"), [(T5LM, T5), (T5GemmaLM, T5GEMMA), (LlamaLM, LLAMA)]
+  ("kind", "config"),
+  [
+    (T5LM, T5),
+    (T5GemmaLM, T5GEMMA),
+    (LlamaLM, LLAMA),
+    (LlamaLM, GEMMA),
+  ],
 )
 def test_one_device_holds_all(kind, config):
   lm = jax.eval_shape(lambda rng: kind.init(config, rng), jax.random.key(0))

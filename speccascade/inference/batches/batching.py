@@ -5,7 +5,13 @@ number of rows, and their inputs are padded to one of a few lengths.
 """
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import (
+  Callable,
+  Hashable,
+  Mapping,
+  MutableMapping,
+  Sequence,
+)
 import dataclasses
 import functools
 import itertools
@@ -94,9 +100,10 @@ class PreparedBatch(NamedTuple):
 
   def call(self, point: Point) -> tuple:
     """Returns all arguments of a `Decoder`, at a point."""
-    *models_and_rows, constraints = self
+    drafter, *others, constraints = self
     return (
-      *models_and_rows,
+      point.drafter(drafter),
+      *others,
       point.decoder_alpha,
       point.sampling,
       constraints,
@@ -114,10 +121,10 @@ class Batches:
     decoder: the `Decoder` of the point. It has one program for each shape.
     lengths: the input lengths that batches are padded to, in ascending order.
     constraints: what outputs are held to, and what ends them.
+    programs: the programs of the study, by `program_key`. A program that is
+      missing is compiled, and then stands here.
     begins: the entry of `Constraints.begins` of an example, by its own stops;
       empty where no example has any.
-    programs: the compiled programs. A program that is missing is compiled, and
-      then stands here.
     speed: the speed of all calls of `decode_all`.
   """
 
@@ -126,14 +133,9 @@ class Batches:
   run: Run
   decoder: Decoder
   lengths: Sequence[int]
-  shared: bool = False
-  constraints: Constraints = NONE
-  begins: Mapping[tuple[str, ...], int] = dataclasses.field(
-    default_factory=dict
-  )
-  programs: CompiledPrograms = dataclasses.field(
-    default_factory=CompiledPrograms
-  )
+  constraints: Constraints
+  programs: Programs
+  begins: Mapping[tuple[str, ...], int]
   speed: Speed = dataclasses.field(default_factory=Speed, init=False)
 
   def check(self):
@@ -211,18 +213,12 @@ class Batches:
     only decodes. It returns at once with arrays to wait for. They have rows
     that only pad the batch, and nothing in them is checked; see `check_finite`.
     """
-    call = self.call(prepared)
+    call = prepared.call(self.point)
     _, arguments = self.decoder.call(*call)
     key = self._key(prepared.inputs.shape[1], is_continuous=False)
     if key not in self.programs:
       self.programs[key] = self.decoder.lower(*call).compile()
     return functools.partial(self.programs[key], *arguments)
-
-  def call(self, prepared: PreparedBatch) -> tuple:
-    """Returns the arguments of a call of `decoder` for a prepared batch."""
-    point = self.point
-    prepared = prepared._replace(drafter=point.drafter(prepared.drafter))
-    return (*prepared, point.decoder_alpha, point.sampling, self.constraints)
 
   def decode(self, batch: Sequence[Source], trial: int = 0) -> Decoded:
     """Decodes one batch.
@@ -299,7 +295,7 @@ class Batches:
     ended, parts = [], []
     for places, decoded in decode_continuously(
       self.decoder,
-      *self.call(self.prepare(batch, trial)),
+      *self.prepare(batch, trial).call(self.point),
       rows=self.run.batch_size,
     ):
       check_finite(decoded, [batch[place] for place in places])

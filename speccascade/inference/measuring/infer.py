@@ -24,8 +24,9 @@ from speccascade.evaluation.efficiency import Counts
 from speccascade.inference.batches.batching import Speed
 from speccascade.inference.batches.inputs import Inputs
 from speccascade.inference.batches.sources import Source
-from speccascade.inference.measuring import measure, round_times, scoring
-from speccascade.inference.measuring.study import Study
+from speccascade.inference.measuring import point_timing, round_times, scoring
+from speccascade.inference.measuring.study import Outputs, Study
+from speccascade.inference.measuring.timed_answers import TimedAnswers
 from speccascade.inference.pair.pairs import PairSpec
 from speccascade.inference.points import advice_files, draft_costs
 from speccascade.inference.points.draft_costs import DraftCosts
@@ -244,7 +245,7 @@ def _decode(study: Study, point: Point) -> tuple[Shards, Speed]:
       shards.open()
       if isinstance(point.draft_costs, DraftCosts) and processes.is_first():
         point.draft_costs.write(shards.folder / draft_costs.FILE_NAME)
-      shards.write(number, lines)
+      shards.write(number, map(records.to_line, written))
   # Where no shard was missing, this start has not yet written `run.json`.
   shards.open()
   return shards, batches.speed
@@ -262,8 +263,9 @@ def _measure(study: Study, point: Point, shards: Shards) -> ResultRow:
     # A record goes once it is read: the traces of all would fill the memory.
     for record in shards.records():
       aux = record["aux"]
-      tokens = np.asarray(aux["tokens"], np.int32)
-      outputs.tokens[aux["trial"], aux["index"]] = tokens
+      if not aux.get("turn"):  # references are of the first turn
+        tokens = np.asarray(aux["tokens"], np.int32)
+        outputs.tokens[aux["trial"], aux["index"]] = tokens
       outputs.counts.append(Counts(**aux["counts"]))
       if study.run.log_probs:
         outputs.log_probs.append(aux["log_probs"])

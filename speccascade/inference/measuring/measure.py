@@ -167,21 +167,10 @@ def _measure_group(
       agreement = scoring.count_identical(
         study, written, study.verifier_outputs[alone]
       )
-
-    # The row. Outputs are ordered by trial and index, so that the bootstrap
-    # resamples the examples of every point alike.
-    by_index = {example.index: example for example in study.examples}
-    in_order = sorted(outputs.tokens)
-    examples = [by_index[index] for _, index in in_order]
     return scoring.result_row(
       study,
       point,
-      outputs.counts,
-      examples,
-      [
-        study.text_of(outputs.tokens[x], example.stop)
-        for x, example in zip(in_order, examples)
-      ],
+      written,
       latency=latencies.get(point),
       costs=costs,
       agreement=agreement,

@@ -6,7 +6,7 @@ examples, the way of decoding and of measuring, and the compiled programs.
 and `measure` measures points.
 """
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 import concurrent.futures
 import dataclasses
 import functools
@@ -258,20 +258,22 @@ class Study:
     if timed and self._has_untimed:
       # What is recorded takes time, and is known of the other examples.
       run = dataclasses.replace(run, log_probs=False)
-    constraints, begins = self._constraints
-    return Batches(
-      pair=self.pair,
-      point=point,
-      run=run,
-      eos_id=self.run.end_ids(eos_ids(self.vocabulary)),
-      constraints=constraints,
-      begins=begins,
-      lengths=lengths,
+    decoder = point.decoder(
+      max_decode_len=run.max_decode_len,
+      eos_id=run.end_ids(eos_ids(self.vocabulary)),
       shared=shared and jax.default_backend() == "cpu",
       **values_of(run, Records),
     )
+    constraints, begins = self._constraints
     return Batches(
-      self.pair, point, run, decoder, lengths, self.constraints, self.programs
+      self.pair,
+      point,
+      run,
+      decoder,
+      lengths,
+      constraints,
+      self.programs,
+      begins,
     )
 
   @property

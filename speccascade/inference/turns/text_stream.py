@@ -62,10 +62,12 @@ class TokenStream:
     number: int = 0,
   ):
     batches.check()
-    self._vocabulary, self._rounds = study.vocabulary, rounds
-    self._source, self._run = study.examples[:1], study.run
-    self._pair = study.pair
-    *call, constraints = batches.call(batches.prepare(self._source, number))
+    self._source, self._rounds, self._run = [source], rounds, batches.run
+    self._limits = batches.run.also(source.stop)
+    self._pair, self._prompt_len = batches.pair, len(source.tokens)
+    prepared = batches.prepare(self._source, number)
+    *call, constraints = prepared.call(batches.point)
+    start_s = time.perf_counter()
     self._stream = Stream(
       batches.decoder, *call, room=room, constraints=constraints
     )
