@@ -23,7 +23,7 @@ the last draft is fed for nothing <- test_speculative_paths[lossless]
 a gamma reads a draft of its own round <- test_every_path[token]
 - count = jnp.minimum(pace.gamma, self.width)
 + count = jnp.minimum(pace.gamma, self.width - (proposal.tokens[:, 0] == 2))
-the widest row's count is that of all <- test_a_row_alone
+the widest row's count is that of all <- test_a_row_alone_is_that_row_in
 - count = jnp.minimum(pace.gamma, self.width)
 + count = jnp.full_like(pace.gamma, self.width)
 missed tokens are not read <- test_a_row_that_drafts_again
@@ -44,7 +44,7 @@ the bonus may be the verifier's <- test_what_would_have_no_law
 the prior is ignored <- test_the_first_gamma
 - return (prior + self.accepted) / (PRIOR_WEIGHT + self.examined)
 + return (self.accepted + 1e-6) / (1e-6 + self.examined)
-a row's gamma reads the batch <- test_adaptive.py::test_a_row_alone
+a row's gamma reads the batch <- test_adaptive.py::test_a_row_alone_is_that_row_in
 - best = _best(self._acceptance, costs.rounds, sizes, reading)
 + best = _best(self._acceptance[:1], costs.rounds, sizes, reading[:1])
 what others wrote counts as a block <- test_what_others_wrote

@@ -62,5 +62,11 @@ def _test(usual: str, test: str) -> str:
   if name:
     text = (ROOT / path).read_text()
     names = re.findall(rf"^def ({name}\w*)\(", text, re.M)
-    [name] = [name] if name in names else names
+    if name not in names:
+      if len(names) != 1:
+        raise ValueError(
+          f"{path} has {len(names)} tests that begin with {name!r} ({names}); "
+          "a mutant names one of them"
+        )
+      [name] = names
   return path + separator + name + bracket + case
