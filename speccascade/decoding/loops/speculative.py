@@ -16,7 +16,12 @@ from speccascade.decoding.drafting.adaptive import AdaptiveDrafter
 from speccascade.decoding.laws import draws, numerics, optimum
 from speccascade.decoding.laws.rules import defers
 from speccascade.decoding.loops import rounds, tracing
-from speccascade.decoding.loops.carry import Carry
+from speccascade.decoding.loops.carry import (
+  Carry,
+  counted_shapes,
+  pack,
+  unpack,
+)
 from speccascade.decoding.loops.execution import LoopSettings, execution
 from speccascade.decoding.loops.rounds import Loop
 from speccascade.decoding.loops.tracing import Record
@@ -145,22 +150,25 @@ def speculative(
     # The round of one size is run; without drafts several, up to where a row
     # asks again. XLA copies the caches into and out of the branches of a
     # `switch`, and updates those of a loop in place: so each size is a loop.
-    def is_next(size: int, state: tuple[Array, Carry]) -> Array:
+    shapes = counted_shapes(carry)
+
+    def is_next(size: int, state: tuple) -> Array:
       return state[0] == size
 
-    def run(size: int, state: tuple[Array, Carry]) -> tuple[Array, Carry]:
-      after = round_of(drafter.of_width(size), state[1])
+    def run(size: int, state: tuple) -> tuple:
+      before = unpack(state[1], shapes)
+      after = round_of(drafter.of_width(size), before)
       again = jnp.array(False)
       if not size:
         again = drafter.is_idle(after.models[0], after.prefix)
-      return jnp.where(again, jnp.int32(size), jnp.int32(-1)), after
+      return jnp.where(again, jnp.int32(size), jnp.int32(-1)), pack(after)
 
-    state = widest, carry
+    state = widest, pack(carry)
     for size in drafter.sizes:
       state = jax.lax.while_loop(
         functools.partial(is_next, size), functools.partial(run, size), state
       )
-    return state[1]
+    return unpack(state[1], shapes)
 
   return Loop(
     round_=round_,
