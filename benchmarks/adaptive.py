@@ -57,17 +57,25 @@ def texts_of(sources: Sources, vocab_size: int) -> dict[str, list[Source]]:
   }
 
 
-def seconds_of(calls: dict, repeats: int) -> dict[str, float]:
-  """Returns the least seconds of each call, of which all take turns."""
-  times: dict[str, list[float]] = {name: [] for name in calls}
+def seconds_of(calls: dict[str, list], repeats: int) -> dict[str, list[float]]:
+  """Returns the least seconds of each competitor for each source.
+
+  In a turn a competitor decodes all sources one after the other, as a decode
+  does. Where competitors take turns on each source, what is timed is how long
+  the processor takes to find another program's code and weights again.
+  """
+  times: dict[str, list] = {name: [] for name in calls}
   names = list(calls)
   for repeat in range(repeats + 1):
     for name in names[repeat % len(names) :] + names[: repeat % len(names)]:
-      start_s = time.perf_counter()
-      jax.block_until_ready(calls[name]())
+      turn = []
+      for call in calls[name]:
+        start_s = time.perf_counter()
+        jax.block_until_ready(call())
+        turn.append(time.perf_counter() - start_s)
       if repeat:  # The first turn warms up.
-        times[name].append(time.perf_counter() - start_s)
-  return {name: min(each) for name, each in times.items()}
+        times[name].append(turn)
+  return {name: np.min(each, axis=0).tolist() for name, each in times.items()}
 
 
 def interval(seconds: np.ndarray, reference: np.ndarray) -> str:
@@ -113,13 +121,12 @@ class Race:
   blocks: Counter = dataclasses.field(default_factory=Counter)
   tokens: int = 0
 
-  def add(self, outputs: dict, seconds: dict[str, float]):
-    """Adds the outputs of one source, which must be alike, and their times."""
+  def add(self, outputs: dict):
+    """Adds the outputs of one source, which must be alike."""
     for name, out in outputs.items():
       assert np.array_equal(out.tokens, outputs[ALONE].tokens), name
       self.drafted[name] += int(out.stats.drafted[0])
       self.blocks[name] += int(out.stats.num_blocks[0])
-      self.seconds[name].append(seconds[name])
     self.tokens += int(outputs[ALONE].lengths[0])
 
   def print(self, text: str):
@@ -142,20 +149,21 @@ def run_race(
   study: Study, points: dict[str, Point], examples, repeats: int, costs
 ) -> Race:
   """Returns what the points took for some sources; priced, where costs are."""
-  race = Race({name: [] for name in points}, 1e6 if costs is None else 1.0)
+  calls: dict[str, list] = {name: [] for name in points}
+  prices: dict[str, list[float]] = {name: [] for name in points}
+  race = Race(prices, 1e6 if costs is None else 1.0)
   for example in examples:
-    calls = {}
+    outputs = {}
     for name, point in points.items():
       batches = study.batches(point, timed=True, shared=False)
-      calls[name] = batches.bind(batches.prepare([example]))
-    outputs = {name: jax.device_get(call()) for name, call in calls.items()}
-    if costs is None:
-      seconds = seconds_of(calls, repeats)
-    else:
-      seconds = {
-        name: priced(out, name, costs) for name, out in outputs.items()
-      }
-    race.add(outputs, seconds)
+      call = batches.bind(batches.prepare([example]))
+      calls[name].append(call)
+      outputs[name] = out = jax.device_get(call())
+      if costs is not None:
+        prices[name].append(priced(out, name, costs))
+    race.add(outputs)
+  if costs is None:
+    race.seconds = seconds_of(calls, repeats)
   return race
 
 

@@ -8,9 +8,7 @@ itself says what its rounds take, and nothing else is compiled.
 import dataclasses
 import logging
 import pathlib
-import time
 
-import jax
 import numpy as np
 
 from speccascade.decoding.drafting.draft_pace import CATCH_UP_WIDTH
@@ -22,8 +20,7 @@ from speccascade.runtime import processes
 from speccascade.runtime.progress import note
 from speccascade.settings import fields
 
-_REPEATS = 7  # of each size, in turns; the least counts
-_BUDGET_S = 20.0  # no repeat begins after it
+_BUDGET_S = 20.0  # no turn of the sizes begins after it
 # What is timed draws other numbers than any decode: costs that knew the draws
 # of a row would let its gammas know them, too.
 _TRIAL = 2**31 - 1
@@ -81,33 +78,31 @@ def measure(study: Study, point: Point) -> DraftCosts:
     decodes[size] = batches.bind(prepared)
   assert prepared is not None
   inputs, sampling = prepared.inputs, point.sampling
-  models = prepared.drafter, prepared.verifier
-  prefill_s = sum(timing.prefill_seconds(model, inputs) for model in models)
-  # Other work can only add to a time, so the least of the repeats counts.
-  jax.block_until_ready(decodes[sizes[0]]())
-  seconds = dict.fromkeys(sizes, np.inf)
-  start_s = time.perf_counter()
-  for _ in range(_REPEATS):
-    for size, decode in decodes.items():
-      begin_s = time.perf_counter()
-      decoded = jax.block_until_ready(decode())
-      took_s = time.perf_counter() - begin_s
-      rounds = max(int(np.max(decoded.stats.num_blocks)), 1)
-      # (The prompt is read before any round. A prefill that was disturbed must
-      # not leave nothing for the rounds.)
-      least_s = max(took_s - prefill_s, took_s / 2) / rounds
-      seconds[size] = min(seconds[size], least_s)
-    if time.perf_counter() - start_s > _BUDGET_S:
-      break
+  verifier, drafter = prepared.verifier, prepared.drafter
+  nums = {
+    size: max(int(np.max(decode().stats.num_blocks)), 1)
+    for size, decode in decodes.items()
+  }
+  calls = decodes | {
+    "verifier": timing.prefill_call(verifier, inputs),
+    "drafter": timing.prefill_call(drafter, inputs),
+    "catch_up": timing.pass_loop(drafter, inputs, sampling, CATCH_UP_WIDTH),
+  }
+  if sizes[0]:
+    calls["step"] = timing.pass_loop(verifier, inputs, sampling, 1)
+  least_s = timing.least_seconds(calls, budget_s=_BUDGET_S)
+  prefill_s = least_s["verifier"] + least_s["drafter"]
+  # (The prompt is read before any round. A prefill that was disturbed must not
+  # leave nothing for the rounds.)
+  seconds = {
+    size: max(least_s[size] - prefill_s, least_s[size] / 2) / num
+    for size, num in nums.items()
+  }
   # A narrower round takes no longer than a wider one.
   narrower = np.minimum.accumulate([seconds[size] for size in sizes][::-1])
   rounds_s = narrower[::-1]
-  wide_s = timing.pass_seconds(
-    prepared.drafter, inputs, sampling, CATCH_UP_WIDTH
-  )
-  step_s = rounds_s[0]
-  if sizes[0]:
-    step_s = timing.pass_seconds(prepared.verifier, inputs, sampling, 1)
+  wide_s = least_s["catch_up"] / timing.PASSES
+  step_s = rounds_s[0] if not sizes[0] else least_s["step"] / timing.PASSES
   # All processes of a job choose by the numbers of the first.
   rounds, catch_up = processes.agree(
     lambda: ((rounds_s / step_s).tolist(), float(wide_s / step_s))
