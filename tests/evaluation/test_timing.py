@@ -113,7 +113,7 @@ def test_costs_are_those_of_the_least_round():
   assert (costs.drafter_prefill, costs.verifier_prefill) == (1.0, 4.0)
 
 
-@pytest.mark.parametrize("budget_s, turns", [(1e9, 9), (25.0, 2)])
+@pytest.mark.parametrize(("budget_s", "turns"), [(1e9, 9), (25.0, 2)])
 def test_least_seconds_end_once_nothing_is_less(monkeypatch, budget_s, turns):
   """Other work slows the first turns; each call is called twice a turn."""
   now, called = [0.0], []

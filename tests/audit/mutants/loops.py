@@ -373,6 +373,11 @@ a law that gives a token nothing is written as unknown
 - return least
 + return None
 
+=== evaluation/timing.py
+turns end although a time was less <- test_least_seconds
+- settled = 0 if is_less else settled + 1
++ settled += 1
+
 === evaluation/efficiency.py evaluation/test_efficiency.py::test_mean_log_probs
 what is not known counts in a mean
 - values[~np.isnan(values)]
