@@ -18,8 +18,8 @@ import numpy as np
 from speccascade import cli
 from speccascade.cli import gin_setup
 from speccascade.inference.rows.results import ResultRow
-from speccascade.report import figures, tables, winners
-from speccascade.report.findings import doubts
+from speccascade.report import figures, tables
+from speccascade.report.findings import doubts, lead_of
 from speccascade.report.groups import PointGroup, studies
 from speccascade.report.measured import MEASURED, SMALL, Measured
 from speccascade.runtime import files
@@ -199,7 +199,7 @@ def findings(rows: Sequence[ResultRow]) -> list[str]:
     f" {agreement['num_examples']} sentences{ties}",
     f"at T = 1, spec_decode is {_describe_speed(sampled)}",
     "at T = 1, of the points that have the large model's BLEU or its"
-    f" distribution: {winners.lead(study.panels[-1], MEASURED)}",
+    f" distribution: {lead_of(study.panels[-1], MEASURED)}",
     _describe_blocks(study),
   ]
 

@@ -11,8 +11,6 @@ from speccascade.report import (
   figures,
   findings,
   point_tables,
-  slowdowns,
-  summaries,
   templates,
 )
 from speccascade.report.groups import PointGroup, studies
@@ -138,12 +136,12 @@ def _section(
   """Returns the section of a study; without a ratio nothing is modelled."""
   model = modelled_clock(cost_ratio) if cost_ratio else None
   clocks = (MEASURED, model) if model else (MEASURED,)
-  losses = slowdowns.table(study, model)
+  losses = point_tables.losses(study, model)
   # A reader looks for Table 2 first, then for what explains it; the long tables
   # of all points come last.
   tables = []
   for clock in clocks:
-    tables.append(summaries.speedup_table(study, clock))
+    tables.append(comparisons.speedup_table(study, clock))
     tables.append(comparisons.gap_table(study, clock))
     tables.append(comparisons.truncation_table(study, clock))
   tables.append(point_tables.baselines(study, model))

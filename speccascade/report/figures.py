@@ -10,6 +10,7 @@ import itertools
 
 from speccascade.inference.rows.results import ResultRow
 from speccascade.report import comparisons, findings, frontier, styles
+from speccascade.report.comparisons import fastest, is_fast, speedups
 from speccascade.report.frontier import IntervalEstimate
 from speccascade.report.groups import PointGroup, studies
 from speccascade.report.measured import (
@@ -21,7 +22,6 @@ from speccascade.report.measured import (
   modelled_clock,
 )
 from speccascade.report.plots import DrawnLine, LinePanel, Plot
-from speccascade.report.summaries import fastest, is_fast, speedups
 
 # The methods that the papers compare. A figure of all methods is crowded.
 PAPERS = (

@@ -19,11 +19,11 @@ from typing import NamedTuple
 
 from speccascade import cli
 from speccascade.inference.rows.results import ResultRow, read_rows
-from speccascade.report import styles, templates, winners
+from speccascade.report import findings, styles, templates
+from speccascade.report.findings import Contender
 from speccascade.report.frontier import IntervalEstimate
 from speccascade.report.groups import PointGroup, studies
 from speccascade.report.measured import MEASURED
-from speccascade.report.winners import Contender
 from speccascade.runtime import files
 
 CASCADE = "spec_cascade"
@@ -59,7 +59,7 @@ class Headline:
   @property
   def is_faster(self) -> bool:
     """Whether the whole interval of the cascade's speed is above 1."""
-    return winners.is_surely_above_one(self.cascade.speedup)
+    return findings.is_surely_above_one(self.cascade.speedup)
 
   @property
   def is_better(self) -> bool:
@@ -70,7 +70,7 @@ class Headline:
   def is_greedy_faster(self) -> bool:
     """Whether lossless speculation is surely faster at temperature 0."""
     plain = self.greedy_lossless
-    return plain is not None and winners.is_surely_above_one(plain.speedup)
+    return plain is not None and findings.is_surely_above_one(plain.speedup)
 
   @property
   def title(self) -> str:
@@ -98,7 +98,7 @@ def headline(rows: Sequence[ResultRow]) -> Headline:
       f"the rows are of {1 + len(others)} pairs or tasks; give those of one"
     )
   panel = first.panels[-1]
-  fits = winners.candidates(panel, MEASURED)
+  fits = findings.candidates(panel, MEASURED)
   cascades = [c for c in fits if c.point.method.startswith(CASCADE)]
   plain = [c for c in fits if c.is_plain]
   if not cascades or not plain:
@@ -109,11 +109,11 @@ def headline(rows: Sequence[ResultRow]) -> Headline:
   better = [
     c
     for c in cascades
-    if winners.is_surely_above_one(c.speedup) and _is_surely_better(c)
+    if findings.is_surely_above_one(c.speedup) and _is_surely_better(c)
   ]
   greedy, fastest = None, None
   if first.panels[0].settings.temperature == 0 and len(first.panels) > 1:
-    drafted = winners.candidates(first.panels[0], MEASURED)
+    drafted = findings.candidates(first.panels[0], MEASURED)
     fastest = next((c for c in drafted if c.is_plain), None)
     greedy = first.panels[0] if fastest is not None else None
   return Headline(panel, plain[0], (better or cascades)[0], greedy, fastest)

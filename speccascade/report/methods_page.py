@@ -20,7 +20,7 @@ import numpy as np
 from speccascade.decoding.laws.numerics import overlap
 from speccascade.decoding.laws.targets import Target
 from speccascade.decoding.programs.methods import METHODS
-from speccascade.report import templates, worked_draft
+from speccascade.report import templates, worked_example
 
 VOCAB_SIZE = 32128
 WIDTH = 79
@@ -201,7 +201,7 @@ def page() -> str:
   found = known_targets()
   numbers = (", ".join(f"{x:g}" for x in probs) for probs in (Q, P))
   q, p = numbers
-  paragraphs = worked_draft.markdown().split("\n\n")
+  paragraphs = worked_example.markdown().split("\n\n")
   intro = templates.load("methods.md").render(
     q=q,
     p=p,

@@ -1,26 +1,35 @@
-"""Draws what happens to a draft of each of four tokens.
+"""What happens to a draft at one position of four tokens, in numbers, drawn.
 
   python -m speccascade.report.worked_example
 
-Writes docs/worked_example.svg. The numbers are those of
-`report.worked_draft`, which the page of methods prints too. Run the
-command again after a change of them.
+Writes docs/worked_example.svg. The numbers come from the functions that a
+decode calls; the page of methods prints them, too. Run the command again after
+a change of them.
 """
 
 from collections.abc import Sequence
+import dataclasses
 import io
 import pathlib
 import sys
+from typing import NamedTuple
+
+import jax.numpy as jnp
 
 from speccascade import cli
-from speccascade.report import styles, worked_draft
-from speccascade.report.worked_draft import (
-  DraftOutcome,
-  WorkedDraft,
-  decimal,
-)
+from speccascade.decoding.laws import numerics
+from speccascade.decoding.laws.rules import defers
+from speccascade.decoding.programs.methods import METHODS
+from speccascade.report import styles, templates
 from speccascade.runtime import files
 
+TOKENS = ("sleeps", "sings", "reads", "waits")
+# The two models after the same text, at temperature 1.
+DRAFTER = (0.6, 0.2, 0.15, 0.05)
+VERIFIER = (0.35, 0.45, 0.1, 0.1)
+LOSSLESS, CASCADE = "spec_decode", "spec_cascade_token_v3"
+ALPHA = 0.3
+FIGURE = "worked_example.svg"
 # Okabe and Ito's blue and vermilion, which the colour-blind can tell apart.
 ACCEPTED, RESIDUAL, GREY = "#0072b2", "#d55e00", "#5a5e66"
 _SIZE = (10.2, 5.2)  # inches
@@ -31,13 +40,135 @@ _LEAST = 0.05  # probability of a part that is high enough for its number
 _ROW = 0.076  # from a row of numbers to the next, in heights of the axis
 
 
+class DraftOutcome(NamedTuple):
+  """What happens to a draft of one token.
+
+  Attributes:
+    token: the token.
+    q: the drafter's probability of the token: how often it is drafted.
+    p: the verifier's probability of the token.
+    pi: the target's probability of the token: how often it is emitted.
+    chance: min(1, pi / q), the probability that a draft of it is accepted.
+    accepted: min(q, pi), how often it is drafted and accepted.
+    rejected: max(0, q - pi), how often it is drafted and rejected.
+    residual: max(0, pi - q), how often it replaces a rejected draft.
+    replaces: norm(max(0, pi - q)), the probability that it is the token drawn
+      in place of a rejected draft.
+    left: the left side of the rule for the token; None without a rule.
+    right: the right side of the rule for the token; None without a rule.
+    deferred: whether the rule defers, left < right; False without a rule.
+  """
+
+  token: str
+  q: float
+  p: float
+  pi: float
+  chance: float
+  accepted: float
+  rejected: float
+  residual: float
+  replaces: float
+  left: float | None = None
+  right: float | None = None
+  deferred: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class WorkedDraft:
+  """One position, by one method.
+
+  Attributes:
+    method: the name of the method.
+    alpha: the method's alpha; None where it takes none.
+    outcomes: what happens to a draft of each token.
+  """
+
+  method: str
+  alpha: float | None
+  outcomes: Sequence[DraftOutcome]
+
+  @property
+  def name(self) -> str:
+    """The method as one types it, with its alpha."""
+    return (
+      self.method if self.alpha is None else f"{self.method} {self.alpha:g}"
+    )
+
+  @property
+  def target(self) -> str:
+    """The letter of the target: "p" for a lossless method, else "pi"."""
+    return "p" if self.method == LOSSLESS else "pi"
+
+  @property
+  def accepted(self) -> float:
+    """The probability that a draft is accepted, sum min(q, pi)."""
+    return sum(outcome.accepted for outcome in self.outcomes)
+
+
+def work_out(method: str, alpha: float | None = None) -> WorkedDraft:
+  """Returns what a speculative method does with a draft of each token.
+
+  Args:
+    method: the name of a method that has a target.
+    alpha: the method's alpha; None for a method that takes none.
+
+  >>> round(work_out("spec_decode").accepted, 3)
+  0.7
+  """
+  target = METHODS[method].target
+  if target is None:
+    raise ValueError(
+      f"{method} has no target; wanted a method whose output has one, such as"
+      f" {CASCADE}"
+    )
+  q, p = jnp.asarray(DRAFTER), jnp.asarray(VERIFIER)
+  pi, left, right = target(q, p, alpha=0.0 if alpha is None else alpha)
+  columns = {
+    "q": q,
+    "p": p,
+    "pi": pi,
+    "chance": jnp.minimum(1, numerics.ratio(pi, q)),
+    "accepted": jnp.minimum(q, pi),
+    "rejected": jnp.maximum(0, q - pi),
+    "residual": jnp.maximum(0, pi - q),
+    "replaces": numerics.residual(pi, q),
+  }
+  if left is not None and right is not None:
+    # A position rule has one pair of sides for all tokens.
+    sides = {"left": left, "right": right, "deferred": defers(left, right)}
+    columns |= {x: jnp.broadcast_to(y, q.shape) for x, y in sides.items()}
+  outcomes = [
+    DraftOutcome(token, **{x: y[place].item() for x, y in columns.items()})
+    for place, token in enumerate(TOKENS)
+  ]
+  return WorkedDraft(method, alpha, outcomes)
+
+
+def examples() -> list[WorkedDraft]:
+  """Returns the position by lossless speculation, and by a cascade."""
+  return [work_out(LOSSLESS), work_out(CASCADE, ALPHA)]
+
+
+def markdown() -> str:
+  """Returns the worked draft of the page of methods."""
+  lossless, cascade = examples()
+  return templates.load("worked_example.md").render(
+    lossless=lossless, cascade=cascade, figure=FIGURE, decimal=decimal
+  )
+
+
+def decimal(number: float) -> str:
+  """Returns a probability with two decimals, as page and figure have it."""
+  return f"{number:.2f}"
+
+
 def main(argv: list[str] | None = None) -> int:
   """Writes the figure; returns the exit code."""
   parser = cli.Parser("report.worked_example", __doc__)
   parser.add_argument(
     "--output_file",
     type=cli.path,
-    default=pathlib.Path("docs") / worked_draft.FIGURE,
+    default=pathlib.Path("docs") / FIGURE,
     help="where the figure goes (%(default)s)",
   )
   return parser.run(write, argv)
@@ -53,7 +184,7 @@ def svg() -> str:
   """Returns the figure as an SVG whose letters are text."""
   plt, file = styles.pyplot(), io.StringIO()
   with plt.rc_context({"svg.fonttype": "none"}):
-    figure = draw(worked_draft.examples())
+    figure = draw(examples())
     # Without a date, equal numbers give equal files.
     figure.savefig(file, format="svg", metadata={"Date": None})
   plt.close(figure)

@@ -8,12 +8,12 @@ import pytest
 from speccascade.decoding import METHODS
 from speccascade.report import (
   block_figures,
+  comparisons,
   figures,
   groups,
   plots,
   point_tables,
   styles,
-  summaries,
 )
 from speccascade.report.measured import MEASURED
 from tests.report import synthetic
@@ -151,7 +151,7 @@ def test_many_methods_are_shown_family_by_family():
   names = [name for name, row in METHODS.items() if not row.has_parameters]
   several = panels(methods=names, temperatures=(1.0,))
   (main,) = figures.quality_latency(several, MEASURED).panels
-  fastest = summaries.fastest(summaries.speedups(*several, MEASURED))
+  fastest = comparisons.fastest(comparisons.speedups(*several, MEASURED))
   shown = {line.method for line in main.lines}
   assert shown == {*figures.PAPERS, "verifier", fastest.name}
   families = figures.by_family(several, MEASURED)

@@ -8,7 +8,7 @@ import pytest
 from speccascade.report import headline
 from tests.report import synthetic
 from tests.report.synthetic import changed
-from tests.report.test_winners import NOISE, large, timed
+from tests.report.test_findings import NOISE, large, timed
 
 TOKEN = "spec_cascade_token_v3"
 PLAIN = timed("spec_decode", 0.7, 70.0, own=0.01)

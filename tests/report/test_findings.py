@@ -7,17 +7,16 @@ import pytest
 
 from speccascade.inference.rows.results import ResultRow
 from speccascade.report import (
+  comparisons,
   content,
   findings,
   groups,
   measured,
-  summaries,
-  winners,
 )
 from speccascade.report.measured import MEASURED
 from tests.report import synthetic
 from tests.report.synthetic import changed
-from tests.report.test_summaries import LARGE, OPT, row
+from tests.report.test_comparisons import LARGE, OPT, row
 
 PLAIN = "spec_decode"
 NOISE = np.random.default_rng(3).normal(size=200)
@@ -35,7 +34,7 @@ def timed(
     alpha: the method's alpha.
     shared: scale of noise that all rows have in common.
     own: scale of noise of the row alone.
-    **settings: as in `test_summaries.row`.
+    **settings: as in `test_comparisons.row`.
   """
   noise = shared * NOISE + own * np.roll(NOISE, 17)
   replicates = latency * (1 + noise)
@@ -67,7 +66,7 @@ def panel_of(*rows) -> groups.PointGroup:
 
 
 def lead(*rows) -> str:
-  return str(winners.lead(panel_of(*rows), MEASURED) or "")
+  return str(findings.lead_of(panel_of(*rows), MEASURED) or "")
 
 
 def test_a_winner_that_intervals_do_not_support_is_not_claimed():
@@ -168,7 +167,7 @@ def test_what_is_not_as_good_or_not_fast_is_no_candidate():
     "no method is as good as the large model, which has 70.0 BLEU"
   )
   assert lead(*rows) == ""
-  several = winners.candidates(
+  several = findings.candidates(
     panel_of(LARGE, row(PLAIN, 0.7, 69), *rows), MEASURED
   )
   assert [x.point.method for x in several] == [PLAIN]
@@ -181,9 +180,9 @@ def test_what_is_not_as_good_or_not_fast_is_no_candidate():
 def test_bindings_are_those_of_a_config():
   settings = row(OPT, 0.5, 71, 0.1).settings
   plain = 'METHOD = "spec_cascade_opt", ALPHA = 0.1, GAMMA = 5'
-  assert winners.bindings(settings) == plain
+  assert findings.bindings(settings) == plain
   usual = {"verification": "token", "bonus": "target", "draft_length": "fixed"}
-  assert winners.bindings(dataclasses.replace(settings, **usual)) == plain
+  assert findings.bindings(dataclasses.replace(settings, **usual)) == plain
   more = dataclasses.replace(
     settings,
     verification="block",
@@ -191,7 +190,7 @@ def test_bindings_are_those_of_a_config():
     draft_length="max_prob",
     draft_threshold=0.4,
   )
-  assert winners.bindings(more) == (
+  assert findings.bindings(more) == (
     f'{plain}, VERIFICATION = "block", BONUS = "verifier", DRAFT_LENGTH ='
     " ('max_prob', 0.4)"
   )
@@ -232,7 +231,7 @@ def test_rows_without_times_say_how_to_draw_the_modelled_figure():
 def test_calls_have_no_interval():
   study = synthetic.study(temperatures=(1.0,))
   model = measured.modelled_clock(study.cost_ratio)
-  lead = winners.lead(study.panels[0], model)
+  lead = findings.lead_of(study.panels[0], model)
   assert lead.claim.startswith("by its calls ")
   assert " would be " in lead.claim
   assert "[" not in lead.claim
@@ -244,8 +243,8 @@ def test_the_speed_of_one_point_has_one_interval():
   plain = timed("spec_decode", 0.7, 70.0, own=0.05)
   plain = changed(plain, relative_low=0.6, relative_high=0.81)
   panel = panel_of(large(), plain)
-  (line,) = summaries.speedups(panel, MEASURED)
-  (candidate,) = winners.candidates(panel, MEASURED)
+  (line,) = comparisons.speedups(panel, MEASURED)
+  (candidate,) = findings.candidates(panel, MEASURED)
   assert line.speedup == candidate.speedup == (1 / 0.7, 1 / 0.81, 1 / 0.6)
 
 
