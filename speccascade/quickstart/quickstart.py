@@ -21,7 +21,7 @@ from speccascade.inference.rows.results import ResultRow
 from speccascade.report import figures, tables
 from speccascade.report.findings import doubts, lead_of
 from speccascade.report.groups import PointGroup, studies
-from speccascade.report.measured import MEASURED, SMALL, Measured
+from speccascade.report.measured import SMALL, Measured
 from speccascade.runtime import files
 from speccascade.runtime.progress import in_notebook
 from speccascade.search import sweeps
@@ -199,7 +199,7 @@ def findings(rows: Sequence[ResultRow]) -> list[str]:
     f" {agreement['num_examples']} sentences{ties}",
     f"at T = 1, spec_decode is {_describe_speed(sampled)}",
     "at T = 1, of the points that have the large model's BLEU or its"
-    f" distribution: {lead_of(study.panels[-1], MEASURED)}",
+    f" distribution: {lead_of(study.panels[-1])}",
     _describe_blocks(study),
   ]
 

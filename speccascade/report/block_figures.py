@@ -1,10 +1,9 @@
 """The figures of blocks: accepted drafts by position, speed over gamma."""
 
 from collections.abc import Iterable, Sequence
-import itertools
 
 from speccascade.report import frontier
-from speccascade.report.figures import MAX_LABELS, PAPERS, make_line, speed
+from speccascade.report.figures import MAX_LABELS, PAPERS, make_line
 from speccascade.report.frontier import IntervalEstimate
 from speccascade.report.groups import PointGroup
 from speccascade.report.measured import Clock, Measured
@@ -108,12 +107,13 @@ def gamma_ablation(
     panels: the points of each temperature.
     clocks: the definitions of latency.
   """
+
+  def places_of(point: Measured) -> list[tuple]:
+    return [(IntervalEstimate(point.settings.gamma), point.speed)]
+
   drawn = []
-  for panel, clock in itertools.product(panels, clocks):
-
-    def places_of(point: Measured, by: Clock = clock) -> list[tuple]:
-      return [(IntervalEstimate(point.settings.gamma), speed(point, by))]
-
+  timed = [panel.by(clock) for panel in panels for clock in clocks]
+  for panel in timed:
     lines = [
       make_line(PointGroup(points[:1]).typed, points, places_of)
       for points in points_over_gamma(panel)
@@ -123,10 +123,10 @@ def gamma_ablation(
     if lines:
       drawn.append(
         LinePanel(
-          f"{panel.title}, {clock.name}",
+          f"{panel.title}, {panel.clock.name}",
           lines,
           "gamma",
-          f"times as fast as the large model ({clock.name})",
+          f"times as fast as the large model ({panel.clock.name})",
           large=(None, 1.0),
           ticks=sorted({x.value for line in lines for x in line.xs}),
         )

@@ -1,7 +1,7 @@
 """Methods compared: with the large model, with lossy decoding, with truncation.
 
 Table 2 has two summary numbers of each method. Two further tables compare the
-frontiers of methods.
+frontiers of methods. A latency is by the clock of the points.
 """
 
 from collections.abc import Sequence
@@ -9,35 +9,48 @@ import dataclasses
 import functools
 import itertools
 import math
-from typing import NamedTuple
 
 import numpy as np
 
 from speccascade.decoding.programs.methods import METHODS
-from speccascade.inference.rows.results import Settings
 from speccascade.report import frontier, tables
 from speccascade.report.frontier import IntervalEstimate, Points
-from speccascade.report.groups import METHOD, PointGroup, group_by
-from speccascade.report.measured import REFERENCE, SMALL, Clock, Measured
+from speccascade.report.groups import METHOD, MethodLine, PointGroup, group_by
+from speccascade.report.measured import (
+  REFERENCE,
+  SMALL,
+  Measured,
+  by_replicate,
+)
 from speccascade.report.tables import TEMPERATURE, Column, Table
 
 # An oracle asks the large model at every token before it decides. So the
 # latency of an oracle says nothing about the latency of the oracle's rule.
 NOT_FAST = ("oracle_cascade",)
-NEVER = {0.0: "never"}  # of a speed-up
+PLAIN = "spec_decode"
 BASELINES = ("spec_decode_lossy", "spec_decode_lossy_star")
 CHALLENGER = "spec_cascade"
-_SPECULATED = "spec_decode"
+NEVER = {0.0: "never"}  # of a speed-up
 
 
-@dataclasses.dataclass(frozen=True)
-class SpeedupLine:
+def is_fast(method: str) -> bool:
+  """Returns whether a method's latency counts; see `NOT_FAST`."""
+  return not method.startswith(NOT_FAST)
+
+
+def competes(method: str) -> bool:
+  """Returns whether a method may be fastest: no oracle, and no model alone."""
+  return is_fast(method) and method not in (REFERENCE, SMALL)
+
+
+# Table 2.
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class SpeedupLine(MethodLine):
   """A line of Table 2: one method at one temperature.
 
   Attributes:
-    settings: the settings of the method's first point.
-    name: the method's name in code, with its variant.
-    label: the method's name in the paper, with its variant.
     gamma: the gamma of the points; None where the line takes all gammas.
     num_points: the number of measured points.
     speedup: 1 / latency at the large model's quality. The value is 0 where no
@@ -53,9 +66,6 @@ class SpeedupLine:
     best_latency: the latency of the point with the highest quality.
   """
 
-  settings: Settings
-  name: str
-  label: str
   gamma: int | None
   num_points: int
   speedup: IntervalEstimate
@@ -66,31 +76,13 @@ class SpeedupLine:
   best_latency: float
 
 
-class FrontierPoint(NamedTuple):
-  """A point of the frontier of all methods.
-
-  Attributes:
-    point: the measured point.
-    latency: the point's relative latency.
-  """
-
-  point: Measured
-  latency: float
-
-
-def is_fast(method: str) -> bool:
-  """Returns whether a method's latency counts; see `NOT_FAST`."""
-  return not method.startswith(NOT_FAST)
-
-
 def speedups(
-  panel: PointGroup, clock: Clock, *, gamma: int | None = None
+  panel: PointGroup, *, gamma: int | None = None
 ) -> list[SpeedupLine]:
   """Returns a line of Table 2 for each fast method of a panel.
 
   Args:
     panel: the points of one temperature.
-    clock: the definition of latency.
     gamma: the gamma of the points; None lets each method take its best.
 
   Returns:
@@ -98,37 +90,34 @@ def speedups(
   """
   if gamma is not None:
     panel = panel.at_gamma(gamma)
-  large = clock.points([panel.large]) if panel.large else []
-  if not large:
+  if panel.timed_large is None:
     return []
+  large = by_replicate([panel.timed_large])
   lines = []
   for curve in panel.methods:
-    timed = clock.select_timed(curve.points)
-    method = curve.settings.method
-    if method in (REFERENCE, SMALL) or not is_fast(method) or not timed:
+    timed = [point for point in curve.points if point.is_timed]
+    if not timed or not competes(curve.settings.method):
       continue
-    points = clock.points(timed)
+    points = by_replicate(timed)
     # A lossless point is as good as the large model, whatever its sample of
     # texts scored.
     lossless = [
       place for place, point in enumerate(timed) if point.has_large_distribution
     ]
-    speedup = functools.partial(_speedup, lossless)
     # One point is its own: its speed has the interval that it has wherever it
     # is named.
-    own = None
-    if len(timed) == len(lossless) == 1:
-      latency = clock.latency_of(timed[0])
-      own = frontier.inverse(latency) if latency.has_interval else None
+    if len(timed) == len(lossless) == 1 and timed[0].speed.has_interval:
+      speedup = timed[0].speed
+    else:
+      statistic = functools.partial(_speedup, lossless)
+      speedup = frontier.estimate(statistic, points, large)
     best, _ = frontier.frontier(points[0])
     lines.append(
       SpeedupLine(
-        settings=curve.settings,
-        name=curve.name,
-        label=curve.label,
+        curve,
         gamma=gamma,
         num_points=len(timed),
-        speedup=own or frontier.estimate(speedup, points, large),
+        speedup=speedup,
         way=_way_to_quality(lossless, points[0], large[0].quality[0]),
         within=frontier.estimate(_within, points, large),
         gain=frontier.estimate(_gain, points, large),
@@ -169,24 +158,21 @@ def _way_to_quality(lossless: list[int], points: Points, wanted: float) -> str:
   return "every point" if wanted <= best.quality[0] else "interpolated"
 
 
-def overall_frontier(panel: PointGroup, clock: Clock) -> list[FrontierPoint]:
+def overall_frontier(panel: PointGroup) -> list[Measured]:
   """Returns the points of a panel that no other method beats, fastest first."""
-  timed = clock.select_timed([p for p in panel.points if is_fast(p.method)])
+  timed = [p for p in panel.points if p.is_timed and is_fast(p.method)]
   if not timed:
     return []
-  best, index = frontier.frontier(clock.points(timed)[0])
-  return [
-    FrontierPoint(timed[place], float(latency))
-    for place, latency in zip(index, best.latency)
-  ]
+  _, index = frontier.frontier(by_replicate(timed)[0])
+  return [timed[place] for place in index]
 
 
 def _gamma_or_best(line: SpeedupLine) -> int | str:
   return "best" if line.gamma is None else line.gamma
 
 
-def speedup_table(study: PointGroup, clock: Clock) -> Table:
-  """Returns Table 2: the two summary numbers of the paper, by one clock.
+def speedup_table(study: PointGroup) -> Table:
+  """Returns Table 2: the two summary numbers of the paper.
 
   Each method has a line with its best gamma. Where the study has several
   gammas, lines of the points of each gamma follow.
@@ -209,8 +195,8 @@ def speedup_table(study: PointGroup, clock: Clock) -> Table:
     Column("points", "num_points", 0),
   ]
   return Table(
-    f"table2_{clock.name}",
-    f"Table 2, {clock.title}",
+    f"table2_{study.clock.name}",
+    f"Table 2, {study.clock.title}",
     "The speed-up over the large model where the method's frontier reaches the"
     f" large model's {title}, and the best {title} within the large model's"
     ' latency; [95% intervals]. The column "how" says how a method reaches'
@@ -223,18 +209,19 @@ def speedup_table(study: PointGroup, clock: Clock) -> Table:
       line
       for gamma in gammas
       for panel in study.panels
-      for line in speedups(panel, clock, gamma=gamma)
+      for line in speedups(panel, gamma=gamma)
     ],
   )
 
 
-@dataclasses.dataclass(frozen=True)
-class FrontierComparison:
+# Frontiers of two methods.
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class FrontierComparison(MethodLine):
   """A comparison of a method's frontier with another frontier.
 
   Attributes:
-    settings: the settings of the method's first point.
-    label: the method's name in the paper, with its variant.
     low: the least latency that both frontiers have; None where their ranges of
       latency do not overlap.
     high: the greatest latency that both frontiers have, or None.
@@ -242,8 +229,6 @@ class FrontierComparison:
       other's.
   """
 
-  settings: Settings
-  label: str
   low: float | None
   high: float | None
   gap: IntervalEstimate
@@ -260,7 +245,7 @@ class FrontierComparison:
     return "worse" if self.gap.high < 0 else "not told apart"
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class GapLine(FrontierComparison):
   """A comparison of a cascade's frontier with a baseline's frontier.
 
@@ -277,7 +262,7 @@ class GapLine(FrontierComparison):
   at_speed: IntervalEstimate
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class TruncationLine(FrontierComparison):
   """A comparison of a lossy method with the large model at other samplings.
 
@@ -293,19 +278,12 @@ class TruncationLine(FrontierComparison):
   best_gap: IntervalEstimate
 
 
-def _compare(
-  curve: PointGroup, points: Sequence[Points], others: Sequence[Points]
-) -> dict:
-  """Returns the fields of a `FrontierComparison` of a curve with others."""
+def _compare(points: Sequence[Points], others: Sequence[Points]) -> dict:
+  """Returns low, high and gap of a `FrontierComparison`."""
   # Entry 0 is over all examples; the others are replicates.
   low, high = frontier.common_range(points[0], others[0]) or (None, None)
-  return {
-    "settings": curve.settings,
-    "label": curve.label,
-    "low": low,
-    "high": high,
-    "gap": frontier.estimate(frontier.mean_gap, points, others),
-  }
+  gap = frontier.estimate(frontier.mean_gap, points, others)
+  return {"low": low, "high": high, "gap": gap}
 
 
 def _columns(quality: str) -> list[Column]:
@@ -319,7 +297,7 @@ def _columns(quality: str) -> list[Column]:
   ]
 
 
-def gaps(panel: PointGroup, clock: Clock) -> list[GapLine]:
+def gaps(panel: PointGroup) -> list[GapLine]:
   """Returns a comparison of every speculative cascade with every baseline.
 
   Each method takes the points of all its gammas. Where decoding is greedy the
@@ -327,20 +305,18 @@ def gaps(panel: PointGroup, clock: Clock) -> list[GapLine]:
 
   Args:
     panel: the points of one temperature.
-    clock: the definition of latency.
   """
-  baselines = BASELINES if panel.settings.temperature > 0 else (_SPECULATED,)
+  baselines = BASELINES if panel.settings.temperature > 0 else (PLAIN,)
   points_of = {
-    points[0].method: clock.points(points)
+    points[0].method: by_replicate(points)
     for points in group_by(panel.points, ["method"])
   }
-  plain = points_of.get(_SPECULATED)
+  plain = points_of.get(PLAIN)
   lines = []
   for method, curve in itertools.product(baselines, panel.methods):
     if not curve.settings.method.startswith(CHALLENGER):
       continue
-    points = clock.points(curve.points)
-    baseline = points_of.get(method)
+    points, baseline = by_replicate(curve.points), points_of.get(method)
     if not points or not baseline:
       continue
     at_speed = IntervalEstimate(math.nan)
@@ -348,7 +324,8 @@ def gaps(panel: PointGroup, clock: Clock) -> list[GapLine]:
       at_speed = frontier.estimate(_gap_at_speed, points, baseline, plain)
     lines.append(
       GapLine(
-        **_compare(curve, points, baseline),
+        curve,
+        **_compare(points, baseline),
         baseline=panel.first(method).label,
         against=method,
         at_speed=at_speed,
@@ -365,12 +342,12 @@ def _gap_at_speed(points: Points, baseline: Points, plain: Points) -> float:
   return gap if math.isfinite(gap) else math.nan
 
 
-def gap_table(study: PointGroup, clock: Clock) -> Table:
+def gap_table(study: PointGroup) -> Table:
   """Returns speculative cascades compared with lossy speculative decoding."""
   at_speed = f"{study.metric} gap at SpecDecode's latency"
   return Table(
-    f"differences_{clock.name}",
-    f"Cascades compared with lossy speculative decoding, {clock.title}",
+    f"differences_{study.clock.name}",
+    f"Cascades compared with lossy speculative decoding, {study.clock.title}",
     "The mean difference of the two frontiers over the latencies that both"
     " have, and the difference within the latency of the fastest SpecDecode"
     " point; [95% intervals of the paired bootstrap]. The lossy variants write"
@@ -386,65 +363,53 @@ def gap_table(study: PointGroup, clock: Clock) -> Table:
     [
       line
       for panel in study.panels
-      for line in gaps(panel, clock)
+      for line in gaps(panel)
       if line.low is not None or not math.isnan(line.at_speed.value)
     ],
   )
 
 
-def truncations(panel: PointGroup, clock: Clock) -> list[TruncationLine]:
+def truncations(panel: PointGroup) -> list[TruncationLine]:
   """Returns a line for each lossy method of a panel that has baselines.
 
   Args:
     panel: the points of one temperature.
-    clock: the definition of latency.
   """
   own = [point for point in panel.points if point.has_large_distribution]
   others = [*panel.baselines, *own]
-  speculated = clock.points([p for p in others if p.method == _SPECULATED])
+  speculated = by_replicate([p for p in others if p.method == PLAIN])
   if not panel.baselines or not speculated:
     return []
   lines = []
   for curve in panel.methods:
     method = METHODS.get(curve.settings.method)
     is_lossy = method is None or not method.is_lossless
-    points = clock.points(curve.points)
+    points = by_replicate(curve.points)
     if not is_lossy or not is_fast(curve.settings.method) or not points:
       continue
-    best_gap = frontier.estimate(
-      _best_gap, _qualities(curve.points), _qualities(others)
+    samples = [point.quality_sample for point in (*curve.points, *others)]
+    of_method, of_others = np.split(
+      frontier.matched(samples), [len(curve.points)]
     )
+    best, best_of_others = of_method.max(axis=0), of_others.max(axis=0)
     lines.append(
       TruncationLine(
-        **_compare(curve, points, speculated),
-        best=max(point.quality.value for point in curve.points),
-        best_gap=best_gap,
+        curve,
+        **_compare(points, speculated),
+        best=float(best[0]),
+        best_gap=frontier.sample_estimate(best - best_of_others),
       )
     )
   return lines
 
 
-def _qualities(points: Sequence[Measured]) -> list[Points]:
-  """Returns the qualities of points by replicate, with latencies of 0."""
-  qualities = [point.quality_sample for point in points]
-  return frontier.points_by_replicate(
-    [np.zeros_like(quality) for quality in qualities], qualities
-  )
-
-
-def _best_gap(points: Points, others: Points) -> float:
-  return float(points.quality.max() - others.quality.max())
-
-
-def truncation_table(study: PointGroup, clock: Clock) -> Table:
+def truncation_table(study: PointGroup) -> Table:
   """Returns the lossy methods of a study compared with truncation."""
   quality = study.metric
-  lines = itertools.chain.from_iterable(
-    truncations(panel, clock) for panel in study.panels
-  )
   return Table(
-    f"truncation_{clock.name}",
-    f"Lossy methods compared with the truncated large model, {clock.title}",
+    f"truncation_{study.clock.name}",
+    f"Lossy methods compared with the truncated large model,"
+    f" {study.clock.title}",
     "The mean difference of two frontiers over the latencies that both have: a"
     " lossy method's, and lossless speculation's with the large model at all of"
     " its samplings; and the difference of the highest qualities, whatever the"
@@ -455,5 +420,5 @@ def truncation_table(study: PointGroup, clock: Clock) -> Table:
       Column(f"highest {quality}", "best", 1),
       Column("minus the truncated model's", "best_gap", 2, has_interval=True),
     ),
-    list(lines),
+    [line for panel in study.panels for line in truncations(panel)],
   )

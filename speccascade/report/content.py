@@ -1,6 +1,6 @@
 """The content of a report: findings, figures and tables of each study."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 import dataclasses
 import math
 
@@ -39,7 +39,7 @@ class Section:
     doubts: sentences on a pair that has little to gain, and what to do.
     leads: what the intervals tell apart, a line for each temperature.
     untimed: a line for rows that were not timed, or nothing.
-    findings: what each temperature shows.
+    findings: title of a temperature -> sentences on what it shows.
     notices: sentences on where speculation loses, and why.
     plots: the figures in order; the first is shown first on the page.
     tables: the tables in order.
@@ -49,9 +49,9 @@ class Section:
   prefix: str
   clocks: tuple[Clock, ...]
   doubts: Sequence[str]
-  leads: Sequence[findings.TitledLead]
+  leads: Sequence[findings.Lead]
   untimed: str
-  findings: Sequence[findings.Finding]
+  findings: Mapping[str, Sequence[str]]
   notices: Sequence[str]
   plots: Sequence[Plot]
   tables: Sequence[Table]
@@ -141,9 +141,10 @@ def _section(
   # of all points come last.
   tables = []
   for clock in clocks:
-    tables.append(comparisons.speedup_table(study, clock))
-    tables.append(comparisons.gap_table(study, clock))
-    tables.append(comparisons.truncation_table(study, clock))
+    timed = study.by(clock)
+    tables.append(comparisons.speedup_table(timed))
+    tables.append(comparisons.gap_table(timed))
+    tables.append(comparisons.truncation_table(timed))
   tables.append(point_tables.baselines(study, model))
   tables.append(losses)
   tables.append(point_tables.gammas(study, model))
@@ -155,7 +156,7 @@ def _section(
     prefix=prefix,
     clocks=clocks,
     doubts=findings.doubts(study),
-    leads=findings.leads(study, clocks),
+    leads=findings.leads(study.panels, clocks),
     untimed=findings.untimed(study, clocks),
     findings=findings.findings(study, clocks),
     notices=findings.notices(losses.lines),
@@ -195,9 +196,10 @@ def _plots_of_panels(
   """Returns the figures of some panels that have something to show."""
   plots = []
   for clock in clocks:
-    plots.append(figures.quality_latency(panels, clock))
-    plots.append(figures.by_family(panels, clock))
-    plots.append(figures.truncated(panels, clock))
+    timed = [panel.by(clock) for panel in panels]
+    plots.append(figures.quality_latency(timed))
+    plots.append(figures.by_family(timed))
+    plots.append(figures.truncated(timed))
   plots.append(figures.quality_deferral(panels))
   plots.append(block_figures.acceptance_by_position(panels))
   plots.append(block_figures.acceptance_histogram(panels))

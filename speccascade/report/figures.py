@@ -7,9 +7,10 @@ speed is in times the speed of the large model alone. Bars are 95% intervals.
 from collections.abc import Callable, Iterable, Sequence
 import dataclasses
 import itertools
+import operator
 
 from speccascade.inference.rows.results import ResultRow
-from speccascade.report import comparisons, findings, frontier, styles
+from speccascade.report import comparisons, findings, styles
 from speccascade.report.comparisons import fastest, is_fast, speedups
 from speccascade.report.frontier import IntervalEstimate
 from speccascade.report.groups import PointGroup, studies
@@ -17,7 +18,6 @@ from speccascade.report.measured import (
   MEASURED,
   REFERENCE,
   SMALL,
-  Clock,
   Measured,
   modelled_clock,
 )
@@ -47,6 +47,7 @@ _SHOWN_BY_CLOCK = {
 }
 
 
+_SPEED = operator.attrgetter("speed")
 # From a point to its (x, y) places, either of which may be None.
 _PlacesOf = Callable[[Measured], Iterable[tuple]]
 
@@ -83,12 +84,6 @@ def make_line(
   )
 
 
-def speed(point: Measured, clock: Clock) -> IntervalEstimate | None:
-  """Returns how many times as fast as the large model a point is, or None."""
-  latency = clock.latency_of(point)
-  return frontier.inverse(latency) if latency else None
-
-
 def _quality_against(number_of: Callable) -> _PlacesOf:
   return lambda point: [(number_of(point), point.quality)]
 
@@ -113,28 +108,26 @@ def _baseline_line(
   return make_line(label, curve.points, places_of, style=kind, marks=marks)
 
 
-def _drafter_arrow(panel: PointGroup, clock: Clock) -> list[tuple[str, float]]:
+def _drafter_arrow(panel: PointGroup) -> list[tuple[str, float]]:
   """Returns the words and the quality of the small model alone, if timed."""
   small = panel.first(SMALL)
-  times = speed(small, clock) if small else None
-  if times is None:
+  if small is None or small.speed is None:
     return []
-  quality = small.quality.value
-  text = f"drafter: {quality:.1f} {panel.metric}, {times.value:.3g} times"
+  quality, speed = small.quality.value, small.speed.value
+  text = f"drafter: {quality:.1f} {panel.metric}, {speed:.3g} times"
   return [(text, quality)]
 
 
 def latency_panel(
-  panel: PointGroup, clock: Clock, is_shown: Callable[[str], bool]
+  panel: PointGroup, is_shown: Callable[[str], bool]
 ) -> LinePanel:
   """Returns quality against speed of the methods that are shown.
 
   Args:
     panel: the points of one temperature.
-    clock: the definition of latency.
     is_shown: whether a method has lines; the drafter is an arrow.
   """
-  places_of = _quality_against(lambda point: speed(point, clock))
+  places_of = _quality_against(_SPEED)
   lines = [
     make_line(_label(curve), curve.points, places_of)
     for curve in panel.curves
@@ -148,10 +141,10 @@ def latency_panel(
   return LinePanel(
     panel.title,
     lines,
-    f"times as fast as the large model ({clock.name})  →",
+    f"times as fast as the large model ({panel.clock.name})  →",
     panel.metric,
     large=(1.0, large.quality.value) if large else (None, None),
-    drafters=_drafter_arrow(panel, clock) if is_shown(SMALL) else (),
+    drafters=_drafter_arrow(panel) if is_shown(SMALL) else (),
     right=_right_end(lines),
   )
 
@@ -177,33 +170,31 @@ def _num_labels(panels: Iterable[LinePanel]) -> int:
   return max((len(panel.lines) for panel in panels), default=0)
 
 
-def quality_latency(panels: Sequence[PointGroup], clock: Clock) -> Plot:
+def quality_latency(panels: Sequence[PointGroup]) -> Plot:
   """Returns Figure 2: quality against speed, a panel for each temperature.
 
   The figure shows all methods if they are few. Else it shows the methods of the
   papers, the fastest method at the large model's quality, and the models.
 
   Args:
-    panels: the points of each temperature.
-    clock: the definition of latency.
+    panels: the points of each temperature, by one clock.
   """
-  drawn = [latency_panel(panel, clock, is_fast) for panel in panels]
+  drawn = [latency_panel(panel, is_fast) for panel in panels]
   is_whole = _num_labels(drawn) <= MAX_LABELS
   if not is_whole:
     main = {*PAPERS, *MODELS}
     for panel in panels:
-      best = fastest(speedups(panel, clock))
+      best = fastest(speedups(panel))
       if best is not None and best.speedup.value:
         main.add(best.settings.method)
-    drawn = [latency_panel(panel, clock, main.__contains__) for panel in panels]
+    drawn = [latency_panel(panel, main.__contains__) for panel in panels]
   baselines = (
     " Lines with the name of a setting are the large model's own distribution"
     " at other samplings, relative to the large model alone at the same"
     " sampling."
   )
-  leads = findings.leads(
-    PointGroup([p for x in panels for p in x.points]), [clock]
-  )
+  clock = panels[0].clock
+  leads = findings.leads(panels, [clock])
   return Plot(
     f"figure2_{clock.name}",
     "Figure 2",
@@ -213,20 +204,19 @@ def quality_latency(panels: Sequence[PointGroup], clock: Clock) -> Plot:
     " model; points in the shaded corner are better and faster. Bars are 95%"
     f" intervals.{baselines if any(x.baselines for x in panels) else ''}",
     [panel for panel in drawn if panel.lines],
-    claim=str(leads[0]) if leads else "",
+    claim=leads[0].sentence if leads else "",
   )
 
 
-def by_family(panels: Sequence[PointGroup], clock: Clock) -> Plot:
+def by_family(panels: Sequence[PointGroup]) -> Plot:
   """Returns quality against speed of all methods, family by family.
 
   The figure has no panels where `quality_latency` shows all methods.
 
   Args:
-    panels: the points of each temperature.
-    clock: the definition of latency.
+    panels: the points of each temperature, by one clock.
   """
-  whole = [latency_panel(panel, clock, is_fast) for panel in panels]
+  whole = [latency_panel(panel, is_fast) for panel in panels]
   if _num_labels(whole) <= MAX_LABELS:
     whole = []
   models = styles.family(REFERENCE)
@@ -243,6 +233,7 @@ def by_family(panels: Sequence[PointGroup], clock: Clock) -> Plot:
       drawn.append(
         dataclasses.replace(panel, title=title, lines=shown, background=others)
       )
+  clock = panels[0].clock
   return Plot(
     f"figure2_{clock.name}_families",
     "All methods",
@@ -255,21 +246,20 @@ def by_family(panels: Sequence[PointGroup], clock: Clock) -> Plot:
   )
 
 
-def truncated(panels: Sequence[PointGroup], clock: Clock) -> Plot:
+def truncated(panels: Sequence[PointGroup]) -> Plot:
   """Returns lossy methods beside the truncated large model, by family.
 
   The large model alone is left out: the axis shows what speculation reaches.
 
   Args:
-    panels: the points of each temperature.
-    clock: the definition of latency.
+    panels: the points of each temperature, by one clock.
   """
   lossless = styles.family("spec_decode")
   drawn = []
   for panel in panels:
-    if not comparisons.truncations(panel, clock):
+    if not comparisons.truncations(panel):
       continue
-    whole = latency_panel(panel, clock, is_fast)
+    whole = latency_panel(panel, is_fast)
     by_number = {}
     for line in whole.lines:
       by_number.setdefault(styles.family(line.method), []).append(line)
@@ -285,6 +275,7 @@ def truncated(panels: Sequence[PointGroup], clock: Clock) -> Plot:
       )
       for family in sorted(by_number)
     ]
+  clock = panels[0].clock
   return Plot(
     f"truncation_{clock.name}",
     "Lossy methods and truncation",
@@ -311,15 +302,14 @@ def of_rows(rows: Iterable[ResultRow], metric: str = "bleu") -> Plot:
   drawn, claims = [], []
   for study in studies(rows, metric):
     *greedy, sampled = study.panels
-    claims += map(str, findings.leads(study, [MEASURED])[:1])
+    claims += [x.sentence for x in findings.leads(study.panels, [MEASURED])[:1]]
     for clock in (MEASURED, modelled_clock(study.cost_ratio)):
-      places_of = _quality_against(lambda point, by=clock: speed(point, by))
-      panel = latency_panel(sampled, clock, is_fast)
+      panel = latency_panel(sampled.by(clock), is_fast)
       lines = [
         make_line(
           f"{_label(PointGroup([point]))}, T = 0",
-          [point],
-          places_of,
+          [point.by(clock)],
+          _quality_against(_SPEED),
           is_hollow=True,
         )
         for other in greedy
@@ -341,8 +331,8 @@ def of_rows(rows: Iterable[ResultRow], metric: str = "bleu") -> Plot:
 
 def _greedy_points(panel: PointGroup) -> list[Measured]:
   """Returns the greedy point of the large model, and the one that is named."""
-  leads = findings.leads(panel, [MEASURED])
-  named = [x.lead.candidate.point for x in leads if x.lead.candidate]
+  lead = findings.lead_of(panel)
+  named = [lead.candidate.point] if lead and lead.candidate else []
   return [*filter(None, [panel.large]), *named]
 
 

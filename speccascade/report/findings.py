@@ -11,16 +11,20 @@ The sentences are in `sentences.txt`, each whole.
 
 from collections.abc import Sequence
 import dataclasses
+import functools
 import itertools
 
 from speccascade.inference.rows.results import Settings
-from speccascade.report import frontier, templates
-from speccascade.report.comparisons import is_fast, overall_frontier, speedups
-from speccascade.report.frontier import IntervalEstimate, Points
+from speccascade.report import templates
+from speccascade.report.comparisons import (
+  PLAIN,
+  competes,
+  overall_frontier,
+  speedups,
+)
+from speccascade.report.frontier import IntervalEstimate
 from speccascade.report.groups import PointGroup, group_by
 from speccascade.report.measured import (
-  MEASURED,
-  REFERENCE,
   SMALL,
   Clock,
   Measured,
@@ -28,7 +32,7 @@ from speccascade.report.measured import (
 )
 from speccascade.report.point_tables import Slowdown
 
-PLAIN = "spec_decode"
+# The fastest points as good as the large model.
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -37,13 +41,21 @@ class Contender:
 
   Attributes:
     point: the measured point.
-    speedup: the large model's latency over the point's latency.
-    gain: the point's quality minus the large model's quality.
+    large: the point of the large model.
   """
 
   point: Measured
-  speedup: IntervalEstimate
-  gain: IntervalEstimate
+  large: Measured
+
+  @property
+  def speedup(self) -> IntervalEstimate:
+    """The large model's latency over the point's latency."""
+    return self.point.speed
+
+  @functools.cached_property
+  def gain(self) -> IntervalEstimate:
+    """The point's quality minus the large model's quality, in pairs."""
+    return self.point.quality_gap(self.large)
 
   @property
   def is_plain(self) -> bool:
@@ -56,7 +68,7 @@ class Contender:
     return PointGroup([self.point]).typed
 
 
-def candidates(panel: PointGroup, clock: Clock) -> list[Contender]:
+def candidates(panel: PointGroup) -> list[Contender]:
   """Returns the points that are as good as the large model, fastest first.
 
   A point is as good if it follows the large model's distribution, or if its
@@ -65,42 +77,23 @@ def candidates(panel: PointGroup, clock: Clock) -> list[Contender]:
 
   Args:
     panel: the points of one temperature.
-    clock: the definition of latency.
 
   Returns:
     The candidates; none where the large model has no latency.
   """
-  large = panel.large
-  if large is None or not clock.select_timed([large]):
+  large = panel.timed_large
+  if large is None:
     return []
-  # A candidate's gain is taken in pairs: both have the same resamples.
-  large_points = clock.points([large])
-  fits = []
-  for point in clock.select_timed(panel.points):
-    if point.method in (REFERENCE, SMALL) or not is_fast(point.method):
-      continue
-    is_as_good = point.quality.value >= large.quality.value
-    if not point.has_large_distribution and not is_as_good:
-      continue
-    speedup = frontier.inverse(clock.latency_of(point))
-    gain = frontier.estimate(_gain, clock.points([point]), large_points)
-    fits.append(Contender(point, speedup, gain))
+  fits = [
+    Contender(point, large)
+    for point in panel.points
+    if point.is_timed
+    and competes(point.method)
+    and (
+      point.has_large_distribution or point.quality.value >= large.quality.value
+    )
+  ]
   return sorted(fits, key=lambda candidate: -candidate.speedup.value)
-
-
-def times_as_fast(
-  first: Contender, second: Contender, clock: Clock
-) -> IntervalEstimate:
-  """Returns the second candidate's latency over the first's, in pairs.
-
-  Args:
-    first: the candidate whose speed is asked for.
-    second: the candidate to compare with.
-    clock: the definition of latency.
-  """
-  return frontier.estimate(
-    _latency_ratio, clock.points([second.point]), clock.points([first.point])
-  )
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -109,8 +102,7 @@ class Lead:
 
   Attributes:
     case: what the intervals tell apart: a case of `claim` in sentences.txt.
-    metric: the name of the quality.
-    large: the quality of the large model.
+    panel: the points of one temperature, that of the large model among them.
     candidate: the point that the claim names; None where no point is as good as
       the large model.
     plain: the fastest point of `spec_decode`, or None.
@@ -121,8 +113,7 @@ class Lead:
   """
 
   case: str
-  metric: str
-  large: IntervalEstimate
+  panel: PointGroup
   candidate: Contender | None = None
   plain: Contender | None = None
   ratio: IntervalEstimate | None = None
@@ -133,6 +124,11 @@ class Lead:
   def claim(self) -> str:
     """What the intervals tell apart, in a line."""
     return templates.sentence("claim", self, self.candidate, self.plain)
+
+  @property
+  def sentence(self) -> str:
+    """The claim as a report begins with it, after its temperature."""
+    return f"{self.panel.title}: {self.claim}."
 
   @property
   def details(self) -> str:
@@ -151,7 +147,7 @@ class Lead:
     return "; ".join(filter(None, parts))
 
 
-def lead_of(panel: PointGroup, clock: Clock) -> Lead | None:
+def lead_of(panel: PointGroup) -> Lead | None:
   """Returns what is known about the fastest points as good as the large model.
 
   The point that is named is the fastest one that is surely faster than
@@ -160,45 +156,39 @@ def lead_of(panel: PointGroup, clock: Clock) -> Lead | None:
 
   Args:
     panel: the points of one temperature.
-    clock: the definition of latency.
 
   Returns:
     The lead; None where the large model has no latency.
   """
-  large = panel.large
-  if large is None or not clock.select_timed([large]):
+  if panel.timed_large is None:
     return None
-  fits = candidates(panel, clock)
+  fits = candidates(panel)
+  if not fits:
+    return Lead("none", panel)
   # Candidates are sorted, so this is the fastest point of `spec_decode`.
   plain = next((candidate for candidate in fits if candidate.is_plain), None)
-  faster = [each for each in fits if is_surely_above_one(each.speedup)]
-  known = {"metric": panel.metric, "large": large.quality, "plain": plain}
-  if not fits:
-    return Lead("none", **known)
-  if clock.cost_ratio is not None:
-    return Lead("modelled", candidate=fits[0], **known)
+  if panel.clock.cost_ratio is not None:
+    return Lead("modelled", panel, fits[0], plain)
+  faster = [each for each in fits if each.speedup.is_above(1)]
   # A faster point than the one whose lead is sure may scatter.
   for candidate in faster if plain else ():
-    ratio = times_as_fast(candidate, plain, clock)
-    if not candidate.is_plain and is_surely_above_one(ratio):
+    ratio = candidate.point.times_as_fast(plain.point)
+    if not candidate.is_plain and ratio.is_above(1):
       others = _fastest_of_others(candidate, fits)
-      alike = [
-        each
-        for each in others
-        if not is_surely_above_one(times_as_fast(candidate, each, clock))
-      ]
+      ratios = [candidate.point.times_as_fast(each.point) for each in others]
       return Lead(
         "faster than both",
-        candidate=candidate,
-        ratio=ratio,
+        panel,
+        candidate,
+        plain,
+        ratio,
         num_others=len(others),
-        num_alike=len(alike),
-        **known,
+        num_alike=sum(not ratio.is_above(1) for ratio in ratios),
       )
   if faster:
-    return Lead("faster", candidate=faster[0], **known)
+    return Lead("faster", panel, faster[0], plain)
   case = "slower" if fits[0].speedup.bounds[1] < 1 else "not shown"
-  return Lead(case, candidate=fits[0], **known)
+  return Lead(case, panel, fits[0], plain)
 
 
 def _fastest_of_others(
@@ -211,11 +201,6 @@ def _fastest_of_others(
     fastest.setdefault(candidate.point.method, candidate)
   del fastest[winner.point.method]
   return list(fastest.values())
-
-
-def is_surely_above_one(ratio: IntervalEstimate) -> bool:
-  """Returns whether a ratio has an interval, all of which is above 1."""
-  return ratio.has_interval and ratio.low > 1
 
 
 def bindings(settings: Settings) -> str:
@@ -237,88 +222,52 @@ def bindings(settings: Settings) -> str:
   )
 
 
-def _gain(point: Points, large: Points) -> float:
-  return float(point.quality[0] - large.quality[0])
+def leads(panels: Sequence[PointGroup], clocks: Sequence[Clock]) -> list[Lead]:
+  """Returns what a report says first: a lead for each temperature.
 
-
-def _latency_ratio(first: Points, second: Points) -> float:
-  return float(first.latency[0] / second.latency[0])
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Finding:
-  """What one temperature shows.
-
-  Attributes:
-    title: the title of the temperature.
-    sentences: what the models and the methods do there.
-  """
-
-  title: str
-  sentences: Sequence[str]
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class TitledLead:
-  """What the intervals tell apart at one temperature.
-
-  Attributes:
-    title: the title of the temperature.
-    lead: the line, the point that it names, and the point's settings.
-  """
-
-  title: str
-  lead: Lead
-
-  def __str__(self) -> str:
-    return f"{self.title}: {self.lead.claim}."
-
-
-def leads(study: PointGroup, clocks: Sequence[Clock]) -> list[TitledLead]:
-  """Returns what a report says first: a line for each temperature.
-
-  The lines are by the first clock that the large model has a latency by, and
+  The leads are by the first clock that the large model has a latency by, and
   the temperature of samples comes first.
 
   Args:
-    study: all points of a pair.
+    panels: the points of each temperature.
     clocks: the definitions of latency, the preferred one first.
   """
   for clock in clocks:
-    several = [
-      TitledLead(panel.title, lead)
-      for panel in reversed(study.panels)
-      if (lead := lead_of(panel, clock))
-    ]
-    if several:
-      return several
+    several = [lead_of(panel.by(clock)) for panel in reversed(panels)]
+    if any(several):
+      return list(filter(None, several))
   return []
+
+
+# The sentences of a report.
 
 
 def untimed(study: PointGroup, clocks: Sequence[Clock]) -> str:
   """Returns a line for rows that were not timed; empty where one was."""
-  if MEASURED.select_timed(study.points):
+  if any(point.is_timed for point in study.points):
     return ""
   return templates.sentence("untimed", clocks[-1].cost_ratio)
 
 
-def findings(study: PointGroup, clocks: Sequence[Clock]) -> list[Finding]:
-  """Returns what each temperature of a study shows.
+def findings(
+  study: PointGroup, clocks: Sequence[Clock]
+) -> dict[str, list[str]]:
+  """Returns what the models and methods do at each temperature.
 
   Args:
     study: all points of a pair.
     clocks: the definitions of latency.
+
+  Returns:
+    Title of the temperature -> sentences.
   """
-  return [
-    Finding(
-      panel.title,
-      [
-        *_on_models(panel),
-        *(x for clock in clocks for x in _on_methods(panel, clock)),
-      ],
-    )
+  return {
+    panel.title: [
+      *_on_models(panel),
+      *(x for clock in clocks for x in _on_methods(panel.by(clock))),
+    ]
     for panel in study.panels
-  ]
+  }
 
 
 def doubts(study: PointGroup) -> list[str]:
@@ -334,9 +283,7 @@ def doubts(study: PointGroup) -> list[str]:
     small, large = panel.first(SMALL), panel.large
     if not small or not large:
       continue
-    # Twice the mean of s and -l is the difference s - l, in pairs.
-    samples = [small.quality_sample, -large.quality_sample]
-    gap = frontier.sample_estimate(2 * frontier.mean(samples))
+    gap = small.quality_gap(large)
     least, greatest = gap.bounds
     if greatest >= 0:
       facts = panel.title, panel.metric, small.quality, large.quality, gap
@@ -363,21 +310,21 @@ def _on_models(panel: PointGroup) -> list[str]:
   )
 
 
-def _on_methods(panel: PointGroup, clock: Clock) -> list[str]:
+def _on_methods(panel: PointGroup) -> list[str]:
   """Returns the lead, how many methods lack the quality, and the frontier."""
-  lines = speedups(panel, clock)
+  lines = speedups(panel)
   best = []
   for method, group in itertools.groupby(
-    overall_frontier(panel, clock), lambda each: each.point.method
+    overall_frontier(panel), lambda point: point.method
   ):
     # Neighbouring points of a method are named by the first and the last.
-    ends = [f"{x.quality.value:.1f} at {1 / each:.2f}" for x, each in group]
+    ends = [f"{x.quality.value:.1f} at {x.speed.value:.2f}" for x in group]
     best.append((method, ends[0], ends[-1]))
   return templates.sentences(
     "methods",
     panel.metric,
-    clock,
-    lead_of(panel, clock),
+    panel.clock,
+    lead_of(panel),
     sum(line.speedup.value == 0 for line in lines),
     len(lines),
     best,

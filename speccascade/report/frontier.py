@@ -45,6 +45,10 @@ class IntervalEstimate(NamedTuple):
     """Whether there is an interval that is wider than a point."""
     return self.low is not None and self.high > self.low
 
+  def is_above(self, number: float) -> bool:
+    """Returns whether there is an interval, all of which is above a number."""
+    return self.has_interval and self.low > number
+
   @property
   def bounds(self) -> tuple[float, float]:
     """The ends of the interval; the value twice where there is no interval."""
@@ -53,16 +57,16 @@ class IntervalEstimate(NamedTuple):
     return self.value, self.value
 
 
-def mean(samples: Sequence[np.ndarray]) -> np.ndarray:
-  """Returns the mean of samples, replicate by replicate.
+def matched(samples: Sequence[np.ndarray]) -> np.ndarray:
+  """Returns N samples in pairs, so that each column is of one resample.
 
   Args:
     samples: each [1 + R] or [1] float64.
 
   Returns:
-    [1 + R] float64 if all samples have R replicates, else [1] float64.
+    [N, 1 + R] float64 if all samples have R replicates, else [N, 1] float64.
   """
-  return np.mean(_match_replicates(samples), axis=0)
+  return np.stack(_match_replicates(samples))
 
 
 def _match_replicates(sequences: Sequence[Sequence]) -> Sequence[Sequence]:
@@ -98,7 +102,7 @@ def points_by_replicate(
     one entry.
   """
   # [1 + R, 2 N]: the latencies and then the qualities of a resample in a row.
-  samples = np.stack(_match_replicates([*latency, *quality])).T
+  samples = matched([*latency, *quality]).T
   num = len(latency)
   return [Points(values[:num], values[num:]) for values in samples]
 

@@ -17,6 +17,7 @@ from speccascade.inference.rows.results import ResultRow, Settings
 from speccascade.report.measured import (
   METRICS,
   REFERENCE,
+  Clock,
   Measured,
   metric_title,
   temperature_title,
@@ -88,6 +89,19 @@ class PointGroup:
 
   points: Sequence[Measured]
   baselines: Sequence[Measured] = ()
+
+  def by(self, clock: Clock) -> "PointGroup":
+    """Returns the points with their latencies by another clock."""
+    points, others = (
+      [point.by(clock) for point in several]
+      for several in (self.points, self.baselines)
+    )
+    return PointGroup(points, others)
+
+  @property
+  def clock(self) -> Clock:
+    """The definition of the points' latency."""
+    return self.points[0].clock
 
   @property
   def settings(self) -> Settings:
@@ -199,6 +213,12 @@ class PointGroup:
     return self.first(REFERENCE)
 
   @property
+  def timed_large(self) -> Measured | None:
+    """The point of the large model alone, if it is timed."""
+    large = self.large
+    return large if large is not None and large.is_timed else None
+
+  @property
   def gammas(self) -> list[int | str]:
     """The gammas of the points, by size; "adaptive" comes last."""
     gammas = {p.settings.gamma for p in self.points} - {None}
@@ -283,6 +303,27 @@ def _choose_metric(metric: str | None, study: PointGroup) -> str:
       f" {', '.join(metrics)}"
     )
   return metric or metrics[0]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class MethodLine:
+  """A line of a table that is about one method at one temperature.
+
+  Attributes:
+    curve: the points of the method.
+  """
+
+  curve: PointGroup
+
+  @property
+  def settings(self) -> Settings:
+    """The settings of the method's first point."""
+    return self.curve.settings
+
+  @property
+  def label(self) -> str:
+    """The method's name in the paper, with its variant."""
+    return self.curve.label
 
 
 def _name(line) -> str:

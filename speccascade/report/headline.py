@@ -19,11 +19,10 @@ from typing import NamedTuple
 
 from speccascade import cli
 from speccascade.inference.rows.results import ResultRow, read_rows
-from speccascade.report import findings, styles, templates
-from speccascade.report.findings import Contender
+from speccascade.report import styles, templates
+from speccascade.report.findings import Contender, candidates
 from speccascade.report.frontier import IntervalEstimate
 from speccascade.report.groups import PointGroup, studies
-from speccascade.report.measured import MEASURED
 from speccascade.runtime import files
 
 CASCADE = "spec_cascade"
@@ -59,18 +58,18 @@ class Headline:
   @property
   def is_faster(self) -> bool:
     """Whether the whole interval of the cascade's speed is above 1."""
-    return findings.is_surely_above_one(self.cascade.speedup)
+    return self.cascade.speedup.is_above(1)
 
   @property
   def is_better(self) -> bool:
     """Whether the whole interval of the cascade's gain is above 0."""
-    return _is_surely_better(self.cascade)
+    return self.cascade.gain.is_above(0)
 
   @property
   def is_greedy_faster(self) -> bool:
     """Whether lossless speculation is surely faster at temperature 0."""
     plain = self.greedy_lossless
-    return plain is not None and findings.is_surely_above_one(plain.speedup)
+    return plain is not None and plain.speedup.is_above(1)
 
   @property
   def title(self) -> str:
@@ -98,7 +97,7 @@ def headline(rows: Sequence[ResultRow]) -> Headline:
       f"the rows are of {1 + len(others)} pairs or tasks; give those of one"
     )
   panel = first.panels[-1]
-  fits = findings.candidates(panel, MEASURED)
+  fits = candidates(panel)
   cascades = [c for c in fits if c.point.method.startswith(CASCADE)]
   plain = [c for c in fits if c.is_plain]
   if not cascades or not plain:
@@ -106,22 +105,13 @@ def headline(rows: Sequence[ResultRow]) -> Headline:
       "the rows need timed points of verifier, of spec_decode, and of a"
       f" {CASCADE}_* that is as good as the verifier: sweep with NUM_TIMED=20"
     )
-  better = [
-    c
-    for c in cascades
-    if findings.is_surely_above_one(c.speedup) and _is_surely_better(c)
-  ]
+  better = [c for c in cascades if c.speedup.is_above(1) and c.gain.is_above(0)]
   greedy, fastest = None, None
   if first.panels[0].settings.temperature == 0 and len(first.panels) > 1:
-    drafted = findings.candidates(first.panels[0], MEASURED)
+    drafted = candidates(first.panels[0])
     fastest = next((c for c in drafted if c.is_plain), None)
     greedy = first.panels[0] if fastest is not None else None
   return Headline(panel, plain[0], (better or cascades)[0], greedy, fastest)
-
-
-def _is_surely_better(candidate: Contender) -> bool:
-  """Returns whether the whole interval of a gain in quality is above 0."""
-  return candidate.gain.has_interval and candidate.gain.low > 0
 
 
 class Label(NamedTuple):

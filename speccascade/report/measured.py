@@ -1,6 +1,6 @@
-"""Points of the report, which average rows over seeds, and their two clocks."""
+"""Points of the report: rows averaged over seeds, and timed by a clock."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 import dataclasses
 import functools
 from typing import NamedTuple
@@ -42,6 +42,37 @@ def temperature_title(temperature: float) -> str:
   return "greedy (T = 0)" if temperature == 0 else f"T = {temperature:g}"
 
 
+@dataclasses.dataclass(frozen=True)
+class Clock:
+  """A definition of relative latency.
+
+  Modelled latency is 1 / SWI with these costs: a drafter call costs c, a
+  verifier pass costs 1 however many tokens it feeds, and everything else costs
+  nothing. Modelled latency is a function of the counts, which have no
+  replicates. So the interval of a statistic of modelled latency and quality
+  shows the spread of quality alone.
+
+  Attributes:
+    name: "measured" or "modelled".
+    title: a few words for headings and axes.
+    cost_ratio: the cost c of a drafter step in verifier steps, for modelled
+      latency; None for measured latency.
+  """
+
+  name: str
+  title: str
+  cost_ratio: float | None = None
+
+
+MEASURED = Clock("measured", "measured wall-clock")
+
+
+def modelled_clock(cost_ratio: float) -> Clock:
+  """Returns the clock of a machine where a block costs one verifier step."""
+  title = f"modelled: a block costs one step, c = {cost_ratio:.3g}"
+  return Clock("modelled", title, cost_ratio)
+
+
 class Milliseconds(NamedTuple):
   """Wall-clock time of decoding, in milliseconds.
 
@@ -75,10 +106,16 @@ class Measured:
   Attributes:
     rows: one row or more.
     metric: the name of the metric that `quality` reports.
+    clock: the definition of `latency`.
   """
 
   rows: tuple[ResultRow, ...]
   metric: str = "bleu"
+  clock: Clock = MEASURED
+
+  def by(self, clock: Clock) -> "Measured":
+    """Returns the point with its latency by another clock."""
+    return dataclasses.replace(self, clock=clock)
 
   @property
   def settings(self) -> Settings:
@@ -127,21 +164,51 @@ class Measured:
     return _mean_estimate([_row_score(row, metric) for row in self.rows])
 
   @functools.cached_property
-  def latency_sample(self) -> np.ndarray | None:
-    """The mean measured latency over seeds, as a sample: [1 + R] or [1].
+  def latency(self) -> IntervalEstimate | None:
+    """The latency by the clock, relative to the latency of the verifier.
 
-    Latency is relative to the latency of the verifier. None where a row was not
-    timed.
+    Measured latency is a mean over seeds, whose interval is made as in `score`.
+    None where a row was not timed, or where the clock does not know a cost.
     """
-    return _mean_sample([_row_latency(row) for row in self.rows])
+    cost_ratio, counts = self.clock.cost_ratio, self.counts
+    if cost_ratio is None:
+      return _mean_estimate([_row_latency(row) for row in self.rows])
+    if self.method == REFERENCE:
+      return IntervalEstimate(1.0)
+    # Several drafting models have several cost ratios, and only one is known.
+    if not counts.num_tokens or len(counts.calls_by_model) > 1:
+      return None
+    calls = {"small": counts.drafter_calls, "large": counts.verifier_extends}
+    costs = {"small": cost_ratio, "large": 1.0}
+    return IntervalEstimate(1 / swi.swi(counts.num_tokens, calls, costs))
+
+  @property
+  def speed(self) -> IntervalEstimate | None:
+    """How many times as fast as the verifier alone it is, 1 / `latency`."""
+    return frontier.inverse(self.latency) if self.latency else None
+
+  @property
+  def is_timed(self) -> bool:
+    """Whether the point has both a latency and a quality."""
+    return self.latency is not None and self.quality is not None
 
   @functools.cached_property
-  def latency(self) -> IntervalEstimate | None:
-    """The mean measured latency over seeds, relative to the verifier's.
+  def latency_sample(self) -> np.ndarray:
+    """The latency of a point that is timed, as a sample: [1 + R] or [1]."""
+    if self.clock.cost_ratio is None:
+      return _mean_sample([_row_latency(row) for row in self.rows])
+    # Counts have no replicates: each replicate repeats the same latency.
+    return np.full_like(self.quality_sample, self.latency.value)
 
-    The interval is made as in `score`. None where a row was not timed.
-    """
-    return _mean_estimate([_row_latency(row) for row in self.rows])
+  def quality_gap(self, other: "Measured") -> IntervalEstimate:
+    """Returns the quality minus another point's quality, in pairs."""
+    own, others = frontier.matched([self.quality_sample, other.quality_sample])
+    return frontier.sample_estimate(own - others)
+
+  def times_as_fast(self, other: "Measured") -> IntervalEstimate:
+    """Returns another point's latency over this point's latency, in pairs."""
+    own, others = frontier.matched([self.latency_sample, other.latency_sample])
+    return frontier.sample_estimate(others / own)
 
   @property
   def per_token(self) -> IntervalEstimate | None:
@@ -225,7 +292,7 @@ def _mean_sample(numbers: Sequence[_RowNumber | None]) -> np.ndarray | None:
   """Returns the mean over rows as a sample, None if a row has no number."""
   if None in numbers:
     return None
-  return frontier.mean([number.sample for number in numbers])
+  return frontier.matched([number.sample for number in numbers]).mean(axis=0)
 
 
 def _mean_estimate(
@@ -240,75 +307,19 @@ def _mean_estimate(
   return IntervalEstimate(float(sample[0]), first.low, first.high)
 
 
-@dataclasses.dataclass(frozen=True)
-class Clock:
-  """A definition of relative latency.
+def by_replicate(points: Iterable[Measured]) -> list[Points]:
+  """Returns latency and quality of the points that are timed, by replicate.
 
-  Attributes:
-    name: "measured" or "modelled".
-    title: a few words for headings and axes.
-    cost_ratio: the cost c of a drafter step in verifier steps, for modelled
-      latency; None for measured latency.
+  Args:
+    points: points with or without a latency and a quality.
+
+  Returns:
+    See `frontier.points_by_replicate`; an empty list where no point is timed.
   """
-
-  name: str
-  title: str
-  cost_ratio: float | None = None
-
-  def latency_of(self, point: Measured) -> IntervalEstimate | None:
-    """Returns a point's latency by this clock, None where there is none.
-
-    Modelled latency is 1 / SWI with these costs: a drafter call costs c, a
-    verifier pass costs 1 however many tokens it feeds, and everything else
-    costs nothing. Modelled latency is a function of the counts, which have no
-    replicates. So the interval of a statistic of modelled latency and quality
-    shows the spread of quality alone.
-    """
-    if self.cost_ratio is None:
-      return point.latency
-    counts = point.counts
-    if point.method == REFERENCE:
-      return IntervalEstimate(1.0)
-    # Several drafting models have several cost ratios, and only one is known.
-    if not counts.num_tokens or len(counts.calls_by_model) > 1:
-      return None
-    calls = {"small": counts.drafter_calls, "large": counts.verifier_extends}
-    costs = {"small": self.cost_ratio, "large": 1.0}
-    return IntervalEstimate(1 / swi.swi(counts.num_tokens, calls, costs))
-
-  def select_timed(self, points: Sequence[Measured]) -> list[Measured]:
-    """Returns the points that have both a latency and a quality."""
-    return [p for p in points if self.latency_of(p) and p.quality]
-
-  def points(self, points: Sequence[Measured]) -> list[Points]:
-    """Returns latency and quality of points, by replicate.
-
-    Args:
-      points: points with or without a latency and a quality.
-
-    Returns:
-      The points that have both, see `frontier.points_by_replicate`; an empty
-      list where no point has both.
-    """
-    timed = self.select_timed(points)
-    if not timed:
-      return []
-    quality = [point.quality_sample for point in timed]
-    if self.cost_ratio is None:
-      latency = [point.latency_sample for point in timed]
-    else:
-      # Counts have no replicates: each replicate repeats the same latency.
-      latency = [
-        np.full_like(point.quality_sample, self.latency_of(point).value)
-        for point in timed
-      ]
-    return frontier.points_by_replicate(latency, quality)
-
-
-MEASURED = Clock("measured", "measured wall-clock")
-
-
-def modelled_clock(cost_ratio: float) -> Clock:
-  """Returns the clock of a machine where a block costs one verifier step."""
-  title = f"modelled: a block costs one step, c = {cost_ratio:.3g}"
-  return Clock("modelled", title, cost_ratio)
+  timed = [point for point in points if point.is_timed]
+  if not timed:
+    return []
+  return frontier.points_by_replicate(
+    [point.latency_sample for point in timed],
+    [point.quality_sample for point in timed],
+  )

@@ -83,6 +83,7 @@ class DrawnLine:
       mark = axis.annotate(
         self.marks[place],
         (self.xs[place].value, self.ys[place].value),
+        (0, 0),
         textcoords="offset points",
         color=styles.style(self.method).color,
         fontsize=_FONT - 1,

@@ -5,9 +5,15 @@ import dataclasses
 import functools
 
 from speccascade.evaluation.efficiency import Counts
-from speccascade.inference.rows.results import ResultRow, Settings
+from speccascade.inference.rows.results import ResultRow
 from speccascade.report.frontier import IntervalEstimate, rate_estimate
-from speccascade.report.groups import METHOD, PointGroup, group_by, sort_by
+from speccascade.report.groups import (
+  METHOD,
+  MethodLine,
+  PointGroup,
+  group_by,
+  sort_by,
+)
 from speccascade.report.measured import Clock, Measured, metric_title
 from speccascade.report.tables import (
   BY_POSITION,
@@ -60,6 +66,11 @@ _TITLES = {
 }
 
 
+def _value(estimate: IntervalEstimate | None) -> float | None:
+  """Returns an estimate without its interval."""
+  return estimate and estimate.value
+
+
 def _quality_column(metric: str) -> Column:
   def score(point: Measured):
     return point.score(metric)
@@ -73,8 +84,7 @@ def _modelled_columns(model: Clock | None) -> list[Column]:
     return []
 
   def latency(point: Measured) -> float | None:
-    modelled = model.latency_of(point)
-    return modelled.value if modelled else None
+    return _value(point.by(model).latency)
 
   return [Column("relative latency (modelled)", latency, 3)]
 
@@ -157,7 +167,7 @@ def _sharpness_columns(points: Sequence[Measured]) -> list[Column]:
 
 
 def _measured_speedup(point: Measured) -> float | None:
-  return 1 / point.latency.value if point.latency else None
+  return _value(point.speed)
 
 
 def _predicted_speedup(point: Measured) -> float | None:
@@ -317,122 +327,96 @@ def ranks(study: PointGroup) -> Table:
   )
 
 
-@dataclasses.dataclass(frozen=True)
-class Slowdown:
+@dataclasses.dataclass(frozen=True, eq=False)
+class Slowdown(MethodLine):
   """A method with points slower than the large model, and the reasons.
 
-  All numbers but `alphas` are numbers of the fastest of those points.
-
   Attributes:
-    settings: the settings of the method's first point.
-    label: the method's name in the paper, with its variant.
-    alphas: the alphas of the slow points.
-    latency: the relative latency.
-    per_token: the relative latency per token; None where rows do not hold it.
-    acceptance_rate: accepted over examined drafts, or None.
-    tokens_per_block: the mean acceptance length, or None.
-    c: the cost of a drafter step in verifier steps, or None.
-    v: the cost of a verifier pass over gamma + 1 tokens in verifier steps, or
-      None.
-    predicted_block: the cost of a block in verifier steps, from the calls that
-      a block makes and their measured costs; None where no cost is known.
-    measured_block: the time of a block in verifier steps of the large model
-      alone, without the time of the encoders; None where it is not known.
-    modelled: the relative latency that the method would have if v were 1, or
-      None.
+    slow: the points that are slower.
+    large: the point of the large model alone, or None.
   """
 
-  settings: Settings
-  label: str
-  alphas: list[float]
-  latency: IntervalEstimate
-  per_token: IntervalEstimate | None
-  acceptance_rate: float | None
-  tokens_per_block: float | None
-  c: float | None
-  v: float | None
-  predicted_block: float | None
-  measured_block: float | None
-  modelled: float | None
+  slow: Sequence[Measured]
+  large: Measured | None
+
+  @functools.cached_property
+  def point(self) -> Measured:
+    """The fastest of the slow points, whose numbers the line has."""
+    return min(self.slow, key=lambda point: point.latency.value)
+
+  @property
+  def tokens_per_block(self) -> float | None:
+    """The mean acceptance length."""
+    return self.point.efficiency["mean_acceptance_length"]
+
+  @property
+  def predicted_block(self) -> float | None:
+    """The cost of a block in verifier steps, by its calls and their costs.
+
+    None where no cost is known.
+    """
+    # The large model writes a token in a step, so the predicted speed-up is
+    # the tokens of a block over the block's cost in steps.
+    predicted = self.point.mean("predicted_speedup")
+    tokens = self.tokens_per_block
+    return tokens / predicted if predicted and tokens else None
+
+  @property
+  def measured_block(self) -> float | None:
+    """The time of a block, in verifier steps of the large model alone.
+
+    A block's time is the time of an example without the encoders, over the
+    blocks of an example. A step's time is the large model's time of an example
+    without its encoder, over the tokens of an example. The timed examples may
+    be fewer than the counted examples: then the result holds for blocks of
+    average length. None where times, costs or blocks are missing.
+    """
+    counts, costs = self.point.counts, self.point.rows[0].costs
+    seconds = self.point.mean("latency", "walltime_s")
+    if self.large is None or self.large.latency is None:
+      return None
+    if seconds is None or costs is None or not counts.num_blocks:
+      return None
+    large_seconds = seconds / self.point.latency.value
+    # Prefill encodes a source; its costs are in verifier steps.
+    verifier_prefill = costs.verifier_prefill * costs.verifier_step_s
+    drafter_prefill = costs.drafter_prefill * costs.verifier_step_s
+    large_tokens = self.large.efficiency["tokens_per_example"]
+    step = (large_seconds - verifier_prefill) / large_tokens
+    if step <= 0:
+      return None
+    num_blocks = counts.num_blocks / counts.num_examples
+    block = (seconds - (verifier_prefill + drafter_prefill)) / num_blocks
+    return block / step
 
 
-def slowdowns(panel: PointGroup, model: Clock | None) -> list[Slowdown]:
+def slowdowns(panel: PointGroup) -> list[Slowdown]:
   """Returns the speculative methods with points slower than the large model.
 
   A point is slower only if the whole interval of its latency is above 1.
 
   Args:
     panel: the points of one temperature.
-    model: the clock of modelled latency, or None.
   """
   lines = []
   for curve in panel.curves:
-    width = curve.settings.block_width
     slow = [p for p in curve.points if p.latency and p.latency.bounds[0] > 1]
-    if width is None or not slow:
-      continue
-    least = min(slow, key=lambda point: point.latency.value)
-    tokens = least.efficiency["mean_acceptance_length"]
-    # The large model writes a token in a step, so the predicted speed-up is
-    # the tokens of a block over the block's cost in steps.
-    predicted = least.mean("predicted_speedup")
-    modelled = model and model.latency_of(least)
-    alphas = (point.settings.alpha for point in slow)
-    lines.append(
-      Slowdown(
-        settings=curve.settings,
-        label=curve.label,
-        alphas=[alpha for alpha in alphas if alpha is not None],
-        latency=least.latency,
-        per_token=least.per_token,
-        acceptance_rate=least.efficiency["acceptance_rate"],
-        tokens_per_block=tokens,
-        c=least.mean("costs", "c"),
-        v=least.mean("costs", "v", width),
-        predicted_block=tokens / predicted if predicted and tokens else None,
-        measured_block=measured_block(least, panel.large),
-        modelled=modelled and modelled.value,
-      )
-    )
+    if slow and curve.settings.block_width is not None:
+      lines.append(Slowdown(curve, slow, panel.large))
   return lines
 
 
-def measured_block(point: Measured, large: Measured | None) -> float | None:
-  """Returns the measured time of a block, in steps of the large model alone.
-
-  A block's time is the time of an example without the encoders, over the blocks
-  of an example. A step's time is the large model's time of an example without
-  its encoder, over the tokens of an example. The timed examples may be fewer
-  than the counted examples: then the result holds for blocks of average length.
-
-  Args:
-    point: a point of a method with blocks.
-    large: the point of the large model alone, or None.
-
-  Returns:
-    The time in steps; None where times, costs or blocks are missing.
-  """
-  counts, costs = point.counts, point.rows[0].costs
-  seconds = point.mean("latency", "walltime_s")
-  if large is None or large.latency is None:
-    return None
-  if seconds is None or costs is None or not counts.num_blocks:
-    return None
-  large_seconds = seconds / point.latency.value
-  # Prefill encodes a source; its costs are in verifier steps.
-  verifier_prefill = costs.verifier_prefill * costs.verifier_step_s
-  drafter_prefill = costs.drafter_prefill * costs.verifier_step_s
-  large_tokens = large.efficiency["tokens_per_example"]
-  step = (large_seconds - verifier_prefill) / large_tokens
-  if step <= 0:
-    return None
-  num_blocks = counts.num_blocks / counts.num_examples
-  block = (seconds - (verifier_prefill + drafter_prefill)) / num_blocks
-  return block / step
+def _slow_alphas(line: Slowdown) -> str:
+  alphas = (point.settings.alpha for point in line.slow)
+  return " ".join(f"{alpha:g}" for alpha in alphas if alpha is not None)
 
 
-def _join_alphas(line: Slowdown) -> str:
-  return " ".join(f"{alpha:g}" for alpha in line.alphas)
+def _cost_of_step(line: Slowdown) -> float | None:
+  return line.point.mean("costs", "c")
+
+
+def _cost_of_pass(line: Slowdown) -> float | None:
+  return line.point.mean("costs", "v", line.settings.block_width)
 
 
 def losses(study: PointGroup, model: Clock | None) -> Table:
@@ -442,6 +426,10 @@ def losses(study: PointGroup, model: Clock | None) -> Table:
     study: all points of a pair.
     model: the clock of modelled latency, or None.
   """
+
+  def modelled(line: Slowdown) -> float | None:
+    return model and _value(line.point.by(model).latency)
+
   return Table(
     "losses",
     "Where speculation loses",
@@ -454,18 +442,18 @@ def losses(study: PointGroup, model: Clock | None) -> Table:
       *METHOD,
       TEMPERATURE,
       Column("gamma", "settings.gamma"),
-      Column("alphas", _join_alphas),
-      Column("least latency", "latency", 3, has_interval=True),
-      Column("per token", "per_token", 3, has_interval=True),
-      Column("acceptance", "acceptance_rate", 3),
+      Column("alphas", _slow_alphas),
+      Column("least latency", "point.latency", 3, has_interval=True),
+      Column("per token", "point.per_token", 3, has_interval=True),
+      Column("acceptance", "point.efficiency.acceptance_rate", 3),
       Column("tokens/block", "tokens_per_block", 2),
-      Column("c", "c", 3),
-      Column("v", "v", 2),
+      Column("c", _cost_of_step, 3),
+      Column("v", _cost_of_pass, 2),
       Column("block, by its calls", "predicted_block", 2),
       Column("block, measured", "measured_block", 2),
-      Column("latency if v = 1 (modelled)", "modelled", 3),
+      Column("latency if v = 1 (modelled)", modelled, 3),
     ),
-    [line for panel in study.panels for line in slowdowns(panel, model)],
+    [line for panel in study.panels for line in slowdowns(panel)],
   )
 
 

@@ -66,14 +66,14 @@ def panel_of(*rows) -> groups.PointGroup:
 )
 def test_table_2(method, points, way, speedup, within):
   rows = [LARGE, *(row(method, *numbers) for numbers in points)]
-  (line,) = comparisons.speedups(panel_of(*rows), MEASURED)
+  (line,) = comparisons.speedups(panel_of(*rows))
   assert line.way == way
   assert line.speedup == (pytest.approx(speedup), None, None)
   assert line.within.value == within
   assert line.gain.value == within - 70
   assert line.best == max(quality for _, quality, *_ in points)
   assert line.best_latency == points[-1][0]
-  table = comparisons.speedup_table(groups.studies(rows)[0], MEASURED)
+  table = comparisons.speedup_table(groups.studies(rows)[0])
   cells = [column.text(line) for column in table.columns]
   num_never = 2 * math.isinf(within) + (way == "never")
   assert cells.count("never") == num_never + (way == "never")
@@ -86,7 +86,7 @@ def test_table_2_by_gamma_or_the_best_of_them():
   rows = [row("spec_decode", x, 70, gamma=g) for x, g in ((0.5, 3), (0.4, 5))]
   for gamma, speedup in ((None, 2.5), (3, 2)):
     panel = panel_of(LARGE, *rows)
-    (line,) = comparisons.speedups(panel, MEASURED, gamma=gamma)
+    (line,) = comparisons.speedups(panel, gamma=gamma)
     assert line.speedup.value == pytest.approx(speedup)
     assert line.gamma == gamma
 
@@ -94,13 +94,13 @@ def test_table_2_by_gamma_or_the_best_of_them():
 def test_models_and_oracles_have_no_line():
   rows = [row("drafter", 0.1, 60), row("oracle_cascade_diff", 0.3, 75)]
   panel = panel_of(LARGE, *rows)
-  assert comparisons.speedups(panel, MEASURED) == []
-  best = comparisons.overall_frontier(panel, MEASURED)
-  best = [(point.method, latency) for point, latency in best]
+  assert comparisons.speedups(panel) == []
+  best = comparisons.overall_frontier(panel)
+  best = [(point.method, point.latency.value) for point in best]
   assert best == [("drafter", 0.1), ("verifier", 1.0)]
   # Without the large model there is no table.
   panel = panel_of(row("spec_decode", 0.5, 70))
-  assert comparisons.speedups(panel, MEASURED) == []
+  assert comparisons.speedups(panel) == []
 
 
 # From 0.4 to 0.6, 67 to 71 against 66 to 68; at SpecDecode's 0.6, 71 and 68.
@@ -124,7 +124,7 @@ def test_gaps_by_hand(temperature, points, baseline, ends, gap, at_speed):
   panel = panel_of(
     *(row(*numbers, temperature=temperature) for numbers in several)
   )
-  (line,) = comparisons.gaps(panel, MEASURED)
+  (line,) = comparisons.gaps(panel)
   assert (line.label, line.baseline) == (OPT, baseline)
   assert line.gap.value == pytest.approx(gap, nan_ok=True)
   assert line.at_speed.value == pytest.approx(at_speed, nan_ok=True)
@@ -132,7 +132,7 @@ def test_gaps_by_hand(temperature, points, baseline, ends, gap, at_speed):
   assert (line.low, line.high) == ((None, None) if is_apart else ends)
   verdict = "no common latencies" if is_apart else "no interval"
   assert line.verdict == verdict
-  table = comparisons.gap_table(panel, MEASURED)
+  table = comparisons.gap_table(panel)
   assert table.lines == [] if is_apart else [line]
 
 
@@ -143,7 +143,7 @@ def study():
 
 def test_verdicts_follow_the_intervals(study):
   sampled = study.panels[1]
-  by_label = {line.label: line for line in comparisons.gaps(sampled, MEASURED)}
+  by_label = {line.label: line for line in comparisons.gaps(sampled)}
   better = by_label["SpecCascade [OPT]"]
   assert better.verdict == "better"
   assert better.gap.low > 0
@@ -156,14 +156,17 @@ def test_verdicts_follow_the_intervals(study):
 def test_losses_have_their_reasons():
   study = synthetic.study(methods=["verifier", "spec_decode"], overhead=1.25)
   model = measured.modelled_clock(study.cost_ratio)
-  (loss,) = point_tables.slowdowns(study.panels[1], model)
+  table = point_tables.losses(study, model)
+  loss = table.lines[-1]
   point, costs = study.panels[1].first("spec_decode"), synthetic.COSTS
   block = 4 * costs.c + costs.q2 + costs.v[6]
   assert loss.predicted_block == pytest.approx(block)
   assert loss.measured_block == pytest.approx(1.25 * block)
-  assert (loss.c, loss.v) == (costs.c, costs.v[6])
-  assert loss.modelled == model.latency_of(point).value
-  assert loss.latency == point.latency
+  cells = {column.title: column.value_of(loss) for column in table.columns}
+  assert (cells["c"], cells["v"]) == (costs.c, costs.v[6])
+  modelled = point.by(model).latency.value
+  assert cells["latency if v = 1 (modelled)"] == modelled
+  assert cells["least latency"] == point.latency
   (notice,) = findings.notices([loss])
   for part in (
     "T = 1, gamma 5: spec_decode takes 1.",
@@ -177,32 +180,32 @@ def test_a_loss_needs_the_whole_interval():
   for low, num_losses in ((0.99, 0), (1.01, 1)):
     slow = row("spec_decode", 1.05, 70)
     slow = changed(slow, relative_low=low, relative_high=1.1)
-    losses = point_tables.slowdowns(panel_of(LARGE, slow), None)
+    losses = point_tables.slowdowns(panel_of(LARGE, slow))
     assert len(losses) == num_losses
 
 
 def test_findings_say_what_the_tables_say(study):
   model = measured.modelled_clock(study.cost_ratio)
-  greedy, sampled = findings.findings(study, (MEASURED, model))
-  assert (greedy.title, sampled.title) == ("greedy (T = 0)", "T = 1")
-  text = "\n".join(sampled.sentences)
-  lead = findings.lead_of(study.panels[1], MEASURED)
+  shown = findings.findings(study, (MEASURED, model))
+  assert list(shown) == ["greedy (T = 0)", "T = 1"]
+  greedy, sampled = shown.values()
+  text = "\n".join(sampled)
+  lead = findings.lead_of(study.panels[1])
   assert f"measured: {lead.claim}; {lead.details}." in text
   assert lead.claim.startswith("spec_cascade_opt ")
   assert lead.claim.endswith(" times as fast as spec_decode")
   assert "modelled: by its calls " in text
   for clock in ("measured", "modelled"):
     assert f"{clock}, no point beats these in both BLEU and times as" in text
-  assert "in 199 of 200 examples; 1 more part from them" in "\n".join(
-    greedy.sentences
-  )
+  assert "in 199 of 200 examples; 1 more part from them" in "\n".join(greedy)
   # Where there is no near tie, nothing is said of near ties.
   exact = {"identical": 200, "near_ties": 0, "num_examples": 200}
   rows = [changed(x, agreement=exact) for x in synthetic.rows()]
-  [finding, _] = findings.findings(*groups.studies(rows), (MEASURED,))
-  assert finding.sentences[1].endswith(" in 200 of 200 examples.")
+  [study_of_exact] = groups.studies(rows)
+  greedy, _ = findings.findings(study_of_exact, (MEASURED,)).values()
+  assert greedy[1].endswith(" in 200 of 200 examples.")
   small = study.panels[1].first("drafter").quality.value
-  assert f"the small model has {small:.1f} [" in sampled.sentences[0]
+  assert f"the small model has {small:.1f} [" in sampled[0]
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,7 @@ def panels(**options):
 
 @pytest.fixture(scope="module")
 def plot():
-  return figures.quality_latency(panels(), MEASURED)
+  return figures.quality_latency(panels())
 
 
 @pytest.mark.parametrize("width", [plots.WIDTH, plots.NARROW])
@@ -92,7 +92,7 @@ def test_a_sequential_cascade_that_never_defers_stretches_nothing():
     for row in rows
   ]
   (study,) = groups.studies(rows)
-  (panel,) = figures.quality_latency(study.panels, MEASURED).panels
+  (panel,) = figures.quality_latency(study.panels).panels
   others = [x for x in panel.lines if x.method != "token_cascade_chow"]
   fastest = max(x.value for line in others for x in line.xs)
   assert fastest < panel.right < 20
@@ -150,11 +150,11 @@ def test_many_methods_are_shown_family_by_family():
   # A point of a rule that is learned needs a file of parameters.
   names = [name for name, row in METHODS.items() if not row.has_parameters]
   several = panels(methods=names, temperatures=(1.0,))
-  (main,) = figures.quality_latency(several, MEASURED).panels
-  fastest = comparisons.fastest(comparisons.speedups(*several, MEASURED))
+  (main,) = figures.quality_latency(several).panels
+  fastest = comparisons.fastest(comparisons.speedups(*several))
   shown = {line.method for line in main.lines}
-  assert shown == {*figures.PAPERS, "verifier", fastest.name}
-  families = figures.by_family(several, MEASURED)
+  assert shown == {*figures.PAPERS, "verifier", fastest.curve.name}
+  families = figures.by_family(several)
   drawn = [line.method for panel in families.panels for line in panel.lines]
   everything = {c.settings.method for c in several[0].curves}
   wanted = {x for x in everything if not x.startswith(("oracle", "drafter"))}
@@ -169,7 +169,7 @@ def test_many_methods_are_shown_family_by_family():
   for axis, panel in zip(figure.axes, families.panels):
     assert len(axis.get_legend().get_texts()) == len(panel.lines)
   styles.pyplot().close(figure)
-  assert not figures.by_family(panels(), MEASURED).panels  # few: one figure
+  assert not figures.by_family(panels()).panels  # few: one figure
 
 
 def test_gamma_needs_several():
@@ -259,7 +259,7 @@ def test_other_samplings_of_the_large_model_are_lines_of_their_own():
     for settings in ({"top_p": 0.9}, {"top_p": 0.8}, {"min_p": 0.1})
   ]
   [study] = groups.studies(rows)
-  plot = figures.quality_latency(study.panels, MEASURED)
+  plot = figures.quality_latency(study.panels)
   labels = {line.label: line for line in plot.panels[0].lines}
   assert labels["verifier, top_p"].marks == ["0.8", "0.9"]
   assert "verifier, min_p 0.1" in labels

@@ -66,7 +66,7 @@ def panel_of(*rows) -> groups.PointGroup:
 
 
 def lead(*rows) -> str:
-  return str(findings.lead_of(panel_of(*rows), MEASURED) or "")
+  return str(findings.lead_of(panel_of(*rows)) or "")
 
 
 def test_a_winner_that_intervals_do_not_support_is_not_claimed():
@@ -167,9 +167,7 @@ def test_what_is_not_as_good_or_not_fast_is_no_candidate():
     "no method is as good as the large model, which has 70.0 BLEU"
   )
   assert lead(*rows) == ""
-  several = findings.candidates(
-    panel_of(LARGE, row(PLAIN, 0.7, 69), *rows), MEASURED
-  )
+  several = findings.candidates(panel_of(LARGE, row(PLAIN, 0.7, 69), *rows))
   assert [x.point.method for x in several] == [PLAIN]
   # Without SpecDecode the claim is against the large model.
   clause = lead(large(), timed(OPT, 0.5, 71, 0.1, own=0.01))
@@ -203,17 +201,18 @@ def test_a_report_begins_with_a_line_for_each_temperature():
     for method, latency, g in (("verifier", 1.0, None), (PLAIN, 0.5, 4))
   ]
   (study,) = groups.studies(rows)
-  sampled, greedy = findings.leads(study, [MEASURED])
-  assert str(sampled) == (
+  sampled, greedy = findings.leads(study.panels, [MEASURED])
+  assert sampled.sentence == (
     "T = 1: no method as good as the large model is shown to be faster;"
     " spec_decode is 2.00 times as fast."
   )
-  assert greedy.title == "greedy (T = 0)"
-  assert greedy.lead.settings == 'METHOD = "spec_decode", GAMMA = 4'
+  assert greedy.sentence.startswith("greedy (T = 0): ")
+  assert greedy.settings == 'METHOD = "spec_decode", GAMMA = 4'
   (section,) = content.sections(rows)
   assert list(map(str, section.leads)) == [str(sampled), str(greedy)]
   assert section.untimed == ""
-  assert findings.leads(groups.studies(rows[1:2])[0], [MEASURED]) == []
+  (bare,) = groups.studies(rows[1:2])
+  assert findings.leads(bare.panels, [MEASURED]) == []
 
 
 def test_rows_without_times_say_how_to_draw_the_modelled_figure():
@@ -222,7 +221,7 @@ def test_rows_without_times_say_how_to_draw_the_modelled_figure():
   assert section.untimed.startswith(
     "Nothing was timed. c = 0.12 (--cost_ratio)"
   )
-  assert "by its calls" in section.leads[0].lead.claim
+  assert "by its calls" in section.leads[0].claim
   (bare,) = content.sections([changed(x, costs=None) for x in rows])
   assert bare.untimed.startswith("Nothing was timed. --cost_ratio=0.1, ")
   assert not bare.leads
@@ -231,7 +230,7 @@ def test_rows_without_times_say_how_to_draw_the_modelled_figure():
 def test_calls_have_no_interval():
   study = synthetic.study(temperatures=(1.0,))
   model = measured.modelled_clock(study.cost_ratio)
-  lead = findings.lead_of(study.panels[0], model)
+  lead = findings.lead_of(study.panels[0].by(model))
   assert lead.claim.startswith("by its calls ")
   assert " would be " in lead.claim
   assert "[" not in lead.claim
@@ -243,8 +242,8 @@ def test_the_speed_of_one_point_has_one_interval():
   plain = timed("spec_decode", 0.7, 70.0, own=0.05)
   plain = changed(plain, relative_low=0.6, relative_high=0.81)
   panel = panel_of(large(), plain)
-  (line,) = comparisons.speedups(panel, MEASURED)
-  (candidate,) = findings.candidates(panel, MEASURED)
+  (line,) = comparisons.speedups(panel)
+  (candidate,) = findings.candidates(panel)
   assert line.speedup == candidate.speedup == (1 / 0.7, 1 / 0.81, 1 / 0.6)
 
 
@@ -256,8 +255,8 @@ def test_a_c_that_the_clock_contradicts_is_told():
   (study,) = groups.studies(rows)
   # What is modelled takes the clock's c, and the report says that they differ.
   assert study.cost_ratio == rows[0].costs.c
-  (finding,) = findings.findings(study, [MEASURED])
-  assert any(x.startswith("Hot loops give c = ") for x in finding.sentences)
+  (sentences,) = findings.findings(study, [MEASURED]).values()
+  assert any(x.startswith("Hot loops give c = ") for x in sentences)
   (study,) = groups.studies([large()])
-  (finding,) = findings.findings(study, [MEASURED])
-  assert not any("Hot loops" in x for x in finding.sentences)
+  (sentences,) = findings.findings(study, [MEASURED]).values()
+  assert not any("Hot loops" in x for x in sentences)

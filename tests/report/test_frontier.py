@@ -123,9 +123,10 @@ def test_replicates_count_where_all_have_as_many():
   assert len(frontier.points_by_replicate([full, full], [full, full])) == 4
   assert len(frontier.points_by_replicate([full, bare], [full, full])) == 1
   assert len(frontier.points_by_replicate([full], [more])) == 1
-  mean = frontier.mean([np.array([1.0, 1.0, 3.0]), np.array([3.0, 5.0, 7.0])])
-  assert mean.tolist() == [2.0, 3.0, 5.0]
-  assert frontier.mean([np.ones(3), np.array([3.0])]).tolist() == [2.0]
+  both = [np.array([1.0, 1.0, 3.0]), np.array([3.0, 5.0, 7.0])]
+  assert frontier.matched(both).tolist() == [x.tolist() for x in both]
+  cut = frontier.matched([np.ones(3), np.array([3.0])])
+  assert cut.tolist() == [[1.0], [3.0]]
 
 
 often = settings(max_examples=100, deadline=None)

@@ -6,7 +6,12 @@ import numpy as np
 import pytest
 
 from speccascade.report import groups
-from speccascade.report.measured import MEASURED, Measured, modelled_clock
+from speccascade.report.measured import (
+  MEASURED,
+  Measured,
+  by_replicate,
+  modelled_clock,
+)
 from tests.report import synthetic
 from tests.report.synthetic import changed, study
 
@@ -91,10 +96,10 @@ def test_variants_have_curves_of_their_own():
 
 def test_modelled_latency_by_hand():
   pair = study()
-  panel, clock = pair.panels[1], modelled_clock(0.12)
+  panel = pair.panels[1].by(modelled_clock(0.12))
 
   def latency(name: str) -> float:
-    return clock.latency_of(panel.first(name)).value
+    return panel.first(name).latency.value
 
   # SpecDecode: a block of 5 drafts costs 5 c + 1, and yields its tokens. The
   # exact bonus of a cascade drafts once more.
@@ -113,7 +118,8 @@ def test_modelled_latency_by_hand():
 
 def test_modelled_points_have_the_qualities_spread_alone():
   for clock, varies in ((modelled_clock(0.12), False), (MEASURED, True)):
-    latency, quality = zip(*clock.points(opt_points()))
+    several = [point.by(clock) for point in opt_points()]
+    latency, quality = zip(*by_replicate(several))
     assert (np.ptp(quality, axis=0) > 0).all()
     assert ((np.ptp(latency, axis=0) > 0) == varies).all()
 
@@ -122,7 +128,7 @@ def test_drafters_of_several_models_are_not_modelled():
   (row,) = opt_points()[0].rows
   counts = dataclasses.replace(row.counts, calls_by_model=(3, 4))
   several = Measured((changed(row, counts=counts),))
-  assert modelled_clock(0.1).latency_of(several) is None
+  assert several.by(modelled_clock(0.1)).latency is None
 
 
 def test_who_writes_what_the_large_model_would():

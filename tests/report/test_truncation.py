@@ -43,7 +43,7 @@ def rows_with(*baselines):
 def lines(*baselines, clock=MEASURED):
   [study] = groups.studies(rows_with(*baselines))
   [panel] = study.panels
-  found = comparisons.truncations(panel, clock)
+  found = comparisons.truncations(panel.by(clock))
   return {line.settings.method: line for line in found}
 
 
@@ -93,7 +93,7 @@ def test_modelled_latency_comes_from_the_counts():
 def test_the_figure_has_truncation_in_every_panel():
   rows = rows_with(("spec_decode", 0.5, LARGE + 1), ("verifier", 1.0, LARGE))
   [study] = groups.studies(rows)
-  plot = figures.truncated(study.panels, MEASURED)
+  plot = figures.truncated(study.panels)
   assert len(plot.panels) == 4  # families of the lossy methods
   for panel in plot.panels:
     methods = {line.method for line in panel.lines}
@@ -101,4 +101,4 @@ def test_the_figure_has_truncation_in_every_panel():
     assert not any(name.startswith(("verifier", "drafter")) for name in methods)
   shown = {line.method for panel in plot.panels for line in panel.lines}
   assert {"spec_decode_lossy", "spec_cascade_opt"} < shown
-  assert not figures.truncated(synthetic.study().panels, MEASURED).panels
+  assert not figures.truncated(synthetic.study().panels).panels
