@@ -13,7 +13,7 @@ import math
 import numpy as np
 
 from speccascade.decoding.programs.methods import METHODS
-from speccascade.report import frontier, tables
+from speccascade.report import frontier, templates
 from speccascade.report.frontier import IntervalEstimate, Points
 from speccascade.report.groups import METHOD, MethodLine, PointGroup, group_by
 from speccascade.report.measured import (
@@ -188,8 +188,8 @@ def speedup_table(study: PointGroup) -> Table:
   columns += [
     Column(at_quality, "speedup", 2, NEVER, has_interval=True),
     Column("how", "way"),
-    Column(within, "within", 1, tables.NEVER, has_interval=True),
-    Column("minus the large model's", "gain", 2, tables.NEVER, True),
+    Column(within, "within", 1, templates.NEVER, has_interval=True),
+    Column("minus the large model's", "gain", 2, templates.NEVER, True),
     Column(f"highest {title}", "best", 1),
     Column("at latency", "best_latency", 2),
     Column("points", "num_points", 0),

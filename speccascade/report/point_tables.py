@@ -4,8 +4,6 @@ from collections.abc import Sequence
 import dataclasses
 import functools
 
-from speccascade.evaluation.efficiency import Counts
-from speccascade.inference.rows.results import ResultRow
 from speccascade.report.frontier import IntervalEstimate, rate_estimate
 from speccascade.report.groups import (
   METHOD,
@@ -43,27 +41,6 @@ def _acceptance_rate(point: Measured) -> IntervalEstimate | None:
 _ACCEPTANCE = Column("acceptance", _acceptance_rate, 3)
 _TOKENS = Column("tokens/block", "efficiency.mean_acceptance_length", 2)
 PER_TOKEN = Column("latency per token", "per_token", 3, has_interval=True)
-
-# The fields of a row's latency that rows.csv has.
-_LATENCY = (
-  "walltime_s",
-  "relative_latency",
-  "relative_low",
-  "relative_high",
-  "num_examples",
-  "repeats",
-  "num_tokens",
-  "per_token",
-)
-# Titles of rows.csv for fields whose own names would be taken for others.
-_TITLES = {
-  ("latency", "num_examples"): "num_timed",
-  ("latency", "num_tokens"): "num_timed_tokens",
-  ("latency", "per_token"): "latency_per_token",
-  ("num_parameters", "drafter"): "drafter_parameters",
-  ("num_parameters", "verifier"): "verifier_parameters",
-  ("counts", "expected_acceptance"): "expected_acceptance (sum)",
-}
 
 
 def _value(estimate: IntervalEstimate | None) -> float | None:
@@ -455,65 +432,3 @@ def losses(study: PointGroup, model: Clock | None) -> Table:
     ),
     [line for panel in study.panels for line in slowdowns(panel)],
   )
-
-
-def row_columns(rows: Sequence[ResultRow]) -> list[Column]:
-  """Returns the columns of a table that has all numbers of some rows.
-
-  Settings, metrics, rates and counts of trees have a column if at least one of
-  the rows holds them.
-  """
-  settings = dict.fromkeys(
-    name for row in rows for name in row.settings.to_dict()
-  )
-  metrics = dict.fromkeys(name for row in rows for name in row.quality)
-  rates = dict.fromkeys(name for row in rows for name in row.efficiency)
-  paths = [("settings", name) for name in settings]
-  paths.append(("label",))
-  for metric in metrics:
-    paths += [("quality", metric, end) for end in ("value", "low", "high")]
-  paths += [("latency", name) for name in _LATENCY]
-  paths += [("measured_speedup",), ("predicted_speedup",)]
-  paths += [("costs", name) for name in ("c", "q2", "v", "verifier_step_s")]
-  paths += [("efficiency", name) for name in rates]
-  # The settings have the number of examples already.
-  counts = [field.name for field in dataclasses.fields(Counts)]
-  of_trees = {"accepted_by_rank", "optimal_acceptance"}
-  paths += [
-    ("counts", name)
-    for name in counts
-    if name != "num_examples"
-    and (name not in of_trees or any(getattr(x.counts, name) for x in rows))
-  ]
-  paths += [("agreement", "identical"), ("agreement", "near_ties")]
-  paths.append(("num_truncated",))
-  paths += [("num_parameters", role) for role in ("drafter", "verifier")]
-  paths += [("environment", "device"), ("environment", "git_commit")]
-  return [
-    Column(_title(path), functools.partial(_row_cell, path)) for path in paths
-  ]
-
-
-def _title(path: tuple[str, ...]) -> str:
-  """Returns the heading of a column of rows.csv."""
-  if path[0] == "quality":
-    return " ".join(path[1:]).removesuffix(" value")
-  return _TITLES.get(path, path[-1])
-
-
-def _row_cell(path: tuple[str, ...], row: ResultRow):
-  """Returns what stands in a row at a path, in a form that fits in a cell."""
-  cell = lookup(row, *path)
-  if isinstance(cell, dict):
-    width = row.settings.block_width
-    return None if width is None else cell.get(width)
-  if isinstance(cell, (list, tuple)):
-    if cell and all(isinstance(part, (list, tuple)) for part in cell):
-      return "; ".join(map(_joined, cell))
-    return _joined(cell)
-  return cell
-
-
-def _joined(items: Sequence) -> str:
-  """Returns items with blanks between them; nothing for None."""
-  return " ".join("" if item is None else str(item) for item in items)

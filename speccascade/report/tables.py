@@ -1,111 +1,27 @@
 """Tables as Markdown, CSV and HTML: columns, and the lines that fill them."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 import csv
 import dataclasses
+import functools
 import io
-import math
-import re
-import types
 
+from speccascade.evaluation.efficiency import Counts
 from speccascade.evaluation.timing import Latency
+from speccascade.inference.rows.results import ResultRow
 from speccascade.report import templates
 from speccascade.report.frontier import IntervalEstimate, inverse
+from speccascade.report.templates import (
+  NOTHING,
+  format_estimate,
+  format_number,
+  markdown_text,
+  printable,
+)
 
-NOTHING = "-"
 MOST_POSITIONS = 8  # of a block, in one cell
-NEVER = {math.inf: "never", -math.inf: "never"}
-_ELEMENT = re.compile(r"<(?=[A-Za-z/!?])")
 # Programs for tables run a cell that begins so as a formula.
 _FORMULA = ("=", "+", "-", "@")
-_PLAIN = types.MappingProxyType({})
-
-
-def format_number(
-  value,
-  digits: int | None = None,
-  special: Mapping[float, str] = _PLAIN,
-  sign: str = "",
-) -> str:
-  """Returns a number as a table prints it, `NOTHING` where there is none.
-
-  Args:
-    value: a number, None, or anything that is printed as it is.
-    digits: digits after the point; None prints the value as it is.
-    special: texts of values that are no plain number.
-    sign: "+" gives positive numbers their sign too.
-
-  >>> format_number(1.25, 1), format_number(2.0, 1, sign="+")
-  ('1.2', '+2.0')
-  >>> format_number(None), format_number(-math.inf, 1)
-  ('-', '-')
-  >>> format_number(-math.inf, 1, NEVER)
-  'never'
-  """
-  if isinstance(value, float) and value in special:
-    return special[value]
-  if value is None or (isinstance(value, float) and not math.isfinite(value)):
-    return NOTHING
-  return str(value) if digits is None else f"{value:{sign}.{digits}f}"
-
-
-def format_estimate(
-  estimate: IntervalEstimate,
-  digits: int | None = None,
-  special: Mapping[float, str] = _PLAIN,
-  sign: str = "",
-) -> str:
-  """Returns an estimate as a table prints it, followed by its interval.
-
-  Args:
-    estimate: a number with or without an interval.
-    digits: as in `format_number`.
-    special: as in `format_number`.
-    sign: as in `format_number`.
-
-  >>> format_estimate(IntervalEstimate(0.0, 0.0, 1.5), 2, {0.0: "never"})
-  'never [never, 1.50]'
-  """
-  value, low, high = (
-    format_number(number, digits, special, sign) for number in estimate
-  )
-  has_ends = estimate.has_interval and not math.isnan(estimate.value)
-  return f"{value} [{low}, {high}]" if has_ends else value
-
-
-def printable(text: str) -> str:
-  r"""Returns a text in one line, whose other characters are escaped.
-
-  Labels and names of rows are anybody's text. Control characters would move
-  the cursor of a terminal, and marks of direction would turn what follows.
-
-  >>> printable("a\nb\x1b[2J é")
-  'a\\nb\\x1b[2J é'
-  """
-  if text.isprintable():
-    return text
-  # The escape of Python, such as \n or \u202e.
-  return "".join(
-    letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text
-  )
-
-
-def markdown_text(text: str) -> str:
-  """Returns a text that Markdown shows as it is, without an element of HTML.
-
-  >>> markdown_text("<b>1 < 2")
-  '&lt;b>1 < 2'
-  """
-  return _ELEMENT.sub("&lt;", printable(text))
-
-
-def _estimate(estimate: IntervalEstimate, digits: int, sign: str = "") -> str:
-  """Returns an estimate with its interval as a sentence has it."""
-  return format_estimate(estimate, digits, NEVER, sign)
-
-
-templates.ENVIRONMENT.filters["estimate"] = _estimate
-templates.ENVIRONMENT.filters["markdown_text"] = markdown_text
 
 
 def format_positions(rates: Sequence[float | None] | None) -> str | None:
@@ -308,6 +224,88 @@ TRADE_OFF = (
   SPEEDUP,
   Column("predicted", "predicted_speedup", 2),
 )
+# The fields of a row's latency that rows.csv has.
+_LATENCY = (
+  "walltime_s",
+  "relative_latency",
+  "relative_low",
+  "relative_high",
+  "num_examples",
+  "repeats",
+  "num_tokens",
+  "per_token",
+)
+# Titles of rows.csv for fields whose own names would be taken for others.
+_TITLES = {
+  ("latency", "num_examples"): "num_timed",
+  ("latency", "num_tokens"): "num_timed_tokens",
+  ("latency", "per_token"): "latency_per_token",
+  ("num_parameters", "drafter"): "drafter_parameters",
+  ("num_parameters", "verifier"): "verifier_parameters",
+  ("counts", "expected_acceptance"): "expected_acceptance (sum)",
+}
+
+
+def row_columns(rows: Sequence[ResultRow]) -> list[Column]:
+  """Returns the columns of a table that has all numbers of some rows.
+
+  Settings, metrics, rates and counts of trees have a column if at least one of
+  the rows holds them.
+  """
+  settings = dict.fromkeys(
+    name for row in rows for name in row.settings.to_dict()
+  )
+  metrics = dict.fromkeys(name for row in rows for name in row.quality)
+  rates = dict.fromkeys(name for row in rows for name in row.efficiency)
+  paths = [("settings", name) for name in settings]
+  paths.append(("label",))
+  for metric in metrics:
+    paths += [("quality", metric, end) for end in ("value", "low", "high")]
+  paths += [("latency", name) for name in _LATENCY]
+  paths += [("measured_speedup",), ("predicted_speedup",)]
+  paths += [("costs", name) for name in ("c", "q2", "v", "verifier_step_s")]
+  paths += [("efficiency", name) for name in rates]
+  # The settings have the number of examples already.
+  counts = [field.name for field in dataclasses.fields(Counts)]
+  of_trees = {"accepted_by_rank", "optimal_acceptance"}
+  paths += [
+    ("counts", name)
+    for name in counts
+    if name != "num_examples"
+    and (name not in of_trees or any(getattr(x.counts, name) for x in rows))
+  ]
+  paths += [("agreement", "identical"), ("agreement", "near_ties")]
+  paths.append(("num_truncated",))
+  paths += [("num_parameters", role) for role in ("drafter", "verifier")]
+  paths += [("environment", "device"), ("environment", "git_commit")]
+  return [
+    Column(_title(path), functools.partial(_row_cell, path)) for path in paths
+  ]
+
+
+def _title(path: tuple[str, ...]) -> str:
+  """Returns the heading of a column of rows.csv."""
+  if path[0] == "quality":
+    return " ".join(path[1:]).removesuffix(" value")
+  return _TITLES.get(path, path[-1])
+
+
+def _row_cell(path: tuple[str, ...], row: ResultRow):
+  """Returns what stands in a row at a path, in a form that fits in a cell."""
+  cell = lookup(row, *path)
+  if isinstance(cell, dict):
+    width = row.settings.block_width
+    return None if width is None else cell.get(width)
+  if isinstance(cell, (list, tuple)):
+    if cell and all(isinstance(part, (list, tuple)) for part in cell):
+      return "; ".join(map(_joined, cell))
+    return _joined(cell)
+  return cell
+
+
+def _joined(items: Sequence) -> str:
+  """Returns items with blanks between them; nothing for None."""
+  return " ".join("" if item is None else str(item) for item in items)
 
 
 def _select_filled(lines: Sequence, columns: Sequence[Column]) -> list[Column]:

@@ -1,9 +1,19 @@
-"""The templates of reports: pages of HTML and Markdown, and sentences."""
+"""How a report prints numbers and texts, and the templates that do."""
 
+from collections.abc import Mapping
+import math
 import pathlib
+import re
+import types
 
 import jinja2
 
+from speccascade.report.frontier import IntervalEstimate
+
+NOTHING = "-"
+NEVER = {math.inf: "never", -math.inf: "never"}
+_ELEMENT = re.compile(r"<(?=[A-Za-z/!?])")
+_PLAIN = types.MappingProxyType({})
 # Values are escaped in HTML alone. A name that a template lacks is an error.
 ENVIRONMENT = jinja2.Environment(
   loader=jinja2.FileSystemLoader(pathlib.Path(__file__).parent),
@@ -14,12 +24,99 @@ ENVIRONMENT = jinja2.Environment(
 )
 
 
+def format_number(
+  value,
+  digits: int | None = None,
+  special: Mapping[float, str] = _PLAIN,
+  sign: str = "",
+) -> str:
+  """Returns a number as a table prints it, `NOTHING` where there is none.
+
+  Args:
+    value: a number, None, or anything that is printed as it is.
+    digits: digits after the point; None prints the value as it is.
+    special: texts of values that are no plain number.
+    sign: "+" gives positive numbers their sign too.
+
+  >>> format_number(1.25, 1), format_number(2.0, 1, sign="+")
+  ('1.2', '+2.0')
+  >>> format_number(None), format_number(-math.inf, 1)
+  ('-', '-')
+  >>> format_number(-math.inf, 1, NEVER)
+  'never'
+  """
+  if isinstance(value, float) and value in special:
+    return special[value]
+  if value is None or (isinstance(value, float) and not math.isfinite(value)):
+    return NOTHING
+  return str(value) if digits is None else f"{value:{sign}.{digits}f}"
+
+
+def format_estimate(
+  estimate: IntervalEstimate,
+  digits: int | None = None,
+  special: Mapping[float, str] = _PLAIN,
+  sign: str = "",
+) -> str:
+  """Returns an estimate as a table prints it, followed by its interval.
+
+  Args:
+    estimate: a number with or without an interval.
+    digits: as in `format_number`.
+    special: as in `format_number`.
+    sign: as in `format_number`.
+
+  >>> format_estimate(IntervalEstimate(0.0, 0.0, 1.5), 2, {0.0: "never"})
+  'never [never, 1.50]'
+  """
+  value, low, high = (
+    format_number(number, digits, special, sign) for number in estimate
+  )
+  has_ends = estimate.has_interval and not math.isnan(estimate.value)
+  return f"{value} [{low}, {high}]" if has_ends else value
+
+
+def printable(text: str) -> str:
+  r"""Returns a text in one line, whose other characters are escaped.
+
+  Labels and names of rows are anybody's text. Control characters would move
+  the cursor of a terminal, and marks of direction would turn what follows.
+
+  >>> printable("a\nb\x1b[2J é")
+  'a\\nb\\x1b[2J é'
+  """
+  if text.isprintable():
+    return text
+  # The escape of Python, such as \n or \u202e.
+  return "".join(
+    letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text
+  )
+
+
+def markdown_text(text: str) -> str:
+  """Returns a text that Markdown shows as it is, without an element of HTML.
+
+  >>> markdown_text("<b>1 < 2")
+  '&lt;b>1 < 2'
+  """
+  return _ELEMENT.sub("&lt;", printable(text))
+
+
+def _estimate(estimate: IntervalEstimate, digits: int, sign: str = "") -> str:
+  """Returns an estimate with its interval as a sentence has it."""
+  return format_estimate(estimate, digits, NEVER, sign)
+
+
 def _upper_first(text: str) -> str:
   """Returns a clause as the beginning of a sentence."""
   return text[:1].upper() + text[1:]
 
 
-ENVIRONMENT.filters["upper_first"] = _upper_first
+ENVIRONMENT.filters |= {
+  "estimate": _estimate,
+  "markdown_text": markdown_text,
+  "upper_first": _upper_first,
+}
 
 
 def load(name: str) -> jinja2.Template:

@@ -21,7 +21,6 @@ from speccascade.report import (
 )
 from speccascade.report.content import Section
 from speccascade.report.plots import Plot
-from speccascade.report.point_tables import row_columns
 from speccascade.report.shown_examples import ShownExamples
 from speccascade.report.tables import Table
 from speccascade.runtime import files, folders
@@ -143,7 +142,7 @@ def texts(
     for section in sections
     for table in section.tables
   }
-  by_name["rows.csv"] = tables.to_csv(rows, row_columns(rows))
+  by_name["rows.csv"] = tables.to_csv(rows, tables.row_columns(rows))
   by_name["report.md"] = markdown(sections)
   return by_name
 

@@ -8,7 +8,7 @@ import math
 import pytest
 
 from speccascade.evaluation import efficiency
-from speccascade.report import groups, point_tables, tables
+from speccascade.report import groups, point_tables, tables, templates
 from speccascade.report.frontier import IntervalEstimate
 from speccascade.report.tables import Column
 from tests.quickstart.test_quickstart import rows
@@ -87,7 +87,7 @@ def test_anybodys_text_stays_a_text():
   ]
   # Labels as they are.
   for text in ("SpecCascade [OPT]", "Lossy*", "-", "-inf", "é"):
-    assert tables.markdown_text(text) == text
+    assert templates.markdown_text(text) == text
 
 
 def test_html_is_escaped():
@@ -136,6 +136,6 @@ def test_trees_have_a_table_of_ranks():
   assert [line["rank 2"] for line in lines] == ["0.1", "0.4"]
   assert "rank 3" not in lines[0]
   assert [line["share of the optimum"] for line in lines] == ["0.625", ""]
-  cells = tables.to_csv([tree], point_tables.row_columns([tree]))
+  cells = tables.to_csv([tree], tables.row_columns([tree]))
   assert "4 1 0; 0 2 0" in cells
   assert "0.4 0.1; 0.0 0.4" in cells
