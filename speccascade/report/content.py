@@ -1,7 +1,8 @@
 """The content of a report: findings, figures and tables of each study."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 import dataclasses
+import functools
 import math
 
 from speccascade.inference.rows.results import ResultRow
@@ -29,32 +30,27 @@ _GAMMA = 5  # the gamma of the papers
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Section:
-  """The part of a report that is about one study.
+  """The part of a report that is about one study, in the order of a page.
 
   Attributes:
     study: all points of a pair on a task.
+    cost_ratio: c of modelled latency; None models nothing.
     prefix: the beginning of the names of the section's files; empty where the
       report has one section.
-    clocks: measured latency, and modelled latency where c is known.
-    doubts: sentences on a pair that has little to gain, and what to do.
-    leads: what the intervals tell apart, a line for each temperature.
-    untimed: a line for rows that were not timed, or nothing.
-    findings: title of a temperature -> sentences on what it shows.
-    notices: sentences on where speculation loses, and why.
-    plots: the figures in order; the first is shown first on the page.
-    tables: the tables in order.
   """
 
   study: PointGroup
-  prefix: str
-  clocks: tuple[Clock, ...]
-  doubts: Sequence[str]
-  leads: Sequence[findings.Lead]
-  untimed: str
-  findings: Mapping[str, Sequence[str]]
-  notices: Sequence[str]
-  plots: Sequence[Plot]
-  tables: Sequence[Table]
+  cost_ratio: float | None
+  prefix: str = ""
+
+  @property
+  def clocks(self) -> tuple[Clock, ...]:
+    """Measured latency, and modelled latency where c is known."""
+    return (MEASURED, self._model) if self._model else (MEASURED,)
+
+  @property
+  def _model(self) -> Clock | None:
+    return modelled_clock(self.cost_ratio) if self.cost_ratio else None
 
   @property
   def about(self) -> str:
@@ -75,6 +71,75 @@ class Section:
     """A line on the versions of the libraries that measured the rows."""
     versions = self.study.rows[0].environment.get("versions", {}).items()
     return ", ".join(f"{name} {version}" for name, version in versions)
+
+  @functools.cached_property
+  def doubts(self) -> list[str]:
+    """Sentences on a pair that has little to gain, and what to do."""
+    return findings.doubts(self.study)
+
+  @functools.cached_property
+  def leads(self) -> list[findings.Lead]:
+    """What the intervals tell apart, a line for each temperature."""
+    return findings.leads(self.study.panels, self.clocks)
+
+  @property
+  def untimed(self) -> str:
+    """A line for rows that were not timed, or nothing."""
+    return findings.untimed(self.study, self.cost_ratio)
+
+  @functools.cached_property
+  def findings(self) -> dict[str, list[str]]:
+    """Title of a temperature -> sentences on what it shows."""
+    return findings.findings(self.study, self.clocks)
+
+  @functools.cached_property
+  def notices(self) -> list[str]:
+    """Sentences on where speculation loses, and why."""
+    return findings.notices(self.study)
+
+  @functools.cached_property
+  def tables(self) -> list[Table]:
+    """The tables in order.
+
+    A reader looks for Table 2 first, then for what explains it; the long tables
+    of all points come last.
+    """
+    study, model, tables = self.study, self._model, []
+    for timed in map(study.by, self.clocks):
+      tables.append(comparisons.speedup_table(timed))
+      tables.append(comparisons.gap_table(timed))
+      tables.append(comparisons.truncation_table(timed))
+    tables.append(point_tables.baselines(study, model))
+    tables.append(point_tables.losses(study, model))
+    tables.append(point_tables.gammas(study, model))
+    tables.append(point_tables.points(study, model))
+    tables.append(point_tables.acceptance(study))
+    tables.append(point_tables.ranks(study))
+    return [table for table in tables if table.lines]
+
+  @functools.cached_property
+  def plots(self) -> list[Plot]:
+    """The figures in order; the first is shown first on the page.
+
+    A page with a dozen figures for each gamma would bury the main ones, so the
+    figures of other gammas are folded under a heading of their own.
+    """
+    panels, gammas = self.study.panels, self.study.gammas
+    if len(gammas) < 2:
+      return _plots_of_panels(panels, self.clocks)
+    main, shown, hidden = _main_gamma(self.study), [], []
+    for gamma in gammas:
+      of_gamma = [panel.at_gamma(gamma) for panel in panels]
+      # A temperature may lack a gamma.
+      of_gamma = [panel for panel in of_gamma if panel.points]
+      for plot in _plots_of_panels(of_gamma, self.clocks):
+        if gamma == main:
+          shown.append(dataclasses.replace(plot, gamma=gamma))
+        else:
+          aside = f"Figures at gamma {gamma}"
+          hidden.append(dataclasses.replace(plot, gamma=gamma, aside=aside))
+    ablation = block_figures.gamma_ablation(panels, self.clocks)
+    return [*shown, *([ablation] if ablation.panels else []), *hidden]
 
 
 def _describe_model(
@@ -121,73 +186,13 @@ def sections(
   # All files are in one folder. Numbers keep the files of several studies
   # apart; a single study has plain names.
   return [
-    _section(
+    Section(
       study,
       cost_ratio or study.cost_ratio,
       prefix=f"{number}_" if len(pairs) > 1 else "",
     )
     for number, study in enumerate(pairs, start=1)
   ]
-
-
-def _section(
-  study: PointGroup, cost_ratio: float | None, prefix: str
-) -> Section:
-  """Returns the section of a study; without a ratio nothing is modelled."""
-  model = modelled_clock(cost_ratio) if cost_ratio else None
-  clocks = (MEASURED, model) if model else (MEASURED,)
-  losses = point_tables.losses(study, model)
-  # A reader looks for Table 2 first, then for what explains it; the long tables
-  # of all points come last.
-  tables = []
-  for clock in clocks:
-    timed = study.by(clock)
-    tables.append(comparisons.speedup_table(timed))
-    tables.append(comparisons.gap_table(timed))
-    tables.append(comparisons.truncation_table(timed))
-  tables.append(point_tables.baselines(study, model))
-  tables.append(losses)
-  tables.append(point_tables.gammas(study, model))
-  tables.append(point_tables.points(study, model))
-  tables.append(point_tables.acceptance(study))
-  tables.append(point_tables.ranks(study))
-  return Section(
-    study=study,
-    prefix=prefix,
-    clocks=clocks,
-    doubts=findings.doubts(study),
-    leads=findings.leads(study.panels, clocks),
-    untimed=findings.untimed(study, clocks),
-    findings=findings.findings(study, clocks),
-    notices=findings.notices(losses.lines),
-    plots=_plots(study, clocks),
-    tables=[table for table in tables if table.lines],
-  )
-
-
-def _plots(study: PointGroup, clocks: Sequence[Clock]) -> list[Plot]:
-  """Returns the figures of a study."""
-  gammas = study.gammas
-  if len(gammas) < 2:
-    return _plots_of_panels(study.panels, clocks)
-  main = _main_gamma(study)
-  # A page with a dozen figures for each gamma would bury the main ones, so the
-  # figures of other gammas are folded under a heading of their own.
-  shown, hidden = [], []
-  for gamma in gammas:
-    panels = [panel.at_gamma(gamma) for panel in study.panels]
-    # A temperature may lack a gamma.
-    panels = [panel for panel in panels if panel.points]
-    for plot in _plots_of_panels(panels, clocks):
-      if gamma == main:
-        shown.append(dataclasses.replace(plot, gamma=gamma))
-      else:
-        aside = f"Figures at gamma {gamma}"
-        hidden.append(dataclasses.replace(plot, gamma=gamma, aside=aside))
-  ablation = block_figures.gamma_ablation(study.panels, clocks)
-  if ablation.panels:
-    shown.append(ablation)
-  return shown + hidden
 
 
 def _plots_of_panels(

@@ -30,7 +30,7 @@ from speccascade.report.measured import (
   Measured,
   temperature_title,
 )
-from speccascade.report.point_tables import Slowdown
+from speccascade.report.point_tables import Slowdown, slowdowns
 
 # The fastest points as good as the large model.
 
@@ -242,11 +242,11 @@ def leads(panels: Sequence[PointGroup], clocks: Sequence[Clock]) -> list[Lead]:
 # The sentences of a report.
 
 
-def untimed(study: PointGroup, clocks: Sequence[Clock]) -> str:
+def untimed(study: PointGroup, cost_ratio: float | None) -> str:
   """Returns a line for rows that were not timed; empty where one was."""
   if any(point.is_timed for point in study.points):
     return ""
-  return templates.sentence("untimed", clocks[-1].cost_ratio)
+  return templates.sentence("untimed", cost_ratio)
 
 
 def findings(
@@ -331,12 +331,9 @@ def _on_methods(panel: PointGroup) -> list[str]:
   )
 
 
-def notices(lines: Sequence[Slowdown]) -> list[str]:
-  """Returns a sentence for each temperature and gamma that loses.
-
-  Args:
-    lines: the slow methods of a study, see `point_tables.slowdowns`.
-  """
+def notices(study: PointGroup) -> list[str]:
+  """Returns a sentence for each temperature and gamma that loses."""
+  lines = [line for panel in study.panels for line in slowdowns(panel)]
   return [_notice(group) for group in group_by(lines, ["temperature", "gamma"])]
 
 

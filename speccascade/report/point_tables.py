@@ -1,8 +1,9 @@
-"""Tables of points: all points, points over gamma and by position; all rows."""
+"""Tables of points: all of them, over gamma, by position, and the slow ones."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 import dataclasses
 import functools
+import operator
 
 from speccascade.report.frontier import IntervalEstimate, rate_estimate
 from speccascade.report.groups import (
@@ -43,9 +44,9 @@ _TOKENS = Column("tokens/block", "efficiency.mean_acceptance_length", 2)
 PER_TOKEN = Column("latency per token", "per_token", 3, has_interval=True)
 
 
-def _value(estimate: IntervalEstimate | None) -> float | None:
-  """Returns an estimate without its interval."""
-  return estimate and estimate.value
+def _mean_of(*names: str) -> Callable[[Measured], float | None]:
+  """Returns the function from a point to `Measured.mean` of some names."""
+  return operator.methodcaller("mean", *names)
 
 
 def _quality_column(metric: str) -> Column:
@@ -61,7 +62,7 @@ def _modelled_columns(model: Clock | None) -> list[Column]:
     return []
 
   def latency(point: Measured) -> float | None:
-    return _value(point.by(model).latency)
+    return lookup(point.by(model), "latency", "value")
 
   return [Column("relative latency (modelled)", latency, 3)]
 
@@ -115,10 +116,6 @@ def points_over_gamma(panel: PointGroup) -> list[list[Measured]]:
   return chosen
 
 
-def _log_p(point: Measured) -> float | None:
-  return point.mean("log_probs", "p1")
-
-
 # The numbers of `efficiency.sharpness` as columns: the heading and the digits.
 _SHARPNESS = {
   "entropy": ("entropy of pi", 3),
@@ -134,25 +131,10 @@ def _sharpness_columns(points: Sequence[Measured]) -> list[Column]:
   if not any(row.sharpness for point in points for row in point.rows):
     return []
 
-  def mean(point: Measured, name: str) -> float | None:
-    return point.mean("sharpness", name)
-
   return [
-    Column(title, functools.partial(mean, name=name), digits)
+    Column(title, _mean_of("sharpness", name), digits)
     for name, (title, digits) in _SHARPNESS.items()
   ]
-
-
-def _measured_speedup(point: Measured) -> float | None:
-  return _value(point.speed)
-
-
-def _predicted_speedup(point: Measured) -> float | None:
-  return point.mean("predicted_speedup")
-
-
-def _num_seeds(point: Measured) -> int:
-  return len(point.rows)
 
 
 def points(study: PointGroup, model: Clock | None) -> Table:
@@ -163,8 +145,9 @@ def points(study: PointGroup, model: Clock | None) -> Table:
     model: the clock of modelled latency, or None.
   """
   columns = [*_POINT, *map(_quality_column, study.metrics)]
-  if any(_log_p(point) is not None for point in study.points):
-    columns.append(Column("verifier's log p a token", _log_p, 3))
+  log_p = _mean_of("log_probs", "p1")
+  if any(log_p(point) is not None for point in study.points):
+    columns.append(Column("verifier's log p a token", log_p, 3))
   columns += _sharpness_columns(study.points)
   columns += [
     _ACCEPTANCE,
@@ -176,10 +159,10 @@ def points(study: PointGroup, model: Clock | None) -> Table:
     Column("relative latency (measured)", "latency", 3, has_interval=True),
     PER_TOKEN,
     Column("ms a text", "milliseconds.text", 1),
-    Column("speed-up (measured)", _measured_speedup, 2),
-    Column("speed-up (predicted)", _predicted_speedup, 2),
+    Column("speed-up (measured)", "speed.value", 2),
+    Column("speed-up (predicted)", _mean_of("predicted_speedup"), 2),
     *_modelled_columns(model),
-    Column("seeds", _num_seeds, 0),
+    Column("seeds", lambda point: len(point.rows), 0),
   ]
   return Table(
     "points",
@@ -388,14 +371,6 @@ def _slow_alphas(line: Slowdown) -> str:
   return " ".join(f"{alpha:g}" for alpha in alphas if alpha is not None)
 
 
-def _cost_of_step(line: Slowdown) -> float | None:
-  return line.point.mean("costs", "c")
-
-
-def _cost_of_pass(line: Slowdown) -> float | None:
-  return line.point.mean("costs", "v", line.settings.block_width)
-
-
 def losses(study: PointGroup, model: Clock | None) -> Table:
   """Returns the speculative methods slower than the large model, and why.
 
@@ -404,8 +379,11 @@ def losses(study: PointGroup, model: Clock | None) -> Table:
     model: the clock of modelled latency, or None.
   """
 
+  def cost_of_pass(line: Slowdown) -> float | None:
+    return line.point.mean("costs", "v", line.settings.block_width)
+
   def modelled(line: Slowdown) -> float | None:
-    return model and _value(line.point.by(model).latency)
+    return model and lookup(line.point.by(model), "latency", "value")
 
   return Table(
     "losses",
@@ -424,8 +402,8 @@ def losses(study: PointGroup, model: Clock | None) -> Table:
       Column("per token", "point.per_token", 3, has_interval=True),
       Column("acceptance", "point.efficiency.acceptance_rate", 3),
       Column("tokens/block", "tokens_per_block", 2),
-      Column("c", _cost_of_step, 3),
-      Column("v", _cost_of_pass, 2),
+      Column("c", lambda line: line.point.mean("costs", "c"), 3),
+      Column("v", cost_of_pass, 2),
       Column("block, by its calls", "predicted_block", 2),
       Column("block, measured", "measured_block", 2),
       Column("latency if v = 1 (modelled)", modelled, 3),

@@ -14,6 +14,7 @@ from speccascade.report import (
   point_tables,
   tables,
 )
+from speccascade.report.groups import PointGroup
 from speccascade.report.measured import MEASURED
 from tests.report import synthetic
 from tests.report.synthetic import changed
@@ -167,13 +168,13 @@ def test_losses_have_their_reasons():
   modelled = point.by(model).latency.value
   assert cells["latency if v = 1 (modelled)"] == modelled
   assert cells["least latency"] == point.latency
-  (notice,) = findings.notices([loss])
+  (notice,) = findings.notices(PointGroup(study.panels[1].points))
   for part in (
     "T = 1, gamma 5: spec_decode takes 1.",
     "a block costs 2.73 steps by its calls, and took 3.41, for ",
   ):
     assert part in notice
-  assert findings.notices([]) == []
+  assert findings.notices(synthetic.study(methods=["verifier"])) == []
 
 
 def test_a_loss_needs_the_whole_interval():
