@@ -17,9 +17,9 @@ from speccascade.decoding import METHODS, Decoder, Sampling, row_keys
 from speccascade.decoding.records import prompts
 from speccascade.decoding.records.block_records import Output
 from speccascade.decoding.records.drafter import is_drafter
-from speccascade.judge import toy_chains
 from speccascade.models import T5Config, tree_windows
 from speccascade.models.markov_lm import FiniteContext, MarkovLM
+from tests import toy_chains
 
 GREEDY = Sampling.create(0.0)
 LEVEL = 1e-6  # of a chi-square test

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from speccascade.judge import toy_chains
+from tests import toy_chains
 from tests.decoding import enumeration, randomness
 
 INSIDE = 2e-6  # from the edge of a cell; float32 numbers near 1 are 6e-8 apart

@@ -22,8 +22,7 @@ from speccascade.decoding.laws import numerics
 from speccascade.decoding.programs.decoders import DraftLength
 from speccascade.decoding.records import token_buffers
 from speccascade.decoding.verification import steps
-from speccascade.judge import chunk_laws, method_laws
-from tests import toy
+from tests import chunk_laws, method_laws, toy
 
 EDGE = 1e-13
 FIXED = DraftLength()

@@ -20,8 +20,8 @@ from speccascade.decoding import (
   row_keys,
 )
 from speccascade.decoding.programs import decoders
-from speccascade.judge import goodness, toy_chains
-from tests import toy
+from speccascade.judge import goodness
+from tests import toy, toy_chains
 from tests.decoding.programs.test_streaming import prepared
 from tests.decoding.test_sampled_laws import tiny_llama
 

@@ -13,8 +13,8 @@ import pytest
 
 from speccascade.decoding import METHODS, DraftLength, Sampling
 from speccascade.decoding.laws import target_checks, targets
-from speccascade.judge import chunk_laws, goodness, method_laws, toy_chains
-from tests import toy
+from speccascade.judge import goodness
+from tests import chunk_laws, method_laws, toy, toy_chains
 from tests.decoding import enumeration
 
 BLOCKS = [name for name, row in METHODS.items() if row.has_blocks]

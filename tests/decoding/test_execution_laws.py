@@ -23,8 +23,8 @@ from speccascade.decoding.loops.sequence_cascade import (
 from speccascade.decoding.loops.sequential_cascade import sequential_cascade
 from speccascade.decoding.loops.speculative import speculative
 from speccascade.decoding.loops.stepwise import drafter_alone, verifier_alone
-from speccascade.judge import goodness, method_laws, toy_chains
-from tests import toy
+from speccascade.judge import goodness
+from tests import method_laws, toy, toy_chains
 from tests.decoding.loops.test_bild import bild_by_hand
 
 pytestmark = pytest.mark.usefixtures("quick_compiles")

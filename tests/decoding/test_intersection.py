@@ -15,10 +15,10 @@ from speccascade.decoding import (
   row_keys,
 )
 from speccascade.decoding.programs import decoders
-from speccascade.judge import goodness, method_laws, toy_chains
+from speccascade.judge import goodness
 from speccascade.models.intersection import IntersectionLM, with_inputs
 from speccascade.models.markov_lm import MarkovLM
-from tests import toy
+from tests import method_laws, toy, toy_chains
 from tests.decoding import driving, enumeration
 from tests.decoding.drafting import models
 

@@ -15,7 +15,7 @@ import pytest
 
 from speccascade.decoding import METHODS, DraftLength, Sampling, row_keys
 from speccascade.decoding.records import prompts
-from speccascade.judge import chunk_laws, goodness, method_laws, toy_chains
+from speccascade.judge import goodness
 from speccascade.models import (
   T5LM,
   LlamaConfig,
@@ -24,7 +24,7 @@ from speccascade.models import (
   T5GemmaLM,
 )
 from speccascade.models.markov_lm import MarkovLM
-from tests import toy
+from tests import chunk_laws, method_laws, toy, toy_chains
 from tests.decoding.test_exact_laws import telling_alpha
 from tests.decoding.test_execution_laws import sequence_law
 

@@ -22,8 +22,8 @@ from speccascade.decoding.drafting.tree_drafter import TreeDrafter
 from speccascade.decoding.records import draft_tree
 from speccascade.decoding.records.draft_tree import DraftTree
 from speccascade.decoding.verification import tree_steps
-from speccascade.judge import goodness, toy_chains
-from tests import toy
+from speccascade.judge import goodness
+from tests import toy, toy_chains
 from tests.decoding.drafting import models
 
 SHAPES = {

@@ -7,7 +7,8 @@ import pytest
 from scipy import stats
 
 from speccascade.decoding.records import token_buffers
-from speccascade.judge import chunk_laws, goodness
+from speccascade.judge import goodness
+from tests import chunk_laws
 
 
 def test_the_tail_is_scipys():

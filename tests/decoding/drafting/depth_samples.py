@@ -12,8 +12,8 @@ import numpy as np
 from speccascade.decoding import METHODS, Sampling, row_keys
 from speccascade.decoding.records import draft_tree
 from speccascade.decoding.verification import tree_steps
-from speccascade.judge import goodness, toy_chains
-from tests import toy
+from speccascade.judge import goodness
+from tests import toy, toy_chains
 
 V, LENGTH = 3, 4
 

@@ -19,8 +19,7 @@ from speccascade.decoding import (
 )
 from speccascade.decoding.drafting import draft_pace
 from speccascade.decoding.drafting.draft_pace import Pace, PaceCosts
-from speccascade.judge import method_laws, toy_chains
-from tests import toy
+from tests import method_laws, toy, toy_chains
 from tests.decoding import driving, enumeration
 from tests.decoding.test_exact_laws import telling_alpha
 

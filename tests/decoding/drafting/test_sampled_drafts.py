@@ -15,8 +15,8 @@ from speccascade.decoding import (
 )
 from speccascade.decoding.laws import deferral, targets
 from speccascade.decoding.verification import steps
-from speccascade.judge import goodness, toy_chains
-from tests import toy
+from speccascade.judge import goodness
+from tests import toy, toy_chains
 from tests.decoding.drafting import models
 
 V, LENGTH, NUM = 3, 4, 12_000

@@ -33,8 +33,8 @@ from speccascade.decoding.laws import draws, lossy_targets, targets
 from speccascade.decoding.records import draft_tree
 from speccascade.decoding.verification import review
 from speccascade.decoding.verification.review import BlockSettings
-from speccascade.judge import goodness, toy_chains
-from tests import toy
+from speccascade.judge import goodness
+from tests import toy, toy_chains
 from tests.decoding.drafting import models, toy_heads, toy_lookahead
 
 pytestmark = pytest.mark.usefixtures("quick_compiles")

@@ -17,8 +17,8 @@ from speccascade.decoding import (
 )
 from speccascade.decoding.loops.oracle_cascade import oracle_cascade
 from speccascade.decoding.loops.speculative import speculative
-from speccascade.judge import goodness, method_laws, toy_chains
-from tests import toy
+from speccascade.judge import goodness
+from tests import method_laws, toy, toy_chains
 from tests.decoding import enumeration
 
 

@@ -18,8 +18,8 @@ from speccascade.decoding.laws import deferral, fitted, learned
 from speccascade.decoding.laws.fitted import FittedAlpha
 from speccascade.decoding.laws.target_checks import trial_pairs
 from speccascade.decoding.programs import decoders
-from speccascade.judge import goodness, method_laws, toy_chains
-from tests import toy
+from speccascade.judge import goodness
+from tests import method_laws, toy, toy_chains
 from tests.decoding import enumeration
 
 ROWS = [name for name, row in METHODS.items() if row.has_parameters]

@@ -7,8 +7,7 @@ import pytest
 from speccascade.decoding import METHODS, DraftLength
 from speccascade.decoding.loops import bild as bild_lib
 from speccascade.decoding.records.block_records import BONUS, DRAFT, RESIDUAL
-from speccascade.judge import toy_chains
-from tests import toy
+from tests import toy, toy_chains
 
 pytestmark = pytest.mark.usefixtures("quick_compiles")
 

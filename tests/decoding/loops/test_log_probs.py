@@ -25,9 +25,8 @@ from speccascade.decoding.loops import tracing
 from speccascade.decoding.loops.oracle_cascade import oracle_cascade
 from speccascade.decoding.loops.sequential_cascade import sequential_cascade
 from speccascade.decoding.records.block_records import BONUS
-from speccascade.judge import method_laws, toy_chains
 from speccascade.models.markov_lm import MarkovLM
-from tests import toy
+from tests import method_laws, toy, toy_chains
 from tests.decoding.test_exact_laws import SAMPLINGS, WAYS, telling_alpha
 
 pytestmark = pytest.mark.usefixtures("quick_compiles")

@@ -23,8 +23,7 @@ from speccascade.decoding.records.block_records import (
   SEQUENTIAL_P,
   SEQUENTIAL_Q,
 )
-from speccascade.judge import method_laws, toy_chains
-from tests import toy
+from tests import method_laws, toy, toy_chains
 from tests.decoding import driving, enumeration
 from tests.decoding.test_exact_laws import telling_alpha
 

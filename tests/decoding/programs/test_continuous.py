@@ -7,8 +7,7 @@ import pytest
 
 from speccascade.decoding import METHODS, Decoder, decode_continuously, row_keys
 from speccascade.decoding.programs import continuous
-from speccascade.judge import toy_chains
-from tests import toy
+from tests import toy, toy_chains
 from tests.decoding import test_sampled_laws
 from tests.decoding.programs.test_streaming import (
   assert_same,

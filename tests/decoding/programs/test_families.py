@@ -9,8 +9,7 @@ from speccascade.decoding import METHODS, Sampling
 from speccascade.decoding.laws.target_checks import trial_pairs
 from speccascade.decoding.programs import decoders, methods
 from speccascade.decoding.programs.families import choose
-from speccascade.judge import toy_chains
-from tests import toy
+from tests import toy, toy_chains
 
 pytestmark = pytest.mark.usefixtures("quick_compiles")
 

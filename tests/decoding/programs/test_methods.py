@@ -11,9 +11,8 @@ import pytest
 from speccascade.decoding import METHODS, DraftLength, Sampling
 from speccascade.decoding.drafting.max_gram import MaxGramDrafter
 from speccascade.decoding.programs import decoders, methods
-from speccascade.judge import toy_chains
 from speccascade.models.markov_lm import MarkovLM
-from tests import toy
+from tests import toy, toy_chains
 
 
 def test_labels_differ():

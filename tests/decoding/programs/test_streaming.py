@@ -18,8 +18,7 @@ from speccascade.decoding import (
   row_keys,
 )
 from speccascade.decoding.programs import streaming
-from speccascade.judge import toy_chains
-from tests import toy
+from tests import toy, toy_chains
 from tests.decoding import test_sampled_laws
 from tests.decoding.records.test_prompts import NUM, SIDES
 

@@ -10,8 +10,7 @@ import pytest
 from speccascade.decoding import METHODS, MaxGramDrafter, Sampling, row_keys
 from speccascade.decoding.nested.cascade import cascade_drafter
 from speccascade.decoding.records import prompts
-from speccascade.judge import toy_chains
-from tests import toy
+from tests import toy, toy_chains
 
 pytestmark = pytest.mark.usefixtures("quick_compiles")
 

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from speccascade.judge.toy_chains import ChainPair
+from tests.toy_chains import ChainPair
 
 
 @dataclasses.dataclass(frozen=True)

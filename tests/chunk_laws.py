@@ -12,8 +12,8 @@ import itertools
 
 import numpy as np
 
-from speccascade.judge import toy_chains
-from speccascade.judge.toy_chains import ChainPair
+from tests import toy_chains
+from tests.toy_chains import ChainPair
 
 
 def chunks(drafts, draft_prob, num_accepted, token) -> list[np.ndarray]:
