@@ -23,9 +23,9 @@ import numpy as np
 from benchmarks import shapes
 from speccascade import cli
 from speccascade.checkpoints import stored_arrays, t5x_native
-from speccascade.inference.measuring.environment import held_memory, most_memory
 from speccascade.inference.pair import model_loading
 from speccascade.models import parameters
+from speccascade.runtime import memory
 
 
 def write(folder: pathlib.Path, shape: str, dtype: str = "float32") -> str:
@@ -54,13 +54,13 @@ def measure(folder: str, kernel_dtype: str):
   with tempfile.TemporaryDirectory() as other:  # what reading itself imports
     write(pathlib.Path(other), "64/1")
     model_loading.load_model("drafter", other)
-  before = held_memory()
+  before = memory.held()
   lm = model_loading.load_model(
     "verifier", folder, kernel_dtype=kernel_dtype
   ).lm
   jax.block_until_ready(lm)
   size = 4 * parameters.num_parameters(lm.module.config)
-  print(size, held_memory() - before, most_memory() - before)
+  print(size, memory.held() - before, memory.most_held() - before)
 
 
 def main():

@@ -18,8 +18,7 @@ import jax
 import numpy as np
 import pytest
 
-from speccascade.inference.measuring import environment
-from speccascade.runtime import folders
+from speccascade.runtime import folders, memory
 
 # Asserts of helpers, too, say what they compared.
 pytest.register_assert_rewrite("tests.decoding", "tests.models")
@@ -65,7 +64,7 @@ def few_programs():
   yield
   global _looked_s
   if time.monotonic() - _looked_s > _LOOK_S:
-    if environment.holds_many_programs():
+    if memory.holds_many_programs():
       jax.clear_caches()
     _looked_s = time.monotonic()
 

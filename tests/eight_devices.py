@@ -26,7 +26,6 @@ from speccascade.decoding import row_keys
 from speccascade.decoding.laws.sampling import Sampling
 from speccascade.decoding.programs import decoders, methods
 from speccascade.inference.batches.inputs import Inputs
-from speccascade.inference.measuring.environment import held_memory, most_memory
 from speccascade.inference.pair.cascades import Cascade
 from speccascade.inference.pair.pairs import PairSpec
 from speccascade.inference.points.point import Point
@@ -35,6 +34,7 @@ from speccascade.models import LlamaConfig, T5Config, T5GemmaConfig
 from speccascade.models.parameters import network
 from speccascade.models.sharding import meshes, partitioning
 from speccascade.planning import hlo
+from speccascade.runtime import memory
 from speccascade.search import halving, sweeps
 from speccascade.search.cascade_space import Candidates
 from speccascade.search.plans import Plan
@@ -299,7 +299,7 @@ def held(folder, *, mesh):
     return None
   save(start(*small), *small)  # what reading and saving imports
   start(*small)
-  before = held_memory()
+  before = memory.held()
   state = start(*large)
   jax.block_until_ready(state)
   size = sum(leaf.nbytes for leaf in jax.tree.leaves(state))
@@ -308,7 +308,7 @@ def held(folder, *, mesh):
     for leaf in jax.tree.leaves(state)
     for shard in leaf.addressable_shards
   )
-  return {"size": size, "read": most_memory() - before - shards}
+  return {"size": size, "read": memory.most_held() - before - shards}
 
 
 def texts(kind: str) -> list[dict]:

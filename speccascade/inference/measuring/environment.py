@@ -1,8 +1,7 @@
-"""The environment of a run: device, versions, compiling and memory."""
+"""The environment of a run: device, versions and compiling."""
 
 from collections.abc import Iterator
 import contextlib
-import ctypes
 import dataclasses
 import functools
 from importlib import metadata
@@ -10,18 +9,16 @@ import os
 import pathlib
 import platform
 import re
-import resource
 import subprocess
 
 import jax
 from jax import monitoring
 
 from speccascade.models.sharding.partitioning import Layout
+from speccascade.runtime import memory
 
 # The packages whose versions a row records.
 _PACKAGES = ("speccascade", "jax", "jaxlib", "flax", "numpy", "sacrebleu")
-# Linux gives a process 65,530 memory maps. Every compiled program takes some.
-MOST_MAPS = 40_000
 
 
 def environment(layout: Layout | None = None) -> dict:
@@ -134,7 +131,7 @@ def report_run(layout: Layout | None = None) -> Iterator[None]:
   before = dataclasses.replace(compile_counter())  # a copy
   yield
   compiled = compile_counter().since(before)
-  print(f"{compiled}; {most_memory() / 1e9:.1f} GB of memory at most")
+  print(f"{compiled}; {memory.most_held() / 1e9:.1f} GB of memory at most")
 
 
 def computing_on(layout: Layout | None = None) -> str:
@@ -179,48 +176,3 @@ def _num_cores() -> int:
   if hasattr(os, "sched_getaffinity"):
     return len(os.sched_getaffinity(0))
   return os.cpu_count() or 1
-
-
-def holds_many_programs() -> bool:
-  """Returns whether compiled programs take most memory maps of this process.
-
-  XLA's compiler dies where Linux refuses it another map.
-  """
-  maps = pathlib.Path("/proc/self/maps")
-  return maps.exists() and maps.read_bytes().count(b"\n") > MOST_MAPS
-
-
-def give_back_memory():
-  """Returns freed memory from the C library to the system.
-
-  The C library keeps freed memory for later allocations. After a checkpoint was
-  packed, that is as much memory as the model itself takes. The function does
-  nothing if the C library is not glibc.
-  """
-  with contextlib.suppress(OSError, AttributeError):
-    ctypes.CDLL("libc.so.6").malloc_trim(0)
-
-
-def held_memory() -> int | None:
-  """Returns the bytes of memory that this process holds.
-
-  None means that the system, which is not Linux, does not say it.
-  """
-  statistics = pathlib.Path("/proc/self/statm")
-  if not statistics.exists():
-    return None
-  num_pages = int(statistics.read_text().split()[1])
-  return num_pages * os.sysconf("SC_PAGE_SIZE")
-
-
-def most_memory() -> int:
-  """Returns the most bytes of memory that this process held at any time."""
-  # On Linux `ru_maxrss` may be the memory of the process that started this one.
-  status = pathlib.Path("/proc/self/status")
-  if status.exists():
-    line = re.search(r"^VmHWM:\s*(\d+) kB", status.read_text(), re.M)
-    if line:
-      return 1024 * int(line[1])
-  # macOS counts bytes, other systems kilobytes.
-  unit = 1 if platform.system() == "Darwin" else 1024
-  return unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

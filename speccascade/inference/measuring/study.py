@@ -27,13 +27,12 @@ from speccascade.evaluation.efficiency import Counts
 from speccascade.inference.batches import padding
 from speccascade.inference.batches.batching import Batches, Programs
 from speccascade.inference.batches.sources import Source, Sources
-from speccascade.inference.measuring.environment import holds_many_programs
 from speccascade.inference.pair.pair_checks import PairError, check_rows
 from speccascade.inference.pair.pairs import ModelPair
 from speccascade.inference.points.point import Point
 from speccascade.inference.points.settings import Measuring, Run
 from speccascade.inference.rows import records, results
-from speccascade.runtime import processes
+from speccascade.runtime import memory, processes
 from speccascade.runtime.progress import note
 from speccascade.settings import fields
 from speccascade.settings.fields import values_of
@@ -352,7 +351,7 @@ class Study:
     missing = [key for key in programs if key not in self.programs]
     # Programs of other points are dropped before they fill the process. All
     # processes of a job must drop them together, as they compile together.
-    if missing and processes.agree(holds_many_programs):
+    if missing and processes.agree(memory.holds_many_programs):
       self.programs.clear()
       jax.clear_caches()
       missing = list(programs)

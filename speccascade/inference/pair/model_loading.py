@@ -15,10 +15,6 @@ from speccascade.checkpoints import generation_settings, storage
 from speccascade.data import prompting
 from speccascade.decoding.programs import draft_models
 from speccascade.inference.batches import inputs
-from speccascade.inference.measuring.environment import (
-  give_back_memory,
-  held_memory,
-)
 from speccascade.inference.pair.pair_checks import PairError, cut_rows
 from speccascade.models import intersection, model_kinds
 from speccascade.models.cached_lm import CachedLM
@@ -26,6 +22,7 @@ from speccascade.models.draft_heads import fingerprint
 from speccascade.models.heads_model import TrainedHeads
 from speccascade.models.parameters import Config
 from speccascade.models.sharding.partitioning import Layout
+from speccascade.runtime import memory
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,7 +129,7 @@ def load_model(
   if rows is not None and rows > config.vocab_size:
     lm = lm.replace(rows=rows)
   jax.block_until_ready(lm)
-  give_back_memory()
+  memory.give_back()
   _log_sizes(stored.path, lm)
   return Model(
     lm,
@@ -171,7 +168,7 @@ def _tuned_verifier(stored: checkpoints.Checkpoint) -> str:
 
 def _log_sizes(path: str, lm: Any):
   """Logs the bytes of a model's weights, and the memory of this process."""
-  process_bytes = held_memory()
+  process_bytes = memory.held()
   in_memory = ""
   if process_bytes:
     in_memory = f"; this process holds {process_bytes / 1e6:.0f} MB"

@@ -13,7 +13,6 @@ from speccascade.evaluation.efficiency import Costs
 from speccascade.inference.batches import batching
 from speccascade.inference.batches.sources import sources_of_texts
 from speccascade.inference.measuring import (
-  environment,
   measure,
   point_timing,
   scoring,
@@ -26,6 +25,7 @@ from speccascade.inference.points.point import Point
 from speccascade.inference.points.settings import Measuring, Run
 from speccascade.inference.rows import results
 from speccascade.models.t5_lm import T5LM
+from speccascade.runtime import memory
 from tests.inference import tiny
 
 pytestmark = pytest.mark.usefixtures("quick_compiles")
@@ -293,7 +293,7 @@ def test_a_full_process_forgets_programs(study, tmp_path, monkeypatch):
   study = dataclasses.replace(study, measuring=Measuring())
   measure.measure(study, [point], results.ResultFile(tmp_path / "first.jsonl"))
   before = dict(study.verifier_outputs)
-  monkeypatch.setattr(environment, "MOST_MAPS", 0)
+  monkeypatch.setattr(memory, "MOST_MAPS", 0)
   other = dataclasses.replace(point, gamma=1)
   again = results.ResultFile(tmp_path / "again.jsonl")
   measure.measure(study, [other], again)
