@@ -17,7 +17,6 @@ import ast
 import dataclasses
 from typing import cast
 
-import jax
 import numpy as np
 
 from benchmarks import built_in
@@ -28,7 +27,7 @@ from speccascade.inference.batches.inputs import Inputs
 from speccascade.inference.batches.sources import Sources
 from speccascade.inference.measuring import point_timing
 from speccascade.inference.measuring.environment import device_name
-from speccascade.inference.measuring.study import Study
+from speccascade.inference.measuring.study import Outputs, Study
 from speccascade.inference.pair.pairs import ModelPair, PairSpec
 from speccascade.inference.points.point import Point
 from speccascade.inference.points.settings import Measuring, Run
@@ -109,19 +108,14 @@ def race(
   """Prints a line for each point; returns what stands below the table."""
   named = points(method, temperature, blocks)
   alone = point_timing.reference(next(iter(named.values())))
-  outs: dict[Point, list] = {point: [] for point in (alone, *named.values())}
+  outs = {point: Outputs() for point in (alone, *named.values())}
   with ProgressBar(
     total=len(outs) * len(study.timed_examples) * study.measuring.repeats,
     unit="decode",
     desc=f"{method}, T = {temperature:g}",
   ) as bar:
     latencies = point_timing.time_points(
-      study,
-      list(outs),
-      on_result=lambda point, _, out: outs[point].append(
-        efficiency.row_counts(jax.device_get(out))[0]
-      ),
-      tick=bar.update,
+      study, list(outs), outputs=outs, tick=bar.update
     )
   replicates = {
     name: np.array(latencies[point].replicates) for name, point in named.items()
@@ -138,7 +132,7 @@ def race(
     return f"{ratio:.2f} [{low:.2f}, {high:.2f}]"
 
   for name, point in named.items():
-    counts = efficiency.total(outs[point])
+    counts = efficiency.total(outs[point].counts)
     latency = latencies[point]
     passes = counts.num_blocks
     print(

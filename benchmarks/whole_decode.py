@@ -13,7 +13,7 @@ import numpy as np
 from benchmarks import built_in
 from speccascade.inference.measuring import point_timing
 from speccascade.inference.measuring.environment import device_name
-from speccascade.inference.measuring.study import Study
+from speccascade.inference.measuring.study import Outputs, Study
 from speccascade.inference.points.point import Point
 from speccascade.inference.points.settings import Measuring, Run
 
@@ -26,19 +26,15 @@ def race(study, gammas, temperature):
   for gamma in gammas:
     name = f"spec_decode {gamma}"
     points[name] = Point("spec_decode", gamma=gamma, temperature=temperature)
-  outs = {point: [] for point in points.values()}
-  latencies = point_timing.time_points(
-    study,
-    list(outs),
-    on_result=lambda point, _, out: outs[point].append(
-      (int(out.stats.num_blocks[0]), int(out.lengths[0]))
-    ),
-  )
+  outs = {point: Outputs() for point in points.values()}
+  latencies = point_timing.time_points(study, list(outs), outputs=outs)
   costs = point_timing.measure_costs(study, list(outs))
   numbers = {}
   for name, point in points.items():
     latency = latencies[point]
-    blocks, tokens = np.mean(outs[point], axis=0)
+    counts = outs[point].counts
+    blocks = np.mean([each.num_blocks for each in counts])
+    tokens = np.mean([each.num_tokens for each in counts])
     steps = costs.verifier_prefill + tokens
     if name != ALONE:
       block = (

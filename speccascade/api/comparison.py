@@ -104,15 +104,9 @@ def compare(
     for point in [point_timing.reference(points[0]), *points]
   }
   outputs = {point: Outputs() for point in points.values()}
-  timed = []
   latencies = point_timing.time_points(
-    study,
-    list(outputs),
-    on_result=lambda *result: timed.append(result),
-    tick=tick,
+    study, list(outputs), outputs=outputs, tick=tick
   )
-  for point, index, decoded in timed:
-    outputs[point].add(decoded, [study.examples[index]])
   rows, texts = [], []
   for point, written in outputs.items():
     latency = latencies[point]

@@ -217,11 +217,7 @@ def curves(
   axes = (temperatures, seeds, gammas, dict.fromkeys(names))
   for temperature, seed, gamma, name in itertools.product(*axes):
     method, greedy = methods.find(name), Sampling.create(temperature).greedy
-    if (
-      (method.greedy_only and not greedy)
-      or (greedy and seed != seeds[0])
-      or (not method.has_blocks and gamma != gammas[0])
-    ):
+    if (method.greedy_only and not greedy) or (greedy and seed != seeds[0]):
       continue
     base = common.of(name, gamma=gamma, temperature=temperature)
     by_base[base, seed] = Curve(base, seed, grid_of(base))

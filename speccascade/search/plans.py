@@ -151,8 +151,7 @@ class Plan:
     for baseline in self.baselines:
       settings = {"temperature": max(self.temperatures)} | baseline
       name = settings.pop("method", _VERIFIER)
-      gammas = self.gammas if methods.find(name).has_blocks else self.gammas[:1]
-      for gamma, seed in itertools.product(gammas, self.seeds):
+      for gamma, seed in itertools.product(self.gammas, self.seeds):
         base = common.of(name, gamma=gamma, **settings)
         curves[base, seed] = Curve(base, seed, Grid(()))
     return list(curves.values())

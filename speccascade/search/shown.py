@@ -36,13 +36,15 @@ class Shown:
     """Returns the curves whose middle points are shown."""
     if not self.num_shown:
       return []
-    gammas = list(dict.fromkeys(curve.base.gamma for curve in curves))
-    gamma = gammas[len(gammas) // 2]
+    gammas = list(
+      dict.fromkeys(x.base.gamma for x in curves if x.base.spec.has_blocks)
+    )
+    middle = gammas[len(gammas) // 2 : len(gammas) // 2 + 1]
     return [
       curve
       for curve in curves
       if curve.seed == curves[0].seed
-      and (curve.base.gamma == gamma or not curve.base.spec.has_blocks)
+      and (curve.base.gamma in middle or not curve.base.spec.has_blocks)
       and (self.methods is None or curve.base.method in self.methods)
     ]
 

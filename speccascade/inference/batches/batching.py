@@ -161,11 +161,12 @@ class Batches:
     # A mesh cuts the rows of a batch along its data axis.
     layout = self.pair.layout
     parts = 1 if layout is None else layout.sizes[DATA]
+    gamma = {"GAMMA": self.point.widest} if self.point.spec.has_blocks else {}
     memory.check(
       self.run.batch_size * row_bytes / parts,
       BATCH_SIZE=self.run.batch_size,
       MAX_DECODE_LEN=self.run.max_decode_len,
-      GAMMA=self.point.widest,
+      **gamma,
     )
     self.decoder.check(
       self.point.drafter(self.pair.drafter_lm),

@@ -132,18 +132,15 @@ def _measure_group(
 
   # Time the first examples. Their outputs are those of trial 0.
   latencies: dict[Point, timing.Latency] = {}
-  timed = []
   if study.timed_examples:
     # The verifier alone is timed in every group, but progress counts it only
     # where it is a point that was asked for.
     latencies = time_points(
       study,
       group,
-      on_result=lambda *result: timed.append(result),
+      outputs=outputs,
       tick=lambda num: tick(num * len(group) // len(outputs)),
     )
-    for point, index, decoded in timed:
-      outputs[point].add(decoded, [study.timed_examples[index]])
     costs = costs_by_clock(study, alone, costs, latencies, rows)
     if costs is not None and costs.doubt and not rows:
       logging.warning("%s", costs.doubt)

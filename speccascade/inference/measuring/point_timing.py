@@ -13,7 +13,7 @@ from speccascade.decoding import Decoded
 from speccascade.evaluation import timing
 from speccascade.evaluation.efficiency import Costs
 from speccascade.inference.batches import batching
-from speccascade.inference.measuring.study import Study, Tick
+from speccascade.inference.measuring.study import Outputs, Study, Tick
 from speccascade.inference.points.point import Point
 from speccascade.inference.rows.results import ResultRow
 from speccascade.models.sharding.partitioning import fetch
@@ -30,7 +30,7 @@ def time_points(
   study: Study,
   points: Sequence[Point],
   *,
-  on_result: Callable[[Point, int, Decoded], object] = lambda *_: None,
+  outputs: Mapping[Point, Outputs] | None = None,
   tick: Tick = lambda num: None,
   is_over: Callable[[], bool] = lambda: False,
 ) -> dict[Point, timing.Latency]:
@@ -43,8 +43,7 @@ def time_points(
   Args:
     study: its timed examples are decoded.
     points: the points to time. The verifier alone is added if it is missing.
-    on_result: called once for each point and timed example, with the point, the
-      number of the example among the timed ones, and its `Decoded` of one row.
+    outputs: what each point writes is added to its outputs; None drops it.
     tick: called with the number of decodes since its last call; with 0 before
       a program is compiled, and before the first timed decode. An error that it
       raises ends the timing.
@@ -66,17 +65,16 @@ def time_points(
   # The inputs of an example are the same for all points. They are padded to one
   # length and put on the device before the clock starts.
   prepared = [batches[alone].prepare([example]) for example in examples]
-  competitors, lengths = {}, {}
+  competitors = {}
   for point, point_batches in batches.items():
     bound = [point_batches.bind(each) for each in prepared]
     competitors[point] = lambda index, bound=bound: bound[index]()
-    lengths[point] = np.zeros(len(examples), int)
+  written: dict[Point, dict[int, Decoded]] = {point: {} for point in batches}
 
   def check_result(point: Point, index: int, decoded: Decoded):
     decoded = fetch(decoded)
     batching.check_finite(decoded, [examples[index]])
-    lengths[point][index] = decoded.lengths[0]
-    on_result(point, index, decoded)
+    written[point][index] = decoded
 
   # The points and the verifier take turns, so that a machine that slows down
   # for a while slows all of them: the ratio of two latencies hardly changes.
@@ -88,6 +86,13 @@ def time_points(
     tick=tick,
     is_over=is_over,
   )
+  lengths = {
+    point: np.array([by_index[i].lengths[0] for i in range(len(examples))])
+    for point, by_index in written.items()
+  }
+  for point in outputs or ():
+    for index, decoded in written[point].items():
+      outputs[point].add(decoded, [examples[index]])
   return {
     point: timing.latency(
       point_seconds, seconds[alone], (lengths[point], lengths[alone])

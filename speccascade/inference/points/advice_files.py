@@ -66,8 +66,6 @@ def resolve_gamma(point: Point, pair: ModelPair) -> Point:
     return dataclasses.replace(point, gamma=block_depth(pair.composed))
   if point.gamma not in (AUTO, ADAPTIVE):
     return point
-  if not point.spec.has_blocks:
-    return dataclasses.replace(point, gamma=1)
   if point.advice is None:
     raise ValueError(
       "GAMMA is 'auto', which asks ADVICE, and that is None: run python -m"

@@ -51,9 +51,10 @@ class Point(SamplingSettings, BlockShape):
   Attributes:
     method: a name in `METHODS`.
     alpha: the parameter of the rule or target; None takes the method's default.
-    gamma: block size; methods without blocks do not use it. "auto" stands for
-      the size that `advice` names, see `advice_files.resolve_gamma`. With
-      "adaptive" each row chooses the size of each block; see docs/adaptive.md.
+    gamma: block size; points of a method without blocks all have the default.
+      "auto" stands for the size that `advice` names, see
+      `advice_files.resolve_gamma`. With "adaptive" each row chooses the size of
+      each block; see docs/adaptive.md.
     draft_length: "fixed", or (policy, threshold) as in ("max_prob", 0.4); see
       `DraftLength`.
     advice: OUTPUT_DIR of `speccascade.advise`, or its JSON file.
@@ -97,6 +98,9 @@ class Point(SamplingSettings, BlockShape):
       )
     if self.spec.has_parameters:
       self._check_parameters()
+    if not self.spec.has_blocks:
+      # Points that differ in what they do not use are decoded and timed once.
+      object.__setattr__(self, "gamma", Point.gamma)
 
   def _check_adaptive(self):
     """Raises SettingError where a row cannot choose its gammas."""
