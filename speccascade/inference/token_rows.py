@@ -17,7 +17,7 @@ from speccascade.data.training_batches import order_by_length, pad
 from speccascade.decoding.laws import learned
 from speccascade.decoding.laws.numerics import first_argmax, of_token
 from speccascade.decoding.laws.sampling import Sampling
-from speccascade.decoding.records import prompts
+from speccascade.inference import teacher_forcing
 from speccascade.inference.batches import padding
 from speccascade.inference.batches.sources import InputError, Source, Sources
 from speccascade.inference.pair.pairs import ModelPair
@@ -132,11 +132,5 @@ def _observe(drafter, verifier, inputs, tokens) -> TokenRows:
 
 def laws(model, inputs, tokens):
   """Returns a model's distribution before each token, [B, T, V]."""
-  rows, length = tokens.shape
-  state = model.prefill(inputs, capacity=length)
-  # The token that is fed is the one before: the start token, or the last one of
-  # the prompt, tells of token 0.
-  first = prompts.start(model, inputs)[:, None]
-  fed = jnp.concatenate([first, tokens[:, :-1]], axis=1)
-  _, out = model.extend(state, fed, jnp.full((rows,), length, jnp.int32))
+  out = teacher_forcing.read(model, inputs, tokens)
   return Sampling.create(1.0).laws(out.logits)[0]

@@ -16,11 +16,11 @@ import numpy as np
 from speccascade.analysis import speedup
 from speccascade.decoding.laws.sampling import Sampling
 from speccascade.decoding.programs import draft_models
-from speccascade.decoding.records import prompts
-from speccascade.decoding.records.block_records import Decoded, Output
+from speccascade.decoding.records.block_records import Decoded
 from speccascade.decoding.records.drafter import Heads, Lookahead
 from speccascade.decoding.records.language_model import LanguageModel
 from speccascade.evaluation.efficiency import Costs
+from speccascade.inference import teacher_forcing
 from speccascade.inference.measuring.study import Study
 from speccascade.inference.pair.pairs import ModelPair
 from speccascade.inference.points.point import Point
@@ -125,14 +125,14 @@ def _model_laws(drafter, verifier, sampling, num, inputs, tokens):
 @jax.jit
 def _laws(model, sampling, inputs, tokens):
   """Returns a model's distributions before each token; see `Sampling.laws`."""
-  return sampling.laws(_forced(model, inputs, tokens).logits)
+  return sampling.laws(teacher_forcing.read(model, inputs, tokens).logits)
 
 
 @functools.partial(jax.jit, static_argnums=3)
 def _head_laws(heads, verifier, sampling, num, inputs, tokens):
   """Returns the laws of draft heads, from the verifier's hidden states."""
   rows, length = tokens.shape
-  out = _forced(verifier, inputs, tokens)
+  out = teacher_forcing.read(verifier, inputs, tokens)
   # Hidden state i is of the token before text token i, so head j drafts text
   # token t from state t - j: the states of head 1 move one place to the right.
   states = out.hidden.reshape(rows * length, -1).astype(jnp.float32)
@@ -162,35 +162,15 @@ def _lookahead_laws(lookahead, verifier, sampling, num, inputs, tokens):
     # The embeddings are forgotten.
     return model.rewind(state, length), out.logits
 
-  fed = _fed_tokens(verifier, inputs, tokens)
+  fed = teacher_forcing.tokens_before(verifier, inputs, tokens)
   _, logits = jax.lax.scan(read, state, fed.T)  # [T, B, num, V]
   logits = jnp.moveaxis(logits, 0, 1)
   # The logits of draft j + 1 at place t are of text token t + j.
   by_draft = [
     sampling.laws(jnp.roll(logits[:, :, j], j, axis=1)) for j in range(num)
   ]
-  return by_draft, sampling.laws(_forced(verifier, inputs, tokens).logits)
-
-
-def _forced(
-  model: LanguageModel, inputs: jax.Array, tokens: jax.Array
-) -> Output:
-  """Returns what a model gives before each token [B, T] that it reads."""
-  rows, length = tokens.shape
-  state = model.prefill(inputs, capacity=length)
-  fed = _fed_tokens(model, inputs, tokens)
-  _, out = model.extend(state, fed, jnp.full((rows,), length, jnp.int32))
-  return out
-
-
-def _fed_tokens(
-  model: LanguageModel, inputs: jax.Array, tokens: jax.Array
-) -> jax.Array:
-  """Returns [B, T] int32, the token before each token of texts."""
-  # Logits 0 come from the start token and tell of text token 0, logits 1 come
-  # from token 0, and so on.
-  first = prompts.start(model, inputs)[:, None]
-  return jnp.concatenate([first, tokens[:, :-1]], axis=1)
+  out = teacher_forcing.read(verifier, inputs, tokens)
+  return by_draft, sampling.laws(out.logits)
 
 
 def _model_chain_steps(costs: Costs, point: Point) -> float:
