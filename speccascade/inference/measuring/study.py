@@ -11,7 +11,6 @@ import concurrent.futures
 import dataclasses
 import functools
 import itertools
-import math
 import os
 
 import jax
@@ -27,7 +26,7 @@ from speccascade.evaluation.efficiency import Counts
 from speccascade.inference.batches import padding
 from speccascade.inference.batches.batching import Batches, Programs
 from speccascade.inference.batches.sources import Source, Sources
-from speccascade.inference.pair.pair_checks import PairError, check_rows
+from speccascade.inference.pair.pair_checks import check_sources
 from speccascade.inference.pair.pairs import ModelPair
 from speccascade.inference.points.point import Point
 from speccascade.inference.points.settings import Measuring, Run
@@ -384,32 +383,3 @@ class Study:
     """Yields the result of a function for each item in turn."""
     with concurrent.futures.ThreadPoolExecutor(self.num_threads) as pool:
       yield from pool.map(function, items)
-
-
-def check_sources(pair: ModelPair, sources: Sources, most_new: int):
-  """Raises PairError where a model cannot read the examples and an output."""
-  for example in sources.examples:
-    check_rows(pair, example.tokens, f"example {example.index}")
-  for model in pair.models:
-    if model.prompted != sources.prompted:
-      kind, wanted = "an encoder-decoder", "sources: set PROMPT = 'source'"
-      if model.prompted:
-        kind, wanted = "decoder-only", "prompts: set PROMPT = 'text' or 'chat'"
-      raise PairError(f"{model.name} is {kind} and takes {wanted}")
-    if model.window == math.inf:
-      continue
-    worst = max(sources.examples, key=lambda example: len(example.tokens))
-    num_tokens = len(worst.tokens)
-    # A prompt and its output are one text; a source and its output are two.
-    if not model.prompted and max(num_tokens, most_new) > model.window:
-      raise PairError(
-        f"example {worst.index} has {num_tokens} tokens, and MAX_DECODE_LEN is"
-        f" {most_new}: one is more than the {model.window} that {model.name}"
-        " was made for; shorten it"
-      )
-    if model.prompted and num_tokens + most_new > model.window:
-      raise PairError(
-        f"example {worst.index} has {num_tokens} tokens, and MAX_DECODE_LEN is"
-        f" {most_new}: together more than the {model.window} that"
-        f" {model.name} was made for; shorten one of them"
-      )

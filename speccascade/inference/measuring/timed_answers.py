@@ -19,7 +19,8 @@ from speccascade.data import chat
 from speccascade.decoding.records.block_records import Decoded
 from speccascade.inference.batches import padding
 from speccascade.inference.batches.sources import InputError, Source
-from speccascade.inference.measuring.study import Study, check_sources
+from speccascade.inference.measuring.study import Study
+from speccascade.inference.pair.pair_checks import check_sources
 from speccascade.inference.points.point import Point
 from speccascade.inference.rows import records
 from speccascade.inference.turns.conversation import Chat

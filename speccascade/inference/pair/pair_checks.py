@@ -10,6 +10,7 @@ its law. A drafter is cut to these rows, or never drafts those that it lacks.
 
 from collections.abc import Iterable
 import dataclasses
+import math
 import os
 
 from absl import logging
@@ -18,6 +19,7 @@ import numpy as np
 from speccascade.checkpoints import CheckpointError, hugging_face, storage
 from speccascade.data import prompting
 from speccascade.decoding.records import prompts
+from speccascade.inference.batches.sources import Sources
 from speccascade.models.markov_lm import FiniteContext
 from speccascade.models.parameters import Config
 
@@ -182,6 +184,41 @@ def check_rows(pair, tokens, what: str):
       raise PairError(
         f"{what} has the token {largest}, and {model.name} has"
         f" {model.lm.vocab_size} rows; remove the text of this token"
+      )
+
+
+def check_sources(pair, sources: Sources, most_new: int):
+  """Raises PairError where a model cannot read the examples and an output.
+
+  Args:
+    pair: the `ModelPair`.
+    sources: the examples.
+    most_new: the most tokens of an output.
+  """
+  for example in sources.examples:
+    check_rows(pair, example.tokens, f"example {example.index}")
+  for model in pair.models:
+    if model.prompted != sources.prompted:
+      kind, wanted = "an encoder-decoder", "sources: set PROMPT = 'source'"
+      if model.prompted:
+        kind, wanted = "decoder-only", "prompts: set PROMPT = 'text' or 'chat'"
+      raise PairError(f"{model.name} is {kind} and takes {wanted}")
+    if model.window == math.inf:
+      continue
+    worst = max(sources.examples, key=lambda example: len(example.tokens))
+    num_tokens = len(worst.tokens)
+    # A prompt and its output are one text; a source and its output are two.
+    if not model.prompted and max(num_tokens, most_new) > model.window:
+      raise PairError(
+        f"example {worst.index} has {num_tokens} tokens, and MAX_DECODE_LEN is"
+        f" {most_new}: one is more than the {model.window} that {model.name}"
+        " was made for; shorten it"
+      )
+    if model.prompted and num_tokens + most_new > model.window:
+      raise PairError(
+        f"example {worst.index} has {num_tokens} tokens, and MAX_DECODE_LEN is"
+        f" {most_new}: together more than the {model.window} that"
+        f" {model.name} was made for; shorten one of them"
       )
 
 
