@@ -18,14 +18,11 @@ import json
 import pathlib
 from typing import NamedTuple
 
-import numpy as np
-
-from speccascade.evaluation.efficiency import Counts
 from speccascade.inference.batches.batching import Speed
 from speccascade.inference.batches.inputs import Inputs
 from speccascade.inference.batches.sources import Source
 from speccascade.inference.measuring import point_timing, round_times, scoring
-from speccascade.inference.measuring.study import Outputs, Study
+from speccascade.inference.measuring.study import Outputs, Study, Tick
 from speccascade.inference.measuring.timed_answers import TimedAnswers
 from speccascade.inference.pair.pairs import PairSpec
 from speccascade.inference.points import advice_files, draft_costs
@@ -169,35 +166,52 @@ def _make_study(
   return study, point
 
 
-class _Job(NamedTuple):
+class _Batched:
+  """Decodes examples in batches, as `TimedAnswers` does one at a time."""
+
+  def __init__(self, study: Study, point: Point):
+    self._study, self._batches = study, study.batches(point, shared=False)
+    self.speed = self._batches.speed
+
+  def num_records(self, example: Source) -> int:
+    return 1
+
+  def records(
+    self, examples: Sequence[Source], trial: int, tick: Tick
+  ) -> list[dict]:
+    study = self._study
+    decoded = self._batches.decode_all(examples, trial, tick)
+    return records.records(
+      decoded, examples, study.vocabulary, trial, study.run
+    )
+
+
+class _Part(NamedTuple):
   """The examples of one shard, and the trial in which they are decoded."""
 
   trial: int
   examples: Sequence[Source]
 
 
-def _make_jobs(study: Study) -> list[_Job]:
-  """Returns the jobs of a run in order; each of them makes one shard."""
+def _make_parts(study: Study) -> list[_Part]:
+  """Returns the parts of a run in order; each of them makes one shard."""
   size = study.run.batch_size
   # Whole batches, so that only the last shard of a trial may end in a batch
   # that is not full. A shard has 16 batches of 8 rows, or 4 batches of 32.
   num_batches = max(-(-LEAST_SHARD.examples // size), LEAST_SHARD.batches)
   step = size * num_batches
-  jobs = []
-  for trial in range(study.run.trials):
-    for start in range(0, len(study.examples), step):
-      jobs.append(_Job(trial, study.examples[start : start + step]))
-  return jobs
+  return [
+    _Part(trial, study.examples[start : start + step])
+    for trial in range(study.run.trials)
+    for start in range(0, len(study.examples), step)
+  ]
 
 
-def _decode(study: Study, point: Point) -> tuple[Shards, Speed]:
-  """Decodes the shards that OUTPUT_DIR lacks; returns all, and the speed."""
-  run, spec = study.run, point.spec
-  batches = study.batches(point, shared=False)
-  settings = study.settings(point, trials=run.trials)
-  jobs = _make_jobs(study)
+def _identity(study: Study, point: Point) -> dict[str, object]:
+  """Returns the settings of a run that a later start may not change."""
+  run = study.run
   identity = {
-    **dataclasses.asdict(settings),
+    **dataclasses.asdict(study.settings(point, trials=run.trials)),
     "inputs_sha256": study.sources.fingerprint,
     "trace": run.trace,
     # None where it is off: folders of older versions have no such entry.
@@ -209,37 +223,29 @@ def _decode(study: Study, point: Point) -> tuple[Shards, Speed]:
   }
   if isinstance(point.draft_costs, DraftCosts) and point.is_adaptive:
     identity["draft_costs"] = dataclasses.asdict(point.draft_costs)
-  sizes, answers = [len(job.examples) for job in jobs], None
-  if run.one_at_a_time:
-    answers = TimedAnswers(study, point)
-    sizes = [sum(map(answers.num_records, job.examples)) for job in jobs]
-  shards = Shards(run.folder, identity, sizes)
+  return identity
+
+
+def _decode(study: Study, point: Point) -> tuple[Shards, Speed]:
+  """Decodes the shards that OUTPUT_DIR lacks; returns all, and the speed."""
+  run, parts = study.run, _make_parts(study)
+  decoding = TimedAnswers if run.one_at_a_time else _Batched
+  answers = decoding(study, point)
+  sizes = [sum(map(answers.num_records, part.examples)) for part in parts]
+  shards = Shards(run.folder, _identity(study, point), sizes)
   shards.check()
   with ProgressBar(
     total=len(study.examples) * run.trials,
     unit="ex",
-    desc=spec.label,
+    desc=point.spec.label,
     disable=not run.progress,
   ) as bar:
     missing = set(shards.missing())
-    for number, (trial, examples) in enumerate(jobs):
+    for number, (trial, examples) in enumerate(parts):
       if number not in missing:
         bar.update(len(examples))
         continue
-      if answers is None:
-        decoded = batches.decode_all(examples, trial, bar.update)
-        written = records.records(
-          decoded, examples, study.vocabulary, trial, run
-        )
-      else:
-        written = []
-        for example in examples:
-          turns = answers.records(example, trial)
-          for aux in (record["aux"] for record in turns):
-            num = len(aux["tokens"])
-            batches.speed.add(num, aux["wall_time_s"], is_first=False)
-          written += turns
-          bar.update(1)
+      written = answers.records(examples, trial, bar.update)
       # The folder is made with the first shard: a run that fails while it
       # decodes its first examples leaves nothing behind.
       shards.open()
@@ -248,7 +254,7 @@ def _decode(study: Study, point: Point) -> tuple[Shards, Speed]:
       shards.write(number, map(records.to_line, written))
   # Where no shard was missing, this start has not yet written `run.json`.
   shards.open()
-  return shards, batches.speed
+  return shards, answers.speed
 
 
 def _measure(study: Study, point: Point, shards: Shards) -> ResultRow:
@@ -262,13 +268,7 @@ def _measure(study: Study, point: Point, shards: Shards) -> ResultRow:
     outputs = Outputs()
     # A record goes once it is read: the traces of all would fill the memory.
     for record in shards.records():
-      aux = record["aux"]
-      if not aux.get("turn"):  # references are of the first turn
-        tokens = np.asarray(aux["tokens"], np.int32)
-        outputs.tokens[aux["trial"], aux["index"]] = tokens
-      outputs.counts.append(Counts(**aux["counts"]))
-      if study.run.log_probs:
-        outputs.log_probs.append(aux["log_probs"])
+      outputs.add_record(record)
     return [
       scoring.result_row(study, point, outputs, latency=latency, costs=costs)
     ]

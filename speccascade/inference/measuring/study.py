@@ -70,6 +70,16 @@ class Outputs:
       columns = jax.tree.map(lambda column: column[:num], decoded.log_probs)
       self.log_probs.append(vars(columns))
 
+  def add_record(self, record: dict):
+    """Adds a record of `records.records`, as a decode's file has it."""
+    aux = record["aux"]
+    if not aux.get("turn"):  # references are of the first turn
+      tokens = np.asarray(aux["tokens"], np.int32)
+      self.tokens[aux["trial"], aux["index"]] = tokens
+    self.counts.append(Counts(**aux["counts"]))
+    if "log_probs" in aux:
+      self.log_probs.append(aux["log_probs"])
+
   @property
   def num_trials(self) -> int:
     """How often each example was decoded."""

@@ -18,8 +18,9 @@ import numpy as np
 from speccascade.data import chat
 from speccascade.decoding.records.block_records import Decoded
 from speccascade.inference.batches import padding
+from speccascade.inference.batches.batching import Speed
 from speccascade.inference.batches.sources import InputError, Source
-from speccascade.inference.measuring.study import Study
+from speccascade.inference.measuring.study import Study, Tick
 from speccascade.inference.pair.pair_checks import check_sources
 from speccascade.inference.points.point import Point
 from speccascade.inference.rows import records
@@ -47,6 +48,9 @@ class TimedAnswers:
     study: the pair and the questions, at batch size 1.
     point: the method and its settings.
 
+  Attributes:
+    speed: the speed of all calls of `records`.
+
   Raises:
     ValueError: the models do not fit the method.
   """
@@ -57,6 +61,7 @@ class TimedAnswers:
     self._study, self._run = study, study.run
     self._widths = padding.buckets(study.sources.max_len)
     self._room = max(map(self._room_of, study.examples))
+    self.speed = Speed()
     self._met: set[tuple[bool, int]] = set()  # what was compiled already
 
   def prompts(self, example: Source) -> Sequence[str]:
@@ -70,19 +75,38 @@ class TimedAnswers:
     """Returns the number of turns, each of which has a record."""
     return 1 + len(self.prompts(example))
 
-  def records(self, example: Source, trial: int) -> list[dict]:
-    """Returns the records of an example's turns.
+  def records(
+    self, examples: Sequence[Source], trial: int, tick: Tick
+  ) -> list[dict]:
+    """Returns the records of all turns of some examples.
 
     They are the records of `records.records`, and their "aux" has: "turn", the
     number of the turn, from 0; "wall_time_s", the seconds of the answer, of
     which reading the prompt is a part; "read_s", the seconds of reading alone;
     "step_times_s" and "step_lengths", the seconds and the tokens of each step.
 
+    Args:
+      examples: the examples.
+      trial: the number of the trial.
+      tick: called with 1 after each example.
+
     Raises:
       ValueError: the method cannot be run some rounds at a time, or the
         conversation is longer than the models can read.
       NoDistributionError: a model gave no distribution.
     """
+    written = []
+    for example in examples:
+      turns = self._answer(example, trial)
+      for aux in (record["aux"] for record in turns):
+        num, seconds = len(aux["tokens"]), aux["wall_time_s"]
+        self.speed.add(num, seconds, is_first=False)
+      written += turns
+      tick(1)
+    return written
+
+  def _answer(self, example: Source, trial: int) -> list[dict]:
+    """Returns the records of an example's turns."""
     by_steps = self._converse(example, trial, rounds=1)
     # What was compiled under the clock is answered again. A first turn and a
     # further one of the same width are two programs.
