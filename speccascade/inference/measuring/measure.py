@@ -86,7 +86,9 @@ def measure(
       raise TypeError(
         f"points holds {point!r:.60}; wanted an inference.point.Point"
       )
-  # Points that differ only in what their method does not use have one row.
+  # Points that differ only in what their method does not use have one row, and
+  # one reference.
+  points = [point.of(point.method, alpha=point.alpha) for point in points]
   in_order = [study.settings(point) for point in points]
   by_settings = dict(zip(in_order, points))
   missing = [

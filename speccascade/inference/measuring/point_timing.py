@@ -23,7 +23,7 @@ REFERENCE, DRAFTER = "verifier", "drafter"
 
 def reference(point: Point) -> Point:
   """Returns the point of the verifier alone at the sampling of a point."""
-  return point.of(REFERENCE)
+  return point if point.method == REFERENCE else point.of(REFERENCE)
 
 
 def time_points(

@@ -62,6 +62,8 @@ def resolve_gamma(point: Point, pair: ModelPair) -> Point:
     if point.draft_costs is None and point.advice is not None:
       return dataclasses.replace(point, draft_costs=_costs(point, pair))
     return point
+  if not point.spec.has_blocks:
+    return dataclasses.replace(point, gamma=Point.gamma)
   if pair.composed is not None:
     return dataclasses.replace(point, gamma=block_depth(pair.composed))
   if point.gamma not in (AUTO, ADAPTIVE):

@@ -51,10 +51,9 @@ class Point(SamplingSettings, BlockShape):
   Attributes:
     method: a name in `METHODS`.
     alpha: the parameter of the rule or target; None takes the method's default.
-    gamma: block size; points of a method without blocks all have the default.
-      "auto" stands for the size that `advice` names, see
-      `advice_files.resolve_gamma`. With "adaptive" each row chooses the size of
-      each block; see docs/adaptive.md.
+    gamma: block size; methods without blocks do not use it. "auto" stands for
+      the size that `advice` names, see `advice_files.resolve_gamma`. With
+      "adaptive" each row chooses the size of each block; see docs/adaptive.md.
     draft_length: "fixed", or (policy, threshold) as in ("max_prob", 0.4); see
       `DraftLength`.
     advice: OUTPUT_DIR of `speccascade.advise`, or its JSON file.
@@ -98,9 +97,6 @@ class Point(SamplingSettings, BlockShape):
       )
     if self.spec.has_parameters:
       self._check_parameters()
-    if not self.spec.has_blocks:
-      # Points that differ in what they do not use are decoded and timed once.
-      object.__setattr__(self, "gamma", Point.gamma)
 
   def _check_adaptive(self):
     """Raises SettingError where a row cannot choose its gammas."""
@@ -157,8 +153,8 @@ class Point(SamplingSettings, BlockShape):
   def of(self, method: str, **changes) -> Self:
     """Returns the point of another method with the settings of this point.
 
-    A draft length, verification or tree that the method does not use is left
-    out, and alpha is the method's default.
+    A gamma, draft length, verification or tree that the method does not use is
+    left out, and alpha is the method's default.
 
     Args:
       method: name of the other method.
@@ -171,6 +167,9 @@ class Point(SamplingSettings, BlockShape):
         defaults[name] = values_of_method[name][0]
     if not methods.find(method).takes_trees:
       defaults |= {"tree": None, "drafts": None, "drawing": None}
+    if not methods.find(method).has_blocks:
+      # Points of one method and sampling are then equal, and are decoded once.
+      changes["gamma"] = Point.gamma
     return dataclasses.replace(self, method=method, **defaults | changes)
 
   def check_shared(self, names: Iterable[str]):

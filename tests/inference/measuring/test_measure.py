@@ -293,6 +293,7 @@ def test_a_full_process_forgets_programs(study, tmp_path, monkeypatch):
   study = dataclasses.replace(study, measuring=Measuring())
   measure.measure(study, [point], results.ResultFile(tmp_path / "first.jsonl"))
   before = dict(study.verifier_outputs)
+  study.verifier_outputs.clear()
   monkeypatch.setattr(memory, "MOST_MAPS", 0)
   other = dataclasses.replace(point, gamma=1)
   again = results.ResultFile(tmp_path / "again.jsonl")

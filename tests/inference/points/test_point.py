@@ -1,5 +1,7 @@
 """What a point says of its passes, and which settings are one point."""
 
+import dataclasses
+
 import pytest
 
 from speccascade.checkpoints import rule_files
@@ -133,6 +135,10 @@ def test_a_method_takes_what_it_uses_of_common_settings():
   )
   alone = common.of("verifier")
   assert (alone.draft_length, alone.verification) == ("fixed", "token")
+  # Points of every gamma have one reference.
+  other = dataclasses.replace(common, gamma=common.gamma + 1)
+  assert other.of("verifier") == alone
+  assert common.of("drafter", gamma=7) == other.of("drafter")
   bild = common.of("bild", alpha=2.0)
   assert bild.policy == DraftLength(*SURE)
   assert (bild.alpha, bild.verification) == (2.0, "token")
