@@ -11,14 +11,13 @@ reading of weights.
 """
 
 import functools
-import re
 
 import jax
 import jax.numpy as jnp
 
 from speccascade import cli
 from speccascade.models import cache, layers
-from speccascade.planning import chips
+from speccascade.planning import chips, hlo
 
 HEADS, HEAD_DIM = 32, 64
 
@@ -82,27 +81,18 @@ def tree_layer(read, x, keys, values, kernels, path, start):
   return out, *cache.write((keys, values), kept, start)
 
 
-def cycles(text: str, num_rows: int) -> int:
+def cycles(program: hlo.Program, num_rows: int) -> int:
   """Returns the estimated cycles of a compiled program."""
-  bodies, name = {}, ""
-  for line in text.splitlines():
-    begin = re.match(r"(?:ENTRY )?%?([\w.-]+) .*\{$", line)
-    if begin:
-      name = "" if line.startswith("ENTRY") else begin[1]
-      bodies[name] = []
-    elif name in bodies:
-      bodies[name].append(line)
 
   def cost(name):
     total = 0
-    for line in bodies[name]:
-      found = re.search(r'"estimated_cycles":"(\d+)"', line)
-      total += int(found[1]) if found else 0
-      loop = re.search(r" while\(.* body=%?([\w.-]+)", line)
-      total += num_rows * cost(loop[1]) if loop else 0
+    for each in program.computations[name].values():
+      total += each.cycles
+      if each.opcode == "while":
+        total += num_rows * cost(each.called("body"))
     return total
 
-  return cost("")
+  return cost(program.entry)
 
 
 def compiled(place, function, *arguments, **options) -> str:
@@ -117,7 +107,7 @@ def compiled(place, function, *arguments, **options) -> str:
     return "does not compile | |"
   text, cost = program.as_text(), program.cost_analysis()
   return (
-    f"{cycles(text, num_rows) / 1e6:.2f}"
+    f"{cycles(hlo.Program(text), num_rows) / 1e6:.2f}"
     f" | {cost['bytes accessed'] / 1e6:.0f} | {text.count(' while(')}"
   )
 

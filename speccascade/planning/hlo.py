@@ -80,6 +80,7 @@ class Program:
 
   Attributes:
     computations: the instructions of each computation, by its name.
+    entry: the name of the computation that a run of the program begins with.
     num_devices: the devices that run it together.
   """
 
@@ -96,7 +97,7 @@ class Program:
         root, name, type_, opcode, operands = match.groups()
         names = tuple(re.findall(r"%([\w.-]+)", operands))
         found[name] = Instruction(name, type_, opcode, names, line, bool(root))
-    self._entry = entry
+    self.entry = entry
     loops = [x for x in self._nested(entry) if x.opcode == "while"]
     open_loops = [
       x
@@ -155,7 +156,7 @@ class Program:
     A loop inside a round counts as often as its known number of turns, or once.
     """
     counts = {
-      ONCE: self._collectives(self._launches(self._entry)),
+      ONCE: self._collectives(self._launches(self.entry)),
       ROUND: CollectiveCounts(),
     }
     if self._round is not None:
