@@ -8,17 +8,21 @@ what it tells, and measures the rest.
 
 from collections.abc import Callable, Sequence
 import dataclasses
-from typing import TypeVar
+from typing import Self, TypeVar
 
-from speccascade.analysis.blocks import chain
+import numpy as np
+
+from speccascade.analysis.blocks import ExpectedBlocks, chain
+from speccascade.evaluation import efficiency
 from speccascade.evaluation.timing import Latency
 from speccascade.inference.batches.inputs import Inputs
+from speccascade.inference.measuring import point_timing
 from speccascade.inference.measuring.study import Study
 from speccascade.inference.pair.pairs import PairSpec
 from speccascade.inference.points.point import Point
 from speccascade.inference.points.settings import Measuring, Run
 from speccascade.inference.rows.results import ResultRow, Settings
-from speccascade.search.effort import Budget
+from speccascade.search.effort import Budget, Steps
 
 DRAFTER = "drafter"
 # The lower end of a speed-up from which on a point pays. Of two equal programs
@@ -46,6 +50,32 @@ class Expected:
   steps: float
   by_position: Sequence[float | None]
   latency: Latency | None = None
+
+  @classmethod
+  def of(
+    cls,
+    gamma: int,
+    of_texts: ExpectedBlocks,
+    lengths: np.ndarray,
+    steps: float,
+    latency: Latency | None = None,
+  ) -> Self:
+    """Returns what is expected of blocks that write texts.
+
+    Args:
+      gamma: drafted levels of a block.
+      of_texts: the blocks of N texts.
+      lengths: [N], the tokens of the texts.
+      steps: cost of a block, in steps of the verifier.
+      latency: of whole decodes, or None.
+    """
+    accepted, examined = of_texts.accepted.sum(0), of_texts.examined.sum(0)
+    shares = [
+      efficiency.ratio(float(part), float(whole))
+      for part, whole in zip(accepted, examined)
+    ]
+    tokens = float(np.asarray(lengths).sum() / of_texts.num.sum())
+    return cls(gamma, tokens, steps, tuple(shares), latency)
 
   @property
   def speedup(self) -> float:
@@ -156,6 +186,33 @@ def by_clock(candidate: Candidate) -> float:
 def by_promise(candidate: Candidate) -> float:
   """Returns the speed-up that is expected of a candidate."""
   return candidate.here.speedup
+
+
+def time_in_turns(
+  candidates: Sequence[Candidate], steps: Steps, name: str
+) -> list[Candidate]:
+  """Returns candidates of one study with their latency, timed in turns.
+
+  Args:
+    candidates: one candidate or more.
+    steps: the steps of the search, of which this timing is one. It ends after
+      the repeat in which its part of the time is used up.
+    name: the name of the step.
+
+  Raises:
+    TimeIsUp: the time was over before all programs were compiled.
+  """
+  with steps.step(name):
+    latencies = point_timing.time_points(
+      candidates[0].study,
+      [candidate.point for candidate in candidates],
+      tick=steps.budget.tick_of(name),
+      is_over=steps.budget.is_spent,
+    )
+  return [
+    dataclasses.replace(candidate, measured=latencies[candidate.point])
+    for candidate in candidates
+  ]
 
 
 def run_rounds(

@@ -13,7 +13,7 @@ from scipy.optimize import isotonic_regression
 from speccascade.analysis.blocks import ExpectedBlocks, blocks, chain
 from speccascade.decoding.records.block_records import Decoded
 from speccascade.decoding.records.decode_settings import block_width
-from speccascade.evaluation import efficiency, timing
+from speccascade.evaluation import timing
 from speccascade.evaluation.efficiency import Costs
 from speccascade.evaluation.timing import Latency
 from speccascade.inference.measuring.study import Study
@@ -159,13 +159,8 @@ class Drafting:
     gamma = min(by_gamma, key=total_steps)
     costs, best, steps = self.costs, by_gamma[gamma], steps_per_block[gamma]
     prefills = costs.drafter_prefill + costs.verifier_prefill
-    return Expected(
-      gamma=gamma,
-      tokens=float(lengths.sum() / best.num.sum()),
-      steps=steps,
-      by_position=shares_by_position(best),
-      latency=self._latency(prefills + best.num * steps),
-    )
+    latency = self._latency(prefills + best.num * steps)
+    return Expected.of(gamma, best, lengths, steps, latency)
 
   def _block_steps(self, point: Point, gamma: int) -> float:
     """Returns the cost of a block, in steps of the verifier."""
@@ -249,15 +244,6 @@ class Drafting:
       if offer.here.speedup > least_speedup:
         return rate
     return None
-
-
-def shares_by_position(of_texts: ExpectedBlocks) -> tuple[float | None, ...]:
-  """Returns accepted / examined by level; None where nothing is examined."""
-  accepted, examined = of_texts.accepted.sum(0), of_texts.examined.sum(0)
-  return tuple(
-    efficiency.ratio(float(part), float(whole))
-    for part, whole in zip(accepted, examined)
-  )
 
 
 def make_monotone(costs: Costs) -> Costs:

@@ -25,6 +25,7 @@ from speccascade.search.candidates import (
   by_clock,
   by_promise,
   run_rounds,
+  time_in_turns,
 )
 from speccascade.search.draft_kinds import kind_of
 from speccascade.search.effort import Budget, Steps, TimeIsUp
@@ -349,23 +350,13 @@ class Searcher:
 
   def _time(self, offers: Sequence[Candidate]) -> list[Candidate]:
     """Returns offers of one drafter with their latency, timed in turns."""
-    study, points = offers[0].study, [offer.point for offer in offers]
-    gammas = ", ".join(str(point.gamma) for point in points)
-    name = f"the clock: {points[0].spec.label}, gamma {gammas}"
-    with self.steps.step(name):
-      latencies = point_timing.time_points(
-        study,
-        points,
-        is_over=self.budget.is_spent,
-        tick=self.budget.tick_of(name),
-      )
-    for point in points:
-      name = f"{point.method} with gamma {point.gamma}"
-      self.decodes[name] = scatter.scatter(latencies[point].by_repeat_s)
-    return [
-      dataclasses.replace(offer, measured=latencies[offer.point])
-      for offer in offers
-    ]
+    gammas = ", ".join(str(offer.point.gamma) for offer in offers)
+    name = f"the clock: {offers[0].point.spec.label}, gamma {gammas}"
+    timed = time_in_turns(offers, self.steps, name)
+    for offer in timed:
+      name = f"{offer.point.method} with gamma {offer.point.gamma}"
+      self.decodes[name] = scatter.scatter(offer.measured.by_repeat_s)
+    return timed
 
 
 class Loss(NamedTuple):

@@ -39,12 +39,12 @@ class Shown:
     gammas = list(
       dict.fromkeys(x.base.gamma for x in curves if x.base.spec.has_blocks)
     )
-    middle = gammas[len(gammas) // 2 : len(gammas) // 2 + 1]
+    gamma = gammas[len(gammas) // 2] if gammas else None
     return [
       curve
       for curve in curves
       if curve.seed == curves[0].seed
-      and (curve.base.gamma in middle or not curve.base.spec.has_blocks)
+      and (curve.base.gamma == gamma or not curve.base.spec.has_blocks)
       and (self.methods is None or curve.base.method in self.methods)
     ]
 

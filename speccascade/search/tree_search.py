@@ -33,11 +33,11 @@ from speccascade.search.candidates import (
   by_clock,
   by_promise,
   read_study,
-  run_rounds,
+  time_in_turns,
 )
 from speccascade.search.draft_kinds import kind_of
 from speccascade.search.effort import Budget, Effort, Steps, TimeIsUp
-from speccascade.search.offers import make_monotone, shares_by_position
+from speccascade.search.offers import make_monotone
 from speccascade.settings import fields
 
 _NUM_CHAINS = 3  # chains that are timed: the best by costs, and its neighbours
@@ -267,25 +267,7 @@ def _search_all(
       for offer in advice.offers
     ]
   budget.share = 1.0
-
-  def propose(timed: Sequence[Candidate]) -> Sequence[Candidate]:
-    return [] if timed else advice.offers
-
-  def time(candidates: Sequence[Candidate]) -> list[Candidate]:
-    with steps.step("the clock"):
-      latencies = point_timing.time_points(
-        study,
-        [offer.point for offer in candidates],
-        is_over=budget.is_spent,
-        tick=budget.tick_of("the clock"),
-      )
-    return [
-      dataclasses.replace(offer, measured=latencies[offer.point])
-      for offer in candidates
-    ]
-
-  timed = run_rounds(propose, time, budget, "the clock", needs_one=True)
-  advice.offers = timed or advice.offers
+  advice.offers = time_in_turns(advice.offers, steps, "the clock")
 
 
 def _measure_costs(
@@ -355,13 +337,8 @@ def offers_of(
       tree.parents,
       first_drafts=study.pair.first_block_drafts,
     )
-    num_tokens = np.asarray(texts.lengths).sum()
-    expected = Expected(
-      gamma=tree.depth,
-      tokens=float(num_tokens / of_texts.num.sum()),
-      steps=float(drafting_cost[tree.depth] + pass_cost[tree.num_drafts]),
-      by_position=shares_by_position(of_texts),
-    )
+    steps = float(drafting_cost[tree.depth] + pass_cost[tree.num_drafts])
+    expected = Expected.of(tree.depth, of_texts, texts.lengths, steps)
     return Candidate(study, trees.point(point, parents), expected)
 
   chains = [offer(blocks.chain(depth)) for depth in range(1, longest + 1)]
