@@ -7,7 +7,7 @@ from speccascade import checkpoints
 from speccascade.checkpoints import CheckpointNotFoundError
 from speccascade.inference.batches.inputs import Inputs
 from speccascade.inference.pair.model_loading import check_role
-from speccascade.inference.pair.pairs import PairSpec, as_list
+from speccascade.inference.pair.pairs import PairSpec
 from speccascade.inference.points.point import Point
 from speccascade.inference.points.settings import Run
 from speccascade.models.parameters import Config
@@ -29,13 +29,7 @@ def architectures(pair: PairSpec, point: Point) -> dict[str, Config]:
   """
   needs, configs = point.spec.execution, {}
   if needs.needs_drafter:
-    paths, given = as_list(pair.drafter_checkpoint), as_list(pair.drafter)
-    # Architectures without checkpoints are enough, and the other way round.
-    if pair.drafter is None:
-      given = [None] * len(paths)
-    elif pair.drafter_checkpoint is None:
-      paths = [None] * len(given)
-    drafters = [*zip(given, paths)]
+    drafters = pair.drafters()
     for number, (config, path) in enumerate(drafters, 1):
       role = f"drafter {number}" if len(drafters) > 1 else "drafter"
       configs[role] = _architecture("drafter", config, path, pair.dtype)

@@ -272,6 +272,26 @@ class PairSpec:
         return vocabulary_path
     return None
 
+  def drafters(self) -> list[tuple[Config | None, fields.Path | None]]:
+    """Returns the architecture and the checkpoint of each drafter.
+
+    Either is None where its setting is.
+
+    Raises:
+      PairError: the numbers of architectures and checkpoints differ.
+    """
+    configs, paths = as_list(self.drafter), as_list(self.drafter_checkpoint)
+    if self.drafter is None:
+      configs = [None] * len(paths)
+    elif self.drafter_checkpoint is None:
+      paths = [None] * len(configs)
+    if len(configs) != len(paths):
+      raise PairError(
+        f"DRAFTER names {len(configs)} architectures, DRAFTER_CHECKPOINT"
+        f" {len(paths)}; give as many"
+      )
+    return [*zip(configs, paths)]
+
   def load(
     self, vocabulary, *, needs_drafter: bool = True, needs_verifier: bool = True
   ) -> ModelPair:
@@ -319,21 +339,13 @@ class PairSpec:
 
   def _load_drafters(self, **options) -> tuple[Model, ...]:
     """Reads the drafters, each with the options of `load_model`."""
-    paths, configs = as_list(self.drafter_checkpoint), as_list(self.drafter)
     # A cascade may draft without neural drafters.
-    if not paths and self.cascade is None:
+    if not as_list(self.drafter_checkpoint) and self.cascade is None:
       raise PairError("the method needs a drafter: set DRAFTER_CHECKPOINT")
-    if self.drafter is None:
-      configs = [None] * len(paths)
-    if len(configs) != len(paths):
-      raise PairError(
-        f"DRAFTER names {len(configs)} architectures, DRAFTER_CHECKPOINT"
-        f" {len(paths)}; give as many"
-      )
     layout = self.mesh.drafter_layout()
     return tuple(
       load_model("drafter", path, config, layout=layout, **options)
-      for path, config in zip(paths, configs)
+      for config, path in self.drafters()
     )
 
 

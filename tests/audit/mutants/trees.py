@@ -277,9 +277,12 @@ BiLD leaves a tree aside <- test_a_method_that_drafts_chains_refuses_a_tree
 the block of a cascade is planned by gamma
 - return 1 + pair.cascade.num_drafts(len(models.keys() - {"verifier"}))
 + return point.verify_width
+
+=== inference/pair/pairs.py
+    planning/test_footprint.py::test_a_plan_of_decoding_trees
 one of several drafters is planned
-- given = [None] * len(paths)
-+ given = [None]
+- configs = [None] * len(paths)
++ configs = [None]
 
 === decoding/drafting/branched.py
 a sibling may repeat the first draft <-
