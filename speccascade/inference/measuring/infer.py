@@ -37,25 +37,10 @@ from speccascade.runtime.progress import ProgressBar
 from speccascade.settings import fields
 
 TOKENS = "tokens.html"
-
-
-class ShardSize(NamedTuple):
-  """The least size of a shard.
-
-  A run that is killed loses the shard that it was decoding, so a shard should
-  be small. The examples of a shard are put into batches by their lengths, so
-  batches of a larger shard hold less padding.
-
-  Attributes:
-    examples: the least number of examples.
-    batches: the least number of batches.
-  """
-
-  examples: int
-  batches: int
-
-
-LEAST_SHARD = ShardSize(examples=128, batches=4)
+# The least size of a shard. A run that is killed loses the shard that it was
+# decoding, so a shard should be small. The examples of a shard are put into
+# batches by their lengths, so batches of a larger shard hold less padding.
+LEAST_EXAMPLES, LEAST_BATCHES = 128, 4
 
 
 @dataclasses.dataclass(frozen=True)
@@ -198,7 +183,7 @@ def _make_parts(study: Study) -> list[_Part]:
   size = study.run.batch_size
   # Whole batches, so that only the last shard of a trial may end in a batch
   # that is not full. A shard has 16 batches of 8 rows, or 4 batches of 32.
-  num_batches = max(-(-LEAST_SHARD.examples // size), LEAST_SHARD.batches)
+  num_batches = max(-(-LEAST_EXAMPLES // size), LEAST_BATCHES)
   step = size * num_batches
   return [
     _Part(trial, study.examples[start : start + step])

@@ -95,7 +95,7 @@ def run(main: str, argv: list[str], folder: str, log: str, last: int | None):
         os.kill(os.getpid(), signal.SIGKILL)
 
   sys.addaudithook(watch)
-  infer.LEAST_SHARD = infer.ShardSize(examples=4, batches=1)
+  infer.LEAST_EXAMPLES, infer.LEAST_BATCHES = 4, 1
   measure.measure = functools.partial(measure.measure, group_size=2)
   sys.argv = argv
   module = importlib.import_module(main)

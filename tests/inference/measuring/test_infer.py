@@ -26,7 +26,8 @@ pytestmark = pytest.mark.usefixtures("quick_compiles")
 @pytest.fixture(autouse=True)
 def small_shards(monkeypatch):
   """Two examples a shard, so that these few inputs make several."""
-  monkeypatch.setattr(infer, "LEAST_SHARD", infer.ShardSize(2, 1))
+  monkeypatch.setattr(infer, "LEAST_EXAMPLES", 2)
+  monkeypatch.setattr(infer, "LEAST_BATCHES", 1)
 
 
 def test_output(run, tmp_path, lines, monkeypatch):
@@ -57,7 +58,7 @@ def test_output(run, tmp_path, lines, monkeypatch):
   run(trials=2, output_dir=tmp_path / "four", batch_size=4)
   assert [record["aux"]["tokens"] for record in lines("four")] == tokens
   # Nor on the rows that an example comes after.
-  monkeypatch.setattr(infer, "LEAST_SHARD", infer.ShardSize(2, 3))
+  monkeypatch.setattr(infer, "LEAST_BATCHES", 3)
   assert run(trials=2, output_dir=tmp_path / "refilled", refill=True) == row
   assert lines("refilled") == written
 
@@ -155,7 +156,7 @@ def test_rows_choose_their_gammas(run, tmp_path, lines, monkeypatch):
   )
   row = run(**settings)
   written = lines()
-  monkeypatch.setattr(infer, "LEAST_SHARD", infer.ShardSize(2, 3))
+  monkeypatch.setattr(infer, "LEAST_BATCHES", 3)
   other = {"output_dir": tmp_path / "refilled", "refill": True}
   assert run(**settings, **other, draft_costs=file) == row
   assert lines("refilled") == written
@@ -357,7 +358,8 @@ def test_damaged_files_are_named(run, tmp_path, monkeypatch):
   with pytest.raises(FileNotFoundError):
     run()
   monkeypatch.undo()
-  monkeypatch.setattr(infer, "LEAST_SHARD", infer.ShardSize(2, 1))
+  monkeypatch.setattr(infer, "LEAST_EXAMPLES", 2)
+  monkeypatch.setattr(infer, "LEAST_BATCHES", 1)
   damage("shards/00001-of-00003.jsonl", cut, r"line 2 is damaged .*; remove")
   damage("run.json", cut, "is no JSON, or not whole")
   damage("run.json", lambda _: "[]", "is no JSON object")
