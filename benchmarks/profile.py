@@ -23,6 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from benchmarks import built_in
+from benchmarks.compiled.rounds import step_of
 from speccascade.checkpoints import restore
 from speccascade.decoding.laws import draws, sampling
 from speccascade.decoding.programs import decoders
@@ -40,7 +41,7 @@ def operations(text: str) -> dict[str, tuple[str, str]]:
     for each in computation.values():
       if each.opcode in CONTROL:
         continue
-      step = each.step
+      step = step_of(each)
       if step == "rest":
         is_inside = "body" in each.path.split("/")
         step = "rest of the loop" if is_inside else "not named, or outside"

@@ -6,9 +6,8 @@ import jax
 import pytest
 
 from benchmarks.compiled import __main__ as command
-from benchmarks.compiled import programs, tables
+from benchmarks.compiled import programs, rounds, tables
 from speccascade.models import T5Config
-from speccascade.planning import hlo
 
 # ruff: noqa: E501 (XLA writes long lines)
 TEXT = """
@@ -66,11 +65,11 @@ ENTRY %main (given: (s32[], bf16[1,2,64,71])) -> (s32[], bf16[1,2,64,71]) {
 
 
 def test_a_round_is_read_from_a_programs_text():
-  program = hlo.Program(TEXT)
+  program = rounds.Program(TEXT)
   # Four fusions, of which one is in a loop of four turns, and its comparison.
   assert program.count() == {"all": 12}
-  assert program.count("step") == {"score": 2, "draft": 5, "rest": 5}
-  kinds = program.count("kind")
+  assert program.count(rounds.step_of) == {"score": 2, "draft": 5, "rest": 5}
+  kinds = program.count(rounds.kind_of)
   assert (kinds["cache write"], kinds["lookup"], kinds["copy"]) == (1, 1, 1)
   assert kinds["activation"] == 1
   assert program.copies({(1, 2, 64, 71)}) == 1
@@ -116,8 +115,8 @@ def test_the_operations_of_a_round_are_those_of_its_products(tiny):
 def test_a_program_of_a_cpu_has_the_steps_of_a_round(tiny):
   place = programs.Place((jax.devices()[0],))
   lowered = programs.lower(place, "spec_decode", tiny, 1, 4, 6)
-  program = hlo.Program(lowered.compile().as_text())
-  steps = program.count("step")
+  program = rounds.Program(lowered.compile().as_text())
+  steps = program.count(rounds.step_of)
   assert min(steps[step] for step in ("draft", "score", "verify")) > 0
   assert program.num_bytes > 0
 

@@ -36,7 +36,7 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: list[str] | None = None) -> int:
   flags = parser().parse_args(argv)
   # What a compiler reads from the environment is set before jax is used.
-  from benchmarks.compiled import programs
+  from benchmarks.compiled import programs, rounds
   from speccascade.planning import chips, hlo
 
   chips.prepare(flags.target)
@@ -64,7 +64,7 @@ def main(argv: list[str] | None = None) -> int:
   if flags.text:
     flags.text.parent.mkdir(parents=True, exist_ok=True)
     flags.text.write_text(text, encoding="utf-8")
-  program = hlo.Program(text)
+  program = rounds.Program(text)
   if memory := compiled.memory_analysis():
     row["arguments_bytes"] = memory.argument_size_in_bytes
     row["temporary_bytes"] = memory.temp_size_in_bytes
@@ -78,9 +78,9 @@ def main(argv: list[str] | None = None) -> int:
   sent = program.sent[hlo.ROUND]
   row |= {
     "launches": program.count().get("all", 0),
-    "fusions": program.count("opcode").get("fusion", 0),
-    "by_step": program.count("step"),
-    "by_kind": program.count("kind"),
+    "fusions": program.count(lambda each: each.opcode).get("fusion", 0),
+    "by_step": program.count(rounds.step_of),
+    "by_kind": program.count(rounds.kind_of),
     "read_bytes": program.num_bytes,
     "cache_copies": program.copies(caches),
     "loops": program.num_loops,

@@ -1,27 +1,20 @@
 """Reads the text of a compiled program: what a round launches and sends.
 
-With `instructions` this is the one place that reads HLO, as
-`jax.stages.Compiled.as_text` gives it. A round is a turn of the last loop whose
-number of turns is not known before the program runs; in a decoder that is the
-loop over blocks, or over tokens.
-Loops that a compiler makes of a gather or a scatter have its name, and are no
-rounds. The text is no interface of XLA's, which may change it in any version.
-Tried with jax 0.10.2 and 0.11.2, for CPUs, GPUs and TPUs.
+This is the one place that reads HLO, as `jax.stages.Compiled.as_text` gives it.
+A round is a turn of the last loop whose number of turns is not known before the
+program runs; in a decoder that is the loop over blocks, or over tokens. Loops
+that a compiler makes of a gather or a scatter have its name, and are no rounds.
+The text is no interface of XLA's, which may change it in any version. Tried
+with jax 0.10.2 and 0.11.2, for CPUs, GPUs and TPUs.
 """
 
 import collections
 from collections.abc import Iterator
 import dataclasses
 import functools
+import math
 import re
-
-from speccascade.planning.instructions import (
-  Instruction,
-  all_bytes,
-  arrays,
-  large_bytes,
-  split_arrays,
-)
+from typing import NamedTuple
 
 COLLECTIVES = (
   "all-reduce",
@@ -41,6 +34,119 @@ _HEAD = re.compile(r"(ENTRY )?%?([\w.-]+) \(.*\{$")
 _INSTRUCTION = re.compile(
   r"^\s+(ROOT )?%?([\w.-]+) = (\(.*?\)|\S+) ([\w-]+)\((.*?)\)(?:, |$)"
 )
+# Bytes of a number, by the dtype's name; all others have 4.
+_BYTES = {
+  **dict.fromkeys(("pred", "s8", "u8"), 1),
+  **dict.fromkeys(("s16", "u16", "bf16", "f16"), 2),
+  **dict.fromkeys(("s64", "u64", "f64"), 8),
+}
+# An array, and the memory that a TPU's compiler puts it in; 0 is the large one.
+_ARRAY = re.compile(r"(\w+)\[([\d,]*)\](?:\{[^}]*?(?:S\((\d+)\))?\})?")
+
+
+class Array(NamedTuple):
+  """An array of an instruction's type.
+
+  Attributes:
+    dtype: the name of its dtype, as XLA has it.
+    sizes: the size of each axis.
+    memory: the memory that a TPU's compiler puts it in; "" or "0" is the large
+      one.
+  """
+
+  dtype: str
+  sizes: tuple[int, ...]
+  memory: str
+
+  @property
+  def num_bytes(self) -> int:
+    """Its bytes."""
+    return _BYTES.get(self.dtype, 4) * math.prod(self.sizes)
+
+
+def arrays(type_: str) -> list[Array]:
+  """Returns the arrays that a type names.
+
+  >>> [tuple(x) for x in arrays("(bf16[2,3]{1,0:T(2,128)S(1)}, s32[])")]
+  [('bf16', (2, 3), '1'), ('s32', (), '')]
+  """
+  return [
+    Array(dtype, tuple(int(x) for x in sizes.split(",") if x), memory)
+    for dtype, sizes, memory in _ARRAY.findall(type_)
+  ]
+
+
+@dataclasses.dataclass(frozen=True)
+class Instruction:
+  """An instruction of a compiled program.
+
+  Attributes:
+    name: its name.
+    type: its arrays, as XLA writes them.
+    opcode: what it is, such as "fusion".
+    operands: names of what it reads.
+    line: all of its text.
+    is_root: whether its computation returns it.
+  """
+
+  name: str
+  type: str
+  opcode: str
+  operands: tuple[str, ...]
+  line: str
+  is_root: bool
+
+  def called(self, key: str) -> str | None:
+    """Returns the computation that an attribute names."""
+    found = re.search(rf"\b{key}=%?([\w.-]+)", self.line)
+    return found and found[1]
+
+  def num_devices(self, num_all: int) -> int:
+    """Returns how many of a program's devices a collective joins.
+
+    XLA writes groups as lists of devices, as a shape [groups, devices of each],
+    as the axes of a mesh, or not at all where all devices are one; pairs of
+    devices are groups of 2. A TPU v4 that computes with both cores of a chip
+    has groups of cores, and is one device.
+    """
+    if "source_target_pairs=" in self.line:
+      return 2
+    if listed := re.search(r"replica_groups=\{(\{[\d,{}]*\})\}", self.line):
+      groups = [
+        group.split(",") for group in re.findall(r"[\d,]+\b", listed[1])
+      ]
+      size, total = len(groups[0]), sum(map(len, groups))
+    elif shape := re.search(r"replica_groups=\[(\d+),(\d+)\]", self.line):
+      size, total = int(shape[2]), int(shape[1]) * int(shape[2])
+    elif mesh := re.search(
+      r"replica_groups=mesh\[(.*?)\].*? \{(.*?)\}", self.line
+    ):
+      sizes = {
+        name: int(num) for name, num in re.findall(r"'(\w+)'=(\d+)", mesh[1])
+      }
+      axes = re.findall(r"'(\w+)'", mesh[2])
+      size, total = math.prod(map(sizes.get, axes)), math.prod(sizes.values())
+    else:
+      return num_all
+    return size * num_all // total
+
+  @property
+  def path(self) -> str:
+    """Where it comes from, as "jit(f)/while/body/score/…"."""
+    found = re.search(r'op_name="([^"]*)"', self.line)
+    return found[1] if found else ""
+
+  @property
+  def trips(self) -> int:
+    """How often a loop turns; 1 where that is not known."""
+    found = re.search(r'known_trip_count"?:\{"n":"(\d+)"', self.line)
+    return int(found[1]) if found else 1
+
+  @property
+  def cycles(self) -> int:
+    """The cycles that a TPU's compiler estimates, without reads of weights."""
+    found = re.search(r'"estimated_cycles":"(\d+)"', self.line)
+    return int(found[1]) if found else 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,7 +166,7 @@ class Collective:
   @property
   def num_bytes(self) -> int:
     """The bytes of `arrays`."""
-    return all_bytes(self.arrays)
+    return sum(each.num_bytes for each in arrays(self.arrays))
 
 
 # How often each `Collective` occurs.
@@ -196,117 +302,7 @@ class Program:
     )
     counts[Collective(kind, shapes, num_devices)] += times
 
-  def count(self, by: str | None = None) -> dict[str, int]:
-    """Returns how many launches a round has, by "step" or by "kind"."""
-    counts: dict[str, int] = {}
-    for _, each, times in self.launches:
-      key = getattr(each, by) if by else "all"
-      counts[key] = counts.get(key, 0) + times
-    return counts
-
-  @property
-  def num_loops(self) -> int:
-    """The loops inside a round."""
-    if self._round is None:
-      return 0
-    return self._loops(self._round.called("body"))
-
-  def _loops(self, name: str) -> int:
-    num = 0
-    for each in self._nested(name):
-      if each.opcode == "while":
-        num += 1 + self._loops(each.called("body"))
-    return num
-
   @property
   def cycles(self) -> int:
     """Cycles that a TPU's compiler estimates for a round."""
     return sum(each.cycles * times for _, each, times in self.launches)
-
-  def copies(self, shapes: set[tuple[int, ...]]) -> int:
-    """Returns the copies in a round whose array has one of some shapes.
-
-    What only moves an array to another memory of a TPU is no copy.
-
-    Args:
-      shapes: sorted sizes of arrays, such as a cache's: a copy may turn it.
-    """
-    num = 0
-    for _, each, times in self.launches:
-      if each.opcode in ("copy", "copy-start") or "copy" in each.name:
-        found = arrays(each.type)
-        if each.opcode == "copy-start" and found[0][2] != found[1][2]:
-          continue
-        num += times * any(tuple(sorted(x[1])) in shapes for x in found)
-    return num
-
-  @property
-  def num_bytes(self) -> int:
-    """Bytes that a round reads from and writes to the large memory."""
-    return sum(
-      times * (self._read(name, each) + self._written(each))
-      for name, each, times in self.launches
-    )
-
-  def _read(self, name: str, each: Instruction) -> int:
-    """Returns the bytes that an instruction reads."""
-    if each.opcode.endswith("-start"):
-      # It names the array that is read, the array that is written, a context.
-      sizes = [all_bytes(x) for x in split_arrays(each.type)]
-      return min(sizes[:2], default=0) if large_bytes(each.type) else 0
-    computation, total = self.computations[name], 0
-    inner = each.called("calls")
-    for number, operand in enumerate(dict.fromkeys(each.operands)):
-      given = computation.get(operand)
-      if given is None:
-        continue
-      size = large_bytes(given.type)
-      if inner and size:
-        size = min(size, self._used(inner, number, size))
-      elif each.opcode in ("dynamic-slice", "gather"):
-        size = min(size, large_bytes(each.type))
-      elif each.opcode == "dynamic-update-slice" and number == 0:
-        size = 0
-      total += size
-    return total
-
-  def _used(self, inner: str, number: int, size: int) -> int:
-    """Returns the bytes of a parameter that a fused computation reads."""
-    computation = self.computations.get(inner)
-    if computation is None:
-      return size
-    names = {
-      each.name
-      for each in computation.values()
-      if each.opcode == "parameter" and f"parameter({number})" in each.line
-    }
-    total = 0
-    for each in computation.values():
-      if not names & set(each.operands):
-        continue
-      if each.opcode == "bitcast":
-        names.add(each.name)
-      elif each.operands[0] in names and each.opcode in (
-        "dynamic-slice",
-        "gather",
-      ):
-        total += all_bytes(each.type)
-      elif each.operands[0] in names and each.opcode == "dynamic-update-slice":
-        continue
-      else:
-        return size
-    return total
-
-  def _written(self, each: Instruction) -> int:
-    """Returns the bytes that are written; of an update, its new part."""
-    if each.opcode.endswith("-start"):
-      return 0  # counted as read
-    size = large_bytes(each.type)
-    inner = self.computations.get(each.called("calls") or "", {})
-    root = next((x for x in inner.values() if x.is_root), None)
-    while root is not None and root.opcode == "bitcast":
-      root = inner.get(root.operands[0])
-    if root is not None and root.opcode == "dynamic-update-slice":
-      update = inner.get(root.operands[1])
-      return min(size, all_bytes(update.type)) if update else size
-    return size

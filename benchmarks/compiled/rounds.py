@@ -1,0 +1,168 @@
+"""What a round of a compiled program launches, copies, reads and writes."""
+
+from collections.abc import Callable
+import re
+
+from speccascade.planning import hlo
+from speccascade.planning.hlo import Instruction
+
+STEPS = ("draft", "score", "verify", "commit", "count", "record")
+# What an instruction does, by its name or the end of its path, first match.
+_KINDS = (
+  ("product", r"few_rows"),
+  ("attention", r"block_attention"),
+  ("copy", r"^copy|^wrapped_copy|^transpose"),
+  ("product", r"gemm|dot|convolution|cublas|/dot_general$"),
+  ("cache write", r"dynamic[_-]update[_-]slice|scatter"),
+  ("softmax", r"softmax|\.attend/"),
+  ("norm", r"norm(/|$)"),
+  ("activation", r"mlp/"),
+  ("collective", r"all-|reduce-scatter|collective-permute"),
+  ("reduction", r"reduce"),
+  ("lookup", r"gather"),
+  ("residual", r"layers_\d+\S*/add$"),
+)
+
+
+def step_of(each: Instruction) -> str:
+  """Returns the step of a round that an instruction belongs to."""
+  parts = each.path.split("/")
+  return next((part for part in parts if part in STEPS), "rest")
+
+
+def kind_of(each: Instruction) -> str:
+  """Returns what an instruction does, in a word."""
+  if each.opcode == "copy":
+    return "copy"
+  for kind, pattern in _KINDS:
+    if re.search(pattern, each.name) or re.search(pattern, each.path):
+      return kind
+  return "other"
+
+
+class Program(hlo.Program):
+  """A compiled program, and what a round of it does besides sending."""
+
+  def count(
+    self, by: Callable[[Instruction], str] | None = None
+  ) -> dict[str, int]:
+    """Returns how many launches a round has, by a function of each."""
+    counts: dict[str, int] = {}
+    for _, each, times in self.launches:
+      key = by(each) if by else "all"
+      counts[key] = counts.get(key, 0) + times
+    return counts
+
+  @property
+  def num_loops(self) -> int:
+    """The loops inside a round."""
+    if self._round is None:
+      return 0
+    return self._loops(self._round.called("body"))
+
+  def _loops(self, name: str) -> int:
+    num = 0
+    for each in self._nested(name):
+      if each.opcode == "while":
+        num += 1 + self._loops(each.called("body"))
+    return num
+
+  def copies(self, shapes: set[tuple[int, ...]]) -> int:
+    """Returns the copies in a round whose array has one of some shapes.
+
+    What only moves an array to another memory of a TPU is no copy.
+
+    Args:
+      shapes: sorted sizes of arrays, such as a cache's: a copy may turn it.
+    """
+    num = 0
+    for _, each, times in self.launches:
+      if each.opcode in ("copy", "copy-start") or "copy" in each.name:
+        found = hlo.arrays(each.type)
+        if each.opcode == "copy-start" and found[0].memory != found[1].memory:
+          continue
+        num += times * any(tuple(sorted(x.sizes)) in shapes for x in found)
+    return num
+
+  @property
+  def num_bytes(self) -> int:
+    """Bytes that a round reads from and writes to the large memory."""
+    return sum(
+      times * (self._read(name, each) + self._written(each))
+      for name, each, times in self.launches
+    )
+
+  def _read(self, name: str, each: Instruction) -> int:
+    """Returns the bytes that an instruction reads."""
+    if each.opcode.endswith("-start"):
+      # It names the array that is read, the array that is written, a context.
+      sizes = [array.num_bytes for array in hlo.arrays(each.type)]
+      return min(sizes[:2], default=0) if _large_bytes(each.type) else 0
+    computation, total = self.computations[name], 0
+    inner = each.called("calls")
+    for number, operand in enumerate(dict.fromkeys(each.operands)):
+      given = computation.get(operand)
+      if given is None:
+        continue
+      size = _large_bytes(given.type)
+      if inner and size:
+        size = min(size, self._used(inner, number, size))
+      elif each.opcode in ("dynamic-slice", "gather"):
+        size = min(size, _large_bytes(each.type))
+      elif each.opcode == "dynamic-update-slice" and number == 0:
+        size = 0
+      total += size
+    return total
+
+  def _used(self, inner: str, number: int, size: int) -> int:
+    """Returns the bytes of a parameter that a fused computation reads."""
+    computation = self.computations.get(inner)
+    if computation is None:
+      return size
+    names = {
+      each.name
+      for each in computation.values()
+      if each.opcode == "parameter" and f"parameter({number})" in each.line
+    }
+    total = 0
+    for each in computation.values():
+      if not names & set(each.operands):
+        continue
+      if each.opcode == "bitcast":
+        names.add(each.name)
+      elif each.operands[0] in names and each.opcode in (
+        "dynamic-slice",
+        "gather",
+      ):
+        total += _all_bytes(each.type)
+      elif each.operands[0] in names and each.opcode == "dynamic-update-slice":
+        continue
+      else:
+        return size
+    return total
+
+  def _written(self, each: Instruction) -> int:
+    """Returns the bytes that are written; of an update, its new part."""
+    if each.opcode.endswith("-start"):
+      return 0  # counted as read
+    size = _large_bytes(each.type)
+    inner = self.computations.get(each.called("calls") or "", {})
+    root = next((x for x in inner.values() if x.is_root), None)
+    while root is not None and root.opcode == "bitcast":
+      root = inner.get(root.operands[0])
+    if root is not None and root.opcode == "dynamic-update-slice":
+      update = inner.get(root.operands[1])
+      return min(size, _all_bytes(update.type)) if update else size
+    return size
+
+
+def _all_bytes(type_: str) -> int:
+  """Returns the bytes of all arrays that a type names."""
+  return sum(array.num_bytes for array in hlo.arrays(type_))
+
+
+def _large_bytes(type_: str) -> int:
+  """Returns the bytes of arrays in a device's large memory."""
+  return sum(
+    array.num_bytes for array in hlo.arrays(type_) if array.memory in ("", "0")
+  )
