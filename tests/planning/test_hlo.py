@@ -161,4 +161,4 @@ def test_what_gpus_send():
 @pytest.mark.parametrize("text", ["", "no program", "ENTRY"])
 def test_an_unknown_text_sends_nothing(text):
   assert sent(text) == {"once": {}, "round": {}}
-  assert hlo.Program(text).count() == {}
+  assert rounds.Program(text).count() == {}
