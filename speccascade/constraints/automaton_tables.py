@@ -63,6 +63,18 @@ class Tables:
       ends=np.isin(np.arange(len(moves)), ends),
     )
 
+  @property
+  def forced(self) -> np.ndarray | None:
+    """[S] int32, as in `TokenAutomaton`."""
+    tokens, sizes = np.unique(
+      self.classes, return_index=True, return_counts=True
+    )[1:]
+    allows_one = self.allowed @ sizes == 1
+    if not allows_one.any():
+      return None
+    token = tokens[self.allowed.argmax(axis=1)]
+    return np.where(allows_one, token, -1).astype(np.int32)
+
   def to_device(self) -> TokenAutomaton:
     """Returns the automaton that a decoder takes.
 
@@ -71,11 +83,15 @@ class Tables:
     """
     states, classes = (_padded_size(size) for size in self.moves.shape)
     more = ((0, states - len(self.moves)), (0, classes - self.moves.shape[1]))
+    forced = self.forced
+    if forced is not None:
+      forced = jnp.asarray(np.pad(forced, more[0], constant_values=-1))
     return TokenAutomaton(
       classes=jnp.asarray(self.classes),
       moves=jnp.asarray(np.pad(self.moves, more)),
       allowed=jnp.asarray(np.pad(self.allowed, more, constant_values=True)),
       ends=jnp.asarray(np.pad(self.ends, more[0])),
+      forced=forced,
     )
 
 

@@ -51,6 +51,7 @@ class Counts:
   accepted_by_position: tuple[fields.Count, ...] = ()
   accepted_by_rank: tuple[tuple[fields.Count, ...], ...] = ()
   optimal_acceptance: Annotated[float, fields.Bounds(0)] = 0.0
+  forced: fields.Count = 0
 
   def __post_init__(self):
     fields.freeze(self)
@@ -59,6 +60,13 @@ class Counts:
   def _knows_optimum(self) -> bool:
     """Whether the optimum is known of every block that examined a draft."""
     return self.optimal_acceptance > 0 or not any(self.examined_by_position[:1])
+
+  def to_dict(self) -> dict[str, Any]:
+    """Returns the counters by name; without forced tokens where none is one."""
+    values = dataclasses.asdict(self)
+    if not self.forced:  # younger than the first files
+      del values["forced"]
+    return values
 
   def __add__(self, other: "Counts") -> "Counts":
     """Returns the sums of both counters, entry by entry.
@@ -155,22 +163,26 @@ def summary(counts: Counts) -> dict:
     block. It is the axis of Narasimhan et al., arXiv:2405.19261, Figure 1.
   rule_deferral_rate: emitted positions at which the rule deferred / tokens
     emitted.
+  forced_rate: tokens that nobody drafted, since a mask allowed no other /
+    tokens emitted. Only texts with such tokens have it.
   drafter_calls_per_token: passes of the drafter / tokens emitted.
   verifier_extends_per_token: passes of the verifier / tokens emitted.
   tokens_per_example: tokens emitted / examples.
   """
   c = counts
   positions = zip(c.accepted_by_position, c.examined_by_position)
-  of_trees: dict[str, Any] = {}
+  others: dict[str, Any] = {}
   if c.accepted_by_rank:
-    of_trees["acceptance_by_rank"] = [
+    others["acceptance_by_rank"] = [
       [ratio(accepted, examined) for accepted in _until_last(by_rank)]
       for by_rank, examined in zip(c.accepted_by_rank, c.examined_by_position)
     ]
   if c.optimal_acceptance:
-    of_trees["share_of_optimum"] = ratio(
+    others["share_of_optimum"] = ratio(
       c.accepted_by_position[0], c.optimal_acceptance
     )
+  if c.forced:
+    others["forced_rate"] = ratio(c.forced, c.num_tokens)
   return {
     "draft_acceptance_rate": ratio(c.accepted, c.drafted),
     "acceptance_rate": ratio(c.accepted, c.examined),
@@ -184,7 +196,7 @@ def summary(counts: Counts) -> dict:
     "drafter_calls_per_token": ratio(c.drafter_calls, c.num_tokens),
     "verifier_extends_per_token": ratio(c.verifier_extends, c.num_tokens),
     "tokens_per_example": ratio(c.num_tokens, c.num_examples),
-    **of_trees,
+    **others,
   }
 
 

@@ -94,6 +94,11 @@ _KINDS = {
     "the large model's, one token at a time",
     "The large model wrote it in a step of its own, and no block was drafted.",
   ),
+  "forced": _Kind(
+    "forced",
+    "forced, the only token that may follow",
+    "The grammar allows no other token here, so that nobody drafted it.",
+  ),
 }
 _HOW_TO_READ = (
   "q is the small model's distribution of the next token, p is the large"

@@ -111,6 +111,24 @@ def test_a_schema_gives_json(tmp_path):
       assert isinstance(value["sat"], bool)
       ended += 1
   assert ended > 20
+  # Bytes have one way to be spelled with: keys and braces are forced.
+  known = read(vocabularies.load("bytes"))
+  schema = expressions.automaton(pattern, known, [1])
+  device = schema.to_device()
+  for state, token in enumerate(schema.forced):
+    may = np.flatnonzero(np.asarray(device.mask(state)))
+    assert device.forced[state] == token
+    assert token == (may[0] if len(may) == 1 else -1)
+  assert np.mean(schema.forced >= 0) > 0.5
+  assert np.all(np.asarray(device.forced)[len(schema.forced) :] == -1)
+
+
+def test_a_mask_without_forced_tokens_names_none():
+  from tests.constraints.conftest import Words
+
+  banned = limits.TextLimits(banned=(3,), min_decode_len=4)
+  made, _ = limits.constraints(banned, Words(), str, eos_ids=[1], vocab_size=9)
+  assert made.mask.forced is None
 
 
 RECURSIVE = {

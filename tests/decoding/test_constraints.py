@@ -52,6 +52,13 @@ def automaton(moves, allowed=None, ends=()) -> TokenAutomaton:
   )
 
 
+def forcing(mask: TokenAutomaton) -> TokenAutomaton:
+  """Returns a mask of one class a token that names its forced tokens."""
+  allowed = np.asarray(mask.allowed)
+  only = np.where(allowed.sum(1) == 1, allowed.argmax(1), -1)
+  return mask.replace(forced=jnp.asarray(only, jnp.int32))
+
+
 def pairs_of_tokens(size: int) -> TokenAutomaton:
   """Returns a mask that looks at the last token alone; an EOS always may be."""
   allowed = np.random.default_rng(5).random((size, size)) < 0.6
@@ -190,6 +197,10 @@ LAWS = {
   "oracle_cascade_diff": {},
   "spec_decode tree": {"gamma": 2, "tree": (2, 2)},
   "spec_cascade_opt traversal": TREES["traversal"],
+  "spec_decode forced": {"gamma": 2},
+  "spec_decode forced traversal": {"gamma": 3, "verification": "traversal"},
+  "spec_cascade_opt forced": {"gamma": 3},
+  "spec_cascade_token_v3 forced": {"gamma": 2, "verification": "block"},
 }
 
 
@@ -215,7 +226,7 @@ def test_texts_have_the_law_of_the_masked_conditionals(case):
     name,
     pair.models(),
     sampling=sampling,
-    mask=mask,
+    mask=forcing(mask) if "forced" in case else mask,
     inputs=pair.inputs(rows),
     **how,
   )
@@ -330,12 +341,17 @@ def test_no_block_is_made_after_a_stop():
   assert got.stats.num_blocks.sum() < whole.stats.num_blocks.sum()
 
 
-@pytest.mark.parametrize("name", ["spec_decode", "tree", "token_cascade_chow"])
+@pytest.mark.parametrize(
+  "name",
+  ["spec_decode", "spec_decode forced", "tree", "token_cascade_chow"],
+)
 def test_every_turn_of_a_stream_is_a_text_of_its_own(name):
   models = tiny_llama(1), tiny_llama(2)
+  name, *is_forced = name.split()
   decoder, models, *point = prepared(name, models, 6)
   size = models[1].vocab_size
   mask = two_after_zero(size)
+  mask = forcing(mask) if is_forced else mask
   stops = automaton([[1] * size, [2] * size, [3] * size, [3] * size], ends=[3])
   texts = Constraints(mask, stops)
   prompts, turn = [(3, 2), (4,)], [(2, 5), (6, 0)]
@@ -365,8 +381,10 @@ def test_every_turn_of_a_stream_is_a_text_of_its_own(name):
   assert np.all(np.asarray(second.lengths) <= 3)
 
 
-def test_rows_that_are_refilled_are_held_to_their_own_text():
+@pytest.mark.parametrize("is_forced", [False, True])
+def test_rows_that_are_refilled_are_held_to_their_own_text(is_forced):
   mask, rows = two_after_zero(6), 24
+  mask = forcing(mask) if is_forced else mask
   inputs, keys = toy.rows(rows)
   settings = {"gamma": 3, "max_decode_len": 9, "eos_id": toy_chains.EOS}
   decoder = Decoder(METHODS["spec_cascade_opt"], **settings)
@@ -378,6 +396,8 @@ def test_rows_that_are_refilled_are_held_to_their_own_text():
   ):
     assert_same(part.tokens, np.asarray(whole.tokens)[place])
     assert_same(part.stopped, np.asarray(whole.stopped)[place])
+    counts = jax.tree.map(lambda x, place=place: x[place], whole.stats)
+    assert_same(part.stats, counts)
     places += place.tolist()
   assert sorted(places) == list(range(rows))
 

@@ -105,6 +105,16 @@ def test_trees_count_ranks(counts):
   assert first.accepted_by_rank == ((1,), (1,), (1,))
 
 
+def test_forced_tokens_have_a_rate_where_there_are_some(counts):
+  assert "forced_rate" not in efficiency.summary(counts)
+  assert "forced" not in counts.to_dict()
+  some = dataclasses.replace(counts, forced=2)
+  assert efficiency.Counts(**some.to_dict()) == some
+  rates = efficiency.summary(some + some)
+  assert rates.pop("forced_rate") == 2 / counts.num_tokens
+  assert rates == efficiency.summary(counts + counts)
+
+
 def test_without_blocks_ratios_are_none():
   numbers = efficiency.summary(
     efficiency.Counts(1, 5, verifier_calls=5, verifier_extends=5)

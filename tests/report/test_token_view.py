@@ -102,6 +102,16 @@ def test_every_token_has_its_kind_block_and_card(num_blocks):
   assert blocks == ["0", "1", "2"][:num_blocks]
 
 
+def test_a_forced_token_has_a_kind_of_its_own():
+  shown = record()
+  shown["aux"]["trace"]["source"][7] = "forced"
+  page = Page(token_view.tokens_html(shown))
+  last = page.with_class("sc-token")[-1]
+  assert last["class"] == "sc-token sc-forced"
+  assert token_view.kinds([shown])[-1] == "forced"
+  assert ".sc-forced{" in STYLE
+
+
 # The drafts 0, 2 and 5 were accepted; 1 repeats 0, and 3 and 4 follow 2.
 TREE = {
   "tokens": [5, 5, 6, 7, 7, 8, 9],

@@ -28,6 +28,7 @@ from speccascade.decoding.loops.tracing import Record
 from speccascade.decoding.records.block_records import (
   BONUS,
   DRAFT,
+  FORCED,
   RESIDUAL,
   Branches,
   Proposal,
@@ -180,6 +181,7 @@ def speculative(
     num_ranks=0 if drafter.tree is None else drafter.tree.num_ranks,
     num_models=len(drafter.models),
     has_gammas=is_adaptive,
+    has_forced=drafter.skips_forced,
   )
 
 
@@ -202,8 +204,18 @@ def _count(
   is_accepted = (step < accepted[:, None])[:, :-1]
   is_examined = (step < examined[:, None])[:, :-1]
   chance = numerics.overlap(block.block.q, block.pi)[:, :-1]
-  of_trees: dict[str, Array] = {}
+  others: dict[str, Array] = {}
   drafted = proposal.count
+  if (forced := proposal.forced) is not None:
+    # Nobody drafted a forced token, and nobody could have refused it.
+    is_drafted = (step < drafted[:, None]) & ~forced
+    is_accepted &= is_drafted[:, :-1]
+    is_examined &= is_drafted[:, :-1]
+    drafted, accepted, examined = (
+      jnp.sum(places, axis=1, dtype=jnp.int32)
+      for places in (is_drafted, is_accepted, is_examined)
+    )
+    others["forced"] = jnp.sum(forced & (step < emitted[:, None]), axis=1)
   if proposal.branches is not None:
     is_drafted = proposal.branches.parents != NO_NODE
     num = jnp.sum(is_drafted, axis=1, dtype=jnp.int32)
@@ -212,10 +224,10 @@ def _count(
     totals = cast(Array, carry.stats.accepted_by_rank)
     ranks = jnp.arange(totals.shape[2], dtype=jnp.int32)[None, None]
     is_rank = rank[..., None] == ranks
-    of_trees["accepted_by_rank"] = is_accepted[..., None] & is_rank
+    others["accepted_by_rank"] = is_accepted[..., None] & is_rank
   if carry.stats.optimal_acceptance is not None:
     most = _optimum(proposal, block.pi[:, 0])
-    of_trees["optimal_acceptance"] = jnp.where(is_examined[:, 0], most, 0)
+    others["optimal_acceptance"] = jnp.where(is_examined[:, 0], most, 0)
   return carry.stats.add(
     num_blocks=going,
     drafted=going * drafted,
@@ -230,7 +242,7 @@ def _count(
     accepted_at=(step == accepted[:, None]) & ~carry.done[:, None],
     examined_by_position=is_examined,
     accepted_by_position=is_accepted,
-    **of_trees,
+    **others,
   )
 
 
@@ -264,8 +276,11 @@ def _record(block: Review, deferred: Array, *, is_adaptive: bool) -> Record:
   accepted, count = block.verdict.num_accepted[:, None], drafts.count[:, None]
   step = jnp.arange(block.new.shape[1])[None]
   last_source = jnp.where(accepted == count, BONUS, RESIDUAL)
+  source = jnp.where(step < accepted, DRAFT, last_source)
+  if drafts.forced is not None:
+    source = jnp.where(drafts.forced, FORCED, source)
   return Record(
-    source=jnp.where(step < accepted, DRAFT, last_source),
+    source=source,
     deferred=deferred,
     left=block.left,
     right=block.right,

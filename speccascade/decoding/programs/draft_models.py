@@ -20,6 +20,7 @@ from speccascade.decoding.drafting.autoregressive import (
   AutoregressiveDrafter,
   StopPolicy,
 )
+from speccascade.decoding.drafting.fast_forward import FastForwardDrafter
 from speccascade.decoding.drafting.heads_drafter import HeadsDrafter
 from speccascade.decoding.drafting.lookahead_drafter import LookaheadDrafter
 from speccascade.decoding.drafting.tree_drafter import TreeDrafter
@@ -78,6 +79,8 @@ def models_of(drafter) -> tuple:
 def _drafter_of_model(model, verifier, shape, stop) -> Drafter:
   if shape.draft_tree is not None:
     return TreeDrafter(model, shape.draft_tree, shape.tree_drawing)
+  if stop is None and FastForwardDrafter.takes(model):
+    return FastForwardDrafter(model, shape.gamma)
   return AutoregressiveDrafter(model, shape.gamma, stop, behind=0)
 
 

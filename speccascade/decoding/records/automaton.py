@@ -34,12 +34,15 @@ class TokenAutomaton(struct.PyTreeNode):
     allowed: [S, C] bool, whether a token of the class may follow. At least one
       token may follow in each state.
     ends: [S] bool, whether a text ends in the state.
+    forced: [S] int32, the only token that may follow in the state; -1 where
+      several may. None where several may follow in every state.
   """
 
   classes: Array
   moves: Array
   allowed: Array
   ends: Array
+  forced: Array | None = None
 
   def step(self, state: Array, token: Array) -> Array:
     """Returns the state [...] int32 after a token [...] int32."""

@@ -117,6 +117,8 @@ class Proposal(struct.PyTreeNode):
       of the model that wrote each token; -1 where the token was copied, even if
       a model reviewed the copy.
     branches: the tree of the drafts; None for a chain.
+    forced: [B, G+1] bool, where a mask allows one token alone, so that nobody
+      drafted it; None where all tokens were drafted.
   """
 
   tokens: Array
@@ -129,6 +131,7 @@ class Proposal(struct.PyTreeNode):
   has_bonus_law: Array | bool = True
   writer: Array | int = 0
   branches: Branches | None = None
+  forced: Array | None = None
 
 
 class DraftedChain(struct.PyTreeNode):
@@ -206,6 +209,9 @@ class Stats(struct.PyTreeNode):
       the largest chance that any exact verification accepts a draft of the
       first place; 0 where the optimum is not known. None where it is not
       recorded.
+    forced: emitted tokens that nobody drafted, since a mask allowed no other.
+      They count neither as drafted, nor as examined or accepted. None where all
+      tokens are drafted.
   """
 
   num_blocks: Array
@@ -223,6 +229,7 @@ class Stats(struct.PyTreeNode):
   accepted_by_position: Array
   accepted_by_rank: Array | None = None
   optimal_acceptance: Array | None = None
+  forced: Array | None = None
 
   @classmethod
   def zeros(
@@ -233,6 +240,7 @@ class Stats(struct.PyTreeNode):
     num_ranks: int = 0,
     *,
     has_optimum: bool = False,
+    has_forced: bool = False,
   ) -> "Stats":
     """Returns the counters before the first round.
 
@@ -242,6 +250,7 @@ class Stats(struct.PyTreeNode):
       num_models: M.
       num_ranks: R; 0 for chains.
       has_optimum: whether the optimum is recorded.
+      has_forced: whether forced tokens are not drafted.
     """
     count = jnp.zeros((rows,), jnp.int32)
     by_position = jnp.zeros((rows, width), jnp.int32)
@@ -266,6 +275,7 @@ class Stats(struct.PyTreeNode):
       optimal_acceptance=(
         jnp.zeros((rows,), jnp.float32) if has_optimum else None
       ),
+      forced=count if has_forced else None,
     )
 
   def add(self, **counts: Array) -> "Stats":
@@ -286,18 +296,25 @@ class Stats(struct.PyTreeNode):
 
 # Codes of `Trace.source`. A draft that was accepted although the rule deferred
 # has source DRAFT and deferred True.
-DRAFT, RESIDUAL, BONUS, SEQUENTIAL_Q, SEQUENTIAL_P = range(5)
-SOURCES = ("draft", "residual", "bonus", "sequential q", "sequential p")
+DRAFT, RESIDUAL, BONUS, SEQUENTIAL_Q, SEQUENTIAL_P, FORCED = range(6)
+SOURCES = (
+  "draft",
+  "residual",
+  "bonus",
+  "sequential q",
+  "sequential p",
+  "forced",
+)
 
 
 class Trace(struct.PyTreeNode):
   """Who wrote each token, and why. T = max_decode_len; K = top tokens stored.
 
   Attributes:
-    source: [B, T] int32, one of DRAFT .. SEQUENTIAL_P.
+    source: [B, T] int32, one of DRAFT .. FORCED.
     writer: [B, T] int32, the index in `Stats.calls_by_model` of the drafter's
-      model that wrote the token; -1 where the token was copied, or is the
-      verifier's.
+      model that wrote the token; -1 where the token was copied or forced, or is
+      the verifier's.
     deferred: [B, T] bool, whether the rule deferred here.
     left: [B, T] float32, the left side of the rule, which defers where left <
       right; NaN where no rule was asked.

@@ -68,6 +68,9 @@ class Drafter:
   # not where a drafter copies tokens, or makes distributions of hidden states.
   passes_mask = True
 
+  # Static: whether a token that a mask forces is proposed without a pass.
+  skips_forced = False
+
   @property
   def parts(self) -> tuple[Any, ...]:
     """The language models and the drafters that this drafter is made of."""

@@ -6,7 +6,6 @@ is under "aux": among it, for a benchmark's question, its fields as "question".
 """
 
 from collections.abc import Sequence
-import dataclasses
 import json
 import math
 
@@ -98,7 +97,7 @@ def records(
       "trial": trial,
       "tokens": tokens.tolist(),
       "stop_reason": stop_reason(decoded, row, ends),
-      "counts": dataclasses.asdict(counts[row]),
+      "counts": counts[row].to_dict(),
     }
     if example.question:
       aux["question"] = dict(example.question)

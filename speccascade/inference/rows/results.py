@@ -253,6 +253,7 @@ class ResultRow:
     """Returns the row as a line of JSON, without the line's end."""
     values = {"schema": SCHEMA, "key": self.key, **dataclasses.asdict(self)}
     values["settings"] = self.settings.to_dict()
+    values["counts"] = self.counts.to_dict()
     # Younger than the first rows, and left out where they say nothing.
     if self.sharpness is None:
       del values["sharpness"]

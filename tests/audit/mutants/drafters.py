@@ -287,4 +287,61 @@ a lenience is a number of float64 <-
 + alpha < 1
 inner blocks are always verified token by token <- test_inner_blocks_are
 -       verify=verify,
+
+=== decoding/drafting/fast_forward.py
+a forced token is drawn like another <-
+  test_a_text_is_the_same_whoever_writes_forced_tokens[spec_decode-1.0-how0]
+- token = jnp.where(forced, only, token)
++ pass
+a forced token has the law of a pass that was not made <-
+  test_a_text_is_the_same_whoever_writes_forced_tokens[spec_decode-1.0-how0]
+- q=jnp.where(forced[:, None], certain, q),
++ q=q,
+a forced token has the confidence of a pass that was not made <-
+  test_a_text_is_the_same_whoever_writes_forced_tokens[spec_cascade_opt-1.0-how5]
+- q1=jnp.where(forced[:, None], certain, q1),
++ q1=q1,
+a forced token costs a pass <-
+  test_forced_tokens_cost_no_pass_of_the_drafter[2]
+- jnp.where(prefix.active & ~forced, end, 0)
++ jnp.where(prefix.active, end, 0)
+the automaton stays where a block began <-
+  test_a_text_is_the_same_whoever_writes_forced_tokens[spec_decode-1.0-how0]
+- after = mask.step(after, token)
++ pass
+the automaton does not read what the verifier wrote <-
+  test_a_text_is_the_same_whoever_writes_forced_tokens[spec_decode-1.0-how0]
+- index = reading.length[:, None] + jnp.arange(self.width + 1)[None]
++ index = reading.length[:, None] + 0 * jnp.arange(self.width + 1)[None]
+the token after a block has no forced source <-
+  test_forced_tokens_have_a_source_of_their_own[token]
+- block.forced | (forced[:, None] & is_last)
++ block.forced
+a turn goes on in the state of the turn before <-
+  ../test_constraints.py::test_every_turn_of_a_stream_is_a_text_of_its_own[spec_decode forced]
+- after = jnp.where(begins, START, reading.after)
++ after = reading.after
+
+=== decoding/loops/speculative.py decoding/drafting/test_fast_forward.py
+a forced token counts as accepted <-
+  test_forced_tokens_have_a_source_of_their_own[token]
+- is_accepted &= is_drafted[:, :-1]
++ pass
+a forced token counts as drafted <-
+  test_forced_tokens_cost_no_pass_of_the_drafter[2]
+- is_drafted = (step < drafted[:, None]) & ~forced
++ is_drafted = step < drafted[:, None]
+forced tokens count after the end of a row <-
+  test_a_row_ends_inside_of_a_forced_run
+- jnp.sum(forced & (step < emitted[:, None]), axis=1)
++ jnp.sum(forced, axis=1)
+a forced token has the source of a draft <-
+  test_forced_tokens_have_a_source_of_their_own[token]
+- source = jnp.where(drafts.forced, FORCED, source)
++ pass
+
+=== constraints/automaton_tables.py constraints/test_expressions.py
+tokens of one class count as one <- test_a_schema_gives_json
+- self.allowed @ sizes == 1
++ self.allowed.sum(axis=1) == 1
 """)

@@ -1,0 +1,186 @@
+"""A masked language model that drafts, and runs ahead over forced tokens.
+
+A token is *forced* where the mask allows no other, as the braces and the keys
+of a JSON schema are. It has probability 1 under the masked models and under
+every target of them, so a review accepts it with certainty, and the law of a
+text is the same whether it was drafted or not. Here it is written into the
+block without a pass. The pass that draws the next draft reads it, along with
+the other tokens that the model's cache lacks.
+"""
+
+from typing import Any, TypeGuard, cast
+
+from flax import struct
+import jax
+import jax.numpy as jnp
+
+from speccascade.decoding.laws import draws, numerics
+from speccascade.decoding.laws.sampling import Sampling
+from speccascade.decoding.records import feeding, token_buffers
+from speccascade.decoding.records.automaton import START
+from speccascade.decoding.records.block_records import Proposal
+from speccascade.decoding.records.drafter import Drafter
+from speccascade.decoding.records.language_model import State
+from speccascade.decoding.records.masked_model import MaskedModel
+from speccascade.decoding.records.token_buffers import Prefix
+
+Array = jax.Array
+
+
+class _Reading(struct.PyTreeNode):
+  """How far the automaton has read a text."""
+
+  length: Array  # [B] int32, tokens of the prefix that it has read
+  after: Array  # [B] int32, its state after them
+
+
+class _Place(struct.PyTreeNode):
+  """What stands at one place of a block, [B, ...], or at all, [B, G+1, ...]."""
+
+  token: Array  # int32; index G, if there is one, holds no token
+  q: Array  # this and the others as in `Proposal`
+  q1: Array
+  bad: Array
+  forced: Array
+
+
+class FastForwardDrafter(Drafter, struct.PyTreeNode):
+  """Drafts `width` tokens, of which forced ones cost no pass.
+
+  A draft is drawn with the uniform of its place, so that a block has the tokens
+  that it would have if every token of it were drafted.
+
+  Attributes:
+    model: the masked language model, whose automaton forces some tokens.
+    width: static, gamma.
+  """
+
+  model: MaskedModel
+  width: int = struct.field(pytree_node=False)
+
+  skips_forced = True
+
+  @staticmethod
+  def takes(model: Any) -> TypeGuard[MaskedModel]:
+    """Whether a model is masked by an automaton that forces some tokens."""
+    is_masked = isinstance(model, MaskedModel)
+    return is_masked and model.automaton.forced is not None
+
+  @property
+  def parts(self) -> tuple[MaskedModel]:
+    return (self.model,)
+
+  @property
+  def spare_slots(self) -> int:
+    return self.width + self._wide
+
+  @property
+  def _wide(self) -> int:
+    # A block, and the token that the verifier wrote after it.
+    return self.width + 2
+
+  def prefill(self, inputs: Array, *, capacity: int) -> State:
+    """Returns the state before any decoder token. See `Part`."""
+    [held] = super().prefill(inputs, capacity=capacity)
+    first = jnp.ones_like(held.length)
+    return held, _Reading(first, jnp.full_like(first, START))
+
+  def catch_up(
+    self, state: State, tokens: Array, upto: Array, *, wide: int
+  ) -> State:
+    """Reads what others wrote before another turn. See `Drafter`."""
+    held, reading = super().catch_up(state, tokens, upto, wide=wide)
+    # A new text follows the token at index `upto`.
+    begins = upto > 0
+    length = jnp.where(begins, upto + 1, reading.length)
+    after = jnp.where(begins, START, reading.after)
+    return held, _Reading(length, after)
+
+  def propose(
+    self,
+    state: State,
+    prefix: Prefix,
+    rngs: Array,
+    sampling: Sampling,
+    *,
+    needs_bonus_law: bool,
+  ) -> tuple[State, Proposal]:
+    """Drafts where several tokens may follow. See `Drafter`."""
+    held, reading = state
+    mask = self.model.automaton
+    reading = self._read(reading, prefix)
+
+    def at_place(carry: tuple, at: tuple) -> tuple[tuple, _Place]:
+      held, tokens, after, calls = carry
+      place, u = at
+      end = prefix.length + place
+      only = cast(Array, mask.forced)[after]
+      forced = only >= 0
+      # One pass reads all tokens so far that the cache lacks.
+      held, logits, passes = feeding.feed_to(
+        self.model,
+        held,
+        tokens,
+        jnp.where(prefix.active & ~forced, end, 0),
+        first=end - 1,
+        read=1,
+        narrow=2,
+        wide=self._wide,
+      )
+      q1, q, token, is_law = sampling.step(logits[:, 0], u[:, None])
+      token = jnp.where(forced, only, token)
+      certain = jax.nn.one_hot(only, q.shape[-1], dtype=q.dtype)
+      here = _Place(
+        token=token,
+        q=jnp.where(forced[:, None], certain, q),
+        q1=jnp.where(forced[:, None], certain, q1),
+        bad=~is_law,
+        forced=forced,
+      )
+      tokens = token_buffers.write_block(tokens, token[:, None], end)
+      after = mask.step(after, token)
+      return (held, tokens, after, calls + passes), here
+
+    # The bonus position is a place without a token.
+    u = draws.uniforms(rngs, self.width)
+    num = self.width + int(needs_bonus_law)
+    u = jnp.pad(u, ((0, 0), (0, num - self.width)))
+    carry = held, prefix.tokens, reading.after, jnp.zeros_like(prefix.length)
+    carry, places = jax.lax.scan(
+      at_place, carry, (jnp.arange(num, dtype=jnp.int32), u.T)
+    )
+    held, _, after, calls = carry
+    block = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), places)
+    if not needs_bonus_law:
+      block = jax.tree.map(_pad_places, block)
+      is_last = jnp.arange(self.width + 1)[None] == self.width
+      forced = cast(Array, mask.forced)[after] >= 0
+      block = block.replace(forced=block.forced | (forced[:, None] & is_last))
+    return (held, reading), Proposal(
+      tokens=block.token[:, : self.width],
+      count=jnp.full_like(prefix.length, self.width),
+      q=block.q,
+      q1=block.q1,
+      copied=jnp.zeros_like(block.bad),
+      calls=calls[:, None],
+      bad=block.bad,
+      forced=block.forced,
+    )
+
+  def _read(self, reading: _Reading, prefix: Prefix) -> _Reading:
+    """Returns the reading of a prefix, which is up to G+1 tokens longer."""
+    index = reading.length[:, None] + jnp.arange(self.width + 1)[None]
+    index = jnp.minimum(index, prefix.tokens.shape[1] - 1)
+    tokens = jnp.take_along_axis(prefix.tokens, index, axis=1)
+    states = self.model.automaton.follow(reading.after, tokens)
+    num = prefix.length - reading.length
+    last = numerics.of_token(states, jnp.maximum(num - 1, 0))
+    after = jnp.where(num > 0, last, reading.after)
+    return _Reading(prefix.length, after)
+
+
+def _pad_places(values: Array) -> Array:
+  """Returns values [B, G, ...] with zeros at a place after them."""
+  more = [(0, 0)] * values.ndim
+  more[1] = (0, 1)
+  return jnp.pad(values, more)
