@@ -28,9 +28,12 @@ environment dev
 # Tests run on the CPU, one thread a worker, two workers where there are cores.
 export JAX_PLATFORMS=cpu CUDA_VISIBLE_DEVICES='' TF_CPP_MIN_LOG_LEVEL=3
 export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 NPROC=1
-# The workers share the cores already, so that a program is compiled in one piece.
+# Compiling takes most of the time. The workers share the cores already, so that a
+# program is compiled in one piece; XLA's emitters of fusions would take twice as
+# long. (tests/conftest.py leaves out LLVM's optimisations, too.)
 export XLA_FLAGS="--xla_cpu_multi_thread_eigen=false \
---xla_cpu_parallel_codegen_split_count=1 ${XLA_FLAGS:-}"
+--xla_cpu_parallel_codegen_split_count=1 --xla_cpu_use_fusion_emitters=false \
+${XLA_FLAGS:-}"
 if [ -z "${JAX_COMPILATION_CACHE_DIR:-}" ]; then
   JAX_COMPILATION_CACHE_DIR="$(mktemp -d)"
   trap 'rm -rf "$JAX_COMPILATION_CACHE_DIR"' EXIT
@@ -71,7 +74,7 @@ if [ $part = quick ]; then
 fi
 say "doctests"
 # (One module imports T5X, which is no dependency.)
-run_pytest --doctest-modules speccascade \
+JAX_DISABLE_MOST_OPTIMIZATIONS=true run_pytest --doctest-modules speccascade \
   --ignore=speccascade/integrations/t5x_models.py
 wait $types
 say "tests"

@@ -9,10 +9,11 @@ import json
 import os
 import pathlib
 import time
-import zlib
 
 # Tests compile tiny programs and must not read what an older run compiled.
 os.environ.setdefault("JAX_ENABLE_COMPILATION_CACHE", "false")
+# Compiling takes most of their time, and these programs run for milliseconds.
+os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "true")
 
 import jax
 import numpy as np
@@ -26,6 +27,9 @@ pytest.register_assert_rewrite("tests.decoding", "tests.models")
 TESTS = pathlib.Path(__file__).parent
 # flax, optax and orbax break under these flags in places, the core does not.
 STRICT = (TESTS / "decoding", TESTS / "models")
+# Of a test that nightly_seconds.json does not name. It names those that take
+# over 15 s on two cores, as --durations prints them, and rounded.
+SHORT_S = 2.5
 
 
 def pytest_addoption(parser):
@@ -36,20 +40,28 @@ def pytest_addoption(parser):
   )
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config, items):
   """Leaves out the tests of other shares."""
   which, num = map(int, config.getoption("--share").split("/"))
   if not 1 <= which <= num:
     raise pytest.UsageError(f"--share is {which}/{num}; wanted 1 to {num}")
-  others = [
-    item
-    for item in items
-    if zlib.crc32(item.nodeid.encode()) % num != which - 1
-  ]
+  share_of = shares([item.nodeid for item in items], num)
+  others = [item for item in items if share_of[item.nodeid] != which - 1]
   if others:
     config.hook.pytest_deselected(items=others)
-    left_out = {id(item) for item in others}
-    items[:] = [item for item in items if id(item) not in left_out]
+    items[:] = [item for item in items if share_of[item.nodeid] == which - 1]
+
+
+def shares(names: list[str], num: int) -> dict[str, int]:
+  """Returns the share of each test; the shares take about the same time."""
+  seconds = json.loads((TESTS / "nightly_seconds.json").read_text())
+  totals, share_of = [0.0] * num, {}
+  # The longest first, each to the share that has least so far.
+  for name in sorted(names, key=lambda x: (-seconds.get(x, SHORT_S), x)):
+    share_of[name] = totals.index(min(totals))
+    totals[share_of[name]] += seconds.get(name, SHORT_S)
+  return share_of
 
 
 # Seconds between two looks at the memory maps. One takes 20 ms where they are
@@ -79,18 +91,11 @@ def strict_jax(request):
     yield
 
 
-@pytest.fixture(autouse=True)
-def quick_core(request):
-  """Daily tests of the core: compiling takes most of their time.
-
-  Nightly tests draw large samples, for which programs are optimised.
-  """
-  is_core = any(folder in request.path.parents for folder in STRICT)
-  if not is_core or request.node.get_closest_marker("slow"):
-    yield
-    return
+@pytest.fixture
+def optimized():
+  """Programs that draw large samples are optimised."""
   before = jax.config.read("jax_disable_most_optimizations")
-  jax.config.update("jax_disable_most_optimizations", True)
+  jax.config.update("jax_disable_most_optimizations", False)
   yield
   jax.config.update("jax_disable_most_optimizations", before)
 
@@ -100,14 +105,6 @@ def float64():
   """Laws are worked out in float64."""
   with jax.enable_x64(True):
     yield
-
-
-@pytest.fixture(scope="module")
-def quick_compiles():
-  """Programs run for milliseconds here: their compilation is what takes."""
-  jax.config.update("jax_disable_most_optimizations", True)
-  yield
-  jax.config.update("jax_disable_most_optimizations", False)
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ note how they are called. gcloud and Slurm's remember one VM and one
 job; ssh and scp do on this machine what they should do on another.
 """
 
+import json
 import os
 import pathlib
 import re
@@ -17,6 +18,7 @@ import pytest
 
 from speccascade import smollm
 from speccascade.quickstart import __main__ as quickstart
+from tests import conftest
 from tests.decoding import test_execution_laws
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -501,3 +503,19 @@ def test_a_clone_is_found_from_the_folder_above_it(tmp_path):
   ).stdout
   package = clone.resolve() / "speccascade" / "__init__.py"
   assert said.split("\n")[0] == f"the package {package}"
+
+
+def test_each_nightly_test_is_in_one_of_four_even_shares():
+  named = json.loads((ROOT / "tests/nightly_seconds.json").read_text())
+  for name in named:
+    path, _, function = name.partition("::")
+    function = function.partition("[")[0]
+    assert f"def {function}(" in (ROOT / path).read_text(), name
+  names = [*named, *(f"test_{i}" for i in range(400))]
+  share_of = conftest.shares(names, 4)
+  assert share_of == conftest.shares(names[::-1], 4)
+  assert share_of.keys() == set(names)
+  totals = [0.0] * 4
+  for name, share in share_of.items():
+    totals[share] += named.get(name, conftest.SHORT_S)
+  assert max(totals) - min(totals) < 5

@@ -17,10 +17,7 @@ from speccascade.training.rule_fitting import TokenRows
 from tests import mains
 from tests.inference import tiny
 
-pytestmark = [
-  pytest.mark.needs_tf,
-  pytest.mark.usefixtures("quick_compiles"),
-]
+pytestmark = pytest.mark.needs_tf
 
 ROOT = pathlib.Path(__file__).parents[1]
 # Inputs and outputs of several lengths.

@@ -107,7 +107,6 @@ def clone(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("quick_compiles")
 def test_own_text(clone, capsys):
   write_corpus(clone / "data")
   page = "docs/your_own_text.md"
@@ -129,7 +128,6 @@ def test_own_text(clone, capsys):
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("quick_compiles")
 def test_decoder_only(clone, capsys):
   (clone / "models").mkdir()
   for seed, name in enumerate(("small", "large")):
@@ -148,7 +146,6 @@ def test_decoder_only(clone, capsys):
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("quick_compiles")
 def test_a_drafter_of_a_decoder_only_model(clone, capsys):
   (clone / "models").mkdir()
   llamas.save(clone / "models" / "large", 0, max_positions=1024)
@@ -169,7 +166,6 @@ def test_a_drafter_of_a_decoder_only_model(clone, capsys):
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("quick_compiles")
 def test_quick_start(clone, capsys):
   page = "docs/quickstart.md"
   for command in commands(page, "Use"):
@@ -182,7 +178,6 @@ def test_quick_start(clone, capsys):
   assert executed(page, "Use")["out"].texts
 
 
-@pytest.mark.usefixtures("quick_compiles")
 def test_readme(clone, capsys):
   out = executed("README.md", "Start")["out"]
   assert len(out.texts) == 1
@@ -198,7 +193,6 @@ def test_readme(clone, capsys):
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("quick_compiles")
 def test_readme_curve(clone, capsys):
   for command in commands("README.md", "Start")[1:]:
     run(command)
@@ -207,7 +201,6 @@ def test_readme_curve(clone, capsys):
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("quick_compiles")
 def test_api(clone):
   names = executed("docs/api.md")
   assert len(names["out"].texts) == 2

@@ -112,7 +112,6 @@ def forget_vocabularies():
   sentence_pieces._fetch.cache_clear()
 
 
-@pytest.mark.usefixtures("quick_compiles")
 def test_a_folder_that_was_moved_brings_its_vocabulary(
   run, files, tmp_path, capsys
 ):
@@ -218,7 +217,6 @@ def distil(run, files, verifier):
   return lambda **macros: run("drafter.gin", **own | macros)
 
 
-@pytest.mark.usefixtures("quick_compiles")
 def test_a_drafter_learns_what_its_verifier_wrote(distil, verifier, tmp_path):
   code, out, err = distil(TEACHER_CACHE_DIR=str(tmp_path / "kept"))
   assert code == 0, err

@@ -7,8 +7,6 @@ import pytest
 import speccascade as sc
 from speccascade.constraints.automaton_tables import ConstraintError
 
-pytestmark = pytest.mark.usefixtures("quick_compiles")
-
 TEXTS = ["A clever witch sells the new car.", "The old man sleeps."]
 HOW = {"temperature": 0.0, "max_decode_len": 20, "trace": False}
 

@@ -17,8 +17,6 @@ from speccascade.inference.pair.pairs import PairError
 from speccascade.inference.turns import text_stream
 from tests.inference import tiny
 
-pytestmark = pytest.mark.usefixtures("quick_compiles")
-
 TEXTS = ["one two", "three", "four five six"]
 SHORT = {"gamma": 2, "max_decode_len": 6, "max_input_len": 8}
 

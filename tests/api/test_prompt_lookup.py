@@ -6,8 +6,6 @@ import speccascade as sc
 from speccascade import built_in
 from speccascade.inference.pair.pair_checks import PairError
 
-pytestmark = pytest.mark.usefixtures("quick_compiles")
-
 TEXTS = ["The old man sees the old man and the old man.", "A girl sleeps."]
 HOW = {"temperature": 0.0, "max_decode_len": 24}
 

@@ -61,7 +61,6 @@ def test_it_translates():
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("quick_compiles")
 def test_it_is_made(tmp_path, monkeypatch, capsys):
   monkeypatch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")  # the trainings
   assert packaged.main([f"--output_dir={tmp_path}", "--fast"]) == 0

@@ -25,8 +25,6 @@ from tests import toy, toy_chains
 from tests.decoding.programs.test_streaming import prepared
 from tests.decoding.test_sampled_laws import tiny_llama
 
-pytestmark = pytest.mark.usefixtures("quick_compiles")
-
 TREES = {
   "tree": {"gamma": 2, "tree": (2, 2)},
   "paths": {"gamma": 2, "drafts": 2},

@@ -27,8 +27,6 @@ from speccascade.judge import goodness
 from tests import method_laws, toy, toy_chains
 from tests.decoding.loops.test_bild import bild_by_hand
 
-pytestmark = pytest.mark.usefixtures("quick_compiles")
-
 PAIR = toy.pair(3, 2)
 ROWS, LENGTH, TEMPERATURE = 20_000, 4, 0.8
 

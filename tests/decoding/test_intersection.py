@@ -22,8 +22,6 @@ from tests import method_laws, toy, toy_chains
 from tests.decoding import driving, enumeration
 from tests.decoding.drafting import models
 
-pytestmark = pytest.mark.usefixtures("quick_compiles")
-
 # The verifier's ids 0 (where rows start), 1 (EOS) and 2 are the drafter's 0, 3
 # and 5. It lacks 3, which it reads as its 2, and 4, read as 1, which only
 # prompts have. Its own 1, 2 and 4 are no token of the verifier.

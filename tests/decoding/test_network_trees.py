@@ -22,8 +22,6 @@ from tests.models.growing import (
   network,
 )
 
-pytestmark = pytest.mark.usefixtures("quick_compiles")
-
 CONFIGS = {"t5": T5, "t5gemma": T5GEMMA, "llama": LLAMA}
 # Both are three deep along the first child of each node.
 TREES = {

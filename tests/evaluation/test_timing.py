@@ -147,7 +147,6 @@ def test_latency_takes_the_median_over_repeats():
   assert (result.num_examples, result.repeats) == (2, 3)
 
 
-@pytest.mark.usefixtures("quick_compiles")
 def test_costs_are_ratios_to_a_verifier_step():
   model = T5LM.init(TINY, jax.random.key(0))
   inputs, sampling = jnp.ones((1, 4), jnp.int32), Sampling.create(1.0)

@@ -11,7 +11,7 @@ import pytest
 from speccascade.exchange import specdec_bench
 from tests.exchange.conftest import QUESTIONS
 
-pytestmark = [pytest.mark.usefixtures("quick_compiles"), pytest.mark.needs_tf]
+pytestmark = pytest.mark.needs_tf
 
 LIMIT = 10
 

@@ -15,7 +15,7 @@ from tests.exchange.conftest import QUESTIONS
 from tests.inference import tiny
 from tests.inference.conftest import KINDS
 
-pytestmark = [pytest.mark.usefixtures("quick_compiles"), pytest.mark.needs_tf]
+pytestmark = pytest.mark.needs_tf
 
 LIMIT = 10
 

@@ -7,8 +7,6 @@ import pytest
 import speccascade as sc
 from tests.inference import tiny
 
-pytestmark = pytest.mark.usefixtures("quick_compiles")
-
 TEXT = "Über naïve cafés"
 HOW = {"gamma": 2, "max_decode_len": 24, "temperature": 1.0}
 METHOD = "spec_cascade_token_v3"

@@ -18,7 +18,7 @@ from speccascade.inference.points.settings import Run
 from tests.inference import llamas, tiny
 from tests.inference.conftest import KINDS
 
-pytestmark = [pytest.mark.usefixtures("quick_compiles"), pytest.mark.needs_tf]
+pytestmark = pytest.mark.needs_tf
 
 SHORT = {"gamma": 3, "max_decode_len": 12, "max_input_len": 64}
 GREEDY = SHORT | {"temperature": 0}

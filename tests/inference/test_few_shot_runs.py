@@ -10,7 +10,7 @@ from tests import mains
 from tests.data import few_shot_files
 from tests.inference import llamas
 
-pytestmark = [pytest.mark.usefixtures("quick_compiles"), pytest.mark.needs_tf]
+pytestmark = pytest.mark.needs_tf
 
 
 @pytest.fixture(scope="module")

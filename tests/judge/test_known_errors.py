@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from speccascade import judge
-from speccascade.judge import known_errors, loop_errors, problems
+from speccascade.judge import judges, known_errors, loop_errors, problems
 from tests import toy
 
 ALL = {"settings": ("temperature", "top_k", "top_p"), "num_rows": 2}
@@ -44,22 +44,20 @@ def test_the_list_is_whole():
   assert len(names) == len(judge.KNOWN_ERRORS)
 
 
+# Steps show some of these; samplers at night, where all problems are asked.
 SLOW = (
   known_errors.EagerBlock,
   known_errors.SameNumbersEveryRow,
   known_errors.SharedNoise,
   known_errors.TopPFirst,
   loop_errors.EosRejected,
-  # A step shows these, below.
   known_errors.OneUniform,
   known_errors.UnscaledBlock,
 )
 
 
-@pytest.mark.parametrize(
-  "error", toy.nightly(SHOWN, [error for error in SHOWN if error not in SLOW])
-)
-def test_an_error_is_caught_and_named(error):
+def assert_is_caught_and_named(error):
+  """Asserts so of the problem in which the error is shown."""
   sampler = known_errors.sampler_of(error)
   judgement = judge.judge_sampler(sampler, exact=True, only=SHOWN[error], **ALL)
   assert not judgement.passed
@@ -67,6 +65,11 @@ def test_an_error_is_caught_and_named(error):
   assert error.name in judgement.causes
   assert judgement.verdict.startswith(f"{error.__name__}: WRONG in ")
   assert f"Likely cause: {'; or '.join(judgement.causes)}." in str(judgement)
+
+
+@pytest.mark.parametrize("error", [x for x in SHOWN if x not in SLOW])
+def test_an_error_is_caught_and_named(error):
+  assert_is_caught_and_named(error)
 
 
 @pytest.mark.parametrize("error", known_errors.STEP_ERRORS)
@@ -129,11 +132,11 @@ def test_block_verification_needs_its_scaled_residual():
   judge.judge_sampler(sampler, exact=True, only="prefix ratio").check()
 
 
-@pytest.mark.parametrize(
-  "error",
-  [pytest.param(LateReplacement, marks=pytest.mark.slow), LateDraft],
-)
-def test_a_fault_of_late_drafts_shows(error):
+@pytest.mark.parametrize("error", [LateReplacement, LateDraft])
+def test_a_fault_of_late_drafts_shows(error, monkeypatch):
+  # Not one of the known errors, which are all asked for their distributions.
+  for causes in ("causes_of_step", "causes_of_sampler"):
+    monkeypatch.setattr(judges, causes, lambda *_: ())
   step = known_errors.step_of(error)
   assert judge.judge_step(step, only="gamma 3").passed
   judgement = judge.judge_step(step, only="gamma 8")
@@ -219,6 +222,7 @@ def test_an_error_has_one_name_in_all_problems(error):
     assert judgement.passed
     return
   assert judgement.causes == (error.name,)
+  assert_is_caught_and_named(error)
 
 
 @pytest.mark.slow

@@ -18,8 +18,6 @@ from tests.models.feeding import (
   prefill,
 )
 
-pytestmark = pytest.mark.usefixtures("quick_compiles")
-
 
 @pytest.mark.parametrize(
   ("name", "width"),

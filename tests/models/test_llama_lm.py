@@ -27,8 +27,6 @@ from tests.models.feeding import (
   prefill,
 )
 
-pytestmark = pytest.mark.usefixtures("quick_compiles")
-
 NATIVE_KINDS = ("llama", "mistral", "qwen2", "qwen3")
 GEMMAS = ("gemma", "gemma2", "gemma3_text", "gemma3")
 KINDS = (*NATIVE_KINDS, *GEMMAS)

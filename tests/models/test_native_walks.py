@@ -16,7 +16,7 @@ from speccascade.decoding.verification import tree_steps
 from speccascade.models import cache
 from tests.models.feeding import NEEDS_NATIVE
 
-pytestmark = [NEEDS_NATIVE, pytest.mark.usefixtures("quick_compiles")]
+pytestmark = NEEDS_NATIVE
 ROWS, SIZE = 600, 21
 TREE = DraftTree((-1, -1, -1, 0, 0, 2, 3, 3, 5))
 # (drawing, verification), and whether every draft has a law of its own.

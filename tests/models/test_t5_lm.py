@@ -15,8 +15,6 @@ from speccascade.models import T5LM
 from tests import toy
 from tests.models.feeding import close, extend, feed, greedy, int32, prefill
 
-pytestmark = pytest.mark.usefixtures("quick_compiles")
-
 
 @pytest.fixture(scope="module")
 def lm(golden_config, golden_params):

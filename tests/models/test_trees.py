@@ -29,8 +29,6 @@ from tests.models.growing import (
   start,
 )
 
-pytestmark = pytest.mark.usefixtures("quick_compiles")
-
 
 @functools.cache
 def ngram():

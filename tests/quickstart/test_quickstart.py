@@ -14,7 +14,7 @@ from speccascade.quickstart import quickstart as library
 from tests.inference.rows.test_results import row
 from tests.report.synthetic import changed
 
-pytestmark = [pytest.mark.needs_tf, pytest.mark.usefixtures("quick_compiles")]
+pytestmark = pytest.mark.needs_tf
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from speccascade import smollm
 from speccascade.quickstart import smollm_race
 from tests.inference import llamas
 
-pytestmark = [pytest.mark.needs_tf, pytest.mark.usefixtures("quick_compiles")]
+pytestmark = pytest.mark.needs_tf
 
 
 @pytest.fixture(autouse=True)

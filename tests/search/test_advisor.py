@@ -39,7 +39,6 @@ from speccascade.search.wanted import Wanted
 from tests import toy
 from tests.inference import tiny
 
-pytestmark = pytest.mark.usefixtures("quick_compiles")
 NUM = 256
 GAMMAS = (1, 3)
 

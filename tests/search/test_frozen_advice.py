@@ -6,7 +6,6 @@ import pytest
 
 from tests.search import frozen_advice
 
-pytestmark = pytest.mark.usefixtures("quick_compiles")
 GOLDEN = json.loads(frozen_advice.GOLDEN.read_text())
 
 

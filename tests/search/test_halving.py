@@ -29,7 +29,6 @@ from speccascade.search.ledger import Ledger
 from tests.decoding.drafting import models
 from tests.inference import tiny
 
-pytestmark = pytest.mark.usefixtures("quick_compiles")
 WIDTHS = range(1, 10)
 REPORT = ("best.gin", "costs.json", "report.csv", "report.md")
 

@@ -41,7 +41,6 @@ from tests.inference import tiny
 from tests.models.test_lookahead_model import embeddings_of
 from tests.search import test_advisor, test_tree_search
 
-pytestmark = pytest.mark.usefixtures("quick_compiles")
 NUM, NUM_HEADS = 256, 3
 
 

@@ -14,7 +14,6 @@ from speccascade.search import forecast, sweeps
 from tests.inference import tiny
 from tests.search import test_sweep
 
-pytestmark = pytest.mark.usefixtures("quick_compiles")
 OPT = "spec_cascade_opt"
 
 

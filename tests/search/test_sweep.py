@@ -26,7 +26,6 @@ from speccascade.search.plans import Plan
 from speccascade.search.shown import Shown
 from tests.inference import conftest, tiny
 
-pytestmark = pytest.mark.usefixtures("quick_compiles")
 CHOW = "spec_cascade_chow"
 # It shares its programs with no other method, and they compile in seconds.
 METHOD = "seq_cascade_chow_norm"

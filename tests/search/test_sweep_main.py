@@ -23,10 +23,7 @@ from tests import mains
 from tests.data.conftest import train_vocabulary
 from tests.inference import tiny
 
-pytestmark = [
-  pytest.mark.needs_tf,
-  pytest.mark.usefixtures("quick_compiles"),
-]
+pytestmark = pytest.mark.needs_tf
 
 ROOT = pathlib.Path(__file__).parents[2]
 CONFIGS = sorted(

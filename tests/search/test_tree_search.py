@@ -22,7 +22,6 @@ from speccascade.search.effort import Effort
 from speccascade.search.tree_search import WantedTrees
 from tests.search import test_advisor as chains
 
-pytestmark = pytest.mark.usefixtures("quick_compiles")
 NUM = 256
 TREE = (-1, -1, 0, 0, 1, 2)  # 3 deep, nodes of two children and of one
 

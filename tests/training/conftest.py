@@ -1,8 +1,6 @@
-"""A tiny model, random batches, and steps that compile in half the time."""
+"""A tiny model, random batches, and optimizers that compile quickly."""
 
 import dataclasses
-import functools
-from unittest import mock
 
 import jax
 import jax.numpy as jnp
@@ -77,14 +75,3 @@ def golden_batch(golden_arrays):
 def bare_params():
   """Parameters of `BARE`."""
   return jax.device_get(states.init_params(Transformer(BARE), 0))
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _quick_compiles():
-  """Leaves out LLVM's optimisations: tiny steps need none."""
-  quick = functools.partialmethod(
-    jax.stages.Lowered.compile,
-    compiler_options={"xla_backend_optimization_level": 0},
-  )
-  with mock.patch.object(jax.stages.Lowered, "compile", quick):
-    yield

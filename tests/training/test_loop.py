@@ -25,8 +25,6 @@ from tests.training.conftest import (
   same,
 )
 
-pytestmark = pytest.mark.usefixtures("quick_compiles")
-
 STEPS = 12
 
 

@@ -44,8 +44,7 @@ the bonus may be the verifier's <- test_what_would_have_no_law
 the prior is ignored <- test_the_first_gamma
 - return (prior + self.accepted) / (PRIOR_WEIGHT + self.examined)
 + return (self.accepted + 1e-6) / (1e-6 + self.examined)
-a row's gamma reads the batch <-
-  test_adaptive.py::test_a_row_alone_is_that_row_in
+a gamma reads the batch <- test_adaptive.py::test_a_row_alone_is_that_row_in
 - best = _best(self._acceptance, costs.rounds, sizes, reading)
 + best = _best(self._acceptance[:1], costs.rounds, sizes, reading[:1])
 what others wrote counts as a block <- test_what_others_wrote

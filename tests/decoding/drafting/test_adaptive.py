@@ -23,8 +23,6 @@ from tests import method_laws, toy, toy_chains
 from tests.decoding import driving, enumeration
 from tests.decoding.test_exact_laws import telling_alpha
 
-pytestmark = pytest.mark.usefixtures("quick_compiles")
-
 # Rounds of 0, 1, 2, 3, 5 and 8 drafts.
 COSTS = (1.0, 1.3, 1.5, 1.8, 2.3, 3.0)
 PAIR = toy.pair(3, 2)

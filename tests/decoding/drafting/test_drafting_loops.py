@@ -16,8 +16,6 @@ from speccascade.decoding import (
 from tests import toy
 from tests.decoding.drafting import models
 
-pytestmark = pytest.mark.usefixtures("quick_compiles")
-
 V, SOURCES = 6, 48
 PLAIN = Sampling.create(1.0)
 COPIER = models.copier(V)

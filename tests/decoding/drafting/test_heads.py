@@ -27,9 +27,6 @@ from tests.decoding.drafting.depth_blocks import (
   SURE,
 )
 
-pytestmark = pytest.mark.usefixtures("quick_compiles")
-
-
 # What is written: heads that know a chain that is all but certain.
 
 

@@ -20,7 +20,6 @@ from tests import toy
 from tests.decoding.drafting import models
 from tests.decoding.drafting.test_max_gram import reference
 
-pytestmark = pytest.mark.usefixtures("quick_compiles")
 V = 6
 
 # Algorithm 1 by hand, greedy.

@@ -29,9 +29,6 @@ from tests.decoding.drafting.depth_blocks import (
   SURE,
 )
 
-pytestmark = pytest.mark.usefixtures("quick_compiles")
-
-
 # What is written: embeddings that know a chain that is all but certain.
 
 

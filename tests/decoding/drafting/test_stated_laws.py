@@ -28,8 +28,6 @@ from speccascade.decoding.verification.review import (
 from tests import toy
 from tests.decoding.drafting import exact, models
 
-pytestmark = pytest.mark.usefixtures("quick_compiles")
-
 DRAFT, ACCEPT, DRAW = range(3)  # tags of a round
 
 

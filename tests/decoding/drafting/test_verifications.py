@@ -37,8 +37,6 @@ from speccascade.judge import goodness
 from tests import toy, toy_chains
 from tests.decoding.drafting import models, toy_heads, toy_lookahead
 
-pytestmark = pytest.mark.usefixtures("quick_compiles")
-
 V, LENGTH, ROWS = 4, 4, 20_000
 PAIR = toy.pair(V, 1)
 SMALL, LARGE = PAIR.models()

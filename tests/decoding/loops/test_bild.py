@@ -9,8 +9,6 @@ from speccascade.decoding.loops import bild as bild_lib
 from speccascade.decoding.records.block_records import BONUS, DRAFT, RESIDUAL
 from tests import toy, toy_chains
 
-pytestmark = pytest.mark.usefixtures("quick_compiles")
-
 
 def bild_by_hand(q, p, fallback, rollback, length):
   """Decodes one source as the authors' code decides; greedy, one by one.

@@ -29,8 +29,6 @@ from speccascade.models.markov_lm import MarkovLM
 from tests import method_laws, toy, toy_chains
 from tests.decoding.test_exact_laws import SAMPLINGS, WAYS, telling_alpha
 
-pytestmark = pytest.mark.usefixtures("quick_compiles")
-
 PAIR, LENGTH, ROWS = toy.pair(3, 2), 5, 192
 BLOCKS = [
   name

@@ -15,8 +15,6 @@ from speccascade.decoding.loops.sequential_cascade import CATCH_UP
 from tests import toy
 from tests.decoding.drafting.models import copier
 
-pytestmark = pytest.mark.usefixtures("quick_compiles")
-
 SAMPLED = Sampling.create(0.9, top_k=5, top_p=0.95)
 
 

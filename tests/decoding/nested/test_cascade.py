@@ -8,8 +8,6 @@ from speccascade.decoding.verification import steps
 from tests import toy
 from tests.decoding.drafting import models
 
-pytestmark = pytest.mark.usefixtures("quick_compiles")
-
 V = 5
 MEDIUM, SMALL = (models.audited(seed, 1, V) for seed in (0, 1))
 COPIER = models.copier(V)

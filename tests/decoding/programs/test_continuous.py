@@ -17,8 +17,6 @@ from tests.decoding.programs.test_streaming import (
   prepared,
 )
 
-pytestmark = pytest.mark.usefixtures("quick_compiles")
-
 NUM, LENGTH = 23, 12
 
 

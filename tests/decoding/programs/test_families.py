@@ -11,8 +11,6 @@ from speccascade.decoding.programs import decoders, methods
 from speccascade.decoding.programs.families import choose
 from tests import toy, toy_chains
 
-pytestmark = pytest.mark.usefixtures("quick_compiles")
-
 SETTINGS = {"gamma": 2, "max_decode_len": 6, "eos_id": toy_chains.EOS}
 
 

@@ -22,8 +22,6 @@ from tests import toy, toy_chains
 from tests.decoding import test_sampled_laws
 from tests.decoding.records.test_prompts import NUM, SIDES
 
-pytestmark = pytest.mark.usefixtures("quick_compiles")
-
 LENGTH, WIDTH, ROOM = 8, 32, 44
 # Of each row; one takes no part in the first of them.
 TURNS = [

@@ -12,8 +12,6 @@ from speccascade.decoding.nested.cascade import cascade_drafter
 from speccascade.decoding.records import prompts
 from tests import toy, toy_chains
 
-pytestmark = pytest.mark.usefixtures("quick_compiles")
-
 SIDES = ("right", "left", "both")
 NUM = len(toy.PROMPTS)
 BATCH = np.concatenate([toy.padded(toy.PROMPTS, side) for side in SIDES])

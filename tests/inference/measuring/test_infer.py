@@ -20,8 +20,6 @@ from speccascade.report import __main__ as report
 from tests.inference import tiny
 from tests.inference.conftest import TEXTS
 
-pytestmark = pytest.mark.usefixtures("quick_compiles")
-
 
 @pytest.fixture(autouse=True)
 def small_shards(monkeypatch):

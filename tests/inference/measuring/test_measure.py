@@ -28,7 +28,6 @@ from speccascade.models.t5_lm import T5LM
 from speccascade.runtime import memory
 from tests.inference import tiny
 
-pytestmark = pytest.mark.usefixtures("quick_compiles")
 VOCABULARY = tiny.Vocabulary()
 SAME = {"identical": 4, "near_ties": 0, "num_examples": 4}
 POINTS = [

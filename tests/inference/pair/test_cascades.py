@@ -13,8 +13,6 @@ from speccascade.inference.pair.cascades import (
   calls_by_drafter,
 )
 
-pytestmark = pytest.mark.usefixtures("quick_compiles")
-
 
 @pytest.fixture(scope="module")
 def tables(tmp_path_factory):

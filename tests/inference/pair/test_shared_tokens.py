@@ -21,7 +21,7 @@ from speccascade.inference.points.settings import Measuring, Run
 from tests.inference import llamas, tiny
 from tests.inference.conftest import KINDS
 
-pytestmark = [pytest.mark.usefixtures("quick_compiles"), pytest.mark.needs_tf]
+pytestmark = pytest.mark.needs_tf
 
 SHORT = {"max_decode_len": 8, "max_input_len": 64}
 
