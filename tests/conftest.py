@@ -92,15 +92,6 @@ def strict_jax(request):
 
 
 @pytest.fixture
-def optimized():
-  """Programs that draw large samples are optimised."""
-  before = jax.config.read("jax_disable_most_optimizations")
-  jax.config.update("jax_disable_most_optimizations", False)
-  yield
-  jax.config.update("jax_disable_most_optimizations", before)
-
-
-@pytest.fixture
 def float64():
   """Laws are worked out in float64."""
   with jax.enable_x64(True):

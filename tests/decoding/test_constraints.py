@@ -368,7 +368,7 @@ def test_every_turn_of_a_stream_is_a_text_of_its_own(name):
   stream.turn(toy.padded(turn), keys)
   while not stream.ended.all():
     second = stream.advance(1)
-  want = decoder(*models, toy.padded(prompts), keys, *point, texts)
+  want = decoder(*models, toy.padded(prompts, width=16), keys, *point, texts)
   assert_same(first.tokens, want.tokens)
   written = [
     tuple(row[:num]) for row, num in zip(first.tokens, np.array(first.lengths))
