@@ -20,7 +20,7 @@ from speccascade.cli import gin_setup
 from speccascade.inference.rows.results import ResultRow
 from speccascade.report import figures, tables
 from speccascade.report.findings import doubts, lead_of
-from speccascade.report.groups import PointGroup, studies
+from speccascade.report.groups import MeasuredStudy, studies
 from speccascade.report.measured import SMALL, Measured
 from speccascade.runtime import files
 from speccascade.runtime.progress import in_notebook
@@ -217,7 +217,7 @@ def _describe_speed(point: Measured) -> str:
   return f"{_verdict(point)} the large model, with {speedup} times its speed"
 
 
-def _describe_blocks(study: PointGroup) -> str:
+def _describe_blocks(study: MeasuredStudy) -> str:
   """Returns how many points with blocks are faster, and what decides it."""
   points = [p for p in study.points if p.settings.gamma is not None]
   num_by_verdict = collections.Counter(map(_verdict, points))

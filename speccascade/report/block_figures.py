@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from speccascade.report import frontier
 from speccascade.report.figures import MAX_LABELS, PAPERS, make_line
 from speccascade.report.frontier import IntervalEstimate
-from speccascade.report.groups import PointGroup
+from speccascade.report.groups import MeasuredCurve, MeasuredPanel
 from speccascade.report.measured import Clock, Measured
 from speccascade.report.plots import LinePanel, Plot, SharePanel
 from speccascade.report.point_tables import points_over_gamma
@@ -13,7 +13,7 @@ from speccascade.report.point_tables import points_over_gamma
 _MIN_EXAMINED = 20  # examined drafts that make a rate worth drawing
 
 
-def best_points(panel: PointGroup) -> list[Measured]:
+def best_points(panel: MeasuredPanel) -> list[Measured]:
   """Returns the point with the best quality of each speculative curve.
 
   Of equally good points the one with the highest acceptance rate is returned.
@@ -30,12 +30,8 @@ def best_points(panel: PointGroup) -> list[Measured]:
   return best
 
 
-def acceptance_by_position(panels: Sequence[PointGroup]) -> Plot:
-  """Returns acceptance at each position of a block, each method at one alpha.
-
-  Args:
-    panels: the points of each temperature.
-  """
+def acceptance_by_position(panels: Sequence[MeasuredPanel]) -> Plot:
+  """Returns acceptance by position of a block, each method at one alpha."""
 
   def places_of(point: Measured) -> Iterable[tuple]:
     counts = point.counts
@@ -48,7 +44,9 @@ def acceptance_by_position(panels: Sequence[PointGroup]) -> Plot:
   drawn = []
   for panel in panels:
     points = best_points(panel)
-    lines = [make_line(PointGroup([p]).typed, [p], places_of) for p in points]
+    lines = [
+      make_line(MeasuredCurve([p]).typed, [p], places_of) for p in points
+    ]
     lines = [line for line in lines if line.xs]
     if lines:
       drawn.append(
@@ -73,19 +71,15 @@ def acceptance_by_position(panels: Sequence[PointGroup]) -> Plot:
   )
 
 
-def acceptance_histogram(panels: Sequence[PointGroup]) -> Plot:
-  """Returns shares of blocks by the number of accepted drafts.
-
-  Args:
-    panels: the points of each temperature.
-  """
+def acceptance_histogram(panels: Sequence[MeasuredPanel]) -> Plot:
+  """Returns shares of blocks by the number of accepted drafts."""
   drawn = []
   for panel in panels:
     rows = []
     for point in best_points(panel):
       counts = point.counts
       shares = [100 * num / counts.num_blocks for num in counts.accepted_at]
-      rows.append((PointGroup([point]).typed, shares))
+      rows.append((MeasuredCurve([point]).typed, shares))
     if rows:
       drawn.append(SharePanel(panel.title, rows, "drafts accepted"))
   return Plot(
@@ -99,12 +93,11 @@ def acceptance_histogram(panels: Sequence[PointGroup]) -> Plot:
 
 
 def gamma_ablation(
-  panels: Sequence[PointGroup], clocks: Sequence[Clock]
+  panels: Sequence[MeasuredPanel], clocks: Sequence[Clock]
 ) -> Plot:
   """Returns speed against gamma, a panel for each temperature and clock.
 
   Args:
-    panels: the points of each temperature.
     clocks: the definitions of latency.
   """
 
@@ -115,7 +108,7 @@ def gamma_ablation(
   timed = [panel.by(clock) for panel in panels for clock in clocks]
   for panel in timed:
     lines = [
-      make_line(PointGroup(points[:1]).typed, points, places_of)
+      make_line(MeasuredCurve(points[:1]).typed, points, places_of)
       for points in points_over_gamma(panel)
     ]
     # A single gamma shows no trend, so such a line is left out.

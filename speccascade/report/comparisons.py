@@ -15,7 +15,13 @@ import numpy as np
 from speccascade.decoding.programs.methods import METHODS
 from speccascade.report import frontier, templates
 from speccascade.report.frontier import IntervalEstimate, Points
-from speccascade.report.groups import METHOD, MethodLine, PointGroup, group_by
+from speccascade.report.groups import (
+  METHOD,
+  MeasuredPanel,
+  MeasuredStudy,
+  MethodLine,
+  group_by,
+)
 from speccascade.report.measured import (
   REFERENCE,
   SMALL,
@@ -77,12 +83,11 @@ class SpeedupLine(MethodLine):
 
 
 def speedups(
-  panel: PointGroup, *, gamma: int | None = None
+  panel: MeasuredPanel, *, gamma: int | None = None
 ) -> list[SpeedupLine]:
   """Returns a line of Table 2 for each fast method of a panel.
 
   Args:
-    panel: the points of one temperature.
     gamma: the gamma of the points; None lets each method take its best.
 
   Returns:
@@ -158,7 +163,7 @@ def _way_to_quality(lossless: list[int], points: Points, wanted: float) -> str:
   return "every point" if wanted <= best.quality[0] else "interpolated"
 
 
-def overall_frontier(panel: PointGroup) -> list[Measured]:
+def overall_frontier(panel: MeasuredPanel) -> list[Measured]:
   """Returns the points of a panel that no other method beats, fastest first."""
   timed = [p for p in panel.points if p.is_timed and is_fast(p.method)]
   if not timed:
@@ -171,7 +176,7 @@ def _gamma_or_best(line: SpeedupLine) -> int | str:
   return "best" if line.gamma is None else line.gamma
 
 
-def speedup_table(study: PointGroup) -> Table:
+def speedup_table(study: MeasuredStudy) -> Table:
   """Returns Table 2: the two summary numbers of the paper.
 
   Each method has a line with its best gamma. Where the study has several
@@ -250,15 +255,13 @@ class GapLine(FrontierComparison):
   """A comparison of a cascade's frontier with a baseline's frontier.
 
   Attributes:
-    baseline: the baseline's name in the paper.
-    against: the baseline's name in code.
+    baseline: the first point of the baseline.
     at_speed: the gap within the latency of the fastest `spec_decode` point: the
       cascade's best quality minus the baseline's best quality. NaN where one of
       the two has no point so fast.
   """
 
-  baseline: str
-  against: str
+  baseline: Measured
   at_speed: IntervalEstimate
 
 
@@ -297,14 +300,11 @@ def _columns(quality: str) -> list[Column]:
   ]
 
 
-def gaps(panel: PointGroup) -> list[GapLine]:
+def gaps(panel: MeasuredPanel) -> list[GapLine]:
   """Returns a comparison of every speculative cascade with every baseline.
 
   Each method takes the points of all its gammas. Where decoding is greedy the
   lossy baselines write what SpecDecode writes, so SpecDecode is the baseline.
-
-  Args:
-    panel: the points of one temperature.
   """
   baselines = BASELINES if panel.settings.temperature > 0 else (PLAIN,)
   points_of = {
@@ -326,8 +326,7 @@ def gaps(panel: PointGroup) -> list[GapLine]:
       GapLine(
         curve,
         **_compare(points, baseline),
-        baseline=panel.first(method).label,
-        against=method,
+        baseline=panel.first(method),
         at_speed=at_speed,
       )
     )
@@ -342,7 +341,7 @@ def _gap_at_speed(points: Points, baseline: Points, plain: Points) -> float:
   return gap if math.isfinite(gap) else math.nan
 
 
-def gap_table(study: PointGroup) -> Table:
+def gap_table(study: MeasuredStudy) -> Table:
   """Returns speculative cascades compared with lossy speculative decoding."""
   at_speed = f"{study.metric} gap at SpecDecode's latency"
   return Table(
@@ -355,8 +354,8 @@ def gap_table(study: PointGroup) -> Table:
     " compared with SpecDecode. Methods that share no latency are left out.",
     (
       *METHOD,
-      Column("against", "baseline", only="csv"),
-      Column("against", "against", only="page"),
+      Column("against", "baseline.label", only="csv"),
+      Column("against", "baseline.method", only="page"),
       *_columns(study.metric),
       Column(at_speed, "at_speed", 2, has_interval=True),
     ),
@@ -369,12 +368,8 @@ def gap_table(study: PointGroup) -> Table:
   )
 
 
-def truncations(panel: PointGroup) -> list[TruncationLine]:
-  """Returns a line for each lossy method of a panel that has baselines.
-
-  Args:
-    panel: the points of one temperature.
-  """
+def truncations(panel: MeasuredPanel) -> list[TruncationLine]:
+  """Returns a line for each lossy method of a panel that has baselines."""
   own = [point for point in panel.points if point.has_large_distribution]
   others = [*panel.baselines, *own]
   speculated = by_replicate([p for p in others if p.method == PLAIN])
@@ -403,7 +398,7 @@ def truncations(panel: PointGroup) -> list[TruncationLine]:
   return lines
 
 
-def truncation_table(study: PointGroup) -> Table:
+def truncation_table(study: MeasuredStudy) -> Table:
   """Returns the lossy methods of a study compared with truncation."""
   quality = study.metric
   return Table(

@@ -14,7 +14,7 @@ from speccascade.report import (
   point_tables,
   templates,
 )
-from speccascade.report.groups import PointGroup, studies
+from speccascade.report.groups import MeasuredPanel, MeasuredStudy, studies
 from speccascade.report.measured import (
   MEASURED,
   REFERENCE,
@@ -39,7 +39,7 @@ class Section:
       report has one section.
   """
 
-  study: PointGroup
+  study: MeasuredStudy
   cost_ratio: float | None
   prefix: str = ""
 
@@ -143,7 +143,7 @@ class Section:
 
 
 def _describe_model(
-  study: PointGroup, role: str
+  study: MeasuredStudy, role: str
 ) -> tuple[str, int | None, list[tuple]]:
   """Returns a model's name, its size, and its times at each temperature."""
   times = []
@@ -196,7 +196,7 @@ def sections(
 
 
 def _plots_of_panels(
-  panels: Sequence[PointGroup], clocks: Sequence[Clock]
+  panels: Sequence[MeasuredPanel], clocks: Sequence[Clock]
 ) -> list[Plot]:
   """Returns the figures of some panels that have something to show."""
   plots = []
@@ -211,7 +211,7 @@ def _plots_of_panels(
   return [plot for plot in plots if plot.panels]
 
 
-def _main_gamma(study: PointGroup) -> int:
+def _main_gamma(study: MeasuredStudy) -> int:
   """Returns the gamma that most points have."""
   middle = study.gammas[len(study.gammas) // 2]
 

@@ -1,7 +1,8 @@
 """The figures of a report: quality against speed, and what explains it.
 
 A figure has panels next to each other, and one legend. To the right is faster:
-speed is in times the speed of the large model alone. Bars are 95% intervals.
+speed is in times the speed of the large model alone, by the clock of the
+panels. Bars are 95% intervals.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -13,7 +14,7 @@ from speccascade.inference.rows.results import ResultRow
 from speccascade.report import comparisons, findings, styles
 from speccascade.report.comparisons import fastest, is_fast, speedups
 from speccascade.report.frontier import IntervalEstimate
-from speccascade.report.groups import PointGroup, studies
+from speccascade.report.groups import MeasuredCurve, MeasuredPanel, studies
 from speccascade.report.measured import (
   MEASURED,
   REFERENCE,
@@ -88,14 +89,14 @@ def _quality_against(number_of: Callable) -> _PlacesOf:
   return lambda point: [(number_of(point), point.quality)]
 
 
-def _label(curve: PointGroup) -> str:
+def _label(curve: MeasuredCurve) -> str:
   """Returns the label of a line: what one types, and which model it is."""
   model = MODELS.get(curve.settings.method)
   return f"{curve.typed} ({model})" if model else curve.typed
 
 
 def _baseline_line(
-  curve: PointGroup, panel: PointGroup, places_of: _PlacesOf
+  curve: MeasuredCurve, panel: MeasuredPanel, places_of: _PlacesOf
 ) -> DrawnLine:
   """Returns the line of the large model at other samplings than a panel's."""
   changes = [panel.sampling_changes(point) for point in curve.points]
@@ -108,7 +109,7 @@ def _baseline_line(
   return make_line(label, curve.points, places_of, style=kind, marks=marks)
 
 
-def _drafter_arrow(panel: PointGroup) -> list[tuple[str, float]]:
+def _drafter_arrow(panel: MeasuredPanel) -> list[tuple[str, float]]:
   """Returns the words and the quality of the small model alone, if timed."""
   small = panel.first(SMALL)
   if small is None or small.speed is None:
@@ -119,12 +120,11 @@ def _drafter_arrow(panel: PointGroup) -> list[tuple[str, float]]:
 
 
 def latency_panel(
-  panel: PointGroup, is_shown: Callable[[str], bool]
+  panel: MeasuredPanel, is_shown: Callable[[str], bool]
 ) -> LinePanel:
   """Returns quality against speed of the methods that are shown.
 
   Args:
-    panel: the points of one temperature.
     is_shown: whether a method has lines; the drafter is an arrow.
   """
   places_of = _quality_against(_SPEED)
@@ -170,14 +170,11 @@ def _num_labels(panels: Iterable[LinePanel]) -> int:
   return max((len(panel.lines) for panel in panels), default=0)
 
 
-def quality_latency(panels: Sequence[PointGroup]) -> Plot:
+def quality_latency(panels: Sequence[MeasuredPanel]) -> Plot:
   """Returns Figure 2: quality against speed, a panel for each temperature.
 
   The figure shows all methods if they are few. Else it shows the methods of the
   papers, the fastest method at the large model's quality, and the models.
-
-  Args:
-    panels: the points of each temperature, by one clock.
   """
   drawn = [latency_panel(panel, is_fast) for panel in panels]
   is_whole = _num_labels(drawn) <= MAX_LABELS
@@ -208,13 +205,10 @@ def quality_latency(panels: Sequence[PointGroup]) -> Plot:
   )
 
 
-def by_family(panels: Sequence[PointGroup]) -> Plot:
+def by_family(panels: Sequence[MeasuredPanel]) -> Plot:
   """Returns quality against speed of all methods, family by family.
 
   The figure has no panels where `quality_latency` shows all methods.
-
-  Args:
-    panels: the points of each temperature, by one clock.
   """
   whole = [latency_panel(panel, is_fast) for panel in panels]
   if _num_labels(whole) <= MAX_LABELS:
@@ -246,13 +240,10 @@ def by_family(panels: Sequence[PointGroup]) -> Plot:
   )
 
 
-def truncated(panels: Sequence[PointGroup]) -> Plot:
+def truncated(panels: Sequence[MeasuredPanel]) -> Plot:
   """Returns lossy methods beside the truncated large model, by family.
 
   The large model alone is left out: the axis shows what speculation reaches.
-
-  Args:
-    panels: the points of each temperature, by one clock.
   """
   lossless = styles.family("spec_decode")
   drawn = []
@@ -307,7 +298,7 @@ def of_rows(rows: Iterable[ResultRow], metric: str = "bleu") -> Plot:
       panel = latency_panel(sampled.by(clock), is_fast)
       lines = [
         make_line(
-          f"{_label(PointGroup([point]))}, T = 0",
+          f"{_label(MeasuredCurve([point]))}, T = 0",
           [point.by(clock)],
           _quality_against(_SPEED),
           is_hollow=True,
@@ -329,14 +320,14 @@ def of_rows(rows: Iterable[ResultRow], metric: str = "bleu") -> Plot:
   )
 
 
-def _greedy_points(panel: PointGroup) -> list[Measured]:
+def _greedy_points(panel: MeasuredPanel) -> list[Measured]:
   """Returns the greedy point of the large model, and the one that is named."""
   lead = findings.lead_of(panel)
   named = [lead.candidate.point] if lead and lead.candidate else []
   return [*filter(None, [panel.large]), *named]
 
 
-def quality_deferral(panels: Sequence[PointGroup]) -> Plot:
+def quality_deferral(panels: Sequence[MeasuredPanel]) -> Plot:
   """Returns Figure 1: token cascades compared with speculative decoding.
 
   Args:

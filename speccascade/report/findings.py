@@ -23,7 +23,12 @@ from speccascade.report.comparisons import (
   speedups,
 )
 from speccascade.report.frontier import IntervalEstimate
-from speccascade.report.groups import PointGroup, group_by
+from speccascade.report.groups import (
+  MeasuredCurve,
+  MeasuredPanel,
+  MeasuredStudy,
+  group_by,
+)
 from speccascade.report.measured import (
   SMALL,
   Clock,
@@ -58,6 +63,16 @@ class Contender:
     return self.point.quality_gap(self.large)
 
   @property
+  def is_faster(self) -> bool:
+    """Whether the whole interval of the speed-up is above 1."""
+    return self.speedup.is_above(1)
+
+  @property
+  def is_better(self) -> bool:
+    """Whether the whole interval of the gain is above 0."""
+    return self.gain.is_above(0)
+
+  @property
   def is_plain(self) -> bool:
     """Whether this is a point of `spec_decode`."""
     return self.point.method == PLAIN
@@ -65,18 +80,15 @@ class Contender:
   @property
   def name(self) -> str:
     """The method as one types it, with its alpha."""
-    return PointGroup([self.point]).typed
+    return MeasuredCurve([self.point]).typed
 
 
-def candidates(panel: PointGroup) -> list[Contender]:
+def candidates(panel: MeasuredPanel) -> list[Contender]:
   """Returns the points that are as good as the large model, fastest first.
 
   A point is as good if it follows the large model's distribution, or if its
   measured quality is no lower than the large model's. Equally fast points stay
   in the order in which they were measured.
-
-  Args:
-    panel: the points of one temperature.
 
   Returns:
     The candidates; none where the large model has no latency.
@@ -113,7 +125,7 @@ class Lead:
   """
 
   case: str
-  panel: PointGroup
+  panel: MeasuredPanel
   candidate: Contender | None = None
   plain: Contender | None = None
   ratio: IntervalEstimate | None = None
@@ -147,15 +159,12 @@ class Lead:
     return "; ".join(filter(None, parts))
 
 
-def lead_of(panel: PointGroup) -> Lead | None:
+def lead_of(panel: MeasuredPanel) -> Lead | None:
   """Returns what is known about the fastest points as good as the large model.
 
   The point that is named is the fastest one that is surely faster than
   `spec_decode` and than the large model. Without such a point it is the
   fastest.
-
-  Args:
-    panel: the points of one temperature.
 
   Returns:
     The lead; None where the large model has no latency.
@@ -169,7 +178,7 @@ def lead_of(panel: PointGroup) -> Lead | None:
   plain = next((candidate for candidate in fits if candidate.is_plain), None)
   if panel.clock.cost_ratio is not None:
     return Lead("modelled", panel, fits[0], plain)
-  faster = [each for each in fits if each.speedup.is_above(1)]
+  faster = [each for each in fits if each.is_faster]
   # A faster point than the one whose lead is sure may scatter.
   for candidate in faster if plain else ():
     ratio = candidate.point.times_as_fast(plain.point)
@@ -222,14 +231,15 @@ def bindings(settings: Settings) -> str:
   )
 
 
-def leads(panels: Sequence[PointGroup], clocks: Sequence[Clock]) -> list[Lead]:
+def leads(
+  panels: Sequence[MeasuredPanel], clocks: Sequence[Clock]
+) -> list[Lead]:
   """Returns what a report says first: a lead for each temperature.
 
   The leads are by the first clock that the large model has a latency by, and
   the temperature of samples comes first.
 
   Args:
-    panels: the points of each temperature.
     clocks: the definitions of latency, the preferred one first.
   """
   for clock in clocks:
@@ -242,7 +252,7 @@ def leads(panels: Sequence[PointGroup], clocks: Sequence[Clock]) -> list[Lead]:
 # The sentences of a report.
 
 
-def untimed(study: PointGroup, cost_ratio: float | None) -> str:
+def untimed(study: MeasuredStudy, cost_ratio: float | None) -> str:
   """Returns a line for rows that were not timed; empty where one was."""
   if any(point.is_timed for point in study.points):
     return ""
@@ -250,12 +260,11 @@ def untimed(study: PointGroup, cost_ratio: float | None) -> str:
 
 
 def findings(
-  study: PointGroup, clocks: Sequence[Clock]
+  study: MeasuredStudy, clocks: Sequence[Clock]
 ) -> dict[str, list[str]]:
   """Returns what the models and methods do at each temperature.
 
   Args:
-    study: all points of a pair.
     clocks: the definitions of latency.
 
   Returns:
@@ -270,7 +279,7 @@ def findings(
   }
 
 
-def doubts(study: PointGroup) -> list[str]:
+def doubts(study: MeasuredStudy) -> list[str]:
   """Returns why a pair has little to gain, and what to do about it.
 
   Returns:
@@ -294,7 +303,7 @@ def doubts(study: PointGroup) -> list[str]:
   ]
 
 
-def _on_models(panel: PointGroup) -> list[str]:
+def _on_models(panel: MeasuredPanel) -> list[str]:
   """Returns the quality of the two models, and how alike spec_decode writes."""
   doubts_of_c = [row.costs and row.costs.doubt for row in panel.rows]
   plain, agreement = panel.first(PLAIN), None
@@ -310,7 +319,7 @@ def _on_models(panel: PointGroup) -> list[str]:
   )
 
 
-def _on_methods(panel: PointGroup) -> list[str]:
+def _on_methods(panel: MeasuredPanel) -> list[str]:
   """Returns the lead, how many methods lack the quality, and the frontier."""
   lines = speedups(panel)
   best = []
@@ -331,7 +340,7 @@ def _on_methods(panel: PointGroup) -> list[str]:
   )
 
 
-def notices(study: PointGroup) -> list[str]:
+def notices(study: MeasuredStudy) -> list[str]:
   """Returns a sentence for each temperature and gamma that loses."""
   lines = [line for panel in study.panels for line in slowdowns(panel)]
   return [_notice(group) for group in group_by(lines, ["temperature", "gamma"])]

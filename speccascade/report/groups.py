@@ -1,4 +1,4 @@
-"""Groups of points: a study of a pair, its temperatures, its curves.
+"""Groups of points: a study of a pair, its panels, their curves.
 
 A group is a table of settings, of a row for each point, which pandas groups
 and sorts.
@@ -7,6 +7,7 @@ and sorts.
 from collections.abc import Iterable, Sequence
 import dataclasses
 import functools
+from typing import Self
 
 import numpy as np
 import pandas as pd
@@ -75,28 +76,20 @@ def sort_by(points: Sequence[Measured], names: Sequence[str]) -> list[Measured]:
 class PointGroup:
   """Points that have settings in common.
 
-  A study has all points of one pair on one task, which may be compared with
-  each other. A panel has the points of a study at one temperature. A curve has
-  the points of a panel of one method over alpha, all other settings being
-  equal.
-
   Attributes:
     points: in the order of temperature, curve and alpha. Only `at_gamma` makes
       a group without points.
-    baselines: of a study and its panels, the points of the large model at other
-      samplings, which its methods are compared with.
   """
 
   points: Sequence[Measured]
-  baselines: Sequence[Measured] = ()
 
-  def by(self, clock: Clock) -> "PointGroup":
+  def by(self, clock: Clock) -> Self:
     """Returns the points with their latencies by another clock."""
-    points, others = (
-      [point.by(clock) for point in several]
-      for several in (self.points, self.baselines)
-    )
-    return PointGroup(points, others)
+    timed = {
+      field.name: [point.by(clock) for point in getattr(self, field.name)]
+      for field in dataclasses.fields(self)
+    }
+    return type(self)(**timed)
 
   @property
   def clock(self) -> Clock:
@@ -118,98 +111,97 @@ class PointGroup:
     """The name of the quality, as the report prints it."""
     return metric_title(self.points[0].metric)
 
-  @functools.cached_property
-  def panels(self) -> list["PointGroup"]:
-    """The panels of a study, by temperature."""
-    groups = map(PointGroup, group_by(self.points, ["temperature"]))
-    ordered = sorted(groups, key=lambda group: group.settings.temperature)
-    # Greedily there is nothing that a filter leaves out.
-    return [
-      PointGroup(
-        group.points, self.baselines if group.settings.temperature else ()
-      )
-      for group in ordered
-    ]
+  def first(self, method: str) -> Measured | None:
+    """Returns the first point of a method, None where there is no point."""
+    return next((p for p in self.points if p.method == method), None)
 
-  @functools.cached_property
-  def baseline_curves(self) -> list["PointGroup"]:
-    """The baselines of a panel: one method and the same changed settings."""
-    curves = []
-    for points in group_by(self.baselines, ["method", *_VARIED]):
-      changes = {point: tuple(self.sampling_changes(point)) for point in points}
-      for names in dict.fromkeys(changes.values()):
-        if names:
-          alike = [point for point in points if changes[point] == names]
-          curves.append(PointGroup(sort_by(alike, names)))
-    return curves
 
-  def sampling_changes(self, point: Measured) -> dict[str, float | None]:
-    """Returns in which settings a point is sampled otherwise than a panel."""
-    own, others = vars(point.settings), vars(self.settings)
-    return {n: own[n] for n in _SAMPLING if own[n] != others[n]}
+class MeasuredCurve(PointGroup):
+  """Points of one method over alpha, all other settings being equal.
 
-  @functools.cached_property
-  def curves(self) -> list["PointGroup"]:
-    """The curves of a panel, method by method; each by rising alpha."""
-    return [
-      PointGroup(sort_by(variant, ["alpha"]))
-      for points in group_by(self.points, ["method"])
-      for variant in group_by(points, _VARIED)
-    ]
-
-  @functools.cached_property
-  def methods(self) -> list["PointGroup"]:
-    """The methods of a panel: each holds its curves of every gamma."""
-    by_name = {}
-    for curve in self.curves:
-      by_name.setdefault(curve.name, []).extend(curve.points)
-    return [PointGroup(points) for points in by_name.values()]
+  A curve of all gammas stands for the method.
+  """
 
   @property
   def name(self) -> str:
-    """The method of a curve in code, and the variant of the method."""
+    """The method in code, and the variant of the method."""
     return self.settings.method + _variant_suffix(self.settings)
 
   @property
   def typed(self) -> str:
-    """The method of a curve as one types it: `name`, and its only alpha."""
+    """The method as one types it: `name`, and its only alpha."""
     alphas = {point.settings.alpha for point in self.points}
     alpha = alphas.pop() if len(alphas) == 1 else None
     return self.name if alpha is None else f"{self.name} {alpha:g}"
 
   @property
   def label(self) -> str:
-    """The method of a curve as in the paper, and the variant of the method."""
+    """The method as in the paper, and the variant of the method."""
     return self.points[0].label + _variant_suffix(self.settings)
 
-  @property
-  def pair(self) -> str:
-    """The title of a study."""
-    shared = self.settings
-    task = f"{shared.task} {shared.split}".strip()
-    return f"{shared.drafter} with {shared.verifier} on {task}"
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class MeasuredPanel(PointGroup):
+  """The points of a study at one temperature.
+
+  Attributes:
+    baselines: the points of the large model at other samplings, which the
+      methods are compared with.
+  """
+
+  baselines: Sequence[Measured] = ()
 
   @property
   def title(self) -> str:
-    """The title of a panel."""
+    """The temperature, as a heading."""
     return temperature_title(self.settings.temperature)
 
-  def at_gamma(self, gamma: int | None) -> "PointGroup":
+  @functools.cached_property
+  def curves(self) -> list[MeasuredCurve]:
+    """The curves, method by method; each by rising alpha."""
+    return [
+      MeasuredCurve(sort_by(variant, ["alpha"]))
+      for points in group_by(self.points, ["method"])
+      for variant in group_by(points, _VARIED)
+    ]
+
+  @functools.cached_property
+  def methods(self) -> list[MeasuredCurve]:
+    """The methods: each holds its curves of every gamma."""
+    by_name = {}
+    for curve in self.curves:
+      by_name.setdefault(curve.name, []).extend(curve.points)
+    return [MeasuredCurve(points) for points in by_name.values()]
+
+  @functools.cached_property
+  def baseline_curves(self) -> list[MeasuredCurve]:
+    """The baselines: one method and the same changed settings."""
+    curves = []
+    for points in group_by(self.baselines, ["method", *_VARIED]):
+      changes = {point: tuple(self.sampling_changes(point)) for point in points}
+      for names in dict.fromkeys(changes.values()):
+        if names:
+          alike = [point for point in points if changes[point] == names]
+          curves.append(MeasuredCurve(sort_by(alike, names)))
+    return curves
+
+  def sampling_changes(self, point: Measured) -> dict[str, float | None]:
+    """Returns in which settings a point is sampled otherwise than the panel."""
+    own, others = vars(point.settings), vars(self.settings)
+    return {n: own[n] for n in _SAMPLING if own[n] != others[n]}
+
+  def at_gamma(self, gamma: int | None) -> "MeasuredPanel":
     """Returns the points of one gamma, and the points that have no gamma."""
     gammas = (gamma, None)
     points, others = (
       [point for point in several if point.settings.gamma in gammas]
       for several in (self.points, self.baselines)
     )
-    return PointGroup(points, others)
-
-  def first(self, method: str) -> Measured | None:
-    """Returns the first point of a method, None where there is no point."""
-    return next((p for p in self.points if p.method == method), None)
+    return MeasuredPanel(points, others)
 
   @property
   def large(self) -> Measured | None:
-    """The point of the large model alone, in a panel; None without one."""
+    """The point of the large model alone; None without one."""
     return self.first(REFERENCE)
 
   @property
@@ -217,6 +209,37 @@ class PointGroup:
     """The point of the large model alone, if it is timed."""
     large = self.large
     return large if large is not None and large.is_timed else None
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class MeasuredStudy(PointGroup):
+  """All points of one pair on one task, which may be compared with each other.
+
+  Attributes:
+    baselines: the points of the large model at other samplings, which the
+      methods are compared with.
+  """
+
+  baselines: Sequence[Measured] = ()
+
+  @property
+  def pair(self) -> str:
+    """The title: the two models and the task."""
+    shared = self.settings
+    task = f"{shared.task} {shared.split}".strip()
+    return f"{shared.drafter} with {shared.verifier} on {task}"
+
+  @functools.cached_property
+  def panels(self) -> list[MeasuredPanel]:
+    """The panels, by temperature."""
+    groups = group_by(self.points, ["temperature"])
+    # Greedily there is nothing that a filter leaves out.
+    return [
+      MeasuredPanel(
+        points, self.baselines if points[0].settings.temperature else ()
+      )
+      for points in sorted(groups, key=lambda x: x[0].settings.temperature)
+    ]
 
   @property
   def gammas(self) -> list[int | str]:
@@ -241,7 +264,7 @@ class PointGroup:
 
 def studies(
   rows: Iterable[ResultRow], metric: str | None = None
-) -> list[PointGroup]:
+) -> list[MeasuredStudy]:
   """Returns the rows as studies, in the order of their first rows.
 
   Args:
@@ -263,12 +286,14 @@ def studies(
     [row for row in rows if row.key not in keys], _OF_STUDY
   ):
     others = baselines_of[members[0].key]
-    chosen = _choose_metric(metric, PointGroup([Measured((*members, *others))]))
-    study = PointGroup(_points(members, chosen))
+    chosen = _choose_metric(
+      metric, MeasuredStudy([Measured((*members, *others))])
+    )
+    study = MeasuredStudy(_points(members, chosen))
     # The order of a study's points is the order of its panels and curves.
     curves = (curve for panel in study.panels for curve in panel.curves)
     points = [p for curve in curves for p in curve.points]
-    pairs.append(PointGroup(points, _points(others, chosen)))
+    pairs.append(MeasuredStudy(points, _points(others, chosen)))
   return pairs
 
 
@@ -289,7 +314,7 @@ def _split_baselines(rows: Sequence[ResultRow]) -> list[ResultRow]:
   return others if has_methods else []
 
 
-def _choose_metric(metric: str | None, study: PointGroup) -> str:
+def _choose_metric(metric: str | None, study: MeasuredStudy) -> str:
   """Returns the metric of a study, or raises ValueError where it lacks it."""
   metrics = study.metrics
   if not metrics:
@@ -313,7 +338,7 @@ class MethodLine:
     curve: the points of the method.
   """
 
-  curve: PointGroup
+  curve: MeasuredCurve
 
   @property
   def settings(self) -> Settings:

@@ -22,7 +22,7 @@ from speccascade.inference.rows.results import ResultRow, read_rows
 from speccascade.report import styles, templates
 from speccascade.report.findings import Contender, candidates
 from speccascade.report.frontier import IntervalEstimate
-from speccascade.report.groups import PointGroup, studies
+from speccascade.report.groups import MeasuredPanel, studies
 from speccascade.runtime import files
 
 CASCADE = "spec_cascade"
@@ -49,27 +49,11 @@ class Headline:
     greedy_lossless: the fastest point of `spec_decode` among them.
   """
 
-  panel: PointGroup
+  panel: MeasuredPanel
   lossless: Contender
   cascade: Contender
-  greedy: PointGroup | None = None
+  greedy: MeasuredPanel | None = None
   greedy_lossless: Contender | None = None
-
-  @property
-  def is_faster(self) -> bool:
-    """Whether the whole interval of the cascade's speed is above 1."""
-    return self.cascade.speedup.is_above(1)
-
-  @property
-  def is_better(self) -> bool:
-    """Whether the whole interval of the cascade's gain is above 0."""
-    return self.cascade.gain.is_above(0)
-
-  @property
-  def is_greedy_faster(self) -> bool:
-    """Whether lossless speculation is surely faster at temperature 0."""
-    plain = self.greedy_lossless
-    return plain is not None and plain.speedup.is_above(1)
 
   @property
   def title(self) -> str:
@@ -105,7 +89,7 @@ def headline(rows: Sequence[ResultRow]) -> Headline:
       "the rows need timed points of verifier, of spec_decode, and of a"
       f" {CASCADE}_* that is as good as the verifier: sweep with NUM_TIMED=20"
     )
-  better = [c for c in cascades if c.speedup.is_above(1) and c.gain.is_above(0)]
+  better = [c for c in cascades if c.is_faster and c.is_better]
   greedy, fastest = None, None
   if first.panels[0].settings.temperature == 0 and len(first.panels) > 1:
     drafted = candidates(first.panels[0])
@@ -175,7 +159,7 @@ def _labels(shown: Headline) -> list[Label]:
   return [*labels[:2], words, *labels[2:]]
 
 
-def _when(panel: PointGroup) -> str:
+def _when(panel: MeasuredPanel) -> str:
   """Returns the temperature of a panel, in words."""
   temperature = panel.settings.temperature
   return f"T = {temperature:g}" if temperature else "greedy"
@@ -261,7 +245,7 @@ def _set_limits(axis, places: Sequence[tuple]):
     set_limits(min(values) - room, max(values) + room)
 
 
-def _draw_drafter(axis, panel: PointGroup):
+def _draw_drafter(axis, panel: MeasuredPanel):
   """Draws the small model as an arrow at the edge, which it is far beyond."""
   small = panel.first("drafter")
   if small is None or small.latency is None:

@@ -1,4 +1,7 @@
-"""Tables of points: all of them, over gamma, by position, and the slow ones."""
+"""Tables of points: all of them, over gamma, by position, and the slow ones.
+
+`model` is the clock of modelled latency, None where c is not known.
+"""
 
 from collections.abc import Callable, Sequence
 import dataclasses
@@ -8,8 +11,9 @@ import operator
 from speccascade.report.frontier import IntervalEstimate, rate_estimate
 from speccascade.report.groups import (
   METHOD,
+  MeasuredPanel,
+  MeasuredStudy,
   MethodLine,
-  PointGroup,
   group_by,
   sort_by,
 )
@@ -67,13 +71,8 @@ def _modelled_columns(model: Clock | None) -> list[Column]:
   return [Column("relative latency (modelled)", latency, 3)]
 
 
-def gammas(study: PointGroup, model: Clock | None) -> Table:
-  """Returns the points of each method at one alpha over the gammas.
-
-  Args:
-    study: all points of a pair.
-    model: the clock of modelled latency, or None.
-  """
+def gammas(study: MeasuredStudy, model: Clock | None) -> Table:
+  """Returns the points of each method at one alpha over the gammas."""
   return Table(
     "gamma",
     "Block size",
@@ -96,7 +95,7 @@ def gammas(study: PointGroup, model: Clock | None) -> Table:
   )
 
 
-def points_over_gamma(panel: PointGroup) -> list[list[Measured]]:
+def points_over_gamma(panel: MeasuredPanel) -> list[list[Measured]]:
   """Returns the points of each method at one alpha, by gamma.
 
   The alpha is the alpha that was measured at most gammas, and the middle one of
@@ -137,13 +136,8 @@ def _sharpness_columns(points: Sequence[Measured]) -> list[Column]:
   ]
 
 
-def points(study: PointGroup, model: Clock | None) -> Table:
-  """Returns every point with all of its numbers.
-
-  Args:
-    study: all points of a pair.
-    model: the clock of modelled latency, or None.
-  """
+def points(study: MeasuredStudy, model: Clock | None) -> Table:
+  """Returns every point with all of its numbers."""
   columns = [*_POINT, *map(_quality_column, study.metrics)]
   log_p = _mean_of("log_probs", "p1")
   if any(log_p(point) is not None for point in study.points):
@@ -178,13 +172,8 @@ def points(study: PointGroup, model: Clock | None) -> Table:
   )
 
 
-def baselines(study: PointGroup, model: Clock | None) -> Table:
-  """Returns the points of the large model at other samplings.
-
-  Args:
-    study: all points of a pair.
-    model: the clock of modelled latency, or None.
-  """
+def baselines(study: MeasuredStudy, model: Clock | None) -> Table:
+  """Returns the points of the large model at other samplings."""
   return Table(
     "baselines",
     "The large model at other samplings",
@@ -209,7 +198,7 @@ def baselines(study: PointGroup, model: Clock | None) -> Table:
   )
 
 
-def acceptance(study: PointGroup) -> Table:
+def acceptance(study: MeasuredStudy) -> Table:
   """Returns acceptance by position, and the histogram of accepted drafts."""
   lines = []
   for point in study.points:
@@ -244,7 +233,7 @@ def acceptance(study: PointGroup) -> Table:
   )
 
 
-def ranks(study: PointGroup) -> Table:
+def ranks(study: MeasuredStudy) -> Table:
   """Returns the acceptance of trees by depth and rank, one line a depth."""
   lines = [
     {
@@ -350,13 +339,10 @@ class Slowdown(MethodLine):
     return block / step
 
 
-def slowdowns(panel: PointGroup) -> list[Slowdown]:
+def slowdowns(panel: MeasuredPanel) -> list[Slowdown]:
   """Returns the speculative methods with points slower than the large model.
 
   A point is slower only if the whole interval of its latency is above 1.
-
-  Args:
-    panel: the points of one temperature.
   """
   lines = []
   for curve in panel.curves:
@@ -371,13 +357,8 @@ def _slow_alphas(line: Slowdown) -> str:
   return " ".join(f"{alpha:g}" for alpha in alphas if alpha is not None)
 
 
-def losses(study: PointGroup, model: Clock | None) -> Table:
-  """Returns the speculative methods slower than the large model, and why.
-
-  Args:
-    study: all points of a pair.
-    model: the clock of modelled latency, or None.
-  """
+def losses(study: MeasuredStudy, model: Clock | None) -> Table:
+  """Returns the speculative methods slower than the large model, and why."""
 
   def cost_of_pass(line: Slowdown) -> float | None:
     return line.point.mean("costs", "v", line.settings.block_width)

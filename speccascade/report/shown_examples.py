@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 import dataclasses
 import itertools
 import pathlib
-from typing import Annotated, Any, NamedTuple, NotRequired, TypedDict
+from typing import Annotated, Any, NotRequired, TypedDict
 
 from speccascade.decoding.records.block_records import SOURCES
 from speccascade.evaluation.efficiency import Counts
@@ -68,22 +68,6 @@ class _Record(TypedDict):
   settings: NotRequired[dict[str, Any]]
 
 
-class _TracedRecord(NamedTuple):
-  """A record that has a trace.
-
-  Attributes:
-    index: the index of the example.
-    num_tokens: the number of tokens.
-    title: the method and the settings.
-    record: the record.
-  """
-
-  index: int
-  num_tokens: int
-  title: str
-  record: dict
-
-
 @dataclasses.dataclass(frozen=True)
 class ShownExamples:
   """Records with traces.
@@ -123,28 +107,29 @@ def read(
   if not traced:
     return ShownExamples()
   # Sorting is stable: the methods of an example keep their order.
-  traced.sort(key=lambda each: each.index)
+  traced.sort(key=lambda each: each[1]["aux"].get("index", 0))
   # Whole texts are shown, and at least one, however long it is.
-  totals = itertools.accumulate(each.num_tokens for each in traced)
+  totals = itertools.accumulate(len(x["aux"]["tokens"]) for _, x in traced)
   num = max(1, sum(total <= MOST_TOKENS for total in totals))
+  titles, records = zip(*traced[:num])
   return ShownExamples(
-    records=tuple(each.record for each in traced[:num]),
-    titles=tuple(each.title for each in traced[:num]),
+    records=records,
+    titles=titles,
     note=f"{num} of the {len(traced)} traced texts of {path.name}.",
   )
 
 
 def _traced_records(
   path: pathlib.Path, shared: dict
-) -> Iterator[_TracedRecord]:
-  """Yields the records of a file that have a trace."""
+) -> Iterator[tuple[str, dict]]:
+  """Yields the title and the record of each text that has a trace."""
   for number, line in enumerate(results.read_lines(path), start=1):
     try:
       record = {**shared, **fields.of_json(line)}
       fields.fit("record", record, _Record, builds=True)
       aux, title = record["aux"], _title(record)
-      trace, num_tokens = aux.get("trace"), len(aux["tokens"])
-      if trace is not None and {*map(len, trace.values())} != {num_tokens}:
+      trace, num = aux.get("trace"), len(aux["tokens"])
+      if trace is not None and {*map(len, trace.values())} != {num}:
         raise ValueError("its trace has not one entry for each token")
       for tree in aux.get("trees", []):
         token_view.check_tree(tree)
@@ -153,7 +138,7 @@ def _traced_records(
         f"{path} line {number} is no decoded example ({error}); remove it"
       ) from error
     if trace is not None:
-      yield _TracedRecord(aux.get("index", 0), num_tokens, title, record)
+      yield title, record
 
 
 def _title(record: dict) -> str:

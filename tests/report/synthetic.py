@@ -16,7 +16,7 @@ from speccascade.evaluation.timing import Latency
 from speccascade.inference.points.point import Point
 from speccascade.inference.rows.results import ResultRow
 from speccascade.report import groups
-from speccascade.report.groups import PointGroup
+from speccascade.report.groups import MeasuredStudy
 
 SMALL, LARGE = 60.0, 69.0
 REPLICATES = 200
@@ -107,7 +107,7 @@ def rows(
   return several
 
 
-def study(**options) -> PointGroup:
+def study(**options) -> MeasuredStudy:
   """Returns the one study of `rows`, which takes the options."""
   (only,) = groups.studies(rows(**options))
   return only

@@ -14,7 +14,6 @@ from speccascade.report import (
   point_tables,
   tables,
 )
-from speccascade.report.groups import PointGroup
 from speccascade.report.measured import MEASURED
 from tests.report import synthetic
 from tests.report.synthetic import changed
@@ -45,7 +44,7 @@ OPT, LOSSY = "spec_cascade_opt", "spec_decode_lossy"
 LARGE = row("verifier", 1.0, 70.0, gamma=None)
 
 
-def panel_of(*rows) -> groups.PointGroup:
+def panel_of(*rows) -> groups.MeasuredPanel:
   (study,) = groups.studies(rows)
   (panel,) = study.panels
   return panel
@@ -122,19 +121,19 @@ def test_gaps_by_hand(temperature, points, baseline, ends, gap, at_speed):
   several.append(("verifier", 1.0, 70))
   if gap == 2:
     several.append((LOSSY, 0.8, 70, 0.1))
-  panel = panel_of(
-    *(row(*numbers, temperature=temperature) for numbers in several)
+  (study,) = groups.studies(
+    row(*numbers, temperature=temperature) for numbers in several
   )
-  (line,) = comparisons.gaps(panel)
-  assert (line.label, line.baseline) == (OPT, baseline)
+  (line,) = comparisons.gaps(*study.panels)
+  assert (line.label, line.baseline.label) == (OPT, baseline)
   assert line.gap.value == pytest.approx(gap, nan_ok=True)
   assert line.at_speed.value == pytest.approx(at_speed, nan_ok=True)
   is_apart = math.isnan(gap)
   assert (line.low, line.high) == ((None, None) if is_apart else ends)
   verdict = "no common latencies" if is_apart else "no interval"
   assert line.verdict == verdict
-  table = comparisons.gap_table(panel)
-  assert table.lines == [] if is_apart else [line]
+  lines = comparisons.gap_table(study).lines
+  assert [x.label for x in lines] == ([] if is_apart else [OPT])
 
 
 @pytest.fixture(scope="module")
@@ -168,7 +167,7 @@ def test_losses_have_their_reasons():
   modelled = point.by(model).latency.value
   assert cells["latency if v = 1 (modelled)"] == modelled
   assert cells["least latency"] == point.latency
-  (notice,) = findings.notices(PointGroup(study.panels[1].points))
+  (notice,) = findings.notices(groups.MeasuredStudy(study.panels[1].points))
   for part in (
     "T = 1, gamma 5: spec_decode takes 1.",
     "a block costs 2.73 steps by its calls, and took 3.41, for ",

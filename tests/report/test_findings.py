@@ -59,7 +59,7 @@ def large() -> ResultRow:
   return timed("verifier", 1.0, 70.0, gamma=None)
 
 
-def panel_of(*rows) -> groups.PointGroup:
+def panel_of(*rows) -> groups.MeasuredPanel:
   (study,) = groups.studies(rows)
   (panel,) = study.panels
   return panel
