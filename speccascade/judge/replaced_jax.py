@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from speccascade.judge.replaced import Replacements
+from speccascade.judge.replacements import Replacements
 from speccascade.judge.scripted import NotCoveredError, RandomSource
 
 

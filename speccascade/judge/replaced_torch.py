@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from speccascade.judge.replaced import Replacements
+from speccascade.judge.replacements import Replacements
 from speccascade.judge.scripted import RandomSource
 
 _LIKE = ("dtype", "device", "layout", "requires_grad")
