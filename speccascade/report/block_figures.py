@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from speccascade.report import frontier
 from speccascade.report.figures import MAX_LABELS, PAPERS, make_line
 from speccascade.report.frontier import IntervalEstimate
-from speccascade.report.groups import MeasuredCurve, MeasuredPanel
+from speccascade.report.groups import MeasuredPanel
 from speccascade.report.measured import Clock, Measured
 from speccascade.report.plots import LinePanel, Plot, SharePanel
 from speccascade.report.point_tables import points_over_gamma
@@ -44,9 +44,7 @@ def acceptance_by_position(panels: Sequence[MeasuredPanel]) -> Plot:
   drawn = []
   for panel in panels:
     points = best_points(panel)
-    lines = [
-      make_line(MeasuredCurve([p]).typed, [p], places_of) for p in points
-    ]
+    lines = [make_line(p.typed, [p], places_of) for p in points]
     lines = [line for line in lines if line.xs]
     if lines:
       drawn.append(
@@ -79,7 +77,7 @@ def acceptance_histogram(panels: Sequence[MeasuredPanel]) -> Plot:
     for point in best_points(panel):
       counts = point.counts
       shares = [100 * num / counts.num_blocks for num in counts.accepted_at]
-      rows.append((MeasuredCurve([point]).typed, shares))
+      rows.append((point.typed, shares))
     if rows:
       drawn.append(SharePanel(panel.title, rows, "drafts accepted"))
   return Plot(
@@ -108,7 +106,7 @@ def gamma_ablation(
   timed = [panel.by(clock) for panel in panels for clock in clocks]
   for panel in timed:
     lines = [
-      make_line(MeasuredCurve(points[:1]).typed, points, places_of)
+      make_line(points[0].typed, points, places_of)
       for points in points_over_gamma(panel)
     ]
     # A single gamma shows no trend, so such a line is left out.

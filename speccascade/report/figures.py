@@ -8,7 +8,6 @@ panels. Bars are 95% intervals.
 from collections.abc import Callable, Iterable, Sequence
 import dataclasses
 import itertools
-import operator
 
 from speccascade.inference.rows.results import ResultRow
 from speccascade.report import comparisons, findings, styles
@@ -48,7 +47,6 @@ _SHOWN_BY_CLOCK = {
 }
 
 
-_SPEED = operator.attrgetter("speed")
 # From a point to its (x, y) places, either of which may be None.
 _PlacesOf = Callable[[Measured], Iterable[tuple]]
 
@@ -85,19 +83,17 @@ def make_line(
   )
 
 
-def _quality_against(number_of: Callable) -> _PlacesOf:
-  return lambda point: [(number_of(point), point.quality)]
+def _quality_by_speed(point: Measured) -> list[tuple]:
+  return [(point.speed, point.quality)]
 
 
-def _label(curve: MeasuredCurve) -> str:
+def _label(shown: MeasuredCurve | Measured) -> str:
   """Returns the label of a line: what one types, and which model it is."""
-  model = MODELS.get(curve.settings.method)
-  return f"{curve.typed} ({model})" if model else curve.typed
+  model = MODELS.get(shown.settings.method)
+  return f"{shown.typed} ({model})" if model else shown.typed
 
 
-def _baseline_line(
-  curve: MeasuredCurve, panel: MeasuredPanel, places_of: _PlacesOf
-) -> DrawnLine:
+def _baseline_line(curve: MeasuredCurve, panel: MeasuredPanel) -> DrawnLine:
   """Returns the line of the large model at other samplings than a panel's."""
   changes = [panel.sampling_changes(point) for point in curve.points]
   kind = f"{curve.settings.method}, {' '.join(changes[0])}"
@@ -106,7 +102,9 @@ def _baseline_line(
     for each in changes
   ]
   label = f"{kind} {marks[0]}" if len(marks) == 1 else kind
-  return make_line(label, curve.points, places_of, style=kind, marks=marks)
+  return make_line(
+    label, curve.points, _quality_by_speed, style=kind, marks=marks
+  )
 
 
 def _drafter_arrow(panel: MeasuredPanel) -> list[tuple[str, float]]:
@@ -127,15 +125,12 @@ def latency_panel(
   Args:
     is_shown: whether a method has lines; the drafter is an arrow.
   """
-  places_of = _quality_against(_SPEED)
   lines = [
-    make_line(_label(curve), curve.points, places_of)
+    make_line(_label(curve), curve.points, _quality_by_speed)
     for curve in panel.curves
     if is_shown(curve.settings.method) and curve.settings.method != SMALL
   ]
-  lines += [
-    _baseline_line(curve, panel, places_of) for curve in panel.baseline_curves
-  ]
+  lines += [_baseline_line(curve, panel) for curve in panel.baseline_curves]
   large = panel.large
   lines = [line for line in lines if line.xs]
   return LinePanel(
@@ -298,9 +293,9 @@ def of_rows(rows: Iterable[ResultRow], metric: str = "bleu") -> Plot:
       panel = latency_panel(sampled.by(clock), is_fast)
       lines = [
         make_line(
-          f"{_label(MeasuredCurve([point]))}, T = 0",
+          f"{_label(point)}, T = 0",
           [point.by(clock)],
-          _quality_against(_SPEED),
+          _quality_by_speed,
           is_hollow=True,
         )
         for other in greedy
@@ -335,14 +330,14 @@ def quality_deferral(panels: Sequence[MeasuredPanel]) -> Plot:
       shown.
   """
 
-  def rate(point: Measured) -> IntervalEstimate | None:
-    value = point.efficiency["deferral_rate"]
-    return None if value is None else IntervalEstimate(value)
+  def quality_by_rate(point: Measured) -> list[tuple]:
+    rate = point.efficiency["deferral_rate"]
+    return [] if rate is None else [(IntervalEstimate(rate), point.quality)]
 
   drawn = []
   for panel in panels:
     lines = [
-      make_line(_label(curve), curve.points, _quality_against(rate))
+      make_line(_label(curve), curve.points, quality_by_rate)
       for curve in panel.curves
       if curve.settings.method == "spec_decode"
       or curve.settings.method.startswith(FIGURE_1)

@@ -24,7 +24,6 @@ from speccascade.report.comparisons import (
 )
 from speccascade.report.frontier import IntervalEstimate
 from speccascade.report.groups import (
-  MeasuredCurve,
   MeasuredPanel,
   MeasuredStudy,
   group_by,
@@ -80,7 +79,7 @@ class Contender:
   @property
   def name(self) -> str:
     """The method as one types it, with its alpha."""
-    return MeasuredCurve([self.point]).typed
+    return self.point.typed
 
 
 def candidates(panel: MeasuredPanel) -> list[Contender]:

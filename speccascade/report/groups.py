@@ -22,20 +22,13 @@ from speccascade.report.measured import (
   Measured,
   metric_title,
   temperature_title,
+  variant,
 )
 from speccascade.report.tables import Column, lookup
 from speccascade.settings.fields import names_of
 
 # Settings that make another curve of the same method.
 _VARIED = [*names_of(BlockShape), "draft_threshold"]
-# Settings of a block as a label says them. A label names another setting by its
-# name and its value.
-_IN_WORDS = {
-  ("verification", "block"): "block verification",
-  ("verification", "traversal"): "traversal",
-  ("verification", "k_seq"): "k_seq",
-  ("bonus", "verifier"): "verifier's bonus",
-}
 # Settings in which the points of one study may differ.
 _POINTS = {*_VARIED, "method", "alpha", "temperature", "seed", "trials"}
 _NAMES = [field.name for field in dataclasses.fields(Settings)]
@@ -125,19 +118,18 @@ class MeasuredCurve(PointGroup):
   @property
   def name(self) -> str:
     """The method in code, and the variant of the method."""
-    return self.settings.method + _variant_suffix(self.settings)
+    return self.points[0].name
 
   @property
   def typed(self) -> str:
     """The method as one types it: `name`, and its only alpha."""
     alphas = {point.settings.alpha for point in self.points}
-    alpha = alphas.pop() if len(alphas) == 1 else None
-    return self.name if alpha is None else f"{self.name} {alpha:g}"
+    return self.name if len(alphas) > 1 else self.points[0].typed
 
   @property
   def label(self) -> str:
     """The method as in the paper, and the variant of the method."""
-    return self.points[0].label + _variant_suffix(self.settings)
+    return self.points[0].label + variant(self.settings)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -354,7 +346,7 @@ class MethodLine:
 def _name(line) -> str:
   """Returns the method of a point or of a line of a table, as one types it."""
   settings = lookup(line, "settings")
-  return settings.method + _variant_suffix(settings)
+  return settings.method + variant(settings)
 
 
 # The method in a table: a CSV has the paper's label, a page what one types.
@@ -362,17 +354,3 @@ METHOD = (
   Column("method", "label", only="csv"),
   Column("method", _name, only="page"),
 )
-
-
-def _variant_suffix(settings: Settings) -> str:
-  """Returns how a curve differs from the method's usual form, gamma aside."""
-  parts = []
-  # The way of drawing that a tree has where none is set says nothing.
-  usual = BlockShape(gamma=1, drafts=settings.drafts).tree_drawing
-  for name, value in settings.block_changes.items():
-    if name == "draft_length":
-      policy, threshold = value
-      parts.append(f"{policy} {threshold:g}")
-    elif (name, value) != ("drawing", usual):
-      parts.append(_IN_WORDS.get((name, value), f"{name} {value}"))
-  return "".join(f", {part}" for part in parts)

@@ -9,6 +9,7 @@ import numpy as np
 
 from speccascade.analysis import swi
 from speccascade.decoding.programs.methods import METHODS
+from speccascade.decoding.records.decode_settings import BlockShape
 from speccascade.evaluation import efficiency
 from speccascade.evaluation.efficiency import Counts
 from speccascade.inference.rows.results import ResultRow, Settings
@@ -29,6 +30,16 @@ METRICS = {
   "rougeL": "ROUGE-L",
   "f1": "F1",
   "exact": "exact match (SQuAD)",
+}
+
+
+# Settings of a block as a label says them. A label names another setting by its
+# name and its value.
+_IN_WORDS = {
+  ("verification", "block"): "block verification",
+  ("verification", "traversal"): "traversal",
+  ("verification", "k_seq"): "k_seq",
+  ("bonus", "verifier"): "verifier's bonus",
 }
 
 
@@ -71,6 +82,20 @@ def modelled_clock(cost_ratio: float) -> Clock:
   """Returns the clock of a machine where a block costs one verifier step."""
   title = f"modelled: a block costs one step, c = {cost_ratio:.3g}"
   return Clock("modelled", title, cost_ratio)
+
+
+def variant(settings: Settings) -> str:
+  """Returns how a point differs from its method's usual form, gamma aside."""
+  parts = []
+  # The way of drawing that a tree has where none is set says nothing.
+  usual = BlockShape(gamma=1, drafts=settings.drafts).tree_drawing
+  for name, value in settings.block_changes.items():
+    if name == "draft_length":
+      policy, threshold = value
+      parts.append(f"{policy} {threshold:g}")
+    elif (name, value) != ("drawing", usual):
+      parts.append(_IN_WORDS.get((name, value), f"{name} {value}"))
+  return "".join(f", {part}" for part in parts)
 
 
 class Milliseconds(NamedTuple):
@@ -131,6 +156,17 @@ class Measured:
   def label(self) -> str:
     """The name of the method in the paper."""
     return self.rows[0].label
+
+  @property
+  def name(self) -> str:
+    """The name of the method, and the variant of the method."""
+    return self.method + variant(self.settings)
+
+  @property
+  def typed(self) -> str:
+    """The method as one types it: `name`, and its alpha."""
+    alpha = self.settings.alpha
+    return self.name if alpha is None else f"{self.name} {alpha:g}"
 
   @functools.cached_property
   def counts(self) -> Counts:

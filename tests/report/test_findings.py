@@ -16,7 +16,7 @@ from speccascade.report import (
 from speccascade.report.measured import MEASURED
 from tests.report import synthetic
 from tests.report.synthetic import changed
-from tests.report.test_comparisons import LARGE, OPT, row
+from tests.report.test_comparisons import LARGE, OPT, panel_of, row
 
 PLAIN = "spec_decode"
 NOISE = np.random.default_rng(3).normal(size=200)
@@ -57,12 +57,6 @@ def timed(
 
 def large() -> ResultRow:
   return timed("verifier", 1.0, 70.0, gamma=None)
-
-
-def panel_of(*rows) -> groups.MeasuredPanel:
-  (study,) = groups.studies(rows)
-  (panel,) = study.panels
-  return panel
 
 
 def lead(*rows) -> str:
