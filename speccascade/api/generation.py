@@ -12,7 +12,6 @@ from speccascade.evaluation.efficiency import Counts
 from speccascade.inference.batches.batching import Batches
 from speccascade.inference.measuring.study import Study
 from speccascade.inference.points.point import Point
-from speccascade.inference.rows import records
 from speccascade.inference.rows.results import Settings
 from speccascade.models.sharding.partitioning import DATA, Layout
 from speccascade.report import token_view
@@ -61,9 +60,7 @@ class Generation:
   @classmethod
   def of(cls, study: Study, point: Point, decoded: Decoded) -> "Generation":
     """Returns the outputs that a point decoded for the examples of a study."""
-    text_records = records.records(
-      decoded, study.examples, study.vocabulary, trial=0, limits=study.run
-    )
+    text_records = study.records(decoded, study.examples)
     return cls(
       inputs=tuple(example.text for example in study.examples),
       texts=tuple(record["prediction"] for record in text_records),

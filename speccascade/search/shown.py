@@ -90,7 +90,7 @@ def write(
     }
     lines = [
       records.to_line({**head, **record})
-      for record in records.records(decoded, examples, study.vocabulary, 0)
+      for record in traced.study.records(decoded, examples)
     ]
     tick(num_examples)
     return lines

@@ -164,11 +164,8 @@ class _Batched:
   def records(
     self, examples: Sequence[Source], trial: int, tick: Tick
   ) -> list[dict]:
-    study = self._study
     decoded = self._batches.decode_all(examples, trial, tick)
-    return records.records(
-      decoded, examples, study.vocabulary, trial, study.run
-    )
+    return self._study.records(decoded, examples, trial)
 
 
 class _Part(NamedTuple):

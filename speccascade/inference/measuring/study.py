@@ -140,6 +140,18 @@ class Study:
     limits = self.run.also(example.stop)
     return records.text_of(self.vocabulary, tokens, limits)
 
+  def records(
+    self, decoded: Decoded, examples: Sequence[Source], trial: int = 0
+  ) -> list[dict]:
+    """Returns the records of some examples; see `records.records`.
+
+    Args:
+      decoded: what was decoded for them, the first rows of a batch.
+      examples: the examples.
+      trial: the number of the trial.
+    """
+    return records.records(decoded, examples, self.vocabulary, trial, self.run)
+
   @functools.cached_property
   def _constraints(self) -> tuple[Constraints, Mapping[tuple[str, ...], int]]:
     """What outputs are held to, and where each begins; see `Batches`."""

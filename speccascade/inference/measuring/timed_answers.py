@@ -23,7 +23,6 @@ from speccascade.inference.batches.sources import InputError, Source
 from speccascade.inference.measuring.study import Study, Tick
 from speccascade.inference.pair.pair_checks import check_sources
 from speccascade.inference.points.point import Point
-from speccascade.inference.rows import records
 from speccascade.inference.turns.conversation import Chat
 from speccascade.inference.turns.text_stream import TextStream
 
@@ -117,13 +116,7 @@ class TimedAnswers:
     whole = self._converse(example, trial, rounds=self._run.max_decode_len)
     lines = []
     for number, (steps, answer) in enumerate(zip(by_steps, whole)):
-      [record] = records.records(
-        answer.decoded,
-        [answer.source],
-        self._study.vocabulary,
-        trial,
-        self._run,
-      )
+      [record] = self._study.records(answer.decoded, [answer.source], trial)
       lengths = [0, *(length for length, _ in steps.steps)]
       record["aux"] |= {
         "turn": number,

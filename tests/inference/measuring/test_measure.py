@@ -247,6 +247,18 @@ def test_near_ties_are_told_from_differences(study):
   assert np.ptp(logits) > scoring.TIE
 
 
+def test_records_end_where_the_runs_stop_is(study):
+  example = study.examples[2]
+  decoded = study.batches(POINTS[0], timed=True).decode([example])
+  [whole] = study.records(decoded, [example], 3)
+  assert (whole["aux"]["index"], whole["aux"]["trial"]) == (example.index, 3)
+  text = whole["prediction"]
+  stop = text[len(text) // 2 :]
+  run = dataclasses.replace(study.run, stop=(stop,))
+  [cut] = dataclasses.replace(study, run=run).records(decoded, [example])
+  assert cut["prediction"] == text[: text.index(stop)] != text
+
+
 def test_kernels_of_another_type_are_another_program(study):
   study.batches(POINTS[1]).decode_all(study.examples)
   needed = study.batches(POINTS[1]).programs_for(study.examples)
