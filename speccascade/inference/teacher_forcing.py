@@ -7,6 +7,17 @@ from speccascade.decoding.records import prompts
 from speccascade.decoding.records.block_records import Output
 from speccascade.decoding.records.language_model import LanguageModel
 
+_MOST = 2**23  # probabilities of one model that are in memory at once
+
+
+def most_rows(num_probs: int) -> int:
+  """Returns how many texts are read at once, at least one.
+
+  Args:
+    num_probs: the probabilities that a model gives of one text.
+  """
+  return max(1, _MOST // num_probs)
+
 
 def read(model: LanguageModel, inputs: jax.Array, tokens: jax.Array) -> Output:
   """Returns what a model gives before each token of texts that it reads.

@@ -27,7 +27,6 @@ from speccascade.runtime.progress import ProgressBar
 from speccascade.training.rule_fitting import TokenRows
 
 PART = 512  # examples of a file
-_MOST = 2**23  # probabilities of one model that are in memory at once
 _WIDTH = 16  # outputs are padded to a multiple of so many tokens
 
 
@@ -103,7 +102,7 @@ def _read_part(
   while order:
     # The longest output that is left decides how many rows fit in memory.
     width = _WIDTH * -(-len(gold[order[-1]]) // _WIDTH)
-    rows = min(batch_size, max(1, _MOST // (width * size)))
+    rows = min(batch_size, teacher_forcing.most_rows(width * size))
     chosen, order = order[-rows:], order[:-rows]
     tokens = pad([gold[i] for i in chosen], rows, width)
     count = np.array([len(gold[i]) for i in chosen])

@@ -25,8 +25,6 @@ from speccascade.inference.measuring.study import Study
 from speccascade.inference.pair.pairs import ModelPair
 from speccascade.inference.points.point import Point
 
-_MOST = 2**23  # probabilities of one model that are in memory at once
-
 
 @dataclasses.dataclass(frozen=True)
 class DraftKind:
@@ -87,7 +85,7 @@ def laws_along(
   pair, examples = study.pair, study.examples
   num, length = texts.tokens.shape
   size = length * pair.verifier_lm.vocab_size * num_depths
-  rows = min(num, max(1, _MOST // size))
+  rows = min(num, teacher_forcing.most_rows(size))
   for start in range(0, num, rows):
     # The last batch is filled up to `rows` texts, so that one program reads all
     # batches.

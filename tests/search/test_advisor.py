@@ -14,6 +14,7 @@ from speccascade.checkpoints import rule_files
 from speccascade.decoding.laws import learned
 from speccascade.evaluation import timing
 from speccascade.evaluation.efficiency import Costs
+from speccascade.inference import teacher_forcing
 from speccascade.inference.batches.batching import Batches
 from speccascade.inference.batches.sources import Source, Sources
 from speccascade.inference.measuring import point_timing
@@ -26,7 +27,6 @@ from speccascade.inference.points.settings import Measuring, Run
 from speccascade.search import (
   advice_page,
   advisor,
-  draft_kinds,
   effort,
   searcher,
   tree_page,
@@ -122,7 +122,7 @@ def test_rates_are_those_of_each_text(monkeypatch):
   np.testing.assert_allclose(
     want[0][:, 0], np.minimum(1, q[first] / p[first]), rtol=1e-5
   )
-  monkeypatch.setattr(draft_kinds, "_MOST", 3 * 6 * 7)
+  monkeypatch.setattr(teacher_forcing, "_MOST", 3 * 6 * 7)
   np.testing.assert_allclose(read(is_own=False), want, rtol=1e-6)
 
 
