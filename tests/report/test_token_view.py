@@ -239,7 +239,7 @@ def test_the_legend_names_what_there_is():
   assert token_view.kinds([some]) == kinds[:2]
   legend = Page(token_view.legend_html(token_view.kinds([some])))
   assert len(legend.with_class("sc-token")) == 2
-  assert len(Page(token_view.legend_html()).with_class("sc-token")) == 7
+  assert len(Page(token_view.legend_html()).with_class("sc-token")) == 8
 
 
 def test_kinds_differ_without_colour():

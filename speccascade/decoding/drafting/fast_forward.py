@@ -108,13 +108,14 @@ class FastForwardDrafter(Drafter, struct.PyTreeNode):
     """Drafts where several tokens may follow. See `Drafter`."""
     held, reading = state
     mask = self.model.automaton
+    forced_in = cast(Array, mask.forced)
     reading = self._read(reading, prefix)
 
     def at_place(carry: tuple, at: tuple) -> tuple[tuple, _Place]:
       held, tokens, after, calls = carry
       place, u = at
       end = prefix.length + place
-      only = cast(Array, mask.forced)[after]
+      only = forced_in[after]
       forced = only >= 0
       # One pass reads all tokens so far that the cache lacks.
       held, logits, passes = feeding.feed_to(
@@ -154,7 +155,7 @@ class FastForwardDrafter(Drafter, struct.PyTreeNode):
     if not needs_bonus_law:
       block = jax.tree.map(_pad_places, block)
       is_last = jnp.arange(self.width + 1)[None] == self.width
-      forced = cast(Array, mask.forced)[after] >= 0
+      forced = forced_in[after] >= 0
       block = block.replace(forced=block.forced | (forced[:, None] & is_last))
     return (held, reading), Proposal(
       tokens=block.token[:, : self.width],

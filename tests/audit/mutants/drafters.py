@@ -317,7 +317,7 @@ the token after a block has no forced source <-
 - block.forced | (forced[:, None] & is_last)
 + block.forced
 a turn goes on in the state of the turn before <-
-  ../test_constraints.py::test_every_turn_of_a_stream_is_a_text_of_its_own[spec_decode forced]
+  ../test_constraints.py::test_every_turn[spec_decode forced]
 - after = jnp.where(begins, START, reading.after)
 + after = reading.after
 

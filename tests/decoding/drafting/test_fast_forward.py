@@ -9,6 +9,7 @@ import pytest
 
 from speccascade.decoding import METHODS, Sampling
 from speccascade.decoding.records.block_records import DRAFT, FORCED
+from speccascade.decoding.records.decode_settings import DraftLength
 from speccascade.judge import toy_chains
 from tests import toy
 from tests.decoding.test_constraints import (
@@ -193,6 +194,22 @@ def test_a_row_ends_inside_of_a_forced_run():
   inside = np.arange(LENGTH) < whole.lengths[:, None]
   forced = (whole.trace.source == FORCED) & inside
   np.testing.assert_array_equal(whole.stats.forced, forced.sum(1))
+
+
+OTHERS = {
+  "unsure": {"draft_length": DraftLength("token_prob", 0.3)},
+  "tree": {"gamma": 2, "tree": (2, 1)},
+}
+
+
+@pytest.mark.parametrize("shape", toy.nightly(OTHERS, ["unsure"]))
+def test_other_drafters_draft_forced_tokens_like_any_other(shape):
+  got, want = both("spec_decode", 1.0, **OTHERS[shape])
+  for mine, other in zip(
+    jax.tree.leaves(got), jax.tree.leaves(want), strict=True
+  ):
+    np.testing.assert_array_equal(mine, other)
+  assert got.stats.forced is None
 
 
 def test_rows_do_not_hang_on_their_batch():
