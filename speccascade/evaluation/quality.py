@@ -39,6 +39,7 @@ class Statistics:
       be compared.
     unread: the percentage of predictions in which no answer was found; None for
       metrics that look for none.
+    num_scored: the number of examples that the score is of; None for all.
   """
 
   name: str
@@ -46,6 +47,7 @@ class Statistics:
   score: Callable[[np.ndarray], float]
   signature: str
   unread: float | None = None
+  num_scored: int | None = None
 
   @property
   def value(self) -> float:
@@ -104,7 +106,8 @@ class Statistics:
       entry["unread"] = self.unread
     if replicates:
       entry["replicates"] = np.round(scores[:replicates], _DIGITS).tolist()
-    return entry | {"num_examples": len(self.sums), "signature": self.signature}
+    num = len(self.sums) if self.num_scored is None else self.num_scored
+    return entry | {"num_examples": num, "signature": self.signature}
 
 
 def _percentage(totals) -> float:
@@ -112,11 +115,13 @@ def _percentage(totals) -> float:
   return 100 * total / num if num else 0.0
 
 
-def _mean(name, values, signature) -> Statistics:
-  """Returns the statistics of a mean over examples, in percent."""
+def _mean(name, values, signature, where=True) -> Statistics:
+  """Returns the statistics of a mean over some examples, in percent."""
   values = np.asarray(values, np.float64)
-  pairs = np.stack([values, np.ones_like(values)], axis=1)
-  return Statistics(name, pairs, _percentage, signature)
+  is_in = np.broadcast_to(where, values.shape).astype(np.float64)
+  pairs = np.stack([values * is_in, is_in], axis=1)
+  num = None if is_in.all() else int(is_in.sum())
+  return Statistics(name, pairs, _percentage, signature, num_scored=num)
 
 
 def _as_lists(predictions, references) -> tuple[list[str], list[list[str]]]:
@@ -326,7 +331,8 @@ def exact_and_f1(predictions, references):
   """Returns exact match and F1 of answers, as SQuAD 2.0 compares them.
 
   Of several references the best one counts, for each score by itself. See
-  `squad.scores`.
+  `squad.scores`. Where some questions have an answer and some have none, both
+  scores of either kind follow.
 
   Args:
     predictions: N strings.
@@ -335,9 +341,16 @@ def exact_and_f1(predictions, references):
   predictions, references = _as_lists(predictions, references)
   pairs = zip(predictions, references)
   scores = np.array([squad.scores(*pair) for pair in pairs])
+  has_answer = np.array([*map(squad.has_answer, references)])
   signature = f"normalized:squad|no_answer:{squad.NO_ANSWER}"
-  columns = zip(("exact", "f1"), scores.T)
-  return [_mean(name, column, signature) for name, column in columns]
+  parts = [("", np.ones_like(has_answer))]
+  if has_answer.any() and not has_answer.all():
+    parts += [("HasAns_", has_answer), ("NoAns_", ~has_answer)]
+  return [
+    _mean(f"{part}{name}", column, signature, where)
+    for part, where in parts
+    for name, column in zip(("exact", "f1"), scores.T)
+  ]
 
 
 # Name -> (predictions, references) -> [Statistics].

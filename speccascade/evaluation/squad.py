@@ -45,6 +45,15 @@ def f1(prediction: str, reference: str) -> float:
   return 2 * sum(shared.values()) / (len(words) + len(wanted))
 
 
+def has_answer(references: Iterable[str]) -> bool:
+  """Returns whether a question has an answer, by its references.
+
+  >>> has_answer(["York", ""]), has_answer([NO_ANSWER]), has_answer([""])
+  (True, False, False)
+  """
+  return any(each.strip() not in ("", NO_ANSWER) for each in references)
+
+
 def scores(prediction: str, references: Iterable[str]) -> tuple[float, float]:
   """Returns (exact match, F1), each of the reference that it is best for.
 

@@ -146,6 +146,27 @@ def test_squad_is_a_mean_with_an_interval():
   assert quality.with_exact_match(("squad",), [["red"]]) == ("squad",)
 
 
+def test_questions_without_an_answer_are_scored_by_themselves():
+  # As SQuAD 2.0's script: of those with an answer, and of those without one.
+  predictions = ["b", "no", "", "unanswerable", "no"]
+  references = [["a b"], ["x", "The"], ["The"], ["unanswerable"], [""]]
+  scores = quality.evaluate(["squad"], predictions, references)
+  means = {name: score["value"] for name, score in scores.items()}
+  assert means == pytest.approx(
+    {
+      "exact": 100 * 3 / 5,
+      "f1": 100 * 3 / 5,
+      "HasAns_exact": 100 * 2 / 3,
+      "HasAns_f1": 100 * 2 / 3,
+      "NoAns_exact": 50,
+      "NoAns_f1": 50,
+    }
+  )
+  numbers = {name: score["num_examples"] for name, score in scores.items()}
+  assert (numbers["f1"], numbers["HasAns_f1"], numbers["NoAns_f1"]) == (5, 3, 2)
+  assert scores["NoAns_f1"]["low"] < 50 < scores["NoAns_f1"]["high"]
+
+
 def test_rouge_puts_the_sentences_of_both_sides_on_lines():
   # CNN/DailyMail 3.4.0 has no blank before a full stop. The lines of its
   # references are sentences; a prediction of T5 has blanks in their place.
