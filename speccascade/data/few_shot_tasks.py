@@ -4,6 +4,7 @@
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+import filecmp
 import functools
 import itertools
 import os
@@ -227,19 +228,15 @@ def register(
     name: the name of the task; None adds "_fewshot" to `task`.
 
   Raises:
-    ValueError: only one kind of files is given, a file is given for both, or
-      another task has this name.
+    ValueError: only one kind of files is given, a file or a copy of it is given
+      for both, or another task has this name.
   """
   spec = TASKS[task]
   shots, scored = (_paths(files) for files in (train_files, test_files))
   if bool(shots) != bool(scored):
     raise ValueError("give TRAIN_FILES and TEST_FILES, or neither of them")
-  shared = {*map(os.path.realpath, shots)} & {*map(os.path.realpath, scored)}
-  if shared and spec.ids is None:
-    raise ValueError(
-      f"{min(shared)} is in TRAIN_FILES and in TEST_FILES: no shot may be drawn"
-      " from what is scored"
-    )
+  if spec.ids is None:
+    _check_no_copies(shots, scored)
   settings = {
     "task": task,
     "num_shots": spec.num_shots if num_shots is None else num_shots,
@@ -257,6 +254,19 @@ def register(
     spec.metrics,
     settings=settings | {"test_files": scored},
   )
+
+
+def _check_no_copies(shots: Sequence[str], scored: Sequence[str]):
+  """Raises ValueError where shots would be drawn from what is scored."""
+  for shot, test in itertools.product(shots, scored):
+    are_files = os.path.isfile(shot) and os.path.isfile(test)
+    if os.path.realpath(shot) == os.path.realpath(test):
+      fault = f"{shot} is in TRAIN_FILES and in TEST_FILES"
+    elif are_files and filecmp.cmp(shot, test, shallow=False):
+      fault = f"{shot} of TRAIN_FILES is a copy of {test} of TEST_FILES"
+    else:
+      continue
+    raise ValueError(f"{fault}: no shot may be drawn from what is scored")
 
 
 def _paths(files: Files | None) -> tuple[str, ...]:

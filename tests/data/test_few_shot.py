@@ -244,6 +244,11 @@ def test_mistakes(tmp_path, monkeypatch):
   same = files | {"test_files": [files["train_files"]]}
   with pytest.raises(ValueError, match="no shot may be drawn from what is sc"):
     register("squad2", **same)
+  copy = tmp_path / "copy.jsonl"
+  copy.write_bytes(pathlib.Path(files["train_files"]).read_bytes())
+  same = files | {"test_files": [str(copy)]}
+  with pytest.raises(ValueError, match=r"is a copy of .*copy.jsonl of TEST_FI"):
+    register("squad2", **same)
   with pytest.raises(ValueError, match=r"task.*'squad'"):
     register("squad")
   register("squad2", **files)
