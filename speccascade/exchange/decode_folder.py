@@ -6,7 +6,7 @@ import functools
 import itertools
 import os
 import pathlib
-from typing import Any, NotRequired, TypedDict
+from typing import Annotated, Any, NotRequired, TypedDict
 
 from speccascade.data import text_files
 from speccascade.decoding.programs import methods
@@ -44,11 +44,17 @@ class _Aux(TypedDict):
   step_lengths: NotRequired[list[fields.NonNegative]]
 
 
+def _is_written(text: Any):
+  """Raises ValueError where a value is no text; models of bytes write NUL."""
+  if not (isinstance(text, str) and fields.is_utf8(text)):
+    raise ValueError(f"prediction is {text!r:.60}; wanted a text")
+
+
 class _Record(TypedDict):
   """A line of predictions.jsonl."""
 
   inputs: str
-  prediction: str
+  prediction: Annotated[Any, _is_written]
   aux: _Aux
   messages: NotRequired[list[Mapping[str, Any]]]
 

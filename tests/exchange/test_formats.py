@@ -339,6 +339,16 @@ def test_what_is_refused(written, format, lines, message):
   assert re.search(message, said)
 
 
+def test_a_text_may_hold_nul(written):
+  # A model of bytes may write any of them.
+  lines = records()
+  lines[1]["prediction"] = "one\0two"
+  answers, _ = written("speed_bench", lines=lines)
+  assert answers[1]["choices"][0]["turns"] == ["one\0two"]
+  lines[1]["prediction"] = 5
+  assert "line 2 is no decoded example" in written("spec_bench", lines=lines)
+
+
 def test_wrong_flags(folder, written, tmp_path, capsys):
   assert "--model_id is of --format=spec_bench" in written(
     "vllm", "--model_id=a"
