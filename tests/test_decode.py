@@ -65,7 +65,7 @@ def test_a_run(run, tmp_path):
     r"  [\d.e+]+ tokens/s, compiling included \(batches of 2\)", told[-2]
   )
   told[-2] = "  decoded before (batches of 2)"
-  code, again, _ = run()
+  code, again, _ = run(ALPHA=None)  # as if it were not given
   assert code == 0
   assert without_cost(again.splitlines()) == without_cost(told)
   for name, changed in before.items():
