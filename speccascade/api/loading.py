@@ -281,7 +281,7 @@ class Pair:
       method_alphas.append(
         (method, None) if isinstance(method, str) else method
       )
-    common = Point(LOSSLESS, alpha=None, **select(settings, Point))
+    common = Point(LOSSLESS, alpha=None, **_point_settings(settings))
     common.check_shared(name for name, _ in method_alphas)
     points = [
       self._resolve(common.of(name, alpha=alpha), alpha)
@@ -397,7 +397,7 @@ class Pair:
 
   def _point(self, method: str, alpha: float | None, settings: dict) -> Point:
     """Returns the point that this pair is to decode, checked."""
-    point = Point(method, alpha, **select(settings, Point))
+    point = Point(method, alpha, **_point_settings(settings))
     return self._resolve(point, alpha)
 
   def _resolve(self, point: Point, alpha: float | None) -> Point:
@@ -441,6 +441,16 @@ class Pair:
     reading = TextSettings(**select(settings, TextSettings))
     prompted = self.models.prompted
     return reading.read(texts, self.vocabulary, prompted=prompted)
+
+
+def _point_settings(settings: dict) -> dict[str, Any]:
+  """Returns the fields of `Point`; the depth of a tree is its gamma."""
+  values = select(settings, Point)
+  if values.get("tree") is not None and "gamma" not in values:
+    # The tree is checked while gamma is no number.
+    shape = Point(LOSSLESS, gamma="auto", tree=values["tree"]).draft_tree
+    values["gamma"] = shape.depth
+  return values
 
 
 def _open(study: Study, point: Point, *more) -> TextStream:

@@ -233,6 +233,16 @@ def test_a_text_that_changes_after_it_was_yielded_is_named(caplog):
   assert not stream._next_piece()
 
 
+def test_a_tree_says_its_gamma(pair):
+  how = {"temperature": 0.0, "max_decode_len": 6, "max_input_len": 8}
+  out = pair.generate("one", tree=(2, 1), **how)
+  assert out.settings.gamma == 2
+  with pytest.raises(ValueError, match="the tree is 2 drafts deep: set it to"):
+    pair.generate("one", tree=(2, 1), gamma=3, **how)
+  with pytest.raises(ValueError, match="tree"):
+    pair.generate("one", tree="wide", **how)
+
+
 def test_a_stream_is_of_one_text(pair):
   message = "stream takes one text; 3 were given: call it for each of them"
   with pytest.raises(InputError, match=message):
