@@ -404,6 +404,7 @@ class Pair:
     """Returns a point of this pair, with its gamma as a decoder takes it."""
     if alpha is not None:
       point.check_alpha_is_used()
+    point.check_draft_costs_are_used()
     return advice_files.resolve_gamma(point, self.models)
 
   def _priced(self, study: Study, point: Point) -> Point:

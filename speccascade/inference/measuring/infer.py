@@ -16,7 +16,7 @@ import dataclasses
 import itertools
 import json
 import pathlib
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from speccascade.inference.batches.batching import Speed
 from speccascade.inference.batches.inputs import Inputs
@@ -31,7 +31,7 @@ from speccascade.inference.points.point import Point
 from speccascade.inference.points.settings import Measuring, Run
 from speccascade.inference.rows import records, results
 from speccascade.inference.rows.results import ResultRow
-from speccascade.inference.rows.run_folder import Shards
+from speccascade.inference.rows.run_folder import RunFolder, Shards
 from speccascade.runtime import files, folders, processes, signals
 from speccascade.runtime.progress import ProgressBar
 from speccascade.settings import fields
@@ -131,6 +131,7 @@ def _make_study(
   pair: PairSpec, inputs: Inputs, point: Point, run: Run, measuring: Measuring
 ) -> tuple[Study, Point]:
   """Returns the study, and the point with its gamma or costs; checks both."""
+  point.check_draft_costs_are_used()
   sources, spec = inputs.read(pair.vocabulary_path), point.spec
   # A timed method is compared with the verifier, and the costs that predict its
   # speed are measured on both models.
@@ -146,6 +147,10 @@ def _make_study(
   point = advice_files.resolve_gamma(point, models)
   study = Study(models, sources, run, measuring)
   costs_file = run.folder / draft_costs.FILE_NAME
+  # Rounds are timed for a new folder alone: another run is in one that has a
+  # description, and no costs.
+  if point.is_adaptive and not processes.agree(costs_file.exists):
+    RunFolder(run.folder, _identity(study, point), results.PREDICTIONS).check()
   point = round_times.priced(study, point, costs_file)
   study.batches(point, shared=False).check()
   return study, point
@@ -189,8 +194,8 @@ def _make_parts(study: Study) -> list[_Part]:
   ]
 
 
-def _identity(study: Study, point: Point) -> dict[str, object]:
-  """Returns the settings of a run that a later start may not change."""
+def _identity(study: Study, point: Point) -> dict[str, Any]:
+  """Returns what tells the run of a folder from other runs."""
   run = study.run
   identity = {
     **dataclasses.asdict(study.settings(point, trials=run.trials)),
@@ -210,10 +215,13 @@ def _identity(study: Study, point: Point) -> dict[str, object]:
 
 def _decode(study: Study, point: Point) -> tuple[Shards, Speed]:
   """Decodes the shards that OUTPUT_DIR lacks; returns all, and the speed."""
-  run, parts = study.run, _make_parts(study)
-  decoding = TimedAnswers if run.one_at_a_time else _Batched
-  answers = decoding(study, point)
-  sizes = [sum(map(answers.num_records, part.examples)) for part in parts]
+  run, spec = study.run, point.spec
+  batches = study.batches(point, shared=False)
+  jobs = _make_jobs(study)
+  sizes, answers = [len(job.examples) for job in jobs], None
+  if run.one_at_a_time:
+    answers = TimedAnswers(study, point)
+    sizes = [sum(map(answers.num_records, job.examples)) for job in jobs]
   shards = Shards(run.folder, _identity(study, point), sizes)
   shards.check()
   with ProgressBar(

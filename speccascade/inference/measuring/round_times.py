@@ -41,7 +41,9 @@ def priced(study: Study, point: Point, file: pathlib.Path | None = None):
   if not point.is_adaptive or point.draft_costs is not None:
     return point
   if file is not None and processes.agree(file.exists):
-    costs = processes.agree(lambda: dataclasses.asdict(DraftCosts.read(file)))
+    costs = processes.agree(
+      lambda: dataclasses.asdict(DraftCosts.read_own(file))
+    )
     return dataclasses.replace(
       point, draft_costs=fields.build(DraftCosts, costs)
     )

@@ -26,6 +26,7 @@ from speccascade.settings import fields
 
 FILE_NAME = "draft_costs.json"
 WIDEST = SIZES[-1]
+_UNIT_FACTOR = 2.0  # between the unit of a file and the right one
 _MUCH = 1e6  # the cost of a round that is never to be chosen
 
 _Cost = Annotated[float, fields.Bounds(0, low_open=True)]
@@ -94,7 +95,8 @@ class DraftCosts:
     """Returns the costs in a file, or in the `FILE_NAME` of a folder.
 
     Raises:
-      ValueError: there is no such file, or it holds no costs.
+      ValueError: there is no such file, or it holds no costs, or not in rounds
+        of the verifier alone.
     """
     path = pathlib.Path(path).expanduser()
     path = path / FILE_NAME if os.path.isdir(path) else path
@@ -104,12 +106,41 @@ class DraftCosts:
         " measured"
       )
     try:
-      return fields.build(cls, fields.of_json(path.read_text("utf-8")))
+      return cls._of_file(path)
     except ValueError as error:
       raise ValueError(
         f"DRAFT_COSTS {path} has no costs ({error}); leave it out, and they are"
         " measured"
       ) from error
+
+  @classmethod
+  def read_own(cls, path: pathlib.Path) -> Self:
+    """Returns the costs that an earlier start of a run left in its folder.
+
+    Raises:
+      ValueError: the file is damaged.
+    """
+    try:
+      return cls._of_file(path)
+    except ValueError as error:
+      raise ValueError(
+        f"{path} is damaged ({error}), and the gammas of this run hang on it:"
+        " restore it from draft_costs in run.json beside it, or give another"
+        " OUTPUT_DIR"
+      ) from error
+
+  @classmethod
+  def _of_file(cls, path: pathlib.Path) -> Self:
+    costs = fields.build(cls, fields.of_json(path.read_text("utf-8")))
+    # Every round has a pass of the verifier, and one without drafts is nothing
+    # else: it is the unit.
+    size, cost = costs.sizes[0], costs.rounds[0]
+    if cost < 1 / _UNIT_FACTOR or (not size and cost > _UNIT_FACTOR):
+      raise ValueError(
+        f"a round with {size} drafts costs {cost:g}, and the unit is a round of"
+        " the verifier alone: divide all costs by that of such a round"
+      )
+    return costs
 
   def write(self, path: pathlib.Path):
     """Writes the costs to a file, whole or not at all."""

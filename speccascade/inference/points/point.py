@@ -195,6 +195,16 @@ class Point(SamplingSettings, BlockShape):
       fault = f" is {self.alpha:g}; {self.spec.label} takes none: leave it out"
       raise fields.SettingError("alpha", fault, Point)
 
+  def check_draft_costs_are_used(self):
+    """Raises SettingError where costs are given that choose no gamma."""
+    if self.draft_costs is not None and self.gamma != ADAPTIVE:
+      fault = (
+        f" are given, and gamma is {self.gamma!r}: set it to {ADAPTIVE!r},"
+      )
+      raise fields.SettingError(
+        "draft_costs", f"{fault} or leave them out", Point
+      )
+
   @property
   def is_tree(self) -> bool:
     """Whether the settings say that a block is a tree."""

@@ -158,6 +158,11 @@ def test_rows_choose_their_gammas(run, tmp_path, lines, monkeypatch):
   other = {"output_dir": tmp_path / "refilled", "refill": True}
   assert run(**settings, **other, draft_costs=file) == row
   assert lines("refilled") == written
+  text = file.read_text()
+  file.write_text("{}")
+  with pytest.raises(ValueError, match=r"s.json is damaged .* run.json"):
+    run(**settings)
+  file.write_text(text)
   # What is recorded.
   assert row.settings.gamma == "adaptive"
   assert row.efficiency["mean_gamma"] == row.counts.drafted / (
@@ -173,6 +178,9 @@ def test_rows_choose_their_gammas(run, tmp_path, lines, monkeypatch):
   file = results.ResultFile(study / results.FILE_NAME)
   for each in (run(output_dir=tmp_path / "fixed"), row):
     file.append(each)
+  # A folder is looked at before anything is timed for it.
+  with pytest.raises(ValueError, match="holds another run: gamma is 2 there"):
+    run(**settings, output_dir=tmp_path / "fixed")
   assert report.main([f"--results_dir={study}"]) == 0
   assert "| adaptive |" in (study / "report" / "report.md").read_text()
 

@@ -241,6 +241,31 @@ def test_what_cannot_choose_its_gammas_is_refused(settings, message):
     Point(**settings)
 
 
+def test_costs_that_choose_no_gamma_are_refused():
+  costs = DraftCosts((0, 1), (1.0, 1.3), 0.2)
+  message = "draft_costs are given, and gamma is 3: set it to 'adaptive', or"
+  with pytest.raises(SettingError, match=message):
+    Point(
+      "spec_decode", gamma=3, draft_costs=costs
+    ).check_draft_costs_are_used()
+  point = Point("spec_decode", gamma="adaptive", draft_costs=costs)
+  point.check_draft_costs_are_used()
+  point.of("verifier").check_draft_costs_are_used()
+
+
+def test_costs_in_another_unit_are_refused(tmp_path):
+  file = tmp_path / "draft_costs.json"
+  fine = DraftCosts((0, 1, 3), (1.0, 1.3, 1.9), 0.2)
+  for factor in (1.2, 1000, 0.001):
+    rounds = tuple(factor * cost for cost in fine.rounds)
+    dataclasses.replace(fine, rounds=rounds).write(file)
+    if factor == 1.2:
+      assert DraftCosts.read(tmp_path).rounds == rounds
+      continue
+    with pytest.raises(ValueError, match="the unit is a round of the verifier"):
+      Point("spec_decode", gamma="adaptive", draft_costs=file)
+
+
 def test_sizes_to_choose_from():
   costs = DraftCosts((0, 1, 3), (1.0, 1.3, 1.9), 0.2)
   point = Point("spec_decode", gamma="adaptive", draft_costs=costs)
