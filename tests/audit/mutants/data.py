@@ -21,8 +21,11 @@ a blank line of a shot ends an output <- test_no_answer_of_a_shot
 
 === data/few_shot_tasks.py data/test_few_shot.py
 what is scored may be a shot <- test_mistakes
-- if shared and spec.ids is None:
+- if spec.ids is None:
 + if False:
+a copy of what is scored may be a shot <- test_mistakes
+- filecmp.cmp(shot, test, shallow=False)
++ False
 shots are of the first lines of a file <- test_long_files_are_drawn_from
 - np.linspace(0, num - 1, most)
 + np.linspace(0, most - 1, most)
@@ -40,4 +43,14 @@ a word counts once
 no answer is wrong beside answers that are nothing
 - [each for each in map(normalized, references) if each] or [""]
 + [*map(normalized, references)]
+an answer that normalizes to nothing is none <-
+  test_quality.py::test_questions_without_an_answer_are_scored_by_themselves
+- any(each.strip() not in ("", NO_ANSWER) for each in references)
++ any(normalized(each) for each in references)
+
+=== evaluation/quality.py
+a score of some questions is of all <-
+  test_questions_without_an_answer_are_scored_by_themselves
+- pairs = np.stack([values * is_in, is_in], axis=1)
++ pairs = np.stack([values * is_in, np.ones_like(values)], axis=1)
 """)

@@ -86,4 +86,9 @@ advice is of any drafter <- test_advice_is_of_one_drafter_and_of_blocks
 a model's calls are those of its last place <- test_a_models_calls_are_counted
 - lm is owner)] += int(number)
 + lm is owner)] = int(number)
+
+=== inference/points/draft_costs.py inference/points/test_point.py
+costs in milliseconds are believed <- test_costs_in_another_unit_are_refused
+- if cost < 1 / _UNIT_FACTOR or (not size and cost > _UNIT_FACTOR):
++ if cost < 1 / _UNIT_FACTOR:
 """)
