@@ -14,7 +14,7 @@ from speccascade.decoding.loops.sequence_cascade import (
   per_token_sequence,
   sequence_cascade,
 )
-from speccascade.judge import problems
+from speccascade.judge import judges, problems
 from tests import toy
 
 SEQUENCES = (sequence_cascade, per_token_sequence)
@@ -129,7 +129,9 @@ def test_lossless_decoding_with_all_settings(verification):
   judge.judge_sampler(sampler, settings=settings, batch=1024).check()
 
 
-def test_a_cascade_is_not_lossless():
+def test_a_cascade_is_not_lossless(monkeypatch):
+  # No known error: naming a cause would ask all of them for distributions.
+  monkeypatch.setattr(judges, "causes_of_sampler", lambda *_: ())
   sampler = decoded("spec_cascade_opt")
   judgement = judge.judge_sampler(sampler, only="V = 3, one", batch=1024)
   assert not judgement.passed
