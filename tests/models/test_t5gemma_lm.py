@@ -26,6 +26,8 @@ from speccascade.settings import fields
 from tests import toy
 from tests.models.feeding import NEEDS_NATIVE, close, greedy, int32
 
+pytestmark = pytest.mark.usefixtures("quick_compiles")
+
 KINDS = ("even", "wide")
 # The shape of the golden models' decoders, and an encoder of its own.
 CONFIG = T5GemmaConfig(
