@@ -74,10 +74,14 @@ def config(kind: str, emb_dim: int):
       window=4,
       windowed_layers=(0,),
     )
-  if kind == "t5gemma":
-    windows = {"window": 3, "windowed_layers": (0,)}
-    wide = {"num_encoder_layers": 1, "encoder_emb_dim": 2 * emb_dim}
-    return T5GemmaConfig(**sizes, **wide, **windows, num_kv_heads=8)
+  if kind.startswith("t5gemma"):
+    sizes |= {"window": 3, "windowed_layers": (0,), "num_kv_heads": 8}
+    own = {"encoder_emb_dim": 2 * emb_dim}
+    if kind == "t5gemma2":
+      own = {"merged_attention": True, "shared_embedding": True}
+      own |= {"split_window": True, "end_of_image_id": 4}
+      own |= {"query_key_norm": True, "attention_cap": None}
+    return T5GemmaConfig(**sizes, **own, num_encoder_layers=1)
   return T5Config(**sizes, num_encoder_layers=1)
 
 

@@ -124,6 +124,12 @@ _T5GEMMA = {
   r"(\w+)/\1_norm/scale": r"model.\1.norm",
   r"decoder/logits_dense/kernel": r"lm_head.out_proj",
 }
+# A shared table is the encoder's.
+_SHARED_TABLE = {
+  r"token_embedder/\w+": r"model.encoder.embed_tokens"
+} | _T5GEMMA
+# The last part of Hugging Face's name, where it is not "weight".
+_LAST = {"bias": "bias", "end_of_image": "eoi_embedding"}
 # Patterns by which arrays of T5X's scalable_t5 are recognised. Each is searched
 # in a text with a line "NAME RANK" for each array.
 _SCALABLE = {
@@ -151,13 +157,15 @@ def list_parameters(config: Config) -> list[Parameter]:
   names, before_number, before_name = _HUGGING_FACE[type(config)]
   if type(config) is LlamaConfig and config.post_norms:
     names = _POST_NORMS
+  if type(config) is T5GemmaConfig and config.shared_embedding:
+    names = _SHARED_TABLE
   table = []
   for path, shape in parameters.param_shapes(config).items():
     # "decoder/layers_3/mlp/wo/kernel" first becomes "decoder/layers_3/2.Dense
     # ReluDense.wo", and then "decoder.block.3.layer.2.DenseReluDense.wo".
     name = _expand(names, path)
     name = name.replace("/layers_", before_number).replace("/", before_name)
-    kind = "bias" if path.endswith("/bias") else "weight"
+    kind = _LAST.get(path.rpartition("/")[2], "weight")
     is_transposed = len(shape) == 2 and not path.endswith("/embedding")
     table.append(Parameter(path, shape, f"{name}.{kind}", is_transposed))
   return table

@@ -54,9 +54,13 @@ _QUANTIZED = ("F8", "F6", "F4")
 
 # What a model that also reads images has around the names of its text model:
 # "language_model.model.norm", or, in newer files, "model.language_model.norm";
-# and the names of its other parts.
-_INSIDE = re.compile(r"^(model\.)?language_model\.")
-_NO_TEXT = re.compile(r"(model\.)?(vision_tower|multi_modal_projector)\.")
+# "model.encoder.text_model.norm"; and the names of its other parts.
+_INSIDE = re.compile(
+  r"^(model\.)?language_model\.|(?<=^model\.encoder\.)text_model\."
+)
+_NO_TEXT = re.compile(
+  r"(model\.)?(encoder\.)?(vision_tower|multi_modal_projector)\."
+)
 
 _FAMILIES = {
   T5Config: hugging_face_t5,
@@ -213,11 +217,25 @@ def read_tokenizer_files(directory: storage.Directory) -> dict[str, str]:
 
 def _read_tensors(directory: storage.Directory, read_file: Callable) -> dict:
   """Returns the arrays of a text model, by the names that it has alone."""
-  tensors = {}
-  for name, array in _read_files(directory, read_file).items():
-    if not _NO_TEXT.match(name):
-      tensors[_INSIDE.sub(lambda found: found[1] or "", name)] = array
-  return tensors
+  arrays = _read_files(directory, read_file)
+  texts = [name for name in arrays if not _NO_TEXT.match(name)]
+  if num_others := len(arrays) - len(texts):
+    _say_left_out(str(directory), num_others)
+  return {
+    _INSIDE.sub(lambda found: found[1] or "", name): arrays[name]
+    for name in texts
+  }
+
+
+@functools.cache
+def _say_left_out(where: str, num_arrays: int):
+  """Says once that a model also reads images, and is read as a text model."""
+  logging.info(
+    "%s also reads images: the %d arrays of its vision tower are left out, and"
+    " its text model is read",
+    where,
+    num_arrays,
+  )
 
 
 def _read_files(directory: storage.Directory, read_file: Callable) -> dict:

@@ -1,12 +1,15 @@
 """Translates the config.json of T5Gemma, which has two inside it.
 
-`encoder` and `decoder` are each the settings of a Gemma 2, and leave out what
-equals its defaults. The ends of a text and the start token are the decoder's,
-unless the outer settings or generation_config.json name others.
+`encoder` and `decoder` are each the settings of a Gemma 2, in T5Gemma 2 of a
+Gemma 3, and leave out what equals its defaults. The encoder of T5Gemma 2 also
+reads images, and has the settings of its text model as `text_config`. The ends
+of a text and the start token are the decoder's, unless the outer settings or
+generation_config.json name others.
 """
 
 from collections.abc import Callable
 import dataclasses
+from typing import NamedTuple
 
 from speccascade.checkpoints import hugging_face_llama, storage
 from speccascade.checkpoints.errors import CheckpointError
@@ -14,10 +17,41 @@ from speccascade.models.llama.config import LlamaConfig
 from speccascade.models.t5gemma.config import OF_ENCODER, T5GemmaConfig
 from speccascade.settings import fields
 
-MODEL_TYPES = ("t5gemma",)
+
+class _Version(NamedTuple):
+  """What settings of a T5Gemma are called; `like` is what its stacks are."""
+
+  name: str
+  like: str
+  encoder: str
+  decoder: str
+  table: str
+
+
+# By model_type.
+_VERSIONS = {
+  "t5gemma": _Version(
+    name="T5Gemma",
+    like="gemma2",
+    encoder="t5_gemma_module",
+    decoder="t5_gemma_module",
+    table="model.decoder.embed_tokens.weight",
+  ),
+  "t5gemma2": _Version(
+    name="T5Gemma2",
+    like="gemma3_text",
+    encoder="t5gemma2_text",
+    decoder="t5gemma2_decoder",
+    table="model.encoder.embed_tokens.weight",
+  ),
+}
+MODEL_TYPES = tuple(_VERSIONS)
+_MERGED = "t5gemma2"
 _STACKS = ("encoder", "decoder")
-# What a stack of a T5Gemma is called, and the model that it is like.
-_STACK_TYPE, _LIKE = "t5_gemma_module", "gemma2"
+# Where the encoder of T5Gemma 2 has its text model, and the end of an image.
+_TEXT, _END_OF_IMAGE = "text_config", "eoi_token_index"
+# What transformers takes for an end of an image that is left out.
+_END_OF_IMAGE_ID = 256000
 # Fields of the encoder's settings that nothing reads: texts end, and are
 # limited, by the decoder's.
 _NOT_READ = ("eos_ids", "bos_id", "max_positions", "logits_via_embedding")
@@ -27,7 +61,8 @@ _OUTER = (
   "tie_word_embeddings",
 )
 _LM_HEAD = "lm_head.out_proj.weight"
-_EMBEDDING = "model.decoder.embed_tokens.weight"
+# Arrays of a T5Gemma 2's decoder that its encoder has, too.
+_COPIES = ("embed_tokens.weight", "embed_tokens.eoi_embedding")
 
 
 def config_of(settings: dict, directory: storage.Directory) -> T5GemmaConfig:
@@ -57,16 +92,26 @@ def build_config(settings: dict) -> T5GemmaConfig:
   """Returns the architecture that settings describe.
 
   Args:
-    settings: the settings of a config.json.
+    settings: the settings of a config.json, with `model_type`.
 
   Raises:
     ValueError: a setting is wrong, or the network here does not have it. The
       message names it.
   """
-  stacks = {}
+  version, stacks = _VERSIONS[settings["model_type"]], {}
+  features = {}
   for name in _STACKS:
     stack = settings.get(name) or {}
     fields.fit(name, stack, dict)
+    if name == "encoder" and settings["model_type"] == _MERGED:
+      features = {
+        "merged_attention": True,
+        "shared_embedding": True,
+        "split_window": True,
+        "end_of_image_id": stack.get(_END_OF_IMAGE, _END_OF_IMAGE_ID),
+      }
+      stack = stack.get(_TEXT) or {}
+      fields.fit(f"{name}.{_TEXT}", stack, dict)
     if stack.get("pad_token_id") is not None:
       fields.one_of([0], **{f"{name}.pad_token_id": stack["pad_token_id"]})
     if name == "decoder":
@@ -74,7 +119,7 @@ def build_config(settings: dict) -> T5GemmaConfig:
       stack = stack | {k: v for k, v in chosen.items() if v is not None}
     try:
       stacks[name] = hugging_face_llama.build_config(
-        stack | {"model_type": _LIKE}
+        stack | {"model_type": version.like}
       )
     except fields.SettingError as error:
       setting = hugging_face_llama.name_of(error.name)
@@ -91,6 +136,7 @@ def build_config(settings: dict) -> T5GemmaConfig:
   config = T5GemmaConfig(
     **vars(decoder),
     **own,
+    **features,
     num_encoder_layers=encoder.num_decoder_layers,
     start_id=decoder.bos_id if start_id is None else start_id,
   )
@@ -127,7 +173,7 @@ def _explicit(*stacks: LlamaConfig) -> list[LlamaConfig]:
 
 
 def resolve(tensors: dict, settings: dict, where: str, same: Callable) -> None:
-  """Removes the output projection where it is tied to the decoder's table.
+  """Removes what is a copy: of tables, and of an output that is tied to one.
 
   Args:
     tensors: all arrays by name, or (shape, dtype) of each. It is changed.
@@ -137,17 +183,25 @@ def resolve(tensors: dict, settings: dict, where: str, same: Callable) -> None:
       same array.
 
   Raises:
-    CheckpointError: the output projection contradicts config.json.
+    CheckpointError: the output projection contradicts config.json, or the
+      stacks of a T5Gemma 2 have tables that differ.
   """
-  if not build_config(settings).logits_via_embedding:
-    return
-  if _LM_HEAD not in tensors:
-    return
-  if not same(tensors.pop(_LM_HEAD), tensors.get(_EMBEDDING)):
+  table = _VERSIONS[settings["model_type"]].table
+  is_tied = build_config(settings).logits_via_embedding and _LM_HEAD in tensors
+  if is_tied and not same(tensors.pop(_LM_HEAD), tensors.get(table)):
     raise CheckpointError(
       f"{where}: config.json says tie_word_embeddings=true, but {_LM_HEAD} is"
-      f" another array than {_EMBEDDING}: set it to false, or remove {_LM_HEAD}"
+      f" another array than {table}: set it to false, or remove {_LM_HEAD}"
     )
+  if settings["model_type"] != _MERGED:
+    return
+  for array in _COPIES:
+    copy, first = f"model.decoder.{array}", f"model.encoder.{array}"
+    if copy in tensors and not same(tensors.pop(copy), tensors.get(first)):
+      raise CheckpointError(
+        f"{where}: {copy} and {first} differ; T5Gemma 2 has one table for both"
+        " stacks"
+      )
 
 
 def settings_of(config: T5GemmaConfig) -> dict:
@@ -156,7 +210,18 @@ def settings_of(config: T5GemmaConfig) -> dict:
   Raises:
     CheckpointError: a T5Gemma of Hugging Face cannot have the architecture.
   """
-  stacks = {}
+  model_type = _MERGED if config.merged_attention else MODEL_TYPES[0]
+  version, stacks = _VERSIONS[model_type], {}
+  others = {
+    "shared_embedding": config.shared_embedding,
+    "split_window": config.split_window,
+    "end_of_image_id": config.end_of_image_id is not None,
+  }
+  if set(others.values()) != {config.merged_attention}:
+    raise CheckpointError(
+      f"a T5Gemma of Hugging Face has merged_attention, {', '.join(others)}, or"
+      f" none of these: {config}"
+    )
   for name in _STACKS:
     stack = getattr(config, name)
     # As files have it: always a scale, and None where all layers are windowed.
@@ -168,16 +233,23 @@ def settings_of(config: T5GemmaConfig) -> dict:
       windowed_layers=windowed if len(windowed) < len(layers) else None,
     )
     settings = hugging_face_llama.settings_of(stack)
-    if settings["model_type"] != _LIKE:
+    if settings["model_type"] != version.like:
       raise CheckpointError(
-        f"the {name} of a T5Gemma of Hugging Face is a Gemma 2, and this one"
-        f" is a {settings['model_type']}: {config}"
+        f"the {name} of a {version.name} of Hugging Face is a {version.like},"
+        f" and this one is a {settings['model_type']}: {config}"
       )
     del settings["architectures"]
-    stacks[name] = settings | {"model_type": _STACK_TYPE, "pad_token_id": 0}
+    stack_type = getattr(version, name)
+    stacks[name] = settings | {"model_type": stack_type, "pad_token_id": 0}
+  if model_type == _MERGED:
+    stacks["encoder"] = {
+      "model_type": "t5gemma2_encoder",
+      _TEXT: stacks["encoder"],
+      _END_OF_IMAGE: config.end_of_image_id,
+    }
   return stacks | {
-    "architectures": ["T5GemmaForConditionalGeneration"],
-    "model_type": MODEL_TYPES[0],
+    "architectures": [f"{version.name}ForConditionalGeneration"],
+    "model_type": model_type,
     "is_encoder_decoder": True,
     "vocab_size": config.vocab_size,
     "tie_word_embeddings": config.logits_via_embedding,

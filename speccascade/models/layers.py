@@ -63,6 +63,7 @@ def attend(
   float32_scores: bool = False,
   cap: float | None = None,
   dropout: Callable[[jax.Array], jax.Array] | None = None,
+  source: tuple[jax.Array, jax.Array, jax.Array] | None = None,
 ) -> jax.Array:
   """Returns softmax(query key + bias) value, the scores not scaled.
 
@@ -77,20 +78,34 @@ def attend(
     float32_scores: compute the scores and the softmax in float32.
     cap: of the scores, before the bias; see `soft_cap`.
     dropout: function applied to the weights, or None.
+    source: (key, value, bias) of a source, whose keys share the softmax; None
+      without one.
 
   Returns:
     [B, N, H, D] in the dtype of `value`.
   """
   if float32_scores:
-    query, key = query.astype(jnp.float32), key.astype(jnp.float32)
-  # Scores of float32 queries and keys stay float32 through the softmax.
-  scores = soft_cap(jnp.einsum("bnhd,bhdl->bhnl", query, key), cap)
-  weights = jax.nn.softmax(scores + bias.astype(scores.dtype))
-  weights = weights.astype(value.dtype)
+    query = query.astype(jnp.float32)
+
+  def scores_of(key, bias):
+    # Scores of float32 queries and keys stay float32 through the softmax.
+    key = key.astype(query.dtype) if float32_scores else key
+    scores = soft_cap(jnp.einsum("bnhd,bhdl->bhnl", query, key), cap)
+    return scores + bias.astype(scores.dtype)
+
+  scores = scores_of(key, bias)
+  if source is not None:
+    # Scores are joined, not keys: a joined cache would be a copy of it.
+    scores = jnp.concatenate([scores, scores_of(source[0], source[2])], -1)
+  weights = jax.nn.softmax(scores).astype(value.dtype)
   if dropout is not None:
     weights = dropout(weights)
   # (Not an einsum: it would put the values first, and turn the result.)
-  return jnp.matmul(weights, value).swapaxes(1, 2)
+  if source is None:
+    return jnp.matmul(weights, value).swapaxes(1, 2)
+  of_keys, of_source = jnp.split(weights, [key.shape[3]], -1)
+  context = jnp.matmul(of_keys, value) + jnp.matmul(of_source, source[1])
+  return context.swapaxes(1, 2)
 
 
 def soft_cap(x: jax.Array, cap: float | None) -> jax.Array:
@@ -345,27 +360,39 @@ class Embed(nn.Module):
     stddev: standard deviation of the initial values.
     factor: factor of the logits.
     vector_factor: factor of the vectors, see `look_up`.
+    end_of_image_id: the token that ends an image. It is read as a vector of its
+      own, which no factor changes; None where there is no such token.
   """
 
   config: Any
   stddev: float = 1.0
   factor: float = 1.0
   vector_factor: float | None = None
+  end_of_image_id: int | None = None
 
   def setup(self):
     init = nn.initializers.normal(self.stddev)
     shape = (self.config.vocab_size, self.config.emb_dim)
     axes = ("vocab", "embed")
     self.embedding = _kernel(self, "embedding", init, shape, axes)
+    if self.end_of_image_id is not None:
+      self.end_of_image = param_with_axes(
+        "end_of_image", init, shape[1:], jnp.float32, axes=axes[1:]
+      )
 
   def __call__(self, tokens: jax.Array) -> jax.Array:
     """Returns [..., E] for int32 tokens [...]; see `look_up`."""
     ahead: Any = None
     if self.has_variable("params", "lookahead"):
       ahead = self.get_variable("params", "lookahead")
-    return look_up(
+    vectors = look_up(
       self.embedding, tokens, self.config.dtype, ahead, self.vector_factor
     )
+    if self.end_of_image_id is None:
+      return vectors
+    is_end = (tokens == self.end_of_image_id)[..., None]
+    end = jnp.broadcast_to(self.end_of_image, vectors.shape)
+    return jnp.where(is_end, end.astype(vectors.dtype), vectors)
 
   def logits(self, x: jax.Array) -> jax.Array:
     """Returns x [..., E] times the table, logits [..., V] float32."""

@@ -269,7 +269,8 @@ def _layer_activations(
   heads, num_gates = config.num_heads, len(config.mlp_activations)
   width = heads * config.head_dim
   kv_width = getattr(config, "num_kv_heads", heads) * config.head_dim
-  num_attentions = 2 if others else 1
+  is_merged = getattr(config, "merged_attention", False)
+  num_attentions = 2 if others and not is_merged else 1
   # Queries of each attention, keys and values of its own tokens and the source.
   projected = tokens * (width * num_attentions + kv_width * 2)
   projected += 2 * others * kv_width

@@ -96,8 +96,10 @@ def pass_of(
   if dict(layout.rules)["heads"] is not None and num_chips > 1:
     dtype = "bf16" if config.dtype == "bfloat16" else "f32"
     sums = f"{dtype}[{positions},{config.emb_dim}]"
-    # Attention, attention to a source if there is one, and the MLP.
-    num_sublayers = 3 if hasattr(config, "num_encoder_layers") else 2
+    # Attention, attention to a source if it is another one, and the MLP.
+    has_source = hasattr(config, "num_encoder_layers")
+    is_merged = getattr(config, "merged_attention", False)
+    num_sublayers = 3 if has_source and not is_merged else 2
     num_sums = num_sublayers * config.num_decoder_layers + 1
     sent[Collective("all-reduce", sums, num_chips)] = num_sums
     logits = f"f32[{positions},{vocab_size}]"

@@ -271,7 +271,7 @@ def with_embedding(params: Mapping, path: str | os.PathLike) -> dict[str, Any]:
         f" {rows} and {width}; wanted as many rows, and no less width"
       )
     table = jnp.asarray(reduce_width(table, width))
-    return {**params, TABLE: {"embedding": table}}
+    return {**params, TABLE: {**params[TABLE], "embedding": table}}
 
   new = reduced(params, checkpoint.params)
   if TABLE in params.get("encoder", {}):

@@ -433,7 +433,7 @@ def test_weights_of_eight_bits_are_one_line(copy, dtype, lazy):
   [
     (
       {"model_type": "gpt2"},
-      "t5, mt5, t5gemma, llama, mistral, qwen2, qwen3, gemma,",
+      "t5, mt5, t5gemma, t5gemma2, llama, mistral, qwen2, qwen3, gemma,",
     ),
     ({"use_bidirectional_attention": True}, "use_bidirectional_attention is T"),
     ({"model_type": "gemma", "hidden_activation": "gelu"}, "_activation is 'g"),

@@ -53,6 +53,9 @@ MILLIONS = {
   "t5gemma_2b_2b": 5596.9,
   "t5gemma_9b_2b": 12292.4,
   "t5gemma_9b_9b": 20333.4,
+  "t5gemma2_270m": 368.4,
+  "t5gemma2_1b": 1697.8,
+  "t5gemma2_4b": 7089.1,
 }
 
 
@@ -144,10 +147,16 @@ def test_t5gemmas(name):
     "query_pre_attn_scalar",
   )
   settings = hugging_face_t5gemma.settings_of(config)
-  sparse = {
-    stack: {x: settings[stack][x] for x in sizes}
-    for stack in ("encoder", "decoder")
-  } | {"eos_token_id": [1, 107]}
+  sparse = {x: settings[x] for x in ("model_type", "eos_token_id")}
+  encoder, decoder = settings["encoder"], settings["decoder"]
+  if settings["model_type"] == "t5gemma2":
+    encoder = encoder["text_config"]
+    sizes += ("vocab_size", "max_position_embeddings")
+    sizes += ("sliding_window", "rope_scaling")
+  sparse["decoder"] = {x: decoder[x] for x in sizes}
+  sparse["encoder"] = {x: encoder[x] for x in sizes}
+  if settings["model_type"] == "t5gemma2":
+    sparse["encoder"] = {"text_config": sparse["encoder"]}
   assert hugging_face_t5gemma.build_config(sparse) == config
 
 

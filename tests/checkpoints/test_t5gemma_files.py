@@ -2,10 +2,11 @@
 
 import dataclasses
 import json
+import re
 import shutil
 
 import pytest
-from safetensors.numpy import load_file
+from safetensors.numpy import load_file, save_file
 
 from speccascade.checkpoints import (
   CheckpointError,
@@ -16,10 +17,11 @@ from speccascade.checkpoints import (
 )
 from speccascade.inference.pair import pair_checks
 from speccascade.models import T5GemmaConfig
+from speccascade.models.llama.config import RopeScaling
 from tests.checkpoints.conftest import same
 from tests.checkpoints.test_hugging_face import settings, weights
 
-KINDS = ("even", "wide")
+KINDS = ("even", "wide", "merged")
 EVEN = T5GemmaConfig(
   vocab_size=96,
   emb_dim=32,
@@ -53,7 +55,22 @@ CONFIGS = {
     encoder_windowed_layers=(0, 2),
     eos_ids=(1, 7),
   ),
+  "merged": dataclasses.replace(
+    EVEN,
+    attention_cap=None,
+    logit_cap=None,
+    window=6,
+    rope_theta=700.0,
+    rope_scaling=RopeScaling("linear", 4.0),
+    local_rope_theta=50.0,
+    query_key_norm=True,
+    split_window=True,
+    merged_attention=True,
+    shared_embedding=True,
+    end_of_image_id=7,
+  ),
 }
+VISION = ("vision_tower.", "multi_modal_projector.")
 LM_HEAD = "lm_head__out_proj__weight"
 
 
@@ -99,6 +116,7 @@ def test_read_converted_and_back(folder, tmp_path, kind, capsys):
   assert "config.T5GemmaConfig:\n  vocab_size = 96" in capsys.readouterr().out
   # transformers reads the names that are written.
   names = load_file(folder / kind / "model.safetensors").keys()
+  names = {name for name in names if not any(x in name for x in VISION)}
   assert load_file(to / "model.safetensors").keys() == names
 
 
@@ -109,6 +127,72 @@ def test_a_file_with_nothing_but_its_type():
   assert config.windowed_layers == tuple(range(0, 26, 2))
   assert (config.window, config.start_id, config.eos_ids) == (4096, 2, (1,))
   assert config.encoder == config.decoder
+
+
+def test_a_sparse_t5gemma_2():
+  """What transformers takes for what is left out; but not for the window."""
+  stack = {"num_hidden_layers": 7, "sliding_window": 512}
+  settings = {
+    "model_type": "t5gemma2",
+    "encoder": {"text_config": stack, "vision_config": {"hidden_size": 5}},
+    "decoder": stack,
+  }
+  config = hugging_face_t5gemma.build_config(settings)
+  assert (config.emb_dim, config.vocab_size) == (2304, 262208)
+  assert config.windowed_layers == (0, 1, 2, 3, 4, 6)
+  assert (config.rope_theta, config.local_rope_theta) == (1e6, 1e4)
+  assert (config.attention_cap, config.logit_cap) == (None, None)
+  assert config.query_key_norm
+  assert config.merged_attention
+  assert (config.end_of_image_id, config.start_id) == (256000, 2)
+  assert config.encoder == config.decoder
+  settings["decoder"] = {"num_hidden_layers": 7}
+  with pytest.raises(ValueError, match=r"decoder\.sliding_window is None"):
+    hugging_face_t5gemma.build_config(settings)
+
+
+def test_a_tower_of_images_is_left_out_in_a_line(copy, caplog):
+  path = copy("merged")
+  with caplog.at_level("INFO", logger="absl"):
+    load(path)
+    load(path)
+  [line] = [x for x in caplog.messages if "also reads images" in x]
+  assert "34 arrays of its vision tower are left out" in line
+
+
+def test_another_name_of_the_text_model(copy, folder):
+  """As transformers has it in memory."""
+  path, want = copy("merged"), load(folder / "merged")
+  file = path / "model.safetensors"
+  inside = re.compile(r"(?<=^model\.encoder\.)(?=embed|layers|norm)")
+  arrays = {
+    inside.sub("text_model.", name): array
+    for name, array in load_file(file).items()
+  }
+  assert sum("encoder.text_model." in name for name in arrays) == 29
+  save_file(arrays, file)
+  same(load(path).params, want.params)
+
+
+@pytest.mark.parametrize("array", ["weight", "eoi_embedding"])
+def test_copies_of_a_shared_table(copy, folder, array):
+  path, want = copy("merged"), load(folder / "merged")
+  table = load_file(path / "model.safetensors")[
+    f"model.encoder.embed_tokens.{array}"
+  ]
+  name = f"model__decoder__embed_tokens__{array}"
+  weights(path, **{name: table.copy()})
+  same(load(path).params, want.params)
+  weights(path, **{name: table + 1})
+  with pytest.raises(CheckpointError, match=f"{array} differ; T5Gemma 2 has"):
+    load(path)
+
+
+def test_a_config_between_the_two():
+  """It decodes here, and transformers has no name for it."""
+  config = dataclasses.replace(CONFIGS["merged"], split_window=False)
+  with pytest.raises(CheckpointError, match="merged_attention, shared_embed"):
+    hugging_face_t5gemma.settings_of(config)
 
 
 def test_a_head_that_is_there_too(copy, folder):
@@ -160,6 +244,14 @@ def test_what_is_refused(copy, stack, values, message):
   change(path, stack, **values)
   with pytest.raises(CheckpointError, match=message):
     load(path)
+
+
+def test_rows_are_cut_of_the_shared_table(folder):
+  read = load(folder / "merged")
+  _, params = pair_checks.cut_rows(read.config, read.params, 90)
+  table, given = params["token_embedder"], read.params["token_embedder"]
+  assert table["embedding"].shape[0] == 90
+  assert table["end_of_image"] is given["end_of_image"]
 
 
 def test_rows_are_cut_of_both_tables(folder):

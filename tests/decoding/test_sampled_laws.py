@@ -216,12 +216,21 @@ GEMMA = {
 }
 
 
-def tiny_t5gemma(seed: int) -> T5GemmaLM:
+# As a T5Gemma 2.
+MERGED = {
+  **{"query_key_norm": True, "local_rope_theta": 100.0, "split_window": True},
+  **{"merged_attention": True, "shared_embedding": True},
+  **{"attention_cap": None, "logit_cap": None, "encoder_emb_dim": None},
+}
+
+
+def tiny_t5gemma(seed: int, **changes) -> T5GemmaLM:
   """Returns a T5Gemma with grouped queries that has opinions."""
   heads = {"num_heads": 2, "num_kv_heads": 1, "logits_via_embedding": False}
   layers = {"num_decoder_layers": 2, "num_encoder_layers": 1}
   wide = {"encoder_emb_dim": 24, "window": 2, "windowed_layers": (0,)}
-  config = T5GemmaConfig(**SIZES, **heads, **layers, **wide, mlp_dim=16)
+  sizes = SIZES | heads | layers | wide | {"mlp_dim": 16} | changes
+  config = T5GemmaConfig(**sizes)
   lm = T5GemmaLM.init(config, jax.random.key(seed))
   return opinionated(lm, config.emb_dim)
 
@@ -309,12 +318,16 @@ T5_CASES = {
 KINDS = {
   "t5": (lambda: (tiny_t5(1), tiny_t5(2)), T5_SOURCES),
   "t5gemma": (lambda: (tiny_t5gemma(1), tiny_t5gemma(2)), T5_SOURCES),
+  "t5gemma2": (
+    lambda: (tiny_t5gemma(1, **MERGED), tiny_t5gemma(2, **MERGED)),
+    T5_SOURCES,
+  ),
   "llama": (lambda: (tiny_llama(1), tiny_llama(2)), PROMPTS),
   "gemma": (lambda: (tiny_llama(1, **GEMMA), tiny_llama(2, **GEMMA)), PROMPTS),
   "prompted": (toy.whole, PROMPTS),
 }
 ON_TEXTS = [
-  *itertools.product(("t5", "t5gemma", "prompted"), T5_CASES),
+  *itertools.product(("t5", "t5gemma", "t5gemma2", "prompted"), T5_CASES),
   *itertools.product(
     ("llama", "gemma"), ("copies", "token rule, block", "tree", "traversal")
   ),
@@ -322,7 +335,8 @@ ON_TEXTS = [
 
 
 @pytest.mark.parametrize(
-  ("kind", "case"), toy.nightly(ON_TEXTS, [("t5", "opt"), ("t5gemma", "opt")])
+  ("kind", "case"),
+  toy.nightly(ON_TEXTS, [(x, "opt") for x in ("t5", "t5gemma", "t5gemma2")]),
 )
 def test_samples_have_the_law_of_the_whole_text(kind, case, num_rows):
   name, options, settings = T5_CASES[case]

@@ -89,6 +89,14 @@ T5GEMMAS = {
   "even": (STACK | CAPS, STACK | CAPS),
   "wide": (STACK | WIDE, STACK | {"num_key_value_heads": 1}),
 }
+# A T5Gemma 2, which also reads images. An even window reaches further after a
+# token of the encoder than before it.
+MERGED = STACK | {
+  "sliding_window": 6,
+  "layer_types": LAYERS,
+  "rope_parameters": ROPE,
+}
+END_OF_IMAGE = 7
 LEFT_OUT = (
   "attention_bias",
   "attn_logit_softcapping",
@@ -138,13 +146,25 @@ def leave_out(folder):
   file.write_text(json.dumps(settings, indent=2, sort_keys=True) + "\n")
 
 
-def t5gemma(name, seed):
-  """Writes the folder of a T5Gemma; returns the model that it holds."""
+def t5gemma_config(name):
+  """Returns transformers' config of the T5Gemma of a folder."""
+  if name == "merged":
+    encoder = {
+      "text_config": MERGED,
+      "vision_config": VISION | {"model_type": "siglip_vision_model"},
+      "mm_tokens_per_image": 4,
+      "eoi_token_index": END_OF_IMAGE,
+    }
+    return transformers.T5Gemma2Config(encoder=encoder, decoder=MERGED)
   encoder, decoder = (T5GemmaModuleConfig(**sizes) for sizes in T5GEMMAS[name])
-  config = transformers.T5GemmaConfig(
+  return transformers.T5GemmaConfig(
     encoder=encoder, decoder=decoder, vocab_size=96
   )
-  model = transformers.T5GemmaForConditionalGeneration(config)
+
+
+def t5gemma(name, seed):
+  """Writes the folder of a T5Gemma; returns the model that it holds."""
+  model = transformers.AutoModelForSeq2SeqLM.from_config(t5gemma_config(name))
   make_llama.randomise(model, seed)
   # Else a text repeats its last token, whose vector is most of the last state.
   decoder = model.model.decoder
@@ -152,7 +172,8 @@ def t5gemma(name, seed):
   decoder.norm.weight.data += 8
   model.tie_weights()
   folder, is_wide = T5GEMMA_FOLDER / name, name == "wide"
-  model.to(torch.bfloat16 if is_wide else torch.float32).save_pretrained(folder)
+  dtype = torch.float32 if name == "even" else torch.bfloat16
+  model.to(dtype).save_pretrained(folder)
   if is_wide:
     file = folder / "config.json"
     settings = json.loads(file.read_text())
@@ -163,7 +184,7 @@ def t5gemma(name, seed):
     (folder / "generation_config.json").write_text(
       json.dumps({"bos_token_id": 2, "eos_token_id": [1, 7]})
     )
-  return transformers.T5GemmaForConditionalGeneration.from_pretrained(
+  return transformers.AutoModelForSeq2SeqLM.from_pretrained(
     folder, dtype=torch.float32, attn_implementation="eager"
   )
 
@@ -195,14 +216,18 @@ def t5gemma_greedy(model, source):
 def t5gemmas():
   """Writes `t5gemma/`."""
   arrays, rng = {}, np.random.default_rng(4)
-  for seed, name in enumerate(T5GEMMAS):
+  for seed, name in enumerate([*T5GEMMAS, "merged"]):
     model, rows = t5gemma(name, seed), []
     for num_read, num_fed in zip(SOURCE_LENGTHS, TARGET_LENGTHS):
       greedy = None
       while greedy is None:
         source = rng.integers(3, 96, num_read).tolist()
+        if name == "merged":
+          source[2:3] = [END_OF_IMAGE] * (num_read > 2)
         greedy = t5gemma_greedy(model, source)
       fed = [2, *rng.integers(3, 96, num_fed - 1).tolist()]
+      if name == "merged":
+        fed[4:5] = [END_OF_IMAGE] * (num_fed > 4)
       logits = t5gemma_logits(model, source, fed)
       rows.append((source, fed, logits, greedy))
     sources, tokens, logits, greedy = zip(*rows)

@@ -62,6 +62,19 @@ T5GEMMA = T5GemmaConfig(
   window=4,
   windowed_layers=(1, 2),
 )
+# As a T5Gemma 2, with its one attention and its one table.
+T5GEMMA2 = dataclasses.replace(
+  T5GEMMA,
+  encoder_emb_dim=None,
+  attention_cap=None,
+  logit_cap=None,
+  query_key_norm=True,
+  local_rope_theta=50.0,
+  split_window=True,
+  merged_attention=True,
+  shared_embedding=True,
+  end_of_image_id=4,
+)
 SOURCES = [[3, 4, 5, 6], [7, 8, 0, 0], [9, 2, 3, 0]]
 PROMPTS = [[3, 4, 5, 6], [7, 8, -1, -1], [-1, 9, 2, 3]]
 HELD = (5, 0, 2)  # tokens that the rows hold before the tree

@@ -25,6 +25,7 @@ from tests.models.feeding import (
     *(("t5", 1), ("t5", 5), ("t5", 8)),
     *(("t5 bfloat16", 6), ("t5 rounded", 6), ("mistral", 2), ("mistral", 7)),
     *(("gemma2", 7), ("gemma3", 2), ("t5gemma-even", 7), ("t5gemma-wide", 2)),
+    ("t5gemma-merged", 6),
     *toy.nightly(("t5", width) for width in (2, 3, 4, 6, 7)),
     *toy.nightly(("mistral", width) for width in (1, 3, 4, 5, 6, 8)),
   ],

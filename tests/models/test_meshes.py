@@ -24,8 +24,8 @@ def folder(tmp_path_factory):
   for kind, width in itertools.product(("t5", "t5gemma", "llama"), (8, 16)):
     for layout in ("speccascade", "hugging_face", "t5x_native"):
       eight_devices.checkpoint(folder, kind, width, layout)
-  for width in (8, 16):
-    eight_devices.checkpoint(folder, "gemma", width, "speccascade")
+  for kind, width in itertools.product(("gemma", "t5gemma2"), (8, 16)):
+    eight_devices.checkpoint(folder, kind, width, "speccascade")
   return folder
 
 
@@ -86,6 +86,7 @@ def test_a_mesh_streams_what_one_device_does(run):
     {"method": "token_cascade_chow", "layout": "t5x_native"},
     {"kind": "t5gemma", "layout": "hugging_face"},
     {"kind": "t5gemma", "shape": {"tree": [2, 2, 1]}},
+    {"kind": "t5gemma2", "shape": {"tree": [2, 2, 1]}},
     {"kind": "llama", "layout": "hugging_face"},
     {"kind": "llama", "method": "verifier", "temperature": 0.0},
     {"kind": "llama", "shape": {"tree": [2, 2, 1]}},
@@ -122,6 +123,7 @@ def test_a_mesh_sweeps_and_searches_alike(run):
     {"optimizer": "adamw", "dims": 2},
     {"kind": "gemma"},
     {"kind": "t5gemma"},
+    {"kind": "t5gemma2"},
     {"kind": "llama"},
   ],
 )

@@ -24,11 +24,18 @@ from speccascade.models.draft_heads import initial_params
 from speccascade.models.heads_model import TrainedHeads
 from speccascade.settings import fields
 from tests import toy
-from tests.models.feeding import NEEDS_NATIVE, close, greedy, int32
+from tests.models.feeding import (
+  NEEDS_NATIVE,
+  close,
+  extend,
+  greedy,
+  int32,
+  prefill,
+)
 
 pytestmark = pytest.mark.usefixtures("quick_compiles")
 
-KINDS = ("even", "wide")
+KINDS = ("even", "wide", "merged")
 # The shape of the golden models' decoders, and an encoder of its own.
 CONFIG = T5GemmaConfig(
   vocab_size=60,
@@ -45,6 +52,21 @@ CONFIG = T5GemmaConfig(
   window=3,
   windowed_layers=(0,),
 )
+MERGED = dataclasses.replace(
+  CONFIG,
+  encoder_emb_dim=None,
+  query_key_norm=True,
+  local_rope_theta=50.0,
+  split_window=True,
+  merged_attention=True,
+  shared_embedding=True,
+  end_of_image_id=9,
+)
+
+
+@jax.jit
+def encode(lm, sources):
+  return lm.module.apply({"params": lm.params}, sources, method="encode")
 
 
 @jax.jit
@@ -120,11 +142,18 @@ def test_decodes_equal_transformers(t5gemma, kind, options):
 
 
 @pytest.mark.parametrize(
-  "kind", toy.nightly(["medusa", "blockwise", "lookahead"], ["lookahead"])
+  ("name", "kind"),
+  toy.nightly(
+    [
+      *(("wide", x) for x in ("medusa", "blockwise", "lookahead")),
+      ("merged", "lookahead"),
+    ],
+    [("wide", "lookahead")],
+  ),
 )
-def test_draft_heads_write_transformers_tokens(t5gemma, kind):
+def test_draft_heads_write_transformers_tokens(t5gemma, name, kind):
   """Heads over its hidden states, and embeddings that its decoder reads."""
-  case = t5gemma("wide")
+  case = t5gemma(name)
   config = HeadsConfig(kind=kind, num_heads=3, mlp_dim=16)
   config = config.of_verifier(case.lm.module.config, case.lm.params)
   params = initial_params(config, case.lm.module, case.lm.params)
@@ -159,28 +188,34 @@ def test_refilled_rows_equal_transformers(t5gemma, kind):
   np.testing.assert_array_equal(tokens, case.greedy)
 
 
-def test_the_window_of_the_encoder_counts_one_side():
-  """A token sees W on either side; in a decoder it sees W with itself.
+@pytest.mark.parametrize(
+  ("base", "window", "num_before", "num_after"),
+  [(CONFIG, 3, 3, 3), (MERGED, 3, 1, 1), (MERGED, 4, 1, 2)],
+  ids=["one side", "odd", "even"],
+)
+def test_the_window_of_the_encoder(base, window, num_before, num_after):
+  """In T5Gemma a token sees W on either side, in T5Gemma 2 W with itself.
 
-  As transformers has it. In Google's own code the token itself counts in the
-  encoder, too. In sources of up to W + 1 tokens the window hides nothing.
+  As transformers has it. In Google's own code of T5Gemma the token itself
+  counts in the encoder, too. In short sources the window hides nothing.
   """
   one_layer = {"num_encoder_layers": 1, "encoder_windowed_layers": (0,)}
-  config = dataclasses.replace(CONFIG, **one_layer)
+  config = dataclasses.replace(base, **one_layer, window=window)
   near = T5GemmaLM.init(config, jax.random.key(0))
-  far = T5GemmaLM.create(dataclasses.replace(config, window=9), near.params)
+  far = T5GemmaLM.create(dataclasses.replace(config, window=99), near.params)
 
-  def encoded(lm, sources):
-    return np.asarray(lm._apply("encode", int32(sources)))
+  def encoded(lm, source):
+    padded = [*source, *[0] * (6 - len(source))]
+    return np.asarray(encode(lm, int32([padded])))[0, : len(source)]
 
-  source = [[3, 4, 5, 6, 7, 8]]
-  for num in (3, 4):
-    text = [source[0][:num]]
-    np.testing.assert_array_equal(encoded(near, text), encoded(far, text))
+  source, place = [3, 4, 5, 6, 7, 8], np.arange(6)
+  text = source[: num_before + 1]
+  np.testing.assert_array_equal(encoded(near, text), encoded(far, text))
   assert np.all(encoded(near, source) != encoded(far, source), -1).any()
-  other = [[3, 4, 5, 6, 7, 9]]
-  moved = (encoded(near, source) != encoded(near, other)).any(-1)[0]
-  np.testing.assert_array_equal(moved, [False, False, True, True, True, True])
+  for changed, seen in ((0, place <= num_before), (5, place >= 5 - num_after)):
+    other = [10 if i == changed else x for i, x in enumerate(source)]
+    moved = (encoded(near, source) != encoded(near, other)).any(-1)
+    np.testing.assert_array_equal(moved, seen)
 
 
 def test_only_the_laws_tell_of_the_cap_of_logits(t5gemma):
@@ -239,11 +274,37 @@ def test_packed_rows_do_not_see_each_other(t5gemma):
   close(logits[0, 14:], alone[0])
 
 
-def test_an_encoder_of_impossible_heads():
-  with pytest.raises(
-    ValueError, match="the encoder's num_kv_heads is 2, which"
-  ):
-    dataclasses.replace(CONFIG, encoder_num_heads=3, encoder_num_kv_heads=2)
+@pytest.mark.parametrize(
+  ("config", "changes", "message"),
+  [
+    (
+      CONFIG,
+      {"encoder_num_heads": 3, "encoder_num_kv_heads": 2},
+      "the encoder's num_kv_heads is 2, which",
+    ),
+    (MERGED, {"encoder_emb_dim": 28}, "encoder_emb_dim is 28; .* emb_dim, 20"),
+    (CONFIG, {"end_of_image_id": 9}, "end_of_image_id wants shared_embedding"),
+  ],
+)
+def test_impossible_configs(config, changes, message):
+  with pytest.raises(ValueError, match=message):
+    dataclasses.replace(config, **changes)
+
+
+def test_keys_of_the_source_are_computed_once(t5gemma):
+  """They are kept as for T5Gemma, and blocks leave them as they are."""
+  case = t5gemma("merged")
+  state = prefill(case.lm, case.sources, 16)
+  heads, width = case.lm.module.config.num_kv_heads, 12
+  rows, length = case.sources.shape
+  for keys, values in state.sources:
+    assert keys.shape == (rows, heads, width, length)
+    assert values.shape == (rows, heads, length, width)
+  count = int32([4, 1, 4])
+  after, _ = extend(case.lm, state, int32(case.tokens[:, :4]), count)
+  jax.tree.map(np.testing.assert_array_equal, after.sources, state.sources)
+  # Nothing of the source is in the cache of the decoder.
+  assert all(keys.shape[3] == 16 for keys, _ in after.caches)
 
 
 @NEEDS_NATIVE

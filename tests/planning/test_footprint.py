@@ -76,6 +76,15 @@ T5GEMMA = T5GemmaConfig(
   encoder_num_heads=6,
   **LAYERS,
 )
+T5GEMMA2 = dataclasses.replace(
+  T5GEMMA,
+  encoder_emb_dim=None,
+  encoder_num_heads=None,
+  query_key_norm=True,
+  merged_attention=True,
+  shared_embedding=True,
+  end_of_image_id=5,
+)
 ONE = meshes.ONE.abstract()
 KEY = jax.random.key(0)
 LENGTHS = {"inputs": 32, "targets": 16}
@@ -90,6 +99,7 @@ def num_bytes(tree):
   [
     (T5LM, T5),
     (T5GemmaLM, T5GEMMA),
+    (T5GemmaLM, T5GEMMA2),
     (LlamaLM, LLAMA),
     (LlamaLM, GEMMA),
   ],
@@ -465,6 +475,17 @@ def test_an_encoder_of_its_own_size_keeps_more():
     footprint.activations(x, ONE, 8, LENGTHS) for x in (T5GEMMA, narrow)
   ]
   assert stored[0] - stored[1] == more
+
+
+def test_merged_attention_keeps_less():
+  """There are the queries, the context and the input of one attention."""
+  apart = dataclasses.replace(T5GEMMA2, merged_attention=False)
+  counted = [
+    footprint.activations(x, ONE, 8, LENGTHS) for x in (apart, T5GEMMA2)
+  ]
+  queries, inputs = 2 * 4 * 4, 2 * 8
+  layers = T5GEMMA2.num_decoder_layers
+  assert counted[0] - counted[1] == 4 * 8 * 16 * layers * (queries + inputs)
 
 
 @pytest.mark.slow

@@ -271,9 +271,10 @@ def test_both_tables_of_an_encoder_decoder_are_reduced(tmp_path):
   )
   given = wide.initial(jax.random.key(0))
   orbax_io.save(tmp_path / "wide", given, wide.config, step=1)
-  new = teachers.with_embedding(
-    small.initial(jax.random.key(1)), tmp_path / "wide"
-  )
+  params = small.initial(jax.random.key(1))
+  params["token_embedder"]["end_of_image"] = beside = np.ones(8)
+  new = teachers.with_embedding(params, tmp_path / "wide")
+  assert new["token_embedder"]["end_of_image"] is beside
   for part, table in ((new, given), (new["encoder"], given["encoder"])):
     want = teachers.reduce_width(table["token_embedder"]["embedding"], 8)
     np.testing.assert_allclose(part["token_embedder"]["embedding"], want)

@@ -286,10 +286,11 @@ def cut_rows(config: Config, params: dict, rows: int) -> tuple[Config, dict]:
   def cut(part):
     # Copies: a view of the first rows would hold the whole table in memory.
     table = np.array(part["token_embedder"]["embedding"][:rows], order="C")
-    return part | {"token_embedder": {"embedding": table}}
+    embedder = {**part["token_embedder"], "embedding": table}
+    return part | {"token_embedder": embedder}
 
   params, decoder = cut(params), params["decoder"]
-  # The encoder of a T5Gemma has a table of its own.
+  # The encoder of a T5Gemma may have a table of its own.
   if "token_embedder" in params.get("encoder", {}):
     params["encoder"] = cut(params["encoder"])
   # A model that ties its output to its embedding has no kernel of its own.

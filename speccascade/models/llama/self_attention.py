@@ -107,6 +107,7 @@ class GroupedAttention(nn.Module):
     value: jax.Array,
     bias: jax.Array,
     reach: jax.Array | None = None,
+    source: tuple[jax.Array, ...] | None = None,
   ) -> jax.Array:
     """Returns [B, N, E] for queries [B, N, H, D].
 
@@ -120,20 +121,33 @@ class GroupedAttention(nn.Module):
       value: [B, K, L, D].
       bias: [B, 1, N, L] float32, the mask; or [B, 1, 1, L], one for all tokens.
       reach: [B] int32, how many slots of a row need be looked at, or None.
+      source: (keys, values, mask) of a source, in the same softmax, or None.
     """
     rows, num_fed, num_heads, head_dim = query.shape
     num_keys = key.shape[1]
     group = num_heads // num_keys
     query = query.reshape(rows, num_fed, num_keys, group, head_dim)
     query = query.swapaxes(2, 3).reshape(rows, -1, num_keys, head_dim)
-    if bias.shape[2] == num_fed:
-      bias = jnp.repeat(bias, group, axis=2)
+
+    def of_group(bias):
+      return jnp.repeat(bias, group, 2) if bias.shape[2] == num_fed else bias
+
+    bias = of_group(bias)
+    if source is not None:
+      source = (*source[:2], of_group(source[2]))
     cap = self.config.attention_cap
-    if self.out.has_panels() and cap is None:
+    if self.out.has_panels() and cap is None and source is None:
       context = native.attend(query, key, value, bias, reach)
     else:
       context = layers.attend_within(
-        reach, query, key, value, bias, float32_scores=True, cap=cap
+        reach,
+        query,
+        key,
+        value,
+        bias,
+        float32_scores=True,
+        cap=cap,
+        source=source,
       )
     context = context.reshape(rows, num_fed, group, num_keys, head_dim)
     return self.out(context.swapaxes(2, 3).reshape(rows, num_fed, -1))
@@ -161,9 +175,11 @@ class SelfAttentionLayer(nn.Module):
     y = self.pre_self_attention_layer_norm(x)
     return self.self_attention.queries_keys_values(y, angles)
 
-  def _attend(self, x, query, keys_values, bias, source, reach=None):
+  def _attend(
+    self, x, query, keys_values, bias, source, reach=None, merged=None
+  ):
     """Returns x after attention to keys and values, and all that follows."""
-    y = self.self_attention.attend(query, *keys_values, bias, reach)
+    y = self.self_attention.attend(query, *keys_values, bias, reach, merged)
     if self.config.post_norms:
       y = self.post_self_attention_layer_norm(y)
     return self._after_attention(x + y, *source)

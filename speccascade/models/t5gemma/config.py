@@ -22,10 +22,13 @@ OF_ENCODER = (
 @fields.checked
 @dataclasses.dataclass(frozen=True)
 class T5GemmaConfig(LlamaConfig):
-  """Hyperparameters of a T5Gemma: two stacks of the layers of a Gemma 2.
+  """Hyperparameters of a T5Gemma: two stacks of the layers of a Gemma.
 
   The fields of a `LlamaConfig` are those of the decoder. They are those of the
-  encoder as well, but for its own fields. The defaults are T5Gemma S's.
+  encoder as well, but for its own fields. The layers of T5Gemma are those of
+  Gemma 2. Those of T5Gemma 2 are those of Gemma 3, and it has
+  `merged_attention`, `shared_embedding`, `split_window` and
+  `end_of_image_id`. The defaults are T5Gemma S's.
 
   Attributes:
     num_encoder_layers: layers of the encoder.
@@ -38,6 +41,14 @@ class T5GemmaConfig(LlamaConfig):
     encoder_windowed_layers: its layers, from 0, that have the `window`; None is
       the decoder's. There a token sees as many slots as the window on either
       side: one more than a decoder's token, which counts itself.
+    split_window: whether the encoder's token sees as many slots as the window
+      in all, itself included; of an even window one more after it than before.
+    merged_attention: whether the decoder attends to its text and to the source
+      at once, with the same queries, kernels and softmax, and not one after the
+      other.
+    shared_embedding: whether the encoder has the decoder's table of tokens.
+    end_of_image_id: a token that is read as a vector of its own, which is not
+      scaled, by a shared table; None is none.
     start_id: the token that the decoder begins with.
   """
 
@@ -72,6 +83,10 @@ class T5GemmaConfig(LlamaConfig):
   encoder_head_dim: fields.Size | None = None
   encoder_mlp_dim: Annotated[int, fields.Bounds(1, 2**20)] | None = None
   encoder_windowed_layers: tuple[fields.NonNegative, ...] | None = None
+  split_window: bool = False
+  merged_attention: bool = False
+  shared_embedding: bool = False
+  end_of_image_id: fields.NonNegative | None = None
   start_id: fields.NonNegative = 2
 
   def __post_init__(self):
@@ -89,6 +104,20 @@ class T5GemmaConfig(LlamaConfig):
       self.encoder  # noqa: B018  its heads are checked
     except ValueError as error:
       raise ValueError(f"the encoder's {error}") from error
+    is_shared = self.merged_attention or self.shared_embedding
+    if is_shared and self.encoder_emb_dim is not None:
+      raise ValueError(
+        f"encoder_emb_dim is {self.encoder_emb_dim}; kernels and tables that"
+        f" are shared want the decoder's emb_dim, {self.emb_dim}"
+      )
+    if self.end_of_image_id is not None and not self.shared_embedding:
+      raise ValueError("end_of_image_id wants shared_embedding: set it too")
+
+  def encoder_sides(self, window: int) -> tuple[int, int]:
+    """Returns how many tokens before and after itself the encoder's sees."""
+    if self.split_window:
+      return (window - 1) // 2, window // 2
+    return window, window
 
   @property
   def decoder(self) -> LlamaConfig:

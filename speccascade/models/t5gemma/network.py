@@ -1,18 +1,20 @@
 """The encoder-decoder T5Gemma, for training and for decoding in blocks.
 
-The layers are those of a Gemma 2. The encoder's see both ways. The decoder's
+The layers are those of a Gemma. The encoder's see both ways. The decoder's
 attend to the source as well, with as many key heads, the same cap, and no
-rotation and no window. The parameters have the names of a T5's decoder; the
-encoder has a table of tokens of its own.
+rotation and no window: in T5Gemma after the attention to the text, in T5Gemma 2
+together with it. The parameters have the names of a T5's decoder; the encoder
+of T5Gemma has a table of tokens of its own.
 
 Axes: B rows, S source length, T target length, N fed tokens, R read positions,
 L cache slots, E the decoder's width, K key heads, D head width, V vocabulary.
 
-Source: Zhang et al. (T5Gemma, arXiv 2504.06225). Where transformers' code and
-Google's differ, in the window of the encoder, this is transformers'.
+Source: Zhang et al. (T5Gemma, arXiv 2504.06225; T5Gemma 2, arXiv 2512.14856).
+Where transformers' code and Google's differ, in the window of the encoder, this
+is transformers'.
 """
 
-from typing import Any
+from typing import Any, ClassVar
 
 from flax import linen as nn
 from flax.linen.partitioning import with_sharding_constraint
@@ -39,20 +41,12 @@ from speccascade.models.llama.self_attention import (
 from speccascade.models.t5gemma.config import T5GemmaConfig
 
 
-class CrossAttentionLayer(SelfAttentionLayer):
-  """Self-attention, attention to the source, and MLP, each after a norm."""
-
-  def setup(self):
-    super().setup()
-    cfg = self.config
-    self.pre_cross_attention_layer_norm = norm(cfg)
-    self.encoder_decoder_attention = GroupedAttention(cfg)
-    if cfg.post_norms:
-      self.post_cross_attention_layer_norm = norm(cfg)
+class SourceLayer(SelfAttentionLayer):
+  """A layer whose tokens attend to an encoded source as well."""
 
   def source_keys_values(self, encoded: jax.Array) -> cache.LayerCache:
     """Returns this layer's keys and values of an encoded source."""
-    return self.encoder_decoder_attention.keys_values(encoded)
+    raise NotImplementedError
 
   def __call__(
     self, x: jax.Array, angles: Angles, bias: jax.Array, *source: jax.Array
@@ -69,6 +63,21 @@ class CrossAttentionLayer(SelfAttentionLayer):
     key, value = self.source_keys_values(encoded)
     return super().__call__(x, angles, bias, key, value, source_bias)
 
+
+class CrossAttentionLayer(SourceLayer):
+  """Self-attention, attention to the source, and MLP, each after a norm."""
+
+  def setup(self):
+    super().setup()
+    cfg = self.config
+    self.pre_cross_attention_layer_norm = norm(cfg)
+    self.encoder_decoder_attention = GroupedAttention(cfg)
+    if cfg.post_norms:
+      self.post_cross_attention_layer_norm = norm(cfg)
+
+  def source_keys_values(self, encoded: jax.Array) -> cache.LayerCache:
+    return self.encoder_decoder_attention.keys_values(encoded)
+
   def _after_attention(self, x, key, value, source_bias):
     """Returns x after attention to the source, and the MLP."""
     attention = self.encoder_decoder_attention
@@ -79,38 +88,59 @@ class CrossAttentionLayer(SelfAttentionLayer):
     return super()._after_attention(x + y)
 
 
+class MergedAttentionLayer(SourceLayer):
+  """One attention to the text and to the source, and MLP, each after a norm.
+
+  Keys of the text are turned, and keys of the source are not.
+  """
+
+  def source_keys_values(self, encoded: jax.Array) -> cache.LayerCache:
+    return self.self_attention.keys_values(encoded)
+
+  def _attend(self, x, query, keys_values, bias, source, reach=None):
+    return super()._attend(
+      x, query, keys_values, bias, (), reach, merged=source
+    )
+
+
 class BidirectionalStack(nn.Module):
   """The encoder's table of tokens, its layers and its last norm.
 
   Attributes:
     config: the encoder's hyperparameters, of `T5GemmaConfig.encoder`.
     remat: what training computes again, see `layers.REMAT`; None stores all.
+    has_table: whether the table is the encoder's own.
   """
 
   config: LlamaConfig
   remat: str | None = None
+  has_table: bool = True
 
   def setup(self):
     cfg = self.config
-    self.token_embedder = layers.Embed(
-      cfg, stddev=0.02, vector_factor=cfg.embedding_factor
-    )
+    if self.has_table:
+      self.token_embedder = layers.Embed(
+        cfg, stddev=0.02, vector_factor=cfg.embedding_factor
+      )
     self.layers = [
       SelfAttentionLayer(cfg) for _ in range(cfg.num_decoder_layers)
     ]
     self.encoder_norm = norm(cfg)
 
+  def embed(self, tokens: jax.Array) -> jax.Array:
+    """Returns vectors [B, S, E] of tokens [B, S], from the encoder's table."""
+    return self.token_embedder(tokens)
+
   def __call__(
-    self, tokens: jax.Array, angles: AnglesByWindow, biases: Biases
+    self, x: jax.Array, angles: AnglesByWindow, biases: Biases
   ) -> jax.Array:
     """Returns the encoded source, [B, S, the encoder's width].
 
     Args:
-      tokens: [B, S] int32.
+      x: vectors of the tokens, of that width.
       angles: of the tokens, by the window of a layer.
       biases: [B, 1, S, S] each, masks by the window of a layer.
     """
-    x = self.token_embedder(tokens)
     for i, layer in enumerate(self.layers):
       window = self.config.window_of(i)
       x = layers.run(layer, self.remat, x, angles[window], biases[window])
@@ -120,11 +150,17 @@ class BidirectionalStack(nn.Module):
 class CrossAttentionStack(CausalStack):
   """The decoder's layers, its last norm, and an output that is not tied."""
 
-  layer = CrossAttentionLayer
+  layer: ClassVar[type[SourceLayer]] = CrossAttentionLayer
 
   def source_cache(self, encoded: jax.Array) -> tuple[cache.LayerCache, ...]:
     """Returns each layer's (keys, values) of an encoded source."""
     return tuple(layer.source_keys_values(encoded) for layer in self.layers)
+
+
+class MergedAttentionStack(CrossAttentionStack):
+  """The same with merged attention."""
+
+  layer = MergedAttentionLayer
 
 
 class T5GemmaTransformer(nn.Module):
@@ -141,10 +177,17 @@ class T5GemmaTransformer(nn.Module):
   def setup(self):
     cfg = self.config
     self.token_embedder = layers.Embed(
-      cfg, stddev=0.02, vector_factor=cfg.embedding_factor
+      cfg,
+      stddev=0.02,
+      vector_factor=cfg.embedding_factor,
+      end_of_image_id=cfg.end_of_image_id,
     )
-    self.encoder = BidirectionalStack(cfg.encoder, self.remat)
-    self.decoder = CrossAttentionStack(cfg, self.remat)
+    self.encoder = BidirectionalStack(
+      cfg.encoder, self.remat, has_table=not cfg.shared_embedding
+    )
+    is_merged = cfg.merged_attention
+    stack = MergedAttentionStack if is_merged else CrossAttentionStack
+    self.decoder = stack(cfg, self.remat)
 
   @nn.nowrap
   def initial(self, rng: jax.Array) -> Any:
@@ -202,17 +245,19 @@ class T5GemmaTransformer(nn.Module):
     """Returns the encoded source; arguments as of a call."""
     cfg, tokens = self.config.encoder, encoder_input_tokens
     slots = np.arange(tokens.shape[1], dtype=np.int32)
-    distance = np.abs(slots[:, None] - slots[None, :])
+    offset = slots[None, :] - slots[:, None]
     masks = [(tokens > 0)[:, None, :]]
     if encoder_segment_ids is not None:
       masks.append(layers.same(encoder_segment_ids, encoder_segment_ids))
     biases = {}
     for window in cfg.windows:
-      # The window counts the tokens of one side.
-      is_near = jnp.asarray(distance <= (window or len(slots)))[None]
+      before, after = self.config.encoder_sides(window or 2 * len(slots))
+      is_near = jnp.asarray((-before <= offset) & (offset <= after))[None]
       biases[window] = layers.mask_bias("float32", is_near, *masks)
     angles = rotary.angles_by_window(cfg, jnp.asarray(slots)[None])
-    return self.encoder(tokens, angles, biases)
+    is_shared = self.config.shared_embedding
+    embed = self.token_embedder if is_shared else self.encoder.embed
+    return self.encoder(embed(tokens), angles, biases)
 
   def hidden(
     self,
