@@ -113,14 +113,15 @@ def test_a_schema_gives_json(tmp_path):
   assert ended > 20
   # Bytes have one way to be spelled with: keys and braces are forced.
   known = read(vocabularies.load("bytes"))
-  schema = expressions.automaton(pattern, known, [1])
-  device = schema.to_device()
-  for state, token in enumerate(schema.forced):
-    may = np.flatnonzero(np.asarray(device.mask(state)))
-    assert device.forced[state] == token
-    assert token == (may[0] if len(may) == 1 else -1)
-  assert np.mean(schema.forced >= 0) > 0.5
-  assert np.all(np.asarray(device.forced)[len(schema.forced) :] == -1)
+  for each in (pattern, "a[0-9]b"):
+    tables = expressions.automaton(each, known, [1])
+    device = tables.to_device()
+    for state, token in enumerate(tables.forced):
+      may = np.flatnonzero(np.asarray(device.mask(state)))
+      assert device.forced[state] == token
+      assert token == (may[0] if len(may) == 1 else -1)
+    assert np.mean(tables.forced >= 0) > 0.5
+    assert np.all(np.asarray(device.forced)[len(tables.forced) :] == -1)
 
 
 def test_a_mask_without_forced_tokens_names_none():
