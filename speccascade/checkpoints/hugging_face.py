@@ -171,7 +171,7 @@ def _describe(directory: storage.Directory) -> tuple:
       reason = ": its relative positions are per layer"
     raise CheckpointError(
       f"{where} has model_type {model_type!r:.60}{reason}; the architectures"
-      f" read are {', '.join(known)} (Flan-T5 and byT5 are t5)"
+      f" read are {', '.join(known)} (Flan-T5 and ByT5 are t5)"
     )
   if settings.get("quantization_config") is not None:
     raise CheckpointError(f"{where} is quantized; want float weights")

@@ -31,6 +31,12 @@ MILLIONS = {
   "t5_1_0_11b": 11307.3,
   **{f"t5_1_1_{size}": num for size, num in zip(SIZES, T5_1_1)},
   **{f"flan_t5_{size}": num for size, num in zip(SIZES, T5_1_1)},
+  # The paper says 300M, 582M, 1.23B, 3.74B and 12.9B.
+  "byt5_small": 299.6,
+  "byt5_base": 581.7,
+  "byt5_large": 1228.2,
+  "byt5_xl": 3737.8,
+  "byt5_xxl": 12906.9,
   "quickstart_small": 0.2,
   "quickstart_large": 6.6,
   "built_in_large": 3.8,
@@ -79,7 +85,7 @@ def test_model_files(name):
   (number,) = re.findall(r"([\d,]+) parameters", path.read_text())
   assert int(number.replace(",", "")) == count
   if kind is T5Config and "t5" in name:
-    assert config.vocab_size == 32128
+    assert config.vocab_size == (384 if "byt5" in name else 32128)
   is_tied = is_llama or is_t5gemma or name.startswith("t5_1_0")
   assert config.logits_via_embedding == is_tied
 
