@@ -274,6 +274,20 @@ def test_packed_rows_do_not_see_each_other(t5gemma):
   close(logits[0, 14:], alone[0])
 
 
+def test_one_scale_of_queries_has_one_spelling():
+  """Where the stacks' heads differ in width, None means two scales."""
+  left_out, spelled = (
+    dataclasses.replace(CONFIG, query_pre_attn_scalar=scale)
+    for scale in (None, 6.0)
+  )
+  assert left_out == spelled
+  two = dataclasses.replace(
+    CONFIG, query_pre_attn_scalar=None, encoder_head_dim=8
+  )
+  assert two != dataclasses.replace(two, query_pre_attn_scalar=6.0)
+  assert two.encoder.query_factor == 8**-0.5
+
+
 @pytest.mark.parametrize(
   ("config", "changes", "message"),
   [

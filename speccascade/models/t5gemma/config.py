@@ -94,6 +94,10 @@ class T5GemmaConfig(LlamaConfig):
     for name in OF_ENCODER:
       if getattr(self, f"encoder_{name}") == getattr(self, name):
         object.__setattr__(self, f"encoder_{name}", None)
+    # Heads of one width have one scale, whether it is spelled out or not.
+    if self.query_pre_attn_scalar is None and self.encoder_head_dim is None:
+      scale = float(self.head_dim)
+      object.__setattr__(self, "query_pre_attn_scalar", scale)
     super().__post_init__()
     if self.start_id >= self.vocab_size:
       fault = (
