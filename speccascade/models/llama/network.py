@@ -13,10 +13,9 @@ Gemma 3, arXiv 2503.19786).
 """
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from flax import linen as nn
-from flax.linen.partitioning import with_sharding_constraint
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -30,6 +29,7 @@ from speccascade.models.llama.self_attention import (
   SelfAttentionLayer,
   norm,
 )
+from speccascade.models.text_network import TextNetwork
 
 # By the window of a layer: the masks, and the angles.
 Biases = Mapping[int | None, jax.Array]
@@ -133,7 +133,7 @@ def causal_biases(
   return biases
 
 
-class CausalTransformer(nn.Module):
+class CausalTransformer(TextNetwork):
   """A decoder-only model of Llama's kind.
 
   Attributes:
@@ -144,21 +144,13 @@ class CausalTransformer(nn.Module):
   config: LlamaConfig
   remat: str | None = None
 
+  num_inputs = 1
+
   def setup(self):
     self.token_embedder = layers.Embed(
       self.config, stddev=0.02, vector_factor=self.config.embedding_factor
     )
     self.decoder = CausalStack(self.config, self.remat)
-
-  @nn.nowrap
-  def initial(self, rng: jax.Array) -> Any:
-    """Returns random parameters."""
-    return self.initial_variables(rng)["params"]
-
-  @nn.nowrap
-  def initial_variables(self, rng: jax.Array) -> Any:
-    """Returns random "params", and the names of their axes as "params_axes"."""
-    return self.init(rng, jnp.ones((1, 1), jnp.int32))
 
   def __call__(
     self,
@@ -190,14 +182,6 @@ class CausalTransformer(nn.Module):
     biases = causal_biases(self.config, length, segment_ids)
     angles = rotary.angles_by_window(self.config, positions)
     return self.decoder(self.token_embedder(tokens), angles, biases)
-
-  def logits(self, x: jax.Array) -> jax.Array:
-    """Returns [B, T, V] float32 for x [B, T, E] after the last norm."""
-    is_tied = self.config.logits_via_embedding
-    head = self.token_embedder if is_tied else self.decoder
-    axes = ("batch", "length", "vocab")
-    logits = with_sharding_constraint(head.logits(x), axes)
-    return layers.soft_cap(logits, self.config.logit_cap)
 
   def extend(
     self,

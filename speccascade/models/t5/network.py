@@ -7,10 +7,9 @@ Axes: B rows, S source length, T target length, N fed tokens, R read positions,
 L cache slots, E model width, H heads, D head width, V vocabulary.
 """
 
+from types import MappingProxyType
 from typing import Any
 
-from flax import linen as nn
-from flax.linen.partitioning import with_sharding_constraint
 import jax
 import jax.numpy as jnp
 
@@ -18,6 +17,7 @@ from speccascade.models import cache, layers
 from speccascade.models.block import Block
 from speccascade.models.t5.config import T5Config
 from speccascade.models.t5.stacks import DecoderStack, EncoderStack
+from speccascade.models.text_network import TextNetwork
 
 
 def _pairs(queries: jax.Array, keys: jax.Array) -> jax.Array:
@@ -25,7 +25,7 @@ def _pairs(queries: jax.Array, keys: jax.Array) -> jax.Array:
   return queries[:, :, None] & keys[:, None, :]
 
 
-class Transformer(nn.Module):
+class Transformer(TextNetwork):
   """A T5 of any size and version.
 
   Attributes:
@@ -36,22 +36,14 @@ class Transformer(nn.Module):
   config: T5Config
   remat: str | None = None
 
+  num_inputs = 3
+  initial_options = MappingProxyType({"enable_dropout": False})
+
   def setup(self):
     scale = self.config.emb_dim**-0.5
     self.token_embedder = layers.Embed(self.config, factor=scale)
     self.encoder = EncoderStack(self.config, self.remat)
     self.decoder = DecoderStack(self.config, self.remat)
-
-  @nn.nowrap
-  def initial(self, rng: jax.Array) -> Any:
-    """Returns random parameters, spread as T5X's."""
-    return self.initial_variables(rng)["params"]
-
-  @nn.nowrap
-  def initial_variables(self, rng: jax.Array) -> Any:
-    """Returns random "params", and the names of their axes as "params_axes"."""
-    tokens = jnp.ones((1, 1), jnp.int32)
-    return self.init(rng, tokens, tokens, tokens, enable_dropout=False)
 
   def __call__(
     self,
@@ -199,13 +191,6 @@ class Transformer(nn.Module):
       decode=decode,
       length=length,
     )
-
-  def logits(self, x: jax.Array) -> jax.Array:
-    """Returns logits [B, T, V] float32 of hidden states [B, T, E]."""
-    is_tied = self.config.logits_via_embedding
-    head = self.token_embedder if is_tied else self.decoder
-    axes = ("batch", "length", "vocab")
-    return with_sharding_constraint(head.logits(x), axes)
 
   def decoder_bias(self, capacity: int) -> jax.Array:
     """Returns [H, 2 L - 1], the bias of distances, for `cache.block_bias`."""

@@ -14,10 +14,9 @@ Where transformers' code and Google's differ, in the window of the encoder, this
 is transformers'.
 """
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from flax import linen as nn
-from flax.linen.partitioning import with_sharding_constraint
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -39,6 +38,7 @@ from speccascade.models.llama.self_attention import (
   norm,
 )
 from speccascade.models.t5gemma.config import T5GemmaConfig
+from speccascade.models.text_network import TextNetwork
 
 
 class SourceLayer(SelfAttentionLayer):
@@ -163,7 +163,7 @@ class MergedAttentionStack(CrossAttentionStack):
   layer = MergedAttentionLayer
 
 
-class T5GemmaTransformer(nn.Module):
+class T5GemmaTransformer(TextNetwork):
   """A T5Gemma of any size.
 
   Attributes:
@@ -173,6 +173,8 @@ class T5GemmaTransformer(nn.Module):
 
   config: T5GemmaConfig
   remat: str | None = None
+
+  num_inputs = 3
 
   def setup(self):
     cfg = self.config
@@ -188,17 +190,6 @@ class T5GemmaTransformer(nn.Module):
     is_merged = cfg.merged_attention
     stack = MergedAttentionStack if is_merged else CrossAttentionStack
     self.decoder = stack(cfg, self.remat)
-
-  @nn.nowrap
-  def initial(self, rng: jax.Array) -> Any:
-    """Returns random parameters."""
-    return self.initial_variables(rng)["params"]
-
-  @nn.nowrap
-  def initial_variables(self, rng: jax.Array) -> Any:
-    """Returns random "params", and the names of their axes as "params_axes"."""
-    tokens = jnp.ones((1, 1), jnp.int32)
-    return self.init(rng, tokens, tokens, tokens)
 
   def __call__(
     self,
@@ -287,14 +278,6 @@ class T5GemmaTransformer(nn.Module):
       encoded,
       layers.mask_bias("float32", *source_masks),
     )
-
-  def logits(self, x: jax.Array) -> jax.Array:
-    """Returns logits [B, T, V] float32 of hidden states [B, T, E]."""
-    is_tied = self.config.logits_via_embedding
-    head = self.token_embedder if is_tied else self.decoder
-    axes = ("batch", "length", "vocab")
-    logits = with_sharding_constraint(head.logits(x), axes)
-    return layers.soft_cap(logits, self.config.logit_cap)
 
   def start(self, inputs: jax.Array) -> tuple[cache.LayerCache, ...]:
     """Encodes inputs [B, S] once for all blocks to come.

@@ -393,6 +393,18 @@ a window is one slot wider in blocks <- test_one_token_at_a_time_equals[mistral]
 - offset > -(window or capacity)
 + offset >= -(window or capacity)
 
+=== models/text_network.py models/test_llama_lm.py
+the final logits have no cap <-
+  test_logits_equal_transformers[gemma2] | test_only_the_laws_tell_of_the_cap
+- return layers.soft_cap(logits, getattr(config, "logit_cap", None))
++ return logits
+the final logits of an encoder-decoder have no cap <-
+  test_t5gemma_lm.py::test_logits_equal_transformers[even] |
+  test_t5gemma_lm.py::test_only_the_laws_tell_of_the_cap
+- return layers.soft_cap(logits, getattr(config, "logit_cap", None))
++ cap = None if hasattr(config, "encoder") else config.logit_cap
++     return layers.soft_cap(logits, cap)
+
 === models/llama/network.py models/test_llama_lm.py
 a window is one slot wider in training <-
   test_logits_equal_transformers[mistral]
@@ -441,10 +453,6 @@ a post norm comes after the sum <- test_logits_equal_transformers[gemma2]
 +     return self._after_attention(x, *source)
 
 === models/llama/network.py models/test_llama_lm.py
-the final logits have no cap <-
-  test_logits_equal_transformers[gemma2] | test_only_the_laws_tell_of_the_cap
-- return layers.soft_cap(logits, self.config.logit_cap)
-+ return logits
 a window is one slot wider in a Gemma's training <-
   test_logits_equal_transformers[gemma3]
 - back < (window or length)
@@ -523,7 +531,8 @@ an encoder is causal <- test_logits_equal_transformers[wide]
 - jnp.asarray((-before <= offset) & (offset <= after))[None]
 + jnp.tri(len(slots), dtype=bool)[None]
 the window of an encoder reaches one less <-
-  test_logits_equal_transformers[even] | test_the_window_of_the_encoder[one side]
+  test_logits_equal_transformers[even] |
+  test_the_window_of_the_encoder[one side]
 - (-before <= offset) & (offset <= after)
 + (-before < offset) & (offset < after)
 keys of the source are turned in merged attention <-
@@ -533,8 +542,14 @@ keys of the source are turned in merged attention <-
 +     return self.self_attention.queries_keys_values(encoded, angles)[1]
 merged attention has the window on the source, too <-
   test_logits_equal_transformers[merged]
-- x, query, keys_values, bias, (), reach, merged=source
-+ x, query, keys_values, bias, (), reach, merged=(*source[:2], jnp.where(jnp.arange(source[2].shape[3]) < 6, source[2], layers.MASKED))
+- return super()._attend(
+-       x, query, keys_values, bias, (), reach, merged=source
+-     )
++ near = jnp.arange(source[2].shape[3]) < 6
++     source = (*source[:2], jnp.where(near, source[2], layers.MASKED))
++     return super()._attend(
++       x, query, keys_values, bias, (), reach, merged=source
++     )
 two attentions are added in place of a merged one <-
   test_logits_equal_transformers[merged]
 -     return super()._attend(
@@ -554,10 +569,6 @@ a post norm of attention to the source comes after the sum <-
 - return super()._after_attention(x + y)
 + x = self.post_cross_attention_layer_norm(x + y)
 +     return super()._after_attention(x)
-the final logits of a T5Gemma have no cap <-
-  test_logits_equal_transformers[even] | test_only_the_laws_tell_of_the_cap
-- return layers.soft_cap(logits, self.config.logit_cap)
-+ return logits
 vectors of the encoder are not scaled <- test_logits_equal_transformers[wide]
 -         cfg, stddev=0.02, vector_factor=cfg.embedding_factor
 -       )
@@ -619,7 +630,9 @@ layers with the window are scaled as well <-
 each of two memories has a softmax of its own <-
   test_logits_equal_transformers[merged]
 - weights = jax.nn.softmax(scores).astype(value.dtype)
-+ weights = jnp.concatenate([jax.nn.softmax(scores[..., : key.shape[3]]), jax.nn.softmax(scores[..., key.shape[3] :])], -1).astype(value.dtype)
++ parts = jnp.split(scores, [key.shape[3]], -1)
++   weights = jnp.concatenate([jax.nn.softmax(x) for x in parts], -1)
++   weights = weights.astype(value.dtype)
 the end of an image is scaled as other tokens are <-
   test_logits_equal_transformers[merged]
 - end = jnp.broadcast_to(self.end_of_image, vectors.shape)
