@@ -10,8 +10,7 @@ import pytest
 from speccascade.decoding import METHODS, Sampling
 from speccascade.decoding.records.block_records import DRAFT, FORCED
 from speccascade.decoding.records.decode_settings import DraftLength
-from speccascade.judge import toy_chains
-from tests import toy
+from tests import toy, toy_chains
 from tests.decoding.test_constraints import (
   LONG,
   automaton,
