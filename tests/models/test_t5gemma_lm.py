@@ -33,8 +33,6 @@ from tests.models.feeding import (
   prefill,
 )
 
-pytestmark = pytest.mark.usefixtures("quick_compiles")
-
 KINDS = ("even", "wide", "merged")
 # The shape of the golden models' decoders, and an encoder of its own.
 CONFIG = T5GemmaConfig(

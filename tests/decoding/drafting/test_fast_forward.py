@@ -19,8 +19,6 @@ from tests.decoding.test_constraints import (
   stop_of,
 )
 
-pytestmark = pytest.mark.usefixtures("quick_compiles")
-
 V, LENGTH = 6, 21
 HOW = {"log_probs": True, "trace": True, "max_decode_len": LENGTH}
 
