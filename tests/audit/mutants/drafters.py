@@ -316,10 +316,6 @@ the token after a block has no forced source <-
   test_forced_tokens_have_a_source_of_their_own[token]
 - block.forced | (forced[:, None] & is_last)
 + block.forced
-a turn goes on in the state of the turn before <-
-  ../test_constraints.py::test_every_turn[spec_decode forced]
-- after = jnp.where(begins, START, reading.after)
-+ after = reading.after
 
 === decoding/loops/speculative.py decoding/drafting/test_fast_forward.py
 a forced token counts as accepted <-
