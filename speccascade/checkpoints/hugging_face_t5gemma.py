@@ -9,7 +9,7 @@ generation_config.json name others.
 
 from collections.abc import Callable
 import dataclasses
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from speccascade.checkpoints import hugging_face_llama, storage
 from speccascade.checkpoints.errors import CheckpointError
@@ -99,7 +99,7 @@ def build_config(settings: dict) -> T5GemmaConfig:
       message names it.
   """
   version, stacks = _VERSIONS[settings["model_type"]], {}
-  features = {}
+  features: dict[str, Any] = {}
   for name in _STACKS:
     stack = settings.get(name) or {}
     fields.fit(name, stack, dict)

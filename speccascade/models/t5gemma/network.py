@@ -246,9 +246,11 @@ class T5GemmaTransformer(TextNetwork):
       is_near = jnp.asarray((-before <= offset) & (offset <= after))[None]
       biases[window] = layers.mask_bias("float32", is_near, *masks)
     angles = rotary.angles_by_window(cfg, jnp.asarray(slots)[None])
-    is_shared = self.config.shared_embedding
-    embed = self.token_embedder if is_shared else self.encoder.embed
-    return self.encoder(embed(tokens), angles, biases)
+    if self.config.shared_embedding:
+      x = self.token_embedder(tokens)
+    else:
+      x = self.encoder.embed(tokens)
+    return self.encoder(x, angles, biases)
 
   def hidden(
     self,
