@@ -29,11 +29,15 @@ environment dev
 export JAX_PLATFORMS=cpu CUDA_VISIBLE_DEVICES='' TF_CPP_MIN_LOG_LEVEL=3
 export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 NPROC=1
 # Compiling takes most of the time. The workers share the cores already, so that a
-# program is compiled in one piece; XLA's emitters of fusions would take twice as
-# long. (tests/conftest.py leaves out LLVM's optimisations, too.)
+# program is compiled in one piece.
 export XLA_FLAGS="--xla_cpu_multi_thread_eigen=false \
---xla_cpu_parallel_codegen_split_count=1 --xla_cpu_use_fusion_emitters=false \
-${XLA_FLAGS:-}"
+--xla_cpu_parallel_codegen_split_count=1 ${XLA_FLAGS:-}"
+# XLA's emitters of fusions would take twice as long. (tests/conftest.py leaves out
+# LLVM's optimisations, too.) A jaxlib that has no other ones ends at the flag.
+fast="--xla_cpu_use_fusion_emitters=false $XLA_FLAGS"
+if XLA_FLAGS="$fast" "$PYTHON" -c 'import jax; jax.devices()' &>/dev/null; then
+  XLA_FLAGS="$fast"
+fi
 if [ -z "${JAX_COMPILATION_CACHE_DIR:-}" ]; then
   JAX_COMPILATION_CACHE_DIR="$(mktemp -d)"
   trap 'rm -rf "$JAX_COMPILATION_CACHE_DIR"' EXIT

@@ -91,11 +91,6 @@ def strict_jax(request):
     yield
 
 
-@pytest.fixture(scope="module")
-def quick_compiles():
-  """Says so of a module; all tests compile quickly."""
-
-
 @pytest.fixture
 def float64():
   """Laws are worked out in float64."""

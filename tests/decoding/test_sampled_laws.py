@@ -1,7 +1,7 @@
 """The compiled decoders, sampled: their output against the exact law.
 
-Chi-square tests at level 1e-6 each, on 200,000 rows a case, and on a fifth of
-them where a case runs daily; a known mistake must fail the same test. What
+Chi-square tests at level 1e-6 each, on 200,000 rows a case; a known mistake
+must fail the same test. A few cases run daily, too, on a fifth of the rows. What
 enumeration proves of the parts, this shows of the program with its own keys.
 """
 
@@ -90,10 +90,20 @@ def assert_samples(
     assert far or law is not laws[0]
 
 
-@pytest.fixture
-def num_rows(request) -> int:
-  """How many rows a case decodes of each source."""
-  return ROWS if request.node.get_closest_marker("slow") else ROWS // 5
+def with_rows(cases: list[tuple], daily: list[tuple]) -> list:
+  """Returns a test's parameters: all cases by night, and a few by day.
+
+  The last parameter is how many rows of each source a case decodes.
+  """
+  nightly = [
+    pytest.param(*case, ROWS, marks=pytest.mark.slow, id="-".join(case))
+    for case in cases
+  ]
+  quick = [
+    pytest.param(*case, ROWS // 5, id="-".join((*case, "few")))
+    for case in daily
+  ]
+  return nightly + quick
 
 
 # name, settings, sampling
@@ -143,7 +153,10 @@ def models_of_pairs() -> tuple:
   )
 
 
-@pytest.mark.parametrize("case", toy.nightly(QUICK | NIGHTLY, QUICK))
+@pytest.mark.parametrize(
+  ("case", "num_rows"),
+  with_rows([(x,) for x in QUICK | NIGHTLY], [(x,) for x in QUICK]),
+)
 def test_samples_have_the_exact_law(case, num_rows):
   name, options, settings = (QUICK | NIGHTLY)[case]
   options = {"gamma": 2, "max_decode_len": LENGTH, "rows": num_rows} | options
@@ -335,8 +348,8 @@ ON_TEXTS = [
 
 
 @pytest.mark.parametrize(
-  ("kind", "case"),
-  toy.nightly(ON_TEXTS, [(x, "opt") for x in ("t5", "t5gemma", "t5gemma2")]),
+  ("kind", "case", "num_rows"),
+  with_rows(ON_TEXTS, [(x, "opt") for x in ("t5", "t5gemma", "t5gemma2")]),
 )
 def test_samples_have_the_law_of_the_whole_text(kind, case, num_rows):
   name, options, settings = T5_CASES[case]
