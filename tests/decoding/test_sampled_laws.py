@@ -1,8 +1,8 @@
 """The compiled decoders, sampled: their output against the exact law.
 
 Chi-square tests at level 1e-6 each, on 200,000 rows a case; a known mistake
-must fail the same test. A few cases run daily, too, on a fifth of the rows. What
-enumeration proves of the parts, this shows of the program with its own keys.
+must fail the same test. A few cases run daily, too, on a fifth of the rows.
+What enumeration proves of the parts, this shows of the program with its keys.
 """
 
 import itertools
