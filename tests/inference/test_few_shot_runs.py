@@ -22,8 +22,11 @@ def pair(tmp_path_factory):
   return paths
 
 
+SQUAD = ["exact", "f1", "HasAns_exact", "HasAns_f1", "NoAns_exact", "NoAns_f1"]
+
+
 @pytest.mark.parametrize(
-  ("task", "metrics"), [("squad2", ["exact", "f1"]), ("mbpp", ["chrf"])]
+  ("task", "metrics"), [("squad2", SQUAD), ("mbpp", ["chrf"])]
 )
 def test_a_run(task, metrics, pair, tmp_path, capsys):
   files = few_shot_files.write(tmp_path, task)

@@ -154,7 +154,7 @@ class Point(SamplingSettings, BlockShape):
     """Returns the point of another method with the settings of this point.
 
     A gamma, draft length, verification or tree that the method does not use is
-    left out, and alpha is the method's default.
+    left out, as are costs of drafts, and alpha is the method's default.
 
     Args:
       method: name of the other method.
@@ -169,7 +169,7 @@ class Point(SamplingSettings, BlockShape):
       defaults |= {"tree": None, "drafts": None, "drawing": None}
     if not methods.find(method).has_blocks:
       # Points of one method and sampling are then equal, and are decoded once.
-      changes["gamma"] = Point.gamma
+      changes |= {"gamma": Point.gamma, "draft_costs": None}
     return dataclasses.replace(self, method=method, **defaults | changes)
 
   def check_shared(self, names: Iterable[str]):

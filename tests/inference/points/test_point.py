@@ -250,7 +250,10 @@ def test_costs_that_choose_no_gamma_are_refused():
     ).check_draft_costs_are_used()
   point = Point("spec_decode", gamma="adaptive", draft_costs=costs)
   point.check_draft_costs_are_used()
-  point.of("verifier").check_draft_costs_are_used()
+  verifier = point.of("verifier")
+  verifier.check_draft_costs_are_used()
+  # Points that are equal are decoded once.
+  assert verifier == Point("spec_decode", gamma=2).of("verifier")
 
 
 def test_costs_in_another_unit_are_refused(tmp_path):
