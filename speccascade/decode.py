@@ -27,7 +27,7 @@ def main():
 
   # None is no alpha: it takes the method's default.
   names = {"ALPHA", "point.Point.alpha"} & cli.command_line_names()
-  if names and cli.bindings_of(point.Point)["alpha"] is not None:
+  if names and cli.bindings_of(point.Point).get("alpha") is not None:
     cli.configure(point.Point)().check_alpha_is_used()
   mesh = cli.configure(meshes.Mesh)()
   with environment.report_run(mesh.layout()):

@@ -9,6 +9,7 @@ import json
 import os
 import pathlib
 import time
+import zlib
 
 # Tests compile tiny programs and must not read what an older run compiled.
 os.environ.setdefault("JAX_ENABLE_COMPILATION_CACHE", "false")
@@ -27,9 +28,6 @@ pytest.register_assert_rewrite("tests.decoding", "tests.models")
 TESTS = pathlib.Path(__file__).parent
 # flax, optax and orbax break under these flags in places, the core does not.
 STRICT = (TESTS / "decoding", TESTS / "models")
-# Of a test that nightly_seconds.json does not name. It names those that take
-# over 15 s on two cores, as --durations prints them, and rounded.
-SHORT_S = 2.5
 
 
 def pytest_addoption(parser):
@@ -54,14 +52,20 @@ def pytest_collection_modifyitems(config, items):
 
 
 def shares(names: list[str], num: int) -> dict[str, int]:
-  """Returns the share of each test; the shares take about the same time."""
+  """Returns the share of each test; the shares take about the same time.
+
+  nightly_seconds.json names the tests that take over 15 s on two cores, as
+  --durations prints them, and rounded.
+  A new test moves no other one, so that each is run every `num` nights.
+  """
   seconds = json.loads((TESTS / "nightly_seconds.json").read_text())
-  totals, share_of = [0.0] * num, {}
+  totals, long = [0.0] * num, {}
   # The longest first, each to the share that has least so far.
-  for name in sorted(names, key=lambda x: (-seconds.get(x, SHORT_S), x)):
-    share_of[name] = totals.index(min(totals))
-    totals[share_of[name]] += seconds.get(name, SHORT_S)
-  return share_of
+  for name in sorted(seconds, key=lambda x: (-seconds[x], x)):
+    long[name] = totals.index(min(totals))
+    totals[long[name]] += seconds[name]
+  by_name = {name: zlib.crc32(name.encode()) % num for name in names}
+  return {name: long.get(name, share) for name, share in by_name.items()}
 
 
 # Seconds between two looks at the memory maps. One takes 20 ms where they are

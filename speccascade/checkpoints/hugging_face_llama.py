@@ -321,8 +321,8 @@ def _windows(settings: dict) -> tuple:
   if settings["model_type"] not in _WITH_LAYER_TYPES:
     return None, None
   kinds = settings.get("layer_types")
-  if settings["model_type"] in _LATER_GEMMAS:
-    fields.fit("sliding_window", window, fields.Positive)
+  is_later = settings["model_type"] in _LATER_GEMMAS
+  if is_later:
     if kinds is None:
       name = "_sliding_window_pattern"
       period = settings.get(name) or settings[name.removeprefix("_")]
@@ -344,6 +344,8 @@ def _windows(settings: dict) -> tuple:
   layers = [i for i, kind in enumerate(kinds) if kind == _WINDOWED]
   if not layers:
     return None, []
+  if is_later:
+    fields.fit("sliding_window", window, fields.Positive)
   return window, layers if len(layers) < count else None
 
 
@@ -460,6 +462,12 @@ def settings_of(config: LlamaConfig) -> dict:
       candidate |= {
         name: getattr(config, field) for name, field in _GEMMA_FIELDS.items()
       }
+      # transformers wants an integer, and takes no None for a window.
+      scale = candidate["query_pre_attn_scalar"]
+      if scale is not None and scale == int(scale):
+        candidate["query_pre_attn_scalar"] = int(scale)
+      if config.window is None:
+        del candidate["sliding_window"]
     if model_type in _GEMMA3_TYPES:
       candidate["rope_local_base_freq"] = config.local_rope_theta
     with contextlib.suppress(ValueError):

@@ -199,8 +199,8 @@ def resolve(tensors: dict, settings: dict, where: str, same: Callable) -> None:
     copy, first = f"model.decoder.{array}", f"model.encoder.{array}"
     if copy in tensors and not same(tensors.pop(copy), tensors.get(first)):
       raise CheckpointError(
-        f"{where}: {copy} and {first} differ; T5Gemma 2 has one table for both"
-        " stacks"
+        f"{where}: {copy} and {first} differ; a T5Gemma 2 is read with one"
+        " table for both stacks, as tie_word_embeddings=true has it"
       )
 
 
@@ -221,6 +221,11 @@ def settings_of(config: T5GemmaConfig) -> dict:
     raise CheckpointError(
       f"a T5Gemma of Hugging Face has merged_attention, {', '.join(others)}, or"
       f" none of these: {config}"
+    )
+  if config.merged_attention and not config.logits_via_embedding:
+    raise CheckpointError(
+      "a T5Gemma 2 of Hugging Face has one table for its stacks only where its"
+      f" output is tied to it, too; logits_via_embedding is False: {config}"
     )
   for name in _STACKS:
     stack = getattr(config, name)

@@ -11,6 +11,7 @@ import dataclasses
 import functools
 import importlib.metadata
 import itertools
+import math
 import unicodedata
 
 from absl import logging
@@ -87,7 +88,8 @@ class Statistics:
       # `counts` says how often each example is in the resampled corpus.
       counts = np.bincount(rng.integers(num, size=num), minlength=num)
       scores[i] = self.score(counts @ self.sums)
-    return scores
+    # A corpus without any example that counts has no score: it has that of all.
+    return np.where(np.isnan(scores), self.value, scores)
 
   def entry(
     self, groups: Sequence[int] | None = None, replicates: int = 0
@@ -112,7 +114,7 @@ class Statistics:
 
 def _percentage(totals) -> float:
   total, num = totals
-  return 100 * total / num if num else 0.0
+  return 100 * total / num if num else math.nan
 
 
 def _mean(name, values, signature, where=True) -> Statistics:

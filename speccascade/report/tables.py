@@ -249,8 +249,8 @@ _TITLES = {
 def row_columns(rows: Sequence[ResultRow]) -> list[Column]:
   """Returns the columns of a table that has all numbers of some rows.
 
-  Settings, metrics, rates and counts of trees have a column if at least one of
-  the rows holds them.
+  Settings, metrics, rates, and counts of trees and forced tokens have a column
+  if at least one of the rows holds them.
   """
   settings = dict.fromkeys(
     name for row in rows for name in row.settings.to_dict()
@@ -267,12 +267,12 @@ def row_columns(rows: Sequence[ResultRow]) -> list[Column]:
   paths += [("efficiency", name) for name in rates]
   # The settings have the number of examples already.
   counts = [field.name for field in dataclasses.fields(Counts)]
-  of_trees = {"accepted_by_rank", "optimal_acceptance"}
+  of_some = {"accepted_by_rank", "optimal_acceptance", "forced"}
   paths += [
     ("counts", name)
     for name in counts
     if name != "num_examples"
-    and (name not in of_trees or any(getattr(x.counts, name) for x in rows))
+    and (name not in of_some or any(getattr(x.counts, name) for x in rows))
   ]
   paths += [("agreement", "identical"), ("agreement", "near_ties")]
   paths.append(("num_truncated",))

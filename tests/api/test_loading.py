@@ -14,6 +14,7 @@ from speccascade.checkpoints import CheckpointError, orbax_io
 from speccascade.constraints.limits import TextLimits
 from speccascade.inference.batches.sources import InputError
 from speccascade.inference.pair.pairs import PairError
+from speccascade.inference.points.draft_costs import DraftCosts
 from speccascade.inference.turns import text_stream
 from tests.inference import tiny
 
@@ -241,6 +242,18 @@ def test_a_tree_says_its_gamma(pair):
     pair.generate("one", tree=(2, 1), gamma=3, **how)
   with pytest.raises(ValueError, match="tree"):
     pair.generate("one", tree="wide", **how)
+  # Methods without blocks leave trees aside.
+  plain = pair.generate("one", "verifier", **how)
+  for tree in ({"tree": (2, 1)}, {"tree": (2, 1), "gamma": 2}):
+    assert pair.generate("one", "verifier", **tree, **how).texts == plain.texts
+
+
+def test_compare_takes_costs_of_drafts(pair):
+  costs = DraftCosts((0, 1, 2), (1.0, 1.2, 1.4), 0.2)
+  how = SHORT | {"gamma": "adaptive", "draft_costs": costs}
+  compared = pair.compare(TEXTS[:1], ["spec_decode"], repeats=1, **how)
+  gammas = [row.settings.gamma for row in compared.rows]
+  assert gammas[1] == "adaptive"
 
 
 def test_a_stream_is_of_one_text(pair):

@@ -184,7 +184,7 @@ def test_copies_of_a_shared_table(copy, folder, array):
   weights(path, **{name: table.copy()})
   same(load(path).params, want.params)
   weights(path, **{name: table + 1})
-  with pytest.raises(CheckpointError, match=f"{array} differ; T5Gemma 2 has"):
+  with pytest.raises(CheckpointError, match=f"{array} differ; a T5Gemma 2"):
     load(path)
 
 
@@ -193,6 +193,26 @@ def test_a_config_between_the_two():
   config = dataclasses.replace(CONFIGS["merged"], split_window=False)
   with pytest.raises(CheckpointError, match="merged_attention, shared_embed"):
     hugging_face_t5gemma.settings_of(config)
+
+
+def test_an_output_of_its_own_is_not_written():
+  """Its decoder would be read with a random table."""
+  config = dataclasses.replace(CONFIGS["merged"], logits_via_embedding=False)
+  with pytest.raises(CheckpointError, match="logits_via_embedding is False"):
+    hugging_face_t5gemma.settings_of(config)
+
+
+@pytest.mark.parametrize("kind", ["even", "merged"])
+def test_what_transformers_wants_of_settings(kind):
+  full = {"window": None, "windowed_layers": (), "local_rope_theta": None}
+  config = dataclasses.replace(
+    CONFIGS[kind], query_pre_attn_scalar=None, **full
+  )
+  written = hugging_face_t5gemma.settings_of(config)
+  stack = written["decoder"]
+  assert isinstance(stack["query_pre_attn_scalar"], int)
+  assert "sliding_window" not in stack
+  assert hugging_face_t5gemma.build_config(written) == config
 
 
 def test_a_head_that_is_there_too(copy, folder):

@@ -165,6 +165,11 @@ def test_questions_without_an_answer_are_scored_by_themselves():
   numbers = {name: score["num_examples"] for name, score in scores.items()}
   assert (numbers["f1"], numbers["HasAns_f1"], numbers["NoAns_f1"]) == (5, 3, 2)
   assert scores["NoAns_f1"]["low"] < 50 < scores["NoAns_f1"]["high"]
+  # A third of the resampled corpora lack the one question without an answer.
+  answers = ["b"] * 9 + [""]
+  scores = quality.evaluate(["squad"], answers, [[x] for x in answers])
+  ends = {x: scores["NoAns_f1"][x] for x in ("low", "value", "high")}
+  assert ends == {"low": 100, "value": 100, "high": 100}
 
 
 def test_rouge_puts_the_sentences_of_both_sides_on_lines():

@@ -8,6 +8,7 @@ block without a pass. The pass that draws the next draft reads it, along with
 the other tokens that the model's cache lacks.
 """
 
+import functools
 from typing import Any, TypeGuard, cast
 
 from flax import struct
@@ -28,10 +29,11 @@ Array = jax.Array
 
 
 class _Reading(struct.PyTreeNode):
-  """How far the automaton has read a text."""
+  """How far the automaton has read a text, and the model would have alone."""
 
-  length: Array  # [B] int32, tokens of the prefix that it has read
+  length: Array  # [B] int32, tokens of the prefix that the automaton has read
   after: Array  # [B] int32, its state after them
+  held: Array  # [B] int32, tokens in the model's cache if the row were alone
 
 
 class _Place(struct.PyTreeNode):
@@ -83,7 +85,7 @@ class FastForwardDrafter(Drafter, struct.PyTreeNode):
     """Returns the state before any decoder token. See `Part`."""
     [held] = super().prefill(inputs, capacity=capacity)
     first = jnp.ones_like(held.length)
-    return held, _Reading(first, jnp.full_like(first, START))
+    return held, _Reading(first, jnp.full_like(first, START), 0 * first)
 
   def catch_up(
     self, state: State, tokens: Array, upto: Array, *, wide: int
@@ -94,7 +96,7 @@ class FastForwardDrafter(Drafter, struct.PyTreeNode):
     begins = upto > 0
     length = jnp.where(begins, upto + 1, reading.length)
     after = jnp.where(begins, START, reading.after)
-    return held, _Reading(length, after)
+    return held, _Reading(length, after, jnp.maximum(reading.held, upto))
 
   def propose(
     self,
@@ -111,23 +113,31 @@ class FastForwardDrafter(Drafter, struct.PyTreeNode):
     forced_in = cast(Array, mask.forced)
     reading = self._read(reading, prefix)
 
-    def at_place(carry: tuple, at: tuple) -> tuple[tuple, _Place]:
-      held, tokens, after, calls = carry
+    def at_place(narrow: int, carry: tuple, at: tuple) -> tuple[tuple, _Place]:
+      held, tokens, after, alone, calls = carry
       place, u = at
       end = prefix.length + place
       only = forced_in[after]
       forced = only >= 0
-      # One pass reads all tokens so far that the cache lacks.
-      held, logits, passes = feeding.feed_to(
+      # One pass reads all tokens so far that the caches lack. Where some row
+      # draws, those that do not are read along: later they would take a pass
+      # that is wide for all rows.
+      draws_here = prefix.active & ~forced
+      is_read = prefix.active & jnp.any(draws_here)
+      held, logits, _ = feeding.feed_to(
         self.model,
         held,
         tokens,
-        jnp.where(prefix.active & ~forced, end, 0),
+        jnp.where(is_read, end, 0),
         first=end - 1,
         read=1,
-        narrow=2,
+        narrow=narrow,
         wide=self._wide,
       )
+      # Counted are the passes that the row takes alone.
+      passes = -((alone - end) // self._wide)
+      calls += jnp.where(draws_here, passes, 0)
+      alone = jnp.where(draws_here, end, alone)
       q1, q, token, is_law = sampling.step(logits[:, 0], u[:, None])
       token = jnp.where(forced, only, token)
       certain = jax.nn.one_hot(only, q.shape[-1], dtype=q.dtype)
@@ -135,23 +145,34 @@ class FastForwardDrafter(Drafter, struct.PyTreeNode):
         token=token,
         q=jnp.where(forced[:, None], certain, q),
         q1=jnp.where(forced[:, None], certain, q1),
-        bad=~is_law,
+        bad=~is_law & ~forced,
         forced=forced,
       )
       tokens = token_buffers.write_block(tokens, token[:, None], end)
       after = mask.step(after, token)
-      return (held, tokens, after, calls + passes), here
+      return (held, tokens, after, alone, calls), here
 
     # The bonus position is a place without a token.
     u = draws.uniforms(rngs, self.width)
     num = self.width + int(needs_bonus_law)
     u = jnp.pad(u, ((0, 0), (0, num - self.width)))
-    carry = held, prefix.tokens, reading.after, jnp.zeros_like(prefix.length)
-    carry, places = jax.lax.scan(
-      at_place, carry, (jnp.arange(num, dtype=jnp.int32), u.T)
+    no_calls = jnp.zeros_like(prefix.length)
+    carry = held, prefix.tokens, reading.after, reading.held, no_calls
+    places = jnp.arange(num, dtype=jnp.int32), u.T
+    # The first place may lack two tokens after a block that was accepted whole.
+    carry, first = at_place(2, carry, (places[0][0], places[1][0]))
+    carry, others = jax.lax.scan(
+      functools.partial(at_place, 1),
+      carry,
+      jax.tree.map(lambda x: x[1:], places),
     )
-    held, _, after, calls = carry
-    block = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), places)
+    held, _, after, alone, calls = carry
+    reading = reading.replace(held=alone)
+    block = jax.tree.map(
+      lambda x, xs: jnp.swapaxes(jnp.concatenate([x[None], xs]), 0, 1),
+      first,
+      others,
+    )
     if not needs_bonus_law:
       block = jax.tree.map(_pad_places, block)
       is_last = jnp.arange(self.width + 1)[None] == self.width
@@ -177,7 +198,9 @@ class FastForwardDrafter(Drafter, struct.PyTreeNode):
     num = prefix.length - reading.length
     last = numerics.of_token(states, jnp.maximum(num - 1, 0))
     after = jnp.where(num > 0, last, reading.after)
-    return _Reading(prefix.length, after)
+    # The cache was rewound to all tokens but the last one.
+    held = jnp.minimum(reading.held, prefix.length - 1)
+    return _Reading(prefix.length, after, held)
 
 
 def _pad_places(values: Array) -> Array:

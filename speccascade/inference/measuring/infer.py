@@ -238,9 +238,9 @@ def _decode(study: Study, point: Point) -> tuple[Shards, Speed]:
       written = answers.records(examples, trial, bar.update)
       # The folder is made with the first shard: a run that fails while it
       # decodes its first examples leaves nothing behind.
-      shards.open()
       if isinstance(point.draft_costs, DraftCosts) and processes.is_first():
         point.draft_costs.write(shards.folder / draft_costs.FILE_NAME)
+      shards.open()
       shards.write(number, map(records.to_line, written))
   # Where no shard was missing, this start has not yet written `run.json`.
   shards.open()

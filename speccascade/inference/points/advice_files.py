@@ -63,7 +63,7 @@ def resolve_gamma(point: Point, pair: ModelPair) -> Point:
       return dataclasses.replace(point, draft_costs=_costs(point, pair))
     return point
   if not point.spec.has_blocks:
-    return dataclasses.replace(point, gamma=Point.gamma)
+    return point.of(point.method, alpha=point.alpha)
   if pair.composed is not None:
     return dataclasses.replace(point, gamma=block_depth(pair.composed))
   if point.gamma not in (AUTO, ADAPTIVE):

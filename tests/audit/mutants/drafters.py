@@ -302,8 +302,16 @@ a forced token has the confidence of a pass that was not made <-
 + q1=q1,
 a forced token costs a pass <-
   test_forced_tokens_cost_no_pass_of_the_drafter[2]
-- jnp.where(prefix.active & ~forced, end, 0)
-+ jnp.where(prefix.active, end, 0)
+- draws_here = prefix.active & ~forced
++ draws_here = prefix.active
+rows that wait count what others read <-
+  test_rows_do_not_hang_on_their_batch
+- calls += jnp.where(draws_here, passes, 0)
++ calls += jnp.where(is_read, passes, 0)
+a turn goes on in the state of the turn before <-
+  test_a_turn_begins_where_texts_begin[spec_decode]
+- after = jnp.where(begins, START, reading.after)
++ after = reading.after
 the automaton stays where a block began <-
   test_a_text_is_the_same_whoever_writes_forced_tokens[spec_decode-1.0-how0]
 - after = mask.step(after, token)

@@ -7,10 +7,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from speccascade.decoding import METHODS, Sampling
+from speccascade.decoding import (
+  METHODS,
+  Constraints,
+  Sampling,
+  Stream,
+  row_keys,
+)
 from speccascade.decoding.records.block_records import DRAFT, FORCED
 from speccascade.decoding.records.decode_settings import DraftLength
 from tests import toy, toy_chains
+from tests.decoding.programs.test_streaming import prepared
 from tests.decoding.test_constraints import (
   LONG,
   automaton,
@@ -232,3 +239,41 @@ def test_a_fault_before_a_drawn_token_ends_the_row():
     if step >= 0:
       states = states_before(forms(), [*got.tokens[row, :step], 0])
       assert forms().forced[states[-1]] < 0
+
+
+@pytest.mark.parametrize("name", ["spec_decode", "spec_cascade_opt"])
+def test_a_turn_begins_where_texts_begin(name):
+  # Six states one after another, of which every other one forces a token of its
+  # own. A turn of 8 tokens, in blocks of 1 to 4, ends in the midst of them.
+  size, num = 8, 6
+  state = np.arange(num)
+  allowed = np.ones((num, size), bool)
+  allowed[1::2] = np.arange(size) == 2 + state[1::2, None]
+  moves = np.tile(((state + 1) % num)[:, None], size)
+  mask = forcing(automaton(moves, allowed))
+  decoder, models, *point = prepared(name, toy.whole(size), 8)
+  turns = [(2, 5), (6, 0)], [(1,), (7, 7, 2)]
+  written = []
+  for each in (mask, mask.replace(forced=None)):
+    stream = Stream(
+      decoder,
+      *models,
+      toy.padded([(3, 2), (4,)]),
+      row_keys(0, 0, jnp.arange(2)),
+      *point,
+      room=60,
+      constraints=Constraints(each),
+    )
+    tokens = []
+    for trial in range(3):
+      if trial:
+        more = toy.padded(turns[trial - 1])
+        stream.turn(more, row_keys(0, trial, jnp.arange(2)))
+      while not stream.ended.all():
+        stream.advance(1)
+      decoded = stream.decoded
+      tokens.append(np.asarray(decoded.tokens))
+      for row, length in zip(tokens[-1], np.asarray(decoded.lengths)):
+        assert np.all(allowed[np.arange(length) % num, row[:length]])
+    written.append(tokens)
+  np.testing.assert_array_equal(*written)
