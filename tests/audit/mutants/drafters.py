@@ -289,15 +289,15 @@ inner blocks are always verified token by token <- test_inner_blocks_are
 
 === decoding/drafting/fast_forward.py
 a forced token is drawn like another <-
-  test_a_text_is_the_same_whoever_writes_forced_tokens[spec_decode-1.0-how0]
+  test_rows_do_not_hang_on_their_batch[spec_decode]
 - token = jnp.where(forced, only, token)
 + pass
 a forced token has the law of a pass that was not made <-
-  test_a_text_is_the_same_whoever_writes_forced_tokens[spec_decode-1.0-how0]
+  test_rows_do_not_hang_on_their_batch[spec_decode]
 - q=jnp.where(forced[:, None], certain, q),
 + q=q,
 a forced token has the confidence of a pass that was not made <-
-  test_a_text_is_the_same_whoever_writes_forced_tokens[spec_cascade_opt-1.0-how5]
+  test_rows_do_not_hang_on_their_batch[spec_cascade_opt]
 - q1=jnp.where(forced[:, None], certain, q1),
 + q1=q1,
 a forced token costs a pass <-
@@ -305,7 +305,7 @@ a forced token costs a pass <-
 - draws_here = prefix.active & ~forced
 + draws_here = prefix.active
 rows that wait count what others read <-
-  test_rows_do_not_hang_on_their_batch
+  test_rows_do_not_hang_on_their_batch[spec_decode]
 - calls += jnp.where(draws_here, passes, 0)
 + calls += jnp.where(is_read, passes, 0)
 a turn goes on in the state of the turn before <-
