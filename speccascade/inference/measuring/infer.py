@@ -215,13 +215,10 @@ def _identity(study: Study, point: Point) -> dict[str, Any]:
 
 def _decode(study: Study, point: Point) -> tuple[Shards, Speed]:
   """Decodes the shards that OUTPUT_DIR lacks; returns all, and the speed."""
-  run, spec = study.run, point.spec
-  batches = study.batches(point, shared=False)
-  jobs = _make_jobs(study)
-  sizes, answers = [len(job.examples) for job in jobs], None
-  if run.one_at_a_time:
-    answers = TimedAnswers(study, point)
-    sizes = [sum(map(answers.num_records, job.examples)) for job in jobs]
+  run, parts = study.run, _make_parts(study)
+  decoding = TimedAnswers if run.one_at_a_time else _Batched
+  answers = decoding(study, point)
+  sizes = [sum(map(answers.num_records, part.examples)) for part in parts]
   shards = Shards(run.folder, _identity(study, point), sizes)
   shards.check()
   with ProgressBar(
