@@ -116,7 +116,11 @@ def pair(folder, texts) -> dict:
 @contextlib.contextmanager
 def own_tasks():
   """Forgets the tasks that are registered within, in this process."""
-  from speccascade.data import registry
+  # The package's own tasks stay: they are registered when this is imported.
+  from speccascade.data import (
+    registry,
+    tasks,  # noqa: F401
+  )
   from speccascade.data._tf import seqio
 
   before = set(seqio.TaskRegistry.names())
