@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from benchmarks.compiled import rounds
 from speccascade.models import T5Config, parameters
 from speccascade.models.sharding import meshes, partitioning
 from speccascade.models.sharding.partitioning import DATA, MODEL, Layout
@@ -23,7 +24,7 @@ from tests.tpu_programs import SIZES, TOPOLOGY
 def decode(case: str, rows: int) -> dict:
   """Describes the rounds of a whole decode."""
   text = tpu_programs.decode(case, rows).compile().as_text()
-  program = hlo.Program(text)
+  program = rounds.Program(text)
   # A cache has room for the longest output and a block.
   caches = {
     tuple(sorted((rows, heads, SIZES["head_dim"], slots)))
