@@ -113,27 +113,6 @@ def test_costs_are_those_of_the_least_round():
   assert (costs.drafter_prefill, costs.verifier_prefill) == (1.0, 4.0)
 
 
-@pytest.mark.parametrize(("budget_s", "turns"), [(1e9, 9), (25.0, 2)])
-def test_least_seconds_end_once_nothing_is_less(monkeypatch, budget_s, turns):
-  """Other work slows the first turns; each call is called twice a turn."""
-  now, called = [0.0], []
-  monkeypatch.setattr(timing.time, "perf_counter", lambda: now[0])
-
-  def call_of(name, usual_s):
-    def call():
-      called.append(name)
-      # The first call compiles. Of the turns the fourth is the first at rest.
-      num = called.count(name)
-      now[0] += usual_s * (1 + max(8 - num, 0) / 2)
-
-    return call
-
-  calls = {name: call_of(name, s) for name, s in (("a", 1.0), ("b", 2.0))}
-  least = timing.least_seconds(calls, budget_s=budget_s)
-  assert called == ["a", "b"] + ["a", "a", "b", "b"] * turns
-  assert turns < 9 or least == {"a": 1.0, "b": 2.0}
-
-
 def test_latency_takes_the_median_over_repeats():
   # Medians: ours 2, 4; reference 4, 8. One repeat with a hiccup moves neither.
   ours = np.array([[2.0, 4], [2, 400], [1, 3]])

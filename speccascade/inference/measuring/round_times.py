@@ -12,7 +12,7 @@ import pathlib
 import numpy as np
 
 from speccascade.decoding.drafting.draft_pace import CATCH_UP_WIDTH
-from speccascade.evaluation import timing
+from speccascade.evaluation import least_times, timing
 from speccascade.inference.measuring.study import Study
 from speccascade.inference.points.draft_costs import DraftCosts
 from speccascade.inference.points.point import Point
@@ -92,7 +92,7 @@ def measure(study: Study, point: Point) -> DraftCosts:
   }
   if sizes[0]:
     calls["step"] = timing.pass_loop(verifier, inputs, sampling, 1)
-  least_s = timing.least_seconds(calls, budget_s=_BUDGET_S)
+  least_s = least_times.least_seconds(calls, budget_s=_BUDGET_S)
   prefill_s = least_s["verifier"] + least_s["drafter"]
   # (The prompt is read before any round. A prefill that was disturbed must not
   # leave nothing for the rounds.)

@@ -373,7 +373,7 @@ a law that gives a token nothing is written as unknown
 - return least
 + return None
 
-=== evaluation/timing.py
+=== evaluation/least_times.py
 turns end although a time was less <- test_least_seconds
 - settled = 0 if is_less else settled + 1
 + settled += 1
