@@ -1,26 +1,16 @@
 """Makes several processes one job: flags, the meeting, and the end of a job.
 
-If a process of a job dies, JAX ends the other processes in C++, with a trace of
-its calls. If a process fails with an error of Python, JAX tells the others
-nothing, and they wait. Here every end is one line on the stderr of every
-process.
-
-The texts of JAX's C++ code that are read here were tried with jax 0.10.2:
-"RegisterTask" and "heartbeats):" in `_divert`, the names in `_LOST`, and "JAX
-distributed service detected fatal errors" in `runtime/standard_error.py`. With
-other texts, a process still ends; only the line about its end changes.
+A process that fails prints its error, tells the others, and exits non-zero; the
+others print what it said and exit, too. A process that is killed can tell
+nothing: JAX misses it and ends the others in C++, with a trace of its calls.
 """
 
 import atexit
 import contextlib
-import ctypes
 import io
-import json
 import os
 import re
-import signal
 import socket
-import subprocess
 import sys
 import threading
 import time
@@ -28,7 +18,7 @@ import time
 from absl import flags
 
 from speccascade.cli import gin_setup
-from speccascade.runtime import processes, standard_error
+from speccascade.runtime import processes
 from speccascade.runtime.processes import ProcessError
 
 # Keys of the job's store: a process that is about to leave after an error sets
@@ -37,10 +27,12 @@ from speccascade.runtime.processes import ProcessError
 LEFT, FAILED = "left", "failed"
 _HEARTBEAT_S = 100  # after which JAX takes a silent process for dead
 _WATCH_S = 1.0  # between two looks whether another process failed
+_PATIENCE_S = 10.0  # that processes meet in before one says what it waits for
 _GRACE_S = 4.0  # for the message of another process, or its end, to arrive
-# Parts of the messages of JAX's errors if a process cannot reach another one.
+# Parts of the messages of JAX's errors if a process cannot reach another one,
+# as of jax 0.10.2. With other texts the error is printed as it is.
 _LOST = re.compile(r"[Gg]loo|UNAVAILABLE|[Cc]onnection|coordination")
-_DIED = "of this job ended, or cannot be reached"
+_LOST_MESSAGE = "another process of this job ended, or cannot be reached"
 
 
 def define(values: flags.FlagValues, module_name: str):
@@ -125,8 +117,8 @@ def _asks_cluster(values) -> bool:
 def join(values: flags.FlagValues):
   """Makes this process one of a job until the block ends, if flags say so.
 
-  Only the first process prints to stdout. Each process that fails prints one
-  line to stderr. An error in one process ends the others.
+  Only the first process prints to stdout. An error in one process ends the
+  others.
 
   Args:
     values: the flags, checked.
@@ -140,13 +132,11 @@ def join(values: flags.FlagValues):
     return
   if values.process_index == 0 and values.coordinator_address:
     _check_port(values.coordinator_address)
-  # Both must be in place before JAX's C++ code runs, which may abort.
-  stderr = _divert(values)
-  _exit_where_jax_aborts()
   import jax
 
+  _mute_native_stdout()
   _initialize(jax, values)
-  watch = _Watch(stderr)
+  watch = _Watch()
   watch.start()
   mute = contextlib.nullcontext()
   if not processes.is_first():
@@ -185,6 +175,12 @@ def _initialize(jax, values):
   jax.config.update("jax_enable_preemption_service", False)
   limit_s = values.distributed_timeout
   processes.set_time_limit(limit_s)
+  # JAX says neither while it waits nor when it gives up whom it waited for.
+  say = threading.Timer(
+    min(limit_s / 2, _PATIENCE_S), _say_what_is_missing, [values]
+  )
+  say.daemon = True
+  say.start()
   try:
     jax.distributed.initialize(
       values.coordinator_address,
@@ -203,6 +199,32 @@ def _initialize(jax, values):
   except RuntimeError as error:
     text = str(error).splitlines()[0]
     raise ProcessError(f"the processes cannot meet: {text}") from error
+  finally:
+    say.cancel()
+
+
+def _say_what_is_missing(values):
+  """Prints what the processes of a job need to meet."""
+  num, address = values.process_count, values.coordinator_address
+  sys.stderr.write(
+    f"waiting up to {values.distributed_timeout} seconds until"
+    f" {f'all {num}' if num else 'the'} processes of this job meet"
+    f"{f' at {address}' if address else ''}: see that each was started and"
+    " reaches it; --distributed_timeout sets how long to wait\n"
+  )
+  sys.stderr.flush()
+
+
+def _mute_native_stdout():
+  """Gives Python a stdout of its own: descriptor 1, which C++ uses, is muted.
+
+  The library of collectives greets on it.
+  """
+  sys.stdout.flush()
+  sys.stdout = os.fdopen(os.dup(1), "w", buffering=1, encoding="utf-8")
+  nowhere = os.open(os.devnull, os.O_WRONLY)
+  os.dup2(nowhere, 1)
+  os.close(nowhere)
 
 
 def _check_port(address: str):
@@ -226,19 +248,6 @@ def _check_port(address: str):
     ) from error
 
 
-def _exit_where_jax_aborts():
-  """Makes an abort of this process an exit with the signal's number, 6."""
-  # JAX's C++ code aborts the process if the processes do not meet, or if one of
-  # them dies. A shell would print "Aborted" below the line that `_divert` makes
-  # of its messages, and the system would dump a core. The handler is libc's own
-  # `_exit`: one in Python would wait for the main thread, which hangs in C++.
-  libc = ctypes.CDLL(None)
-  libc.signal.argtypes = [ctypes.c_int, ctypes.c_void_p]
-  libc.signal.restype = ctypes.c_void_p
-  address = ctypes.cast(libc._exit, ctypes.c_void_p)
-  libc.signal(signal.SIGABRT, address)
-
-
 def _leave(code: int):
   """Ends this process after an error, when the others know of the error."""
   with contextlib.suppress(Exception):
@@ -257,11 +266,12 @@ def _leave(code: int):
 class _Watch(threading.Thread):
   """Ends this process after another process of the job has failed."""
 
-  def __init__(self, stderr: int):
+  def __init__(self):
     super().__init__(daemon=True)
-    # A descriptor: the block may hold back `sys.stderr`.
-    self._stderr = stderr
+    # A descriptor of stderr that is written to whatever the block holds back.
+    self._stderr = os.dup(2)
     self.is_over = threading.Event()  # set when this process ends by itself
+    self._has_told = False  # whether this thread ends the process
 
   def run(self):
     """Looks for a message of a process that failed, until `is_over` is set."""
@@ -272,8 +282,8 @@ class _Watch(threading.Thread):
         # Process 0, which holds the store, has died. JAX ends this process.
         return
       if message is not None:
-        # The helper of `_divert` drops all lines after this one. The main
-        # thread may wait in C++, for a device, and never get to an end.
+        # The main thread may wait in C++, for a device, and never end.
+        self._has_told = True
         os.write(self._stderr, f"error: {message}\n".encode())
         _leave(1)
 
@@ -293,52 +303,11 @@ class _Watch(threading.Thread):
       # way, so `run` gets some time to find it, and ends this process.
       time.sleep(_GRACE_S / 2)
     self.is_over.set()
-    message = f"another process {_DIED}" if is_lost else None
+    if self._has_told:
+      self.join()  # It ends this process.
+    message = _LOST_MESSAGE if is_lost else None
     line = message or gin_setup.explain(error) or type(error).__name__
     with contextlib.suppress(Exception):
       report = f"process {processes.index()} of this job ended: {line}"
       processes.set_value(FAILED, message or report)
     return message
-
-
-def _divert(values) -> int:
-  """Keeps the messages of C++ code about processes off the terminal.
-
-  The greetings of Gloo are dropped from stdout. From stderr, the traces of the
-  end of other processes become one line, by a helper process that reads stderr:
-  this process may be aborted at any moment, and could not finish its own work.
-
-  Returns:
-    A descriptor of stderr that stays the helper's, whatever is held back.
-  """
-  # Python gets a stdout of its own. Descriptor 1, which C++ uses, goes nowhere.
-  sys.stdout.flush()
-  sys.stdout = os.fdopen(os.dup(1), "w", buffering=1, encoding="utf-8")
-  nowhere = os.open(os.devnull, os.O_WRONLY)
-  os.dup2(nowhere, 1)
-  os.close(nowhere)
-  address = values.coordinator_address or "the coordinator's address"
-  # The first pattern that is found counts: the last one, "", is always found.
-  faults = {
-    "RegisterTask": f"the processes of this job did not meet at {address} in"
-    f" {values.distributed_timeout} seconds; see that all"
-    f" {values.process_count or 'of them'} were started, and reach it"
-    " (--distributed_timeout sets how long to wait)",
-    r"heartbeats\):\n(\d+)": rf"process \1 {_DIED}",
-    "": f"process 0 {_DIED}",
-  }
-  program = [sys.executable, "-I", "-S", standard_error.__file__]
-  # In a session of its own the helper gets no Ctrl-C of the terminal, and
-  # passes on the last lines of this process.
-  relay = subprocess.Popen(
-    [*program, json.dumps(faults)],
-    stdin=subprocess.PIPE,
-    start_new_session=True,
-  )
-  sys.stderr.flush()
-  os.dup2(relay.stdin.fileno(), 2)
-  relay.stdin.close()
-  # The helper ends after this process. With an exit code, `Popen` does not warn
-  # at the end that the helper is still running.
-  relay.returncode = 0
-  return os.dup(2)

@@ -1,4 +1,4 @@
-"""Holds back standard error while a block runs, or passes it on line by line.
+"""Holds back standard error while a block runs, or keeps it writable.
 
 Native code writes to the descriptor of standard error, past Python's own
 `sys.stderr`. So the descriptor itself is redirected here.
@@ -6,10 +6,7 @@ Native code writes to the descriptor of standard error, past Python's own
 
 from collections.abc import Callable
 import contextlib
-import json
 import os
-import re
-import signal
 import sys
 import tempfile
 import time
@@ -109,40 +106,3 @@ def hold_back(passes: Callable[[bytes], bool]):
       if passed:
         with contextlib.suppress(OSError):  # Nobody reads stderr any more.
           os.write(2, passed)
-
-
-def relay(faults: dict[str, str]):
-  """Passes stdin on to stderr, up to the first error, which is one line.
-
-  This function is the program of a helper process (`cli/distributed.py`). The
-  helper ends when its input ends: signals that end the writer do not end the
-  helper, so the last line still arrives.
-
-  Args:
-    faults: {pattern: message} for errors of JAX's distributed runtime, which
-      ends the process in C++. The first pattern that is found in the runtime's
-      text gives the message; the message may refer to groups of the pattern.
-  """
-  for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-    signal.signal(number, signal.SIG_IGN)
-  for line in sys.stdin.buffer:
-    if b"JAX distributed service detected fatal errors" in line:
-      # The reason may stand some lines further on, so all is read first.
-      report = (line + sys.stdin.buffer.read()).decode(errors="replace")
-      line = f"error: {_explain(report, faults)}\n".encode()
-    sys.stderr.buffer.write(line)
-    sys.stderr.flush()
-    if line.startswith(b"error: "):
-      sys.stdin.buffer.read()  # Whatever follows an error is dropped.
-
-
-def _explain(report: str, faults: dict[str, str]) -> str:
-  """Returns the message of the first pattern that is found in a report."""
-  for pattern, message in faults.items():
-    if match := re.search(pattern, report):
-      return match.expand(message)
-  raise ValueError("no pattern is found; the last one should be empty")
-
-
-if __name__ == "__main__":
-  relay(json.loads(sys.argv[1]))

@@ -7,8 +7,6 @@ import json
 import re
 import signal
 import socket
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -16,7 +14,7 @@ import pytest
 from speccascade import decode
 from speccascade.checkpoints import load
 from speccascade.cli import distributed
-from speccascade.runtime import processes, standard_error
+from speccascade.runtime import processes
 from tests import jobs, mains
 from tests.inference import tiny
 
@@ -25,7 +23,6 @@ DECODE = "--gin_file=configs/runs/decode.gin"
 TRAIN = "tests.training.job"
 MESH = {"data": 2, "model": 2}
 TWO = ("--coordinator_address=x:1", "--process_count=2")
-FATAL = "JAX distributed service detected fatal errors. "
 
 
 @pytest.fixture(scope="module")
@@ -160,9 +157,9 @@ def test_a_killed_process_ends_the_others(unbroken, tmp_path, who, goes_on):
   codes, _, errors = zip(*several)
   assert codes[who] == -signal.SIGKILL
   assert codes[1 - who] not in (0, None)
-  assert re.fullmatch(
-    r"error: (another process|process 0) of this job ended, or cannot be"
-    r" reached\n",
+  assert re.search(
+    "error: another process of this job ended, or cannot be reached\n|"
+    "This most likely indicates that another task died",
     errors[1 - who],
   )
   ended, _ = trained(tmp_path, *goes_on, "run")
@@ -192,8 +189,9 @@ def test_an_error_of_one_ends_all(files, tmp_path):
   fault = "BATCH_SIZE is 3, which MESH cuts into 2 along 'data'"
   assert [code for code, *_ in several] == [1, 1]
   first, second = (err.splitlines() for *_, err in several)
-  assert first.pop().startswith(f"error: process 1 of this job ended: {fault}")
-  assert all(line.startswith("SpecCascade [OPT]: 0 of 10") for line in first)
+  # The bar of the first process may move once more while the process ends.
+  [told] = [x for x in first if not x.startswith("SpecCascade [OPT]: 0 of 10")]
+  assert told.startswith(f"error: process 1 of this job ended: {fault}")
   [line] = second
   assert line.startswith(f"error: {fault}")
 
@@ -211,11 +209,10 @@ def test_a_process_that_does_not_come(files):
   second.kill()
   second.communicate()
   [[code, _, line]] = jobs.ended([first])
-  # It exits with 6 and is not aborted, so that a shell adds no line of its own.
-  assert code == 6
-  assert re.fullmatch(
-    r"error: the processes of this job did not meet at localhost:\d+ in 5"
-    r" seconds; see that all 2 were started, .*\n",
+  assert code == -signal.SIGABRT
+  assert re.match(
+    r"waiting up to 5 seconds until all 2 processes of this job meet at"
+    r" localhost:\d+: see that each was started",
     line,
   )
 
@@ -247,32 +244,6 @@ def test_a_port_that_is_taken_is_named():
     with pytest.raises(processes.ProcessError, match=message):
       distributed._check_port(f"localhost:{port}")
   distributed._check_port(f"localhost:{port}")
-
-
-def test_an_abort_is_an_exit():
-  code = "from speccascade.cli import distributed; import os;"
-  code += "distributed._exit_where_jax_aborts(); os.abort()"
-  ended = subprocess.run([sys.executable, "-c", code], capture_output=True)
-  assert (ended.returncode, ended.stderr) == (6, b"")
-
-
-@pytest.mark.parametrize(
-  ("report", "line"),
-  [
-    ("a\nerror: b\nc\n", "a\nerror: b\n"),
-    (f"a\nF1 {FATAL}x\nRPC: /RegisterTask\n  @ 0x7\n", "a\nerror: no one\n"),
-    (f"F1 {FATAL}\nheartbeats):\n3\n  @ 0x7\n", "error: process 3\n"),
-    (f"F1 {FATAL}socket closed\n", "error: process 0\n"),
-  ],
-)
-def test_what_jax_says_of_an_end_is_a_line(report, line):
-  faults = {"RegisterTask": "no one", r"heartbeats\):\n(\d+)": r"process \1"}
-  faults = json.dumps({**faults, "": "process 0"})
-  command = [sys.executable, "-I", "-S", standard_error.__file__, faults]
-  relay = subprocess.run(
-    command, input=report, capture_output=True, text=True, check=True
-  )
-  assert relay.stderr == line
 
 
 def test_one_process_agrees_with_itself():
