@@ -61,7 +61,8 @@ def tokens_of_rounds(
 def check_rows(written, problem: Problem):
   """Raises ValueError unless there is a row of tokens for each prompt."""
   num = len(problem.prompts)
-  if np.ndim(written) == 0 and not isinstance(written, list | tuple):
+  # (Rows of several lengths are no array.)
+  if not isinstance(written, list | tuple) and np.ndim(written) == 0:
     what = _kind(written)
   elif len(written) != num:
     what = f"{len(written)} rows"

@@ -10,7 +10,13 @@ import pytest
 from speccascade import judge
 from speccascade.decoding import Sampling
 from speccascade.decoding.verification import steps
-from speccascade.judge import goodness, judged_runs, judged_samples, problems
+from speccascade.judge import (
+  goodness,
+  judged_runs,
+  judged_samples,
+  known_errors,
+  problems,
+)
 from tests import toy
 
 Q_P = problems.random_logits(3, 1)
@@ -151,6 +157,19 @@ def test_all_problems_share_the_promise():
   )
   judgement.check()
   assert {x.num_samples >= 2**15 for x in judgement.problems} == {True}
+
+
+@pytest.mark.parametrize("exact", [False, True])
+def test_rows_may_end_at_lengths_of_their_own(exact):
+  """What is written past the tokens that were asked for is cut."""
+
+  def sampler(problem, seed):
+    rows = known_errors.sampler_of(judge.RightSampler)(problem, seed)
+    return [[*rows[0], 0, 0], *rows[1:]] if len(problem.prompts) > 1 else rows
+
+  judge.judge_sampler(
+    sampler, num_rows=2, only="two ", exact=exact, resolution=0.1
+  ).check()
 
 
 def test_a_law_at_the_resolution_is_noticed():
