@@ -246,7 +246,17 @@ class _Enumeration:
       child = self.visit((*chosen, tuple(alone(0))), chance)
       node.children = [child] * size
       return node
-    best = groups.get(at(np.ones(size)))
+    # Of the columns that lead where equal noise leads, the first that leads
+    # there by itself: one without weight leads where the best one does.
+    alike = [i for i in range(size) if won[i] == at(np.ones(size))]
+
+    def leads(index):
+      noise = np.ones(size)
+      noise[alike] = large
+      noise[index] = small
+      return at(noise) == won[index]
+
+    best = next(filter(leads, alike), None)
     if best is None:
       raise NotCoveredError("the noise of a draw is no race of its columns")
 

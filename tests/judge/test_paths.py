@@ -45,9 +45,9 @@ def exponential_race():
   return int(np.argmax(WEIGHTS / np.random.exponential(size=4)))
 
 
-def gumbel_race():
+def gumbel_race(weights=WEIGHTS):
   with np.errstate(divide="ignore"):
-    logits = np.log(WEIGHTS)
+    logits = np.log(weights)
   return int(np.argmax(logits + np.random.default_rng().gumbel(size=4)))
 
 
@@ -76,6 +76,10 @@ KNOWN = {
   ),
   "exponential": (exponential_race, FOUR),
   "gumbel": (gumbel_race, FOUR),
+  "gumbel, the first token is never drawn": (
+    lambda: gumbel_race(np.array([0, 0.2, 0.5, 0.3])),
+    {1: 0.2, 2: 0.5, 3: 0.3},
+  ),
   "multinomial": (
     lambda: int(np.random.multinomial(1, WEIGHTS).argmax()),
     FOUR,
