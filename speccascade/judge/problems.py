@@ -252,6 +252,11 @@ def pairs() -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
   one_q[[0, 1, 2], [1, 2, 0]] = one_p[[0, 1, 2], [1, 0, 0]] = 0
   yield "one-hot distributions", one_q, one_p
   yield "one-hot drafter", one_q, p
+  # It is the last one, so that an inverse of the cumulative distribution draws
+  # it from the largest numbers, which are tried.
+  rare = p.copy()
+  rare[:, 2] = np.log(1e-4 * np.exp(p[:, :2]).sum(axis=1))
+  yield "a rare token", q, rare
   tied = np.log(np.array([[0.4, 0.4, 0.2], [0.25, 0.25, 0.5], [1, 1, 1]]))
   yield "ties", np.roll(tied, 1, axis=0), tied
 
@@ -301,17 +306,27 @@ def step_problems() -> Iterator[Problem]:
     for gamma in (1, 2):
       yield Problem(f"{label}, gamma {gamma}", q, p, gamma, gamma + 1)
   yield Problem("V = 2, gamma 3", *random_logits(2, 1), 3, 4)
-  yield Problem("V = 4, gamma 1", *random_logits(4, 1), 1, 2)
+  # A residual of the last token, and of others.
+  yield Problem("V = 4, gamma 1", *random_logits(4, 11), 1, 2)
   yield Problem("a prefix ratio below 1, gamma 2", *prefix_logits(), 2, 3)
   yield Problem("V = 2, gamma 4", *random_logits(2, 1), 4, 5)
   yield from _long_blocks()
 
 
 def _long_blocks() -> Iterator[Problem]:
-  """Yields blocks of 8 drafts, of which the first three are certain."""
-  # The others are uncertain by turns, so that there are few texts.
-  for label, soft in (("4, 6, 8", (3, 5, 7, 8)), ("5, 7", (4, 6, 8))):
-    logits = history_logits(8, soft, 1)
+  """Yields blocks of 8 drafts, of which a few are uncertain at a time.
+
+  So there are few texts. Any two drafts are uncertain together in some block,
+  or in the block of "V = 2, gamma 4".
+  """
+  halves = (1, 2), (3, 4), (5, 6), (7, 8)
+  for one, other in itertools.combinations(halves, 2):
+    drafts = (*one, *other)
+    if drafts == (1, 2, 3, 4):
+      continue
+    # The draft after n tokens is the one n + 1; after 8 comes the bonus.
+    logits = history_logits(8, [n - 1 for n in drafts] + [8], 1)
+    label = ", ".join(map(str, drafts))
     yield Problem(f"gamma 8, uncertain drafts {label}", *logits, 8, 9)
 
 

@@ -1,6 +1,7 @@
 """Each known error is caught and named, and the right sampler is not."""
 
 import functools
+import itertools
 
 import numpy as np
 import pytest
@@ -117,6 +118,67 @@ class LateDraft(judge.RightSampler):
       if i < 4 and not self.accepts(token, q[i], p[i]):
         return [*tokens[:i], self.replacement(q[i], p[i])]
     return [*tokens, self.draw(p[-1])]
+
+
+class FirstTokens(judge.RightSampler):
+  """A rejected draft is never replaced by the fourth token."""
+
+  def replacement(self, q, p):
+    left = np.maximum(p - q, 0)
+    left[3:] = 0
+    return self.draw(left if left.any() else p)
+
+
+class WithoutTail(judge.RightSampler):
+  """Tokens of small probability are never written."""
+
+  def verify(self, tokens, q, p):
+    return super().verify(tokens, q, np.where(p < 2e-3, 0, p))
+
+
+class KeptNumber(judge.RightSampler):
+  """The number that decides on one draft decides on a later one, too."""
+
+  first, later = 0, 4
+
+  def verify(self, tokens, q, p):
+    numbers = []
+    for i, token in enumerate(tokens):
+      kept = i == self.later
+      numbers.append(numbers[self.first] if kept else self.rng.random())
+      if numbers[-1] * q[i][token] >= p[i][token]:
+        return [*tokens[:i], self.replacement(q[i], p[i])]
+    return [*tokens, self.draw(p[-1])]
+
+
+class KeptLate(KeptNumber):
+  """The same of drafts further on."""
+
+  first, later = 2, 7
+
+
+@pytest.mark.parametrize(
+  ("error", "only"),
+  [
+    (FirstTokens, "V = 4"),
+    (WithoutTail, "a rare token, gamma 1"),
+    (KeptNumber, "gamma 8, uncertain drafts 1, 2, 5, 6"),
+    (KeptLate, "gamma 8, uncertain drafts 3, 4, 7, 8"),
+  ],
+)
+def test_a_fault_that_one_problem_shows(error, only, monkeypatch):
+  monkeypatch.setattr(judges, "causes_of_step", lambda *_: ())
+  assert not judge.judge_step(known_errors.step_of(error), only=only).passed
+
+
+def test_every_two_drafts_of_a_long_block_are_uncertain_together():
+  together = {*itertools.combinations(range(1, 5), 2)}
+  for problem in problems.step_problems():
+    if problem.gamma == 8:
+      drafts = problem.label.removeprefix("gamma 8, uncertain drafts ")
+      numbers = map(int, drafts.split(", "))
+      together |= {*itertools.combinations(numbers, 2)}
+  assert together == {*itertools.combinations(range(1, 9), 2)}
 
 
 def test_block_verification_needs_its_scaled_residual():
