@@ -170,6 +170,8 @@ def test_long_texts_are_refused_or_cut(pair, capsys):
     ([], {}, InputError, "there are no texts"),
     (7, {}, InputError, "texts is of type int"),
     (b"one", {}, InputError, "texts is of type bytes"),
+    ({"role": "user", "content": "x"}, {}, InputError, "texts is of type dict"),
+    ({"one", "two"}, {}, InputError, "texts is of type set"),
     (["one", None], {}, InputError, "text 1 is of type NoneType"),
     (["a\ud800"], {}, InputError, "text 0 has half a surrogate pair at 1"),
     ("one", {"method": "spec_cascade_chow", "alpha": 2}, ValueError, "alpha"),

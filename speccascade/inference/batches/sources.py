@@ -4,7 +4,7 @@
 task or a file.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 import dataclasses
 import functools
 import hashlib
@@ -221,9 +221,13 @@ def sources_of_texts(
     InputError: there is no text, an item is no text, or a text is too long.
   """
   texts = [texts] if isinstance(texts, str) else texts
-  if isinstance(texts, bytes) or not hasattr(texts, "__iter__"):
+  # A set has no order, and a text's random numbers go by its place. A message
+  # is no list of texts: a conversation is a list of messages.
+  no_list = isinstance(texts, bytes | Mapping | Set)
+  if no_list or not hasattr(texts, "__iter__"):
     raise InputError(
-      f"texts is of type {type(texts).__name__}; wanted a text, or several"
+      f"texts is of type {type(texts).__name__}; wanted a text, or a list of"
+      " texts or of messages"
     )
   texts = list(texts)
   # A list of messages is one conversation, and not several texts.
