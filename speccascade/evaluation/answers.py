@@ -164,7 +164,9 @@ def number(text: str) -> decimal.Decimal | None:
   (Decimal('10000'), None)
   """
   text = _THOUSANDS.sub(",", _plain(text))
-  text = _FRACTION.sub(r"\1/\2", text.replace("\\times", "×"))
+  for command, sign in ("\\times", "×"), ("\\cdot", "×"), ("\\div", "÷"):
+    text = text.replace(command, sign)
+  text = _FRACTION.sub(r"\1/\2", text)
   text = text.replace("\\$", "$").replace("\\", "")
   marked = _last(_MARKED, text)
   if marked:

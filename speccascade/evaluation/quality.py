@@ -372,7 +372,7 @@ METRICS = {
   # task.
   "valid": functools.partial(exact_match, name="valid"),
   "squad": exact_and_f1,
-  "gsm8k": functools.partial(exact_match, read=answers.number, version=2),
+  "gsm8k": functools.partial(exact_match, read=answers.number, version=3),
   "mmlu": functools.partial(
     exact_match, read=answers.letter, name="accuracy", version=2
   ),

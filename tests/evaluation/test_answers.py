@@ -168,6 +168,8 @@ NUMBERS = {
   r"\$18.00": 18,
   "Total cost: £3.50": 3.5,
   r"\( 9 \times 2 = 18 \)": 18,
+  r"\boxed{7 \cdot 2 = 14}": 14,
+  r"The answer is $28 \div 2 = 14$": 14,
   r"\boxed{18}": 18,
   r"\boxed{\text{18 dollars}}": 18,
   r"The answer is $\boxed{\frac{3}{4}}$ in 5 days": 0.75,
