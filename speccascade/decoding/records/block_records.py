@@ -310,6 +310,9 @@ SOURCES = (
 class Trace(struct.PyTreeNode):
   """Who wrote each token, and why. T = max_decode_len; K = top tokens stored.
 
+  What stands past the length of a row means nothing, and hangs on the rows
+  beside it.
+
   Attributes:
     source: [B, T] int32, one of DRAFT .. FORCED.
     writer: [B, T] int32, the index in `Stats.calls_by_model` of the drafter's
