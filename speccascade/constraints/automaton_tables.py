@@ -75,12 +75,19 @@ class Tables:
     token = tokens[self.allowed.argmax(axis=1)]
     return np.where(allows_one, token, -1).astype(np.int32)
 
-  def to_device(self) -> TokenAutomaton:
+  def to_device(self, name: str = "the automaton") -> TokenAutomaton:
     """Returns the automaton that a decoder takes.
 
     The numbers of states and classes are padded, so that other tables of about
     this size compile nothing.
+
+    Args:
+      name: what is held to it, for messages.
+
+    Raises:
+      ConstraintError: the tables are too large.
     """
+    check_size(*self.moves.shape, name)
     states, classes = (_padded_size(size) for size in self.moves.shape)
     more = ((0, states - len(self.moves)), (0, classes - self.moves.shape[1]))
     forced = self.forced

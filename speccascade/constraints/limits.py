@@ -34,7 +34,7 @@ class TextLimits:
     ignore_eos: whether an EOS ends nothing, so that an output is as long as it
       may be unless a string ends it.
     min_decode_len: the least tokens of an output, EOS counted: none of the
-      tokens before that many ends it.
+      tokens before that many is an EOS. A stop ends an output all the same.
     banned: ids that are not written, and strings that do not occur in an
       output.
     grammar: a regular expression that an output matches whole; None allows
@@ -71,7 +71,8 @@ class TextLimits:
       raise fields.SettingError(
         "min_decode_len", " is given, and with ignore_eos no EOS ends an output"
       )
-    if self.ignore_eos and (self.grammar or self.json_schema):
+    has_grammar = self.grammar is not None or self.json_schema is not None
+    if self.ignore_eos and has_grammar:
       raise fields.SettingError(
         "ignore_eos", " is set, and a grammar ends in an EOS: leave one out"
       )
@@ -161,18 +162,18 @@ def constraints(
     tables, places = automaton_tables.side_by_side(
       parts, "the union of all lines' stops"
     )
-    stop, begins = tables.to_device(), dict(zip(own_stops, places))
+    stop, begins = tables.to_device("STOP"), dict(zip(own_stops, places))
   elif limits.stop:
-    stop = stops.automaton(limits.stop, known).to_device()
+    stop = stops.automaton(limits.stop, known).to_device("STOP")
   masks = list(_masks(limits, known, eos_ids))
   if not masks:
     return Constraints(stops=stop), begins
-  name = "the limits together"
+  name = " and ".join(name.upper() for name in limits.masks)
   joined = masks[0]
   for each in masks[1:]:
     joined = automaton_tables.both(joined, each, name)
   mask = automaton_tables.without_dead_ends(joined, name)
-  return Constraints(mask=mask.to_device(), stops=stop), begins
+  return Constraints(mask=mask.to_device(name), stops=stop), begins
 
 
 def _masks(limits: TextLimits, known, eos_ids: Sequence[int]):
@@ -189,8 +190,13 @@ def _masks(limits: TextLimits, known, eos_ids: Sequence[int]):
       f"BANNED has the id {unknown[0]}, and the models have {num} tokens"
     )
   if ids:
-    allowed = ~np.isin(np.arange(num), ids)[None]
-    yield Tables.of_tokens(np.zeros((1, num), np.int32), allowed)
+    # Two classes of tokens: those that may be written, and those that may not.
+    yield Tables(
+      classes=np.isin(np.arange(num), ids).astype(np.int32),
+      moves=np.zeros((1, 2), np.int32),
+      allowed=np.array([[True, False]]),
+      ends=np.zeros(1, bool),
+    )
   strings = [each for each in limits.banned if isinstance(each, str)]
   if strings:
     yield stops.without(strings, known)
@@ -198,7 +204,11 @@ def _masks(limits: TextLimits, known, eos_ids: Sequence[int]):
     # State n stands after n tokens, up to the first that may be an EOS.
     least = limits.min_decode_len - 1
     after = np.minimum(np.arange(least + 1) + 1, least).astype(np.int32)
-    moves = np.repeat(after[:, None], num, axis=1)
-    allowed = np.ones(moves.shape, bool)
-    allowed[:least, list(eos_ids)] = False
-    yield Tables.of_tokens(moves, allowed)
+    allowed = np.ones((least + 1, 2), bool)
+    allowed[:least, 1] = False
+    yield Tables(
+      classes=np.isin(np.arange(num), eos_ids).astype(np.int32),
+      moves=np.repeat(after[:, None], 2, axis=1),
+      allowed=allowed,
+      ends=np.zeros(least + 1, bool),
+    )

@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
-from speccascade.constraints import automaton_tables, stops, token_bytes
+from speccascade.constraints import automaton_tables, limits, stops, token_bytes
 from speccascade.data import vocabularies
 from speccascade.inference.rows.records import text_of
+from speccascade.settings import fields
 from tests.data.tokenizers import TEXT
 
 WORDS = (
@@ -136,6 +137,34 @@ def test_texts_with_stops_of_their_own_share_one_automaton(any_vocabulary):
       ended.add((begin, want is None))
   assert (begins[1], False) not in ended  # without a stop nothing ends
   assert (begins[2], False) in ended
+
+
+@pytest.mark.parametrize(
+  ("given", "name"),
+  [
+    ({"stop": ("the cat sat",) * 3, "banned": (3,)}, "STOP"),
+    ({"banned": ("the cat", "sat on")}, "BANNED"),
+    ({"min_decode_len": 200}, "MIN_DECODE_LEN"),
+  ],
+)
+def test_limits_that_are_too_large_are_refused(
+  any_vocabulary, monkeypatch, given, name
+):
+  monkeypatch.setattr(automaton_tables, "MOST_BYTES", 300)
+  with pytest.raises(automaton_tables.ConstraintError, match=f"^{name} makes"):
+    limits.constraints(
+      limits.TextLimits(**given),
+      any_vocabulary,
+      lambda ids: text_of(any_vocabulary, ids),
+      eos_ids=[1],
+      vocab_size=any_vocabulary.vocab_size,
+    )
+
+
+def test_an_empty_grammar_needs_an_eos():
+  limits.TextLimits(grammar="")
+  with pytest.raises(fields.SettingError, match="a grammar ends in an EOS"):
+    limits.TextLimits(grammar="", ignore_eos=True)
 
 
 def test_too_many_stops_of_lines_are_refused(any_vocabulary, monkeypatch):
