@@ -154,41 +154,56 @@ class Path:
   tokens: tuple
 
 
-def paths(pair, cells: dict, length: int) -> list[Path]:
-  """Returns every decode of at most `length` tokens."""
+def paths(pair, cells, length: int) -> list[Path]:
+  """Returns every decode of at most `length` tokens.
+
+  Args:
+    pair: says what follows, and where the decodes start.
+    cells: a function from how many tokens each round so far emitted to the
+      cells of the next round, of each context.
+    length: most tokens, EOS counted.
+  """
   follow = pair.next_context()
 
   @functools.cache
-  def grow(context, room):
+  def grow(context, room, past):
     grown = []
-    for cell in cells[context]:
+    for cell in cells(past)[context]:
       new, here = [], context
       for token in cell.new[:room]:
         new.append(token)
         here = follow[here, token]
         if token == toy_chains.EOS:
           break
+      rest = [Path(1.0, (), ())]
+      if new[-1] != toy_chains.EOS and len(new) < room:
+        rest = grow(here, room - len(new), (*past, len(new)))
       step = (cell, tuple(new))
-      if new[-1] == toy_chains.EOS or len(new) == room:
-        grown.append(Path(cell.weight, (step,), tuple(new)))
-        continue
       grown += [
         Path(
-          cell.weight * rest.weight, (step, *rest.rounds), (*new, *rest.tokens)
+          cell.weight * path.weight,
+          (step, *path.rounds),
+          (*new, *path.tokens),
         )
-        for rest in grow(here, room - len(new))
+        for path in rest
       ]
     return grown
 
-  return grow(pair.start, length)
+  return grow(pair.start, length, ())
 
 
-def tables(paths: list[Path], gamma: int) -> list[np.ndarray]:
-  """Returns [1, P, R, 3, G] for the low and the high edges; 0.5 elsewhere."""
+def tables(paths: list[Path], width: int) -> list[np.ndarray]:
+  """Returns [1, P, R, 3, G] for the low and the high edges; 0.5 elsewhere.
+
+  Args:
+    paths: whose rounds draft as many tokens as `width`, or fewer.
+    width: G.
+  """
   num_rounds = max(len(path.rounds) for path in paths)
-  low = np.full((1, len(paths), num_rounds, 3, gamma), 0.5, np.float32)
-  high = low.copy()
+  both = np.full((2, 1, len(paths), num_rounds, 3, width), 0.5, np.float32)
   for row, path in enumerate(paths):
     for r, (cell, _) in enumerate(path.rounds):
-      low[0, row, r], high[0, row, r] = cell.low, cell.high
+      for table, edge in zip(both, (cell.low, cell.high)):
+        table[0, row, r, :, : edge.shape[1]] = edge
+  low, high = both
   return [low, np.minimum(high, np.float32(1 - 2**-24))]

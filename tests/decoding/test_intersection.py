@@ -150,7 +150,7 @@ def test_every_path_of_the_compiled_loop(monkeypatch):
   with jax.enable_x64(True):
     block = enumeration.block(PLAIN, law, 1)
   ways = driving.cells(PLAIN, law, block, "token")
-  paths = driving.paths(PLAIN, ways, length)
+  paths = driving.paths(PLAIN, lambda _: ways, length)
   assert abs(sum(path.weight for path in paths) - 1) < 1e-3
   assert any(3 in path.tokens[:-1] for path in paths)
   options = {"eos_id": toy_chains.EOS, "gamma": 1, "max_decode_len": length}

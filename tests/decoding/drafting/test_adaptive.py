@@ -71,35 +71,6 @@ def gammas_of(drafter):
   return gamma
 
 
-def paths(cells, gamma_of, length):
-  """Returns [(Path, gammas)] of every decode of at most `length` tokens."""
-  follow = PAIR.next_context()
-
-  @functools.cache
-  def grow(context, room, past):
-    gamma, grown = gamma_of(past), []
-    for cell in cells[gamma][context]:
-      new, here = [], context
-      for token in cell.new[:room]:
-        new.append(token)
-        here = follow[here, token]
-        if token == toy_chains.EOS:
-          break
-      rest = [(driving.Path(1.0, (), ()), ())]
-      if new[-1] != toy_chains.EOS and len(new) < room:
-        rest = grow(here, room - len(new), (*past, len(new)))
-      for path, gammas in rest:
-        whole = driving.Path(
-          cell.weight * path.weight,
-          ((cell, tuple(new)), *path.rounds),
-          (*new, *path.tokens),
-        )
-        grown.append((whole, (gamma, *gammas)))
-    return grown
-
-  return grow(PAIR.start, length, ())
-
-
 def without_drafts(law):
   """Returns the cells of a round that draws one token of the target."""
   low, high = driving.cell_of(law.pi)
@@ -123,17 +94,6 @@ def cells_of(law, gamma, verification):
   return driving.cells(PAIR, law, block, verification)
 
 
-def tables(rows, width):
-  """Returns `driving.tables` of paths whose rounds differ in width."""
-  most = max(len(path.rounds) for path in rows)
-  both = np.full((2, 1, len(rows), most, 3, width), 0.5, np.float32)
-  for row, path in enumerate(rows):
-    for place, (cell, _) in enumerate(path.rounds):
-      for table, edge in zip(both, (cell.low, cell.high)):
-        table[0, row, place, :, : edge.shape[1]] = edge
-  return [both[0], np.minimum(both[1], np.float32(1 - 2**-24))]
-
-
 # Costs at which a toy's few blocks change the gamma, of three sizes.
 LAWS = {
   "token": ("spec_decode", (0, 1, 2), (1.0, 1.55, 2.05)),
@@ -154,7 +114,13 @@ def test_every_path_has_its_probability_and_its_gammas(
   drafter = adaptive(PAIR.models()[0], rounds, sizes)
   step = "token" if verification == "token" else "block"
   cells = {gamma: cells_of(law, gamma, step) for gamma in sizes}
-  rows, gammas = zip(*paths(cells, gammas_of(drafter), length))
+  gamma_of = gammas_of(drafter)
+  rows = driving.paths(PAIR, lambda past: cells[gamma_of(past)], length)
+  emitted = [[len(new) for _, new in path.rounds] for path in rows]
+  gammas = [
+    [gamma_of(tuple(past[:num])) for num in range(len(past))]
+    for past in emitted
+  ]
   assert {gamma for of_row in gammas for gamma in of_row} == set(sizes)
   # The paths add up to the law of the target's chain.
   weights = dict.fromkeys(toy_chains.sequences(3, length), 0.0)
@@ -171,16 +137,15 @@ def test_every_path_has_its_probability_and_its_gammas(
     verification=verification,
     trace=True,
   )
-  edges = tables(rows, sizes[-1])
+  edges = driving.tables(rows, sizes[-1])
   for decoded in driving.run(
     program, Chains(drafter), edges, alpha, Sampling.create(1.0), monkeypatch
   ):
     for row, (path, of_row) in enumerate(zip(rows, gammas)):
       written = decoded.lengths[row]
       assert tuple(decoded.tokens[row, :written]) == path.tokens
-      emitted = [len(new) for _, new in path.rounds]
       recorded = decoded.trace.gamma[row, :written]
-      assert recorded.tolist() == np.repeat(of_row, emitted).tolist()
+      assert recorded.tolist() == np.repeat(of_row, emitted[row]).tolist()
       assert decoded.stats.num_blocks[row] == len(of_row)
       assert decoded.stats.drafted[row] == sum(of_row)
 
