@@ -23,7 +23,7 @@ import pytest
 from speccascade.runtime import folders, memory
 
 # Asserts of helpers, too, say what they compared.
-pytest.register_assert_rewrite("tests.decoding", "tests.models")
+pytest.register_assert_rewrite("tests.decoding", "tests.models", "tests.toy")
 
 TESTS = pathlib.Path(__file__).parent
 # flax, optax and orbax break under these flags in places, the core does not.

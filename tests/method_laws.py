@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tests import toy_chains
 from tests.toy_chains import ChainPair
 
 
@@ -33,6 +34,17 @@ class MethodLaws:
   pi: np.ndarray
 
 
+def in_float64(function):
+  """Returns a function that runs in float64: exact laws need it."""
+
+  @functools.wraps(function)
+  def run(*args, **kwargs):
+    with jax.enable_x64(True):
+      return function(*args, **kwargs)
+
+  return run
+
+
 @jax.jit
 def _laws(sampling, logits):
   return sampling.laws(logits)
@@ -43,6 +55,7 @@ def _target(target, q1, p1, alpha, q, p):
   return target.probs(q1, p1, alpha=alpha, sampled=(q, p))
 
 
+@in_float64
 def laws(pair: ChainPair, target, alpha, sampling) -> MethodLaws:
   """Returns the laws of a pair under a target.
 
@@ -52,16 +65,25 @@ def laws(pair: ChainPair, target, alpha, sampling) -> MethodLaws:
     alpha: the parameter of the target, a number or a `FittedAlpha`.
     sampling: a `Sampling`.
 
-  Raises:
-    ValueError: JAX runs in float32, too coarse for exact comparisons.
   """
-  if not jax.config.jax_enable_x64:
-    raise ValueError(
-      "exact distributions need float64: wrap the call in jax.enable_x64(True)"
-    )
   q_logits, p_logits = (jnp.asarray(x) for x in pair.flat())
   q1, q = _laws(sampling, q_logits)
   p1, p = _laws(sampling, p_logits)
   alpha = jax.tree.map(lambda leaf: jnp.asarray(leaf, q.dtype), alpha)
   pi = _target(target, q1, p1, alpha, q, p)
   return MethodLaws(*(np.asarray(x) for x in (q1, p1, q, p, pi)))
+
+
+def text_law(pair: ChainPair, method, sampling, length: int) -> np.ndarray:
+  """Returns the law of texts of a method at its default alpha.
+
+  The texts are in the order of `toy_chains.sequences`.
+
+  Args:
+    pair: a `ChainPair`.
+    method: a row of the table.
+    sampling: a `Sampling`.
+    length: most tokens, EOS counted.
+  """
+  law = laws(pair, method.target, method.default_alpha, sampling)
+  return toy_chains.chain_law(pair, law.pi, length)

@@ -13,8 +13,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from speccascade.decoding import METHODS, Decoder, Sampling, row_keys
+from speccascade.decoding import (
+  METHODS,
+  Decoder,
+  Sampling,
+  decode_continuously,
+  row_keys,
+)
 from speccascade.decoding.records import prompts
+from speccascade.decoding.records.automaton import NONE
 from speccascade.decoding.records.block_records import Output
 from speccascade.decoding.records.drafter import is_drafter
 from speccascade.models import T5Config, tree_windows
@@ -23,6 +30,7 @@ from tests import toy_chains
 
 GREEDY = Sampling.create(0.0)
 LEVEL = 1e-6  # of a chi-square test
+BATCH = 20_000  # rows that are sampled at a time
 
 # Two worked pairs (q, p). TV is .3 in both. Entropies: H(q1) 1.1421200, H(p1)
 # 1.2798542; H(q2) is H(p1) (the same numbers in another order), H(p2) .9142856.
@@ -176,7 +184,15 @@ def rows(num: int):
 
 
 def decode(
-  method, models, alpha=None, sampling=GREEDY, *, inputs=None, keys=None, **how
+  method,
+  models,
+  alpha=None,
+  sampling=GREEDY,
+  *,
+  inputs=None,
+  keys=None,
+  constraints=NONE,
+  **how,
 ):
   """Returns what a method writes, `Decoded` of NumPy arrays.
 
@@ -188,6 +204,7 @@ def decode(
     inputs: [B, S] or the number of rows, one for each source; None for as many
       as the verifier has sources.
     keys: [B]; None for those of examples 0, 1, ...
+    constraints: what texts are held to, and what ends them.
     **how: settings of `Decoder`; 10 tokens at most unless told, and gamma 3, or
       the width of a `Drafter`.
   """
@@ -199,8 +216,75 @@ def decode(
   alpha = method.default_alpha if alpha is None else alpha
   gamma = models[0].width if is_drafter(models[0]) else 3
   how = {"gamma": gamma, "max_decode_len": 10, "eos_id": toy_chains.EOS} | how
-  decoded = Decoder(method, **how)(*models, inputs, keys, alpha, sampling)
+  decoded = Decoder(method, **how)(
+    *models, inputs, keys, alpha, sampling, constraints
+  )
   return jax.tree.map(np.asarray, decoded)
+
+
+def greedily(method, models, **how):
+  """Returns what a method writes greedily: the verifier's own tokens, asserted.
+
+  Args:
+    method: its name.
+    models: (drafter, verifier).
+    **how: as `decode` takes it. The verifier alone ignores its shape of blocks.
+  """
+  shape = ("gamma", "tree", "drafts", "drawing", "verification")
+  plain = {name: x for name, x in how.items() if name not in shape}
+  alone = decode("verifier", (None, models[1]), **plain)
+  decoded = decode(method, models, **how)
+  assert np.all(decoded.bad_step == -1)
+  np.testing.assert_array_equal(decoded.tokens, alone.tokens)
+  np.testing.assert_array_equal(decoded.lengths, alone.lengths)
+  return decoded
+
+
+def sample(method, models, alpha, sampling, *, inputs, num, seed, **how):
+  """Returns how often each text was written; see `counts`.
+
+  Args:
+    method: as in `decode`.
+    models: (drafter, verifier).
+    alpha: None for the default.
+    sampling: a `Sampling`.
+    inputs: a function from a number of rows to their inputs.
+    num: how many texts, in batches of at most `BATCH`.
+    seed: of the keys.
+    **how: settings of `Decoder`, `max_decode_len` among them.
+  """
+  total = 0
+  for start in range(0, num, BATCH):
+    rows = min(BATCH, num - start)
+    decoded = decode(
+      method,
+      models,
+      alpha,
+      sampling,
+      inputs=inputs(rows),
+      keys=row_keys(seed, 0, jnp.arange(rows) + start),
+      **how,
+    )
+    assert np.all(decoded.bad_step == -1)
+    total += counts(decoded, models[1].vocab_size, how["max_decode_len"])
+  return total
+
+
+def finish(stream, rounds: int = 1):
+  """Returns what a stream wrote in a turn, after all rows of it ended."""
+  while not stream.ended.all():
+    stream.advance(rounds)
+  return stream.decoded
+
+
+def refilled(decoder, *call, rows: int, **how):
+  """Yields (places, part) of a continuous batch, which has each row once."""
+  _, _, inputs, *_ = call
+  seen = []
+  for places, part in decode_continuously(decoder, *call, rows=rows, **how):
+    seen += places.tolist()
+    yield places, part
+  assert sorted(seen) == list(range(len(inputs)))
 
 
 def counts(decoded, vocab_size: int, length: int, rows=slice(None)):

@@ -9,8 +9,11 @@ import pytest
 from speccascade.constraints import automaton_tables, expressions, limits
 from speccascade.constraints.automaton_tables import ConstraintError
 from speccascade.constraints.limits import TextLimits
+from speccascade.data import vocabularies
 from speccascade.inference.rows.records import text_of
+from tests.constraints.conftest import Words
 from tests.constraints.test_stops import read
+from tests.data import tokenizers
 
 pytest.importorskip("outlines_core")
 
@@ -64,9 +67,6 @@ def test_texts_match(any_vocabulary, pattern):
 
 
 def test_every_way_of_spelling_is_allowed(tmp_path):
-  from speccascade.data import vocabularies
-  from tests.data import tokenizers
-
   folder = tokenizers.save(tmp_path / "v", "bytes", size=290)
   vocabulary = vocabularies.load(str(folder))
   known = read(vocabulary)
@@ -95,9 +95,6 @@ SCHEMA = {
 
 
 def test_a_schema_gives_json(tmp_path):
-  from speccascade.data import vocabularies
-  from tests.data import tokenizers
-
   vocabulary = vocabularies.load(str(tokenizers.save(tmp_path / "v", "bytes")))
   pattern = expressions.of_schema(json.dumps(SCHEMA))
   automaton = expressions.automaton(
@@ -125,8 +122,6 @@ def test_a_schema_gives_json(tmp_path):
 
 
 def test_a_mask_without_forced_tokens_names_none():
-  from tests.constraints.conftest import Words
-
   banned = limits.TextLimits(banned=(3,), min_decode_len=4)
   made, _ = limits.constraints(banned, Words(), str, eos_ids=[1], vocab_size=9)
   assert made.mask.forced is None
@@ -153,8 +148,6 @@ def test_schemas_that_are_refused(schema, words):
 
 
 def test_letters_that_no_token_spells_are_named():
-  from tests.constraints.conftest import Words
-
   known = read(Words())
   with pytest.raises(ConstraintError, match=r"no token for '\{', '\\n'"):
     expressions.automaton(r"\{cat\n", known, [1])
@@ -163,8 +156,6 @@ def test_letters_that_no_token_spells_are_named():
 
 
 def test_limits_that_allow_nothing_together_are_refused():
-  from tests.constraints.conftest import Words
-
   vocabulary = Words()
   kwargs = {"eos_ids": [1], "vocab_size": 9}
   text = lambda ids: text_of(vocabulary, ids)
@@ -181,8 +172,6 @@ def test_limits_that_allow_nothing_together_are_refused():
 
 
 def test_tables_that_are_too_large_are_refused(monkeypatch):
-  from tests.constraints.conftest import Words
-
   monkeypatch.setattr(automaton_tables, "MOST_BYTES", 4000)
   with pytest.raises(ConstraintError, match=r"[\d,]+ states or more.*MB"):
     expressions.automaton("(cat|on| sat){90}", read(Words()), [1])

@@ -89,6 +89,7 @@ class Block:
   token: np.ndarray
 
 
+@method_laws.in_float64
 def block(
   pair: toy.Pair,
   law: method_laws.MethodLaws,

@@ -16,12 +16,11 @@ from speccascade.decoding import (
   Sampling,
   Stream,
   TokenAutomaton,
-  decode_continuously,
   row_keys,
 )
 from speccascade.decoding.programs import decoders
 from speccascade.judge import goodness
-from tests import toy, toy_chains
+from tests import method_laws, toy, toy_chains
 from tests.decoding.programs.test_streaming import prepared
 from tests.decoding.test_sampled_laws import tiny_llama
 
@@ -91,23 +90,14 @@ def masked_tables(models, mask: TokenAutomaton):
   return tuple(masked)
 
 
-def decode(name, models, alpha=None, sampling=toy.GREEDY, mask=None, **how):
+def decode(
+  name, models, alpha=None, sampling=toy.GREEDY, mask=None, stops=None, **how
+):
   """Returns what a method writes, as `toy.decode`, under constraints."""
-  stops = how.pop("stops", None)
-  method = METHODS[name]
-  inputs = how.pop("inputs", None)
-  if inputs is None:
-    inputs, _ = toy.rows(models[1].table.shape[0])
-  keys = row_keys(how.pop("seed", 0), 0, jnp.arange(len(inputs)))
-  how = {"gamma": 3, "max_decode_len": 10, "eos_id": toy_chains.EOS} | how
-  alpha = method.default_alpha if alpha is None else alpha
-  drafter, verifier = models
-  if method.num_drafters == 2:
-    drafter = drafter, verifier
-  decoded = Decoder(method, **how)(
-    drafter, verifier, inputs, keys, alpha, sampling, Constraints(mask, stops)
-  )
-  return jax.tree.map(np.asarray, decoded)
+  if METHODS[name].num_drafters == 2:
+    models = models, models[1]
+  texts = Constraints(mask, stops)
+  return toy.decode(name, models, alpha, sampling, constraints=texts, **how)
 
 
 def assert_same(got, want):
@@ -147,6 +137,7 @@ def test_trees_are_masked_at_each_node(name, shape):
   assert_same(got, decode(name, masked_tables(MODELS, mask), **how))
 
 
+@method_laws.in_float64
 def held_law(pair, mask, target, alpha, sampling, length: int) -> np.ndarray:
   """Returns the law of texts whose every token has the law of masked models.
 
@@ -209,16 +200,9 @@ def test_texts_have_the_law_of_the_masked_conditionals(case):
   pair, mask, rows = toy.pair(3, 2), two_after_zero(3), 20_000
   sampling, alpha = Sampling.create(0.9), METHODS[name].default_alpha
   target = METHODS[name].target
-  with jax.enable_x64(True):
-    law = held_law(pair, mask, target, alpha, sampling, 4)
-    free = held_law(
-      pair,
-      automaton([[0] * 3]),
-      target,
-      alpha,
-      sampling,
-      4,
-    )
+  point = target, alpha, sampling, 4
+  law = held_law(pair, mask, *point)
+  free = held_law(pair, automaton([[0] * 3]), *point)
   np.testing.assert_allclose(law.sum(), 1)
   decoded = decode(
     name,
@@ -339,6 +323,19 @@ def test_no_block_is_made_after_a_stop():
   assert got.stats.num_blocks.sum() < whole.stats.num_blocks.sum()
 
 
+PROMPTS, TURN = [(3, 2), (4,)], [(2, 5), (6, 0)]
+
+
+def two_turns(decoder, models, point, texts: Constraints) -> list:
+  """Returns what two rows write after their prompts, and after a turn more."""
+  keys = row_keys(0, 0, jnp.arange(2))
+  call = *models, toy.padded(PROMPTS), keys, *point
+  stream = Stream(decoder, *call, room=30, constraints=texts)
+  first = toy.finish(stream)
+  stream.turn(toy.padded(TURN), keys)
+  return [first, toy.finish(stream)]
+
+
 @pytest.mark.parametrize(
   "name",
   ["spec_decode", "spec_decode forced", "tree", "token_cascade_chow"],
@@ -355,29 +352,16 @@ def test_every_turn_of_a_stream_is_a_text_of_its_own(name):
     mask = forcing(automaton([[1] * size, [0] * size], allowed))
   stops = automaton([[1] * size, [2] * size, [3] * size, [3] * size], ends=[3])
   texts = Constraints(mask, stops)
-  prompts, turn = [(3, 2), (4,)], [(2, 5), (6, 0)]
+  first, second = two_turns(decoder, models, point, texts)
   keys = row_keys(0, 0, jnp.arange(2))
-  stream = Stream(
-    decoder,
-    *models,
-    toy.padded(prompts),
-    keys,
-    *point,
-    room=30,
-    constraints=texts,
-  )
-  while not stream.ended.all():
-    first = stream.advance(1)
-  stream.turn(toy.padded(turn), keys)
-  while not stream.ended.all():
-    second = stream.advance(1)
-  want = decoder(*models, toy.padded(prompts, width=16), keys, *point, texts)
+  call = toy.padded(PROMPTS, width=16), keys, *point, texts
+  want = decoder(*models, *call)
   assert_same(first.tokens, want.tokens)
   written = [
     tuple(row[:num]) for row, num in zip(first.tokens, np.array(first.lengths))
   ]
-  whole = [a + b + c for a, b, c in zip(prompts, written, turn)]
-  want = decoder(*models, toy.padded(whole, width=16), keys, *point, texts)
+  whole = [a + b + c for a, b, c in zip(PROMPTS, written, TURN)]
+  want = decoder(*models, toy.padded(whole, width=16), *call[1:])
   assert_same(second.tokens, want.tokens)
   assert np.all(np.asarray(second.lengths) <= 3)
 
@@ -391,16 +375,12 @@ def test_rows_that_are_refilled_are_held_to_their_own_text(is_forced):
   decoder = Decoder(METHODS["spec_cascade_opt"], **settings)
   texts, sampling = Constraints(mask, STOPS), Sampling.create(1.0)
   whole = decoder(*MODELS, inputs, keys, 0.3, sampling, texts)
-  places = []
-  for place, part in decode_continuously(
-    decoder, *MODELS, np.asarray(inputs), keys, 0.3, sampling, texts, rows=5
-  ):
+  call = *MODELS, np.asarray(inputs), keys, 0.3, sampling, texts
+  for place, part in toy.refilled(decoder, *call, rows=5):
     assert_same(part.tokens, np.asarray(whole.tokens)[place])
     assert_same(part.stopped, np.asarray(whole.stopped)[place])
     counts = jax.tree.map(lambda x, place=place: x[place], whole.stats)
     assert_same(part.stats, counts)
-    places += place.tolist()
-  assert sorted(places) == list(range(rows))
 
 
 def side_by_side(*parts: TokenAutomaton) -> tuple[TokenAutomaton, list[int]]:
@@ -416,38 +396,28 @@ AT_A_FOUR = automaton([[0, 0, 0, 0, 1, 0], [1] * 6], ends=[1])
 OWN_STOPS = (STOPS, automaton([[0] * 6]), stop_of(3, 3), AT_A_FOUR)
 
 
-def texts_of_own_stops(name, inputs, keys, begins, joined):
-  """Returns what each row writes, decoded with the stops of all rows."""
-  settings = {"gamma": 3, "max_decode_len": 16, "eos_id": toy_chains.EOS}
-  decoder = Decoder(METHODS[name], **settings)
-  texts = Constraints(stops=joined, begins=jnp.asarray(begins, jnp.int32))
-  call = (*LONG, np.asarray(inputs), keys, 0.3, Sampling.create(1.0), texts)
-  return decoder, call
-
-
 @pytest.mark.parametrize("name", ["spec_cascade_opt", "token_cascade_chow"])
 def test_a_stop_of_one_row_ends_no_other(name):
   inputs, keys = toy.rows(24)
   joined, places = side_by_side(*OWN_STOPS)
   own = np.arange(24) % 4
-  begins = np.array(places)[own]
-  decoder, call = texts_of_own_stops(name, inputs, keys, begins, joined)
+  begins = jnp.asarray(np.array(places)[own], jnp.int32)
+  settings = {"gamma": 3, "max_decode_len": 16, "eos_id": toy_chains.EOS}
+  decoder = Decoder(METHODS[name], **settings)
+  texts = Constraints(stops=joined, begins=begins)
+  call = *LONG, np.asarray(inputs), keys, 0.3, Sampling.create(1.0), texts
   got = decoder(*call)
   for number, stops in enumerate(OWN_STOPS):
-    texts = call[:-1], Constraints(stops=stops)
-    alone = decoder(*texts[0], texts[1])
+    alone = decoder(*call[:-1], Constraints(stops=stops))
     rows = own == number
     for field in ("tokens", "lengths", "stopped"):
       mine, other = (np.asarray(getattr(x, field)) for x in (got, alone))
       np.testing.assert_array_equal(mine[rows], other[rows])
     assert np.any(np.asarray(got.stopped)[rows]) == (number != 1)
   # Rows that take the place of others bring their own stops.
-  places = []
-  for place, part in decode_continuously(decoder, *call, rows=5):
+  for place, part in toy.refilled(decoder, *call, rows=5):
     assert_same(part.tokens, np.asarray(got.tokens)[place])
     assert_same(part.stopped, np.asarray(got.stopped)[place])
-    places += place.tolist()
-  assert sorted(places) == list(range(24))
 
 
 def test_the_turns_of_a_row_end_at_its_own_stops():
@@ -463,22 +433,7 @@ def test_the_turns_of_a_row_end_at_its_own_stops():
   ]
   joined, begins = side_by_side(*parts)
   texts = Constraints(stops=joined, begins=jnp.asarray(begins, jnp.int32))
-  keys = row_keys(0, 0, jnp.arange(2))
-  prompts, turn = [(3, 2), (4,)], [(2, 5), (6, 0)]
-  stream = Stream(
-    decoder,
-    *models,
-    toy.padded(prompts),
-    keys,
-    *point,
-    room=30,
-    constraints=texts,
-  )
-  for number in range(2):
-    if number:
-      stream.turn(toy.padded(turn), keys)
-    while not stream.ended.all():
-      out = stream.advance(1)
+  for out in two_turns(decoder, models, point, texts):
     ended = np.asarray(out.stopped)
     lengths = np.asarray(out.lengths)
     assert ended.any()

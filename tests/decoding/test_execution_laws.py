@@ -28,14 +28,12 @@ from tests import method_laws, toy, toy_chains
 from tests.decoding.loops.test_bild import bild_by_hand
 
 PAIR = toy.pair(3, 2)
-ROWS, LENGTH, TEMPERATURE = 20_000, 4, 0.8
+LENGTH, TEMPERATURE = 4, 0.8
 
 
 def laws_of(target, alpha: float) -> method_laws.MethodLaws:
   """Returns the laws of each context, worked out in float64."""
-  with jax.enable_x64(True):
-    sampling = Sampling.create(TEMPERATURE)
-    return method_laws.laws(PAIR, target, alpha, sampling)
+  return method_laws.laws(PAIR, target, alpha, Sampling.create(TEMPERATURE))
 
 
 def sequence_law(pair, law, alpha: float, per_token: bool):
@@ -84,10 +82,17 @@ def test_every_execution_has_its_law_here():
 
 def assert_texts(name, alpha, law, mistake):
   """Asserts that texts of a method follow a law, and not that of a mistake."""
-  options = {"gamma": 2, "max_decode_len": LENGTH, "inputs": PAIR.inputs(ROWS)}
-  sampling = Sampling.create(TEMPERATURE)
-  decoded = toy.decode(name, PAIR.models(), alpha, sampling, **options)
-  counts = toy.counts(decoded, 3, LENGTH)
+  counts = toy.sample(
+    name,
+    PAIR.models(),
+    alpha,
+    Sampling.create(TEMPERATURE),
+    inputs=PAIR.inputs,
+    num=20_000,
+    seed=0,
+    gamma=2,
+    max_decode_len=LENGTH,
+  )
   assert goodness.p_value(counts, law) > toy.LEVEL
   assert goodness.p_value(counts, mistake) < toy.LEVEL
 

@@ -122,8 +122,7 @@ RULES = {"spec_decode": 0.0, "spec_cascade_opt": 0.3, "ensemble": 0.5}
 def laws(name, pair=PROMPTED, **settings):
   """Returns the `method_laws.MethodLaws` of a method."""
   target, sampling = METHODS[name].target, Sampling.create(**settings)
-  with jax.enable_x64(True):
-    return method_laws.laws(pair, target, RULES[name], sampling)
+  return method_laws.laws(pair, target, RULES[name], sampling)
 
 
 @pytest.mark.parametrize("name", RULES)
@@ -136,19 +135,15 @@ def test_exact_law(name):
   assert law.p[:, 3].max() > 0.2
   far = goodness.tv(expected, toy_chains.chain_law(PROMPTED, law.p, 3))
   assert far < 1e-12 if name == "spec_decode" else far > 0.02
-  with jax.enable_x64(True):
-    for way in ("token", "block"):
-      actual = enumeration.speculative_law(
-        PROMPTED, law, 2, 3, verification=way
-      )
-      assert np.abs(actual - expected).max() < 1e-10
+  for way in ("token", "block"):
+    actual = enumeration.speculative_law(PROMPTED, law, 2, 3, verification=way)
+    assert np.abs(actual - expected).max() < 1e-10
 
 
 def test_every_path_of_the_compiled_loop(monkeypatch):
   name, sampling, length = "spec_decode", Sampling.create(1.0), 3
   law = laws(name, PLAIN, temperature=1.0)
-  with jax.enable_x64(True):
-    block = enumeration.block(PLAIN, law, 1)
+  block = enumeration.block(PLAIN, law, 1)
   ways = driving.cells(PLAIN, law, block, "token")
   paths = driving.paths(PLAIN, lambda _: ways, length)
   assert abs(sum(path.weight for path in paths) - 1) < 1e-3

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from speccascade.decoding import METHODS, DraftLength, Sampling, row_keys
+from speccascade.decoding.laws import targets
 from speccascade.decoding.records import prompts
 from speccascade.judge import goodness
 from speccascade.models import (
@@ -161,20 +162,19 @@ def test_samples_have_the_exact_law(case, num_rows):
   name, options, settings = (QUICK | NIGHTLY)[case]
   options = {"gamma": 2, "max_decode_len": LENGTH, "rows": num_rows} | options
   sampling = Sampling.create(**settings)
-  with jax.enable_x64(True):
-    alpha = telling_alpha(name, 3, 2)
-    laws, mistakes = [], []
-    for pair in PAIRS:
-      law = method_laws.laws(pair, METHODS[name].target, alpha, sampling)
-      table, other = (law.q, law.p) if name == "drafter" else (law.pi, law.q)
-      right = toy_chains.chain_law(pair, table, LENGTH)
-      if "bonus" in options:
-        size = options["gamma"], LENGTH
-        right = chunk_laws.verifier_bonus_law(pair, law, *size)
-      laws.append(right)
-      # The other model, and a rejected draft replaced from pi.
-      wrong = chunk_laws.wrong_replacement_law(pair, law, LENGTH)
-      mistakes.append([toy_chains.chain_law(pair, other, LENGTH), wrong])
+  alpha = telling_alpha(name, 3, 2)
+  laws, mistakes = [], []
+  for pair in PAIRS:
+    law = method_laws.laws(pair, METHODS[name].target, alpha, sampling)
+    table, other = (law.q, law.p) if name == "drafter" else (law.pi, law.q)
+    right = toy_chains.chain_law(pair, table, LENGTH)
+    if "bonus" in options:
+      size = options["gamma"], LENGTH
+      right = chunk_laws.verifier_bonus_law(pair, law, *size)
+    laws.append(right)
+    # The other model, and a rejected draft replaced from pi.
+    wrong = chunk_laws.wrong_replacement_law(pair, law, LENGTH)
+    mistakes.append([toy_chains.chain_law(pair, other, LENGTH), wrong])
   models = models_of_pairs()
   assert_samples(
     name, models, alpha, sampling, SOURCES, laws, mistakes, seed=17, **options
@@ -189,9 +189,7 @@ def test_samples_have_the_exact_law(case, num_rows):
 def test_samples_of_the_sequence_cascade(name, alpha):
   sampling, laws, mistakes = Sampling.create(0.8), [], []
   for pair in PAIRS:
-    with jax.enable_x64(True):
-      target = METHODS["spec_decode"].target
-      law = method_laws.laws(pair, target, 0.0, sampling)
+    law = method_laws.laws(pair, targets.lossless, 0.0, sampling)
     laws.append(sequence_law(pair, law, alpha, name.endswith("norm")))
     mistakes.append([toy_chains.chain_law(pair, law.q, LENGTH)])
   options = {"max_decode_len": LENGTH, "gamma": 1}

@@ -16,27 +16,19 @@ from speccascade.decoding import (
   Sampling,
   SeveralDrafters,
   VerticalDrafter,
-  row_keys,
 )
 from speccascade.decoding.drafting.tree_drafter import TreeDrafter
-from speccascade.decoding.records import draft_tree
 from speccascade.decoding.records.draft_tree import DraftTree
-from speccascade.decoding.verification import tree_steps
 from speccascade.judge import goodness
-from tests import toy, toy_chains
+from tests import method_laws, toy
 from tests.decoding.drafting import models
+from tests.decoding.verification.tree_driving import WAYS
 
 SHAPES = {
   "branching": {"tree": (3, 2), "gamma": 2},
   "parents": {"tree": (-1, -1, -1, 0, 0, 1, 3), "gamma": 3},
   "paths": {"drafts": 3, "gamma": 3},
 }
-WAYS = [
-  (drawing, verification)
-  for drawing in draft_tree.DRAWINGS
-  for verification in tree_steps.TREE_VERIFY
-  if verification != "k_seq" or drawing == draft_tree.IID
-]
 
 
 def settings(shape, drawing, verification):
@@ -48,17 +40,14 @@ def assert_greedy(shape, drawing, verification, *, prompted):
   # node that sees a wrong one, shows.
   models = toy.whole(prompted=prompted)
   texts = toy.padded(toy.PROMPTS) if prompted else np.array([[1], [2], [3]])
-  options = {
-    "inputs": jnp.asarray(texts, jnp.int32),
-    "max_decode_len": 24,
-    "eos_id": 7,
-  }
-  alone = toy.decode("verifier", models, **options)
-  got = toy.decode(
-    "spec_decode", models, **settings(shape, drawing, verification), **options
+  got = toy.greedily(
+    "spec_decode",
+    models,
+    **settings(shape, drawing, verification),
+    inputs=jnp.asarray(texts, jnp.int32),
+    max_decode_len=24,
+    eos_id=7,
   )
-  assert np.array_equal(got.tokens, alone.tokens)
-  assert np.array_equal(got.lengths, alone.lengths)
   assert got.stats.accepted.sum() > 0
 
 
@@ -118,44 +107,21 @@ def test_a_drafter_that_is_the_verifier_is_always_right(shape):
   assert np.array_equal(got.stats.num_blocks, [blocks] * 3)
 
 
-def sample(method, pair, sampling, length, rows, seed, **options):
-  """Returns how often each sequence was written; see `toy.counts`."""
-  counts, batch = 0, 20_000
-  for start in range(0, rows, batch):
-    decoded = toy.decode(
-      method,
-      pair.models(),
-      sampling=sampling,
-      inputs=pair.inputs(batch),
-      keys=row_keys(seed, 0, jnp.arange(batch) + start),
-      max_decode_len=length,
-      **options,
-    )
-    counts += toy.counts(decoded, pair.vocab_size, length)
-  return counts
-
-
-def law(method, pair, sampling, length):
-  """Returns the exact law of the sequences, in `chain_law`'s order."""
-  target, alpha = METHODS[method].target, METHODS[method].default_alpha
-  (q1, q), (p1, p) = (sampling.laws(jnp.asarray(x)) for x in pair.flat())
-  pi = target.probs(q1, p1, alpha=alpha, sampled=(q, p))
-  return toy_chains.chain_law(pair, np.asarray(pi, float), length)
-
-
 def assert_sampled(method, shape, drawing, verification, sampling, rows):
   # Blocks are 2 or 3 drafts deep, and 5 tokens take two rounds at least.
   pair, length = toy.pair(3, 2), 5
-  counts = sample(
+  counts = toy.sample(
     method,
-    pair,
+    pair.models(),
+    None,
     sampling,
-    length,
-    rows,
+    inputs=pair.inputs,
+    num=rows,
     seed=5,
+    max_decode_len=length,
     **settings(shape, drawing, verification),
   )
-  exact = law(method, pair, sampling, length)
+  exact = method_laws.text_law(pair, METHODS[method], sampling, length)
   assert goodness.p_value(counts, exact) > toy.LEVEL
 
 
@@ -206,18 +172,22 @@ def test_an_equal_sibling_hands_its_children_to_one_that_has_none(parents):
   # The first draft has no child of its own, and the model reads it all the
   # same: a draft that repeats it gives it children.
   pair, length = toy.pair(3, 2), 4
-  counts = sample(
+  counts = toy.sample(
     "spec_decode",
-    pair,
+    pair.models(),
+    None,
     Sampling.create(1.0),
-    length,
-    20_000,
+    inputs=pair.inputs,
+    num=20_000,
     seed=3,
+    max_decode_len=length,
     tree=parents,
     gamma=2,
     drawing="iid",
   )
-  exact = law("spec_decode", pair, Sampling.create(1.0), length)
+  exact = method_laws.text_law(
+    pair, METHODS["spec_decode"], Sampling.create(1.0), length
+  )
   assert goodness.p_value(counts, exact) > toy.LEVEL
 
 
@@ -242,19 +212,17 @@ def several(pair, width, designated=None):
 
 def counts_of_several(method, pair, sampling, designated=None):
   """Returns how often two drafters and a verifier wrote each text."""
-  counts = 0
-  for batch in range(3):
-    decoded = toy.decode(
-      method,
-      several(pair.models(), 2, designated),
-      sampling=sampling,
-      inputs=pair.inputs(20_000),
-      keys=row_keys(2, 0, jnp.arange(20_000) + 20_000 * batch),
-      max_decode_len=5,
-      gamma=2,
-    )
-    counts += toy.counts(decoded, 3, 5)
-  return counts
+  return toy.sample(
+    method,
+    several(pair.models(), 2, designated),
+    None,
+    sampling,
+    inputs=pair.inputs,
+    num=60_000,
+    seed=2,
+    max_decode_len=5,
+    gamma=2,
+  )
 
 
 def test_several_drafters_beside_each_other():
@@ -266,13 +234,11 @@ def test_several_drafters_beside_each_other():
     "eos_id": 7,
     "gamma": 3,
   }
-  got = toy.decode("spec_decode", models, **options)
-  alone = toy.decode("verifier", models, **options)
-  assert np.array_equal(got.tokens, alone.tokens)
+  got = toy.greedily("spec_decode", models, **options)
   assert got.stats.accepted.sum() > 0
   pair, sampling = toy.pair(3, 2), Sampling.create(0.9)
   counts = counts_of_several("spec_decode", pair, sampling)
-  exact = law("spec_decode", pair, sampling, 5)
+  exact = method_laws.text_law(pair, METHODS["spec_decode"], sampling, 5)
   assert goodness.p_value(counts, exact) > toy.LEVEL
   with pytest.raises(ValueError, match="set DESIGNATED_DRAFTER"):
     toy.decode("spec_cascade_token_v2", models, **options)
@@ -318,7 +284,12 @@ def test_the_target_is_that_of_the_designated_drafter(method, designated):
     assert np.array_equal(got.tokens, chain.tokens)
   pair, sampling = toy.pair(3, 2), Sampling.create(0.9)
   counts = counts_of_several(method, pair, sampling, designated)
-  assert goodness.p_value(counts, law(method, pair, sampling, 5)) > toy.LEVEL
+  assert (
+    goodness.p_value(
+      counts, method_laws.text_law(pair, METHODS[method], sampling, 5)
+    )
+    > toy.LEVEL
+  )
 
 
 def test_a_designated_drafter_states_its_law_at_every_node():

@@ -13,7 +13,6 @@ from speccascade.decoding import (
   Decoder,
   Sampling,
   Stream,
-  decode_continuously,
   decoder,
   row_keys,
 )
@@ -89,8 +88,7 @@ def without_drafts(law):
 def cells_of(law, gamma, verification):
   if not gamma:
     return without_drafts(law)
-  with jax.enable_x64(True):
-    block = enumeration.block(PAIR, law, gamma, verification=verification)
+  block = enumeration.block(PAIR, law, gamma, verification=verification)
   return driving.cells(PAIR, law, block, verification)
 
 
@@ -108,9 +106,8 @@ def test_every_path_has_its_probability_and_its_gammas(
 ):
   name, sizes, rounds = LAWS[verification]
   length = 4 if sizes[0] else 5
-  with jax.enable_x64(True):
-    alpha, sampling = telling_alpha(name, 3, 2), Sampling.create(1.0)
-    law = method_laws.laws(PAIR, METHODS[name].target, alpha, sampling)
+  alpha, sampling = telling_alpha(name, 3, 2), Sampling.create(1.0)
+  law = method_laws.laws(PAIR, METHODS[name].target, alpha, sampling)
   drafter = adaptive(PAIR.models()[0], rounds, sizes)
   step = "token" if verification == "token" else "block"
   cells = {gamma: cells_of(law, gamma, step) for gamma in sizes}
@@ -139,7 +136,7 @@ def test_every_path_has_its_probability_and_its_gammas(
   )
   edges = driving.tables(rows, sizes[-1])
   for decoded in driving.run(
-    program, Chains(drafter), edges, alpha, Sampling.create(1.0), monkeypatch
+    program, Chains(drafter), edges, alpha, sampling, monkeypatch
   ):
     for row, (path, of_row) in enumerate(zip(rows, gammas)):
       written = decoded.lengths[row]
@@ -204,12 +201,10 @@ def test_a_row_alone_is_that_row_in_a_batch_refilled_and_in_pieces(
   assert set(alone.trace.gamma[inside].tolist()) == set(sizes)
   # In a batch a row takes the slot of another one, and nothing of its past.
   call = (drafter, verifier, inputs, keys, *point)
-  for places, part in decode_continuously(program, *call, rows=5, refill=2):
+  for places, part in toy.refilled(program, *call, rows=5, refill=2):
     alike(part, jax.tree.map(lambda x, at=places: x[at], alone))
   stream = Stream(program, *call)
-  while not stream.ended.all():
-    stream.advance(rounds=2)
-  alike(jax.device_get(stream.decoded), alone)
+  alike(jax.device_get(toy.finish(stream, rounds=2)), alone)
   if not temperature:
     greedy = toy.decode("verifier", (None, verifier), inputs=inputs, keys=keys)
     np.testing.assert_array_equal(alone.tokens[:, :10], greedy.tokens)
@@ -241,9 +236,7 @@ def test_a_row_alone_is_that_row_beside_others_turn_after_turn():
     for turn in range(3):
       if turn:
         stream.turn(more[turn - 1][rows], keys[turn])
-      while not stream.ended.all():
-        stream.advance(3)
-      decoded.append(jax.device_get(stream.decoded))
+      decoded.append(jax.device_get(toy.finish(stream, rounds=3)))
     return decoded
 
   together = talk(np.arange(num))

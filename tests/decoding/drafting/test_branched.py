@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from speccascade.decoding import (
+  METHODS,
   AutoregressiveDrafter,
   BranchedDrafter,
   HorizontalDrafter,
@@ -20,8 +21,7 @@ from speccascade.decoding.laws import lossy_targets
 from speccascade.decoding.records.draft_tree import DraftTree
 from speccascade.decoding.records.token_buffers import Prefix
 from speccascade.judge import goodness
-from tests import toy
-from tests.decoding.test_tree_decoding import law
+from tests import method_laws, toy
 
 INPUTS = jnp.array([[1], [2], [3]], jnp.int32)
 
@@ -57,22 +57,19 @@ def test_the_shape_of_a_block():
 def test_greedy_tokens_are_the_verifiers(verification):
   models = toy.whole(prompted=False)
   options = {"inputs": INPUTS, "max_decode_len": 24, "eos_id": 7}
-  alone = toy.decode("verifier", models, **options)
   plain = toy.decode(
     "cascade_drafting",
     (cascade_of(models, 2)[0].drafter, models[1]),
     gamma=4,
     **options,
   )
-  got = toy.decode(
+  got = toy.greedily(
     "cascade_drafting",
     cascade_of(models, 3),
     gamma=4,
     verification=verification,
     **options,
   )
-  assert np.array_equal(got.tokens, alone.tokens)
-  assert np.array_equal(got.lengths, alone.lengths)
   # Siblings are accepted where the chain's first draft is not.
   first = plain.stats.accepted_at[:, 0] / plain.stats.num_blocks
   assert np.sum(got.stats.accepted_at[:, 0] / got.stats.num_blocks) < np.sum(
@@ -175,20 +172,20 @@ def test_sampled_texts_have_the_verifiers_law(kind, verification):
       target=lossy_targets.lossy,
     )
     drafter = BranchedDrafter(reviewed, 2)
-  counts, batch = 0, 20_000
-  for start in range(0, 60_000, batch):
-    decoded = toy.decode(
-      "spec_decode",
-      (drafter, models[1]),
-      sampling=Sampling.create(0.9),
-      inputs=pair.inputs(batch),
-      keys=row_keys(11, 0, jnp.arange(batch) + start),
-      max_decode_len=length,
-      gamma=drafter.tree.depth,
-      verification=verification,
-    )
-    counts += toy.counts(decoded, 3, length)
-  exact = law("spec_decode", pair, Sampling.create(0.9), length)
+  sampling = Sampling.create(0.9)
+  counts = toy.sample(
+    "spec_decode",
+    (drafter, models[1]),
+    None,
+    sampling,
+    inputs=pair.inputs,
+    num=60_000,
+    seed=11,
+    max_decode_len=length,
+    gamma=drafter.tree.depth,
+    verification=verification,
+  )
+  exact = method_laws.text_law(pair, METHODS["spec_decode"], sampling, length)
   assert goodness.p_value(counts, exact) > toy.LEVEL
 
 

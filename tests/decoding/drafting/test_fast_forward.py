@@ -272,9 +272,7 @@ def test_a_turn_begins_where_texts_begin(name):
       if trial:
         more = toy.padded(turns[trial - 1])
         stream.turn(more, row_keys(0, trial, jnp.arange(2)))
-      while not stream.ended.all():
-        stream.advance(1)
-      decoded = stream.decoded
+      decoded = toy.finish(stream)
       tokens.append(np.asarray(decoded.tokens))
       for row, length in zip(tokens[-1], np.asarray(decoded.lengths)):
         assert np.all(allowed[np.arange(length) % num, row[:length]])

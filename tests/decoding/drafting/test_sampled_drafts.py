@@ -11,7 +11,6 @@ from speccascade.decoding import (
   Sampling,
   VerticalDrafter,
   cascade_drafter,
-  row_keys,
 )
 from speccascade.decoding.laws import deferral, targets
 from speccascade.decoding.verification import steps
@@ -40,14 +39,20 @@ def assert_law(
   name, drafter, sampling, table, *, alpha=0.0, num=NUM, seed=0, **options
 ):
   """Decodes, and tests the rows against the chain of a table by chi-square."""
-  options |= {"max_decode_len": LENGTH}
-  options["inputs"] = jnp.ones((num, 3), jnp.int32)
-  options["keys"] = row_keys(seed, 0, jnp.arange(num))
-  decoded = toy.decode(name, (drafter, LARGE), alpha, sampling, **options)
-  assert np.all(decoded.bad_step == -1)
+  counts = toy.sample(
+    name,
+    (drafter, LARGE),
+    alpha,
+    sampling,
+    inputs=lambda rows: jnp.ones((rows, 3), jnp.int32),
+    num=num,
+    seed=seed,
+    max_decode_len=LENGTH,
+    **options,
+  )
   table = np.asarray(table, np.float64)
   law = toy_chains.chain_law(PAIR, table / table.sum(-1, keepdims=True), LENGTH)
-  assert goodness.p_value(toy.counts(decoded, V, LENGTH), law) > toy.LEVEL
+  assert goodness.p_value(counts, law) > toy.LEVEL
 
 
 CASCADES = {

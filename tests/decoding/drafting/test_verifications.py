@@ -142,8 +142,14 @@ QUICK = [
 
 @functools.cache
 def law():
-  p = jax.nn.softmax(jnp.asarray(PAIR.flat()[1]))
-  return toy_chains.chain_law(PAIR, np.asarray(p, float), LENGTH)
+  return method_laws.text_law(PAIR, METHODS["spec_decode"], SAMPLING, LENGTH)
+
+
+def sample(name, drafter, alpha, **how):
+  """Returns how often each text of LARGE and a drafter was written."""
+  how |= {"inputs": PAIR.inputs, "num": ROWS, "seed": 3}
+  models = drafter, LARGE
+  return toy.sample(name, models, alpha, SAMPLING, max_decode_len=LENGTH, **how)
 
 
 def decode(kind, how, verification, rows):
@@ -261,16 +267,8 @@ def test_more_children_than_tokens_are_refused(name):
 @pytest.mark.slow
 @pytest.mark.parametrize("drawing", ["iid", "greedy_and_random", "top_k"])
 def test_other_children_may_outnumber_the_tokens(drawing):
-  decoded = toy.decode(
-    "spec_decode",
-    (TreeDrafter(SMALL, MORE, drawing), LARGE),
-    sampling=SAMPLING,
-    inputs=PAIR.inputs(ROWS),
-    keys=row_keys(3, 0, jnp.arange(ROWS)),
-    max_decode_len=LENGTH,
-    gamma=1,
-  )
-  counts = toy.counts(decoded, V, LENGTH)
+  drafter = TreeDrafter(SMALL, MORE, drawing)
+  counts = sample("spec_decode", drafter, None, gamma=1)
   assert goodness.p_value(counts, law()) > toy.LEVEL
 
 
@@ -308,19 +306,13 @@ def law_of_printed_bonus() -> np.ndarray:
 
 
 def test_the_printed_bonus_is_the_verifiers_wherever_no_draft_follows():
-  decoded = toy.decode(
+  counts = sample(
     "ensemble",
-    (toy_lookahead.of_laws(AHEAD), LARGE),
+    toy_lookahead.of_laws(AHEAD),
     0.5,
-    SAMPLING,
-    inputs=PAIR.inputs(ROWS),
-    keys=row_keys(3, 0, jnp.arange(ROWS)),
-    max_decode_len=LENGTH,
     gamma=2,
     tree=(-1, -1, 1),
     drawing="top_k",
     bonus="verifier",
   )
-  counts = toy.counts(decoded, V, LENGTH)
-  exact = law_of_printed_bonus()
-  assert goodness.p_value(counts, exact) > toy.LEVEL
+  assert goodness.p_value(counts, law_of_printed_bonus()) > toy.LEVEL

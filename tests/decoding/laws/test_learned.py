@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from speccascade.decoding import METHODS, Sampling, row_keys
+from speccascade.decoding import METHODS, Sampling
 from speccascade.decoding.laws import deferral, fitted, learned
 from speccascade.decoding.laws.fitted import FittedAlpha
 from speccascade.decoding.laws.target_checks import trial_pairs
@@ -176,7 +176,6 @@ def test_the_mixture_mixes_the_sampled_pair():
 # Laws, with parameters that were drawn.
 
 
-@pytest.mark.usefixtures("float64")
 @pytest.mark.parametrize("name", toy.nightly(BLOCKS, BLOCKS[:2]))
 def test_output_has_the_law_of_the_targets_chain(name):
   """Path by path, as tests/decoding/test_exact_laws.py does for the table."""
@@ -198,25 +197,24 @@ def test_output_has_the_law_of_the_targets_chain(name):
 @pytest.mark.parametrize("name", ROWS)
 def test_samples_have_the_law_of_the_parameters(name):
   """Chi-square at 1e-6 on 100,000 rows, which the plug-in's law must fail."""
-  chain, length, num = toy.pair(3, 2), 4, 100_000
+  chain, length = toy.pair(3, 2), 4
   alpha, sampling = fitted_alpha(name), Sampling.create(1.0)
-  with jax.enable_x64(True):
-    of = functools.partial(method_laws.laws, chain, METHODS[name].target)
-    laws = [
-      toy_chains.chain_law(chain, of(a, sampling).pi, length)
-      for a in (alpha, ALPHA)
-    ]
-  decoded = toy.decode(
+  of = functools.partial(method_laws.laws, chain, METHODS[name].target)
+  laws = [
+    toy_chains.chain_law(chain, of(a, sampling).pi, length)
+    for a in (alpha, ALPHA)
+  ]
+  seen = toy.sample(
     name,
     chain.models(),
     alpha,
     sampling,
-    inputs=jnp.zeros((num, 1), jnp.int32),
-    keys=row_keys(5, 0, jnp.arange(num)),
+    inputs=chain.inputs,
+    num=100_000,
+    seed=5,
     gamma=2,
     max_decode_len=length,
   )
-  seen = toy.counts(decoded, 3, length)
   assert goodness.p_value(seen, laws[0]) > toy.LEVEL
   assert goodness.p_value(seen, laws[1]) < toy.LEVEL
 

@@ -52,14 +52,12 @@ def float64():
 @functools.cache
 def alpha_of(name: str) -> float:
   """An alpha that float32 holds, and that tells pi from p and from q."""
-  with jax.enable_x64(True):
-    return float(np.float32(telling_alpha(name, 3, 2)))
+  return float(np.float32(telling_alpha(name, 3, 2)))
 
 
 def laws_of(name, **settings) -> method_laws.MethodLaws:
-  with jax.enable_x64(True):
-    sampling, target = Sampling.create(**settings), METHODS[name].target
-    return method_laws.laws(PAIR, target, alpha_of(name), sampling)
+  sampling, target = Sampling.create(**settings), METHODS[name].target
+  return method_laws.laws(PAIR, target, alpha_of(name), sampling)
 
 
 def decode(name, settings, models=None, alpha=None, **options):

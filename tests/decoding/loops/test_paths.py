@@ -7,7 +7,6 @@ weights of the paths add up to the law.
 import dataclasses
 import itertools
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -62,20 +61,18 @@ NIGHTLY = [
 
 def exact(name, temperature):
   """Returns (alpha, laws), worked out in float64."""
-  with jax.enable_x64(True):
-    alpha, sampling = telling_alpha(name, 3, 2), Sampling.create(temperature)
-    target = METHODS[name].target
-    return alpha, method_laws.laws(PAIR, target, alpha, sampling)
+  alpha, sampling = telling_alpha(name, 3, 2), Sampling.create(temperature)
+  return alpha, method_laws.laws(PAIR, METHODS[name].target, alpha, sampling)
 
 
+@method_laws.in_float64
 def sides_of(rule, alpha, law) -> list[np.ndarray]:
   """Returns the two sides of a rule in every context; NaN without a rule."""
   if rule is None:
     return [np.full(len(law.q), np.nan)] * 2
-  with jax.enable_x64(True):
-    q1, p1, q, p = (jnp.asarray(x) for x in (law.q1, law.p1, law.q, law.p))
-    sides = rule(q1, p1, alpha=jnp.asarray(alpha), sampled=(q, p))
-    return [np.asarray(side) for side in sides]
+  q1, p1, q, p = (jnp.asarray(x) for x in (law.q1, law.p1, law.q, law.p))
+  sides = rule(q1, p1, alpha=jnp.asarray(alpha), sampled=(q, p))
+  return [np.asarray(side) for side in sides]
 
 
 def drive(name, pair, tables, alpha, temperature, monkeypatch, **settings):
@@ -178,10 +175,9 @@ def test_speculative_paths(case, pair, monkeypatch):
   alpha, law = exact(name, temperature)
   options = {"draft_length": DraftLength(), "verification": "token"} | settings
   verification, policy = options["verification"], options["draft_length"]
-  with jax.enable_x64(True):
-    options = {"verification": verification, "policy": policy}
-    options["bonus"] = settings.get("bonus", "target")
-    block = enumeration.block(PAIR, law, gamma, **options)
+  options = {"verification": verification, "policy": policy}
+  options["bonus"] = settings.get("bonus", "target")
+  block = enumeration.block(PAIR, law, gamma, **options)
   ways = driving.cells(PAIR, law, block, verification)
   paths = driving.paths(pair, lambda _: ways, length)
   assert abs(sum(path.weight for path in paths) - 1) < 1e-3

@@ -154,8 +154,7 @@ def test_rounds_and_turns_are_the_whole(name, make):
     if trial == 1:  # the next turn cuts this one short
       stream.advance(1)
       continue
-    while not stream.ended.all():
-      stream.advance(3)
+    toy.finish(stream, rounds=3)
     assert_same(stream.decoded, whole(texts, trial), has_turn)
   assert len(set(np.asarray(stream.decoded.lengths).tolist())) > 1
   # However many rounds and turns: it was compiled once.
@@ -168,8 +167,7 @@ def test_an_encoder_decoder_is_streamed(name):
   models = test_sampled_laws.tiny_t5(1), test_sampled_laws.tiny_t5(2)
   inputs = jnp.asarray(test_sampled_laws.T5_SOURCES)
   stream = stream_of(name, models, inputs, 24)
-  while not stream.ended.all():
-    stream.advance(2)
+  toy.finish(stream, rounds=2)
   decoder, _, *point = prepared(name, models, 24)
   want = decoder(*models, inputs, row_keys(0, 0, jnp.arange(2)), *point)
   assert_same(stream.decoded, want)

@@ -17,15 +17,9 @@ from speccascade.judge import goodness
 from tests import toy
 from tests.decoding import tree_reference as reference
 from tests.decoding.verification import tree_driving as driving
+from tests.decoding.verification.tree_driving import WAYS
 
 EXACT = 1e-10
-# (drawing, verification)
-WAYS = [
-  (drawing, verification)
-  for drawing in draft_tree.DRAWINGS
-  for verification in tree_steps.TREE_VERIFY
-  if verification != "k_seq" or drawing == draft_tree.IID
-]
 BRANCHED = (-1, -1, 0, 0, 1)
 # A root of three children, one of which has two of its own.
 UNEVEN = (-1, -1, -1, 1, 1)

@@ -19,7 +19,15 @@ from speccascade.decoding.drafting import children
 from speccascade.decoding.records import draft_tree
 from speccascade.decoding.records.block_records import Branches
 from speccascade.decoding.records.draft_tree import DraftTree
+from speccascade.decoding.verification import tree_steps
 
+# (drawing, verification), of which each is exact.
+WAYS = [
+  (drawing, verification)
+  for drawing in draft_tree.DRAWINGS
+  for verification in tree_steps.TREE_VERIFY
+  if drawing in draft_tree.EXACT_FOR.get(verification, draft_tree.DRAWINGS)
+]
 BISECTIONS = 40  # an edge is known to 1e-12
 LAST = 1 - 2.0**-53  # the largest uniform of float64
 TINY = 1e-14  # a weight that rounding alone may give
@@ -59,6 +67,15 @@ def ways(
   yield from draw(top, [True] * len(top), 1.0)
 
 
+def path(tree: DraftTree, tokens, node: int) -> tuple[int, ...]:
+  """Returns the tokens on the way to a node of a drafted tree, 0 the root."""
+  way: list[int] = []
+  while node:
+    way.insert(0, int(tokens[node - 1]))
+    node = tree.parents[node - 1] + 1
+  return tuple(way)
+
+
 def drafts(
   tree: DraftTree, q, plain, drawing: str, *, greedy: bool
 ) -> Iterator[tuple[tuple, tuple, float]]:
@@ -73,14 +90,6 @@ def drafts(
   """
   num = tree.num_drafts
 
-  def path(tokens, node):
-    """Returns the tokens on the way to a node, 0 the root."""
-    way = []
-    while node:
-      way.insert(0, tokens[node - 1])
-      node = tree.parents[node - 1] + 1
-    return tuple(way)
-
   def extend(node, tokens, certain, chance):
     if node > num:
       yield tuple(tokens), tuple(certain), chance
@@ -89,7 +98,7 @@ def drafts(
     if not mine:
       yield from extend(node + 1, tokens, certain, chance)
       return
-    here = path(tokens, node)
+    here = path(tree, tokens, node)
     options = ways(q(here), plain(here), len(mine), drawing, greedy=greedy)
     for new, sure, probability in options:
       # The children of a node stand side by side, in the order of the drafts.
@@ -151,7 +160,7 @@ class Step:
     self.q, self.pi = (
       np.array(
         [
-          [law(self.path(tokens, node)) for node in range(self.size + 1)]
+          [law(path(tree, tokens, node)) for node in range(self.size + 1)]
           for tokens in self.tokens
         ]
       )
@@ -160,16 +169,9 @@ class Step:
 
     self._decide = _program(step, tree, drawing)
 
-  def path(self, tokens, node) -> tuple[int, ...]:
-    way: list[int] = []
-    while node:
-      way.insert(0, int(tokens[node - 1]))
-      node = self.tree.parents[node - 1] + 1
-    return tuple(way)
-
   def __call__(self, u_accept, u_draw):
     """Returns (nodes [E, G+2], -1 after the path, tokens [E])."""
-    num, path, token = (
+    num, accepted, token = (
       np.asarray(x)
       for x in self._decide(
         self.tokens,
@@ -183,7 +185,7 @@ class Step:
       )
     )
     step = np.arange(self.tree.depth + 2)
-    nodes = np.pad(path + 1, ((0, 0), (1, 1)))
+    nodes = np.pad(accepted + 1, ((0, 0), (1, 1)))
     return np.where(step <= num[:, None], nodes, -1), token
 
   def bisect(self, u_accept, u_draw, kind, index, holds):
@@ -304,7 +306,7 @@ def walked_law(step: Step, outcomes) -> dict[tuple[int, ...], float]:
       arrive(np.flatnonzero(onto > 0), onto, weight, u_accept, cell)
       for r in np.flatnonzero((onto < 0) & (weight > TINY)):
         assert tokens[r] == token
-        key = (*step.path(step.tokens[r], node), token)
+        key = (*path(step.tree, step.tokens[r], node), token)
         law[key] = law.get(key, 0.0) + weight[r]
   return law
 
@@ -353,7 +355,7 @@ def visited_law(step: Step, outcomes) -> dict[tuple[int, ...], float]:
     for token, (low, high) in enumerate(itertools.pairwise(edges.T)):
       weight = chance * t * (high - low)
       for e in np.flatnonzero(weight > TINY):
-        key = (*step.path(step.tokens[e], int(node[e])), token)
+        key = (*path(step.tree, step.tokens[e], int(node[e])), token)
         law[key] = law.get(key, 0.0) + weight[e]
     chance = chance * (1 - t)
   return law
