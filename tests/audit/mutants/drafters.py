@@ -149,37 +149,40 @@ behind a row of drafters there is no law <- test_the_law_after_a_row_is_its_last
 - needs_bonus_law=needs_bonus_law and is_last
 + needs_bonus_law=False
 
-=== decoding/drafting/heads_drafter.py decoding/drafting/test_heads.py
+=== decoding/drafting/heads_drafter.py
+    decoding/drafting/test_depth_drafters.py
 head k drafts the place of head k + 1 <-
-  test_heads_that_know_the_chain[chain-True]
+  test_what_knows_the_chain_is_always_right[heads-chain-True]
 -       self.verifier, state.hidden, num + has_bonus
 -     )
 +       self.verifier, state.hidden, num + has_bonus
 +     )
 +     logits = jnp.roll(logits, 1, axis=1)
 heads draft from nothing in the first round <-
-  test_nothing_is_proposed_without
+  test_heads_propose_nothing_without
 - known = prefix.active & (state.read == prefix.length - 1)
 + known = prefix.active
 a turn is drafted from the hidden state of another token <-
-  test_a_state_forgets_what_is_cut_or_overtaken
+  test_a_state_of_heads_forgets_what_is_cut
 - jnp.where(upto > state.read, _NOTHING, state.read)
 + state.read
 
-=== decoding/drafting/depth_laws.py decoding/drafting/test_heads.py
-heads state a law that they do not draw from <- test_a_chain_is_drawn_from
+=== decoding/drafting/depth_laws.py
+    decoding/drafting/test_depth_drafters.py
+heads state a law that they do not draw from <-
+  test_a_chain_of_heads_is_drawn_from
 - tokens=drafts,
 + tokens=drafts[:, ::-1],
 the nodes of a tree have the law of the first head <-
-  test_a_tree_has_one_law_at_a_depth
+  test_a_tree_has_one_law_at_a_depth[heads]
 - q, q1, bad = q[:, depths], q1[:, depths], bad[:, depths]
 + q, q1, bad = q[:, 0 * depths], q1[:, depths], bad[:, depths]
 heads say a law after the last draft where they have none <-
-  test_a_tree_has_one_law_at_a_depth
+  test_a_tree_has_one_law_at_a_depth[heads]
 - has_bonus_law=known if has_bonus else False
 + has_bonus_law=known
 a whole block is weighed by laws that change at its end <-
-  test_what_heads_cannot_do_is_refused
+  test_what_neither_can_do_is_refused
 - settings.verification in ("block", "traversal")
 + False
 
@@ -194,14 +197,15 @@ the law at an embedding is read one place late <- test_a_chain_is_drawn_from
 - read = (missing - 1)[:, None]
 + read = missing[:, None]
 embeddings stay in the cache <-
-  test_embeddings_that_know_the_chain[chain-True]
+  test_what_knows_the_chain_is_always_right[embeddings-chain-True]
 - held = self.model.rewind(held, length)
 + pass
-the first embedding is skipped <- test_a_chain_is_drawn_from
+the first embedding is skipped <-
+  test_a_chain_of_embeddings_is_drawn_from
 - self.vocab_size + ahead)
 + self.vocab_size + ahead + 1)
 embeddings follow a text that lacks its last token <-
-  test_a_chain_is_drawn_from
+  test_a_chain_of_embeddings_is_drawn_from
 - ahead = place - missing[:, None]
 + ahead = place - missing[:, None] + 1
 a law is stated after the last draft where no embedding is left <-
@@ -209,7 +213,7 @@ a law is stated after the last draft where no embedding is left <-
 - needs_bonus_law and self.num_ahead >= self.depth
 + needs_bonus_law
 a block may have more drafts than embeddings and one <-
-  test_a_drafter_that_is_too_deep
+  test_a_block_that_is_too_deep
 - if self.depth > self.num_ahead + 1:
 + if False:
 

@@ -49,11 +49,11 @@ what was rejected was not expected
 + jnp.where(is_accepted, chance, 0)
 
 heads read the hidden state of the first token of a block <-
-  ../drafting/test_heads.py::test_heads_that_know_the_chain[chain-True]
+  ../drafting/test_depth_drafters.py::test_what_knows_the_chain_is_always_right[heads-chain-True]
 - node = jnp.maximum(emitted - 1, 0)
 + node = jnp.zeros_like(emitted)
 heads read the hidden state at the depth of a node of a tree <-
-  ../drafting/test_heads.py::test_heads_that_know_the_chain[tree-False]
+  ../drafting/test_depth_drafters.py::test_what_knows_the_chain_is_always_right[heads-tree-False]
 - node = numerics.of_token(fed, node)
 + pass
 

@@ -5,15 +5,13 @@ The law is written down token by token, from the tables of a random chain.
 
 import functools
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
-from speccascade.decoding import METHODS, Sampling, row_keys
-from speccascade.decoding.records import draft_tree
-from speccascade.decoding.verification import tree_steps
+from speccascade.decoding import METHODS, Sampling
 from speccascade.judge import goodness
-from tests import toy, toy_chains
+from tests import method_laws, toy, toy_chains
+from tests.decoding.verification.tree_driving import WAYS
 
 V, LENGTH = 3, 4
 
@@ -46,6 +44,7 @@ def _acceptance(q, pi, num_children: int) -> np.ndarray:
   return accepted
 
 
+@method_laws.in_float64
 def law_of_blocks(
   method, alpha, sampling, branching, logits, num: int, *, reads_last: bool
 ):
@@ -100,12 +99,34 @@ def law_of_blocks(
   return got / got.sum()
 
 
+def law(kind: str, method, alpha, sampling, branching, num: int) -> np.ndarray:
+  """Returns the law of the sequences that are written with drafts of a kind.
+
+  Args:
+    kind: "heads", of which head k drafts place k of a block, and reads the
+      token before the one that was drawn last. Or "embeddings": the first place
+      of a block has the law p, and the places after it have the laws of the
+      embeddings, after the last token of the text.
+    method: a name of the table.
+    alpha: of the method.
+    sampling: a `Sampling`.
+    branching: children at each depth.
+    num: the heads or embeddings.
+  """
+  p, logits = random_chain()
+  point = method, alpha, sampling, branching
+  if kind == "heads":
+    return law_of_blocks(*point, logits, num, reads_last=False)
+  logits = np.concatenate([p[None], logits])
+  return law_of_blocks(*point, logits, num + 1, reads_last=True)
+
+
 @functools.cache
-def telling_alpha(law, method, branching, num: int) -> float:
+def telling_alpha(kind: str, method, branching, num: int) -> float:
   """Returns the alpha at which a law tells best that there are `num` places.
 
   Args:
-    law: the function (method, alpha, sampling, branching, num) -> [sequences].
+    kind: see `law`.
     method: a name of the table.
     branching: children at each depth.
     num: the heads or embeddings, compared with one fewer.
@@ -118,18 +139,19 @@ def telling_alpha(law, method, branching, num: int) -> float:
 
   def distance(alpha):
     return goodness.tv(
-      *(law(method, alpha, sampling, branching, x) for x in (num - 1, num))
+      *(
+        law(kind, method, alpha, sampling, branching, x) for x in (num - 1, num)
+      )
     )
 
-  with jax.enable_x64(True):
-    return max(grid, key=distance)
+  return max(grid, key=distance)
 
 
-def assert_samples(law, drafter, method, num, rows: int, seed: int, **options):
+def assert_samples(kind, drafter, method, num, rows: int, seed: int, **options):
   """Decodes many rows, and compares them with the law by chi-square.
 
   Args:
-    law: see `telling_alpha`.
+    kind: see `law`.
     drafter: heads or embeddings of `random_chain`.
     method: a name of the table.
     num: how many heads or embeddings there are.
@@ -139,21 +161,20 @@ def assert_samples(law, drafter, method, num, rows: int, seed: int, **options):
   """
   sampling = Sampling.create(0.9)
   branching = options.get("tree", (1,) * options["gamma"])
-  alpha = telling_alpha(law, method, branching, num)
+  alpha = telling_alpha(kind, method, branching, num)
   p_logits, _ = random_chain()
-  decoded = toy.decode(
+  counts = toy.sample(
     method,
     (drafter, toy.MarkovLM(jnp.asarray(p_logits, jnp.float32)[None])),
     alpha,
     sampling,
-    inputs=jnp.zeros((rows, 1), jnp.int32),
-    keys=row_keys(seed, 0, jnp.arange(rows)),
+    inputs=lambda num: jnp.zeros((num, 1), jnp.int32),
+    num=rows,
+    seed=seed,
     max_decode_len=LENGTH,
     **options,
   )
-  with jax.enable_x64(True):
-    want = law(method, alpha, sampling, branching, num)
-  counts = toy.counts(decoded, V, LENGTH)
+  want = law(kind, method, alpha, sampling, branching, num)
   assert goodness.p_value(counts, want) > toy.LEVEL
 
 
@@ -170,7 +191,5 @@ TREES = {
     "drawing": drawing,
     "verification": verification,
   }
-  for drawing in draft_tree.DRAWINGS
-  for verification in tree_steps.TREE_VERIFY
-  if verification != "k_seq" or drawing == draft_tree.IID
+  for drawing, verification in WAYS
 }
