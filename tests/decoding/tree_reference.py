@@ -25,17 +25,6 @@ import numpy as np
 
 DRAWINGS = ("iid", "without_replacement", "greedy_and_random", "top_k")
 VERIFICATIONS = ("token", "traversal", "k_seq")
-# Mistakes that a verifier could make. Each one changes the law of the output.
-MISTAKES = (
-  "sorted_by_id",
-  "sorted_by_q",
-  "merged_duplicates",
-  "raw_q",
-  "residual_without_weight",
-  "not_renormalised",
-  "cousins_not_renewed",
-  "first_bonus",
-)
 ROOT = -1
 ABSENT = -1  # the token of a node that was not drafted
 
@@ -59,7 +48,6 @@ class Tree:
       without them, renormalised. "top_k" takes all children from the largest
       probabilities of q. Of equal probabilities the lower token id is larger.
     prefix: the tokens before the tree.
-    mistake: one of `MISTAKES`, or "" for the correct verification.
     ranking: the law whose largest tokens are the certain children, in place of
       q; None takes q. At temperature 0, where q is one-hot, the drafter's law
       at temperature 1 tells the tokens apart.
@@ -70,7 +58,6 @@ class Tree:
   parents: tuple[int, ...]
   drawing: str
   prefix: tuple[int, ...] = (0,)
-  mistake: str = ""
   ranking: Law | None = None
 
   def __post_init__(self):
@@ -82,8 +69,6 @@ class Tree:
         )
     if self.drawing not in DRAWINGS:
       raise ValueError(f"drawing is {self.drawing}; it is one of {DRAWINGS}")
-    if self.mistake and self.mistake not in MISTAKES:
-      raise ValueError(f"mistake is {self.mistake}; it is one of {MISTAKES}")
 
   def children(self, node: int) -> list[int]:
     """Returns the children of a node, in the order in which they are drawn."""
@@ -328,12 +313,7 @@ class Position:
     """Returns the drafted children here, in the order in which they stand."""
     children = [n for node in self.nodes for n in self.tree.children(node)]
     token = self.draft.tokens.__getitem__
-    children = [n for n in sorted(children) if token(n) != ABSENT]
-    if self.tree.mistake == "sorted_by_id":
-      return sorted(children, key=token)
-    if self.tree.mistake == "sorted_by_q":
-      return sorted(children, key=lambda n: -self.q[token(n)])
-    return children
+    return [n for n in sorted(children) if token(n) != ABSENT]
 
   def first_drafts(self) -> list[int]:
     """Returns the drafts here, without those that repeat an earlier token."""
@@ -391,8 +371,6 @@ def _token_trials(position: Position):
   for token, law in _trial_laws(position):
     pairs.append((token, min(1.0, float(r[token] / law[token]))))
     r = residual(r, law)
-  if position.tree.mistake == "first_bonus":
-    r = position.pi
   return pairs, r
 
 
@@ -408,27 +386,17 @@ def _trial_laws(position: Position) -> list[tuple[int, np.ndarray]]:
   if tree.drawing == "greedy_and_random":
     nodes = [n for n in nodes if n == position.random_child]
     return [(position.draft.tokens[n], position.random_law) for n in nodes]
-  if tree.mistake == "merged_duplicates":
-    nodes = position.first_drafts()
   trials: list[tuple[int, np.ndarray]] = []
   for node in nodes:
     token = position.draft.tokens[node]
-    if tree.drawing == "top_k" and tree.mistake != "raw_q":
+    if tree.drawing == "top_k":
       law = one_hot(token, q)
     elif tree.drawing == "without_replacement":
-      law = _left_of(q, [before for before, _ in trials], tree.mistake)
+      law = without(q, [before for before, _ in trials])
     else:
       law = q
     trials.append((token, law))
   return trials
-
-
-def _left_of(q, tokens, mistake: str) -> np.ndarray:
-  """Returns q without some tokens, renormalised unless by mistake."""
-  left = without(q, tokens)
-  if mistake == "not_renormalised":
-    return np.where(left > 0, q, 0)
-  return left
 
 
 def k_seq_division(q: np.ndarray, pi: np.ndarray, num_drafts: int) -> float:
@@ -511,28 +479,26 @@ def _law_of_next_child(node: _Visited, dropped: list[int]) -> np.ndarray:
   if not node.children:
     return np.zeros_like(q)
   if tree.drawing in ("iid", "without_replacement"):
-    return _left_of(q, dropped, tree.mistake)
+    return without(q, dropped)
   next_child = node.children[0]
   is_random = next_child.position.nodes[0] == node.position.random_child
   if tree.drawing == "greedy_and_random" and is_random:
     return node.position.random_law
-  return q if tree.mistake == "raw_q" else one_hot(next_child.token, q)
+  return one_hot(next_child.token, q)
 
 
-def _renew_weights(node: _Visited, depth: float = np.inf):
-  """Works out the weights of the nodes below a node, down to a depth."""
+def _renew_weights(node: _Visited):
+  """Works out the weights of the nodes below a node."""
   for child in node.children:
     drawn = node.q[child.token]
     # A certain child that is not the next one gets its weight when it is.
     kept = node.weight * node.pi[child.token] / drawn if drawn > 0 else 0.0
     child.weight = min(1.0, float(kept))
-    if depth > 1:
-      _renew_weights(child, depth - 1)
+    _renew_weights(child)
 
 
 def _traversal(position: Position):
   """Yields the outcomes of traversal verification, leaf by leaf."""
-  mistake = position.tree.mistake
   root, reach = _visit(position), 1.0
   _renew_weights(root)
   dropped: dict[int, list[int]] = {}
@@ -541,14 +507,12 @@ def _traversal(position: Position):
     while leaf.children:
       parent, leaf = leaf, leaf.children[0]
     accept = 1.0 if parent is None else leaf.weight
-    bonus = leaf.position.pi if mistake == "first_bonus" else leaf.pi
-    for token, chance in enumerate(bonus.tolist()):
+    for token, chance in enumerate(leaf.pi.tolist()):
       yield Outcome(leaf.position.path, token, reach * accept * chance)
     reach *= 1 - accept
     if parent is None or reach <= 0:
       return
-    weight = 1.0 if mistake == "residual_without_weight" else parent.weight
-    left = np.maximum(weight * parent.pi - parent.q, 0)
+    left = np.maximum(parent.weight * parent.pi - parent.q, 0)
     total = left.sum()
     # Where nothing is left the parent can no longer be accepted, and its target
     # is not used again.
@@ -560,7 +524,7 @@ def _traversal(position: Position):
     tokens = dropped.setdefault(parent.position.nodes[0], [])
     tokens.append(leaf.token)
     parent.q = _law_of_next_child(parent, tokens)
-    _renew_weights(parent, 1 if mistake == "cousins_not_renewed" else np.inf)
+    _renew_weights(parent)
 
 
 # Laws of the output.
