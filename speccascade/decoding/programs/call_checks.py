@@ -13,7 +13,7 @@ from speccascade.decoding.laws.fitted import FittedAlpha
 from speccascade.decoding.laws.sampling import Sampling
 from speccascade.decoding.programs import draft_models
 from speccascade.decoding.programs.draft_models import models_of
-from speccascade.decoding.programs.methods import Method
+from speccascade.decoding.programs.method import Method
 from speccascade.decoding.records.automaton import Constraints
 from speccascade.decoding.records.decode_settings import (
   LOOKS_AHEAD,

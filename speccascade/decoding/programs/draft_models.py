@@ -37,7 +37,7 @@ from speccascade.decoding.records.drafter import (
 from speccascade.decoding.records.language_model import LanguageModel
 
 if TYPE_CHECKING:
-  from speccascade.decoding.programs.methods import Method
+  from speccascade.decoding.programs.method import Method
 
 
 @dataclasses.dataclass(frozen=True)

@@ -267,7 +267,7 @@ a traversal trusts a tree with a fault <-
 - reads_all & jnp.any(at_nodes.bad, axis=1)
 + False & reads_all
 
-=== decoding/programs/methods.py inference/points/test_point.py
+=== decoding/programs/method.py inference/points/test_point.py
 BiLD leaves a tree aside <- test_a_method_that_drafts_chains_refuses_a_tree
 - drafts = self.has_blocks or len(self.draft_lengths) > 1
 + drafts = self.has_blocks

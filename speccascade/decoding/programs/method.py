@@ -1,0 +1,193 @@
+"""What a row of the table of methods is, and what it says of itself."""
+
+from collections.abc import Callable
+import dataclasses
+from typing import Any
+
+from speccascade.decoding.drafting.autoregressive import StopPolicy
+from speccascade.decoding.laws.fitted import FittedAlpha, number_of
+from speccascade.decoding.laws.interval import Interval
+from speccascade.decoding.laws.numerics import as_float32
+from speccascade.decoding.laws.targets import Target
+from speccascade.decoding.loops.execution import Execution
+from speccascade.decoding.programs import draft_models
+from speccascade.decoding.records.decode_settings import FIXED, BlockShape
+from speccascade.decoding.records.drafter import is_drafter
+from speccascade.settings import fields
+
+
+@dataclasses.dataclass(frozen=True)
+class Method:
+  """A row of the table.
+
+  Attributes:
+    execution: the loop that makes the tokens.
+    target: the distribution that tokens are sampled from; None for an execution
+      whose law is not that of a chain of targets (sequence cascade, BiLD).
+    label: the name in the papers.
+    greedy_only: whether the method is defined at temperature 0 alone.
+    compose: a function from `(models, gamma, alpha)` to the `Drafter` of the
+      speculative loop; None for an autoregressive drafter of one model.
+    num_drafters: the least number of neural drafters that `compose` takes,
+      largest first.
+  """
+
+  execution: Execution
+  target: Target | None
+  label: str
+  greedy_only: bool = False
+  compose: Callable | None = None
+  num_drafters: int = 1
+
+  @property
+  def alpha_interval(self) -> Interval:
+    """The range of alpha: the target's, or without a target the execution's."""
+    return (self.target or self.execution).interval
+
+  @property
+  def default_alpha(self) -> float:
+    """An alpha for quick looks, not tuned."""
+    return self.alpha_interval.default
+
+  @property
+  def is_lossless(self) -> bool:
+    """Whether the output is distributed as that of one model alone."""
+    return self.target is not None and self.target.is_lossless
+
+  @property
+  def uses_alpha(self) -> bool:
+    """Whether alpha changes anything."""
+    return not self.is_lossless
+
+  @property
+  def has_parameters(self) -> bool:
+    """Whether the rule or the target has parameters that are fitted to text."""
+    return self.target is not None and self.target.kind is not None
+
+  @property
+  def has_blocks(self) -> bool:
+    """Whether the method drafts blocks of gamma tokens."""
+    return self.execution.has_blocks
+
+  @property
+  def draft_lengths(self) -> tuple[str, ...]:
+    """The policies of `DraftLength` that the method can run."""
+    return self.execution.draft_lengths if self.compose is None else (FIXED,)
+
+  @property
+  def uses_bonus(self) -> bool:
+    """Whether the two values of `bonus` draw from different distributions."""
+    target = self.target
+    return self.has_blocks and target is not None and target.uses_q
+
+  @property
+  def settings(self) -> dict[str, tuple[str, ...]]:
+    """The values that the method takes of settings that some methods ignore.
+
+    The default comes first. For `draft_length` the values are policies.
+    """
+    return {
+      "draft_length": self.draft_lengths,
+      "verification": self.execution.verifications,
+    }
+
+  def check_settings(self, **settings: str):
+    """Raises SettingError where the method would ignore one of `settings`.
+
+    Args:
+      **settings: values of the settings in `Method.settings`.
+    """
+    for name, value in settings.items():
+      if value not in self.settings[name]:
+        wanted = " or ".join(map(repr, self.settings[name]))
+        fault = (
+          f" is {value!r}; {self.label} takes {wanted} alone: leave it out, or"
+          " set another method"
+        )
+        raise fields.SettingError(name, fault)
+
+  @property
+  def takes_trees(self) -> bool:
+    """Whether a block may be a tree of drafts."""
+    return self.has_blocks and self.compose is None
+
+  def check_takes_trees(self):
+    """Raises SettingError where the method drafts in a way of its own.
+
+    A method that drafts nothing uses none of the settings of a block, and
+    leaves them aside. BiLD drafts, in blocks that end where the drafter is
+    unsure.
+    """
+    drafts = self.has_blocks or len(self.draft_lengths) > 1
+    if drafts and not self.takes_trees:
+      fault = (
+        f" is given, and {self.label} drafts chains; leave it out, or set"
+        " another method"
+      )
+      raise fields.SettingError("tree", fault)
+
+  def drafter_for(
+    self,
+    models: Any,
+    verifier: Any,
+    shape: BlockShape,
+    *,
+    alpha: Any,
+    stop: StopPolicy | None = None,
+  ) -> Any:
+    """Returns what the execution drafts with, while a program is traced.
+
+    Args:
+      models: the draft model, or several language models in a tuple.
+      verifier: the verifier, which draft heads draft for.
+      shape: the settings of a block.
+      alpha: scalar, as `Execution.host_alpha` made it.
+      stop: when a chain ends before gamma drafts; None never ends it early.
+
+    Returns:
+      A `Drafter`; the model itself for a method without blocks.
+    """
+    if not self.has_blocks:
+      return models
+    if self.compose is None or is_drafter(models):
+      row = draft_models.row_of(models)
+      return row.drafter(models, verifier, shape, stop)
+    return self.compose(draft_models.models_of(models), shape.gamma, alpha)
+
+  @property
+  def law(self) -> str:
+    """What the method samples from, in a few words."""
+    if self.execution.law or self.target is None:
+      return self.execution.law
+    known = {
+      "lossless": "p",
+      "ensemble": "alpha q + (1 - alpha) p, at temperature 0 too",
+    }
+    return known.get(self.target.name, f"T[{self.target.name}](q, p)")
+
+  def check_alpha(self, alpha: float | FittedAlpha, vocab_size: int):
+    """Raises ValueError where alpha is outside the range.
+
+    Args:
+      alpha: as the user gives it, perhaps with the parameters of the rule.
+      vocab_size: V; the range of some rules depends on it.
+    """
+    interval = self.alpha_interval
+    if self.target is not None and self.target.kind is not None:
+      self.target.kind.check(alpha, self.label)
+    elif isinstance(alpha, FittedAlpha):
+      raise ValueError(
+        f"{self.label} has no parameters, and was given some; pass alpha as a"
+        " number"
+      )
+    number = number_of(alpha)
+    if self.is_lossless or interval.contains(number, vocab_size):
+      return
+    # Programs see alpha in float32, where it may be outside the range although
+    # the user's number is inside: the message then shows both.
+    exact, used = f"{number:.12g}", f"{as_float32(number):.7g}"
+    rounded = "" if float(exact) == float(used) else f", {used} in float32"
+    raise ValueError(
+      f"alpha is {exact}{rounded}; {self.label} takes"
+      f" {interval.describe(vocab_size)}"
+    )
