@@ -13,7 +13,7 @@ from speccascade.decoding.records.decode_settings import (
   FIXED,
   Records,
 )
-from speccascade.decoding.verification.review import BlockSettings
+from speccascade.decoding.verification.review_records import BlockSettings
 
 Array = jax.Array
 

@@ -48,12 +48,8 @@ from speccascade.decoding.records.draft_tree import (
 from speccascade.decoding.records.drafter import Drafter, block_depth, is_reader
 from speccascade.decoding.records.language_model import LanguageModel
 from speccascade.decoding.verification import steps
-from speccascade.decoding.verification.review import (
-  Review,
-  draft,
-  score,
-  verify,
-)
+from speccascade.decoding.verification.review import draft, score, verify
+from speccascade.decoding.verification.review_records import Review
 
 Array = jax.Array
 

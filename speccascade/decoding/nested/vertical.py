@@ -20,11 +20,11 @@ from speccascade.decoding.records.drafter import Drafter, refuse_tree
 from speccascade.decoding.records.language_model import LanguageModel
 from speccascade.decoding.records.token_buffers import Prefix
 from speccascade.decoding.verification.review import (
-  BlockSettings,
   draft,
   score_and_catch_up,
   verify,
 )
+from speccascade.decoding.verification.review_records import BlockSettings
 from speccascade.settings.fields import values_of
 
 Array = jax.Array

@@ -19,12 +19,8 @@ from speccascade.decoding import (
 from speccascade.decoding.laws import lossy_targets, targets
 from speccascade.decoding.records.token_buffers import Prefix
 from speccascade.decoding.verification import steps
-from speccascade.decoding.verification.review import (
-  BlockSettings,
-  draft,
-  score,
-  verify,
-)
+from speccascade.decoding.verification.review import draft, score, verify
+from speccascade.decoding.verification.review_records import BlockSettings
 from tests import toy
 from tests.decoding.drafting import exact, models
 

@@ -32,9 +32,9 @@ from speccascade.decoding.drafting.tree_drafter import TreeDrafter
 from speccascade.decoding.laws import draws, lossy_targets, targets
 from speccascade.decoding.records import draft_tree
 from speccascade.decoding.verification import review
-from speccascade.decoding.verification.review import BlockSettings
+from speccascade.decoding.verification.review_records import BlockSettings
 from speccascade.judge import goodness
-from tests import toy, toy_chains
+from tests import method_laws, toy, toy_chains
 from tests.decoding.drafting import models, toy_heads, toy_lookahead
 
 V, LENGTH, ROWS = 4, 4, 20_000
