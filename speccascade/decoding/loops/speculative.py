@@ -135,9 +135,7 @@ def speculative(
       )
     return after.replace(models=(drafting, verifying), stats=stats, **recorded)
 
-  def round_(carry: Carry) -> Carry:
-    if not isinstance(drafter, AdaptiveDrafter):
-      return round_of(drafter, carry)
+  def round_of_widest(drafter: AdaptiveDrafter, carry: Carry) -> Carry:
     # Rows that are not going ask for no width.
     drafting, verifying = carry.models
     drafting, gamma = drafter.choose(drafting, carry.prefix)
@@ -167,6 +165,10 @@ def speculative(
       )
     return unpack(state[1], shapes)
 
+  if isinstance(drafter, AdaptiveDrafter):
+    round_ = functools.partial(round_of_widest, drafter)
+  else:
+    round_ = functools.partial(round_of, drafter)
   return Loop(
     round_=round_,
     parts=(drafter, verifier),
