@@ -208,23 +208,20 @@ class Loop:
     )
     # A block is written whole, also past its EOS and past the limit.
     inside = jnp.arange(limit)[None] < emitted[:, None]
-    tokens = jnp.where(inside, tokens, 0)
     if log_probs is not None:
       log_probs = tracing.mask_log_probs(
         log_probs, inside, self.settings.has_target
       )
-    stops, stopped = self.settings.stops, None
-    if stops is not None and carry.stop is not None:
-      stopped = stops.ends[carry.stop]
+    stops = self.settings.stops
     return Decoded(
-      tokens,
-      emitted,
-      carry.stats,
-      trace,
-      carry.bad_step,
-      log_probs,
-      carry.trees,
-      stopped,
+      tokens=jnp.where(inside, tokens, 0),
+      lengths=emitted,
+      stats=carry.stats,
+      trace=trace,
+      bad_step=carry.bad_step,
+      log_probs=log_probs,
+      trees=carry.trees,
+      stopped=None if stops is None else stops.ends[carry.stop],
     )
 
 
