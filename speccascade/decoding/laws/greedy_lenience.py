@@ -8,9 +8,9 @@ draft may stay although it is not the verifier's arg-max. Rule V3 of
 import jax
 import jax.numpy as jnp
 
-from speccascade.decoding.laws.numerics import first_argmax, max_prob
+from speccascade.decoding.laws.numerics import first_argmax
 from speccascade.decoding.laws.rules import rule
-from speccascade.decoding.laws.token_rules import for_each_token
+from speccascade.decoding.laws.token_rules import RATIOS, token_v3
 
 
 def _or_argmax(left, p):
@@ -23,7 +23,7 @@ def _or_argmax(left, p):
   low=0,
   high=1,
   default=0.3,
-  grid=(0.0, 0.2, 0.4, 0.6, 0.8, 0.9, 0.97),
+  grid=RATIOS,
   per_token=True,
   needs_confidence=False,
 )
@@ -34,7 +34,7 @@ def lenient_leviathan(q, p, *, alpha, sampled=None):
 
   Source: Leviathan et al. (arXiv 2211.17192), appendix A.5.
   """
-  return p, for_each_token((1 - alpha) * max_prob(p), p)
+  return token_v3(q, p, alpha=alpha)
 
 
 @rule(
@@ -42,7 +42,7 @@ def lenient_leviathan(q, p, *, alpha, sampled=None):
   high=1,
   high_open=True,
   default=0.3,
-  grid=(0.0, 0.2, 0.4, 0.6, 0.8, 0.9, 0.97),
+  grid=RATIOS,
   per_token=True,
 )
 def lenient_cs_paper(q, p, *, alpha, sampled=None):

@@ -20,6 +20,10 @@ from speccascade.decoding.laws.rules import rule
 
 Array = jax.Array
 
+# Alphas where 1 - alpha is a ratio of probabilities: close to 1 it still
+# matters.
+RATIOS = (0.0, 0.2, 0.4, 0.6, 0.8, 0.9, 0.97)
+
 
 def for_each_token(value, p):
   """Returns a value [...] of each position as [..., V], once for each token."""
@@ -68,8 +72,7 @@ def token_v2(q, p, *, alpha, sampled=None):
   low=0,
   high=1,
   default=0.3,
-  # 1 - alpha is a ratio of probabilities: close to 1 it still matters.
-  grid=(0.0, 0.2, 0.4, 0.6, 0.8, 0.9, 0.97),
+  grid=RATIOS,
   per_token=True,
   needs_confidence=False,
 )
@@ -158,7 +161,7 @@ def top_k(q, p, *, alpha, sampled=None):
   low=0,
   high=1,
   default=0.3,
-  grid=(0.0, 0.2, 0.4, 0.6, 0.8, 0.9, 0.97),
+  grid=RATIOS,
   per_token=True,
   needs_confidence=False,
 )
