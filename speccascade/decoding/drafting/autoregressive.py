@@ -3,6 +3,8 @@
 The block has a fixed number of tokens, or ends where a `StopPolicy` says.
 """
 
+from typing import cast
+
 from flax import struct
 import jax
 import jax.numpy as jnp
@@ -99,12 +101,17 @@ class AutoregressiveDrafter(Drafter, struct.PyTreeNode):
     """Drafts token after token; the last is fed for the bonus law alone."""
     # One uniform for each draft, then the first logits, then the block.
     u = draws.uniforms(rngs, self.width)
-    drafted = self._in_one_call(state[0], prefix, u, sampling, needs_bonus_law)
-    if drafted is None:
-      drafted = self._step_by_step(
-        state[0], prefix, u, sampling, needs_bonus_law
+    [held] = state
+    drafted = self._in_one_call(held, prefix, u, sampling, needs_bonus_law)
+    if drafted is not None:
+      held, block = drafted
+    else:
+      draft = self._fill if self.stop is None else self._until_stop
+      held, logits, calls = self._catch_up(held, prefix, needs_bonus_law)
+      held, block = draft(
+        held, logits, u, sampling, prefix.active, needs_bonus_law
       )
-    held, block = drafted
+      block = block.replace(calls=calls + block.calls)
     drafts = block.drafts
     return (held,), Proposal(
       tokens=drafts.token[:, : self.width],
@@ -145,27 +152,6 @@ class AutoregressiveDrafter(Drafter, struct.PyTreeNode):
     count = jnp.full_like(calls, self.width)
     return state, _Block(drafts=drafts, count=count, calls=calls)
 
-  def _step_by_step(
-    self,
-    state: State,
-    prefix: Prefix,
-    u: Array,
-    sampling: Sampling,
-    needs_bonus_law: bool,
-  ) -> tuple[State, _Block]:
-    """Drafts one token after another, with the uniforms `u` [B, G]."""
-    state, logits, calls = self._catch_up(state, prefix, needs_bonus_law)
-    active = prefix.active
-    if self.stop is None:
-      state, block = self._fill(
-        state, logits, u, sampling, active, needs_bonus_law
-      )
-    else:
-      state, block = self._until_stop(
-        self.stop, state, logits, u, sampling, active, needs_bonus_law
-      )
-    return state, block.replace(calls=calls + block.calls)
-
   def _fill(
     self,
     state: State,
@@ -197,7 +183,6 @@ class AutoregressiveDrafter(Drafter, struct.PyTreeNode):
 
   def _until_stop(
     self,
-    stop: StopPolicy,
     state: State,
     logits: Array,
     u: Array,
@@ -206,6 +191,7 @@ class AutoregressiveDrafter(Drafter, struct.PyTreeNode):
     needs_bonus_law: bool,
   ) -> tuple[State, _Block]:
     """Drafts until the policy stopped every row; feeds every drawn token."""
+    stop = cast(StopPolicy, self.stop)
     rows, vocab_size = logits.shape
     place = jnp.zeros((rows, self.width + 1), jnp.int32)
     probs = jnp.zeros(
