@@ -23,7 +23,8 @@ from speccascade.decoding.nested.vertical import VerticalDrafter
 from speccascade.decoding.programs import methods
 from speccascade.decoding.programs.continuous import decode_continuously
 from speccascade.decoding.programs.decoders import Decoder, decoder
-from speccascade.decoding.programs.methods import METHODS, Method
+from speccascade.decoding.programs.method import Method
+from speccascade.decoding.programs.methods import METHODS
 from speccascade.decoding.programs.streaming import Stream
 from speccascade.decoding.records import prompts
 from speccascade.decoding.records.automaton import (
