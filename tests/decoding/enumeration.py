@@ -22,9 +22,10 @@ from speccascade.decoding.laws import numerics
 from speccascade.decoding.programs.decoders import DraftLength
 from speccascade.decoding.records import token_buffers
 from speccascade.decoding.verification import steps
-from tests import chunk_laws, method_laws, toy
+from tests import chunk_laws, method_laws, toy, toy_chains
 
 EDGE = 1e-13
+EXACT = 1e-10  # of a law in float64
 FIXED = DraftLength()
 
 
@@ -240,3 +241,31 @@ def speculative_law(
   )
   # Each chunk is cut as the product cuts it.
   return chunk_laws.roll_out(pair, written, length, cut=_cut)
+
+
+def assert_law(
+  pair,
+  law: method_laws.MethodLaws,
+  gamma,
+  length,
+  expected=None,
+  *,
+  what="",
+  **settings,
+):
+  """Asserts that speculative execution has the law of the target's chain.
+
+  Args:
+    pair: gives the contexts.
+    law: of each context.
+    gamma: tokens drafted.
+    length: most tokens, EOS counted.
+    expected: another law that the output must have, in `chain_law`'s order.
+    what: the case, as a failure is to call it.
+    **settings: see `block`.
+  """
+  if expected is None:
+    expected = toy_chains.chain_law(pair, law.pi, length)
+  assert abs(expected.sum() - 1) < EXACT, what
+  actual = speculative_law(pair, law, gamma, length, **settings)
+  assert np.abs(actual - expected).max() < EXACT, what
