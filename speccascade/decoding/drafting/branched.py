@@ -142,9 +142,7 @@ class BranchedDrafter(Drafter, struct.PyTreeNode):
     # lacks are at its end, as in a chain.
     count = jnp.where(chain.count > 0, chain.count + num - 1, 0)
     parents = jnp.asarray(np.array(tree.parents, np.int32) + 1)[None]
-    writer = jnp.broadcast_to(
-      jnp.asarray(chain.writer, jnp.int32), chain.copied.shape
-    )
+    writer = chain.writers()
     beside = jnp.broadcast_to(writer[:, :1], (writer.shape[0], num - 1))
     is_drawn = jnp.zeros(chain.tokens.shape, bool)
     return (held,), Proposal(

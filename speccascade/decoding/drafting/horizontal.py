@@ -86,16 +86,13 @@ class HorizontalDrafter(Drafter, struct.PyTreeNode):
       # Append the part. Index `part.count` of `part.q` is written too; the next
       # drafter overwrites it, and the last drafter's is the bonus.
       tokens = token_buffers.write_block(tokens, part.tokens, length + count)
-      # The part counts its models from 0; in the block they follow the models
-      # of the drafters before. A copied token (-1) has no model.
-      writer = jnp.where(part.writer < 0, -1, place + part.writer)
-      writer = jnp.broadcast_to(writer, part.copied.shape)
       new = {
         "q": part.q,
         "q1": part.q1,
         "copied": part.copied,
         "bad": part.bad,
-        "writer": writer,
+        # Its models follow those of the drafters before.
+        "writer": part.writers(place),
       }
       drafts = token_buffers.write_block(drafts, new, count)
       count += part.count

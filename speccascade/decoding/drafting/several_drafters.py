@@ -176,8 +176,7 @@ class SeveralDrafters(Drafter, struct.PyTreeNode):
       )
       states.append(inner)
       parts.append(part)
-      writer = jnp.where(part.writer < 0, -1, place + part.writer)
-      writers.append(jnp.broadcast_to(writer, part.copied.shape))
+      writers.append(part.writers(place))
       place += len(drafter.models)
 
     def by_depth(arrays: list[Array]) -> Array:

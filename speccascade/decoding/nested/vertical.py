@@ -160,7 +160,7 @@ class VerticalDrafter(Drafter, ReviewSettings):
       num_accepted = block.verdict.num_accepted
       # Model 0 of this drafter is the reviewer, which writes the token after
       # the accepted drafts; the models of the inner drafter follow it.
-      inner = jnp.where(proposal.writer < 0, -1, 1 + proposal.writer)
+      inner = proposal.writers(1)
       writer = jnp.where(step < num_accepted[:, None], inner, 0)
       drafts = (block.pi, confidence, bad, writer)
       # Commit the accepted drafts and the token after them. All of them but the

@@ -133,6 +133,17 @@ class Proposal(struct.PyTreeNode):
   branches: Branches | None = None
   forced: Array | None = None
 
+  def writers(self, first: int = 0) -> Array:
+    """Returns `writer` as [B, N+1] int32, with models counted from `first`.
+
+    Args:
+      first: the models of the drafters before this one, in a drafter of
+        several.
+    """
+    writer = jnp.asarray(self.writer, jnp.int32)
+    writer = jnp.where(writer < 0, -1, first + writer)
+    return jnp.broadcast_to(writer, self.copied.shape)
+
 
 class DraftedChain(struct.PyTreeNode):
   """A chain that a language model drafted in one call.

@@ -143,8 +143,8 @@ a row of drafters knows the bonus where its last one does not <-
 - has_bonus_law=part.has_bonus_law
 + has_bonus_law=True
 drafters in a row count their models from 0 each <- test_which_model_wrote_each
-- place + part.writer
-+ part.writer
+- part.writers(place)
++ part.writers(0)
 behind a row of drafters there is no law <- test_the_law_after_a_row_is_its_last
 - needs_bonus_law=needs_bonus_law and is_last
 + needs_bonus_law=False
