@@ -16,6 +16,7 @@ import numpy as np
 
 from speccascade import native
 from speccascade.decoding.laws import draws, numerics
+from speccascade.decoding.records.block_records import Branches
 from speccascade.decoding.records.draft_tree import (
   DRAWINGS,
   EXACT_FOR,
@@ -202,6 +203,33 @@ def columns(values: Array, index: Sequence[int]) -> Array:
   if list(index) == list(range(first, end)):
     return values[:, first:end]
   return values[:, np.array(index)]
+
+
+def branches_of(
+  tokens: Array,
+  is_certain: Array,
+  tree: DraftTree,
+  drawing: Drawing,
+  *,
+  greedy: bool,
+) -> Branches:
+  """Returns the tree that the drafts of all levels form.
+
+  Args:
+    tokens: [B, N] int32 drafts, as `draw_level` returns them.
+    is_certain: [B, N] bool, as `draw_level` returns them.
+    tree: static, their shape.
+    drawing: static, how they were chosen.
+    greedy: static, whether at temperature 0.
+  """
+  if drawing == IID and not greedy:
+    parents = merge_siblings(tokens, tree)
+  else:
+    constant = np.array(tree.parents, np.int32) + 1
+    parents = jnp.broadcast_to(jnp.asarray(constant)[None], tokens.shape)
+  return Branches(
+    tree=tree, drawing=drawing, parents=parents, is_certain=is_certain
+  )
 
 
 def merge_siblings(tokens: Array, tree: DraftTree) -> Array:

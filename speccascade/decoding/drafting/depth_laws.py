@@ -11,14 +11,12 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
-from speccascade.decoding.drafting.children import draw_level, merge_siblings
+from speccascade.decoding.drafting.children import branches_of, draw_level
 from speccascade.decoding.laws import draws
 from speccascade.decoding.laws.sampling import Sampling
 from speccascade.decoding.records.block_records import Branches, Proposal
 from speccascade.decoding.records.draft_tree import (
-  IID,
   NO_NODE,
   DraftTree,
   Drawing,
@@ -122,18 +120,10 @@ def _draw_tree(
     for level in tree.levels
   ]
   drafts, certain = (jnp.concatenate(x, axis=1) for x in zip(*drawn))
-  if drawing == IID and not sampling.greedy:
-    parents = merge_siblings(drafts, tree)
-  else:
-    shape = np.array(tree.parents, np.int32) + 1
-    parents = jnp.broadcast_to(jnp.asarray(shape)[None], drafts.shape)
+  branches = branches_of(drafts, certain, tree, drawing, greedy=sampling.greedy)
   # The drafts of a row that proposes nothing follow no node.
-  return drafts, Branches(
-    tree=tree,
-    drawing=drawing,
-    parents=jnp.where(known[:, None], parents, NO_NODE),
-    is_certain=certain,
-  )
+  parents = jnp.where(known[:, None], branches.parents, NO_NODE)
+  return drafts, branches.replace(parents=parents)
 
 
 def check_review(target: Any, settings: Any) -> None:

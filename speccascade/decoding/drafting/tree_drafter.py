@@ -8,14 +8,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from speccascade.decoding.drafting.children import (
+  branches_of,
   columns,
   draw_level,
-  merge_siblings,
 )
 from speccascade.decoding.laws import draws
 from speccascade.decoding.laws.sampling import Sampling, Step
 from speccascade.decoding.records import feeding
-from speccascade.decoding.records.block_records import Branches, Proposal
+from speccascade.decoding.records.block_records import Proposal
 from speccascade.decoding.records.draft_tree import (
   GREEDY_AND_RANDOM,
   IID,
@@ -191,15 +191,12 @@ class TreeDrafter(Drafter, struct.PyTreeNode):
     q, q1 = laws.both(nodes)
     is_bad = laws.at(nodes, lambda step: ~step.is_law)
     block = jnp.concatenate(drafts, axis=1)
-    if self.drawing == IID and not sampling.greedy:
-      followed = merge_siblings(block, tree)
-    else:
-      followed = self._constant(rows, np.array(tree.parents, np.int32) + 1)
-    branches = Branches(
-      tree=tree,
-      drawing=self.drawing,
-      parents=followed,
-      is_certain=jnp.concatenate(certain, axis=1),
+    branches = branches_of(
+      block,
+      jnp.concatenate(certain, axis=1),
+      tree,
+      self.drawing,
+      greedy=sampling.greedy,
     )
     return (held,), Proposal(
       tokens=block,

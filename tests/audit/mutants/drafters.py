@@ -187,13 +187,14 @@ a whole block is weighed by laws that change at its end <-
 + False
 
 heads draft a tree from nothing in the first round <-
-  test_nothing_is_proposed_without
-- parents=jnp.where(known[:, None], parents, NO_NODE),
-+ parents=parents,
+  test_heads_propose_nothing_without
+- parents = jnp.where(known[:, None], branches.parents, NO_NODE)
++ parents = branches.parents
 
 === decoding/drafting/lookahead_drafter.py
-    decoding/drafting/test_lookahead.py
-the law at an embedding is read one place late <- test_a_chain_is_drawn_from
+    decoding/drafting/test_depth_drafters.py
+the law at an embedding is read one place late <-
+  test_a_chain_of_embeddings_is_drawn_from
 - read = (missing - 1)[:, None]
 + read = missing[:, None]
 embeddings stay in the cache <-
