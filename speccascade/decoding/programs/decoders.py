@@ -14,9 +14,9 @@ from speccascade.decoding.laws.sampling import Sampling
 from speccascade.decoding.loops.execution import Execution, LoopSettings
 from speccascade.decoding.loops.rounds import Loop
 from speccascade.decoding.programs.call_checks import check_call, check_decoder
-from speccascade.decoding.programs.families import choose
+from speccascade.decoding.programs.families import choose, family
 from speccascade.decoding.programs.method import Method
-from speccascade.decoding.programs.methods import family, find
+from speccascade.decoding.programs.methods import find
 from speccascade.decoding.records import prompts
 from speccascade.decoding.records.automaton import NONE, Constraints
 from speccascade.decoding.records.block_records import Decoded

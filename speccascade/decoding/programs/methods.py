@@ -61,7 +61,6 @@ from speccascade.decoding.laws.token_rules import (
   typical,
 )
 from speccascade.decoding.loops.bild import bild
-from speccascade.decoding.loops.execution import Execution
 from speccascade.decoding.loops.oracle_cascade import oracle_cascade
 from speccascade.decoding.loops.sequence_cascade import (
   per_token_sequence,
@@ -226,35 +225,3 @@ def find(name: str) -> Method:
       f"unknown method {name!r}; {fields.suggest(name, METHODS)}"
     )
   return METHODS[name]
-
-
-def family(method: Method, greedy: bool) -> list[Method]:
-  """Returns the methods that can share a program: only their targets differ.
-
-  Args:
-    method: a row of the table, or a method like one.
-    greedy: whether at temperature 0; some methods are defined there alone.
-
-  Returns:
-    The family of the method, itself included; the method alone where it is not
-    in the table or has no family.
-  """
-
-  def kind(member: Method) -> tuple[Execution, bool] | None:
-    """Returns what a family has in common; None for a method without one."""
-    target = member.target
-    if target is None or target.is_lossless or member.compose is not None:
-      return None
-    # Parameters are arguments of a program, which the other methods lack.
-    if member.has_parameters:
-      return None
-    return member.execution, target.uses_q
-
-  members = [
-    member
-    for member in METHODS.values()
-    if kind(member) is not None
-    and kind(member) == kind(method)
-    and (greedy or not member.greedy_only)
-  ]
-  return members if method in members else [method]

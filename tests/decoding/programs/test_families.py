@@ -7,8 +7,8 @@ import pytest
 
 from speccascade.decoding import METHODS, Sampling
 from speccascade.decoding.laws.target_checks import trial_pairs
-from speccascade.decoding.programs import decoders, methods
-from speccascade.decoding.programs.families import choose
+from speccascade.decoding.programs import decoders
+from speccascade.decoding.programs.families import choose, family
 from tests import toy, toy_chains
 
 SETTINGS = {"gamma": 2, "max_decode_len": 6, "eos_id": toy_chains.EOS}
@@ -35,7 +35,7 @@ def test_a_shared_program_decodes_as_the_method_alone(temperature, some):
     name
     for name, method in METHODS.items()
     if (temperature == 0 or not method.greedy_only)
-    and len(methods.family(method, temperature == 0)) > 1
+    and len(family(method, temperature == 0)) > 1
   ]
   assert len(names) > 15
   decoders._run.clear_cache()  # other tests of this process compile the same
@@ -58,7 +58,7 @@ def test_a_choice_is_the_target_that_it_names():
   q1, p1 = q1[:, None], p1[:, None]
   tokens = jnp.argmax(q, axis=-1).astype(jnp.int32)
   alpha = jnp.float32(0.3)
-  members = methods.family(METHODS["spec_cascade_opt"], greedy=True)
+  members = family(METHODS["spec_cascade_opt"], greedy=True)
   targets = tuple(member.target for member in members)
 
   @jax.jit
@@ -91,7 +91,7 @@ def test_a_choice_is_the_target_that_it_names():
 def test_a_choice_asks_early_what_its_target_asks():
   q = trial_pairs(5)[0]
   alpha = jnp.float32(0.3)
-  members = methods.family(METHODS["token_cascade_chow"], greedy=True)
+  members = family(METHODS["token_cascade_chow"], greedy=True)
   targets = tuple(member.target for member in members)
   read = jax.jit(lambda index: choose(targets, index).early(q, alpha))
   sides = [read(index) for index in range(len(targets))]
@@ -105,15 +105,15 @@ def test_a_choice_asks_early_what_its_target_asks():
   "name", ["drafter", "verifier", "spec_decode", "seq_cascade_chow"]
 )
 def test_what_has_no_family_runs_alone(name):
-  assert methods.family(METHODS[name], greedy=True) == [METHODS[name]]
+  assert family(METHODS[name], greedy=True) == [METHODS[name]]
   decoder = decoders.decoder(name, shared=True, **SETTINGS)
   assert not decoder.program(True)[0].shared
 
 
 def test_greedy_methods_are_in_no_sampled_family():
-  greedy = methods.family(METHODS["lenient_leviathan"], greedy=True)
+  greedy = family(METHODS["lenient_leviathan"], greedy=True)
   assert METHODS["spec_cascade_opt"] in greedy
-  sampled = methods.family(METHODS["spec_cascade_opt"], greedy=False)
+  sampled = family(METHODS["spec_cascade_opt"], greedy=False)
   assert METHODS["lenient_leviathan"] not in sampled
   # Lossless needs no law of the drafter after a block, so it is not in it.
   assert METHODS["spec_decode"] not in sampled
