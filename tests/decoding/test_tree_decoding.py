@@ -1,6 +1,7 @@
 """Decoders of trees: the compiled programs, over many rounds."""
 
 import dataclasses
+import itertools
 
 import jax
 import jax.numpy as jnp
@@ -35,7 +36,22 @@ def settings(shape, drawing, verification):
   return SHAPES[shape] | {"drawing": drawing, "verification": verification}
 
 
-def assert_greedy(shape, drawing, verification, *, prompted):
+GREEDY = [
+  ("parents", "without_replacement", "traversal", False),
+  ("paths", "iid", "k_seq", True),
+]
+GREEDY_NIGHTLY = [("branching", "greedy_and_random", "token", True)]
+for shape, way in zip(itertools.cycle(("parents", "paths", "branching")), WAYS):
+  GREEDY_NIGHTLY.append((shape, *way, shape == "paths"))
+
+
+@pytest.mark.parametrize(
+  ("shape", "drawing", "verification", "prompted"),
+  toy.nightly(dict.fromkeys(GREEDY + GREEDY_NIGHTLY), GREEDY),
+)
+def test_a_greedy_tree_writes_the_greedy_tokens(
+  shape, drawing, verification, prompted
+):
   # The laws depend on the whole text, so a cache that keeps a wrong path, or a
   # node that sees a wrong one, shows.
   models = toy.whole(prompted=prompted)
@@ -49,27 +65,6 @@ def assert_greedy(shape, drawing, verification, *, prompted):
     eos_id=7,
   )
   assert got.stats.accepted.sum() > 0
-
-
-@pytest.mark.parametrize(
-  ("shape", "drawing", "verification", "prompted"),
-  [
-    *toy.nightly([("branching", "greedy_and_random", "token", True)]),
-    ("parents", "without_replacement", "traversal", False),
-    ("paths", "iid", "k_seq", True),
-  ],
-)
-def test_a_greedy_tree_writes_the_greedy_tokens(
-  shape, drawing, verification, prompted
-):
-  assert_greedy(shape, drawing, verification, prompted=prompted)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("drawing", "verification"), WAYS)
-def test_every_greedy_tree(drawing, verification):
-  shape = list(SHAPES)[(WAYS.index((drawing, verification)) + 1) % len(SHAPES)]
-  assert_greedy(shape, drawing, verification, prompted=shape == "paths")
 
 
 def test_a_wide_greedy_tree_accepts_every_draft():
@@ -107,64 +102,51 @@ def test_a_drafter_that_is_the_verifier_is_always_right(shape):
   assert np.array_equal(got.stats.num_blocks, [blocks] * 3)
 
 
-def assert_sampled(method, shape, drawing, verification, sampling, rows):
+# method, shape, drawing, verification, sampling
+SAMPLED = [
+  ("spec_cascade_opt", "branching", "greedy_and_random", "token", (0.8,)),
+  (
+    *("spec_cascade_token_v3", "parents", "without_replacement", "traversal"),
+    (0.8,),
+  ),
+]
+# A shape and a target for each way.
+SAMPLED_NIGHTLY = [
+  ("spec_decode", "paths", "iid", "token", (0.8,)),
+  *(
+    (method, shape, *way, (1.0,))
+    for (method, shape), way in zip(
+      itertools.product(
+        ("spec_decode", "spec_cascade_opt", "spec_cascade_token_v3"), SHAPES
+      ),
+      WAYS,
+    )
+  ),
+  # Two of three tokens are left, and another one stands in for a third child.
+  *(("spec_cascade_token_v3", "branching", *way, (1.0, 2)) for way in WAYS),
+]
+
+
+@pytest.mark.parametrize(
+  ("method", "shape", "drawing", "verification", "sampling"),
+  toy.nightly(SAMPLED + SAMPLED_NIGHTLY, SAMPLED),
+)
+def test_sampled_trees(method, shape, drawing, verification, sampling):
   # Blocks are 2 or 3 drafts deep, and 5 tokens take two rounds at least.
-  pair, length = toy.pair(3, 2), 5
+  pair, length, sampling = toy.pair(3, 2), 5, Sampling.create(*sampling)
   counts = toy.sample(
     method,
     pair.models(),
     None,
     sampling,
     inputs=pair.inputs,
-    num=rows,
+    num=60_000,
     seed=5,
     max_decode_len=length,
     **settings(shape, drawing, verification),
   )
   exact = method_laws.text_law(pair, METHODS[method], sampling, length)
   assert goodness.p_value(counts, exact) > toy.LEVEL
-
-
-QUICK = [
-  ("spec_cascade_opt", "branching", "greedy_and_random", "token"),
-  ("spec_cascade_token_v3", "parents", "without_replacement", "traversal"),
-  ("spec_decode", "paths", "iid", "token"),
-]
-
-
-@pytest.mark.parametrize(
-  ("method", "shape", "drawing", "verification"),
-  toy.nightly(QUICK, QUICK[:2]),
-)
-def test_sampled_trees(method, shape, drawing, verification):
-  sampling = Sampling.create(0.8)
-  assert_sampled(method, shape, drawing, verification, sampling, 60_000)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("drawing", "verification"), WAYS)
-def test_sampled_trees_of_every_kind(drawing, verification):
-  # A shape and a target for each way.
-  shape = list(SHAPES)[WAYS.index((drawing, verification)) % len(SHAPES)]
-  methods = ("spec_decode", "spec_cascade_opt", "spec_cascade_token_v3")
-  method = methods[WAYS.index((drawing, verification)) // len(SHAPES)]
-  sampling = Sampling.create(1.0)
-  assert_sampled(method, shape, drawing, verification, sampling, 60_000)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("drawing", "verification"), WAYS)
-def test_sampled_trees_of_filtered_laws(drawing, verification):
-  # Two of three tokens are left, and another one stands in for a third child.
-  sampling = Sampling.create(1.0, top_k=2)
-  assert_sampled(
-    "spec_cascade_token_v3",
-    "branching",
-    drawing,
-    verification,
-    sampling,
-    60_000,
-  )
 
 
 @pytest.mark.parametrize("parents", [(-1, -1, 1), (-1, -1, -1, 1, 2, 2)])
