@@ -152,6 +152,7 @@ def sample(name, drafter, alpha, **how):
   return toy.sample(name, models, alpha, SAMPLING, max_decode_len=LENGTH, **how)
 
 
+@functools.cache
 def decode(kind, how, verification, rows):
   return toy.decode(
     "spec_decode",
@@ -212,7 +213,7 @@ def test_a_path_ends_where_its_drafter_stopped():
     law = np.asarray(got.branches.laws)[here, follows[here].argmax(1)]
     np.testing.assert_array_equal(np.asarray(got.q)[here, node], law)
   # Only drafts are counted as drafted.
-  stats = decode("beside", "stops after a draw", "token", 100).stats
+  stats = decode("beside", "stops after a draw", "token", ROWS).stats
   assert 2 * stats.num_blocks.sum() < stats.drafted.sum()
   assert stats.drafted.sum() < 4 * stats.num_blocks.sum()
 
