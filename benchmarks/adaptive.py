@@ -30,7 +30,7 @@ from speccascade.inference.measuring.environment import device_name
 from speccascade.inference.measuring.study import Study
 from speccascade.inference.points.draft_costs import DraftCosts
 from speccascade.inference.points.point import Point
-from speccascade.inference.points.settings import Measuring, Run
+from speccascade.inference.run import Measuring, Run
 
 ALONE, ADAPTIVE = "verifier alone", "adaptive"
 GAMMAS = (1, 2, 3, 5, 8)

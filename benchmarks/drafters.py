@@ -22,8 +22,8 @@ from speccascade.inference.measuring.study import Study
 from speccascade.inference.pair.cascades import Cascade
 from speccascade.inference.pair.pairs import ModelPair, PairSpec
 from speccascade.inference.points.point import Point
-from speccascade.inference.points.settings import Measuring, Run
 from speccascade.inference.rows.results import ResultRow
+from speccascade.inference.run import Measuring, Run
 from speccascade.models.draft_heads import HeadsConfig
 from speccascade.quickstart import smollm_race
 from speccascade.report import tables

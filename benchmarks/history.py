@@ -17,7 +17,7 @@ from speccascade.analysis import speedup
 from speccascade.inference.measuring import point_timing
 from speccascade.inference.measuring.study import Study
 from speccascade.inference.points.point import Point
-from speccascade.inference.points.settings import Run
+from speccascade.inference.run import Run
 from speccascade.search.acceptance import rates_along
 
 MOST = 15  # drafts of a block

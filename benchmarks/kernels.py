@@ -25,8 +25,8 @@ from speccascade.inference.batches.inputs import Inputs
 from speccascade.inference.measuring.study import Study
 from speccascade.inference.pair.pairs import PairSpec
 from speccascade.inference.points.point import Point
-from speccascade.inference.points.settings import Run
 from speccascade.inference.rows.records import text_of
+from speccascade.inference.run import Run
 from speccascade.models import T5LM
 from speccascade.models.parameters import KERNEL_DTYPES
 

@@ -32,8 +32,8 @@ from speccascade.inference.batches.inputs import Inputs
 from speccascade.inference.measuring.study import Study
 from speccascade.inference.pair.pairs import PairSpec
 from speccascade.inference.points.point import Point
-from speccascade.inference.points.settings import Measuring, Run
 from speccascade.inference.rows.records import text_of
+from speccascade.inference.run import Measuring, Run
 from speccascade.report import frontier
 from speccascade.search.grid import default_grid
 

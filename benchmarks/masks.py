@@ -19,7 +19,7 @@ from speccascade.constraints.limits import TextLimits
 from speccascade.inference.measuring.environment import device_name
 from speccascade.inference.measuring.study import Study
 from speccascade.inference.points.point import Point
-from speccascade.inference.points.settings import Measuring, Run
+from speccascade.inference.run import Measuring, Run
 from speccascade.settings.fields import values_of
 
 METHODS = ("verifier", "spec_decode", "spec_cascade_opt")

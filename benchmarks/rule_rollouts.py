@@ -49,7 +49,7 @@ from speccascade.inference.batches.inputs import Inputs
 from speccascade.inference.measuring.study import Study
 from speccascade.inference.pair.pairs import PairSpec
 from speccascade.inference.points.point import Point
-from speccascade.inference.points.settings import Measuring, Run
+from speccascade.inference.run import Measuring, Run
 from speccascade.runtime import array_files
 from speccascade.training import rule_fitting
 from speccascade.training.rule_fitting import Fitting, TokenRows

@@ -15,7 +15,7 @@ from speccascade.inference.batches.batching import Batches
 from speccascade.inference.measuring.environment import device_name
 from speccascade.inference.measuring.study import Study
 from speccascade.inference.points.point import Point
-from speccascade.inference.points.settings import Run
+from speccascade.inference.run import Run
 
 
 def make(pair, sources, point, size, refill) -> tuple[Batches, Study]:

@@ -30,7 +30,7 @@ from speccascade.inference.measuring.environment import device_name
 from speccascade.inference.measuring.study import Outputs, Study
 from speccascade.inference.pair.pairs import ModelPair, PairSpec
 from speccascade.inference.points.point import Point
-from speccascade.inference.points.settings import Measuring, Run
+from speccascade.inference.run import Measuring, Run
 from speccascade.runtime.progress import ProgressBar
 
 # A tree that is a chain, timed next to that chain.

@@ -15,7 +15,7 @@ from speccascade.inference.measuring import point_timing
 from speccascade.inference.measuring.environment import device_name
 from speccascade.inference.measuring.study import Outputs, Study
 from speccascade.inference.points.point import Point
-from speccascade.inference.points.settings import Measuring, Run
+from speccascade.inference.run import Measuring, Run
 
 ALONE = "verifier"
 

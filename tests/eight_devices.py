@@ -29,7 +29,7 @@ from speccascade.inference.batches.inputs import Inputs
 from speccascade.inference.pair.cascades import Cascade
 from speccascade.inference.pair.pairs import PairSpec
 from speccascade.inference.points.point import Point
-from speccascade.inference.points.settings import Measuring, Run
+from speccascade.inference.run import Measuring, Run
 from speccascade.models import LlamaConfig, T5Config, T5GemmaConfig
 from speccascade.models.parameters import network
 from speccascade.models.sharding import meshes, partitioning

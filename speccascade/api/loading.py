@@ -28,7 +28,7 @@ from speccascade.inference.pair.pair_checks import PairError
 from speccascade.inference.pair.pairs import ModelPair
 from speccascade.inference.points import advice_files
 from speccascade.inference.points.point import Point
-from speccascade.inference.points.settings import Measuring, Run
+from speccascade.inference.run import Measuring, Run
 from speccascade.inference.turns.conversation import Chat
 from speccascade.inference.turns.text_stream import TextStream
 from speccascade.models.parameters import KERNEL_DTYPES

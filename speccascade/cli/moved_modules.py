@@ -35,6 +35,7 @@ MOVED = (
     "speccascade.inference.pair.side_by_side": (
       "speccascade.inference.pair.cascades"
     ),
+    "speccascade.inference.points.settings": "speccascade.inference.run",
     "speccascade.learned_rule.learn": "speccascade.inference.rule_learning",
     "speccascade.ngrams.ngram_files": "speccascade.inference.ngram_files",
   }

@@ -29,7 +29,7 @@ from speccascade.inference.batches.sources import Source, Sources
 from speccascade.inference.measuring.study import Study
 from speccascade.inference.pair.prompt_lookup import PromptLookup
 from speccascade.inference.points.point import Point
-from speccascade.inference.points.settings import Run
+from speccascade.inference.run import Run
 from speccascade.inference.turns.text_stream import TokenStream
 
 # Names of --speculative_algorithm that this class knows.

@@ -19,8 +19,8 @@ from speccascade.inference.batches.inputs import Inputs
 from speccascade.inference.batches.sources import InputError
 from speccascade.inference.pair.pair_checks import PairError
 from speccascade.inference.pair.pairs import PairSpec
-from speccascade.inference.points.settings import Run
 from speccascade.inference.rows.run_folder import RunFolder
+from speccascade.inference.run import Run
 from speccascade.runtime import files, folders
 from speccascade.settings import fields
 from speccascade.training import rule_fitting

@@ -19,7 +19,7 @@ from speccascade import cli
 from speccascade.inference.batches.inputs import Inputs
 from speccascade.inference.pair.pairs import PairSpec
 from speccascade.inference.points.point import Point
-from speccascade.inference.points.settings import Run
+from speccascade.inference.run import Run
 from speccascade.models.sharding import meshes
 from speccascade.models.sharding.partitioning import DATA
 from speccascade.planning import decoding_plan, few_layers, hlo, model_bytes

@@ -9,7 +9,7 @@ from speccascade.inference.batches.inputs import Inputs
 from speccascade.inference.pair.model_loading import check_role
 from speccascade.inference.pair.pairs import PairSpec
 from speccascade.inference.points.point import Point
-from speccascade.inference.points.settings import Run
+from speccascade.inference.run import Run
 from speccascade.models.parameters import Config
 from speccascade.models.sharding import meshes
 from speccascade.planning import footprint, model_bytes

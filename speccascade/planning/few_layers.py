@@ -11,7 +11,7 @@ from speccascade.decoding import row_keys
 from speccascade.inference.batches.inputs import Inputs
 from speccascade.inference.pair.pairs import PairSpec
 from speccascade.inference.points.point import Point
-from speccascade.inference.points.settings import Run
+from speccascade.inference.run import Run
 from speccascade.models import parameters
 from speccascade.models.model_kinds import KINDS
 from speccascade.models.parameters import Config

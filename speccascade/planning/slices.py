@@ -35,7 +35,7 @@ from speccascade import cli
 from speccascade.analysis import published, speedup
 from speccascade.inference.pair.pairs import PairSpec
 from speccascade.inference.points.point import Point
-from speccascade.inference.points.settings import Run
+from speccascade.inference.run import Run
 from speccascade.models import parameters
 from speccascade.models.model_kinds import KINDS
 from speccascade.models.parameters import Config

@@ -132,7 +132,7 @@ def run(
     "DRAFTER_CHECKPOINT": str(folder / "small"),
     "VERIFIER_CHECKPOINT": str(folder / "large"),
     "OUTPUT_DIR": str(folder),
-    "settings.Run.progress": progress,
+    "run.Run.progress": progress,
   }
   if is_fast:
     macros |= FAST_TABLE

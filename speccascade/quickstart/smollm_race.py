@@ -18,9 +18,9 @@ from speccascade.inference.pair.model_loading import Model, load_model
 from speccascade.inference.pair.pairs import ModelPair
 from speccascade.inference.points import advice_files
 from speccascade.inference.points.point import Point
-from speccascade.inference.points.settings import Measuring, Run
 from speccascade.inference.rows import records
 from speccascade.inference.rows.results import ResultRow
+from speccascade.inference.run import Measuring, Run
 from speccascade.quickstart.smollm_texts import TEXTS
 from speccascade.report.tables import BY_POSITION, SPEEDUP, Column
 from speccascade.runtime.progress import ProgressBar

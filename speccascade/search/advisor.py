@@ -9,8 +9,8 @@ from speccascade.inference.measuring.study import Study
 from speccascade.inference.pair.pairs import PairSpec
 from speccascade.inference.points import advice_files
 from speccascade.inference.points.point import Point
-from speccascade.inference.points.settings import Measuring, Run
 from speccascade.inference.rows.run_folder import RunFolder
+from speccascade.inference.run import Measuring, Run
 from speccascade.runtime import folders
 from speccascade.search import searcher
 from speccascade.search.candidates import Candidate, each_drafter, read_study

@@ -20,8 +20,8 @@ from speccascade.inference.measuring import point_timing
 from speccascade.inference.measuring.study import Study
 from speccascade.inference.pair.pairs import PairSpec
 from speccascade.inference.points.point import Point
-from speccascade.inference.points.settings import Measuring, Run
 from speccascade.inference.rows.results import ResultRow, Settings
+from speccascade.inference.run import Measuring, Run
 from speccascade.search.effort import Budget, Steps
 
 DRAFTER = "drafter"

@@ -16,7 +16,7 @@ from speccascade.inference.pair import cascades
 from speccascade.inference.pair.cascades import Cascade
 from speccascade.inference.points import advice_files
 from speccascade.inference.points.point import Point
-from speccascade.inference.points.settings import Measuring
+from speccascade.inference.run import Measuring
 from speccascade.search.candidates import Candidate, each_drafter
 from speccascade.search.ledger import Ledger
 from speccascade.settings import fields

@@ -22,7 +22,7 @@ from speccascade.inference.measuring.study import Study
 from speccascade.inference.pair.cascades import Cascade
 from speccascade.inference.pair.pairs import PairSpec
 from speccascade.inference.points.point import Point
-from speccascade.inference.points.settings import Run
+from speccascade.inference.run import Run
 from speccascade.report import tables
 from speccascade.report.tables import Column
 from speccascade.runtime import files, folders, processes

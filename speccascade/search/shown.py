@@ -7,8 +7,8 @@ from typing import Annotated
 
 from speccascade.decoding.programs.methods import find
 from speccascade.inference.batches.sources import Source
-from speccascade.inference.points.settings import Measuring
 from speccascade.inference.rows import records
+from speccascade.inference.run import Measuring
 from speccascade.runtime import files, processes
 from speccascade.search.candidates import Candidate
 from speccascade.search.grid import Curve

@@ -23,8 +23,8 @@ from speccascade.inference.measuring import scoring
 from speccascade.inference.measuring.study import Study
 from speccascade.inference.pair.pairs import ModelPair, PairSpec
 from speccascade.inference.points.point import Point
-from speccascade.inference.points.settings import Measuring, Run
 from speccascade.inference.rows.results import ResultRow, Settings
+from speccascade.inference.run import Measuring, Run
 from speccascade.runtime import folders, signals
 from speccascade.runtime.progress import ProgressBar
 from speccascade.search import grid, plans

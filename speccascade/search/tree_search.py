@@ -24,7 +24,7 @@ from speccascade.inference.measuring import point_timing
 from speccascade.inference.measuring.study import Study
 from speccascade.inference.pair.pairs import ModelPair, PairSpec
 from speccascade.inference.points.point import Point
-from speccascade.inference.points.settings import Measuring, Run
+from speccascade.inference.run import Measuring, Run
 from speccascade.runtime import folders
 from speccascade.search import acceptance
 from speccascade.search.candidates import (

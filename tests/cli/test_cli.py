@@ -11,7 +11,7 @@ import pytest
 
 from speccascade import cli
 from speccascade.cli import gin_setup, moved_modules
-from speccascade.inference.points.settings import Run
+from speccascade.inference.run import Run
 from speccascade.report import methods_page
 from tests import cli_target
 

@@ -14,7 +14,7 @@ from speccascade.inference.measuring import infer
 from speccascade.inference.measuring.study import Study
 from speccascade.inference.pair.pairs import PairError
 from speccascade.inference.points.point import Point
-from speccascade.inference.points.settings import Run
+from speccascade.inference.run import Run
 from tests.inference import llamas, tiny
 from tests.inference.conftest import KINDS
 

@@ -17,7 +17,7 @@ from speccascade.inference.batches.inputs import Inputs
 from speccascade.inference.pair.cascades import Cascade, SideBySide
 from speccascade.inference.pair.pairs import PairSpec
 from speccascade.inference.points.point import Point
-from speccascade.inference.points.settings import Run
+from speccascade.inference.run import Run
 from speccascade.models import (
   T5LM,
   HeadsConfig,

@@ -11,7 +11,7 @@ from speccascade.checkpoints.convert import config_from_gin
 from speccascade.inference.batches.inputs import Inputs
 from speccascade.inference.pair.pairs import PairSpec
 from speccascade.inference.points.point import Point
-from speccascade.inference.points.settings import Run
+from speccascade.inference.run import Run
 from speccascade.models import T5Config
 from speccascade.models.sharding import meshes
 from speccascade.planning import chips, footprint, hlo, roofline, slices

@@ -11,7 +11,7 @@ from speccascade.inference.batches.inputs import Inputs
 from speccascade.inference.measuring import infer
 from speccascade.inference.pair.pairs import PairSpec
 from speccascade.inference.points.point import Point
-from speccascade.inference.points.settings import Run
+from speccascade.inference.run import Run
 from speccascade.runtime import signals
 
 

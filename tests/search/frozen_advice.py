@@ -23,8 +23,8 @@ from speccascade.inference.batches.inputs import Inputs
 from speccascade.inference.measuring import measure, point_timing
 from speccascade.inference.pair.pairs import PairSpec
 from speccascade.inference.points.point import Point
-from speccascade.inference.points.settings import Run
 from speccascade.inference.rows.results import ResultRow
+from speccascade.inference.run import Run
 from speccascade.search import (
   advice_page,
   advisor,

@@ -23,7 +23,7 @@ from speccascade.inference.pair.model_loading import Model
 from speccascade.inference.pair.pairs import ModelPair
 from speccascade.inference.points import advice_files
 from speccascade.inference.points.point import Point
-from speccascade.inference.points.settings import Measuring, Run
+from speccascade.inference.run import Measuring, Run
 from speccascade.search import (
   advice_page,
   advisor,

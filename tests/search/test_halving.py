@@ -15,8 +15,8 @@ from speccascade.inference.pair.cascades import Cascade
 from speccascade.inference.pair.model_loading import Model
 from speccascade.inference.pair.pairs import ModelPair, PairSpec
 from speccascade.inference.points.point import Point
-from speccascade.inference.points.settings import Run
 from speccascade.inference.rows import results
+from speccascade.inference.run import Run
 from speccascade.search import halving
 from speccascade.search.cascade_space import (
   Candidates,

@@ -19,7 +19,7 @@ from speccascade.inference.measuring.study import Study
 from speccascade.inference.pair.model_loading import Model
 from speccascade.inference.pair.pairs import ModelPair, PairSpec
 from speccascade.inference.points.point import Point
-from speccascade.inference.points.settings import Measuring, Run
+from speccascade.inference.run import Measuring, Run
 from speccascade.models.markov_lm import MarkovLM
 from speccascade.search import (
   advice_page,

@@ -10,9 +10,9 @@ from speccascade.inference.measuring import measure
 from speccascade.inference.measuring.study import Study
 from speccascade.inference.pair.pairs import Model, ModelPair
 from speccascade.inference.points.point import Point
-from speccascade.inference.points.settings import Run
 from speccascade.inference.rows.results import ResultRow
 from speccascade.inference.rows.run_folder import OutputError
+from speccascade.inference.run import Run
 from speccascade.search.candidates import Candidate, each_drafter
 from speccascade.search.ledger import Ledger
 from tests.decoding.drafting import models

@@ -18,9 +18,9 @@ from speccascade.inference.batches.sources import Source
 from speccascade.inference.pair.cascades import Cascade
 from speccascade.inference.pair.pairs import PairSpec
 from speccascade.inference.points.point import Point
-from speccascade.inference.points.settings import Measuring, Run
 from speccascade.inference.rows import results
 from speccascade.inference.rows.run_folder import OutputError
+from speccascade.inference.run import Measuring, Run
 from speccascade.search import forecast, plans, sweeps
 from speccascade.search.plans import Plan
 from speccascade.search.shown import Shown

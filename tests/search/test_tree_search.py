@@ -16,7 +16,7 @@ from speccascade.evaluation.efficiency import Costs
 from speccascade.inference.measuring import point_timing
 from speccascade.inference.measuring.study import Study
 from speccascade.inference.points.point import Point
-from speccascade.inference.points.settings import Measuring, Run
+from speccascade.inference.run import Measuring, Run
 from speccascade.search import acceptance, tree_page, tree_search
 from speccascade.search.effort import Effort
 from speccascade.search.tree_search import WantedTrees

@@ -30,7 +30,7 @@ from speccascade.inference.batches import padding
 from speccascade.inference.batches.sources import Source
 from speccascade.inference.pair.pairs import ModelPair
 from speccascade.inference.points.point import Point
-from speccascade.inference.points.settings import Run
+from speccascade.inference.run import Run
 from speccascade.models.sharding.partitioning import DATA, fetch
 from speccascade.runtime import memory
 from speccascade.runtime.progress import note

@@ -28,10 +28,10 @@ from speccascade.inference.pair.pairs import PairSpec
 from speccascade.inference.points import advice_files, draft_costs
 from speccascade.inference.points.draft_costs import DraftCosts
 from speccascade.inference.points.point import Point
-from speccascade.inference.points.settings import Measuring, Run
 from speccascade.inference.rows import records, results
 from speccascade.inference.rows.results import ResultRow
 from speccascade.inference.rows.run_folder import RunFolder, Shards
+from speccascade.inference.run import Measuring, Run
 from speccascade.runtime import files, folders, processes, signals
 from speccascade.runtime.progress import ProgressBar
 from speccascade.settings import fields

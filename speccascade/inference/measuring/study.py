@@ -29,8 +29,8 @@ from speccascade.inference.batches.sources import Source, Sources
 from speccascade.inference.pair.pair_checks import check_sources
 from speccascade.inference.pair.pairs import ModelPair
 from speccascade.inference.points.point import Point
-from speccascade.inference.points.settings import Measuring, Run
 from speccascade.inference.rows import records, results
+from speccascade.inference.run import Measuring, Run
 from speccascade.runtime import memory, processes
 from speccascade.runtime.progress import note
 from speccascade.settings import fields

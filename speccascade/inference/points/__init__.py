@@ -1,1 +1,1 @@
-"""A point of a trade-off, and the settings of a run."""
+"""A point of a trade-off: the method, its settings, its costs, its advice."""

@@ -22,8 +22,8 @@ from speccascade.inference.pair import pairs
 from speccascade.inference.pair.cascades import Cascade
 from speccascade.inference.pair.model_loading import Model
 from speccascade.inference.points.point import Point
-from speccascade.inference.points.settings import Measuring, Run
 from speccascade.inference.rows import results
+from speccascade.inference.run import Measuring, Run
 from speccascade.models.t5_lm import T5LM
 from speccascade.runtime import memory
 from tests.inference import tiny

@@ -17,7 +17,7 @@ from speccascade.inference.measuring.study import Study
 from speccascade.inference.pair.pairs import PairError
 from speccascade.inference.pair.shared_tokens import SharedTokens, spellings
 from speccascade.inference.points.point import Point
-from speccascade.inference.points.settings import Measuring, Run
+from speccascade.inference.run import Measuring, Run
 from tests.inference import llamas, tiny
 from tests.inference.conftest import KINDS
 
