@@ -18,7 +18,6 @@ from speccascade.inference.pair.model_loading import Model, load_model
 from speccascade.inference.pair.pairs import ModelPair
 from speccascade.inference.points import advice_files
 from speccascade.inference.points.point import Point
-from speccascade.inference.rows import records
 from speccascade.inference.rows.results import ResultRow
 from speccascade.inference.run import Measuring, Run
 from speccascade.quickstart.smollm_texts import TEXTS
@@ -286,7 +285,7 @@ def trace_records(
   traced = dataclasses.replace(traced, run=run)
   batches = traced.batches(rival.points[0], shared=False)
   decoded = batches.decode_all(traced.examples)
-  return records.records(decoded, list(traced.examples), vocabulary, trial=0)
+  return traced.records(decoded, traced.examples)
 
 
 def read_rivals(

@@ -1,6 +1,8 @@
 """The race of SmolLM2, with tiny random models in its place."""
 
+import dataclasses
 import json
+import string
 
 import gin
 import pytest
@@ -49,6 +51,19 @@ def test_what_it_leaves(tmp_path, monkeypatch, capsys, has_drafter):
     for _ in range(1 + has_drafter)
   ]
   assert "Copy: a b" in (tmp_path / "tokens.html").read_text()
+
+
+def test_a_traced_record_ends_where_the_runs_stop_is(tmp_path, monkeypatch):
+  monkeypatch.setattr(smollm_race, "TEXTS", {"questions": ("Why?",)})
+  model = tmp_path / "model"
+  llamas.save(model, 0, max_positions=1024)
+  [rival], vocabulary = smollm_race.read_rivals(model, None, "float32")
+  settings = smollm_race.RaceSettings.create(8, repeats=1)
+  run = dataclasses.replace(settings.run, stop=tuple(string.printable))
+  settings = dataclasses.replace(settings, run=run)
+  [record] = smollm_race.trace_records(rival, vocabulary, settings)
+  assert record["aux"]["stop_reason"] == "stop"
+  assert not set(record["prediction"]) & set(run.stop)
 
 
 @pytest.mark.parametrize(
