@@ -14,7 +14,7 @@ import dataclasses
 import functools
 import itertools
 
-from speccascade.inference.rows.results import Settings
+from speccascade.inference.rows.results import RowSettings
 from speccascade.report import templates
 from speccascade.report.comparisons import (
   PLAIN,
@@ -211,7 +211,7 @@ def _fastest_of_others(
   return list(fastest.values())
 
 
-def bindings(settings: Settings) -> str:
+def bindings(settings: RowSettings) -> str:
   """Returns the settings of a point as the config of a decode takes them.
 
   Settings that have the default of `configs/runs/method.gin` are left out.

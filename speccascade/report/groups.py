@@ -14,7 +14,7 @@ import pandas as pd
 
 from speccascade.decoding.laws.sampling import SamplingSettings
 from speccascade.decoding.records.decode_settings import BlockShape
-from speccascade.inference.rows.results import ResultRow, Settings
+from speccascade.inference.rows.results import ResultRow, RowSettings
 from speccascade.report.measured import (
   METRICS,
   REFERENCE,
@@ -31,7 +31,7 @@ from speccascade.settings.fields import names_of
 _VARIED = [*names_of(BlockShape), "draft_threshold"]
 # Settings in which the points of one study may differ.
 _POINTS = {*_VARIED, "method", "alpha", "temperature", "seed", "trials"}
-_NAMES = [field.name for field in dataclasses.fields(Settings)]
+_NAMES = [field.name for field in dataclasses.fields(RowSettings)]
 _SAMPLING = names_of(SamplingSettings)
 _OF_STUDY = [name for name in _NAMES if name not in _POINTS]
 _OF_PAIR = [name for name in _OF_STUDY if name not in _SAMPLING]
@@ -90,7 +90,7 @@ class PointGroup:
     return self.points[0].clock
 
   @property
-  def settings(self) -> Settings:
+  def settings(self) -> RowSettings:
     """The settings of the first point."""
     return self.points[0].settings
 
@@ -333,7 +333,7 @@ class MethodLine:
   curve: MeasuredCurve
 
   @property
-  def settings(self) -> Settings:
+  def settings(self) -> RowSettings:
     """The settings of the method's first point."""
     return self.curve.settings
 

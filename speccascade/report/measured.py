@@ -12,7 +12,7 @@ from speccascade.decoding.programs.methods import METHODS
 from speccascade.decoding.records.decode_settings import BlockShape
 from speccascade.evaluation import efficiency
 from speccascade.evaluation.efficiency import Counts
-from speccascade.inference.rows.results import ResultRow, Settings
+from speccascade.inference.rows.results import ResultRow, RowSettings
 from speccascade.report import frontier
 from speccascade.report.frontier import IntervalEstimate, Points
 from speccascade.report.tables import lookup
@@ -84,7 +84,7 @@ def modelled_clock(cost_ratio: float) -> Clock:
   return Clock("modelled", title, cost_ratio)
 
 
-def variant(settings: Settings) -> str:
+def variant(settings: RowSettings) -> str:
   """Returns how a point differs from its method's usual form, gamma aside."""
   parts = []
   # The way of drawing that a tree has where none is set says nothing.
@@ -143,7 +143,7 @@ class Measured:
     return dataclasses.replace(self, clock=clock)
 
   @property
-  def settings(self) -> Settings:
+  def settings(self) -> RowSettings:
     """The settings of the first row."""
     return self.rows[0].settings
 

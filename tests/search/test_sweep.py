@@ -214,7 +214,7 @@ def test_a_killed_sweep_ends_as_an_unbroken_one(files, tmp_path, monkeypatch):
   ] == [(1.0, 0), (1.0, 1), (0.7, 0), (0.7, 1)]
   for record in records:
     settings, *_ = rows[out][record["settings"].pop("key")]
-    assert results.Settings(**record["settings"]) == settings
+    assert results.RowSettings(**record["settings"]) == settings
     assert settings.alpha == 0.5
     assert record["label"] == "SeqCascade [Chow, per token]"
     assert record["inputs"] == conftest.TEXTS[record["aux"]["index"]]

@@ -239,7 +239,7 @@ class Study:
 
   def settings(
     self, point: Point, *, trials: int | None = None
-  ) -> results.Settings:
+  ) -> results.RowSettings:
     """Returns the settings of a point's row, by which rows are told apart.
 
     Args:

@@ -27,7 +27,7 @@ from speccascade.decoding.records.decode_settings import (
 from speccascade.evaluation import efficiency
 from speccascade.evaluation.efficiency import Costs, Counts
 from speccascade.inference.points.draft_costs import WIDEST, DraftCosts
-from speccascade.inference.rows.results import Settings
+from speccascade.inference.rows.results import RowSettings
 from speccascade.settings import fields
 from speccascade.settings.fields import values_of
 
@@ -273,11 +273,11 @@ class Point(SamplingSettings, BlockShape):
     shape |= {"draft_length": self.policy, "gamma": self.widest}
     return decoders.decoder(self.method, **shape, **run)
 
-  def settings(self, **run) -> Settings:
+  def settings(self, **run) -> RowSettings:
     """Returns the row's settings; a setting that the method ignores is None.
 
     Args:
-      **run: the fields of `Settings` that are not settings of the point.
+      **run: the fields of `RowSettings` that are not settings of the point.
     """
     spec, length = self.spec, self.policy
     shape = values_of(self, BlockShape)
@@ -292,7 +292,7 @@ class Point(SamplingSettings, BlockShape):
       shape = dict.fromkeys(shape)
     if spec.has_blocks or length.policy != FIXED:
       shape["draft_length"] = length.policy
-    return Settings(
+    return RowSettings(
       method=self.method,
       alpha=self.alpha if spec.uses_alpha else None,
       draft_threshold=length.threshold,

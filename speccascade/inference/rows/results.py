@@ -50,7 +50,7 @@ _LEFT_OUT = ("rule_parameters", "min_p", "tree", "drafts", "drawing", "limits")
 
 
 @dataclasses.dataclass(frozen=True)
-class Settings:
+class RowSettings:
   """What was run; equal settings are one point.
 
   The settings of a block are None where the method does not use them, and a
@@ -226,7 +226,7 @@ class ResultRow:
     sharpness: `efficiency.sharpness`; None where nothing was recorded.
   """
 
-  settings: Settings
+  settings: RowSettings
   label: Annotated[str, _is_short]
   counts: Counts
   efficiency: dict[str, Any]
@@ -246,7 +246,7 @@ class ResultRow:
 
   @property
   def key(self) -> str:
-    """A name of the point, see `Settings.key`."""
+    """A name of the point, see `RowSettings.key`."""
     return self.settings.key
 
   def to_json(self) -> str:
@@ -314,7 +314,7 @@ class ResultFile:
       os.truncate(self.path, whole)
     return read_rows(self.path)
 
-  def __contains__(self, settings: Settings) -> bool:
+  def __contains__(self, settings: RowSettings) -> bool:
     return settings.key in self._keys
 
   def append(self, row: ResultRow):

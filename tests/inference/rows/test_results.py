@@ -18,7 +18,7 @@ from speccascade.inference.rows import results
 from speccascade.runtime import files
 from speccascade.settings import fields
 
-SETTINGS = results.Settings(
+SETTINGS = results.RowSettings(
   **{"method": "spec_decode", "alpha": None, "gamma": 4, "temperature": 1.0},
   **{"max_decode_len": 48, "task": "generated", "split": "test"},
   **{"num_examples": 2, "drafter": "small-1400", "verifier": "large-1100"},
@@ -77,12 +77,12 @@ def test_key_is_of_the_settings_alone():
   assert len({row().key, *(other.key for other in others)}) == 5
   # The same in every process: Python's own hash of text is not.
   text = json.dumps(dataclasses.asdict(SETTINGS), sort_keys=True)
-  again = results.Settings(**json.loads(text))
+  again = results.RowSettings(**json.loads(text))
   assert again.key == SETTINGS.key
 
 
 def test_rows_have_every_setting_with_its_type():
-  kinds = typing.get_type_hints(results.Settings, include_extras=True)
+  kinds = typing.get_type_hints(results.RowSettings, include_extras=True)
   # Not compared: a rule that equals itself alone, and two fields for one.
   unlike = ("temperature", "draft_length", "gamma")
   for record, unused in ((SamplingSettings, False), (BlockShape, True)):
@@ -105,9 +105,9 @@ def test_a_later_setting_leaves_older_rows_as_they_are():
     used = dataclasses.replace(SETTINGS, **{name: value})
     assert used.to_dict() == {**SETTINGS.to_dict(), name: value}
     assert used.key != SETTINGS.key
-    assert fields.build(results.Settings, used.to_dict()) == used
+    assert fields.build(results.RowSettings, used.to_dict()) == used
   with pytest.raises(ValueError, match="drafts is '3'; wanted a whole number"):
-    fields.build(results.Settings, {**vars(SETTINGS), "drafts": "3"})
+    fields.build(results.RowSettings, {**vars(SETTINGS), "drafts": "3"})
 
 
 def test_rows_have_their_settings_in_the_order_of_the_first_rows():
