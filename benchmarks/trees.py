@@ -27,9 +27,10 @@ from speccascade.inference.batches.inputs import Inputs
 from speccascade.inference.batches.sources import Sources
 from speccascade.inference.measuring import point_timing
 from speccascade.inference.measuring.environment import device_name
-from speccascade.inference.measuring.study import Outputs, Study
+from speccascade.inference.measuring.study import Study
 from speccascade.inference.pair.pairs import ModelPair, PairSpec
 from speccascade.inference.points.point import Point
+from speccascade.inference.rows.records import Outputs
 from speccascade.inference.run import Measuring, Run
 from speccascade.runtime.progress import ProgressBar
 

@@ -13,8 +13,9 @@ import numpy as np
 from benchmarks import built_in
 from speccascade.inference.measuring import point_timing
 from speccascade.inference.measuring.environment import device_name
-from speccascade.inference.measuring.study import Outputs, Study
+from speccascade.inference.measuring.study import Study
 from speccascade.inference.points.point import Point
+from speccascade.inference.rows.records import Outputs
 from speccascade.inference.run import Measuring, Run
 
 ALONE = "verifier"

@@ -5,8 +5,9 @@ import dataclasses
 import html
 
 from speccascade.inference.measuring import point_timing, scoring
-from speccascade.inference.measuring.study import Outputs, Study, Tick
+from speccascade.inference.measuring.study import Study, Tick
 from speccascade.inference.points.point import Point
+from speccascade.inference.rows.records import Outputs
 from speccascade.inference.rows.results import ResultRow
 from speccascade.report import tables
 from speccascade.report.tables import Column

@@ -15,8 +15,9 @@ import numpy as np
 
 from speccascade.decoding.records.block_records import Decoded
 from speccascade.inference.measuring import point_timing, scoring
-from speccascade.inference.measuring.study import Outputs, Study
+from speccascade.inference.measuring.study import Study
 from speccascade.inference.points.point import Point
+from speccascade.inference.rows.records import Outputs
 from speccascade.inference.rows.results import ResultRow
 from speccascade.search import effort, scatter
 from speccascade.search.candidates import (

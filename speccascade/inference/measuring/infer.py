@@ -22,13 +22,14 @@ from speccascade.inference.batches.batching import Speed
 from speccascade.inference.batches.inputs import Inputs
 from speccascade.inference.batches.sources import Source
 from speccascade.inference.measuring import point_timing, round_times, scoring
-from speccascade.inference.measuring.study import Outputs, Study, Tick
+from speccascade.inference.measuring.study import Study, Tick
 from speccascade.inference.measuring.timed_answers import TimedAnswers
 from speccascade.inference.pair.pairs import PairSpec
 from speccascade.inference.points import advice_files, draft_costs
 from speccascade.inference.points.draft_costs import DraftCosts
 from speccascade.inference.points.point import Point
 from speccascade.inference.rows import records, results
+from speccascade.inference.rows.records import Outputs
 from speccascade.inference.rows.results import ResultRow
 from speccascade.inference.rows.run_folder import RunFolder, Shards
 from speccascade.inference.run import Measuring, Run

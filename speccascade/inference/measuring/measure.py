@@ -25,9 +25,10 @@ from speccascade.inference.measuring.point_timing import (
   reference,
   time_points,
 )
-from speccascade.inference.measuring.study import Outputs, Study, Tick
+from speccascade.inference.measuring.study import Study, Tick
 from speccascade.inference.points.point import Point
 from speccascade.inference.rows import results
+from speccascade.inference.rows.records import Outputs
 from speccascade.inference.rows.results import ResultRow
 from speccascade.runtime.progress import ProgressBar
 

@@ -13,8 +13,9 @@ from speccascade.decoding import Decoded
 from speccascade.evaluation import timing
 from speccascade.evaluation.efficiency import Costs
 from speccascade.inference.batches import batching
-from speccascade.inference.measuring.study import Outputs, Study, Tick
+from speccascade.inference.measuring.study import Study, Tick
 from speccascade.inference.points.point import Point
+from speccascade.inference.rows.records import Outputs
 from speccascade.inference.rows.results import ResultRow
 from speccascade.models.sharding.partitioning import fetch
 

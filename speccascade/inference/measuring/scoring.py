@@ -16,8 +16,9 @@ from speccascade.evaluation.efficiency import Costs
 from speccascade.evaluation.timing import Latency
 from speccascade.inference.batches.sources import Source
 from speccascade.inference.measuring.environment import environment
-from speccascade.inference.measuring.study import Outputs, Study
+from speccascade.inference.measuring.study import Study
 from speccascade.inference.points.point import Point
+from speccascade.inference.rows.records import Outputs
 from speccascade.inference.rows.results import ResultRow
 from speccascade.models.sharding.partitioning import fetch
 

@@ -21,8 +21,6 @@ from speccascade.data.prompting import eos_ids
 from speccascade.decoding.records.automaton import Constraints
 from speccascade.decoding.records.block_records import Decoded
 from speccascade.decoding.records.decode_settings import Records
-from speccascade.evaluation import efficiency
-from speccascade.evaluation.efficiency import Counts
 from speccascade.inference.batches import padding
 from speccascade.inference.batches.batching import Batches, Programs
 from speccascade.inference.batches.sources import Source, Sources
@@ -30,6 +28,7 @@ from speccascade.inference.pair.pair_checks import check_sources
 from speccascade.inference.pair.pairs import ModelPair
 from speccascade.inference.points.point import Point
 from speccascade.inference.rows import records, results
+from speccascade.inference.rows.records import Outputs
 from speccascade.inference.run import Measuring, Run
 from speccascade.runtime import memory, processes
 from speccascade.runtime.progress import note
@@ -38,52 +37,6 @@ from speccascade.settings.fields import values_of
 
 # Takes the number of decodes since its last call.
 Tick = Callable[[int], object]
-
-
-@dataclasses.dataclass(frozen=True)
-class Outputs:
-  """What one point wrote, in all trials.
-
-  Attributes:
-    tokens: the emitted tokens [N] int32 of each output, EOS among them. A key
-      is the trial and the example's index.
-    counts: the counts of each output.
-    log_probs: the fields of `LogProbs`, one dict for each batch. Empty where
-      log-probabilities were not recorded.
-  """
-
-  tokens: dict[tuple[int, int], np.ndarray] = dataclasses.field(
-    default_factory=dict
-  )
-  counts: list[Counts] = dataclasses.field(default_factory=list)
-  log_probs: list[dict] = dataclasses.field(default_factory=list)
-
-  def add(self, decoded: Decoded, examples: Sequence[Source], trial: int = 0):
-    """Adds what was decoded for some examples, the first rows of a batch."""
-    # Rows after the examples only pad the batch.
-    num, tokens = len(examples), np.asarray(decoded.tokens)
-    for row, example in enumerate(examples):
-      emitted = tokens[row, : decoded.lengths[row]]
-      self.tokens[trial, example.index] = emitted
-    self.counts.extend(efficiency.row_counts(decoded)[:num])
-    if decoded.log_probs is not None:
-      columns = jax.tree.map(lambda column: column[:num], decoded.log_probs)
-      self.log_probs.append(vars(columns))
-
-  def add_record(self, record: dict):
-    """Adds a record of `records.records`, as a decode's file has it."""
-    aux = record["aux"]
-    if not aux.get("turn"):  # references are of the first turn
-      tokens = np.asarray(aux["tokens"], np.int32)
-      self.tokens[aux["trial"], aux["index"]] = tokens
-    self.counts.append(Counts(**aux["counts"]))
-    if "log_probs" in aux:
-      self.log_probs.append(aux["log_probs"])
-
-  @property
-  def num_trials(self) -> int:
-    """How often each example was decoded."""
-    return len({trial for trial, _ in self.tokens})
 
 
 @fields.checked

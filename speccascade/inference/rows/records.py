@@ -1,4 +1,4 @@
-"""Records of decoded examples, one JSON object a line.
+"""What decodes wrote: `records`, one JSON object a line, and `Outputs`.
 
 A record has T5X's shape: "inputs", "prediction" and, where they are known,
 "targets". The record of a conversation has its "messages" too. Everything else
@@ -6,6 +6,7 @@ is under "aux": among it, for a benchmark's question, its fields as "question".
 """
 
 from collections.abc import Sequence
+import dataclasses
 import json
 import math
 
@@ -16,6 +17,7 @@ from speccascade.constraints.limits import TextLimits
 from speccascade.data.prompting import eos_ids
 from speccascade.decoding.records.block_records import SOURCES, Decoded
 from speccascade.evaluation import efficiency
+from speccascade.evaluation.efficiency import Counts
 from speccascade.inference.batches.sources import Source
 
 NO_LIMITS = TextLimits()
@@ -208,3 +210,49 @@ def piece(vocabulary, token: int) -> str:
 def to_line(record: dict) -> str:
   """Returns a record as one line of JSON."""
   return json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+@dataclasses.dataclass(frozen=True)
+class Outputs:
+  """What one point wrote, in all trials.
+
+  Attributes:
+    tokens: the emitted tokens [N] int32 of each output, EOS among them. A key
+      is the trial and the example's index.
+    counts: the counts of each output.
+    log_probs: the fields of `LogProbs`, one dict for each batch. Empty where
+      log-probabilities were not recorded.
+  """
+
+  tokens: dict[tuple[int, int], np.ndarray] = dataclasses.field(
+    default_factory=dict
+  )
+  counts: list[Counts] = dataclasses.field(default_factory=list)
+  log_probs: list[dict] = dataclasses.field(default_factory=list)
+
+  def add(self, decoded: Decoded, examples: Sequence[Source], trial: int = 0):
+    """Adds what was decoded for some examples, the first rows of a batch."""
+    # Rows after the examples only pad the batch.
+    num, tokens = len(examples), np.asarray(decoded.tokens)
+    for row, example in enumerate(examples):
+      emitted = tokens[row, : decoded.lengths[row]]
+      self.tokens[trial, example.index] = emitted
+    self.counts.extend(efficiency.row_counts(decoded)[:num])
+    if decoded.log_probs is not None:
+      columns = jax.tree.map(lambda column: column[:num], decoded.log_probs)
+      self.log_probs.append(vars(columns))
+
+  def add_record(self, record: dict):
+    """Adds a record of `records`, as a decode's file has it."""
+    aux = record["aux"]
+    if not aux.get("turn"):  # references are of the first turn
+      tokens = np.asarray(aux["tokens"], np.int32)
+      self.tokens[aux["trial"], aux["index"]] = tokens
+    self.counts.append(Counts(**aux["counts"]))
+    if "log_probs" in aux:
+      self.log_probs.append(aux["log_probs"])
+
+  @property
+  def num_trials(self) -> int:
+    """How often each example was decoded."""
+    return len({trial for trial, _ in self.tokens})

@@ -17,12 +17,13 @@ from speccascade.inference.measuring import (
   point_timing,
   scoring,
 )
-from speccascade.inference.measuring.study import Outputs, Study
+from speccascade.inference.measuring.study import Study
 from speccascade.inference.pair import pairs
 from speccascade.inference.pair.cascades import Cascade
 from speccascade.inference.pair.model_loading import Model
 from speccascade.inference.points.point import Point
 from speccascade.inference.rows import results
+from speccascade.inference.rows.records import Outputs
 from speccascade.inference.run import Measuring, Run
 from speccascade.models.t5_lm import T5LM
 from speccascade.runtime import memory
