@@ -174,7 +174,7 @@ def checked_batches(study: Study, point: Point) -> Batches:
   # one that the methods of a family share.
   batches = study.batches(point, shared=False)
   batches.check()
-  needed = batches.programs_for(study.examples)
+  needed = batches.needed_programs()
   num_missing = len(needed.keys() - study.programs.keys())
   if study.run.progress and num_missing:
     print(f"compiling {_count(num_missing, 'program')} of {point.spec.label}")

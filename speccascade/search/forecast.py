@@ -103,8 +103,8 @@ def _num_programs(
   """Returns how many decoders are compiled."""
   programs = set()
   for curve, timed in itertools.product(curves, (True, False)):
-    needed = studies.of(curve).programs_for(curve.base, timed=timed)
-    programs |= needed.keys()
+    batches = studies.of(curve).batches(curve.base, timed=timed)
+    programs |= batches.needed_programs().keys()
   # A program that records a trace is another program.
   examples = [studies.middle(curve) for curve in shown.select(curves)]
   traced = {

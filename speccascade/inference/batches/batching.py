@@ -118,6 +118,8 @@ class Batches:
     pair: the models.
     point: the method and its settings.
     run: the batch size, the seed, and whether rows are refilled.
+    trials: the number of each trial, with the examples that a study decodes
+      by these batches.
     decoder: the `Decoder` of the point. It has one program for each shape.
     lengths: the input lengths that batches are padded to, in ascending order.
     constraints: what outputs are held to, and what ends them.
@@ -131,6 +133,7 @@ class Batches:
   pair: ModelPair
   point: Point
   run: Run
+  trials: Sequence[tuple[int, Sequence[Source]]]
   decoder: Decoder
   lengths: Sequence[int]
   constraints: Constraints
@@ -307,13 +310,14 @@ class Batches:
     self.programs[self.program_key(batch)] = decode_continuously
     return _join_rows(parts, np.concatenate(ended))
 
-  def programs_for(
-    self, examples: Sequence[Source]
-  ) -> dict[Hashable, Sequence[Source]]:
-    """Returns by its key each program of `decode_all`, with a batch for it."""
-    by_length = sorted(examples, key=lambda example: len(example.tokens))
-    batches = self._make_batches(by_length)
-    return {self.program_key(batch): batch for batch in batches}
+  def needed_programs(self) -> dict[Hashable, Sequence[Source]]:
+    """Returns by its key each program of all trials, with a batch for it."""
+    needed = {}
+    for _, examples in self.trials:
+      by_length = sorted(examples, key=lambda example: len(example.tokens))
+      for batch in self._make_batches(by_length):
+        needed[self.program_key(batch)] = batch
+    return needed
 
   def compile(self, batch: Sequence[Source]):
     """Compiles the program of a batch, unless it was compiled before.

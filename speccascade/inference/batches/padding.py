@@ -42,13 +42,14 @@ def width_of(batch: Sequence[Source], lengths: Sequence[int]) -> int:
   """Returns the length that the inputs of a batch are padded to.
 
   Args:
-    batch: the examples, at least one.
+    batch: the examples. Without any it is the least length.
     lengths: the lengths to choose from, in ascending order.
 
   Raises:
     ValueError: an input is longer than the last of `lengths`.
   """
-  return bucket_of(max(len(example.tokens) for example in batch), lengths)
+  longest = max((len(example.tokens) for example in batch), default=0)
+  return bucket_of(longest, lengths)
 
 
 def bucket_of(length: int, lengths: Sequence[int]) -> int:

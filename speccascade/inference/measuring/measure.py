@@ -3,9 +3,9 @@
 `measure` takes points and returns result rows. It measures points in groups of
 one sampling, and a group in four steps (`_measure_group`):
   compile: `Study.compile` compiles the programs of all points.
-  time: `point_timing.time_points` has every point and the verifier alone decode
-    the first examples at batch size 1, in turns.
-  decode: `Study.decode_untimed` decodes the other examples, several points at a
+  time: `time_batches` has every point and the verifier alone decode the first
+    examples at batch size 1, in turns.
+  decode: `Batches.decode_all` decodes the other examples, several points at a
     time.
   row: `scoring.result_row` makes the row of each point.
 
@@ -18,12 +18,13 @@ from absl import logging
 
 from speccascade.evaluation import timing
 from speccascade.evaluation.efficiency import Costs
+from speccascade.inference.batches.batching import Batches
 from speccascade.inference.measuring import scoring
 from speccascade.inference.measuring.point_timing import (
   costs_by_clock,
   measure_costs,
   reference,
-  time_points,
+  time_batches,
 )
 from speccascade.inference.measuring.study import Study, Tick
 from speccascade.inference.points.point import Point
@@ -130,18 +131,20 @@ def _measure_group(
   outputs = {point: Outputs() for point in [alone, *group]}
 
   # Compile. Points share programs, and several threads compile at once.
+  timed = {point: study.batches(point, timed=True) for point in outputs}
   decoded = [alone, *group] if decodes_alone else group
-  study.compile(timed=list(outputs), untimed=decoded, tick=tick)
+  untimed = {point: study.batches(point) for point in decoded}
+  study.compile([*timed.values(), *untimed.values()], tick)
 
   # Time the first examples. Their outputs are those of trial 0.
   latencies: dict[Point, timing.Latency] = {}
   if study.timed_examples:
     # The verifier alone is timed in every group, but progress counts it only
     # where it is a point that was asked for.
-    latencies = time_points(
+    latencies = time_batches(
       study,
-      group,
-      outputs=outputs,
+      timed,
+      outputs,
       tick=lambda num: tick(num * len(group) // len(outputs)),
     )
     costs = costs_by_clock(study, alone, costs, latencies, rows)
@@ -149,17 +152,23 @@ def _measure_group(
       logging.warning("%s", costs.doubt)
 
   # Decode the other examples.
+  def decode_trials(batches: Batches, written: Outputs, tick: Tick):
+    tick(len(study.timed_examples))
+    for trial, examples in batches.trials:
+      decoded = batches.decode_all(examples, trial, tick)
+      written.add(decoded, examples, trial)
+
   if decodes_alone:
     # (A tick of 0 reports no progress, and may end the run by an error.)
     alone_tick = tick if alone in group else lambda num: tick(0)
-    study.decode_untimed(alone, outputs[alone], alone_tick)
+    decode_trials(untimed[alone], outputs[alone], alone_tick)
     study.verifier_outputs[alone] = outputs[alone]
 
   def measure_point(point: Point) -> ResultRow:
     written = study.verifier_outputs.get(point)
     if written is None:
       written = outputs[point]
-      study.decode_untimed(point, written, tick)
+      decode_trials(untimed[point], written, tick)
 
     # The row.
     agreement = None

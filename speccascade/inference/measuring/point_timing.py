@@ -13,6 +13,7 @@ from speccascade.decoding import Decoded
 from speccascade.evaluation import timing
 from speccascade.evaluation.efficiency import Costs
 from speccascade.inference.batches import batching
+from speccascade.inference.batches.batching import Batches
 from speccascade.inference.measuring.study import Study, Tick
 from speccascade.inference.points.point import Point
 from speccascade.inference.rows.records import Outputs
@@ -57,20 +58,41 @@ def time_points(
     NoDistributionError: a model gave no distribution. The message names the
       example and the step.
   """
-  alone, examples = reference(points[0]), study.timed_examples
-  batches = {
+  alone = reference(points[0])
+  timed = {
     point: study.batches(point, timed=True) for point in [alone, *points]
   }
   # Compiling takes seconds and would be timed as decoding otherwise.
-  study.compile(timed=list(batches), tick=tick)
+  study.compile(timed.values(), tick)
+  return time_batches(study, timed, outputs or {}, tick=tick, is_over=is_over)
+
+
+def time_batches(
+  study: Study,
+  timed: Mapping[Point, Batches],
+  outputs: Mapping[Point, Outputs],
+  *,
+  tick: Tick,
+  is_over: Callable[[], bool] = lambda: False,
+) -> dict[Point, timing.Latency]:
+  """Times batches that are compiled, in turns; see `time_points`.
+
+  Args:
+    study: its timed examples are decoded.
+    timed: the batches of the verifier alone, then those of the other points.
+    outputs: what each of these points writes is added to its outputs.
+    tick: as in `time_points`.
+    is_over: as in `time_points`.
+  """
+  (alone, *_), examples = timed, study.timed_examples
   # The inputs of an example are the same for all points. They are padded to one
   # length and put on the device before the clock starts.
-  prepared = [batches[alone].prepare([example]) for example in examples]
+  prepared = [timed[alone].prepare([example]) for example in examples]
   competitors = {}
-  for point, point_batches in batches.items():
-    bound = [point_batches.bind(each) for each in prepared]
+  for point, batches in timed.items():
+    bound = [batches.bind(each) for each in prepared]
     competitors[point] = lambda index, bound=bound: bound[index]()
-  written: dict[Point, dict[int, Decoded]] = {point: {} for point in batches}
+  written: dict[Point, dict[int, Decoded]] = {point: {} for point in timed}
 
   def check_result(point: Point, index: int, decoded: Decoded):
     decoded = fetch(decoded)
@@ -91,7 +113,7 @@ def time_points(
     point: np.array([by_index[i].lengths[0] for i in range(len(examples))])
     for point, by_index in written.items()
   }
-  for point in outputs or ():
+  for point in outputs:
     for index, decoded in written[point].items():
       outputs[point].add(decoded, [examples[index]])
   return {
@@ -125,20 +147,21 @@ def cost_loops(
   """
   if not study.pair.has_costs:
     return None
-  example = study.timed_examples[:1]
-  predictable = [point for point in points if point.is_predictable]
-  # The speed of a tree is not predicted, but its pass is of one width, too.
-  one_width = [
-    point for point in points if point.is_predictable or point.spec.takes_trees
-  ]
-  heads = {study.num_heads_of(point) for point in predictable}
+  num_distributions = study.pair.num_distributions
+  widths, heads = set(), set()
+  for point in points:
+    if point.is_predictable:
+      heads.add(point.num_heads(num_distributions))
+    # The speed of a tree is not predicted, but its pass is of one width, too.
+    if point.is_predictable or point.spec.takes_trees:
+      widths.add(point.verify_width)
   return timing.cost_loops(
     study.pair.drafter_lm,
     study.pair.verifier_lm,
-    study.pad_examples(example, 1, [study.timed_length]),
+    study.pad_examples(study.timed_examples[:1], 1, [study.timed_length]),
     points[0].sampling,
     max_decode_len=study.run.max_decode_len,
-    widths={point.verify_width for point in one_width},
+    widths=widths,
     # The verifier alone draws from no heads.
     heads=heads - {0} or {1},
     rounds=rounds,

@@ -59,8 +59,9 @@ def result_row(
   ]
   predicted_speedup = measured_speedup = None
   if costs is not None:
-    num_heads = study.num_heads_of(point)
-    predicted_speedup = point.predicted_speedup(counts, costs, num_heads)
+    predicted_speedup = point.predicted_speedup(
+      counts, costs, study.pair.num_distributions
+    )
   if latency is not None:
     measured_speedup = 1 / latency.relative_latency
   rates = efficiency.summary(counts)

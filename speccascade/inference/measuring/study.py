@@ -6,7 +6,14 @@ examples, the way of decoding and of measuring, and the compiled programs.
 and `measure` measures points.
 """
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import (
+  Callable,
+  Hashable,
+  Iterable,
+  Iterator,
+  Mapping,
+  Sequence,
+)
 import concurrent.futures
 import dataclasses
 import functools
@@ -177,19 +184,6 @@ class Study:
     """
     return 1 if point.sampling.greedy else self.run.trials
 
-  def num_heads_of(self, point: Point) -> int:
-    """Returns how many distributions of draft heads a block draws from.
-
-    The number is 0 where the drafter gives one distribution after another, and
-    where the point's method drafts no blocks.
-    """
-    if not point.spec.has_blocks:
-      return 0
-    # One head more gives the distribution after the drafts, for a target that
-    # uses it; see `HeadsDrafter`.
-    wanted = point.widest if point.folds else point.widest + 1
-    return min(wanted, self.pair.num_distributions)
-
   def settings(
     self, point: Point, *, trials: int | None = None
   ) -> results.RowSettings:
@@ -220,7 +214,8 @@ class Study:
 
     Args:
       point: the method and its settings.
-      timed: whether the batches are timed. They then have one row each.
+      timed: whether the batches are timed. They then have one row each, and
+        decode the examples under the clock; else all others.
       shared: whether the methods of a family share programs. They do on a CPU
         only, where a program that branches at the method is as fast.
     """
@@ -239,15 +234,31 @@ class Study:
     )
     constraints, begins = self._constraints
     return Batches(
-      self.pair,
-      point,
-      run,
-      decoder,
-      lengths,
-      constraints,
-      self.programs,
-      begins,
+      pair=self.pair,
+      point=point,
+      run=run,
+      trials=self._trials(point, timed),
+      decoder=decoder,
+      lengths=lengths,
+      constraints=constraints,
+      programs=self.programs,
+      begins=begins,
     )
+
+  def _trials(
+    self, point: Point, timed: bool
+  ) -> list[tuple[int, Sequence[Source]]]:
+    """Returns the trials under the clock or without it, with their examples."""
+    if timed:
+      trials = [(0, self.timed_examples)]
+    else:
+      # What is decoded under the clock has the outputs of trial 0.
+      num_timed = len(self.timed_examples)
+      trials = [
+        (trial, self.examples if trial else self.examples[num_timed:])
+        for trial in range(self.num_trials(point))
+      ]
+    return [(trial, examples) for trial, examples in trials if examples]
 
   @property
   def num_threads(self) -> int:
@@ -269,59 +280,19 @@ class Study:
     num_timed = len(self.timed_examples) * self.measuring.repeats
     return num_timed + len(self.examples) * self.num_trials(point)
 
-  def untimed(self, point: Point) -> list[tuple[int, Sequence[Source]]]:
-    """Returns the trials of a point, with what each decodes without the clock.
-
-    What is decoded under the clock has the outputs of trial 0.
-    """
-    num_timed = len(self.timed_examples)
-    trials = [
-      (trial, self.examples if trial else self.examples[num_timed:])
-      for trial in range(self.num_trials(point))
-    ]
-    return [(trial, examples) for trial, examples in trials if examples]
-
-  def programs_for(
-    self, point: Point, *, timed: bool
-  ) -> dict[Hashable, tuple[Batches, Sequence[Source]]]:
-    """Returns by its key each program of a point, with what to compile.
-
-    Args:
-      point: the method and its settings.
-      timed: whether the point is decoded under the clock, or without it.
-    """
-    parts = [self.timed_examples]
-    if not timed:
-      parts = [examples for _, examples in self.untimed(point)]
-    if not any(parts):
-      return {}
-    batches = self.batches(point, timed=timed)
-    return {
-      key: (batches, batch)
-      for examples in parts
-      for key, batch in batches.programs_for(examples).items()
-    }
-
-  def compile(
-    self,
-    *,
-    timed: Sequence[Point] = (),
-    untimed: Sequence[Point] = (),
-    tick: Tick = lambda num: None,
-  ):
+  def compile(self, batches: Iterable[Batches], tick: Tick = lambda num: None):
     """Compiles the programs of points that are missing, several at once.
 
     Args:
-      timed: the points that are decoded under the clock.
-      untimed: the points that are decoded without it.
+      batches: the batches of all points.
       tick: called with 0 before each program. An error that it raises ends the
         compiling.
     """
-    programs: dict[Hashable, tuple[Batches, Sequence[Source]]] = {}
-    for point in timed:
-      programs |= self.programs_for(point, timed=True)
-    for point in untimed:
-      programs |= self.programs_for(point, timed=False)
+    programs = {
+      key: (each, batch)
+      for each in batches
+      for key, batch in each.needed_programs().items()
+    }
     missing = [key for key in programs if key not in self.programs]
     # Programs of other points are dropped before they fill the process. All
     # processes of a job must drop them together, as they compile together.
@@ -334,25 +305,11 @@ class Study:
     def compile_program(key: Hashable):
       tick(0)
       note(f"compiling {next(numbers)} of {len(missing)}")
-      batches, batch = programs[key]
-      batches.compile(batch)
+      each, batch = programs[key]
+      each.compile(batch)
 
     list(self.map_in_threads(compile_program, missing))
     note("")
-
-  def decode_untimed(self, point: Point, outputs: Outputs, tick: Tick):
-    """Decodes what a point decodes without the clock.
-
-    Args:
-      point: the method and its settings.
-      outputs: what was written under the clock. The rest is added to it.
-      tick: called with the number of examples decoded since its last call.
-    """
-    batches = self.batches(point)
-    tick(len(self.timed_examples))
-    for trial, examples in self.untimed(point):
-      decoded = batches.decode_all(examples, trial, tick)
-      outputs.add(decoded, examples, trial)
 
   def map_in_threads(self, function: Callable, items: Sequence) -> Iterator:
     """Yields the result of a function for each item in turn."""

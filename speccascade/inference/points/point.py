@@ -332,16 +332,29 @@ class Point(SamplingSettings, BlockShape):
       and (not self.spec.target.uses_q or self.bonus == "verifier")
     )
 
+  def num_heads(self, num_distributions: int) -> int:
+    """Returns how many distributions of draft heads a block draws from.
+
+    Args:
+      num_distributions: how many the drafter gives at once; 0 where it gives
+        one after another.
+    """
+    if not self.spec.has_blocks:
+      return 0
+    # One head more gives the distribution after the drafts, for a target that
+    # uses it; see `HeadsDrafter`.
+    wanted = self.widest if self.folds else self.widest + 1
+    return min(wanted, num_distributions)
+
   def predicted_speedup(
-    self, counts: Counts, costs: Costs, num_heads: int = 0
+    self, counts: Counts, costs: Costs, num_distributions: int = 0
   ) -> float | None:
     """Returns the factor that counts and costs predict; None if they cannot.
 
     Args:
       counts: the counters of a decode at the point.
       costs: the costs of the pair.
-      num_heads: how many draft heads a block draws from; 0 where the drafter is
-        a language model.
+      num_distributions: as in `num_heads`.
     """
     if not self.is_predictable:
       return None
@@ -350,5 +363,5 @@ class Point(SamplingSettings, BlockShape):
       costs,
       width=self.verify_width,
       folds=self.folds,
-      num_heads=num_heads,
+      num_heads=self.num_heads(num_distributions),
     )

@@ -230,11 +230,9 @@ def test_points_are_no_names(study, tmp_path):
 
 def test_near_ties_are_told_from_differences(study):
   point = POINTS[0]
-  timed = study.batches(point, timed=True)
-  outputs = Outputs()
-  for example in study.timed_examples:
-    outputs.add(timed.decode([example]), [example])
-  study.decode_untimed(point, outputs, lambda num: None)
+  batches, outputs = study.batches(point), Outputs()
+  for example in study.examples:
+    outputs.add(batches.decode([example]), [example])
   last = study.examples[3].index
   tokens = outputs.tokens[0, last]
   other = (int(tokens[0]) + 1) % 16
@@ -262,14 +260,14 @@ def test_records_end_where_the_runs_stop_is(study):
 
 def test_kernels_of_another_type_are_another_program(study):
   study.batches(POINTS[1]).decode_all(study.examples)
-  needed = study.batches(POINTS[1]).programs_for(study.examples)
+  needed = study.batches(POINTS[1]).needed_programs()
   assert needed.keys() <= study.programs.keys()
   model = study.pair.verifier
   params = jax.tree.map(lambda x: x.astype(jnp.bfloat16), model.lm.params)
   half = dataclasses.replace(model, lm=model.lm.replace(params=params))
   models = dataclasses.replace(study.pair, verifier=half)
   other = dataclasses.replace(study, pair=models)
-  needed = other.batches(POINTS[1]).programs_for(study.examples)
+  needed = other.batches(POINTS[1]).needed_programs()
   assert not needed.keys() <= study.programs.keys()
 
 
@@ -286,17 +284,17 @@ def test_only_programs_that_run_are_compiled(study):
   timed = {
     key
     for each in (alone, point)
-    for key in refilled.programs_for(each, timed=True)
+    for key in refilled.batches(each, timed=True).needed_programs()
   }
   assert refilled.programs.keys() == timed
   # and no such program serves rows that are refilled.
-  others = refilled.programs_for(point, timed=False)
-  assert others
-  refilled.compile(untimed=[point])
+  untimed = refilled.batches(point)
+  assert untimed.needed_programs()
+  refilled.compile([untimed])
   assert refilled.programs.keys() == timed
   measuring = dataclasses.replace(refilled.measuring, num_timed=4)
   all_timed = dataclasses.replace(refilled, measuring=measuring)
-  assert not all_timed.programs_for(point, timed=False)
+  assert not all_timed.batches(point).needed_programs()
 
 
 def test_a_full_process_forgets_programs(study, tmp_path, monkeypatch):
@@ -311,7 +309,9 @@ def test_a_full_process_forgets_programs(study, tmp_path, monkeypatch):
   again = results.ResultFile(tmp_path / "again.jsonl")
   measure.measure(study, [other], again)
   # Only what this point needs was compiled anew.
-  needed = [study.programs_for(x, timed=False) for x in (other, POINTS[0])]
+  needed = [
+    study.batches(each).needed_programs() for each in (other, POINTS[0])
+  ]
   assert study.programs.keys() == set().union(*needed)
   for key, outputs in before.items():
     np.testing.assert_equal(study.verifier_outputs[key].tokens, outputs.tokens)
