@@ -1,7 +1,6 @@
 """Reads the models and the vocabulary that `api.load_pair` is given."""
 
 from collections.abc import Mapping
-import dataclasses
 import os
 from typing import Annotated
 
@@ -121,11 +120,7 @@ def read_models(
     )
   dtype = pairs.describe_dtypes(**dtypes, layout=layout)
   pair = ModelPair(drafters, verifier_model, dtype, layout=layout)
-  if lookup is None:
-    return pair
-  lm = pair.verifier_lm
-  copies = lookup.build((), lm.vocab_size, prompted=pair.prompted)
-  return dataclasses.replace(pair, composed=copies, composed_name=lookup.label)
+  return pair if lookup is None else pair.combined(lookup)
 
 
 def read_vocabulary(vocabulary, models: ModelPair, name: str = "vocabulary"):

@@ -26,6 +26,7 @@ from speccascade.inference.pair.pair_checks import (
   verifier_rows,
 )
 from speccascade.inference.pair.prompt_lookup import PromptLookup
+from speccascade.inference.pair.shared_tokens import share_tokens
 from speccascade.models import intersection
 from speccascade.models.parameters import KERNEL_DTYPES, Config
 from speccascade.models.sharding import meshes
@@ -185,10 +186,7 @@ class ModelPair:
     """
     pair = self
     if drafter_vocabulary is not None and self.drafters:
-      # `shared_tokens` imports this module.
-      from speccascade.inference.pair import shared_tokens
-
-      pair = shared_tokens.share_tokens(self, vocabulary, drafter_vocabulary)
+      pair = share_tokens(self, vocabulary, drafter_vocabulary)
     check_models(pair)
     check_vocabulary(pair, vocabulary)
     return pair
@@ -213,6 +211,18 @@ class ModelPair:
         f"CASCADE makes a drafter of blocks, and {method.label} has none; set"
         " METHOD = 'cascade_drafting', or CASCADE = None"
       )
+    return self.combined(cascade, vocabulary_sha256)
+
+  def combined(self, cascade, vocabulary_sha256=None) -> "ModelPair":
+    """Returns the pair with its drafters combined, for methods with blocks.
+
+    Args:
+      cascade: as in `combine_drafters`.
+      vocabulary_sha256: as in `combine_drafters`.
+
+    Raises:
+      ValueError: the cascade does not fit the pair.
+    """
     check_combined(self)
     lms = [model.lm for model in self.drafters]
     verifier = self.verifier.lm

@@ -14,7 +14,6 @@ import numpy as np
 
 from speccascade.decoding.records import prompts
 from speccascade.inference.pair.pair_checks import PairError, check_vocabulary
-from speccascade.inference.pair.pairs import ModelPair
 from speccascade.inference.rows.records import piece
 from speccascade.models.intersection import IntersectionLM
 
@@ -181,7 +180,7 @@ class _Tables(NamedTuple):
   is_shared: np.ndarray
 
 
-def share_tokens(pair: ModelPair, vocabulary, drafter_vocabulary) -> ModelPair:
+def share_tokens(pair, vocabulary, drafter_vocabulary):
   """Returns a pair whose drafters draft only tokens of both vocabularies.
 
   Prints how many tokens the vocabularies share.
