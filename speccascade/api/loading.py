@@ -37,17 +37,6 @@ from speccascade.runtime import compiled_programs
 from speccascade.settings.fields import at_least, fit, one_of
 from speccascade.settings.signatures import select, takes
 
-__all__ = [
-  "Chat",
-  "Comparison",
-  "Generation",
-  "Pair",
-  "PairError",
-  "TextStream",
-  "built_in_pair",
-  "load_pair",
-]
-
 DTYPES = ("float32", "bfloat16")
 LOSSLESS = "spec_decode"  # a method that uses every setting but alpha
 COMPARED = (
@@ -236,8 +225,8 @@ class Pair:
         len(sources.examples), batch_size, self.models.layout
       ),
       seed=seed,
-      **select(settings | {"trace": trace}, Records),
-      **select(settings, TextLimits),
+      trace=trace,
+      **select(settings, Run),
     )
     study = Study(self.models, sources, run, programs=self.programs)
     point = self._priced(study, point)
@@ -292,7 +281,7 @@ class Pair:
       max_decode_len=max_decode_len,
       batch_size=1,
       seed=seed,
-      **select(settings, TextLimits),
+      **select(settings, Run),
     )
     measuring = Measuring(num_timed=len(sources.examples), repeats=repeats)
     study = Study(self.models, sources, run, measuring, self.programs)
@@ -431,8 +420,7 @@ class Pair:
       max_decode_len=max_decode_len,
       batch_size=1,
       seed=seed,
-      **select(settings, Records),
-      **select(settings, TextLimits),
+      **select(settings, Run),
     )
     measuring = Measuring(num_timed=1)
     return Study(self.models, sources, run, measuring, self.programs)
