@@ -59,7 +59,7 @@ def block_against_steps(study: Study, lm, tokens, num: int) -> tuple:
   """Returns (largest difference of logits, greedy choices that differ)."""
   largest, differ = 0.0, 0
   for example, row in list(zip(study.examples, tokens))[:num]:
-    source = study.pad_examples([example], 1, study.lengths[-1:])
+    source = study.pad_examples([example], 1)
     fed = np.pad(row, (1, 0))[None, : len(row) // BLOCK * BLOCK]
     block, steps = (
       np.asarray(logits(lm, source, fed, width)) for width in (BLOCK, 1)

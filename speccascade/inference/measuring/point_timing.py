@@ -155,10 +155,11 @@ def cost_loops(
     # The speed of a tree is not predicted, but its pass is of one width, too.
     if point.is_predictable or point.spec.takes_trees:
       widths.add(point.verify_width)
+  batches = study.batches(points[0], timed=True)
   return timing.cost_loops(
     study.pair.drafter_lm,
     study.pair.verifier_lm,
-    study.pad_examples(study.timed_examples[:1], 1, [study.timed_length]),
+    batches.prepare(study.timed_examples[:1]).inputs,
     points[0].sampling,
     max_decode_len=study.run.max_decode_len,
     widths=widths,

@@ -188,7 +188,7 @@ def logits_after(study: Study, example: Source, prefix) -> np.ndarray:
   Returns:
     [V] float32.
   """
-  inputs = study.pad_examples([example], 1, study.lengths[-1:])
+  inputs = study.pad_examples([example], 1)
   # One padded width for all prefixes, so that one program is compiled.
   fed = np.zeros((1, study.run.max_decode_len), np.int32)
   fed[0, 0] = prompts.start(study.pair.verifier_lm, inputs)[0]

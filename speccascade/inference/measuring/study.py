@@ -138,42 +138,15 @@ class Study:
     """The examples that are decoded under the clock, at batch size 1."""
     return self.examples[: self.measuring.num_timed]
 
-  @property
-  def _shares_timed_programs(self) -> bool:
-    """Whether the other examples are decoded by the timed programs."""
-    # At batch size 1 this saves compiling: all examples have one padded length.
-    return self.run.batch_size == 1 and bool(self.timed_examples)
-
-  @property
-  def _has_untimed(self) -> bool:
-    """Whether examples are decoded that are not timed."""
-    has_others = len(self.examples) > len(self.timed_examples)
-    return has_others and not self._shares_timed_programs
-
-  @functools.cached_property
-  def timed_length(self) -> int:
-    """The length that timed examples are padded to.
-
-    All timed examples have the same length, so that nothing is compiled while
-    the clock runs.
-    """
-    alike = self.timed_examples
-    if self._shares_timed_programs:
-      alike = self.examples
-    return padding.width_of(alike, padding.buckets(self.sources.max_len))
-
-  def pad_examples(
-    self, examples: Sequence[Source], rows: int, lengths: Sequence[int]
-  ) -> np.ndarray:
-    """Returns [rows, S] int32, the padded inputs of some examples.
+  def pad_examples(self, examples: Sequence[Source], rows: int) -> np.ndarray:
+    """Returns [rows, S] int32, inputs that are padded to the last of `lengths`.
 
     Args:
       examples: up to `rows` examples.
       rows: the number of rows.
-      lengths: the lengths that S is chosen from; see `padding.pad_batch`.
     """
     tokens, _ = padding.pad_batch(
-      examples, rows, lengths, prompted=self.pair.prompted
+      examples, rows, self.lengths[-1:], prompted=self.pair.prompted
     )
     return tokens
 
@@ -219,11 +192,17 @@ class Study:
       shared: whether the methods of a family share programs. They do on a CPU
         only, where a program that branches at the method is as fast.
     """
-    run, lengths = self.run, self.lengths
-    if timed or self._shares_timed_programs:
+    run, lengths, num_timed = self.run, self.lengths, len(self.timed_examples)
+    # At batch size 1 all examples have one padded length: the timed programs
+    # decode the others, too, which saves compiling.
+    is_one_shape = run.batch_size == 1 and num_timed > 0
+    if timed or is_one_shape:
       run = dataclasses.replace(run, batch_size=1)
-      lengths = [self.timed_length]
-    if timed and self._has_untimed:
+      # One length, so that nothing is compiled while the clock runs.
+      alike = self.examples if is_one_shape else self.timed_examples
+      all_lengths = padding.buckets(self.sources.max_len)
+      lengths = [padding.width_of(alike, all_lengths)]
+    if timed and not is_one_shape and num_timed < len(self.examples):
       # What is recorded takes time, and is known of the other examples.
       run = dataclasses.replace(run, log_probs=False)
     decoder = point.decoder(
