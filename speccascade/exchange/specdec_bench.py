@@ -22,7 +22,6 @@ import numpy as np
 
 from speccascade.api.loading import load_pair
 from speccascade.data.prompting import eos_ids
-from speccascade.decoding.records import prompts
 from speccascade.inference.batches import padding
 from speccascade.inference.batches.batching import Batches
 from speccascade.inference.batches.sources import Source, Sources
@@ -196,13 +195,12 @@ class SpeccascadeModel:
   ) -> TokenStream | None:
     """Returns the stream after a further turn; None where it does not fit."""
     stream = self._stream
-    widths = [width for width in self._widths if width >= len(new)]
-    if stream is None or not new or not widths or not stream.fits(widths[0]):
+    padded = None if stream is None else stream.pad_turn(new, self._widths)
+    if padded is None:
       return None
-    padded = new + [prompts.PAD] * (widths[0] - len(new))
-    if self._is_new(batches, True, widths[0]):
+    if self._is_new(batches, True, len(padded)):
       begun = self._begin(batches, self._begun, 0, 0)
-      if begun.fits(widths[0]):
+      if begun.fits(len(padded)):
         begun.turn(padded, 0)
     stream.turn(padded, turn_id)
     return stream

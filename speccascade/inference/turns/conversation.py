@@ -5,7 +5,6 @@ import itertools
 
 from speccascade.data.chat import check_messages
 from speccascade.data.prompting import Prompting
-from speccascade.decoding.records import prompts
 from speccascade.inference.turns.text_stream import TextStream
 
 
@@ -102,9 +101,8 @@ class Chat:
       return False
     new_text = rendered[len(self._cached_text) :]
     tokens = self._prompting.vocabulary.encode(new_text)
-    widths = [width for width in self._widths if width >= len(tokens)]
-    if not tokens or not widths or not stream.fits(widths[0]):
+    padded = stream.pad_turn(tokens, self._widths)
+    if padded is None:
       return False
-    padding = [prompts.PAD] * (widths[0] - len(tokens))
-    stream.turn([*tokens, *padding], number)
+    stream.turn(padded, number)
     return True

@@ -13,6 +13,7 @@ import numpy as np
 
 from speccascade.decoding import row_keys
 from speccascade.decoding.programs.streaming import Stream
+from speccascade.decoding.records import prompts
 from speccascade.decoding.records.block_records import Decoded
 from speccascade.inference.batches import batching
 from speccascade.inference.batches.batching import Batches
@@ -95,6 +96,20 @@ class TokenStream:
     end = self._stream.used[0] + num + least
     window = min(model.window for model in self._pair.models)
     return end <= self._stream.room and self._prompt_len + end <= window
+
+  def pad_turn(
+    self, tokens: Sequence[int], widths: Sequence[int]
+  ) -> list[int] | None:
+    """Returns the tokens of a turn, padded; None where they do not fit.
+
+    Args:
+      tokens: the tokens that the turn begins with.
+      widths: the lengths to choose from, in ascending order.
+    """
+    width = min((x for x in widths if x >= len(tokens)), default=None)
+    if not tokens or width is None or not self.fits(width):
+      return None
+    return [*tokens, *[prompts.PAD] * (width - len(tokens))]
 
   def turn(self, tokens: Sequence[int], number: int):
     """Begins another turn, in the caches of the turns before.
