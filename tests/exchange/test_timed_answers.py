@@ -8,12 +8,10 @@ import speccascade as sc
 from speccascade.decoding.programs import streaming
 from speccascade.exchange import decode_folder, formats
 from speccascade.inference.batches.sources import InputError
-from speccascade.inference.measuring import infer
 from speccascade.inference.measuring.timed_answers import TimedAnswers
 from speccascade.inference.points.draft_costs import DraftCosts
 from tests.exchange.conftest import QUESTIONS
-from tests.inference import tiny
-from tests.inference.conftest import KINDS
+from tests.inference import decodes, tiny
 
 pytestmark = pytest.mark.needs_tf
 
@@ -26,20 +24,15 @@ def decode(folder):
 
   def call(name, **changes):
     settings = {
-      "method": "spec_decode",
       "temperature": 0.0,
-      "output_dir": folder / name,
       "task_feature_lengths": {"inputs": 96},
       "gamma": 3,
       "max_decode_len": LIMIT,
-      "progress": False,
-      "drafter_checkpoint": str(folder / "small"),
-      "verifier_checkpoint": str(folder / "large"),
       "input_file": str(folder / "questions.jsonl"),
       "one_at_a_time": True,
       **changes,
     }
-    infer.infer(**tiny.objects(settings, **KINDS))
+    decodes.decode(folder, folder / name, **settings)
     text = (folder / name / "predictions.jsonl").read_text()
     return [json.loads(line) for line in text.splitlines()]
 
@@ -165,20 +158,16 @@ def test_the_files_that_others_read(folder, decode, answered):
 def test_a_t5_answers_the_first_turn(tmp_path, caplog):
   question = {"question_id": 1, "category": "a", "turns": ["one", "two"]}
   (tmp_path / "in.jsonl").write_text(json.dumps(question))
-  settings = {
-    "method": "spec_decode",
-    "output_dir": tmp_path / "out",
-    "vocabulary": tiny.Vocabulary(),
-    "task_feature_lengths": {"inputs": 8},
-    "gamma": 2,
-    "max_decode_len": 8,
-    "progress": False,
-    "drafter_checkpoint": tiny.save(tmp_path / "small" / "checkpoint_7", 0),
-    "verifier_checkpoint": tiny.save(tmp_path / "large" / "checkpoint_7", 1),
-    "input_file": str(tmp_path / "in.jsonl"),
-    "one_at_a_time": True,
-  }
-  infer.infer(**tiny.objects(settings, **KINDS))
+  for seed, name in enumerate(["small", "large"]):
+    tiny.save(tmp_path / name / "checkpoint_7", seed)
+  decodes.decode(
+    tmp_path,
+    tmp_path / "out",
+    vocabulary=tiny.Vocabulary(),
+    task_feature_lengths={"inputs": 8},
+    input_file=str(tmp_path / "in.jsonl"),
+    one_at_a_time=True,
+  )
   assert "1 of 1 questions have several turns: the first one" in caplog.text
   assert formats.write(
     tmp_path / "files" / "out", tmp_path / "out", "spec_bench"

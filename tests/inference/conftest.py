@@ -4,21 +4,8 @@ import json
 
 import pytest
 
-from speccascade.inference.batches.inputs import Inputs
-from speccascade.inference.measuring import infer
-from speccascade.inference.pair.pairs import PairSpec
-from speccascade.inference.points.point import Point
-from speccascade.inference.run import Measuring, Run
-from speccascade.report import token_view
-from tests.inference import tiny
+from tests.inference import decodes, tiny
 
-KINDS = {
-  "pair": PairSpec,
-  "inputs": Inputs,
-  "point": Point,
-  "run": Run,
-  "measuring": Measuring,
-}
 TEXTS = ["one two", "three", "four five six", "seven", "eight nine", "zero"]
 
 
@@ -42,21 +29,13 @@ def run(files, tmp_path):
 
   def call(**changes):
     settings = {
-      "method": "spec_decode",
       "output_dir": tmp_path / "out",
       "vocabulary": tiny.Vocabulary(),
       "task_feature_lengths": {"inputs": 8},
-      "gamma": 2,
-      "max_decode_len": 8,
-      "batch_size": 2,
-      "progress": False,
-      "drafter_checkpoint": str(files / "small"),
-      "verifier_checkpoint": str(files / "large"),
       "input_file": str(files / "in.jsonl"),
       **changes,
     }
-    objects = tiny.objects(settings, **KINDS)
-    return infer.infer(**objects, page=token_view.page_html).row
+    return decodes.decode(files, **settings)
 
   return call
 

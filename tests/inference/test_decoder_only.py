@@ -10,13 +10,11 @@ import pytest
 import speccascade as sc
 from speccascade.api import Generation, generation
 from speccascade.inference.batches.sources import InputError, Source, Sources
-from speccascade.inference.measuring import infer
 from speccascade.inference.measuring.study import Study
 from speccascade.inference.pair.pairs import PairError
 from speccascade.inference.points.point import Point
 from speccascade.inference.run import Run
-from tests.inference import llamas, tiny
-from tests.inference.conftest import KINDS
+from tests.inference import decodes, llamas, tiny
 
 pytestmark = pytest.mark.needs_tf
 
@@ -46,20 +44,15 @@ def pair(folder):
 def call(folder, tmp_path, **changes):
   """Decodes a file as the command does."""
   settings = {
-    "method": "spec_decode",
     "temperature": 0.0,
-    "output_dir": tmp_path / "out",
     "task_feature_lengths": {"inputs": 64},
     "gamma": 3,
     "max_decode_len": 12,
     "batch_size": 1,
-    "progress": False,
-    "drafter_checkpoint": str(folder / "small"),
-    "verifier_checkpoint": str(folder / "large"),
     "input_file": str(tmp_path / "in.jsonl"),
     **changes,
   }
-  return infer.infer(**tiny.objects(settings, **KINDS)).row
+  return decodes.decode(folder, tmp_path / "out", **settings)
 
 
 def test_a_file_of_texts_and_conversations(folder, pair, tmp_path):

@@ -12,14 +12,12 @@ from speccascade.data import vocabularies
 from speccascade.data.prompting import Prompting
 from speccascade.decoding.records import prompts
 from speccascade.inference.batches.sources import sources_of_texts
-from speccascade.inference.measuring import infer
 from speccascade.inference.measuring.study import Study
 from speccascade.inference.pair.pairs import PairError
 from speccascade.inference.pair.shared_tokens import SharedTokens, spellings
 from speccascade.inference.points.point import Point
 from speccascade.inference.run import Measuring, Run
-from tests.inference import llamas, tiny
-from tests.inference.conftest import KINDS
+from tests.inference import decodes, llamas, tiny
 
 pytestmark = pytest.mark.needs_tf
 
@@ -173,22 +171,15 @@ def test_a_file_is_decoded_as_by_the_verifier(folder, pair, tmp_path, capsys):
   texts = ["the cat", "the dog sat on \u4f60"]
   path = tmp_path / "in.jsonl"
   path.write_text("\n".join(json.dumps({"inputs": x}) for x in texts))
-  settings = {
-    "method": "spec_decode",
-    "temperature": 0.0,
-    "output_dir": tmp_path / "out",
-    "task_feature_lengths": {"inputs": 64},
-    "gamma": 2,
-    "max_decode_len": 8,
-    "batch_size": 2,
-    "num_lengths": 1,
-    "progress": False,
-    "drafter_checkpoint": str(folder / "small"),
-    "verifier_checkpoint": str(folder / "large"),
-    "drafter_vocabulary": str(folder / "small"),
-    "input_file": str(path),
-  }
-  row = infer.infer(**tiny.objects(settings, **KINDS)).row
+  row = decodes.decode(
+    folder,
+    tmp_path / "out",
+    temperature=0.0,
+    task_feature_lengths={"inputs": 64},
+    num_lengths=1,
+    drafter_vocabulary=str(folder / "small"),
+    input_file=str(path),
+  )
   line = r"2\d\d of the verifier's 320 tokens \(8\d%\) are the drafter's too"
   assert re.fullmatch(f"{line}\n", capsys.readouterr().out)
   assert row.settings.drafter == "small"
