@@ -130,6 +130,7 @@ def test_rows_choose_their_gammas(run, tmp_path, lines, monkeypatch):
     write(self, at, shard_lines)
 
   settings = {"gamma": "adaptive", "trace": True}
+  monkeypatch.setattr(round_times, "_BUDGET_S", 0.0)  # one turn of the sizes
   monkeypatch.setattr(Shards, "write", dies)
   with pytest.raises(KeyboardInterrupt):
     run(**settings)
