@@ -137,7 +137,7 @@ def _time_verifier(study: Study, curves: Sequence[Curve]) -> _VerifierTimes:
   ]
   for is_timed, examples in parts:
     batches = study.batches(alone, timed=is_timed)
-    size = batches.run.batch_size
+    size = batches.num_rows
     # At batch 1 the second part runs the program of the first part.
     if not examples or decode_s[size]:
       continue

@@ -117,7 +117,8 @@ class Batches:
   Attributes:
     pair: the models.
     point: the method and its settings.
-    run: the batch size, the seed, and whether rows are refilled.
+    run: the seed, the length of outputs, and whether rows are refilled.
+    num_rows: the number of rows of a batch.
     trials: the number of each trial, with the examples that a study decodes
       by these batches.
     decoder: the `Decoder` of the point. It has one program for each shape.
@@ -133,6 +134,7 @@ class Batches:
   pair: ModelPair
   point: Point
   run: Run
+  num_rows: int
   trials: Sequence[tuple[int, Sequence[Source]]]
   decoder: Decoder
   lengths: Sequence[int]
@@ -166,8 +168,8 @@ class Batches:
     parts = 1 if layout is None else layout.sizes[DATA]
     gamma = {"GAMMA": self.point.widest} if self.point.spec.has_blocks else {}
     memory.check(
-      self.run.batch_size * row_bytes / parts,
-      BATCH_SIZE=self.run.batch_size,
+      self.num_rows * row_bytes / parts,
+      BATCH_SIZE=self.num_rows,
       MAX_DECODE_LEN=self.run.max_decode_len,
       **gamma,
     )
@@ -185,11 +187,11 @@ class Batches:
     Padding, keys and the transfer to the device are done here.
 
     Args:
-      batch: the examples. `bind` takes up to `batch_size` of them, and
+      batch: the examples. `bind` takes up to `num_rows` of them, and
         `decode_continuously` takes more.
       trial: the number of the trial; see `row_keys`.
     """
-    rows = max(self.run.batch_size, len(batch))
+    rows = max(self.num_rows, len(batch))
     tokens, indices = padding.pad_batch(
       batch, rows, self.lengths, prompted=self.pair.prompted
     )
@@ -228,11 +230,11 @@ class Batches:
     """Decodes one batch.
 
     Args:
-      batch: up to `batch_size` examples.
+      batch: up to `num_rows` examples.
       trial: the number of the trial; see `row_keys`.
 
     Returns:
-      NumPy arrays of `batch_size` rows. Rows after the examples only pad the
+      NumPy arrays of `num_rows` rows. Rows after the examples only pad the
       batch.
 
     Raises:
@@ -277,7 +279,7 @@ class Batches:
       is_first = key not in self.programs
       if is_first:
         note(f"compiling {missing.index(key) + 1} of {len(missing)}")
-      if len(batch) > self.run.batch_size:
+      if len(batch) > self.num_rows:
         decoded = self._decode_continuously(batch, trial, tick)
       else:
         decoded = self.decode(batch, trial)
@@ -295,12 +297,12 @@ class Batches:
   def _decode_continuously(
     self, batch: Sequence[Source], trial: int, tick: Callable
   ) -> Decoded:
-    """Decodes more than `batch_size` examples; returns them in their order."""
+    """Decodes more than `num_rows` examples; returns them in their order."""
     ended, parts = [], []
     for places, decoded in decode_continuously(
       self.decoder,
       *self.prepare(batch, trial).call(self.point),
-      rows=self.run.batch_size,
+      rows=self.num_rows,
     ):
       check_finite(decoded, [batch[place] for place in places])
       ended.append(places)
@@ -324,12 +326,12 @@ class Batches:
 
     The programs of rows that are refilled are compiled where they first run.
     """
-    if len(batch) <= self.run.batch_size:
+    if len(batch) <= self.num_rows:
       self.bind(self.prepare(batch))
 
   def _make_batches(self, by_length: Sequence[Source]) -> list[list[Source]]:
-    """Returns examples, which ascend in length, in batches of `batch_size`."""
-    size = self.run.batch_size
+    """Returns examples, which ascend in length, in batches of `num_rows`."""
+    size = self.num_rows
     batches = [
       list(by_length[start : start + size])
       for start in range(0, len(by_length), size)
@@ -360,11 +362,11 @@ class Batches:
 
   def program_key(self, batch: Sequence[Source]) -> Hashable:
     """Returns what tells the program of a batch from all other programs."""
-    is_continuous = len(batch) > self.run.batch_size
+    is_continuous = len(batch) > self.num_rows
     return self._key(self._width(batch), is_continuous)
 
   def _key(self, width: int, is_continuous: bool) -> Hashable:
-    return self._static, self.run.batch_size, width, is_continuous
+    return self._static, self.num_rows, width, is_continuous
 
   @functools.cached_property
   def _static(self) -> tuple:

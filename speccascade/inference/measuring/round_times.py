@@ -75,7 +75,7 @@ def measure(study: Study, point: Point) -> DraftCosts:
     )
     if prepared is None:
       batches.check()
-      examples = study.examples[: batches.run.batch_size]
+      examples = study.examples[: batches.num_rows]
       prepared = batches.prepare(examples, _TRIAL)
     decodes[size] = batches.bind(prepared)
   assert prepared is not None

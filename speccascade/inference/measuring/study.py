@@ -192,30 +192,32 @@ class Study:
       shared: whether the methods of a family share programs. They do on a CPU
         only, where a program that branches at the method is as fast.
     """
-    run, lengths, num_timed = self.run, self.lengths, len(self.timed_examples)
+    run, num_timed = self.run, len(self.timed_examples)
+    num_rows, lengths = run.batch_size, self.lengths
+    recorded = values_of(run, Records)
     # At batch size 1 all examples have one padded length: the timed programs
     # decode the others, too, which saves compiling.
-    is_one_shape = run.batch_size == 1 and num_timed > 0
+    is_one_shape = num_rows == 1 and num_timed > 0
     if timed or is_one_shape:
-      run = dataclasses.replace(run, batch_size=1)
       # One length, so that nothing is compiled while the clock runs.
       alike = self.examples if is_one_shape else self.timed_examples
       all_lengths = padding.buckets(self.sources.max_len)
-      lengths = [padding.width_of(alike, all_lengths)]
+      num_rows, lengths = 1, [padding.width_of(alike, all_lengths)]
     if timed and not is_one_shape and num_timed < len(self.examples):
       # What is recorded takes time, and is known of the other examples.
-      run = dataclasses.replace(run, log_probs=False)
+      recorded["log_probs"] = False
     decoder = point.decoder(
       max_decode_len=run.max_decode_len,
       eos_id=run.end_ids(eos_ids(self.vocabulary)),
       shared=shared and jax.default_backend() == "cpu",
-      **values_of(run, Records),
+      **recorded,
     )
     constraints, begins = self._constraints
     return Batches(
       pair=self.pair,
       point=point,
       run=run,
+      num_rows=num_rows,
       trials=self._trials(point, timed),
       decoder=decoder,
       lengths=lengths,

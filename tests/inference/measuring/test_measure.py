@@ -295,6 +295,8 @@ def test_only_programs_that_run_are_compiled(study):
   measuring = dataclasses.replace(refilled.measuring, num_timed=4)
   all_timed = dataclasses.replace(refilled, measuring=measuring)
   assert not all_timed.batches(point).needed_programs()
+  untimed = dataclasses.replace(refilled, measuring=Measuring())
+  assert not untimed.batches(point, timed=True).needed_programs()
 
 
 def test_a_full_process_forgets_programs(study, tmp_path, monkeypatch):
