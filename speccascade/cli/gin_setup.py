@@ -268,6 +268,9 @@ def _did_you_mean(name: str, known: Iterable[str]) -> str:
   num_parts = name.count(".") + 1
   tails = {".".join(full.split(".")[-num_parts:]) for full in known}
   close = difflib.get_close_matches(name, sorted(tails), n=3, cutoff=0.6)
+  if not close and num_parts > 1:  # the name of a module that moved
+    last = name.rpartition(".")[2]
+    close = sorted(tail for tail in tails if tail.rpartition(".")[2] == last)
   return f", did you mean {' or '.join(close)}?" if close else ""
 
 

@@ -125,6 +125,9 @@ def test_near_misses(base, capfd):
   assert line.startswith("no config uses MODLE_DIR, did you mean MODEL_DIR?")
   line = fails(capfd, file, *REQUIRED, "--gin.cli_target.wrok.steps=1")
   assert "did you mean cli_target.work?" in line
+  # A module that moved is not near, and has a class or function of the name.
+  line = fails(capfd, file, *REQUIRED, "--gin.settings.work.steps=1")
+  assert "did you mean cli_target.work?" in line
   line = fails(capfd, file, *REQUIRED, "--gin.work.stps=1")
   assert line.endswith("did you mean steps?")
   base.write_text(BASE + "cli_target.wrk.rate = 1\n")
