@@ -184,11 +184,13 @@ class ModelPair:
     Raises:
       PairError: the models, or the vocabularies, do not belong together.
     """
-    pair = self
-    if drafter_vocabulary is not None and self.drafters:
-      pair = share_tokens(self, vocabulary, drafter_vocabulary)
+    if drafter_vocabulary is None or not self.drafters:
+      check_models(self)
+      check_vocabulary(self, vocabulary)
+      return self
+    # Both vocabularies are checked there.
+    pair = share_tokens(self, vocabulary, drafter_vocabulary)
     check_models(pair)
-    check_vocabulary(pair, vocabulary)
     return pair
 
   def combine_drafters(

@@ -73,12 +73,17 @@ class SharedTokens:
 
   def _lone_ids(self) -> list[int]:
     """Returns the verifier's ids that are another token of the drafter."""
-    names = zip(spellings(self.verifier), spellings(self.drafter))
+    names = zip(self._verifier_spellings, spellings(self.drafter))
     return [
       token
       for token, (own, drafters) in enumerate(names)
       if own != drafters and not self._tables.is_shared[token]
     ]
+
+  @property
+  def _verifier_spellings(self) -> list[bytes | str]:
+    # An added token may have no row; see `check_vocabulary`.
+    return spellings(self.verifier)[: self.num_rows]
 
   @property
   def _num_shared(self) -> int:
@@ -93,7 +98,7 @@ class SharedTokens:
     bytes. Where it has no token that ends so, it reads its unknown token, or
     its end of a text if it has no unknown token.
     """
-    verifier_spellings = spellings(self.verifier)
+    verifier_spellings = self._verifier_spellings
     drafter_ids = _ids_by_spelling(spellings(self.drafter))
     unknown = getattr(self.drafter, "unk_id", None)
     if unknown is None:

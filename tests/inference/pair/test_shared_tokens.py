@@ -74,6 +74,13 @@ def test_tokens_of_one_text_are_shared(pair, folder, pieces):
     assert is_shared[verifier.eos_id]
 
 
+def test_a_token_without_a_row_is_not_shared(folder):
+  large = vocabularies.load(str(folder / "large"))
+  shared = SharedTokens(large, large, large.vocab_size - 1)
+  assert shared.model(None).is_shared.shape == (large.vocab_size - 1,)
+  assert f"of the verifier's {large.vocab_size} tokens" in str(shared)
+
+
 def test_what_is_shared_and_what_stands_for_the_rest(folder, pieces):
   large, small = (
     vocabularies.load(str(folder / x)) for x in ("large", "small")
