@@ -82,7 +82,7 @@ class Speed:
 class PreparedBatch(NamedTuple):
   """The arguments of a `Decoder` for one batch, on the device.
 
-  They serve all points; `Batches.call` makes of them what a point takes.
+  They serve all points: `call` makes of them what a point takes.
 
   Attributes:
     drafter: the draft model, or None.
