@@ -32,32 +32,32 @@ class Block:
 
   tokens: jax.Array
   start: jax.Array
-  read: jax.Array | None
-  depth: jax.Array | None
-  ancestors: jax.Array | None
-  num_spare: int
+  read: jax.Array | None = None
+  depth: jax.Array | None = None
+  ancestors: jax.Array | None = None
+  num_spare: int = 0
   num_spare_reads: int = 0
 
-  @classmethod
-  def of(
-    cls,
-    tokens: jax.Array,
-    start: jax.Array,
-    read: jax.Array | None,
-    depth: jax.Array | None,
-    ancestors: jax.Array | None,
-    dtype: str,
-  ) -> Self:
-    """Returns the block of a call, with the spare tokens that it needs."""
+  def with_spare(self, dtype: str) -> Self:
+    """Returns the block with the spare tokens and positions that it needs.
+
+    Args:
+      dtype: name of the activations' dtype.
+    """
+    tokens, read = self.tokens, self.read
     num_spare = num_spare_reads = 0
-    if depth is None:
+    if self.depth is None:
       num_spare = products.num_spare(tokens.shape, dtype)
       tokens = jnp.pad(tokens, ((0, 0), (0, num_spare)))
     if read is not None and read.shape[1] and not num_spare:
       num_spare_reads = products.num_spare_reads(read.shape, dtype)
       read = jnp.repeat(read, 1 + num_spare_reads, axis=1)
-    return cls(
-      tokens, start, read, depth, ancestors, num_spare, num_spare_reads
+    return dataclasses.replace(
+      self,
+      tokens=tokens,
+      read=read,
+      num_spare=num_spare,
+      num_spare_reads=num_spare_reads,
     )
 
   @property

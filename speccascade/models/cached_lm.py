@@ -20,6 +20,7 @@ from speccascade.decoding.records.block_records import DraftedChain, Output
 from speccascade.decoding.records.language_model import Array
 from speccascade.decoding.records.token_buffers import Prefix
 from speccascade.models import gpu_passes, native_passes, tree_windows
+from speccascade.models.block import Block
 from speccascade.models.cache import constrain, keep_path
 from speccascade.models.parameters import Config, network, prepare
 from speccascade.models.sharding.partitioning import Layout, under_layout
@@ -178,49 +179,16 @@ class CachedLM:
       for _ in range(cfg.num_decoder_layers)
     )
 
-  def _feed(
-    self,
-    state: Any,
-    tokens: Array,
-    count: Array,
-    read: Array | None = None,
-    depth: Array | None = None,
-    ancestors: Array | None = None,
-  ) -> tuple:
+  def _feed(self, state: Any, block: Block, count: Array) -> tuple:
     """Returns (caches, logits, hidden) after a block; see `extend`."""
+    config, params = self.module.config, self.params
     if self._is_native:
-      return native_passes.extend(
-        self.module.config,
-        self.params,
-        tokens,
-        count,
-        state,
-        read,
-        depth,
-        ancestors,
-      )
-    if gpu_passes.takes(self.module.config, self.params, state, tokens):
-      return gpu_passes.extend(
-        self.module.config,
-        self.params,
-        tokens,
-        state,
-        *self._context(state),
-        project=functools.partial(self._apply, "logits"),
-        read=read,
-        depth=depth,
-        ancestors=ancestors,
-      )
-    return self._apply(
-      "extend",
-      tokens,
-      state.caches,
-      *self._context(state),
-      start=state.end,
-      read=read,
-      depth=depth,
-      ancestors=ancestors,
-    )
+      return native_passes.extend(config, params, state, block, count)
+    context = self._context(state)
+    if gpu_passes.takes(config, params, state, block.tokens):
+      project = functools.partial(self._apply, "logits")
+      return gpu_passes.extend(config, params, state, block, context, project)
+    return self._apply("extend", block, state.caches, *context)
 
   def _context(self, state: Any) -> tuple:
     """Returns what the network's `extend` takes after the caches."""
@@ -250,9 +218,8 @@ class CachedLM:
         f"a block of {tokens.shape[1]} tokens does not fit a cache of "
         f"{capacity} slots: give prefill a larger capacity"
       )
-    caches, logits, hidden = self._feed(
-      state, tokens, count, read, depth, ancestors
-    )
+    block = Block(tokens, state.end, read, depth, ancestors)
+    caches, logits, hidden = self._feed(state, block, count)
     # On a mesh every device draws from whole rows of logits.
     logits = with_sharding_constraint(logits, ("batch", "length", None))
     # A row that is fed less than the block has garbage in the slots after its

@@ -115,36 +115,29 @@ def _say(reason: str):
 def extend(
   config: T5Config | LlamaConfig,
   params: dict,
-  tokens: jax.Array,
   state: Any,
-  *context: Any,
+  block: Block,
+  context: tuple,
   project: Callable[[jax.Array], jax.Array],
-  read: jax.Array | None = None,
-  depth: jax.Array | None = None,
-  ancestors: jax.Array | None = None,
 ) -> tuple[tuple[cache.LayerCache, ...], jax.Array, jax.Array]:
   """Returns (caches, logits, hidden) of a fed block; see `CachedLM.extend`.
 
   Args:
     config: the architecture.
     params: its parameters, in the dtype of the activations.
-    tokens: [B, N] int32.
     state: `T5State` or `LlamaState`.
-    *context: of a T5, what its network's `extend` takes after the caches.
+    block: the fed tokens, without spare ones.
+    context: what the network's `extend` takes after the caches.
     project: the output projection, see `CachedLM.project`.
-    read: [B, R] int32, or None.
-    depth: [B, W] int32, of a tree, or None.
-    ancestors: [B, N, W] bool, of a tree, or None.
   """
   embedder, decoder = params["token_embedder"], params["decoder"]
-  block = Block(tokens, state.end, read, depth, ancestors, num_spare=0)
   x = layers.look_up(
-    embedder["embedding"], tokens, config.dtype, embedder.get("lookahead")
+    embedder["embedding"], block.tokens, config.dtype, embedder.get("lookahead")
   )
   feed = _t5_layers if isinstance(config, T5Config) else _llama_layers
   x, caches = feed(config, decoder, x, block, state, context)
-  if read is not None and block.reads_fewer:
-    x = jnp.take_along_axis(x, read[..., None], axis=1)
+  if block.read is not None and block.reads_fewer:
+    x = jnp.take_along_axis(x, block.read[..., None], axis=1)
   epsilon = getattr(config, "norm_epsilon", 1e-6)
   x = layers.norm(x, decoder["decoder_norm"]["scale"], epsilon)
 

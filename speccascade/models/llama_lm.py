@@ -6,6 +6,7 @@ import jax.numpy as jnp
 
 from speccascade.decoding.records import prompts
 from speccascade.decoding.records.language_model import Array
+from speccascade.models.block import Block
 from speccascade.models.cached_lm import CachedLM
 from speccascade.models.sharding.partitioning import under_layout
 
@@ -63,7 +64,8 @@ class LlamaLM(CachedLM):
       part = jax.lax.dynamic_slice_in_dim(tokens, first, width, axis=1)
       start = LlamaState(zero, jnp.full_like(zero, first), caches)
       count = jnp.clip(offset - first, 0, width)
-      return self._feed(start, part, count, read=no_positions)[0]
+      block = Block(part, start.end, read=no_positions)
+      return self._feed(start, block, count)[0]
 
     if num_fed:
       num_parts = (jnp.max(offset) + width - 1) // width

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 
 from speccascade import native
 from speccascade.decoding.records.block_records import DraftedChain
+from speccascade.models.block import Block
 from speccascade.models.layers import look_up
 from speccascade.models.llama import rotary
 from speccascade.models.llama.config import LlamaConfig
@@ -195,26 +196,21 @@ def _decoder(
 def extend(
   config: T5Config | LlamaConfig,
   params: dict,
-  tokens: jax.Array,
-  count: jax.Array,
   state: Any,
-  read: jax.Array | None = None,
-  depth: jax.Array | None = None,
-  ancestors: jax.Array | None = None,
+  block: Block,
+  count: jax.Array,
 ) -> tuple[Pairs, jax.Array, jax.Array]:
   """Returns (caches, logits, hidden) of a fed block; see `CachedLM.extend`.
 
   Args:
     config: the architecture.
     params: its parameters, packed.
-    tokens: [B, N] int32.
-    count: [B] int32, tokens fed to each row.
     state: `T5State` or `LlamaState`.
-    read: [B, R] int32, or None.
-    depth: [B, W] int32, of a tree, or None.
-    ancestors: [B, N, W] bool, of a tree, or None.
+    block: the fed tokens, without spare ones.
+    count: [B] int32, tokens fed to each row.
   """
-  decoder = _decoder(config, params, state, tokens.shape, depth)
+  tokens, read = block.tokens, block.read
+  decoder = _decoder(config, params, state, tokens.shape, block.depth)
   table, tree = decoder.table, None
   lookahead = params["token_embedder"].get("lookahead")
   if lookahead is not None:
@@ -223,14 +219,14 @@ def extend(
     vectors = look_up(table, tokens, config.dtype, lookahead)
     table = vectors.reshape(-1, config.emb_dim)
     tokens = jnp.arange(tokens.size, dtype=jnp.int32).reshape(tokens.shape)
-  if depth is not None and ancestors is not None:
-    tree = (depth, ancestors)
+  if block.depth is not None and block.ancestors is not None:
+    tree = (block.depth, block.ancestors)
   # Where no position is wanted, a pass without a head costs less.
   is_silent = read is not None and not read.shape[1]
   caches, logits, hidden = native.decoder_pass(
     tokens,
     table,
-    state.end,
+    block.start,
     count,
     decoder.sublayers,
     decoder.scale,

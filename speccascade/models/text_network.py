@@ -1,6 +1,7 @@
 """What the networks of T5, T5Gemma and Llama share: their start and their end.
 
-Axes: B rows, T text length, E model width, V vocabulary.
+Axes: B rows, T text length, N fed tokens, R read positions, L cache slots, E
+model width, K key heads, D head width, V vocabulary.
 """
 
 from collections.abc import Mapping
@@ -12,7 +13,8 @@ from flax.linen.partitioning import with_sharding_constraint
 import jax
 import jax.numpy as jnp
 
-from speccascade.models import layers
+from speccascade.models import cache, layers
+from speccascade.models.block import Block
 
 
 class TextNetwork(nn.Module):
@@ -44,3 +46,23 @@ class TextNetwork(nn.Module):
     axes = ("batch", "length", "vocab")
     logits = with_sharding_constraint(head.logits(x), axes)
     return layers.soft_cap(logits, getattr(config, "logit_cap", None))
+
+  def extend(
+    self, block: Block, caches: tuple[cache.LayerCache, ...], *context: Any
+  ) -> tuple[tuple[cache.LayerCache, ...], jax.Array, jax.Array]:
+    """Feeds a block of tokens at each row's own slots.
+
+    Args:
+      block: the fed tokens.
+      caches: a pair (keys [B, K, D, L], values [B, K, L, D]) for each layer;
+        slots below `block.start` are filled, the others mean nothing.
+      *context: what else the `decoder` of the network takes.
+
+    Returns:
+      (caches, logits [B, R, V] float32, hidden [B, R, E] after the last norm).
+    """
+    config: Any = self.config
+    block = block.with_spare(config.dtype)
+    x = self.token_embedder(block.tokens)
+    x, caches = self.decoder.extend(x, block, caches, *context)
+    return caches, *block.outputs(x, self.logits, config.vocab_size)

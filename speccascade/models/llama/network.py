@@ -85,18 +85,29 @@ class CausalStack(nn.Module):
     self,
     x: jax.Array,
     block: Block,
-    angles: AnglesByWindow,
     caches: tuple[cache.LayerCache, ...],
-    biases: Biases,
-    sources: tuple[tuple[jax.Array, ...], ...] | None = None,
+    sources: tuple[cache.LayerCache, ...] = (),
+    *source_bias: jax.Array,
   ) -> tuple[jax.Array, tuple[cache.LayerCache, ...]]:
     """Returns normed hidden [B, N or R, E], and the caches with the block.
 
-    Arguments as of `SelfAttentionLayer.extend`, for all layers.
+    The slot of a token is its position, unless the token is part of a tree.
+    Keys in the caches are turned by their positions.
+
+    Args:
+      x: [B, N, E], vectors of the fed tokens.
+      block: the fed tokens.
+      caches: as in `TextNetwork.extend`.
+      sources: keys and values of a source for each layer, where there is one.
+      *source_bias: the mask of the source, where there is one.
     """
+    cfg, capacity = self.config, caches[0][0].shape[3]
+    positions = rotary.positions(block.start, block.tokens.shape, block.depth)
+    angles = rotary.angles_by_window(cfg, positions)
+    biases = block.biases(cfg.windows, capacity)
     new_caches = []
     for i, layer in enumerate(self.layers):
-      window = self.config.window_of(i)
+      window = cfg.window_of(i)
       x, new_cache = layer.extend(
         x,
         block,
@@ -104,6 +115,7 @@ class CausalStack(nn.Module):
         caches[i],
         biases[window],
         *(sources[i] if sources else ()),
+        *source_bias,
         is_last=i == len(self.layers) - 1,
       )
       new_caches.append(new_cache)
@@ -182,30 +194,3 @@ class CausalTransformer(TextNetwork):
     biases = causal_biases(self.config, length, segment_ids)
     angles = rotary.angles_by_window(self.config, positions)
     return self.decoder(self.token_embedder(tokens), angles, biases)
-
-  def extend(
-    self,
-    tokens: jax.Array,
-    caches: tuple[cache.LayerCache, ...],
-    start: jax.Array,
-    read: jax.Array | None = None,
-    depth: jax.Array | None = None,
-    ancestors: jax.Array | None = None,
-  ) -> tuple[tuple[cache.LayerCache, ...], jax.Array, jax.Array]:
-    """Feeds a block of tokens at each row's own slots.
-
-    The slot of a token is its position, unless the token is part of a tree.
-    Keys in `caches` are turned by their positions. Arguments and results as of
-    a T5's `extend`, with K heads in the caches.
-    """
-    cfg, capacity = self.config, caches[0][0].shape[3]
-    block = Block.of(tokens, start, read, depth, ancestors, cfg.dtype)
-    positions = rotary.positions(start, block.tokens.shape, depth)
-    x, caches = self.decoder.extend(
-      self.token_embedder(block.tokens),
-      block,
-      rotary.angles_by_window(cfg, positions),
-      caches,
-      block.biases(cfg.windows, capacity),
-    )
-    return caches, *block.outputs(x, self.logits, cfg.vocab_size)

@@ -3,8 +3,8 @@
 The parameter tree and the collection `params_axes` have the names and shapes of
 T5X's `examples/t5`. Layers are unrolled.
 
-Axes: B rows, S source length, T target length, N fed tokens, R read positions,
-L cache slots, E model width, H heads, D head width, V vocabulary.
+Axes: B rows, S source length, T target length, L cache slots, E model width, H
+heads, D head width, V vocabulary.
 """
 
 from types import MappingProxyType
@@ -14,7 +14,6 @@ import jax
 import jax.numpy as jnp
 
 from speccascade.models import cache, layers
-from speccascade.models.block import Block
 from speccascade.models.t5.config import T5Config
 from speccascade.models.t5.stacks import DecoderStack, EncoderStack
 from speccascade.models.text_network import TextNetwork
@@ -208,41 +207,3 @@ class Transformer(TextNetwork):
       decoder layer.
     """
     return self.decoder.source_cache(self.encode(inputs, enable_dropout=False))
-
-  def extend(
-    self,
-    tokens: jax.Array,
-    caches: tuple[cache.LayerCache, ...],
-    sources: tuple[cache.LayerCache, ...],
-    source_bias: jax.Array,
-    by_offset: jax.Array,
-    start: jax.Array,
-    read: jax.Array | None = None,
-    depth: jax.Array | None = None,
-    ancestors: jax.Array | None = None,
-  ) -> tuple[tuple[cache.LayerCache, ...], jax.Array, jax.Array]:
-    """Feeds a block of tokens at each row's own slots.
-
-    Args:
-      tokens: as in `LanguageModel.extend`, like those without a line here.
-      caches: a pair (keys [B, H, D, L], values [B, H, L, D]) for each layer;
-        slots below `start` are filled, the others mean nothing.
-      sources: from `start`.
-      source_bias: [B, 1, 1, S], masks the source's padding.
-      by_offset: from `decoder_bias`.
-      start: [B] int32, the slot of each row's first token; start + N <= L.
-
-    Returns:
-      (caches, logits [B, R, V] float32, hidden [B, R, E] after the last norm).
-    """
-    cfg = self.config
-    block = Block.of(tokens, start, read, depth, ancestors, cfg.dtype)
-    x, caches = self.decoder.extend(
-      self.token_embedder(block.tokens),
-      block,
-      caches,
-      sources,
-      block.bias(by_offset),
-      source_bias,
-    )
-    return caches, *block.outputs(x, self.logits, cfg.vocab_size)

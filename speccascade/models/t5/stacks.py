@@ -256,13 +256,18 @@ class DecoderStack(nn.Module):
     block: Block,
     caches: tuple[cache.LayerCache, ...],
     sources: tuple[cache.LayerCache, ...],
-    bias: jax.Array,
     source_bias: jax.Array,
+    by_offset: jax.Array,
   ) -> tuple[jax.Array, tuple[cache.LayerCache, ...]]:
     """Returns normed hidden [B, N or R, E], and the caches with the block.
 
-    Arguments as of `DecoderLayer.extend`, for all layers.
+    Other arguments as of `DecoderLayer.extend`, for all layers.
+
+    Args:
+      sources: from `Transformer.start`.
+      by_offset: from `Transformer.decoder_bias`.
     """
+    bias = block.bias(by_offset)
     new_caches = []
     for i, layer in enumerate(self.layers):
       x, new_cache = layer.extend(

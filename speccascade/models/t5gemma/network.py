@@ -6,8 +6,8 @@ rotation and no window: in T5Gemma after the attention to the text, in T5Gemma 2
 together with it. The parameters have the names of a T5's decoder; the encoder
 of T5Gemma has a table of tokens of its own.
 
-Axes: B rows, S source length, T target length, N fed tokens, R read positions,
-L cache slots, E the decoder's width, K key heads, D head width, V vocabulary.
+Axes: B rows, S source length, T target length, E the decoder's width, K key
+heads, D head width, V vocabulary.
 
 Source: Zhang et al. (T5Gemma, arXiv 2504.06225; T5Gemma 2, arXiv 2512.14856).
 Where transformers' code and Google's differ, in the window of the encoder, this
@@ -22,7 +22,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from speccascade.models import cache, layers
-from speccascade.models.block import Block
 from speccascade.models.llama import rotary
 from speccascade.models.llama.config import LlamaConfig
 from speccascade.models.llama.network import (
@@ -289,32 +288,3 @@ class T5GemmaTransformer(TextNetwork):
       decoder layer.
     """
     return self.decoder.source_cache(self.encode(inputs))
-
-  def extend(
-    self,
-    tokens: jax.Array,
-    caches: tuple[cache.LayerCache, ...],
-    sources: tuple[cache.LayerCache, ...],
-    source_bias: jax.Array,
-    start: jax.Array,
-    read: jax.Array | None = None,
-    depth: jax.Array | None = None,
-    ancestors: jax.Array | None = None,
-  ) -> tuple[tuple[cache.LayerCache, ...], jax.Array, jax.Array]:
-    """Feeds a block of tokens at each row's own slots.
-
-    Arguments and results as of a T5's `extend`, with K heads in the caches; the
-    slot of a token is its position, unless the token is part of a tree.
-    """
-    cfg, capacity = self.config, caches[0][0].shape[3]
-    block = Block.of(tokens, start, read, depth, ancestors, cfg.dtype)
-    positions = rotary.positions(start, block.tokens.shape, depth)
-    x, caches = self.decoder.extend(
-      self.token_embedder(block.tokens),
-      block,
-      rotary.angles_by_window(cfg, positions),
-      caches,
-      block.biases(cfg.windows, capacity),
-      tuple((*source, source_bias) for source in sources),
-    )
-    return caches, *block.outputs(x, self.logits, cfg.vocab_size)
