@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from speccascade import cli
-from speccascade.models import cache, layers
+from speccascade.models import attention, cache
 from speccascade.planning import chips, hlo
 
 HEADS, HEAD_DIM = 32, 64
@@ -69,8 +69,8 @@ def layer(way, x, keys, values, kernels, start):
   )
   slot = jnp.arange(keys.shape[3])
   is_seen = slot <= (start[:, None] + jnp.arange(num_fed))[..., None]
-  bias = jnp.where(is_seen[:, None], 0, layers.MASKED).astype(x.dtype)
-  mixed = layers.attend(query, keys, values, bias)
+  bias = jnp.where(is_seen[:, None], 0, attention.MASKED).astype(x.dtype)
+  mixed = attention.attend(query, keys, values, bias)
   return x + jnp.dot(mixed.reshape(x.shape), kernels[3]), keys, values
 
 

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from speccascade.models import tree_windows
-from speccascade.models.layers import MASKED
+from speccascade.models.attention import MASKED
 from speccascade.models.sharding import partitioning
 
 KEY_AXES = ("batch", "heads", "kv", "length")

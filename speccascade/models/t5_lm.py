@@ -7,8 +7,8 @@ import jax.numpy as jnp
 
 from speccascade.decoding.records.language_model import Array
 from speccascade.models import native_passes
+from speccascade.models.attention import MASKED
 from speccascade.models.cached_lm import CachedLM
-from speccascade.models.layers import MASKED
 from speccascade.models.sharding.partitioning import under_layout
 
 

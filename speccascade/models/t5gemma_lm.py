@@ -5,8 +5,8 @@ from typing import Any
 import jax.numpy as jnp
 
 from speccascade.decoding.records.language_model import Array
+from speccascade.models.attention import mask_bias
 from speccascade.models.cached_lm import CachedLM
-from speccascade.models.layers import mask_bias
 from speccascade.models.sharding.partitioning import under_layout
 from speccascade.models.t5_lm import EncodedState
 

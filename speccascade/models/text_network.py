@@ -13,7 +13,7 @@ from flax.linen.partitioning import with_sharding_constraint
 import jax
 import jax.numpy as jnp
 
-from speccascade.models import cache, layers
+from speccascade.models import attention, cache
 from speccascade.models.block import Block
 
 
@@ -45,7 +45,7 @@ class TextNetwork(nn.Module):
     head = self.token_embedder if config.logits_via_embedding else self.decoder
     axes = ("batch", "length", "vocab")
     logits = with_sharding_constraint(head.logits(x), axes)
-    return layers.soft_cap(logits, getattr(config, "logit_cap", None))
+    return attention.soft_cap(logits, getattr(config, "logit_cap", None))
 
   def extend(
     self, block: Block, caches: tuple[cache.LayerCache, ...], *context: Any

@@ -17,6 +17,7 @@ from speccascade.models import (
   LlamaConfig,
   LlamaLM,
   T5Config,
+  attention,
   cache,
   gpu_passes,
   layers,
@@ -99,7 +100,7 @@ def test_a_block_attends_as_in_separate_steps(block):
   bias = jnp.pad(bias, spare, mode="edge")
   turned = new[0].transpose(0, 2, 3, 1), new[1].transpose(0, 2, 1, 3)
   written = cache.write((keys, values), turned, start)
-  want = layers.attend(
+  want = attention.attend(
     query, *(jnp.repeat(x, heads // key_heads, axis=1) for x in written), bias
   )
   got = gpu_attention.cached_attention(
@@ -131,10 +132,10 @@ def test_a_source_is_attended_to_whole_and_its_padding_is_not_seen():
   query = numbers(rng, 2, 3, 4, 32)
   keys, values = numbers(rng, 2, 4, 32, 17), numbers(rng, 2, 4, 17, 32)
   sizes = jnp.asarray([[9], [17]])
-  bias = jnp.where(jnp.arange(17)[None] < sizes, 0, layers.MASKED)
+  bias = jnp.where(jnp.arange(17)[None] < sizes, 0, attention.MASKED)
   bias = bias[:, None, None]
   got = gpu_attention.attention(query, keys, values, bias, interpret=True)
-  close(got, layers.attend(query, keys, values, bias))
+  close(got, attention.attend(query, keys, values, bias))
   spoiled = values.at[0, :, 9:].set(1e6)
   again = gpu_attention.attention(query, keys, spoiled, bias, interpret=True)
   np.testing.assert_array_equal(again, got)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from speccascade import native
-from speccascade.models import layers
+from speccascade.models import attention
 from tests.models.feeding import NEEDS_NATIVE
 
 pytestmark = NEEDS_NATIVE
@@ -21,7 +21,7 @@ def operands(rows, queries, heads, dim, slots, seed=0):
   bias = rng.normal(size=(rows, heads, queries, slots))
   is_masked = rng.random(bias.shape) < 0.3
   is_masked[..., 0] = False
-  bias = np.where(is_masked, layers.MASKED, bias)
+  bias = np.where(is_masked, attention.MASKED, bias)
   return [x.astype(np.float32) for x in (query, key, value, bias)]
 
 
@@ -96,7 +96,7 @@ def test_slots_past_reach_change_no_bit(build, slots):
   # (The second row's last slot begins a vector.)
   reach = np.asarray([1, min(33, slots), slots], np.int32)
   is_past = np.arange(slots) >= reach[:, None, None, None]
-  bias = np.where(is_past, np.float32(layers.MASKED), bias)
+  bias = np.where(is_past, np.float32(attention.MASKED), bias)
   want = np.asarray(native.attend(query, key, value, bias))
   actual = native.attend(query, key, value, bias, reach)
   np.testing.assert_array_equal(actual, want)
@@ -110,7 +110,7 @@ def test_slots_past_reach_change_no_bit(build, slots):
 def test_slots_past_reach_are_not_read(build):
   """But for those in one vector of 16 with a slot in reach."""
   query, key, value, bias = operands(1, 6, 2, 12, 64)
-  bias[..., 20:] = layers.MASKED
+  bias[..., 20:] = attention.MASKED
   reach = np.asarray([20], np.int32)
   want = native.attend(query, key, value, bias, reach)
   key[..., 32:] = value[:, :, 32:] = np.nan
@@ -131,10 +131,10 @@ def test_bias_is_broadcast(axes):
 
 def test_all_masked_is_the_mean_as_in_xla(build):
   query, key, value, bias = operands(1, 2, 1, 4, 9)
-  bias[:] = layers.MASKED
+  bias[:] = attention.MASKED
   actual = native.attend(query, key, value, bias)
   np.testing.assert_allclose(
-    actual, layers.attend(query, key, value, bias), 1e-6
+    actual, attention.attend(query, key, value, bias), 1e-6
   )
 
 
@@ -148,7 +148,7 @@ def test_what_is_not_finite_stays_where_it_is_seen(build, spoiled, by):
     ..., 5
   ] = by
   actual = np.asarray(native.attend(query, key, value, bias))
-  xla = np.asarray(layers.attend(query, key, value, bias))
+  xla = np.asarray(attention.attend(query, key, value, bias))
   np.testing.assert_allclose(actual, xla, atol=1e-5)
   np.testing.assert_array_equal(actual[0], want[0])
   if spoiled != "key":

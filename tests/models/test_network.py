@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from speccascade.models import Transformer, layers, products
+from speccascade.models import Transformer, attention, products
 from tests import toy
 from tests.models import t5_twin
 
@@ -316,9 +316,9 @@ def test_scores_can_be_computed_in_float32():
   # Scores near 64 are rounded to steps of 1/4 in bfloat16.
   bias = 64 + jnp.zeros((1, 1, 1, 9), jnp.float32)
   wide = lambda a: a.astype(jnp.float32)
-  exact = layers.attend(wide(query), wide(key), wide(value), bias)
+  exact = attention.attend(wide(query), wide(key), wide(value), bias)
   error = lambda **kwargs: jnp.mean(
-    jnp.abs(wide(layers.attend(query, key, value, bias, **kwargs)) - exact)
+    jnp.abs(wide(attention.attend(query, key, value, bias, **kwargs)) - exact)
   )
   assert error(float32_scores=True) < 0.004
   assert error(float32_scores=False) > 0.01
@@ -332,10 +332,10 @@ def test_attention_looks_at_every_slot_within_reach(reach):
   arrays = make(2, 3, 2, 4), make(2, 2, 4, 512), make(2, 2, 512, 4)
   # The last slot in reach has the most weight.
   bias = np.where(np.arange(512) == reach - 1, 3, 0)
-  bias = np.where(np.arange(512) >= reach, layers.MASKED, bias)
+  bias = np.where(np.arange(512) >= reach, attention.MASKED, bias)
   bias = jnp.broadcast_to(jnp.asarray(bias, jnp.float32), (2, 2, 3, 512))
-  actual = jax.jit(layers.attend_within)(jnp.int32(reach), *arrays, bias)
-  np.testing.assert_allclose(actual, layers.attend(*arrays, bias), atol=1e-5)
+  actual = jax.jit(attention.attend_within)(jnp.int32(reach), *arrays, bias)
+  np.testing.assert_allclose(actual, attention.attend(*arrays, bias), atol=1e-5)
 
 
 def test_one_row_is_multiplied_in_slices_on_a_cpu():

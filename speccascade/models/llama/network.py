@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from speccascade.models import cache, layers
+from speccascade.models import attention, cache, layers
 from speccascade.models.block import Block
 from speccascade.models.llama import rotary
 from speccascade.models.llama.config import LlamaConfig
@@ -140,8 +140,8 @@ def causal_biases(
     is_seen = (back >= 0) & (back < (window or length))
     masks = [jnp.asarray(is_seen)[None]]
     if segment_ids is not None:
-      masks.append(layers.same(segment_ids, segment_ids))
-    biases[window] = layers.mask_bias("float32", *masks)
+      masks.append(attention.same(segment_ids, segment_ids))
+    biases[window] = attention.mask_bias("float32", *masks)
   return biases
 
 

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from speccascade import native
-from speccascade.models import cache, layers
+from speccascade.models import attention, cache, layers
 from speccascade.models.block import Block
 from speccascade.models.llama import rotary
 from speccascade.models.llama.config import LlamaConfig
@@ -139,7 +139,7 @@ class GroupedAttention(nn.Module):
     if self.out.has_panels() and cap is None and source is None:
       context = native.attend(query, key, value, bias, reach)
     else:
-      context = layers.attend_within(
+      context = attention.attend_within(
         reach,
         query,
         key,

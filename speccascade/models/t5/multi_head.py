@@ -19,8 +19,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from speccascade import native
+from speccascade.models.attention import attend_within
 from speccascade.models.cache import LayerCache
-from speccascade.models.layers import Dense, attend_within, project
+from speccascade.models.layers import Dense, project
 from speccascade.models.t5.config import T5Config
 
 NUM_BUCKETS = 32
@@ -93,7 +94,7 @@ class Attention(nn.Module):
       bias: broadcasts to [B, H, N, L]; position bias and mask.
       deterministic: drop no weights.
       reach: [B] int32, how many slots of a row need be looked at, as the bias
-        masks those after them; None means all. See `layers.attend_within`.
+        masks those after them; None means all. See `attention.attend_within`.
     """
     if self.out.has_panels() and deterministic:
       context = native.attend(query, key, value, bias, reach)

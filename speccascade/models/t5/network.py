@@ -13,7 +13,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from speccascade.models import cache, layers
+from speccascade.models import attention, cache, layers
 from speccascade.models.t5.config import T5Config
 from speccascade.models.t5.stacks import DecoderStack, EncoderStack
 from speccascade.models.text_network import TextNetwork
@@ -97,10 +97,10 @@ class Transformer(TextNetwork):
     is_token = encoder_input_tokens > 0
     masks = [_pairs(is_token, is_token)]
     if encoder_segment_ids is not None:
-      masks.append(layers.same(encoder_segment_ids, encoder_segment_ids))
+      masks.append(attention.same(encoder_segment_ids, encoder_segment_ids))
     return self.encoder(
       self.token_embedder(encoder_input_tokens),
-      layers.mask_bias(self.config.dtype, *masks),
+      attention.mask_bias(self.config.dtype, *masks),
       not enable_dropout,
     )
 
@@ -178,14 +178,16 @@ class Transformer(TextNetwork):
       masks.append(_pairs(is_token, is_token))
     source_masks = [_pairs(is_token, encoder_input_tokens > 0)]
     if decoder_segment_ids is not None:
-      masks.append(layers.same(decoder_segment_ids, decoder_segment_ids))
+      masks.append(attention.same(decoder_segment_ids, decoder_segment_ids))
       assert encoder_segment_ids is not None  # packed rows have both
-      source_masks.append(layers.same(decoder_segment_ids, encoder_segment_ids))
+      source_masks.append(
+        attention.same(decoder_segment_ids, encoder_segment_ids)
+      )
     return self.decoder(
       self.token_embedder(decoder_input_tokens),
       encoded,
-      layers.mask_bias(self.config.dtype, *masks),
-      layers.mask_bias(self.config.dtype, *source_masks),
+      attention.mask_bias(self.config.dtype, *masks),
+      attention.mask_bias(self.config.dtype, *source_masks),
       deterministic=not enable_dropout,
       decode=decode,
       length=length,

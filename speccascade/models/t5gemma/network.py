@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from speccascade.models import cache, layers
+from speccascade.models import attention, cache, layers
 from speccascade.models.llama import rotary
 from speccascade.models.llama.config import LlamaConfig
 from speccascade.models.llama.network import (
@@ -238,12 +238,12 @@ class T5GemmaTransformer(TextNetwork):
     offset = slots[None, :] - slots[:, None]
     masks = [(tokens > 0)[:, None, :]]
     if encoder_segment_ids is not None:
-      masks.append(layers.same(encoder_segment_ids, encoder_segment_ids))
+      masks.append(attention.same(encoder_segment_ids, encoder_segment_ids))
     biases = {}
     for window in cfg.windows:
       before, after = self.config.encoder_sides(window or 2 * len(slots))
       is_near = jnp.asarray((-before <= offset) & (offset <= after))[None]
-      biases[window] = layers.mask_bias("float32", is_near, *masks)
+      biases[window] = attention.mask_bias("float32", is_near, *masks)
     angles = rotary.angles_by_window(cfg, jnp.asarray(slots)[None])
     if self.config.shared_embedding:
       x = self.token_embedder(tokens)
@@ -269,7 +269,9 @@ class T5GemmaTransformer(TextNetwork):
     source_masks = [(encoder_input_tokens > 0)[:, None, :]]
     if decoder_segment_ids is not None:
       assert encoder_segment_ids is not None  # packed rows have both
-      source_masks.append(layers.same(decoder_segment_ids, encoder_segment_ids))
+      source_masks.append(
+        attention.same(decoder_segment_ids, encoder_segment_ids)
+      )
     length = tokens.shape[1]
     slots = jnp.arange(length, dtype=jnp.int32)
     return self.decoder(
@@ -277,7 +279,7 @@ class T5GemmaTransformer(TextNetwork):
       rotary.angles_by_window(cfg, slots[None]),
       causal_biases(cfg, length, decoder_segment_ids),
       encoded,
-      layers.mask_bias("float32", *source_masks),
+      attention.mask_bias("float32", *source_masks),
     )
 
   def start(self, inputs: jax.Array) -> tuple[cache.LayerCache, ...]:

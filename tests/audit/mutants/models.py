@@ -263,10 +263,10 @@ a native chain draws what top-p dropped <-
 
 === models/t5/network.py models/test_network.py
 packed rows see each other's source <- test_packed_rows_equal_t5x
-- layers.same(decoder_segment_ids, encoder_segment_ids)
+- attention.same(decoder_segment_ids, encoder_segment_ids)
 + _pairs(is_token, encoder_input_tokens > 0)
 
-=== models/layers.py models/test_network.py
+=== models/attention.py models/test_network.py
 of several masks the last one counts <- test_packed_rows_equal_t5x
 -     seen = seen & mask
 +     seen = mask
@@ -340,10 +340,12 @@ a window may be narrower than the block <- test_what_does_not_describe_a_tree
 - depth.ndim != 2 or depth.shape[1] < num_fed
 + depth.ndim != 2
 
-=== models/layers.py models/test_network.py
+=== models/attention.py models/test_network.py
 attention misses the slot behind a size <- test_attention_looks_at_every_slot
 - (jnp.max(reach) > size).astype(jnp.int32)
 + (jnp.max(reach) > size + 1).astype(jnp.int32)
+
+=== models/layers.py models/test_network.py
 a norm subtracts the mean <- test_logits_equal_the_numpy_twin[False]
 - jnp.mean(jnp.square(x), axis=-1, keepdims=True)
 + jnp.var(x, axis=-1, keepdims=True)
@@ -396,14 +398,14 @@ a window is one slot wider in blocks <- test_one_token_at_a_time_equals[mistral]
 === models/text_network.py models/test_llama_lm.py
 the final logits have no cap <-
   test_logits_equal_transformers[gemma2] | test_only_the_laws_tell_of_the_cap
-- return layers.soft_cap(logits, getattr(config, "logit_cap", None))
+- return attention.soft_cap(logits, getattr(config, "logit_cap", None))
 + return logits
 the final logits of an encoder-decoder have no cap <-
   test_t5gemma_lm.py::test_logits_equal_transformers[even] |
   test_t5gemma_lm.py::test_only_the_laws_tell_of_the_cap
-- return layers.soft_cap(logits, getattr(config, "logit_cap", None))
+- return attention.soft_cap(logits, getattr(config, "logit_cap", None))
 + cap = None if hasattr(config, "encoder") else config.logit_cap
-+     return layers.soft_cap(logits, cap)
++     return attention.soft_cap(logits, cap)
 
 === models/llama/network.py models/test_llama_lm.py
 a window is one slot wider in training <-
@@ -470,13 +472,15 @@ a window of a block is one slot wider <-
 - offset > -(window or capacity)
 + offset >= -(window or capacity)
 
+=== models/attention.py models/test_llama_lm.py
+the mask is capped, too <- test_logits_equal_transformers[gemma2]
+- return scores + bias.astype(scores.dtype)
++ return soft_cap(scores + bias.astype(scores.dtype), cap)
+
 === models/layers.py models/test_llama_lm.py
 a norm has no offset <- test_logits_equal_transformers[gemma]
 - scale = scale.astype(jnp.float32) + offset
 + scale = scale.astype(jnp.float32)
-the mask is capped, too <- test_logits_equal_transformers[gemma2]
-- return scores + bias.astype(scores.dtype)
-+ return soft_cap(scores + bias.astype(scores.dtype), cap)
 the scale of embeddings is not rounded <- test_the_scale_of_embeddings_is_roun
 - vectors * jnp.asarray(factor, dtype)
 + (vectors.astype(jnp.float32) * factor).astype(dtype)
@@ -525,8 +529,8 @@ attention to the source is turned <- test_logits_equal_transformers[even]
 + angles = rotary.angles(self.config, jnp.arange(x.shape[1])[None])
 +     query = attention.queries(self.pre_cross_attention_layer_norm(x), angles)
 attention to the source has the window <- test_logits_equal_transformers[even]
-- layers.mask_bias("float32", *source_masks)
-+ layers.mask_bias("float32", source_masks[0].at[:, :, cfg.window :].set(False))
+- attention.mask_bias("float32", *source_masks)
++ attention.mask_bias("float32", source_masks[0].at[:, :, cfg.window :].set(False))
 an encoder is causal <- test_logits_equal_transformers[wide]
 - jnp.asarray((-before <= offset) & (offset <= after))[None]
 + jnp.tri(len(slots), dtype=bool)[None]
@@ -546,7 +550,7 @@ merged attention has the window on the source, too <-
 -       x, query, keys_values, bias, (), reach, merged=source
 -     )
 + near = jnp.arange(source[2].shape[3]) < 6
-+     source = (*source[:2], jnp.where(near, source[2], layers.MASKED))
++     source = (*source[:2], jnp.where(near, source[2], attention.MASKED))
 +     return super()._attend(
 +       x, query, keys_values, bias, (), reach, merged=source
 +     )
@@ -577,7 +581,7 @@ vectors of the encoder are not scaled <- test_logits_equal_transformers[wide]
 +       )
 +     self.layers
 packed sources see each other <- test_packed_rows_do_not_see_each_other
-- masks.append(layers.same(encoder_segment_ids, encoder_segment_ids))
+- masks.append(attention.same(encoder_segment_ids, encoder_segment_ids))
 + masks.append(masks[0])
 
 === models/t5gemma_lm.py models/test_t5gemma_lm.py
@@ -626,13 +630,15 @@ layers with the window are scaled as well <-
 - config, rope_theta=config.local_rope_theta, rope_scaling=None
 + config, rope_theta=config.local_rope_theta
 
-=== models/layers.py models/test_t5gemma_lm.py
+=== models/attention.py models/test_t5gemma_lm.py
 each of two memories has a softmax of its own <-
   test_logits_equal_transformers[merged]
 - weights = jax.nn.softmax(scores).astype(value.dtype)
 + parts = jnp.split(scores, [key.shape[3]], -1)
 +   weights = jnp.concatenate([jax.nn.softmax(x) for x in parts], -1)
 +   weights = weights.astype(value.dtype)
+
+=== models/layers.py models/test_t5gemma_lm.py
 the end of an image is scaled as other tokens are <-
   test_logits_equal_transformers[merged]
 - end = jnp.broadcast_to(self.end_of_image, vectors.shape)
