@@ -15,20 +15,16 @@ Gemma 3, arXiv 2503.19786).
 from collections.abc import Mapping
 from typing import ClassVar
 
-from flax import linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from speccascade.models import attention, cache, layers
 from speccascade.models.block import Block
+from speccascade.models.cached_stack import Angles, CachedStack
 from speccascade.models.llama import rotary
 from speccascade.models.llama.config import LlamaConfig
-from speccascade.models.llama.self_attention import (
-  Angles,
-  SelfAttentionLayer,
-  norm,
-)
+from speccascade.models.llama.self_attention import SelfAttentionLayer, norm
 from speccascade.models.text_network import TextNetwork
 
 # By the window of a layer: the masks, and the angles.
@@ -36,7 +32,7 @@ Biases = Mapping[int | None, jax.Array]
 AnglesByWindow = Mapping[int | None, Angles]
 
 
-class CausalStack(nn.Module):
+class CausalStack(CachedStack):
   """The layers, the last norm, and an output projection that is not tied.
 
   Attributes:
@@ -77,10 +73,6 @@ class CausalStack(nn.Module):
       x = layers.run(layer, self.remat, *arrays)
     return self.decoder_norm(x)
 
-  def logits(self, x: jax.Array) -> jax.Array:
-    """Returns [B, T, V] float32, from the untied output projection."""
-    return self.logits_dense(x)
-
   def extend(
     self,
     x: jax.Array,
@@ -105,21 +97,15 @@ class CausalStack(nn.Module):
     positions = rotary.positions(block.start, block.tokens.shape, block.depth)
     angles = rotary.angles_by_window(cfg, positions)
     biases = block.biases(cfg.windows, capacity)
-    new_caches = []
-    for i, layer in enumerate(self.layers):
-      window = cfg.window_of(i)
-      x, new_cache = layer.extend(
-        x,
-        block,
-        angles[window],
-        caches[i],
-        biases[window],
-        *(sources[i] if sources else ()),
-        *source_bias,
-        is_last=i == len(self.layers) - 1,
-      )
-      new_caches.append(new_cache)
-    return self.decoder_norm(x), tuple(new_caches)
+    windows = [cfg.window_of(i) for i in range(len(self.layers))]
+    return self._feed(
+      x,
+      block,
+      caches,
+      [biases[window] for window in windows],
+      [angles[window] for window in windows],
+      [(*source, *source_bias) for source in sources] or [()] * len(windows),
+    )
 
 
 def causal_biases(

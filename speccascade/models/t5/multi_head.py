@@ -1,7 +1,7 @@
 """Attention of a T5, and its position bias.
 
-Heads are joined head-major: column h * D + d. Scores are not divided by
-sqrt(D). The bias is a learned number for each bucket of distances.
+Scores are not divided by sqrt(D). The bias is a learned number for each bucket
+of distances.
 
 Axes: B rows, N queries, L keys, E model width, H heads, D head width.
 
@@ -13,22 +13,22 @@ import functools
 from typing import Any
 
 from flax import linen as nn
-from flax.linen.partitioning import param_with_axes, with_sharding_constraint
+from flax.linen.partitioning import param_with_axes
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from speccascade import native
 from speccascade.models.attention import attend_within
-from speccascade.models.cache import LayerCache
-from speccascade.models.layers import Dense, project
+from speccascade.models.cached_stack import CachedAttention
+from speccascade.models.layers import Dense
 from speccascade.models.t5.config import T5Config
 
 NUM_BUCKETS = 32
 MAX_DISTANCE = 128
 
 
-class Attention(nn.Module):
+class Attention(CachedAttention):
   """Multi-head attention, whose keys and values can be computed apart."""
 
   config: T5Config
@@ -50,30 +50,6 @@ class Attention(nn.Module):
     self.value = dense(init)
     self.out = Dense(cfg.emb_dim, ("joined_kv", "embed"), cfg.dtype, init)
     self.dropout = nn.Dropout(cfg.dropout_rate, broadcast_dims=(-2,))
-
-  def _split(self, x: jax.Array) -> jax.Array:
-    """Returns heads [B, N, H, D] of x [B, N, H * D]."""
-    x = x.reshape(*x.shape[:2], self.config.num_heads, self.config.head_dim)
-    return with_sharding_constraint(x, ("batch", "length", "heads", "kv"))
-
-  def queries(self, x: jax.Array) -> jax.Array:
-    """Returns queries [B, N, H, D] of x [B, N, E]."""
-    return self._split(self.query(x))
-
-  def keys_values(self, x: jax.Array) -> LayerCache:
-    """Returns keys [B, H, D, L] and values [B, H, L, D] of x [B, L, E]."""
-    key, value = project(x, self.key, self.value)
-    return self._turn(key, value)
-
-  def queries_keys_values(self, x: jax.Array) -> tuple[jax.Array, LayerCache]:
-    """Returns `queries` and `keys_values` of x [B, L, E], from one product."""
-    query, key, value = project(x, self.query, self.key, self.value)
-    return self._split(query), self._turn(key, value)
-
-  def _turn(self, key: jax.Array, value: jax.Array) -> LayerCache:
-    """Returns keys and values [B, L, H * D] with the axes of a cache."""
-    key, value = self._split(key), self._split(value)
-    return key.transpose(0, 2, 3, 1), value.transpose(0, 2, 1, 3)
 
   def attend(
     self,

@@ -10,6 +10,7 @@ import numpy as np
 
 from speccascade.models import cache, layers
 from speccascade.models.block import Block
+from speccascade.models.cached_stack import CachedLayer, CachedStack
 from speccascade.models.t5 import multi_head
 from speccascade.models.t5.config import T5Config
 
@@ -38,7 +39,7 @@ class EncoderLayer(nn.Module):
     return x + self.dropout(y, deterministic=deterministic)
 
 
-class DecoderLayer(nn.Module):
+class DecoderLayer(CachedLayer):
   """Self-attention, attention to the source, and MLP, each after a norm."""
 
   config: T5Config
@@ -79,66 +80,24 @@ class DecoderLayer(nn.Module):
     else:
       y = self.self_attention(y, y, bias, deterministic=deterministic)
     x = x + self.dropout(y, deterministic=deterministic)
-    source = self.encoder_decoder_attention.keys_values(encoded)
-    return self._after_self_attention(x, source, source_bias, deterministic)
+    key, value = self.source_keys_values(encoded)
+    return self._after_self_attention(x, key, value, source_bias, deterministic)
+
+  def _attend(self, x, query, keys_values, bias, source, reach=None):
+    x = x + self.self_attention.attend(query, *keys_values, bias, reach=reach)
+    return self._after_self_attention(x, *source)
 
   def _after_self_attention(
-    self,
-    x: jax.Array,
-    source: cache.LayerCache,
-    source_bias: jax.Array,
-    deterministic: bool = True,
-  ) -> jax.Array:
+    self, x, key, value, source_bias, deterministic=True
+  ):
     attention = self.encoder_decoder_attention
     query = attention.queries(self.pre_cross_attention_layer_norm(x))
-    key, value = source
     y = attention.attend(
       query, key, value, source_bias, deterministic=deterministic
     )
     x = x + self.dropout(y, deterministic=deterministic)
     y = self.mlp(self.pre_mlp_layer_norm(x), deterministic=deterministic)
     return x + self.dropout(y, deterministic=deterministic)
-
-  def source_keys_values(self, encoded: jax.Array) -> cache.LayerCache:
-    """Returns this layer's keys and values of the source [B, S, E]."""
-    return self.encoder_decoder_attention.keys_values(encoded)
-
-  def extend(
-    self,
-    x: jax.Array,
-    block: Block,
-    layer_cache: cache.LayerCache,
-    source: cache.LayerCache,
-    bias: jax.Array,
-    source_bias: jax.Array,
-    *,
-    is_last: bool,
-  ) -> tuple[jax.Array, cache.LayerCache]:
-    """Feeds a block; its tokens are cached, and the read positions go on.
-
-    Args:
-      x: [B, N, E].
-      block: the fed tokens.
-      layer_cache: keys [B, H, D, L] and values [B, H, L, D].
-      source: keys [B, H, D, S] and values [B, H, S, D].
-      bias: [B, H, N, L], position bias and mask.
-      source_bias: [B, 1, 1, S], masks the source's padding.
-      is_last: whether only the read positions are needed after this layer.
-
-    Returns:
-      ([B, N or R, E], the cache with the block).
-    """
-    attention = self.self_attention
-    y = self.pre_self_attention_layer_norm(x)
-    query, new = attention.queries_keys_values(y)
-    layer_cache = block.write(layer_cache, new)
-    if is_last:
-      x, query, bias = block.read_positions(x, query, bias)
-      if not x.shape[1]:
-        return x, layer_cache
-    key, value = layer_cache
-    x = x + attention.attend(query, key, value, bias, reach=block.reach)
-    return self._after_self_attention(x, source, source_bias), layer_cache
 
 
 class EncoderStack(nn.Module):
@@ -182,7 +141,7 @@ class EncoderStack(nn.Module):
     return self.relpos_bias.by_distance(np.arange(1 - num_tokens, num_tokens))
 
 
-class DecoderStack(nn.Module):
+class DecoderStack(CachedStack):
   """A stack of decoder layers; see `Transformer.decode` and `extend`.
 
   Attributes:
@@ -238,14 +197,6 @@ class DecoderStack(nn.Module):
       )
     return self.dropout(self.decoder_norm(x), deterministic=deterministic)
 
-  def logits(self, x: jax.Array) -> jax.Array:
-    """Returns [B, T, V] float32, from the untied output projection."""
-    return self.logits_dense(x)
-
-  def source_cache(self, encoded: jax.Array) -> tuple[cache.LayerCache, ...]:
-    """Returns each layer's (keys, values) of the source [B, S, E]."""
-    return tuple(layer.source_keys_values(encoded) for layer in self.layers)
-
   def by_offset(self, capacity: int) -> jax.Array:
     """Returns [H, 2 L - 1] for L slots; see `Transformer.decoder_bias`."""
     return self.relpos_bias.by_distance(np.arange(1 - capacity, capacity))
@@ -261,23 +212,20 @@ class DecoderStack(nn.Module):
   ) -> tuple[jax.Array, tuple[cache.LayerCache, ...]]:
     """Returns normed hidden [B, N or R, E], and the caches with the block.
 
-    Other arguments as of `DecoderLayer.extend`, for all layers.
-
     Args:
+      x: [B, N, E], vectors of the fed tokens.
+      block: the fed tokens.
+      caches: as in `TextNetwork.extend`.
       sources: from `Transformer.start`.
+      source_bias: [B, 1, 1, S], masks the source's padding.
       by_offset: from `Transformer.decoder_bias`.
     """
-    bias = block.bias(by_offset)
-    new_caches = []
-    for i, layer in enumerate(self.layers):
-      x, new_cache = layer.extend(
-        x,
-        block,
-        caches[i],
-        sources[i],
-        bias,
-        source_bias,
-        is_last=i == len(self.layers) - 1,
-      )
-      new_caches.append(new_cache)
-    return self.decoder_norm(x), tuple(new_caches)
+    bias, num_layers = block.bias(by_offset), len(self.layers)
+    return self._feed(
+      x,
+      block,
+      caches,
+      [bias] * num_layers,
+      [None] * num_layers,
+      [(*source, source_bias) for source in sources],
+    )

@@ -22,6 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from speccascade.models import attention, cache, layers
+from speccascade.models.cached_stack import Angles
 from speccascade.models.llama import rotary
 from speccascade.models.llama.config import LlamaConfig
 from speccascade.models.llama.network import (
@@ -31,7 +32,6 @@ from speccascade.models.llama.network import (
   causal_biases,
 )
 from speccascade.models.llama.self_attention import (
-  Angles,
   GroupedAttention,
   SelfAttentionLayer,
   norm,
@@ -42,10 +42,6 @@ from speccascade.models.text_network import TextNetwork
 
 class SourceLayer(SelfAttentionLayer):
   """A layer whose tokens attend to an encoded source as well."""
-
-  def source_keys_values(self, encoded: jax.Array) -> cache.LayerCache:
-    """Returns this layer's keys and values of an encoded source."""
-    raise NotImplementedError
 
   def __call__(
     self, x: jax.Array, angles: Angles, bias: jax.Array, *source: jax.Array
@@ -73,9 +69,6 @@ class CrossAttentionLayer(SourceLayer):
     self.encoder_decoder_attention = GroupedAttention(cfg)
     if cfg.post_norms:
       self.post_cross_attention_layer_norm = norm(cfg)
-
-  def source_keys_values(self, encoded: jax.Array) -> cache.LayerCache:
-    return self.encoder_decoder_attention.keys_values(encoded)
 
   def _after_attention(self, x, key, value, source_bias):
     """Returns x after attention to the source, and the MLP."""
@@ -150,10 +143,6 @@ class CrossAttentionStack(CausalStack):
   """The decoder's layers, its last norm, and an output that is not tied."""
 
   layer: ClassVar[type[SourceLayer]] = CrossAttentionLayer
-
-  def source_cache(self, encoded: jax.Array) -> tuple[cache.LayerCache, ...]:
-    """Returns each layer's (keys, values) of an encoded source."""
-    return tuple(layer.source_keys_values(encoded) for layer in self.layers)
 
 
 class MergedAttentionStack(CrossAttentionStack):
