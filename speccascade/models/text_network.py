@@ -1,7 +1,7 @@
 """What the networks of T5, T5Gemma and Llama share: their start and their end.
 
-Axes: B rows, T text length, N fed tokens, R read positions, L cache slots, E
-model width, K key heads, D head width, V vocabulary.
+Axes: B rows, S source length, T text length, N fed tokens, R read positions, L
+cache slots, E model width, K key heads, D head width, V vocabulary.
 """
 
 from collections.abc import Mapping
@@ -66,3 +66,62 @@ class TextNetwork(nn.Module):
     x = self.token_embedder(block.tokens)
     x, caches = self.decoder.extend(x, block, caches, *context)
     return caches, *block.outputs(x, self.logits, config.vocab_size)
+
+
+class EncoderDecoder(TextNetwork):
+  """A network with an `encoder` as well, whose `decoder` attends to a source.
+
+  A subclass has `encode` and `hidden`.
+  """
+
+  num_inputs = 3
+  initial_options = MappingProxyType({"enable_dropout": False})
+
+  def __call__(
+    self,
+    encoder_input_tokens: jax.Array,
+    decoder_input_tokens: jax.Array,
+    decoder_target_tokens: jax.Array,
+    encoder_segment_ids: jax.Array | None = None,
+    decoder_segment_ids: jax.Array | None = None,
+    encoder_positions: jax.Array | None = None,
+    decoder_positions: jax.Array | None = None,
+    *,
+    enable_dropout: bool = True,
+    **options: Any,
+  ) -> jax.Array:
+    """Returns teacher-forced logits [B, T, V] float32.
+
+    Args:
+      encoder_input_tokens: [B, S] int32, 0 is padding.
+      decoder_input_tokens: [B, T] int32, the targets shifted right.
+      decoder_target_tokens: [B, T] int32, 0 is padding.
+      encoder_segment_ids: [B, S] int32 of packed rows, or None.
+      decoder_segment_ids: [B, T] int32 of packed rows, or None.
+      encoder_positions: not used: only differences of positions matter, and
+        segments do not see each other.
+      decoder_positions: not used.
+      enable_dropout: whether a T5 drops activations, which needs a `dropout`
+        rng; a T5Gemma drops nothing.
+      **options: further options of `hidden`.
+    """
+    del encoder_positions, decoder_positions
+    hidden = self.hidden(
+      encoder_input_tokens,
+      decoder_input_tokens,
+      decoder_target_tokens,
+      encoder_segment_ids,
+      decoder_segment_ids,
+      enable_dropout=enable_dropout,
+      **options,
+    )
+    return self.logits(hidden)
+
+  def start(self, inputs: jax.Array) -> tuple[cache.LayerCache, ...]:
+    """Encodes inputs [B, S] once for all blocks to come.
+
+    Returns:
+      A pair (keys [B, K, D, S], values [B, K, S, D]) of the source for each
+      decoder layer.
+    """
+    return self.decoder.source_cache(self.encode(inputs, enable_dropout=False))

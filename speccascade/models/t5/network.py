@@ -7,16 +7,15 @@ Axes: B rows, S source length, T target length, L cache slots, E model width, H
 heads, D head width, V vocabulary.
 """
 
-from types import MappingProxyType
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from speccascade.models import attention, cache, layers
+from speccascade.models import attention, layers
 from speccascade.models.t5.config import T5Config
 from speccascade.models.t5.stacks import DecoderStack, EncoderStack
-from speccascade.models.text_network import TextNetwork
+from speccascade.models.text_network import EncoderDecoder
 
 
 def _pairs(queries: jax.Array, keys: jax.Array) -> jax.Array:
@@ -24,7 +23,7 @@ def _pairs(queries: jax.Array, keys: jax.Array) -> jax.Array:
   return queries[:, :, None] & keys[:, None, :]
 
 
-class Transformer(TextNetwork):
+class Transformer(EncoderDecoder):
   """A T5 of any size and version.
 
   Attributes:
@@ -35,57 +34,11 @@ class Transformer(TextNetwork):
   config: T5Config
   remat: str | None = None
 
-  num_inputs = 3
-  initial_options = MappingProxyType({"enable_dropout": False})
-
   def setup(self):
     scale = self.config.emb_dim**-0.5
     self.token_embedder = layers.Embed(self.config, factor=scale)
     self.encoder = EncoderStack(self.config, self.remat)
     self.decoder = DecoderStack(self.config, self.remat)
-
-  def __call__(
-    self,
-    encoder_input_tokens: jax.Array,
-    decoder_input_tokens: jax.Array,
-    decoder_target_tokens: jax.Array,
-    encoder_segment_ids: jax.Array | None = None,
-    decoder_segment_ids: jax.Array | None = None,
-    encoder_positions: jax.Array | None = None,
-    decoder_positions: jax.Array | None = None,
-    *,
-    decode: bool = False,
-    enable_dropout: bool = True,
-  ) -> jax.Array:
-    """Returns teacher-forced logits [B, T, V] float32.
-
-    Args:
-      encoder_input_tokens: [B, S] int32, 0 is padding.
-      decoder_input_tokens: [B, T] int32, the targets shifted right.
-      decoder_target_tokens: [B, T] int32; padding is masked where this is 0.
-      encoder_segment_ids: [B, S] int32 of packed rows, or None.
-      decoder_segment_ids: [B, T] int32 of packed rows, or None.
-      encoder_positions: not used: only differences of positions matter, and
-        segments do not see each other.
-      decoder_positions: not used.
-      decode: create or use T5X's one-token cache; see `Attention.step`.
-      enable_dropout: needs a `dropout` rng.
-    """
-    del encoder_positions
-    encoded = self.encode(
-      encoder_input_tokens, encoder_segment_ids, enable_dropout=enable_dropout
-    )
-    return self.decode(
-      encoded,
-      encoder_input_tokens,
-      decoder_input_tokens,
-      decoder_target_tokens,
-      encoder_segment_ids,
-      decoder_segment_ids,
-      decoder_positions,
-      enable_dropout=enable_dropout,
-      decode=decode,
-    )
 
   def encode(
     self,
@@ -118,13 +71,19 @@ class Transformer(TextNetwork):
     decoder_target_tokens: jax.Array,
     encoder_segment_ids: jax.Array | None = None,
     decoder_segment_ids: jax.Array | None = None,
+    *,
+    enable_dropout: bool = False,
+    decode: bool = False,
   ) -> jax.Array:
     """Returns teacher-forced hidden states [B, T, E], for `logits`.
 
-    They are those after the last norm, without dropout; arguments as of a call.
+    They are those after the last norm. Other arguments as of a call.
+
+    Args:
+      decode: create or use T5X's one-token cache; see `Attention.step`.
     """
     encoded = self.encode(
-      encoder_input_tokens, encoder_segment_ids, enable_dropout=False
+      encoder_input_tokens, encoder_segment_ids, enable_dropout=enable_dropout
     )
     return self.decode_hidden(
       encoded,
@@ -133,7 +92,8 @@ class Transformer(TextNetwork):
       decoder_target_tokens,
       encoder_segment_ids,
       decoder_segment_ids,
-      enable_dropout=False,
+      enable_dropout=enable_dropout,
+      decode=decode,
     )
 
   def decode_hidden(
@@ -200,12 +160,3 @@ class Transformer(TextNetwork):
   def encoder_bias(self, num_tokens: int) -> jax.Array:
     """Returns [H, 2 S - 1], the encoder's bias of distances from 1 - S on."""
     return self.encoder.by_offset(num_tokens)
-
-  def start(self, inputs: jax.Array) -> tuple[cache.LayerCache, ...]:
-    """Encodes inputs [B, S] once for all blocks to come.
-
-    Returns:
-      A pair (keys [B, H, D, S], values [B, H, S, D]) of the source for each
-      decoder layer.
-    """
-    return self.decoder.source_cache(self.encode(inputs, enable_dropout=False))

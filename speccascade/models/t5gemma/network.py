@@ -37,7 +37,7 @@ from speccascade.models.llama.self_attention import (
   norm,
 )
 from speccascade.models.t5gemma.config import T5GemmaConfig
-from speccascade.models.text_network import TextNetwork
+from speccascade.models.text_network import EncoderDecoder
 
 
 class SourceLayer(SelfAttentionLayer):
@@ -151,7 +151,7 @@ class MergedAttentionStack(CrossAttentionStack):
   layer = MergedAttentionLayer
 
 
-class T5GemmaTransformer(TextNetwork):
+class T5GemmaTransformer(EncoderDecoder):
   """A T5Gemma of any size.
 
   Attributes:
@@ -161,8 +161,6 @@ class T5GemmaTransformer(TextNetwork):
 
   config: T5GemmaConfig
   remat: str | None = None
-
-  num_inputs = 3
 
   def setup(self):
     cfg = self.config
@@ -179,49 +177,14 @@ class T5GemmaTransformer(TextNetwork):
     stack = MergedAttentionStack if is_merged else CrossAttentionStack
     self.decoder = stack(cfg, self.remat)
 
-  def __call__(
-    self,
-    encoder_input_tokens: jax.Array,
-    decoder_input_tokens: jax.Array,
-    decoder_target_tokens: jax.Array,
-    encoder_segment_ids: jax.Array | None = None,
-    decoder_segment_ids: jax.Array | None = None,
-    encoder_positions: jax.Array | None = None,
-    decoder_positions: jax.Array | None = None,
-    *,
-    enable_dropout: bool = False,
-  ) -> jax.Array:
-    """Returns teacher-forced logits [B, T, V] float32.
-
-    Args:
-      encoder_input_tokens: [B, S] int32, 0 is padding.
-      decoder_input_tokens: [B, T] int32, the targets shifted right. The 0 that
-        batches have before a text is read as the config's `start_id`.
-      decoder_target_tokens: not used: padding comes after a text, which does
-        not see it.
-      encoder_segment_ids: [B, S] int32 of packed rows, or None.
-      decoder_segment_ids: [B, T] int32 of packed rows, or None.
-      encoder_positions: not used: only differences of positions matter, and
-        segments do not see each other.
-      decoder_positions: not used.
-      enable_dropout: not used: a T5Gemma drops nothing.
-    """
-    del encoder_positions, decoder_positions, enable_dropout
-    hidden = self.hidden(
-      encoder_input_tokens,
-      decoder_input_tokens,
-      decoder_target_tokens,
-      encoder_segment_ids,
-      decoder_segment_ids,
-    )
-    return self.logits(hidden)
-
   def encode(
     self,
     encoder_input_tokens: jax.Array,
     encoder_segment_ids: jax.Array | None = None,
+    enable_dropout: bool = False,
   ) -> jax.Array:
     """Returns the encoded source; arguments as of a call."""
+    del enable_dropout
     cfg, tokens = self.config.encoder, encoder_input_tokens
     slots = np.arange(tokens.shape[1], dtype=np.int32)
     offset = slots[None, :] - slots[:, None]
@@ -247,12 +210,16 @@ class T5GemmaTransformer(TextNetwork):
     decoder_target_tokens: jax.Array,
     encoder_segment_ids: jax.Array | None = None,
     decoder_segment_ids: jax.Array | None = None,
+    *,
+    enable_dropout: bool = False,
   ) -> jax.Array:
     """Returns teacher-forced hidden states [B, T, E], for `logits`.
 
-    They are those after the last norm; arguments as of a call.
+    They are those after the last norm. The 0 that batches have before a text is
+    read as the config's `start_id`. The targets are not used: padding comes
+    after a text, which does not see it. Arguments as of a call.
     """
-    del decoder_target_tokens
+    del decoder_target_tokens, enable_dropout
     cfg, tokens = self.config, decoder_input_tokens
     encoded = self.encode(encoder_input_tokens, encoder_segment_ids)
     source_masks = [(encoder_input_tokens > 0)[:, None, :]]
@@ -270,12 +237,3 @@ class T5GemmaTransformer(TextNetwork):
       encoded,
       attention.mask_bias("float32", *source_masks),
     )
-
-  def start(self, inputs: jax.Array) -> tuple[cache.LayerCache, ...]:
-    """Encodes inputs [B, S] once for all blocks to come.
-
-    Returns:
-      A pair (keys [B, K, D, S], values [B, K, S, D]) of the source for each
-      decoder layer.
-    """
-    return self.decoder.source_cache(self.encode(inputs))
