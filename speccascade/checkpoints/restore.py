@@ -26,6 +26,7 @@ from speccascade.checkpoints import (
   hugging_face,
   hugging_face_t5,
   orbax_io,
+  safetensors_files,
   stored_arrays,
   t5x_native,
 )
@@ -201,7 +202,8 @@ def layout_of(directory: Directory) -> str | None:
     is_ours = is_ours or os.path.isdir(f"{directory}/{metadata_folder}")
     return "speccascade" if is_ours else "t5x_orbax"
   if directory.has(hugging_face.CONFIG) and (
-    directory.has(hugging_face.WEIGHTS) or directory.has(hugging_face.INDEX)
+    directory.has(safetensors_files.WEIGHTS)
+    or directory.has(safetensors_files.INDEX)
   ):
     return "hugging_face"
   return None
@@ -273,8 +275,8 @@ def _unknown(directory: Directory, path: str) -> CheckpointError:
     orbax_io.METADATA,
     "state/_METADATA",
     hugging_face.CONFIG,
-    hugging_face.WEIGHTS,
-    hugging_face.INDEX,
+    safetensors_files.WEIGHTS,
+    safetensors_files.INDEX,
   ):
     directory.check_file(name)
   children = directory.children()
