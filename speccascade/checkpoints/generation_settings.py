@@ -4,11 +4,12 @@ generation_config.json has these settings. Older directories have them in
 config.json.
 """
 
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from collections.abc import Collection, Iterator
+from typing import Any
 
 from speccascade.checkpoints import storage
 from speccascade.checkpoints.errors import CheckpointError
+from speccascade.settings import fields
 
 GENERATION, CONFIG = "generation_config.json", "config.json"
 
@@ -50,20 +51,8 @@ _ABSENT: dict[str, tuple] = {
 _SHOWN = 40  # characters of a value in a line
 
 
-class Ends(NamedTuple):
-  """The tokens that end a text, as a file names them.
-
-  Attributes:
-    where: the path of the file.
-    ids: the ids, each once, in the file's order.
-  """
-
-  where: str
-  ids: tuple[int, ...]
-
-
-def ends_of(directory: storage.Directory) -> Ends | None:
-  """Returns the tokens that end a text; None if no file names any.
+def ends_of(directory: storage.Directory) -> tuple[int, ...]:
+  """Returns the tokens that end a text, each once; () if no file names any.
 
   generation_config.json is believed before config.json.
 
@@ -74,16 +63,43 @@ def ends_of(directory: storage.Directory) -> Ends | None:
     CheckpointError: a file is damaged, or names something else than ids.
   """
   for name in (GENERATION, CONFIG):
-    if (ends := _settings(directory, name).get("eos_token_id")) is None:
-      continue
-    ids = ends if isinstance(ends, list) else [ends]
-    if not ids or not all(type(i) is int and i >= 0 for i in ids):
-      raise CheckpointError(
-        f"{directory}/{name}: eos_token_id is {ends!r:.60}; wanted the ids of"
-        " the tokens that end a text, whole numbers from 0"
-      )
-    return Ends(f"{directory}/{name}", tuple(dict.fromkeys(ids)))
-  return None
+    if (ends := _settings(directory, name).get("eos_token_id")) is not None:
+      try:
+        return ids_of(ends)
+      except fields.SettingError as error:
+        raise CheckpointError(f"{directory}/{name}: {error}") from error
+  return ()
+
+
+def ids_of(ends: Any) -> tuple[int, ...]:
+  """Returns the ids that the setting eos_token_id names, each once.
+
+  Raises:
+    SettingError: the setting names something else than ids.
+  """
+  ids = ends if isinstance(ends, list) else [ends]
+  if not ids or not all(type(i) is int and i >= 0 for i in ids):
+    fault = (
+      f" is {ends!r:.60}; wanted the ids of the tokens that end a text, whole"
+      " numbers from 0"
+    )
+    raise fields.SettingError("eos_token_id", fault)
+  return tuple(dict.fromkeys(ids))
+
+
+def overriding(
+  directory: storage.Directory, names: Collection[str]
+) -> dict[str, Any]:
+  """Returns the settings of generation_config.json that count before others.
+
+  Args:
+    directory: a directory of Hugging Face.
+    names: the settings of config.json that may stand there too.
+  """
+  settings = _settings(directory, GENERATION)
+  return {
+    name: settings[name] for name in names if settings.get(name) is not None
+  }
 
 
 def describe_unapplied(directory: storage.Directory) -> str:

@@ -5,17 +5,19 @@ The safetensors may be one file or several shards. The modules
 config.json and the arrays mean for each kind of model.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 import json
 import operator
 import os
 from types import MappingProxyType
+from typing import Any, NamedTuple, Protocol
 
 from absl import logging
 import numpy as np
 
 from speccascade.checkpoints import (
   architecture,
+  generation_settings,
   hugging_face_llama,
   hugging_face_t5,
   hugging_face_t5gemma,
@@ -28,6 +30,7 @@ from speccascade.models.parameters import Config, format_misfits
 from speccascade.models.t5.config import T5Config
 from speccascade.models.t5gemma.config import T5GemmaConfig
 from speccascade.runtime import files
+from speccascade.settings import fields
 
 # SAID_BY is what `inspect` prints as the source of the architecture.
 CONFIG = SAID_BY = "config.json"
@@ -44,7 +47,63 @@ TOKENIZER = (
 # How safetensors' names of dtypes of quantized weights begin.
 _QUANTIZED = ("F8", "F6", "F4")
 
-_FAMILIES = {
+
+class Family(Protocol):
+  """What a module knows of a kind of model.
+
+  Attributes:
+    MODEL_TYPES: the values of `model_type` in config.json.
+    ALSO_IN_GENERATION: settings of config.json that may stand in
+      generation_config.json too, where they count.
+  """
+
+  MODEL_TYPES: Collection[str]
+  ALSO_IN_GENERATION: Collection[str]
+
+  def build_config(self, settings: dict) -> Any:
+    """Returns the architecture that settings describe.
+
+    Args:
+      settings: the settings of a config.json, with `model_type`.
+
+    Raises:
+      SettingError: a setting is of a wrong kind, or out of range. The error has
+        the setting's name in config.json.
+      ValueError: the network here does not have a setting. The message names
+        it.
+    """
+
+  def resolve(
+    self,
+    tensors: dict,
+    config: Any,
+    settings: dict,
+    where: str,
+    same: Callable,
+  ) -> None:
+    """Removes the arrays that the network does not have.
+
+    Args:
+      tensors: all arrays by name, or (shape, dtype) of each. It is changed.
+      config: the architecture.
+      settings: the settings of config.json.
+      where: the checkpoint, for messages.
+      same: a function from two values of `tensors` to whether they may be the
+        same array.
+
+    Raises:
+      CheckpointError: arrays contradict config.json, or each other.
+    """
+
+  def settings_of(self, config: Any) -> dict:
+    """Returns the settings of config.json that describe an architecture.
+
+    Raises:
+      CheckpointError: config.json cannot describe the architecture.
+    """
+
+
+_FAMILIES: dict[type, Family] = {
   T5Config: hugging_face_t5,
   T5GemmaConfig: hugging_face_t5gemma,
   LlamaConfig: hugging_face_llama,
@@ -80,7 +139,7 @@ def read(
   architecture.check_num_layers(config, len(stored), where=where)
   # Whether two arrays may be the same one is asked of their shapes here, and of
   # their numbers below.
-  family.resolve(stored, settings, where, operator.eq)
+  family.resolve(stored, config, settings, where, operator.eq)
   table = {p.hugging_face: p for p in architecture.list_parameters(config)}
   check_shapes(stored, table, where)
   lazy = lazy and not directory.remote
@@ -89,7 +148,7 @@ def read(
   tensors = safetensors_files.read(
     directory, safetensors_files.unread if lazy else safetensors_files.whole
   )
-  family.resolve(tensors, settings, where, np.array_equal)
+  family.resolve(tensors, config, settings, where, np.array_equal)
   params = {}
   for name, parameter in table.items():
     value = tensors.pop(name)
@@ -143,8 +202,16 @@ def _check_dtypes(stored: dict, where: str) -> None:
       )
 
 
-def _describe(directory: storage.Directory) -> tuple:
-  """Returns (family's module, settings, architecture) from config.json."""
+class _Description(NamedTuple):
+  """What config.json says: the kind of model, its settings, and both in one."""
+
+  family: Family
+  settings: dict[str, Any]
+  config: Any
+
+
+def _describe(directory: storage.Directory) -> _Description:
+  """Returns what config.json and generation_config.json say."""
   where = f"{directory}/{CONFIG}"
   settings = directory.read_json(CONFIG)
   model_type = settings.get("model_type")
@@ -160,12 +227,19 @@ def _describe(directory: storage.Directory) -> tuple:
   if settings.get("quantization_config") is not None:
     raise CheckpointError(f"{where} is quantized; want float weights")
   [family] = [x for x in _FAMILIES.values() if model_type in x.MODEL_TYPES]
-  return family, settings, family.config_of(settings, directory)
+  chosen = generation_settings.overriding(directory, family.ALSO_IN_GENERATION)
+  try:
+    config = family.build_config(settings | chosen)
+  except ValueError as error:
+    if isinstance(error, fields.SettingError) and error.name in chosen:
+      where = f"{directory}/{generation_settings.GENERATION}"
+    raise CheckpointError(f"{where}: {error}") from error
+  return _Description(family, settings, config)
 
 
 def config_of(directory: storage.Directory) -> Config:
   """Returns the architecture that the config.json of a directory describes."""
-  return _describe(directory)[2]
+  return _describe(directory).config
 
 
 def shapes(directory: storage.Directory) -> tuple[dict, Config]:

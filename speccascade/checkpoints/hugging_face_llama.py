@@ -14,13 +14,10 @@ import contextlib
 import dataclasses
 from typing import Literal
 
-from speccascade.checkpoints import storage
 from speccascade.checkpoints.errors import CheckpointError
 from speccascade.models.llama.config import LlamaConfig, RopeScaling
 from speccascade.models.llama.rotary import yarn_factor
 from speccascade.settings import fields
-
-GENERATION = "generation_config.json"
 
 # The values that transformers takes for keys that config.json leaves out.
 _LLAMA = {
@@ -113,6 +110,7 @@ MODEL_TYPES = {
   "gemma3_text": "Gemma3",
   "gemma3": "Gemma3",
 }
+ALSO_IN_GENERATION = ("eos_token_id",)
 _GEMMA3_TYPES = ("gemma3_text", "gemma3")
 # Those with post norms, a scale of queries, and layers with and without window.
 _LATER_GEMMAS = ("gemma2", *_GEMMA3_TYPES)
@@ -183,54 +181,15 @@ _MLP_ACTIVATIONS = {
 # Model types of which each layer may have the window or see the whole text.
 _WITH_LAYER_TYPES = ("qwen2", "qwen3", *_LATER_GEMMAS)
 _WINDOWED, _FULL = "sliding_attention", "full_attention"
-_LM_HEAD, _EMBEDDING = "lm_head.weight", "model.embed_tokens.weight"
+_EMBEDDING = "model.embed_tokens.weight"
 # The end of names of arrays in old files, which are computed from the settings.
 _UNUSED = "rotary_emb.inv_freq"
-
-
-def config_of(settings: dict, directory: storage.Directory) -> LlamaConfig:
-  """Returns the architecture that config.json describes.
-
-  Args:
-    settings: the settings of config.json.
-    directory: the directory of config.json, which may hold
-      generation_config.json too.
-
-  Raises:
-    CheckpointError: a setting is wrong, or the network here does not have it.
-      The message names it.
-  """
-  where = ends_where = f"{directory}/config.json"
-  if directory.has(GENERATION):
-    ends = directory.read_json(GENERATION).get("eos_token_id")
-    if ends is not None:
-      settings = settings | {"eos_token_id": ends}
-      ends_where = f"{directory}/{GENERATION}"
-  try:
-    return build_config(settings)
-  except fields.SettingError as error:
-    name = name_of(error.name)
-    where = ends_where if name == "eos_token_id" else where
-    raise CheckpointError(f"{where}: {name}{error.fault}") from error
-  except ValueError as error:
-    raise CheckpointError(f"{where}: {error}") from error
-
-
-def name_of(field: str) -> str:
-  """Returns the name that config.json has for a field of `LlamaConfig`."""
-  names = {field: name for name, field in (_FIELDS | _GEMMA_FIELDS).items()}
-  return names.get(field, field)
 
 
 def build_config(settings: dict) -> LlamaConfig:
   """Returns the architecture that settings describe.
 
-  Args:
-    settings: the settings of a config.json, with `model_type`.
-
-  Raises:
-    ValueError: a setting is wrong, or the network here does not have it. The
-      message names it.
+  See `hugging_face.Family`.
   """
   model_type, settings = settings["model_type"], _complete(settings)
   for name, wanted in _FIXED.items():
@@ -283,7 +242,12 @@ def build_config(settings: dict) -> LlamaConfig:
     "rope_scaling": scaling,
     "local_rope_theta": local_theta,
   }
-  return fields.build(LlamaConfig, values)
+  try:
+    return fields.build(LlamaConfig, values)
+  except fields.SettingError as error:
+    setting_of = {field: name for name, field in names.items()}
+    name = setting_of.get(error.name, error.name)
+    raise fields.SettingError(name, error.fault) from error
 
 
 def _complete(settings: dict) -> dict:
@@ -400,36 +364,45 @@ def _rope(settings: dict) -> tuple:
   return theta, {"kind": kind, **values}
 
 
-def resolve(tensors: dict, settings: dict, where: str, same: Callable) -> None:
-  """Removes the arrays that the network does not have.
+def resolve(
+  tensors: dict, config: LlamaConfig, settings: dict, where: str, same: Callable
+) -> None:
+  """Removes buffers of old files, and a copy of a tied head.
 
-  Args:
-    tensors: all arrays by name, or (shape, dtype) of each. It is changed.
-    settings: the settings of config.json.
-    where: the checkpoint, for messages.
-    same: a function from two values of `tensors` to whether they may be the
-      same array.
-
-  Raises:
-    CheckpointError: the output projection contradicts config.json.
+  See `hugging_face.Family`.
   """
   for name in [name for name in tensors if name.endswith(_UNUSED)]:
     del tensors[name]
-  is_tied = _complete(settings)["tie_word_embeddings"]
-  if not is_tied or _LM_HEAD not in tensors:
-    return
-  if not same(tensors.pop(_LM_HEAD), tensors.get(_EMBEDDING)):
+  if config.logits_via_embedding:
+    drop_tied_head(tensors, "lm_head.weight", _EMBEDDING, where, same)
+
+
+def drop_tied_head(
+  tensors: dict, head: str, table: str, where: str, same: Callable
+) -> None:
+  """Removes an output projection that is the table of tokens once more.
+
+  Args:
+    tensors: as in `hugging_face.Family.resolve`.
+    head: name of the projection.
+    table: name of the table.
+    where: as in `hugging_face.Family.resolve`.
+    same: as in `hugging_face.Family.resolve`.
+
+  Raises:
+    CheckpointError: the projection is another array than the table.
+  """
+  if head in tensors and not same(tensors.pop(head), tensors.get(table)):
     raise CheckpointError(
-      f"{where}: config.json says tie_word_embeddings=true, but {_LM_HEAD} is"
-      f" another array than {_EMBEDDING}: set it to false, or remove {_LM_HEAD}"
+      f"{where}: config.json says tie_word_embeddings=true, but {head} is"
+      f" another array than {table}: set it to false, or remove {head}"
     )
 
 
 def settings_of(config: LlamaConfig) -> dict:
-  """Returns the settings of config.json that describe an architecture.
+  """Returns the settings that describe an architecture.
 
-  Raises:
-    CheckpointError: no model type has the architecture.
+  See `hugging_face.Family`.
   """
   settings = {name: getattr(config, field) for name, field in _FIELDS.items()}
   activations = {value: name for name, value in _MLP_ACTIVATIONS.items()}

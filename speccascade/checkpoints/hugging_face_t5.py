@@ -18,11 +18,7 @@ of older versions, "scaling" is `tie_word_embeddings`.
 
 from collections.abc import Callable
 
-from speccascade.checkpoints import (
-  architecture,
-  generation_settings,
-  storage,
-)
+from speccascade.checkpoints import architecture, generation_settings
 from speccascade.checkpoints.errors import (
   CheckpointError,
   CheckpointNotFoundError,
@@ -32,6 +28,7 @@ from speccascade.settings import fields
 
 # Architectures with T5X's network; umT5 has relative positions per layer.
 MODEL_TYPES = ("t5", "mt5")
+ALSO_IN_GENERATION = ("eos_token_id",)
 
 # The values that transformers takes for keys that config.json leaves out.
 _DEFAULTS = {
@@ -91,19 +88,11 @@ _UNUSED = (
 )
 
 
-def config_of(settings: dict, directory: storage.Directory) -> T5Config:
-  """Returns the architecture that config.json describes.
+def build_config(settings: dict) -> T5Config:
+  """Returns the architecture that settings describe.
 
-  Args:
-    settings: the settings of config.json.
-    directory: the directory of config.json, which may hold
-      generation_config.json too.
-
-  Raises:
-    CheckpointError: T5X's network does not have a setting, or a token that ends
-      a text. The message names it.
+  See `hugging_face.Family`.
   """
-  where = f"{directory}/config.json"
   fixed = dict(_FIXED)
   # No network reads the row of padding, which is masked. Where the decoder says
   # itself that it starts at row 0, another id of padding changes nothing; where
@@ -114,61 +103,47 @@ def config_of(settings: dict, directory: storage.Directory) -> T5Config:
   for name, wanted in fixed.items():
     value = settings.get(name)
     if value is not None and value != wanted:
-      raise CheckpointError(
-        f"{where} has {name}={value!r:.60}; the network here has {wanted!r}"
-      )
+      raise ValueError(f"{name}={value!r:.60}; the network here has {wanted!r}")
   settings = _DEFAULTS | settings
   for name in ("tie_word_embeddings", "scale_decoder_outputs"):
     value = settings.get(name, False)
     if not isinstance(value, bool):
-      raise CheckpointError(f"{where} has {name}={value!r:.60}, want a boolean")
+      raise ValueError(f"{name}={value!r:.60}, want a boolean")
   values = {field: settings.get(name) for name, field in _FIELDS.items()}
   if values["num_decoder_layers"] is None:
     values["num_decoder_layers"] = settings["num_layers"]
   activations = settings["feed_forward_proj"]
   if activations not in list(_MLP_ACTIVATIONS):  # JSON is not always hashable
-    raise CheckpointError(
-      f"{where} has feed_forward_proj={activations!r:.60}; read are "
-      f"{', '.join(_MLP_ACTIVATIONS)}"
+    raise ValueError(
+      f"feed_forward_proj={activations!r:.60}; read are"
+      f" {', '.join(_MLP_ACTIVATIONS)}"
     )
   values["mlp_activations"] = _MLP_ACTIVATIONS[activations]
-  values["logits_via_embedding"] = _is_scaled(settings)
-  ends = generation_settings.ends_of(directory)
+  # Which of the two settings says that the output is the scaled product with
+  # the embedding: see the module's text.
+  scaled = settings.get("scale_decoder_outputs")
+  if scaled is None:
+    scaled = settings["tie_word_embeddings"]
+  values["logits_via_embedding"] = scaled
   try:
     config = fields.build(T5Config, values)
   except fields.SettingError as error:
     name = {field: name for name, field in _FIELDS.items()}[error.name]
-    raise CheckpointError(f"{where}: {name}{error.fault}") from error
-  if ends and max(ends.ids) >= config.vocab_size:
-    raise CheckpointError(
-      f"{ends.where}: eos_token_id is {max(ends.ids)}; wanted ids below"
-      f" vocab_size, {config.vocab_size}"
-    )
+    raise fields.SettingError(name, error.fault) from error
+  ends = settings.get("eos_token_id")
+  ids = () if ends is None else generation_settings.ids_of(ends)
+  if ids and max(ids) >= config.vocab_size:
+    fault = f" is {max(ids)}; wanted ids below vocab_size, {config.vocab_size}"
+    raise fields.SettingError("eos_token_id", fault)
   return config
 
 
-def _is_scaled(settings: dict) -> bool:
-  """Returns whether the output is the scaled product with the embedding."""
-  scaled = settings.get("scale_decoder_outputs")
-  tied = settings.get("tie_word_embeddings", _DEFAULTS["tie_word_embeddings"])
-  return tied if scaled is None else scaled
+def resolve(
+  tensors: dict, config: T5Config, settings: dict, where: str, same: Callable
+) -> None:
+  """Removes copies of the embedding; see the module's text.
 
-
-def resolve(tensors: dict, settings: dict, where: str, same: Callable) -> None:
-  """Removes the arrays that the network does not have; see the module's text.
-
-  Files may have copies of the embedding under several names.
-
-  Args:
-    tensors: all arrays by name, or (shape, dtype) of each. It is changed.
-    settings: the settings of config.json.
-    where: the checkpoint, for messages.
-    same: a function from two values of `tensors` to whether they may be the
-      same array.
-
-  Raises:
-    CheckpointError: the files have no embedding, or embeddings that differ, or
-      contradict config.json.
+  See `hugging_face.Family`.
   """
   tensors.pop(_UNUSED, None)
   copies = {name: tensors.pop(name) for name in _EMBEDDINGS if name in tensors}
@@ -183,7 +158,7 @@ def resolve(tensors: dict, settings: dict, where: str, same: Callable) -> None:
       )
   tensors[_EMBEDDINGS[0]] = embedding = copies[first]
   head = tensors.pop(_LM_HEAD, None)
-  if not _is_scaled(settings):
+  if not config.logits_via_embedding:
     if head is None and settings.get("scale_decoder_outputs") is None:
       raise CheckpointNotFoundError(
         f"{where}: config.json says tie_word_embeddings=false and there is no "
@@ -200,10 +175,9 @@ def resolve(tensors: dict, settings: dict, where: str, same: Callable) -> None:
 
 
 def settings_of(config: T5Config) -> dict:
-  """Returns the settings of config.json that describe an architecture.
+  """Returns the settings that describe an architecture.
 
-  Raises:
-    CheckpointError: config.json cannot describe the architecture.
+  See `hugging_face.Family`.
   """
   # Of two names of one activation the first is written, which comes last here.
   names = {value: name for name, value in reversed(_MLP_ACTIVATIONS.items())}

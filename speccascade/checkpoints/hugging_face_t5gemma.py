@@ -11,7 +11,7 @@ from collections.abc import Callable
 import dataclasses
 from typing import Any, NamedTuple
 
-from speccascade.checkpoints import hugging_face_llama, storage
+from speccascade.checkpoints import hugging_face_llama
 from speccascade.checkpoints.errors import CheckpointError
 from speccascade.models.llama.config import LlamaConfig
 from speccascade.models.t5gemma.config import OF_ENCODER, T5GemmaConfig
@@ -55,8 +55,8 @@ _END_OF_IMAGE_ID = 256000
 # Fields of the encoder's settings that nothing reads: texts end, and are
 # limited, by the decoder's.
 _NOT_READ = ("eos_ids", "bos_id", "max_positions", "logits_via_embedding")
-# Outer settings that count, before those of generation_config.json.
-_OUTER = (
+# Outer settings, which count before those of a stack.
+ALSO_IN_GENERATION = (
   *("bos_token_id", "eos_token_id", "decoder_start_token_id"),
   "tie_word_embeddings",
 )
@@ -65,38 +65,10 @@ _LM_HEAD = "lm_head.out_proj.weight"
 _COPIES = ("embed_tokens.weight", "embed_tokens.eoi_embedding")
 
 
-def config_of(settings: dict, directory: storage.Directory) -> T5GemmaConfig:
-  """Returns the architecture that config.json describes.
-
-  Args:
-    settings: the settings of config.json.
-    directory: the directory of config.json, which may hold
-      generation_config.json too.
-
-  Raises:
-    CheckpointError: a setting is wrong, or the network here does not have it.
-      The message names it.
-  """
-  where = f"{directory}/config.json"
-  if directory.has(hugging_face_llama.GENERATION):
-    generation = directory.read_json(hugging_face_llama.GENERATION)
-    chosen = {name: generation.get(name) for name in _OUTER}
-    settings = settings | {k: v for k, v in chosen.items() if v is not None}
-  try:
-    return build_config(settings)
-  except ValueError as error:
-    raise CheckpointError(f"{where}: {error}") from error
-
-
 def build_config(settings: dict) -> T5GemmaConfig:
   """Returns the architecture that settings describe.
 
-  Args:
-    settings: the settings of a config.json, with `model_type`.
-
-  Raises:
-    ValueError: a setting is wrong, or the network here does not have it. The
-      message names it.
+  See `hugging_face.Family`.
   """
   version, stacks = _VERSIONS[settings["model_type"]], {}
   features: dict[str, Any] = {}
@@ -115,15 +87,14 @@ def build_config(settings: dict) -> T5GemmaConfig:
     if stack.get("pad_token_id") is not None:
       fields.one_of([0], **{f"{name}.pad_token_id": stack["pad_token_id"]})
     if name == "decoder":
-      chosen = {name: settings.get(name) for name in _OUTER}
+      chosen = {name: settings.get(name) for name in ALSO_IN_GENERATION}
       stack = stack | {k: v for k, v in chosen.items() if v is not None}
     try:
       stacks[name] = hugging_face_llama.build_config(
         stack | {"model_type": version.like}
       )
     except fields.SettingError as error:
-      setting = hugging_face_llama.name_of(error.name)
-      raise ValueError(f"{name}.{setting}{error.fault}") from error
+      raise ValueError(f"{name}.{error}") from error
     except ValueError as error:
       raise ValueError(f"{name}: {error}") from error
   encoder, decoder = _explicit(*(stacks[name] for name in _STACKS))
@@ -172,28 +143,21 @@ def _explicit(*stacks: LlamaConfig) -> list[LlamaConfig]:
   ]
 
 
-def resolve(tensors: dict, settings: dict, where: str, same: Callable) -> None:
-  """Removes what is a copy: of tables, and of an output that is tied to one.
+def resolve(
+  tensors: dict,
+  config: T5GemmaConfig,
+  settings: dict,
+  where: str,
+  same: Callable,
+) -> None:
+  """Removes copies of tables, and of an output that is tied.
 
-  Args:
-    tensors: all arrays by name, or (shape, dtype) of each. It is changed.
-    settings: the settings of config.json.
-    where: the checkpoint, for messages.
-    same: a function from two values of `tensors` to whether they may be the
-      same array.
-
-  Raises:
-    CheckpointError: the output projection contradicts config.json, or the
-      stacks of a T5Gemma 2 have tables that differ.
+  See `hugging_face.Family`.
   """
-  table = _VERSIONS[settings["model_type"]].table
-  is_tied = build_config(settings).logits_via_embedding and _LM_HEAD in tensors
-  if is_tied and not same(tensors.pop(_LM_HEAD), tensors.get(table)):
-    raise CheckpointError(
-      f"{where}: config.json says tie_word_embeddings=true, but {_LM_HEAD} is"
-      f" another array than {table}: set it to false, or remove {_LM_HEAD}"
-    )
-  if settings["model_type"] != _MERGED:
+  if config.logits_via_embedding:
+    table = _VERSIONS[settings["model_type"]].table
+    hugging_face_llama.drop_tied_head(tensors, _LM_HEAD, table, where, same)
+  if not config.merged_attention:
     return
   for array in _COPIES:
     copy, first = f"model.decoder.{array}", f"model.encoder.{array}"
@@ -205,10 +169,9 @@ def resolve(tensors: dict, settings: dict, where: str, same: Callable) -> None:
 
 
 def settings_of(config: T5GemmaConfig) -> dict:
-  """Returns the settings of config.json that describe an architecture.
+  """Returns the settings that describe an architecture.
 
-  Raises:
-    CheckpointError: a T5Gemma of Hugging Face cannot have the architecture.
+  See `hugging_face.Family`.
   """
   model_type = _MERGED if config.merged_attention else MODEL_TYPES[0]
   version, stacks = _VERSIONS[model_type], {}

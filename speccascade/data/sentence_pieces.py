@@ -234,8 +234,7 @@ def _ends_beside(path: str) -> tuple[int, ...]:
   folder, name = os.path.split(path)
   if name != storage.SENTENCE_PIECE:
     return ()
-  ends = generation_settings.ends_of(storage.Directory(folder or "."))
-  return ends.ids if ends else ()
+  return generation_settings.ends_of(storage.Directory(folder or "."))
 
 
 @functools.cache

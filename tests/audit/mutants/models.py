@@ -519,9 +519,11 @@ norms of a GGUF file have their offset twice <- test_gguf[gemma]
 the first layer of a period sees the whole text <- test_a_sparse_gemma
 - _WINDOWED if (i + 1) % period else _FULL
 + _WINDOWED if i % period else _FULL
+
+=== checkpoints/hugging_face.py checkpoints/test_llama_files.py
 generation_config.json ends no text <- test_read_converted_and_back[llama]
-- settings = settings | {"eos_token_id": ends}
-+ settings = dict(settings)
+- family.build_config(settings | chosen)
++ family.build_config(settings)
 
 === models/t5gemma/network.py models/test_t5gemma_lm.py
 attention to the source is turned <- test_logits_equal_transformers[even]
@@ -530,7 +532,9 @@ attention to the source is turned <- test_logits_equal_transformers[even]
 +     query = attention.queries(self.pre_cross_attention_layer_norm(x), angles)
 attention to the source has the window <- test_logits_equal_transformers[even]
 - attention.mask_bias("float32", *source_masks)
-+ attention.mask_bias("float32", source_masks[0].at[:, :, cfg.window :].set(False))
++ attention.mask_bias(
++       "float32", source_masks[0].at[:, :, cfg.window :].set(False)
++     )
 an encoder is causal <- test_logits_equal_transformers[wide]
 - jnp.asarray((-before <= offset) & (offset <= after))[None]
 + jnp.tri(len(slots), dtype=bool)[None]
