@@ -1,8 +1,6 @@
 """Translates the config.json of Llama, Mistral, Qwen and Gemma.
 
-The settings of rotary positions are `rope_theta` and `rope_scaling`;
-transformers 5 writes them as one `rope_parameters`. generation_config.json may
-name the tokens that end a text; otherwise config.json names them.
+`hugging_face_rope` has the settings of rotary positions.
 
 A file leaves out what equals the defaults of its model type. A Gemma 3 that
 also reads images has the settings of its text model as `text_config`; the
@@ -14,9 +12,10 @@ import contextlib
 import dataclasses
 from typing import Literal
 
+from speccascade.checkpoints import hugging_face_rope
 from speccascade.checkpoints.errors import CheckpointError
-from speccascade.models.llama.config import LlamaConfig, RopeScaling
-from speccascade.models.llama.rotary import yarn_factor
+from speccascade.checkpoints.hugging_face_rope import FULL, WINDOWED
+from speccascade.models.llama.config import LlamaConfig
 from speccascade.settings import fields
 
 # The values that transformers takes for keys that config.json leaves out.
@@ -148,30 +147,6 @@ _GEMMA_FIELDS = {
   "attn_logit_softcapping": "attention_cap",
   "final_logit_softcapping": "logit_cap",
 }
-# Names in config.json, by the fields of RopeScaling. All but one are the same.
-_SCALING = {
-  name: name for name in RopeScaling.__dataclass_fields__ if name != "kind"
-} | {"original_max_positions": "original_max_position_embeddings"}
-# Fields of RopeScaling that each kind of scaling has.
-SCALINGS = {
-  "linear": ("factor",),
-  "dynamic": ("factor",),
-  "llama3": (
-    "factor",
-    "original_max_positions",
-    "low_freq_factor",
-    "high_freq_factor",
-  ),
-  "yarn": (
-    "factor",
-    "original_max_positions",
-    "beta_fast",
-    "beta_slow",
-    "attention_factor",
-    "truncate",
-  ),
-}
-
 # Activations of LlamaConfig, by the names in config.json. The gelu of flax is
 # the tanh approximation.
 _MLP_ACTIVATIONS = {
@@ -180,7 +155,6 @@ _MLP_ACTIVATIONS = {
 }
 # Model types of which each layer may have the window or see the whole text.
 _WITH_LAYER_TYPES = ("qwen2", "qwen3", *_LATER_GEMMAS)
-_WINDOWED, _FULL = "sliding_attention", "full_attention"
 _EMBEDDING = "model.embed_tokens.weight"
 # The end of names of arrays in old files, which are computed from the settings.
 _UNUSED = "rotary_emb.inv_freq"
@@ -223,8 +197,8 @@ def build_config(settings: dict) -> LlamaConfig:
     fields.one_of(
       [None], attn_logit_softcapping=settings["attn_logit_softcapping"]
     )
-    settings, local_theta = _split_rope(settings)
-  theta, scaling = _rope(settings)
+    settings, local_theta = hugging_face_rope.split(settings)
+  theta, scaling = hugging_face_rope.read(settings)
   values = {
     field: settings[name] for name, field in names.items() if name in settings
   }
@@ -292,76 +266,25 @@ def _windows(settings: dict) -> tuple:
       period = settings.get(name) or settings[name.removeprefix("_")]
       fields.fit(name, period, fields.Positive)
       # The last layer of each period sees the whole text.
-      kinds = [_WINDOWED if (i + 1) % period else _FULL for i in range(count)]
+      kinds = [WINDOWED if (i + 1) % period else FULL for i in range(count)]
   elif not settings.get("use_sliding_window") or window is None:
     return None, None
   if kinds is None:
     first = settings["max_window_layers"]
     fields.fit("max_window_layers", first, fields.NonNegative)
     # The layers below `max_window_layers` see the whole text.
-    kinds = [_WINDOWED if i >= first else _FULL for i in range(count)]
-  fields.fit("layer_types", kinds, list[Literal[_WINDOWED, _FULL]])
+    kinds = [WINDOWED if i >= first else FULL for i in range(count)]
+  fields.fit("layer_types", kinds, list[Literal[WINDOWED, FULL]])
   if len(kinds) != count:
     raise ValueError(
       f"layer_types has {len(kinds)} items; num_hidden_layers is {count}"
     )
-  layers = [i for i, kind in enumerate(kinds) if kind == _WINDOWED]
+  layers = [i for i, kind in enumerate(kinds) if kind == WINDOWED]
   if not layers:
     return None, []
   if is_later:
     fields.fit("sliding_window", window, fields.Positive)
   return window, layers if len(layers) < count else None
-
-
-def _split_rope(settings: dict) -> tuple[dict, float]:
-  """Returns the settings of a Gemma 3's full layers, and the windowed base."""
-  rope = settings.get("rope_parameters") or {}
-  fields.fit("rope_parameters", rope, dict)
-  for name, value in rope.items():
-    fields.one_of([_FULL, _WINDOWED], rope_parameters=name)
-    fields.fit(name, value, dict | None)
-  full, local = rope.get(_FULL) or {}, rope.get(_WINDOWED) or {}
-  fields.one_of(["default"], rope_type=local.get("rope_type", "default"))
-  scaling = settings.get("rope_scaling") or {}
-  fields.fit("rope_scaling", scaling, dict)
-  scaling = full | scaling
-  theta = local.get("rope_theta", settings["rope_local_base_freq"])
-  return settings | {"rope_parameters": None, "rope_scaling": scaling}, theta
-
-
-def _rope(settings: dict) -> tuple:
-  """Returns (base, scaling) of the rotary frequencies."""
-  # The scaling is a dict of the fields of `RopeScaling`, or None.
-  rope = settings.get("rope_scaling") or settings.get("rope_parameters") or {}
-  fields.fit("rope_parameters", rope, dict)
-  theta = rope.get("rope_theta", settings.get("rope_theta", 10000.0))
-  kind = rope.get("rope_type", rope.get("type", "default"))
-  fields.one_of(["default", *SCALINGS], rope_type=kind)
-  # A dict inside means other positions for some layers, which no network here
-  # has.
-  for name, value in rope.items():
-    if name == "partial_rotary_factor" or isinstance(value, dict):
-      fields.one_of([1.0], **{name: value})
-  if kind == "default":
-    return theta, None
-  values = {
-    field: rope[_SCALING[field]]
-    for field in SCALINGS[kind]
-    if rope.get(_SCALING[field]) is not None
-  }
-  length = settings.get("original_max_position_embeddings")
-  if length is not None and kind in ("llama3", "yarn"):
-    values["original_max_positions"] = length
-  # YaRN's attention factor may be given by two coefficients of a logarithm.
-  mscale, all_dim = rope.get("mscale"), rope.get("mscale_all_dim")
-  has_factor = "attention_factor" in values
-  if kind == "yarn" and not has_factor and mscale and all_dim:
-    scale, mscale, all_dim = fields.fit(
-      "mscale", (rope.get("factor"), mscale, all_dim), tuple[float, ...]
-    )
-    numerator = yarn_factor(scale, mscale)
-    values["attention_factor"] = numerator / yarn_factor(scale, all_dim)
-  return theta, {"kind": kind, **values}
 
 
 def resolve(
@@ -412,15 +335,11 @@ def settings_of(config: LlamaConfig) -> dict:
     "eos_token_id": list(config.eos_ids) or None,
     "use_sliding_window": config.window is not None,
     "layer_types": [
-      _FULL if config.window_of(i) is None else _WINDOWED for i in layers
+      FULL if config.window_of(i) is None else WINDOWED for i in layers
     ],
   }
   if scaling := config.rope_scaling:
-    settings["rope_scaling"] = {"rope_type": scaling.kind} | {
-      _SCALING[field]: getattr(scaling, field)
-      for field in SCALINGS[scaling.kind]
-      if getattr(scaling, field) is not None
-    }
+    settings["rope_scaling"] = hugging_face_rope.settings_of(scaling)
   # The model type is the one whose settings are read back as the architecture.
   # The dtype of activations is no setting of config.json.
   wanted = dataclasses.replace(config, dtype="float32")

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from speccascade.checkpoints import hugging_face_llama
+from speccascade.checkpoints import hugging_face_llama, hugging_face_rope
 from speccascade.decoding.records import prompts
 from speccascade.models import LlamaLM, layers, llama_lm, native_passes
 from speccascade.models.llama.config import LlamaConfig
@@ -120,7 +120,7 @@ def test_what_native_passes_lack_is_said_once(llama, caplog):
   assert not native_passes.is_native(case.lm.module.config, case.lm.params)
 
 
-@pytest.mark.parametrize("kind", hugging_face_llama.SCALINGS)
+@pytest.mark.parametrize("kind", hugging_face_rope.SCALINGS)
 def test_rope_scalings_past_the_length_trained_on(
   golden, llama, llama_arrays, kind
 ):

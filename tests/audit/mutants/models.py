@@ -517,8 +517,8 @@ norms of a GGUF file have their offset twice <- test_gguf[gemma]
 
 === checkpoints/hugging_face_llama.py checkpoints/test_llama_files.py
 the first layer of a period sees the whole text <- test_a_sparse_gemma
-- _WINDOWED if (i + 1) % period else _FULL
-+ _WINDOWED if i % period else _FULL
+- WINDOWED if (i + 1) % period else FULL
++ WINDOWED if i % period else FULL
 
 === checkpoints/hugging_face.py checkpoints/test_llama_files.py
 generation_config.json ends no text <- test_read_converted_and_back[llama]
