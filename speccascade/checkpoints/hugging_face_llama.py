@@ -7,10 +7,11 @@ also reads images has the settings of its text model as `text_config`; the
 arrays of its other parts are left alone.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 import contextlib
 import dataclasses
-from typing import Literal
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple
 
 from speccascade.checkpoints import hugging_face_rope
 from speccascade.checkpoints.errors import CheckpointError
@@ -18,7 +19,9 @@ from speccascade.checkpoints.hugging_face_rope import FULL, WINDOWED
 from speccascade.models.llama.config import LlamaConfig
 from speccascade.settings import fields
 
-# The values that transformers takes for keys that config.json leaves out.
+_TANH_GELU = "gelu_pytorch_tanh"
+# The values that transformers takes for keys that config.json leaves out. A
+# model type has the settings of layers and of Gemmas that its defaults name.
 _LLAMA = {
   "vocab_size": 32000,
   "hidden_size": 4096,
@@ -47,9 +50,11 @@ _QWEN2 = _LLAMA | {
   "use_sliding_window": False,
   "sliding_window": 4096,
   "max_window_layers": 28,
+  "layer_types": None,
   "bos_token_id": None,
   "eos_token_id": None,
 }
+_QWEN3 = _QWEN2 | {"head_dim": 128}
 _GEMMA = _LLAMA | {
   "vocab_size": 256000,
   "hidden_size": 3072,
@@ -58,7 +63,7 @@ _GEMMA = _LLAMA | {
   "num_attention_heads": 16,
   "num_key_value_heads": 16,
   "head_dim": 256,
-  "hidden_act": "gelu_pytorch_tanh",
+  "hidden_act": _TANH_GELU,
   "max_position_embeddings": 8192,
   "tie_word_embeddings": True,
   "bos_token_id": 2,
@@ -73,6 +78,7 @@ _GEMMA2 = _GEMMA | {
   "query_pre_attn_scalar": 256,
   "sliding_window": 4096,
   "sliding_window_pattern": 2,
+  "layer_types": None,
   "attn_logit_softcapping": 50.0,
   "final_logit_softcapping": 30.0,
 }
@@ -87,32 +93,7 @@ _GEMMA3 = _GEMMA2 | {
   "rope_theta": 1e6,
   "rope_local_base_freq": 1e4,
 }
-_DEFAULTS = {
-  "llama": _LLAMA,
-  "mistral": _MISTRAL,
-  "qwen2": _QWEN2,
-  "qwen3": _QWEN2 | {"head_dim": 128},
-  "gemma": _GEMMA,
-  "gemma2": _GEMMA2,
-  "gemma3_text": _GEMMA3,
-  "gemma3": _GEMMA3,
-}
-# The beginning of the names of transformers' classes. A "gemma3" has a
-# "gemma3_text", which is what is written.
-MODEL_TYPES = {
-  "llama": "Llama",
-  "mistral": "Mistral",
-  "qwen2": "Qwen2",
-  "qwen3": "Qwen3",
-  "gemma": "Gemma",
-  "gemma2": "Gemma2",
-  "gemma3_text": "Gemma3",
-  "gemma3": "Gemma3",
-}
 ALSO_IN_GENERATION = ("eos_token_id",)
-_GEMMA3_TYPES = ("gemma3_text", "gemma3")
-# Those with post norms, a scale of queries, and layers with and without window.
-_LATER_GEMMAS = ("gemma2", *_GEMMA3_TYPES)
 _WITH_TEXT_CONFIG = ("gemma3",)
 # Settings that a model with a `text_config` has beside it.
 _OUTER = ("bos_token_id", "eos_token_id", "tie_word_embeddings")
@@ -146,15 +127,14 @@ _GEMMA_FIELDS = {
   "query_pre_attn_scalar": "query_pre_attn_scalar",
   "attn_logit_softcapping": "attention_cap",
   "final_logit_softcapping": "logit_cap",
+  "rope_local_base_freq": "local_rope_theta",
 }
 # Activations of LlamaConfig, by the names in config.json. The gelu of flax is
 # the tanh approximation.
 _MLP_ACTIVATIONS = {
   "silu": ("silu", "linear"),
-  "gelu_pytorch_tanh": ("gelu", "linear"),
+  _TANH_GELU: ("gelu", "linear"),
 }
-# Model types of which each layer may have the window or see the whole text.
-_WITH_LAYER_TYPES = ("qwen2", "qwen3", *_LATER_GEMMAS)
 _EMBEDDING = "model.embed_tokens.weight"
 # The end of names of arrays in old files, which are computed from the settings.
 _UNUSED = "rotary_emb.inv_freq"
@@ -165,7 +145,7 @@ def build_config(settings: dict) -> LlamaConfig:
 
   See `hugging_face.Family`.
   """
-  model_type, settings = settings["model_type"], _complete(settings)
+  kind, settings = _TYPES[settings["model_type"]], _complete(settings)
   for name, wanted in _FIXED.items():
     if settings.get(name) is not None:
       fields.one_of([wanted], **{name: settings[name]})
@@ -182,17 +162,10 @@ def build_config(settings: dict) -> LlamaConfig:
   ends = settings["eos_token_id"]
   if not isinstance(ends, list):
     settings["eos_token_id"] = [] if ends is None else [ends]
-  # Qwen2 and Mistral have no such setting. Qwen2 always has the biases of
-  # queries, keys and values, and Mistral never has.
-  if model_type == "qwen2":
-    settings["attention_bias"] = True
-  elif model_type == "mistral":
-    settings["attention_bias"] = False
-  names = _FIELDS | (_GEMMA_FIELDS if model_type in _LATER_GEMMAS else {})
-  is_gemma = model_type.startswith("gemma")
-  window, layers = _windows(settings)
+  names = _names(kind)
+  window, layers = kind.window(settings)
   local_theta = None
-  if model_type in _GEMMA3_TYPES:
+  if "rope_local_base_freq" in names:
     # transformers reads no such setting of Gemma 3.
     fields.one_of(
       [None], attn_logit_softcapping=settings["attn_logit_softcapping"]
@@ -204,17 +177,13 @@ def build_config(settings: dict) -> LlamaConfig:
   }
   values |= {
     "mlp_activations": _activations(settings),
-    # Llama's biases are at the output of attention too, Qwen2's are not.
-    "out_bias": settings["attention_bias"] and model_type != "qwen2",
-    "query_key_norm": model_type in ("qwen3", *_GEMMA3_TYPES),
-    "norm_offset": int(is_gemma),
-    "scaled_embedding": is_gemma,
-    "post_norms": model_type in _LATER_GEMMAS,
+    "out_bias": settings["attention_bias"],
     "window": window,
     "windowed_layers": layers,
     "rope_theta": theta,
     "rope_scaling": scaling,
     "local_rope_theta": local_theta,
+    **kind.features,
   }
   try:
     return fields.build(LlamaConfig, values)
@@ -233,47 +202,77 @@ def _complete(settings: dict) -> dict:
     outer = {name: settings.get(name) for name in _OUTER}
     outer = {name: value for name, value in outer.items() if value is not None}
     settings = text | outer | {"model_type": model_type}
-  return _DEFAULTS[model_type] | settings
+  return {**_TYPES[model_type].defaults, **settings}
+
+
+def _names(kind: "_Type") -> dict[str, str]:
+  """Returns the fields of `LlamaConfig` that settings say, by their names."""
+  of_gemmas = {
+    name: field
+    for name, field in _GEMMA_FIELDS.items()
+    if name in kind.defaults
+  }
+  return _FIELDS | of_gemmas
 
 
 def _activations(settings: dict) -> tuple[str, ...]:
   """Returns the activations of the MLP."""
   setting, activation = "hidden_act", settings["hidden_act"]
-  if settings["model_type"].startswith("gemma"):
+  if _TYPES[settings["model_type"]].defaults["hidden_act"] == _TANH_GELU:
     # The first files of Gemma say gelu, and mean its tanh form.
     if activation == "gelu":
-      activation = "gelu_pytorch_tanh"
+      activation = _TANH_GELU
     if settings.get("hidden_activation") is not None:
       setting, activation = "hidden_activation", settings["hidden_activation"]
   fields.one_of(list(_MLP_ACTIVATIONS), **{setting: activation})
   return _MLP_ACTIVATIONS[activation]
 
 
-def _windows(settings: dict) -> tuple:
-  """Returns (window, windowed layers) of attention."""
-  # The window is None if no layer has one. The layers are None if all have it.
-  window, count = settings.get("sliding_window"), settings["num_hidden_layers"]
-  if settings["model_type"] == "mistral":
-    return window, None
-  # Llama has no such setting: transformers reads it from no file of Llama's.
-  if settings["model_type"] not in _WITH_LAYER_TYPES:
-    return None, None
-  kinds = settings.get("layer_types")
-  is_later = settings["model_type"] in _LATER_GEMMAS
-  if is_later:
-    if kinds is None:
-      name = "_sliding_window_pattern"
-      period = settings.get(name) or settings[name.removeprefix("_")]
-      fields.fit(name, period, fields.Positive)
-      # The last layer of each period sees the whole text.
-      kinds = [WINDOWED if (i + 1) % period else FULL for i in range(count)]
-  elif not settings.get("use_sliding_window") or window is None:
+# Each of the next functions returns (window, windowed layers) of attention. The
+# window is None if no layer has one. The layers are None if all have it.
+_Windows = tuple[int | None, list[int] | None]
+
+
+def _no_window(settings: dict) -> _Windows:
+  """Returns no window: transformers reads the setting from no such file."""
+  del settings
+  return None, None
+
+
+def _window_of_all(settings: dict) -> _Windows:
+  return settings["sliding_window"], None
+
+
+def _window_above(settings: dict) -> _Windows:
+  """Returns the window, which layers from some layer on have, if it is used."""
+  window, kinds = settings["sliding_window"], settings["layer_types"]
+  if not settings["use_sliding_window"] or window is None:
     return None, None
   if kinds is None:
-    first = settings["max_window_layers"]
+    first, count = settings["max_window_layers"], settings["num_hidden_layers"]
     fields.fit("max_window_layers", first, fields.NonNegative)
     # The layers below `max_window_layers` see the whole text.
     kinds = [WINDOWED if i >= first else FULL for i in range(count)]
+  return _window_of(kinds, settings)
+
+
+def _window_in_periods(settings: dict) -> _Windows:
+  """Returns the window, which all but the last layer of each period have."""
+  kinds, count = settings["layer_types"], settings["num_hidden_layers"]
+  if kinds is None:
+    name = "_sliding_window_pattern"
+    period = settings.get(name) or settings[name.removeprefix("_")]
+    fields.fit(name, period, fields.Positive)
+    kinds = [WINDOWED if (i + 1) % period else FULL for i in range(count)]
+  window, layers = _window_of(kinds, settings)
+  if layers != []:
+    fields.fit("sliding_window", settings["sliding_window"], fields.Positive)
+  return window, layers
+
+
+def _window_of(kinds: list[str], settings: dict) -> _Windows:
+  """Returns the window, which the layers of one kind have."""
+  count = settings["num_hidden_layers"]
   fields.fit("layer_types", kinds, list[Literal[WINDOWED, FULL]])
   if len(kinds) != count:
     raise ValueError(
@@ -282,9 +281,44 @@ def _windows(settings: dict) -> tuple:
   layers = [i for i, kind in enumerate(kinds) if kind == WINDOWED]
   if not layers:
     return None, []
-  if is_later:
-    fields.fit("sliding_window", window, fields.Positive)
-  return window, layers if len(layers) < count else None
+  return settings["sliding_window"], layers if len(layers) < count else None
+
+
+class _Type(NamedTuple):
+  """What the models of a model type have in common.
+
+  Attributes:
+    name: the beginning of the names of transformers' classes.
+    defaults: the values that transformers takes for keys that are left out.
+    window: a function from the settings to the window, and its layers.
+    features: fields of `LlamaConfig` that no setting says.
+  """
+
+  name: str
+  defaults: Mapping[str, Any]
+  window: Callable[[dict], _Windows]
+  features: Mapping[str, Any] = MappingProxyType({})
+
+
+# Mistral and Qwen2 have no setting of biases. Mistral never has them, and Qwen2
+# always has those of queries, keys and values.
+_OF_MISTRAL = {"qkv_bias": False, "out_bias": False}
+_OF_QWEN2 = {"qkv_bias": True, "out_bias": False}
+_OF_GEMMA = {"norm_offset": 1, "scaled_embedding": True}
+_OF_GEMMA2 = _OF_GEMMA | {"post_norms": True}
+_OF_GEMMA3 = _OF_GEMMA2 | {"query_key_norm": True}
+# A "gemma3" has a "gemma3_text", which is what is written.
+_TYPES = {
+  "llama": _Type("Llama", _LLAMA, _no_window),
+  "mistral": _Type("Mistral", _MISTRAL, _window_of_all, _OF_MISTRAL),
+  "qwen2": _Type("Qwen2", _QWEN2, _window_above, _OF_QWEN2),
+  "qwen3": _Type("Qwen3", _QWEN3, _window_above, {"query_key_norm": True}),
+  "gemma": _Type("Gemma", _GEMMA, _no_window, _OF_GEMMA),
+  "gemma2": _Type("Gemma2", _GEMMA2, _window_in_periods, _OF_GEMMA2),
+  "gemma3_text": _Type("Gemma3", _GEMMA3, _window_in_periods, _OF_GEMMA3),
+  "gemma3": _Type("Gemma3", _GEMMA3, _window_in_periods, _OF_GEMMA3),
+}
+MODEL_TYPES = tuple(_TYPES)
 
 
 def resolve(
@@ -343,28 +377,25 @@ def settings_of(config: LlamaConfig) -> dict:
   # The model type is the one whose settings are read back as the architecture.
   # The dtype of activations is no setting of config.json.
   wanted = dataclasses.replace(config, dtype="float32")
-  for model_type, name in MODEL_TYPES.items():
+  for model_type, kind in _TYPES.items():
     candidate = settings | {"model_type": model_type}
-    if model_type not in _WITH_LAYER_TYPES:
-      del candidate["layer_types"]
-    if not model_type.startswith("qwen"):
-      del candidate["use_sliding_window"]
-    if model_type in _LATER_GEMMAS:
+    for name in ("layer_types", "use_sliding_window"):
+      if name not in kind.defaults:
+        del candidate[name]
+    for name, field in _names(kind).items():
+      if name in _GEMMA_FIELDS:
+        candidate[name] = getattr(config, field)
+    # transformers wants an integer, and takes no None for a window.
+    if "query_pre_attn_scalar" in candidate:
       candidate["hidden_activation"] = candidate.pop("hidden_act")
-      candidate |= {
-        name: getattr(config, field) for name, field in _GEMMA_FIELDS.items()
-      }
-      # transformers wants an integer, and takes no None for a window.
       scale = candidate["query_pre_attn_scalar"]
       if scale is not None and scale == int(scale):
         candidate["query_pre_attn_scalar"] = int(scale)
       if config.window is None:
         del candidate["sliding_window"]
-    if model_type in _GEMMA3_TYPES:
-      candidate["rope_local_base_freq"] = config.local_rope_theta
     with contextlib.suppress(ValueError):
       if build_config(candidate) == wanted:
-        return candidate | {"architectures": [f"{name}ForCausalLM"]}
+        return candidate | {"architectures": [f"{kind.name}ForCausalLM"]}
   raise CheckpointError(
     f"no model type of {', '.join(MODEL_TYPES)} has this architecture: {config}"
   )
