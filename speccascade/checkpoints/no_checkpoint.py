@@ -1,0 +1,162 @@
+"""Says why there is no checkpoint at a path, and what to do."""
+
+from collections.abc import Iterator, Sequence
+import difflib
+import pathlib
+import re
+
+from speccascade.checkpoints import (
+  gguf_file,
+  hugging_face,
+  hugging_face_t5,
+  orbax_io,
+  safetensors_files,
+  t5x_native,
+)
+from speccascade.checkpoints.errors import (
+  CheckpointError,
+  CheckpointNotFoundError,
+)
+from speccascade.checkpoints.storage import Directory
+from speccascade.models.parameters import shorten
+
+_HUB_NAME = re.compile(r"\w[\w.-]*/\w[\w.-]*")  # owner/model
+# Weights of PyTorch, and no state of its training, such as training_args.bin.
+_PYTORCH = re.compile(
+  r"(pytorch_model|model|consolidated)[\w.-]*\.(bin|pt|pth|ckpt)(\.index\.json)?"
+)
+# Names in the folders of Hugging Face's cache.
+_CACHED, _SNAPSHOTS = "models--", "snapshots"
+_SHOWN = 80  # characters of a name in a message
+# Files of checkpoints that are not read, and what to do with each.
+_FOREIGN = {
+  "flax_model.msgpack": "Hugging Face's Flax weights: want safetensors",
+  "tf_model.h5": "Hugging Face's TensorFlow weights: want safetensors",
+  "_METADATA": "one item of an Orbax checkpoint: give the directory above it",
+  ".zarray": "one array of a T5X checkpoint: give the directory above it",
+  "operative_config.gin": (
+    "a TensorFlow T5 model directory; T5X's conversions of the public ones are "
+    "under gs://t5-data/pretrained_models/t5x/"
+  ),
+}
+
+
+def error_of(directory: Directory, path: str) -> CheckpointError:
+  """Returns the error that says why a directory is no checkpoint.
+
+  Args:
+    directory: the directory.
+    path: the path, as it was given.
+  """
+  if not directory.remote:
+    local = pathlib.Path(directory.url)
+    if local.is_file():
+      return CheckpointError(
+        f"{directory} is a file; give the directory of the checkpoint, "
+        f"{local.parent}"
+      )
+    if not local.exists():
+      return CheckpointNotFoundError(
+        f"there is no checkpoint at {directory}{_near_misses(local)};"
+        f" {_what_to_give(path)}"
+      )
+  # A broken link, or a folder, of the name of such a file is a better reason.
+  for name in (
+    t5x_native.INDEX,
+    orbax_io.METADATA,
+    "state/_METADATA",
+    hugging_face.CONFIG,
+    safetensors_files.WEIGHTS,
+    safetensors_files.INDEX,
+  ):
+    directory.check_file(name)
+  children = directory.children()
+  advice = dict(_found_advice(directory, children)) | _FOREIGN
+  for name, what_to_do in advice.items():
+    if name in children:
+      return CheckpointError(f"{directory} holds {name}, {what_to_do}")
+  if not children:
+    return CheckpointNotFoundError(f"there is nothing at {directory}")
+  return CheckpointError(
+    f"{directory} is no complete checkpoint: it holds "
+    f"{shorten(children)}; wanted is checkpoint (T5X), state/_METADATA "
+    "(Orbax), config.json with model.safetensors (Hugging Face), or "
+    "checkpoint_<step> directories"
+  )
+
+
+def _found_advice(
+  directory: Directory, children: Sequence[str]
+) -> Iterator[tuple[str, str]]:
+  """Yields names in a directory that is no checkpoint, and what to do."""
+  if hugging_face.ADAPTER in children:
+    base = _setting(directory, hugging_face.ADAPTER, "base_model_name_or_path")
+    yield (
+      hugging_face.ADAPTER,
+      f"an adapter of {base or 'another model'}, and no model: save the two as"
+      " one with PeftModel.from_pretrained(base, adapter).merge_and_unload()"
+      ".save_pretrained(FOLDER)",
+    )
+  for name in filter(_PYTORCH.fullmatch, children):
+    is_t5 = (
+      _setting(directory, hugging_face.CONFIG, "model_type")
+      in hugging_face_t5.MODEL_TYPES
+    )
+    kind = "T5ForConditionalGeneration" if is_t5 else "AutoModelForCausalLM"
+    yield (
+      name,
+      f"PyTorch weights, which are not read: save them as safetensors with"
+      f" {kind}.from_pretrained(source).save_pretrained(destination,"
+      " safe_serialization=True)",
+    )
+  for name in children:
+    if name.endswith(gguf_file.SUFFIX):
+      yield name, f"a model in one file: give {directory}/{name}"
+    elif name == _SNAPSHOTS or name.startswith(_CACHED):
+      cached = directory if name == _SNAPSHOTS else directory / name
+      if snapshot := _snapshot_of(cached):
+        yield name, f"of Hugging Face's cache: give {snapshot}"
+
+
+def _snapshot_of(cached: Directory) -> Directory | None:
+  """Returns the newest files of a model in Hugging Face's cache, or None."""
+  snapshots = cached / _SNAPSHOTS
+  names = snapshots.children()
+  main = (cached.read("refs/main") or b"").decode(errors="replace").strip()
+  name = main if main in names else next(iter(names), None)
+  return snapshots / name if name else None
+
+
+def _setting(directory: Directory, file: str, name: str) -> str:
+  """Returns a text of a JSON file, cut; "" where the file does not have it."""
+  try:
+    value = directory.read_json(file).get(name)
+  except CheckpointError:
+    return ""
+  return value[:_SHOWN] if isinstance(value, str) else ""
+
+
+def _what_to_give(path: str) -> str:
+  """Returns advice for a path at which there is nothing."""
+  text = (
+    "give the path of a checkpoint: a local folder, or one on gs://; nothing is"
+    " downloaded from a hub"
+  )
+  if _HUB_NAME.fullmatch(path):
+    text += (
+      f". If {path} is a name on Hugging Face's hub, `hf download {path}"
+      " --local-dir FOLDER` copies it to a FOLDER, which is what to give"
+    )
+  return text
+
+
+def _near_misses(path: pathlib.Path) -> str:
+  """Returns what is in the last folder of a path that exists."""
+  parent = path.parent
+  while not parent.exists():
+    path, parent = parent, parent.parent
+  names = sorted(child.name for child in parent.iterdir() if child.is_dir())
+  near = difflib.get_close_matches(path.name, names, cutoff=0.5)
+  if near:
+    return f": {parent} has {', '.join(near)}"
+  return f": {parent} has no {path.name}"
