@@ -13,6 +13,7 @@ import math
 import sys
 
 from speccascade.checkpoints import (
+  adafactor_slots,
   architecture,
   orbax_io,
   restore,
@@ -93,7 +94,7 @@ def _describe_optimizer(
   if slots:
     try:
       slots = architecture.unflatten(slots)
-      stored_arrays.without_momentum(slots, arrays.params, where=arrays.where)
+      adafactor_slots.without_momentum(slots, arrays.params, where=arrays.where)
       facts.append("Adafactor's slots")
     except CheckpointError as error:
       facts.append(f"not converted: {error}")

@@ -34,7 +34,12 @@ import jax
 from jax.sharding import NamedSharding
 import numpy as np
 
-from speccascade.checkpoints import architecture, storage, stored_arrays
+from speccascade.checkpoints import (
+  adafactor_slots,
+  architecture,
+  storage,
+  stored_arrays,
+)
 from speccascade.checkpoints.errors import (
   CheckpointError,
   CheckpointNotFoundError,
@@ -122,7 +127,7 @@ def save_args(
   architecture.check_params(params, config, where="to be written")
   state = {"step": np.asarray(step, np.int32)}
   if slots is not None:
-    state["param_states"] = stored_arrays.with_momentum(slots)
+    state["param_states"] = adafactor_slots.with_momentum(slots)
   trees = {"state": {"target": dict(params), "state": state}}
   if opt_state is not None:
     trees["opt_state"] = opt_state

@@ -16,7 +16,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from speccascade.checkpoints import chunks, ocdbt, storage
+from speccascade.checkpoints import adafactor_slots, chunks, ocdbt, storage
 from speccascade.checkpoints.architecture import flatten, unflatten
 from speccascade.checkpoints.errors import (
   CheckpointError,
@@ -24,9 +24,6 @@ from speccascade.checkpoints.errors import (
 )
 from speccascade.checkpoints.old_checksums import OldChecksums
 
-SLOTS = ("v_row", "v_col", "v")  # of Adafactor, for each parameter
-_PLACEHOLDER = (1,)  # shape of a slot that Adafactor does not use
-_ADVICE = "read the parameters alone (convert: --parameters_only)"
 _NUM_READERS = 32  # threads, each of which reads one array at a time
 
 
@@ -224,7 +221,7 @@ class StoredArrays:
     step, params = self.step(), self.params
     wanted = {} if lazy else {"target": params}
     if slots := unflatten(dict(self.arrays))["state"].get("param_states"):
-      slots = without_momentum(slots, params, where=self.where)
+      slots = adafactor_slots.without_momentum(slots, params, where=self.where)
       wanted["state"] = {"param_states": slots}
     values = unflatten(self.read(flatten(wanted)))
     slots = slots and values["state"]["param_states"]
@@ -311,56 +308,3 @@ def _float32(value, name: str, where: str) -> np.ndarray:
       f"array {name} of {where} has dtype {value.dtype}, want a float"
     )
   return np.ascontiguousarray(value, np.float32)
-
-
-def without_momentum(param_states: dict, params: dict, *, where: str) -> dict:
-  """Returns Adafactor's slots of each parameter, from T5X's `param_states`.
-
-  Args:
-    param_states: nested dict of arrays, or of anything with a shape.
-    params: nested dict of the parameters, or of anything with a shape.
-    where: the checkpoint, for messages.
-
-  Raises:
-    CheckpointError: the state is another optimizer's, or has momentum.
-  """
-  flat, parameters = flatten(param_states), flatten(params)
-  slots = {f"{name}/{slot}": name for name in parameters for slot in SLOTS}
-  subject = f"the optimizer state of {where} has"
-  for name, parameter in slots.items():
-    if name not in flat:
-      raise CheckpointError(
-        f"{subject} no {name}: it is not Adafactor's; {_ADVICE}"
-      )
-    shape, wanted = flat[name].shape, parameters[parameter].shape
-    # A slot of zeros has no chunks on disk, so that no file bounds a damaged
-    # shape.
-    if math.prod(shape) > max(1, math.prod(wanted)):
-      raise CheckpointError(
-        f"{subject} {name} of shape {list(shape)}, more than its parameter's "
-        f"{list(wanted)}; {_ADVICE}"
-      )
-  for name in sorted(flat.keys() - slots.keys()):
-    if name.removesuffix("/m") not in parameters:
-      raise CheckpointError(
-        f"{subject} {name}, which is no slot of a parameter; {_ADVICE}"
-      )
-    if flat[name].shape != _PLACEHOLDER:
-      raise CheckpointError(
-        f"{subject} momentum ({name}); only Adafactor without it is read;"
-        f" {_ADVICE}"
-      )
-  return unflatten({name: flat[name] for name in slots})
-
-
-def with_momentum(slots: Mapping) -> dict:
-  """Returns T5X's `param_states`: the slots, and an unused momentum for each.
-
-  Args:
-    slots: nested dict of Adafactor's slots, `{"v_row", "v_col", "v"}` for each
-      parameter.
-  """
-  flat = flatten(dict(slots))
-  for name in {name.rsplit("/", 1)[0] for name in flat}:
-    flat[f"{name}/m"] = np.zeros(_PLACEHOLDER, np.float32)
-  return unflatten(flat)

@@ -24,7 +24,12 @@ import jax
 import ml_dtypes
 import numpy as np
 
-from speccascade.checkpoints import chunks, storage, stored_arrays
+from speccascade.checkpoints import (
+  adafactor_slots,
+  chunks,
+  storage,
+  stored_arrays,
+)
 from speccascade.checkpoints.architecture import flatten, unflatten
 from speccascade.checkpoints.errors import (
   CheckpointError,
@@ -184,7 +189,8 @@ def save(
   for name, value in flatten(dict(params)).items():
     stored[f"target/{name}"] = _StoredArray(value, kinds[dtype])
   if optimizer is not None:
-    for name, value in flatten(stored_arrays.with_momentum(optimizer)).items():
+    states = adafactor_slots.with_momentum(optimizer)
+    for name, value in flatten(states).items():
       value, name = np.asarray(value, np.float32), f"state/param_states/{name}"
       if name.endswith("/v") and value.shape != (1,):
         stored[name] = _StoredArray(value, np.float32)

@@ -14,8 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from speccascade.checkpoints.adafactor_slots import SLOTS
 from speccascade.checkpoints.architecture import flatten, unflatten
-from speccascade.checkpoints.stored_arrays import SLOTS
 from speccascade.settings import fields
 
 Schedule = Callable[[Any], Any]

@@ -14,12 +14,12 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from speccascade.checkpoints import (
+  adafactor_slots,
   architecture,
   chunks,
   load,
   orbax_io,
   storage,
-  stored_arrays,
 )
 
 
@@ -76,7 +76,7 @@ def saved_before(saved, tmp_path_factory, source):
   """The same as older versions wrote it: in OCDBT, with CRC-32s in JSON."""
   path = tmp_path_factory.mktemp("before") / "checkpoint_7"
   shutil.copytree(saved / "metadata", path / "metadata")
-  slots = stored_arrays.with_momentum(source.optimizer)
+  slots = adafactor_slots.with_momentum(source.optimizer)
   state = {"step": np.int32(7), "param_states": slots}
   trees = {
     "state": {"target": source.params, "state": state},
