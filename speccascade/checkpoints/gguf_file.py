@@ -17,6 +17,7 @@ from speccascade.checkpoints import (
   gguf_tokenizer,
   hugging_face,
   hugging_face_llama,
+  hugging_face_names,
   storage,
 )
 from speccascade.checkpoints.errors import (
@@ -179,7 +180,7 @@ def _table(reader, config: LlamaConfig, path: storage.Directory) -> dict:
   """Returns {GGUF's name: parameter} of a config, checked against the file."""
   table = {}
   names = _NAMES | (_POST_NORM_NAMES if config.post_norms else {})
-  for parameter in architecture.list_parameters(config):
+  for parameter in hugging_face_names.list_parameters(config):
     name = parameter.hugging_face
     for part, gguf_part in names.items():
       name = name.replace(part, gguf_part)

@@ -19,6 +19,7 @@ from speccascade.checkpoints import (
   architecture,
   generation_settings,
   hugging_face_llama,
+  hugging_face_names,
   hugging_face_t5,
   hugging_face_t5gemma,
   safetensors_files,
@@ -140,7 +141,8 @@ def read(
   # Whether two arrays may be the same one is asked of their shapes here, and of
   # their numbers below.
   family.resolve(stored, config, settings, where, operator.eq)
-  table = {p.hugging_face: p for p in architecture.list_parameters(config)}
+  parameters = hugging_face_names.list_parameters(config)
+  table = {parameter.hugging_face: parameter for parameter in parameters}
   check_shapes(stored, table, where)
   lazy = lazy and not directory.remote
   if not lazy:
@@ -162,7 +164,7 @@ def check_shapes(stored: dict, table: dict, where: str) -> None:
 
   Args:
     stored: {name: (shape, dtype)} of the arrays in a file.
-    table: {name: `architecture.Parameter`} of the arrays that are wanted.
+    table: {name: `hugging_face_names.Parameter`} of the arrays that are wanted.
     where: the checkpoint, for messages.
 
   Raises:
@@ -252,7 +254,7 @@ def shapes(directory: storage.Directory) -> tuple[dict, Config]:
   architecture.check_num_layers(config, len(tensors), where=str(directory))
   stored = {
     parameter.name: tensors[parameter.hugging_face]
-    for parameter in architecture.list_parameters(config)
+    for parameter in hugging_face_names.list_parameters(config)
     if parameter.hugging_face in tensors
   }
   return stored, config
@@ -307,7 +309,7 @@ def save(
   architecture.check_params(params, config, where="to be written")
   settings = _FAMILIES[type(config)].settings_of(config)
   flat, tensors = architecture.flatten(dict(params)), {}
-  for parameter in architecture.list_parameters(config):
+  for parameter in hugging_face_names.list_parameters(config):
     value = np.asarray(flat[parameter.name]).astype(dtype)
     value = value.T if parameter.transposed else value
     tensors[parameter.hugging_face] = np.ascontiguousarray(value)

@@ -18,11 +18,12 @@ of older versions, "scaling" is `tie_word_embeddings`.
 
 from collections.abc import Callable
 
-from speccascade.checkpoints import architecture, generation_settings
+from speccascade.checkpoints import generation_settings
 from speccascade.checkpoints.errors import (
   CheckpointError,
   CheckpointNotFoundError,
 )
+from speccascade.models.t5 import multi_head
 from speccascade.models.t5.config import T5Config
 from speccascade.settings import fields
 
@@ -45,8 +46,8 @@ _DEFAULTS = {
 
 # Settings whose values are fixed in T5X's network.
 _FIXED = {
-  "relative_attention_num_buckets": architecture.RELATIVE_BUCKETS,
-  "relative_attention_max_distance": architecture.RELATIVE_MAX_DISTANCE,
+  "relative_attention_num_buckets": multi_head.NUM_BUCKETS,
+  "relative_attention_max_distance": multi_head.MAX_DISTANCE,
   "layer_norm_epsilon": 1e-6,
   "decoder_start_token_id": 0,
   "pad_token_id": 0,

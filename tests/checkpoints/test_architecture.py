@@ -8,7 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from speccascade.checkpoints import CheckpointError, architecture, check_params
+from speccascade.checkpoints import (
+  CheckpointError,
+  architecture,
+  check_params,
+  hugging_face_names,
+)
 from speccascade.models.t5.config import T5Config
 from speccascade.models.t5.network import Transformer
 
@@ -37,7 +42,7 @@ def test_the_table_is_that_of_the_network(config):
   init = functools.partial(Transformer(config).init, enable_dropout=False)
   tree = jax.eval_shape(init, jax.random.key(0), tokens, tokens, tokens)
   shapes = jax.tree.map(lambda leaf: leaf.shape, tree["params"])
-  table = {p.name: p.shape for p in architecture.list_parameters(config)}
+  table = {p.name: p.shape for p in hugging_face_names.list_parameters(config)}
   is_leaf = lambda _, x: isinstance(x, tuple)
   assert table == architecture.flatten(shapes, is_leaf=is_leaf)
 
@@ -45,7 +50,7 @@ def test_the_table_is_that_of_the_network(config):
 def zeros(config):
   return {
     p.name: np.zeros(p.shape, np.float32)
-    for p in architecture.list_parameters(config)
+    for p in hugging_face_names.list_parameters(config)
   }
 
 

@@ -18,6 +18,7 @@ from speccascade.checkpoints import (
   convert,
   gguf_file,
   hugging_face_llama,
+  hugging_face_names,
   inspect,
   load,
 )
@@ -616,7 +617,7 @@ def write_gguf(folder, tmp_path):
     writer.add_eos_token_id(cfg.eos_ids[0])
     if 7 in cfg.eos_ids:
       writer.add_eot_token_id(7)
-    for each in architecture.list_parameters(cfg):
+    for each in hugging_face_names.list_parameters(cfg):
       name, value = each.hugging_face, flat[each.name]
       value = value.T if each.transposed else value
       # convert_hf_to_gguf.py of llama.cpp permutes the kernels of a "llama" so.

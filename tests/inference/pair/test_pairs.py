@@ -8,7 +8,7 @@ import types
 import jax
 import pytest
 
-from speccascade.checkpoints import architecture, orbax_io
+from speccascade.checkpoints import hugging_face_names, orbax_io
 from speccascade.data.tokenizer import TokenizerVocabulary
 from speccascade.decoding import METHODS
 from speccascade.inference.pair import pair_checks, pairs
@@ -184,7 +184,8 @@ def test_a_checkpoint_that_says_no_architecture(golden, golden_config):
   path = str(golden / "t5x_native")
   spec = pairs.PairSpec(drafter_checkpoint=[path], verifier_checkpoint=path)
   size = sum(
-    math.prod(x.shape) for x in architecture.list_parameters(golden_config)
+    math.prod(x.shape)
+    for x in hugging_face_names.list_parameters(golden_config)
   )
   for read in spec.load(in_use(512)).models:
     assert read.lm.module.config == golden_config
