@@ -299,16 +299,7 @@ def _check_known(
 
 
 def _with_factors(config: LlamaConfig, settings: dict, factors) -> LlamaConfig:
-  """Returns the architecture whose rotary frequencies are divided by factors.
-
-  Args:
-    config: the architecture without the factors.
-    settings: the settings of which `config` was built.
-    factors: the array of factors.
-
-  Raises:
-    ValueError: the factors are not those of Llama 3's settings.
-  """
+  """Returns the architecture with rotary frequencies divided by factors."""
   factors = np.asarray(factors, np.float32)
   # The lowest frequencies are divided by "factor" itself, the others by less.
   scaling = _LLAMA3 | {"factor": float(factors.max())}

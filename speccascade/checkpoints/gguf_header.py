@@ -50,12 +50,7 @@ def check(path: str | os.PathLike, where: str) -> None:
 
 
 class _Walk:
-  """Goes through a header once, from its first byte to its last.
-
-  Args:
-    content: the bytes of the file.
-    where: the file, for messages.
-  """
+  """Goes through a header once, from its first byte to its last."""
 
   def __init__(self, content: mmap.mmap, where: str):
     self._content, self._where = content, where

@@ -71,11 +71,7 @@ def describe(source: str) -> str:
 
 
 def _describe_size(shapes: Mapping[str, tuple]) -> str:
-  """Returns the size of arrays in words.
-
-  Args:
-    shapes: {name: (shape, dtype)} of the arrays.
-  """
+  """Returns in words the size of arrays, {name: (shape, dtype)}."""
   count = sum(math.prod(shape) for shape, _ in shapes.values())
   dtypes = ", ".join(sorted({dtype for _, dtype in shapes.values()}))
   return f"{count:,} in {len(shapes)} arrays of {dtypes}"

@@ -218,10 +218,7 @@ def _handlers() -> dict:
 
 
 def _first_process():
-  """Returns options by which only the first process of a job writes.
-
-  The first process has all of the arrays.
-  """
+  """Returns options by which only a job's first process writes: it has all."""
   import orbax.checkpoint as ocp
 
   return ocp.options.MultiprocessingOptions(

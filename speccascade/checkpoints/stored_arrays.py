@@ -247,17 +247,7 @@ def _map_in_threads(function, items) -> list:
 
 @contextlib.contextmanager
 def _explain_errors(name: str, where: str, array=None):
-  """Turns an error in reading an array into one line.
-
-  Args:
-    name: the array's name.
-    where: the checkpoint.
-    array: the array of tensorstore, if it was opened. The message then also
-      names the files of OCDBT.
-
-  Raises:
-    CheckpointError: the block raised a ValueError.
-  """
+  """Turns an error in reading an array into one line, with OCDBT's files."""
   try:
     yield
   except ValueError as error:

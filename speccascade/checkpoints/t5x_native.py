@@ -81,11 +81,7 @@ def open_arrays(
 
 
 def _read_index(directory: storage.Directory) -> tuple[int, dict]:
-  """Returns (version, {"target", "state"}) of the msgpack file.
-
-  Raises:
-    CheckpointError: the file is missing, damaged, or of another format.
-  """
+  """Returns (version, {"target", "state"}) of the msgpack file."""
   from flax import serialization
 
   where = f"{directory}/{INDEX}"
@@ -119,16 +115,7 @@ def _read_index(directory: storage.Directory) -> tuple[int, dict]:
 
 
 def _spec(directory: storage.Directory, name: str, spec: dict) -> dict:
-  """Returns tensorstore's spec of an array, where the checkpoint is now.
-
-  Args:
-    directory: the step directory.
-    name: the array's name, for messages.
-    spec: the spec that T5X wrote.
-
-  Raises:
-    CheckpointError: the array is no zarr array, or lies outside the directory.
-  """
+  """Returns tensorstore's spec of an array, where the checkpoint is now."""
   if spec["driver"] != "zarr":
     raise CheckpointError(
       f"array {name} of {directory} is stored by {spec['driver']!r}, want zarr"
@@ -208,15 +195,10 @@ def save(
 
 
 class _StoredArray(NamedTuple):
-  """An array that gets a zarr directory of its own.
+  """An array that gets a zarr directory of its own."""
 
-  Attributes:
-    value: the array, or an object that becomes one.
-    dtype: dtype of the array on the disk.
-  """
-
-  value: Any
-  dtype: Any
+  value: Any  # the array, or an object that becomes one
+  dtype: Any  # of the array on the disk
 
 
 def _write(
@@ -224,16 +206,7 @@ def _write(
   inline: dict[str, np.ndarray],
   stored: dict[str, _StoredArray],
 ) -> None:
-  """Writes arrays, some at a time, and then the msgpack file that names them.
-
-  Args:
-    directory: where the files are written.
-    inline: arrays that go into the msgpack file, by name.
-    stored: arrays that get a zarr directory of their own, by name.
-
-  Raises:
-    CheckpointError: an array cannot be written.
-  """
+  """Writes arrays, several at once, then the msgpack file that names them."""
   from flax import serialization
   import tensorstore as ts
 
