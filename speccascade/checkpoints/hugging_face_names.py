@@ -31,7 +31,7 @@ class Parameter(NamedTuple):
 
 
 # Patterns of T5X's names, and templates of Hugging Face's names for the arrays.
-# A "/" in a template, and "/layers_", are replaced by `list_parameters`.
+# `list_parameters` replaces the text before a layer's number, and a "/".
 _T5 = {
   r"token_embedder/embedding": r"shared",
   r"(\w+)/relpos_bias/rel_embedding": (
@@ -50,58 +50,44 @@ _T5 = {
   r"(\w+)/\1_norm/scale": r"\1.final_layer_norm",
   r"decoder/logits_dense/kernel": r"lm_head",
 }
-_LLAMA = {
+# Of a layer of Llama and of T5Gemma.
+_LAYER = {
+  r"(\w+/\w+)/self_attention/(\w)\w*_norm/scale": r"\1/self_attn.\2_norm",
+  r"(\w+/\w+)/self_attention/(\w)\w*/(?:kernel|bias)": (
+    r"\1/self_attn.\2_proj"
+  ),
+  r"(\w+/\w+)/mlp/wi_0/kernel": r"\1/mlp.gate_proj",
+  r"(\w+/\w+)/mlp/wi_1/kernel": r"\1/mlp.up_proj",
+  r"(\w+/\w+)/mlp/wo/kernel": r"\1/mlp.down_proj",
+}
+_LLAMA = _LAYER | {
   r"token_embedder/embedding": r"model.embed_tokens",
-  r"decoder(/\w+)/self_attention/(\w)\w*_norm/scale": (
-    r"model\1/self_attn.\2_norm"
-  ),
-  r"decoder(/\w+)/self_attention/(\w)\w*/(?:kernel|bias)": (
-    r"model\1/self_attn.\2_proj"
-  ),
-  r"decoder(/\w+)/pre_self_attention_layer_norm/scale": (
-    r"model\1/input_layernorm"
-  ),
-  r"decoder(/\w+)/pre_mlp_layer_norm/scale": (
-    r"model\1/post_attention_layernorm"
-  ),
-  r"decoder(/\w+)/mlp/wi_0/kernel": r"model\1/mlp.gate_proj",
-  r"decoder(/\w+)/mlp/wi_1/kernel": r"model\1/mlp.up_proj",
-  r"decoder(/\w+)/mlp/wo/kernel": r"model\1/mlp.down_proj",
+  r"(\w+/\w+)/pre_self_attention_layer_norm/scale": r"\1/input_layernorm",
+  r"(\w+/\w+)/pre_mlp_layer_norm/scale": r"\1/post_attention_layernorm",
   r"decoder/decoder_norm/scale": r"model.norm",
   r"decoder/logits_dense/kernel": r"lm_head",
 }
 # Llama's post_attention_layernorm is the norm before the MLP, Gemma's the norm
 # after attention.
 _POST_NORMS = _LLAMA | {
-  r"decoder(/\w+)/pre_mlp_layer_norm/scale": (
-    r"model\1/pre_feedforward_layernorm"
+  r"(\w+/\w+)/post_self_attention_layer_norm/scale": (
+    r"\1/post_attention_layernorm"
   ),
-  r"decoder(/\w+)/post_mlp_layer_norm/scale": (
-    r"model\1/post_feedforward_layernorm"
-  ),
-  r"decoder(/\w+)/post_self_attention_layer_norm/scale": (
-    r"model\1/post_attention_layernorm"
-  ),
+  r"(\w+/\w+)/pre_mlp_layer_norm/scale": r"\1/pre_feedforward_layernorm",
+  r"(\w+/\w+)/post_mlp_layer_norm/scale": r"\1/post_feedforward_layernorm",
 }
-_T5GEMMA = {
+_T5GEMMA = _LAYER | {
   r"token_embedder/embedding": r"model.decoder.embed_tokens",
   r"encoder/token_embedder/embedding": r"model.encoder.embed_tokens",
-  r"(\w+/\w+)/self_attention/(\w)\w*_norm/scale": r"model/\1/self_attn.\2_norm",
-  r"(\w+/\w+)/self_attention/(\w)\w*/(?:kernel|bias)": (
-    r"model/\1/self_attn.\2_proj"
-  ),
   r"(\w+/\w+)/encoder_decoder_attention/(\w)\w*/(?:kernel|bias)": (
-    r"model/\1/cross_attn.\2_proj"
+    r"\1/cross_attn.\2_proj"
   ),
   r"(\w+/\w+)/(pre|post)_(self|cross)_attention_layer_norm/scale": (
-    r"model/\1/\2_\3_attn_layernorm"
+    r"\1/\2_\3_attn_layernorm"
   ),
   r"(\w+/\w+)/(pre|post)_mlp_layer_norm/scale": (
-    r"model/\1/\2_feedforward_layernorm"
+    r"\1/\2_feedforward_layernorm"
   ),
-  r"(\w+/\w+)/mlp/wi_0/kernel": r"model/\1/mlp.gate_proj",
-  r"(\w+/\w+)/mlp/wi_1/kernel": r"model/\1/mlp.up_proj",
-  r"(\w+/\w+)/mlp/wo/kernel": r"model/\1/mlp.down_proj",
   r"(\w+)/\1_norm/scale": r"model.\1.norm",
   r"decoder/logits_dense/kernel": r"lm_head.out_proj",
 }
@@ -111,12 +97,12 @@ _SHARED_TABLE = {
 } | _T5GEMMA
 # The last part of Hugging Face's name, where it is not "weight".
 _LAST = {"bias": "bias", "end_of_image": "eoi_embedding"}
-# For each kind of model: the names above, the text before a layer's number, and
-# the text before the name of a part of the layer.
+# For each kind of model: the names above, what stands in place of T5X's
+# "decoder/layers_" (\1 is the stack), and of the "/" before a part of a layer.
 _HUGGING_FACE = {
-  T5Config: (_T5, ".block.", ".layer."),
-  T5GemmaConfig: (_T5GEMMA, ".layers.", "."),
-  LlamaConfig: (_LLAMA, ".layers.", "."),
+  T5Config: (_T5, r"\1.block.", ".layer."),
+  T5GemmaConfig: (_T5GEMMA, r"model.\1.layers.", "."),
+  LlamaConfig: (_LLAMA, r"model.layers.", "."),
 }
 
 
@@ -128,7 +114,7 @@ def list_parameters(config: Config) -> list[Parameter]:
   transposed. Many kernels are square, so that a forgotten transpose changes no
   shape; the flag `transposed` of each array says it.
   """
-  names, before_number, before_name = _HUGGING_FACE[type(config)]
+  names, before_number, before_part = _HUGGING_FACE[type(config)]
   if type(config) is LlamaConfig and config.post_norms:
     names = _POST_NORMS
   if type(config) is T5GemmaConfig and config.shared_embedding:
@@ -138,7 +124,8 @@ def list_parameters(config: Config) -> list[Parameter]:
     # "decoder/layers_3/mlp/wo/kernel" first becomes "decoder/layers_3/2.Dense
     # ReluDense.wo", and then "decoder.block.3.layer.2.DenseReluDense.wo".
     name = _expand(names, path)
-    name = name.replace("/layers_", before_number).replace("/", before_name)
+    name = re.sub(r"(\w+)/layers_", before_number, name)
+    name = name.replace("/", before_part)
     kind = _LAST.get(path.rpartition("/")[2], "weight")
     is_transposed = len(shape) == 2 and not path.endswith("/embedding")
     table.append(Parameter(path, shape, f"{name}.{kind}", is_transposed))
