@@ -17,6 +17,7 @@ from speccascade.checkpoints import (
   architecture,
   orbax_io,
   restore,
+  step_metadata,
   storage,
   stored_arrays,
 )
@@ -50,7 +51,7 @@ def describe(source: str) -> str:
     facts["step"] = arrays.step()
     facts["parameters"] = _describe_size(shapes)
     facts["optimizer"] = _describe_optimizer(arrays, directory)
-    config, config_source = metadata.get("config"), orbax_io.METADATA
+    config, config_source = metadata.get("config"), step_metadata.METADATA
     if config is None:
       config_source = "the arrays, with the activations of T5 1.0 or 1.1"
       config = architecture.config_of(arrays.params, where=str(directory))

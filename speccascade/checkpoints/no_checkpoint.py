@@ -9,8 +9,8 @@ from speccascade.checkpoints import (
   gguf_file,
   hugging_face,
   hugging_face_t5,
-  orbax_io,
   safetensors_files,
+  step_metadata,
   t5x_native,
 )
 from speccascade.checkpoints.errors import (
@@ -63,7 +63,7 @@ def error_of(directory: Directory, path: str) -> CheckpointError:
   # A broken link, or a folder, of the name of such a file is a better reason.
   for name in (
     t5x_native.INDEX,
-    orbax_io.METADATA,
+    step_metadata.METADATA,
     "state/_METADATA",
     hugging_face.CONFIG,
     safetensors_files.WEIGHTS,

@@ -6,8 +6,7 @@ Orbax writes a step directory of this package, whole or not at all:
     state/       {"target": params, "state": {"step"[, "param_states"]}}, the
                  tree of T5X's own Orbax checkpoints
     opt_state/   any pytree of arrays (the state of optax), if one was saved
-    metadata/    metadata.json: format, version, kind, architecture,
-                 vocabulary, and a checksum of these
+    metadata/    metadata.json, see `step_metadata`
 
 Arrays are stored as zarr3, and each chunk has a checksum (`array_writer`).
 
@@ -19,16 +18,13 @@ own restore of a damaged file logs the tracebacks of its tasks.
 
 import ast
 from collections.abc import Callable, Mapping
-import dataclasses
 import functools
 import hashlib
 import itertools
-import json
 import operator
 import os
 import pathlib
 from typing import Any
-import zlib
 
 import jax
 from jax.sharding import NamedSharding
@@ -37,6 +33,7 @@ import numpy as np
 from speccascade.checkpoints import (
   adafactor_slots,
   architecture,
+  step_metadata,
   storage,
   stored_arrays,
 )
@@ -44,24 +41,9 @@ from speccascade.checkpoints.errors import (
   CheckpointError,
   CheckpointNotFoundError,
 )
-from speccascade.checkpoints.old_checksums import OldChecksums
-from speccascade.models.draft_heads import HeadsConfig
-from speccascade.models.llama.config import LlamaConfig
 from speccascade.models.parameters import Config
 from speccascade.models.sharding import partitioning
-from speccascade.models.t5.config import T5Config
-from speccascade.models.t5gemma.config import T5GemmaConfig
-from speccascade.settings import fields
 
-FORMAT = "speccascade"
-VERSION = 1
-METADATA = "metadata/metadata.json"
-KINDS = {
-  "t5": T5Config,
-  "t5gemma": T5GemmaConfig,
-  "llama": LlamaConfig,
-  "heads": HeadsConfig,
-}
 STEP_PREFIX = "checkpoint"
 
 
@@ -131,17 +113,10 @@ def save_args(
   trees = {"state": {"target": dict(params), "state": state}}
   if opt_state is not None:
     trees["opt_state"] = opt_state
-  metadata = {
-    "format": FORMAT,
-    "version": VERSION,
-    "step": int(step),
-    "kind": next(k for k, v in KINDS.items() if type(config) is v),
-    "config": dataclasses.asdict(config),
-    "vocabulary": dict(vocabulary) if vocabulary else None,
-    "extra": dict(extra or {}),
-  }
-  metadata["crc32"] = _checksum(metadata)
   items = {item: ocp.args.PyTreeSave(tree) for item, tree in trees.items()}
+  metadata = step_metadata.of(
+    config, step=step, vocabulary=vocabulary, extra=extra
+  )
   return ocp.args.Composite(metadata=ocp.args.JsonSave(metadata), **items)
 
 
@@ -212,7 +187,8 @@ def _handlers() -> dict:
     "state": tree(),
     "opt_state": tree(),
     "metadata": ocp.JsonCheckpointHandler(
-      pathlib.Path(METADATA).name, multiprocessing_options=_first_process()
+      pathlib.Path(step_metadata.METADATA).name,
+      multiprocessing_options=_first_process(),
     ),
   }
 
@@ -222,63 +198,10 @@ def _first_process():
   import orbax.checkpoint as ocp
 
   return ocp.options.MultiprocessingOptions(
-    primary_host=0, active_processes={0}, barrier_sync_key_prefix=FORMAT
+    primary_host=0,
+    active_processes={0},
+    barrier_sync_key_prefix=step_metadata.FORMAT,
   )
-
-
-def _checksum(values: Mapping) -> int:
-  """Returns a CRC-32 of JSON values that the order of keys does not change."""
-  return zlib.crc32(json.dumps(values, sort_keys=True).encode())
-
-
-def read_metadata(directory: storage.Directory) -> dict:
-  """Returns metadata.json of a step directory that this package wrote.
-
-  Returns:
-    The metadata. `config` is one of `KINDS`. `checksums` are
-    {item: {name: OldChecksums}}, or None for a checkpoint that has none here.
-
-  Raises:
-    CheckpointError: the file cannot be parsed, is not as it was written, or is
-      of a later version.
-  """
-  where = f"{directory}/{METADATA}"
-
-  def parse(metadata: dict) -> dict:
-    if metadata["format"] != FORMAT:
-      raise CheckpointError(
-        f"{where} has format {metadata['format']!r:.60}, want {FORMAT!r}"
-      )
-    if metadata["version"] > VERSION:
-      raise CheckpointError(
-        f"{where} is of version {metadata['version']!r:.60}; this package "
-        f"reads up to {VERSION}: install a later one"
-      )
-    crc32 = metadata.pop("crc32", None)
-    if crc32 not in (None, _checksum(metadata)):
-      raise CheckpointError(f"{where} is not as it was written: copy it again")
-    for name, kind in {
-      "config": dict,
-      "vocabulary": dict | None,
-      "extra": dict,
-      "checksums": dict | None,
-    }.items():
-      if not isinstance(metadata.setdefault(name), kind):
-        raise TypeError(f"{name} is {metadata[name]!r:.60}")
-    vocabulary = metadata["vocabulary"] or {}
-    if not all(isinstance(value, str) for value in vocabulary.values()):
-      raise TypeError(f"vocabulary is {vocabulary!r:.60}")
-    sums = metadata["checksums"] and {
-      item: {name: OldChecksums(**each) for name, each in arrays.items()}
-      for item, arrays in metadata["checksums"].items()
-    }
-    # Checkpoints that are older than this package's Llama have no kind.
-    kind = metadata.setdefault("kind", "t5")
-    fields.one_of(list(KINDS), kind=kind)
-    config = fields.build(KINDS[kind], metadata["config"])
-    return metadata | {"config": config, "checksums": sums}
-
-  return directory.read_json(METADATA, parse)
 
 
 def open_arrays(
@@ -291,7 +214,7 @@ def open_arrays(
 
   Args:
     directory: the step directory, which holds `state/_METADATA`.
-    checksums: `checksums` of `read_metadata`; None for T5X's checkpoints.
+    checksums: `checksums` of `step_metadata.read`; None for T5X's checkpoints.
     optimizer: whether to open the optimizer's slots too.
 
   Raises:
@@ -331,7 +254,7 @@ def read_opt_state(path: str | os.PathLike, like: Any) -> Any:
   item = directory / "opt_state"
   if not item.has("_METADATA"):
     raise CheckpointError(f"{item.url} is not there: saved without opt_state")
-  checksums = read_metadata(directory)["checksums"]
+  checksums = step_metadata.read(directory)["checksums"]
   state = open_item(directory, "opt_state", checksums)
   wanted, structure = _leaves_by_name(like)
   if odd := sorted(wanted.keys() ^ state.arrays.keys()):
@@ -367,7 +290,7 @@ def open_item(
   Args:
     directory: the step directory.
     name: "state" or "opt_state".
-    checksums: `checksums` of `read_metadata`; None for T5X's checkpoints.
+    checksums: `checksums` of `step_metadata.read`; None for T5X's checkpoints.
     is_wanted: a function from the name of an array to whether it is opened.
   """
   item = directory / name

@@ -25,6 +25,7 @@ from speccascade.checkpoints import (
   no_checkpoint,
   orbax_io,
   safetensors_files,
+  step_metadata,
   stored_arrays,
   t5x_native,
 )
@@ -154,7 +155,7 @@ def open_arrays(
     return t5x_native.open_arrays(directory, optimizer=optimizer), {}
   metadata = {}
   if layout == "speccascade":
-    metadata = orbax_io.read_metadata(directory)
+    metadata = step_metadata.read(directory)
   arrays = orbax_io.open_arrays(
     directory, metadata.get("checksums"), optimizer=optimizer
   )
@@ -172,8 +173,8 @@ def layout_of(directory: Directory) -> str | None:
       return None
     # A folder for the metadata without the file is a damaged checkpoint of this
     # package. Read as T5X's, it would lose its architecture.
-    metadata_folder = os.path.dirname(orbax_io.METADATA)
-    is_ours = directory.has(orbax_io.METADATA)
+    metadata_folder = os.path.dirname(step_metadata.METADATA)
+    is_ours = directory.has(step_metadata.METADATA)
     is_ours = is_ours or os.path.isdir(f"{directory}/{metadata_folder}")
     return "speccascade" if is_ours else "t5x_orbax"
   if directory.has(hugging_face.CONFIG) and (
