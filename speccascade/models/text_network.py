@@ -21,9 +21,14 @@ class TextNetwork(nn.Module):
   """A network with a table of tokens, `token_embedder`, and a `decoder`.
 
   Attributes:
+    config: the architecture.
+    remat: what training computes again, see `layers.REMAT`; None stores all.
     num_inputs: how many arrays of tokens a call takes.
     initial_options: further arguments of the call that makes the parameters.
   """
+
+  config: Any
+  remat: str | None = None
 
   num_inputs: ClassVar[int]
   initial_options: ClassVar[Mapping[str, Any]] = MappingProxyType({})
@@ -41,7 +46,7 @@ class TextNetwork(nn.Module):
 
   def logits(self, x: jax.Array) -> jax.Array:
     """Returns logits [B, T, V] float32 of hidden states [B, T, E]."""
-    config: Any = self.config
+    config = self.config
     head = self.token_embedder if config.logits_via_embedding else self.decoder
     axes = ("batch", "length", "vocab")
     logits = with_sharding_constraint(head.logits(x), axes)
@@ -61,7 +66,7 @@ class TextNetwork(nn.Module):
     Returns:
       (caches, logits [B, R, V] float32, hidden [B, R, E] after the last norm).
     """
-    config: Any = self.config
+    config = self.config
     block = block.with_spare(config.dtype)
     x = self.token_embedder(block.tokens)
     x, caches = self.decoder.extend(x, block, caches, *context)

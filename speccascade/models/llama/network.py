@@ -33,15 +33,9 @@ AnglesByWindow = Mapping[int | None, Angles]
 
 
 class CausalStack(CachedStack):
-  """The layers, the last norm, and an output projection that is not tied.
-
-  Attributes:
-    config: the architecture.
-    remat: what training computes again, see `layers.REMAT`; None stores all.
-  """
+  """The layers, the last norm, and an output projection that is not tied."""
 
   config: LlamaConfig
-  remat: str | None = None
 
   layer: ClassVar[type[SelfAttentionLayer]] = SelfAttentionLayer
 
@@ -132,15 +126,9 @@ def causal_biases(
 
 
 class CausalTransformer(TextNetwork):
-  """A decoder-only model of Llama's kind.
-
-  Attributes:
-    config: the architecture.
-    remat: what training computes again, see `layers.REMAT`; None stores all.
-  """
+  """A decoder-only model of Llama's kind."""
 
   config: LlamaConfig
-  remat: str | None = None
 
   num_inputs = 1
 

@@ -24,15 +24,9 @@ def _pairs(queries: jax.Array, keys: jax.Array) -> jax.Array:
 
 
 class Transformer(EncoderDecoder):
-  """A T5 of any size and version.
-
-  Attributes:
-    config: the architecture.
-    remat: what training computes again, see `layers.REMAT`; None stores all.
-  """
+  """A T5 of any size and version."""
 
   config: T5Config
-  remat: str | None = None
 
   def setup(self):
     scale = self.config.emb_dim**-0.5

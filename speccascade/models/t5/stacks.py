@@ -142,15 +142,9 @@ class EncoderStack(nn.Module):
 
 
 class DecoderStack(CachedStack):
-  """A stack of decoder layers; see `Transformer.decode` and `extend`.
-
-  Attributes:
-    config: the architecture.
-    remat: what training computes again, see `layers.REMAT`; None stores all.
-  """
+  """A stack of decoder layers; see `Transformer.decode` and `extend`."""
 
   config: T5Config
-  remat: str | None = None
 
   def setup(self):
     cfg = self.config

@@ -152,15 +152,9 @@ class MergedAttentionStack(CrossAttentionStack):
 
 
 class T5GemmaTransformer(EncoderDecoder):
-  """A T5Gemma of any size.
-
-  Attributes:
-    config: the architecture.
-    remat: what training computes again, see `layers.REMAT`; None stores all.
-  """
+  """A T5Gemma of any size."""
 
   config: T5GemmaConfig
-  remat: str | None = None
 
   def setup(self):
     cfg = self.config
