@@ -205,7 +205,7 @@ def _check_dtypes(stored: dict, where: str) -> None:
 
 
 class _Description(NamedTuple):
-  """What config.json says: the kind of model, its settings, and both in one."""
+  """What config.json says of a model; `config` is its architecture."""
 
   family: Family
   settings: dict[str, Any]

@@ -167,10 +167,7 @@ class CachedStack(nn.Module):
     angles: Sequence[Angles | None],
     sources: Sequence[tuple[jax.Array, ...]],
   ) -> tuple[jax.Array, tuple[LayerCache, ...]]:
-    """Returns normed hidden [B, N or R, E], and the caches with the block.
-
-    Arguments as of `CachedLayer.extend`, for each layer.
-    """
+    """Returns (normed hidden, caches); what `extend` of each layer takes."""
     new_caches = []
     for i, layer in enumerate(self.layers):
       x, new_cache = layer.extend(
