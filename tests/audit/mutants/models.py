@@ -510,7 +510,7 @@ a long prompt is cut at its end <- test_prompts_are_read_in_the_drafters_own_ids
 - self._prompt(tokens)[-width:]
 + self._prompt(tokens)[:width]
 
-=== checkpoints/gguf_file.py checkpoints/test_llama_files.py
+=== checkpoints/gguf_file.py checkpoints/test_gguf_files.py
 norms of a GGUF file have their offset twice <- test_gguf[gemma]
 - value = value - config.norm_offset
 + value = value - 0
