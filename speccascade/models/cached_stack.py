@@ -21,8 +21,8 @@ from speccascade.models.cache import LayerCache
 Angles = tuple[jax.Array, jax.Array]  # of `rotary.angles`
 
 
-class CachedAttention(nn.Module):
-  """Attention whose queries, keys and values can be computed apart.
+class MultiHeadAttention(nn.Module):
+  """Multi-head attention whose queries, keys and values are computed apart.
 
   A subclass has the layers `query`, `key`, `value` and `out`.
   """

@@ -11,8 +11,8 @@ from speccascade import native
 from speccascade.models import attention, layers
 from speccascade.models.cached_stack import (
   Angles,
-  CachedAttention,
   CachedLayer,
+  MultiHeadAttention,
 )
 from speccascade.models.llama import rotary
 from speccascade.models.llama.config import LlamaConfig
@@ -22,7 +22,7 @@ def norm(config: LlamaConfig) -> layers.LayerNorm:
   return layers.LayerNorm(config.dtype, config.norm_epsilon, config.norm_offset)
 
 
-class GroupedAttention(CachedAttention):
+class GroupedAttention(MultiHeadAttention):
   """Attention in which H / K query heads share each key head."""
 
   config: LlamaConfig

@@ -20,7 +20,7 @@ import numpy as np
 
 from speccascade import native
 from speccascade.models.attention import attend_within
-from speccascade.models.cached_stack import CachedAttention
+from speccascade.models.cached_stack import MultiHeadAttention
 from speccascade.models.layers import Dense
 from speccascade.models.t5.config import T5Config
 
@@ -28,7 +28,7 @@ NUM_BUCKETS = 32
 MAX_DISTANCE = 128
 
 
-class Attention(CachedAttention):
+class Attention(MultiHeadAttention):
   """Multi-head attention, whose keys and values can be computed apart."""
 
   config: T5Config
