@@ -7,7 +7,7 @@ import functools
 import io
 
 from speccascade.evaluation.efficiency import Counts
-from speccascade.evaluation.timing import Latency
+from speccascade.evaluation.walltime import Latency
 from speccascade.inference.rows.results import ResultRow
 from speccascade.report import templates
 from speccascade.report.frontier import IntervalEstimate, inverse

@@ -14,7 +14,7 @@ import numpy as np
 
 from speccascade.analysis.blocks import ExpectedBlocks, chain
 from speccascade.evaluation import efficiency
-from speccascade.evaluation.timing import Latency
+from speccascade.evaluation.walltime import Latency
 from speccascade.inference.batches.inputs import Inputs
 from speccascade.inference.measuring import point_timing
 from speccascade.inference.measuring.study import Study

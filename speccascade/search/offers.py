@@ -13,9 +13,9 @@ from scipy.optimize import isotonic_regression
 from speccascade.analysis.blocks import ExpectedBlocks, blocks, chain
 from speccascade.decoding.records.block_records import Decoded
 from speccascade.decoding.records.decode_settings import block_width
-from speccascade.evaluation import timing
+from speccascade.evaluation import walltime
 from speccascade.evaluation.efficiency import Costs
-from speccascade.evaluation.timing import Latency
+from speccascade.evaluation.walltime import Latency
 from speccascade.inference.measuring.study import Study
 from speccascade.inference.points.point import Point
 from speccascade.search.acceptance import rates_along
@@ -184,7 +184,7 @@ class Drafting:
   def _latency(self, steps: np.ndarray) -> Latency:
     """Returns the latency of examples that take `steps` [N] verifier steps."""
     alone, step_s = self._alone_steps, self.costs.verifier_step_s
-    return timing.latency(step_s * steps[None], step_s * alone[None])
+    return walltime.latency(step_s * steps[None], step_s * alone[None])
 
   @property
   def _alone_steps(self) -> np.ndarray:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 import json
 import pathlib
 
-from speccascade.evaluation.timing import Latency
+from speccascade.evaluation.walltime import Latency
 from speccascade.report import tables
 from speccascade.runtime import files
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from speccascade.decoding import Sampling
-from speccascade.evaluation import timing
+from speccascade.evaluation import timing, walltime
 from speccascade.models.t5_lm import T5LM
 from tests.training.conftest import TINY
 
@@ -117,7 +117,7 @@ def test_latency_takes_the_median_over_repeats():
   # Medians: ours 2, 4; reference 4, 8. One repeat with a hiccup moves neither.
   ours = np.array([[2.0, 4], [2, 400], [1, 3]])
   reference = np.array([[4.0, 8], [4, 8], [4, 8]])
-  result = timing.latency(ours, reference)
+  result = walltime.latency(ours, reference)
   assert result.walltime_s == 3
   assert result.relative_latency == 0.5
   assert result.relative_low == pytest.approx(0.5)
@@ -184,16 +184,16 @@ def test_replicates_are_paired():
   rng = np.random.default_rng(1)
   reference = rng.uniform(1, 3, (2, 20))
   ours = rng.uniform(1, 3, (2, 20))
-  paired = timing.latency(ours, reference)
-  assert len(paired.replicates) == timing.REPLICATES
+  paired = walltime.latency(ours, reference)
+  assert len(paired.replicates) == walltime.REPLICATES
   # Resamples hold the same examples for every competitor: a competitor that
   # takes twice as long does so in every replicate, and the reference is 1 in
   # all of them.
-  half = timing.latency(ours * 2, reference)
+  half = walltime.latency(ours * 2, reference)
   np.testing.assert_allclose(
     half.replicates, 2 * np.array(paired.replicates), atol=2e-5
   )
-  assert set(timing.latency(reference, reference).replicates) == {1.0}
+  assert set(walltime.latency(reference, reference).replicates) == {1.0}
   assert np.std(paired.replicates) > 0.01
 
 
@@ -202,14 +202,14 @@ def test_latency_per_token_forgives_a_longer_text():
   reference = np.array([[1.0, 2.0, 3.0]])
   reference_lengths = np.array([10, 20, 30])
   lengths = 2 * reference_lengths
-  result = timing.latency(
+  result = walltime.latency(
     2 * reference, reference, (lengths, reference_lengths)
   )
   assert result.relative_latency == 2
   assert result.per_token == pytest.approx((1, 1, 1))
   assert result.num_tokens == 120
   # Equal seconds, for 120 tokens and for 60.
-  uneven = timing.latency(
+  uneven = walltime.latency(
     reference, reference, (np.array([40, 20, 60]), reference_lengths)
   )
   value, low, high = uneven.per_token
@@ -220,23 +220,25 @@ def test_latency_per_token_forgives_a_longer_text():
 def test_a_token_is_told_by_outputs_of_two_lengths():
   lengths = np.array([3, 9, 4, 8, 3, 7, 5, 6])
   times = 0.5 + 0.02 * lengths  # an encoder and a call, and then tokens
-  assert timing.seconds_per_token(times, lengths) == pytest.approx(0.02)
-  latency = timing.latency(times[None], times[None], (lengths, lengths))
+  assert walltime.seconds_per_token(times, lengths) == pytest.approx(0.02)
+  latency = walltime.latency(times[None], times[None], (lengths, lengths))
   assert latency.token_s == pytest.approx(0.02)
   # One example that was disturbed does not decide.
   times[1] += 5.0
-  assert timing.seconds_per_token(times, lengths) == pytest.approx(0.02)
+  assert walltime.seconds_per_token(times, lengths) == pytest.approx(0.02)
   # Nothing is said of few examples, of one length, or against the lengths.
-  assert timing.seconds_per_token(times[:7], lengths[:7]) is None
-  assert timing.seconds_per_token(times, np.full(8, 4)) is None
-  assert timing.seconds_per_token(-times, lengths) is None
+  assert walltime.seconds_per_token(times[:7], lengths[:7]) is None
+  assert walltime.seconds_per_token(times, np.full(8, 4)) is None
+  assert walltime.seconds_per_token(-times, lengths) is None
 
 
 def test_latency_survives_json():
   tokens = (np.array([3, 5]), np.array([4, 4]))
-  result = timing.latency(np.array([[2.0, 4], [2, 5]]), np.ones((2, 2)), tokens)
+  result = walltime.latency(
+    np.array([[2.0, 4], [2, 5]]), np.ones((2, 2)), tokens
+  )
   values = json.loads(json.dumps(dataclasses.asdict(result)))
-  assert timing.Latency(**values) == result
+  assert walltime.Latency(**values) == result
   for name in ("replicates", "num_tokens", "per_token"):
     del values[name]  # rows of older versions have none
-  assert timing.Latency(**values).replicates == ()
+  assert walltime.Latency(**values).replicates == ()

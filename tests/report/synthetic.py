@@ -12,7 +12,7 @@ import numpy as np
 from speccascade.decoding import METHODS
 from speccascade.evaluation import efficiency
 from speccascade.evaluation.efficiency import Costs, Counts
-from speccascade.evaluation.timing import Latency
+from speccascade.evaluation.walltime import Latency
 from speccascade.inference.points.point import Point
 from speccascade.inference.rows.results import ResultRow
 from speccascade.report import groups

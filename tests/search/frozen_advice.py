@@ -17,7 +17,7 @@ from unittest import mock
 
 import numpy as np
 
-from speccascade.evaluation import timing
+from speccascade.evaluation import walltime
 from speccascade.evaluation.efficiency import Costs, Counts
 from speccascade.inference.batches.inputs import Inputs
 from speccascade.inference.measuring import measure, point_timing
@@ -110,7 +110,7 @@ def time_points(study, points, **_):
     ours = (0.8 - 0.05 * alpha) * (0.75 + 0.04 * (num - 4) ** 2)
     ours *= 0.95 if point.is_tree else 1.0
     noise = np.random.default_rng(num).uniform(0.97, 1.03, (3, 8))
-    latencies[point] = timing.latency(ours * noise, np.ones((3, 8)))
+    latencies[point] = walltime.latency(ours * noise, np.ones((3, 8)))
   return latencies
 
 

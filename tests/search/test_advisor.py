@@ -12,7 +12,7 @@ from scipy import special
 from speccascade.analysis.blocks import blocks, chain
 from speccascade.checkpoints import rule_files
 from speccascade.decoding.laws import learned
-from speccascade.evaluation import timing
+from speccascade.evaluation import timing, walltime
 from speccascade.evaluation.efficiency import Costs
 from speccascade.inference import teacher_forcing
 from speccascade.inference.batches.batching import Batches
@@ -199,7 +199,7 @@ def advise(monkeypatch, tmp_path):
 
     def latency(offer):
       ours = offer.here.latency.relative_latency * by_clock[offer.point.gamma]
-      return timing.latency(
+      return walltime.latency(
         ours * np.array([[0.9], [1.0], [1.1]]), np.ones((3, 1))
       )
 
@@ -495,7 +495,7 @@ def test_nothing_begins_after_the_limit(monkeypatch, tmp_path, seconds, trees):
 
   def time_points(study, points):
     ones = np.ones((3, 8))
-    return {point: timing.latency(0.5 * ones, ones) for point in points}
+    return {point: walltime.latency(0.5 * ones, ones) for point in points}
 
   slow = {
     "cost_loops": lambda *_: tables_of(costs, (1.0, 1.0)),

@@ -5,7 +5,7 @@ import types
 
 import pytest
 
-from speccascade.evaluation import timing
+from speccascade.evaluation import walltime
 from speccascade.evaluation.efficiency import Costs, Counts
 from speccascade.inference.batches.inputs import Inputs
 from speccascade.inference.batches.sources import Sources
@@ -145,7 +145,7 @@ def test_calls_and_speeds_stand_in_the_report(contest, tmp_path):
   assert candidate.calls == (8, 16)
   assert candidate.swi == pytest.approx(100 / (25 + 8 * 0.25 + 16 * 0.125))
   # 100 tokens in 5 * 0.1 s; the verifier took twice as long.
-  latency = timing.Latency(0.1, (0.1,), 0.5, 0.4, 0.625, 5, 1)
+  latency = walltime.Latency(0.1, (0.1,), 0.5, 0.4, 0.625, 5, 1)
   ranking = [candidate, scored(contest, chain(2), 5, latency=latency)]
   halving.write(tmp_path, contest, ranking)
   report = (tmp_path / "report.md").read_text()

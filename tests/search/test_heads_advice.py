@@ -10,7 +10,7 @@ import pytest
 from scipy import special
 
 from speccascade.analysis.blocks import acceptance_by_depth, blocks, chain
-from speccascade.evaluation import timing
+from speccascade.evaluation import timing, walltime
 from speccascade.evaluation.efficiency import Costs
 from speccascade.inference.batches.inputs import Inputs
 from speccascade.inference.batches.sources import Source, Sources
@@ -188,7 +188,7 @@ def clocks(monkeypatch):
   def latency(offer):
     ours = offer.here.latency.relative_latency
     noise = np.array([[0.99], [1.0], [1.01]])
-    return timing.latency(ours * noise, np.ones((3, 1)))
+    return walltime.latency(ours * noise, np.ones((3, 1)))
 
   monkeypatch.setattr(searcher.Searcher, "_time", time)
   return set_costs
@@ -283,7 +283,7 @@ def test_the_best_tree_of_heads(clocks, tmp_path, monkeypatch):
     for point in points:
       Candidate(study, point).check()
       num = point.draft_tree.num_drafts if point.is_tree else point.gamma
-      latencies[point] = timing.latency(
+      latencies[point] = walltime.latency(
         np.full((3, 8), 0.9 / (1 + num)), np.ones((3, 8))
       )
     return latencies

@@ -11,7 +11,7 @@ import pytest
 
 from speccascade.analysis import blocks, draft_trees
 from speccascade.decoding import DraftTree
-from speccascade.evaluation import timing
+from speccascade.evaluation import walltime
 from speccascade.evaluation.efficiency import Costs
 from speccascade.inference.measuring import point_timing
 from speccascade.inference.measuring.study import Study
@@ -145,7 +145,7 @@ def search(monkeypatch, tmp_path):
         num = point.draft_tree.num_drafts if point.is_tree else point.gamma
         ours = clock(types.SimpleNamespace(point=point, num=num))
         noise = np.random.default_rng(num).uniform(0.98, 1.02, (3, 8))
-        latencies[point] = timing.latency(ours * noise, np.ones((3, 8)))
+        latencies[point] = walltime.latency(ours * noise, np.ones((3, 8)))
       return latencies
 
     monkeypatch.setattr(point_timing, "time_points", time_points)

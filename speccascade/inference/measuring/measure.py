@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 
 from absl import logging
 
-from speccascade.evaluation import timing
+from speccascade.evaluation import walltime
 from speccascade.evaluation.efficiency import Costs
 from speccascade.inference.batches.batching import Batches
 from speccascade.inference.measuring import scoring
@@ -137,7 +137,7 @@ def _measure_group(
   study.compile([*timed.values(), *untimed.values()], tick)
 
   # Time the first examples. Their outputs are those of trial 0.
-  latencies: dict[Point, timing.Latency] = {}
+  latencies: dict[Point, walltime.Latency] = {}
   if study.timed_examples:
     # The verifier alone is timed in every group, but progress counts it only
     # where it is a point that was asked for.

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from speccascade.decoding import Decoded
-from speccascade.evaluation import timing
+from speccascade.evaluation import timing, walltime
 from speccascade.evaluation.efficiency import Costs
 from speccascade.inference.batches import batching
 from speccascade.inference.batches.batching import Batches
@@ -35,7 +35,7 @@ def time_points(
   outputs: Mapping[Point, Outputs] | None = None,
   tick: Tick = lambda num: None,
   is_over: Callable[[], bool] = lambda: False,
-) -> dict[Point, timing.Latency]:
+) -> dict[Point, walltime.Latency]:
   """Times points of one sampling, and the verifier alone, in turns.
 
   A latency is the time of one example at batch size 1, the encoder or the
@@ -117,7 +117,7 @@ def time_batches(
     for index, decoded in written[point].items():
       outputs[point].add(decoded, [examples[index]])
   return {
-    point: timing.latency(
+    point: walltime.latency(
       point_seconds, seconds[alone], (lengths[point], lengths[alone])
     )
     for point, point_seconds in seconds.items()
@@ -210,7 +210,7 @@ def costs_by_clock(
   study: Study,
   alone: Point,
   costs: Costs | None,
-  latencies: Mapping[Point, timing.Latency],
+  latencies: Mapping[Point, walltime.Latency],
   rows: Sequence[ResultRow] = (),
 ) -> Costs | None:
   """Returns costs with the c of whole decodes, if both models were timed.

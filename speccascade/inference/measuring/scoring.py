@@ -11,9 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from speccascade.decoding.records import prompts
-from speccascade.evaluation import efficiency, quality
+from speccascade.evaluation import corpus_scores, efficiency, quality
 from speccascade.evaluation.efficiency import Costs
-from speccascade.evaluation.timing import Latency
+from speccascade.evaluation.walltime import Latency
 from speccascade.inference.batches.sources import Source
 from speccascade.inference.measuring.environment import environment
 from speccascade.inference.measuring.study import Study
@@ -114,7 +114,7 @@ def score(
     texts,
     references,
     groups=indices,
-    replicates=quality.REPLICATES,
+    replicates=corpus_scores.REPLICATES,
   )
 
 

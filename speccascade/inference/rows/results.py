@@ -23,7 +23,7 @@ from speccascade.decoding.records.decode_settings import (
 )
 from speccascade.decoding.records.draft_tree import ROOT, Drawing
 from speccascade.evaluation.efficiency import Costs, Counts
-from speccascade.evaluation.timing import Latency
+from speccascade.evaluation.walltime import Latency
 from speccascade.runtime import files, processes
 from speccascade.settings import fields
 

@@ -48,7 +48,7 @@ an answer that normalizes to nothing is none <-
 - any(each.strip() not in ("", NO_ANSWER) for each in references)
 + any(normalized(each) for each in references)
 
-=== evaluation/quality.py
+=== evaluation/corpus_scores.py evaluation/test_quality.py
 a score of some questions is of all <-
   test_questions_without_an_answer_are_scored_by_themselves
 - pairs = np.stack([values * is_in, is_in], axis=1)

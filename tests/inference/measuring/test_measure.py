@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from speccascade.data.prompting import Prompting
-from speccascade.evaluation import efficiency, timing
+from speccascade.evaluation import efficiency, walltime
 from speccascade.evaluation.efficiency import Costs
 from speccascade.inference.batches import batching
 from speccascade.inference.batches.sources import sources_of_texts
@@ -98,7 +98,7 @@ def test_hot_loops_are_checked_by_whole_decodes(study):
   drafter = alone.of("drafter")
 
   def latency(token_s):
-    return timing.Latency(0.1, (0.1,), 1.0, 1.0, 1.0, 8, 1, token_s=token_s)
+    return walltime.Latency(0.1, (0.1,), 1.0, 1.0, 1.0, 8, 1, token_s=token_s)
 
   timed = {drafter: latency(3e-4), alone: latency(1e-3)}
   checked = point_timing.costs_by_clock(study, alone, costs, timed)

@@ -13,7 +13,7 @@ import pytest
 from speccascade.decoding.laws.sampling import SamplingSettings
 from speccascade.decoding.records.decode_settings import BlockShape, BlockSize
 from speccascade.evaluation.efficiency import Costs, Counts
-from speccascade.evaluation.timing import Latency
+from speccascade.evaluation.walltime import Latency
 from speccascade.inference.rows import results
 from speccascade.runtime import files
 from speccascade.settings import fields
