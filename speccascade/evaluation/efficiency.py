@@ -381,6 +381,10 @@ def predicted_speedup(
   Encoders are left out. Draft heads cost as much in every block, since the
   program of a round evaluates them in a first block, too, which drafts nothing.
 
+  Forced tokens cost no call, and the call after a run of them reads the whole
+  run. It is priced at q2, the only price of several tokens that is measured. As
+  runs are not counted, each forced token counts as one, while there are calls.
+
   Args:
     counts: the run's counters.
     costs: costs measured in the same run.
@@ -397,8 +401,10 @@ def predicted_speedup(
   drafting = counts.drafter_calls * costs.c
   if costs.heads:
     drafting = counts.num_blocks * costs.drawing(num_heads)
-  elif folds:
-    # One call of each block feeds two tokens and costs q2 in place of c.
-    drafting += counts.num_blocks * (costs.q2 - costs.c)
+  else:
+    # A call that feeds several tokens costs q2 in place of c: one of each block
+    # where the catch-up folds into it, and those that read forced tokens.
+    several = counts.forced + (counts.num_blocks if folds else 0)
+    drafting += min(several, counts.drafter_calls) * (costs.q2 - costs.c)
   verifying = counts.verifier_extends * costs.v.get(width, 0.0)
   return ratio(counts.num_tokens, drafting + verifying)

@@ -156,6 +156,24 @@ def test_prediction_with_the_exact_bonus(counts):
   assert value == pytest.approx(float(wanted))
 
 
+@pytest.mark.parametrize(
+  ("folds", "forced", "drafting"),
+  [
+    # Of 9 calls 3 begin a block, and 2 or 4 more read a run of forced tokens.
+    (True, 2, 4 * 0.1 + 5 * 0.15),
+    (False, 4, 5 * 0.1 + 4 * 0.15),
+    # There are no more such calls than calls.
+    (True, 7, 9 * 0.15),
+  ],
+)
+def test_a_call_that_reads_forced_tokens_costs_more(
+  counts, folds, forced, drafting
+):
+  some = dataclasses.replace(counts, drafter_calls=9, forced=forced)
+  value = efficiency.predicted_speedup(some, COSTS, width=4, folds=folds)
+  assert value == pytest.approx(8 / (drafting + 3 * 1.6))
+
+
 def test_prediction_of_references():
   verifier = efficiency.Counts(2, 8, verifier_extends=8)
   drafter = efficiency.Counts(2, 8, drafter_calls=8)
