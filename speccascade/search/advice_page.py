@@ -10,7 +10,8 @@ from speccascade.inference.points import advice_files
 from speccascade.inference.rows.results import ResultRow
 from speccascade.report import tables
 from speccascade.report.tables import Column
-from speccascade.search import commands, writer
+from speccascade.search import writer
+from speccascade.search.advisor import Advice, loss
 from speccascade.search.candidates import (
   DRAFTER,
   LEAST_SPEEDUP,
@@ -19,7 +20,6 @@ from speccascade.search.candidates import (
 )
 from speccascade.search.draft_kinds import kind_of
 from speccascade.search.offers import Drafting
-from speccascade.search.searcher import Advice, loss
 from speccascade.search.writer import times
 
 _MOST_OFFERS = 13  # lines of the table
@@ -67,7 +67,7 @@ def _command(advice: Advice, argv: Sequence[str]) -> str:
   folder = f"{advice.study.run.folder}_decode"
   values = {**bindings(advice), "OUTPUT_DIR": folder}
   advice_macros = macros.macros("configs/runs/advise.gin")
-  command = commands.decode_command(argv, advice_macros, values)
+  command = writer.decode_command(argv, advice_macros, values)
   return f"to decode so:\n\n{writer.fenced(command)}"
 
 

@@ -28,7 +28,6 @@ from speccascade.search import (
   advice_page,
   advisor,
   effort,
-  searcher,
   tree_page,
   tree_search,
 )
@@ -203,7 +202,7 @@ def advise(monkeypatch, tmp_path):
         ours * np.array([[0.9], [1.0], [1.1]]), np.ones((3, 1))
       )
 
-    monkeypatch.setattr(searcher.Searcher, "_time", time)
+    monkeypatch.setattr(advisor.Searcher, "_time", time)
     monkeypatch.setattr(effort, "Budget", budget)
     load = lambda vocabulary: pair(32, **drafters)
     return asked, advisor.advise(
@@ -303,9 +302,9 @@ def test_the_fastest_that_fits(advise, monkeypatch):
   def loss(row, alone):
     alpha = row.settings.alpha
     value = 1.0 if alpha is None or alpha > 0.6 else -1.0
-    return searcher.Loss(value, 0.0, 0.0)
+    return advisor.Loss(value, 0.0, 0.0)
 
-  monkeypatch.setattr(searcher, "loss", loss)
+  monkeypatch.setattr(advisor, "loss", loss)
   method = "spec_cascade_token_v3"
   _, advice = advise(0.02, [1, 1.1, 1.3], max_loss=0.0, methods=[method])
   drafter, *tried = advice.decoded
@@ -403,9 +402,9 @@ def test_a_search_ends_when_its_time_is_up(advise, monkeypatch):
   """What it has is timed, and a warning names what it left out."""
 
   def loss(row, alone):
-    return searcher.Loss(float(row.settings.method == "drafter"), 0.0, 0.0)
+    return advisor.Loss(float(row.settings.method == "drafter"), 0.0, 0.0)
 
-  monkeypatch.setattr(searcher, "loss", loss)
+  monkeypatch.setattr(advisor, "loss", loss)
   asked, advice = advise(
     0.01,
     [1, 1.02, 1.04],

@@ -7,7 +7,7 @@ import pytest
 
 from speccascade.evaluation.timing import CostLoops
 from speccascade.runtime.progress import ProgressBar
-from speccascade.search import commands, scatter, searcher
+from speccascade.search import advisor, scatter, writer
 from speccascade.search.effort import Budget, Effort, Steps, TimeIsUp
 from speccascade.search.wanted import Wanted
 
@@ -84,8 +84,8 @@ def test_a_busy_machine_is_noticed(passes, decodes, part):
 
 
 def test_steps_are_planned_for_the_most():
-  assert searcher.num_steps(1, Wanted(None)) == 1 + 4 + 1
-  assert searcher.num_steps(2, Wanted(0.0, num_decoded=24)) == 1 + 8 + 24 + 1
+  assert advisor.num_steps(1, Wanted(None)) == 1 + 4 + 1
+  assert advisor.num_steps(2, Wanted(0.0, num_decoded=24)) == 1 + 8 + 24 + 1
 
 
 @pytest.mark.parametrize(("num", "total"), [(1, 6), (3, 6), (5, 8)])
@@ -116,7 +116,7 @@ def test_the_command_keeps_what_was_asked_of_a_decode():
     "--gin.wanted.Wanted.num_decoded=3",
     "--verbose",
   ]
-  command = commands.decode_command(
+  command = writer.decode_command(
     argv, {"MAX_LOSS"}, {"METHOD": "spec_cascade_opt", "GAMMA": 4}
   )
   assert command.split(" \\\n  ") == [

@@ -25,7 +25,6 @@ from speccascade.search import (
   advice_page,
   advisor,
   effort,
-  searcher,
   tree_page,
   tree_search,
 )
@@ -190,7 +189,7 @@ def clocks(monkeypatch):
     noise = np.array([[0.99], [1.0], [1.01]])
     return walltime.latency(ours * noise, np.ones((3, 1)))
 
-  monkeypatch.setattr(searcher.Searcher, "_time", time)
+  monkeypatch.setattr(advisor.Searcher, "_time", time)
   return set_costs
 
 
@@ -247,8 +246,8 @@ def test_a_cascade_is_judged_by_the_blocks_that_it_took(
 ):
   """Another gamma would write other texts, so the gamma stays."""
   clocks(CHEAP)
-  fits = searcher.Loss(0.0, 0.0, 0.0)
-  monkeypatch.setattr(searcher, "loss", lambda row, alone: fits)
+  fits = advisor.Loss(0.0, 0.0, 0.0)
+  monkeypatch.setattr(advisor, "loss", lambda row, alone: fits)
   wanted = Wanted(0.0, ["spec_cascade_token_v3"], [1, 3], num_decoded=1)
   advice = advisor.advise(**settings(tmp_path, 32, wanted=wanted))
   (tried,) = advice.decoded
