@@ -11,12 +11,13 @@ from speccascade.inference.rows.results import ResultRow
 from speccascade.report import tables
 from speccascade.report.tables import Column
 from speccascade.search import writer
-from speccascade.search.advisor import Advice, loss
+from speccascade.search.advisor import Advice
 from speccascade.search.candidates import (
   DRAFTER,
   LEAST_SPEEDUP,
   Candidate,
   Expected,
+  loss,
 )
 from speccascade.search.draft_kinds import kind_of
 from speccascade.search.offers import Drafting

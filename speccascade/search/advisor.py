@@ -10,9 +10,6 @@ from collections.abc import Callable, Sequence
 import contextlib
 import dataclasses
 import pathlib
-from typing import NamedTuple
-
-import numpy as np
 
 from speccascade.decoding.records.block_records import Decoded
 from speccascade.inference.batches.inputs import Inputs
@@ -26,7 +23,6 @@ from speccascade.inference.rows.results import ResultRow
 from speccascade.inference.rows.run_folder import RunFolder
 from speccascade.inference.run import Measuring, Run
 from speccascade.runtime import folders
-from speccascade.search import effort as efforts
 from speccascade.search import scatter
 from speccascade.search.candidates import (
   DRAFTER,
@@ -34,13 +30,14 @@ from speccascade.search.candidates import (
   by_clock,
   by_promise,
   each_drafter,
+  loss,
   read_study,
   run_rounds,
   time_in_turns,
 )
 from speccascade.search.draft_kinds import kind_of
 from speccascade.search.effort import Budget, Effort, Steps, TimeIsUp
-from speccascade.search.offers import Drafting, make_monotone
+from speccascade.search.offers import Drafting, measure_costs
 from speccascade.search.wanted import LOSSLESS, Wanted
 
 # Settings that a later start may not change.
@@ -58,6 +55,11 @@ _FIXED_SETTINGS = (
 _MARGIN = 1.03
 # Hot loops have shown a gamma to be this much too slow, compared with another.
 _CLOSE = 1.1
+# Shares of the time by which a part of the search ends. The last timing has the
+# rest.
+_ALONE_SHARE = 0.15  # the verifier writes its texts
+_DRAFTERS_SHARE = 0.6  # costs of the drafters, and SpecDecode with each drafter
+_SEARCH_SHARE = 0.9  # points that are decoded for their quality
 # Steps that are planned for one drafter: its costs, two timings of SpecDecode,
 # and its own texts.
 _STEPS_PER_DRAFTER = 4
@@ -248,20 +250,20 @@ class Searcher:
   def _search_all(self, advice: Advice):
     """Fills the advice in, as far as the time goes."""
     # The verifier writes the texts along which acceptance is computed.
-    self.budget.share = efforts.ALONE
+    self.budget.share = _ALONE_SHARE
     alone = point_timing.reference(self.points[0])
     texts, advice.alone = self._decode(self.studies[0], alone)
     self.steps.end_part(1)
     # Costs of each drafter, its fastest gamma, and its own texts.
     for number, study in enumerate(self.studies, start=1):
-      more = (efforts.DRAFTERS - efforts.ALONE) * number / len(self.studies)
-      self.budget.share = efforts.ALONE + more
+      more = (_DRAFTERS_SHARE - _ALONE_SHARE) * number / len(self.studies)
+      self.budget.share = _ALONE_SHARE + more
       self._add_drafter(advice, study, texts)
       self.steps.end_part(_STEPS_PER_DRAFTER)
     # Points that promise more than the lossless candidate are decoded, and the
     # best point that fits is timed.
     if self.wanted.max_loss is not None and advice.alone.quality:
-      self.budget.share = efforts.SEARCH
+      self.budget.share = _SEARCH_SHARE
       decoded = self._decode_promising(advice)
       self.budget.share = 1.0
       best = self._best_fitting(advice, [*advice.decoded, *decoded])
@@ -273,11 +275,8 @@ class Searcher:
   def _add_drafter(self, advice: Advice, study: Study, texts: Decoded):
     """Adds what a drafter costs, its candidates, and its lossless one timed."""
     lossless = self.points[0]
-    # Costs by hot loops stand until whole decodes have corrected them.
     drafting = self._measure_costs(study, texts)
     advice.draftings.append(drafting)
-    if not self.budget.is_spent():
-      drafting = advice.draftings[-1] = self._check_costs(drafting)
     with self.steps.uncounted("acceptance along the texts"):
       by_gamma = drafting.by_gamma(lossless, texts)
     # What is promised stands until the clock has spoken.
@@ -304,7 +303,7 @@ class Searcher:
     )
 
   def _measure_costs(self, study: Study, texts: Decoded) -> Drafting:
-    """Returns what a drafter costs in hot loops."""
+    """Returns what a drafter costs."""
     name = study.pair.drafter_name
     gammas = self.wanted.gammas_for(study.pair)
     # A target that uses the heads' distribution draws from one head more.
@@ -315,30 +314,10 @@ class Searcher:
       for point in kinds.values()
     ]
     step = f"costs of {name}"
-    with self.steps.step(step):
-      loops = point_timing.cost_loops(
-        study,
-        points,
-        self.rounds,
-        tick=self.budget.tick_of(step),
-        is_over=self.budget.is_spent,
-      )
+    costs, loops = measure_costs(study, points, self.rounds, self.steps, step)
     for width, number in scatter.scatter_of_loops(loops).items():
       self.passes[f"{width} next to {name}"] = number
-    return Drafting(study, make_monotone(loops.costs), texts, gammas)
-
-  def _check_costs(self, drafting: Drafting) -> Drafting:
-    """Returns a drafting with the c of whole decodes of both models."""
-    step = f"costs of {drafting.study.pair.drafter_name} by whole decodes"
-    with self.steps.uncounted(step):
-      costs = point_timing.check_costs(
-        drafting.study,
-        self.points[0],
-        drafting.costs,
-        tick=self.budget.tick_of(step),
-        is_over=self.budget.is_spent,
-      )
-    return dataclasses.replace(drafting, costs=costs)
+    return Drafting(study, costs, texts, gammas)
 
   def _time_gammas(
     self, gammas: Sequence[int], by_gamma: dict[int, Candidate]
@@ -447,32 +426,3 @@ class Searcher:
       name = f"{offer.point.method} with gamma {offer.point.gamma}"
       self.decodes[name] = scatter.scatter(offer.measured.by_repeat_s)
     return timed
-
-
-class Loss(NamedTuple):
-  """How much less a point has of the first metric than the verifier alone.
-
-  Attributes:
-    value: the difference.
-    low: the lower end of its 95% interval.
-    high: the upper end.
-  """
-
-  value: float
-  low: float
-  high: float
-
-
-def loss(row: ResultRow, alone: ResultRow) -> Loss:
-  """Returns how much less a row has of the first metric than the verifier.
-
-  Args:
-    row: the row of a point, with quality.
-    alone: the row of the verifier alone on the same examples.
-  """
-  (mine, *_), (large, *_) = row.quality.values(), alone.quality.values()
-  # Replicates of both rows are resampled from the same examples, so they are
-  # compared in pairs.
-  differences = np.subtract(large["replicates"], mine["replicates"])
-  low, high = np.quantile(differences, [0.025, 0.975])
-  return Loss(large["value"] - mine["value"], float(low), float(high))

@@ -8,7 +8,7 @@ what it tells, and measures the rest.
 
 from collections.abc import Callable, Sequence
 import dataclasses
-from typing import Self, TypeVar
+from typing import NamedTuple, Self, TypeVar
 
 import numpy as np
 
@@ -186,6 +186,35 @@ def by_clock(candidate: Candidate) -> float:
 def by_promise(candidate: Candidate) -> float:
   """Returns the speed-up that is expected of a candidate."""
   return candidate.here.speedup
+
+
+class Loss(NamedTuple):
+  """How much less a point has of the first metric than the verifier alone.
+
+  Attributes:
+    value: the difference.
+    low: the lower end of its 95% interval.
+    high: the upper end.
+  """
+
+  value: float
+  low: float
+  high: float
+
+
+def loss(row: ResultRow, alone: ResultRow) -> Loss:
+  """Returns how much less a row has of the first metric than the verifier.
+
+  Args:
+    row: the row of a point, with quality.
+    alone: the row of the verifier alone on the same examples.
+  """
+  (mine, *_), (large, *_) = row.quality.values(), alone.quality.values()
+  # Replicates of both rows are resampled from the same examples, so they are
+  # compared in pairs.
+  differences = np.subtract(large["replicates"], mine["replicates"])
+  low, high = np.quantile(differences, [0.025, 0.975])
+  return Loss(large["value"] - mine["value"], float(low), float(high))
 
 
 def time_in_turns(

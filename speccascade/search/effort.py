@@ -18,12 +18,6 @@ from speccascade.runtime import processes
 from speccascade.runtime.progress import ProgressBar
 from speccascade.settings import fields
 
-# Shares of the time by which a part of the search ends. The last timing has the
-# rest.
-ALONE = 0.15  # the verifier writes its texts
-DRAFTERS = 0.6  # costs of the drafters, and SpecDecode with each drafter
-SEARCH = 0.9  # points that are decoded for their quality
-
 
 @fields.checked
 @dataclasses.dataclass(frozen=True)

@@ -5,6 +5,7 @@ texts gives the blocks that a point needs, and costs give what each block takes.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+import contextlib
 import dataclasses
 
 import numpy as np
@@ -15,12 +16,15 @@ from speccascade.decoding.records.block_records import Decoded
 from speccascade.decoding.records.decode_settings import block_width
 from speccascade.evaluation import walltime
 from speccascade.evaluation.efficiency import Costs
+from speccascade.evaluation.timing import CostLoops
 from speccascade.evaluation.walltime import Latency
+from speccascade.inference.measuring import point_timing
 from speccascade.inference.measuring.study import Study
 from speccascade.inference.points.point import Point
 from speccascade.search.acceptance import rates_along
 from speccascade.search.candidates import Candidate, Expected
 from speccascade.search.draft_kinds import DraftKind, kind_of
+from speccascade.search.effort import Steps, TimeIsUp
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -244,6 +248,58 @@ class Drafting:
       if offer.here.speedup > least_speedup:
         return rate
     return None
+
+
+def measure_costs(
+  study: Study,
+  points: Sequence[Point],
+  rounds: int,
+  steps: Steps,
+  name: str,
+) -> tuple[Costs, CostLoops]:
+  """Returns what passes cost, and the hot loops that tell it.
+
+  Whole decodes of both models alone correct the c of hot loops, unless the
+  search is out of time for that.
+
+  Args:
+    study: a pair of one drafter, and the examples.
+    points: the points of one sampling whose passes are timed.
+    rounds: how often each loop is timed.
+    steps: the steps of the search, of which the loops are one.
+    name: the name of the step.
+
+  Raises:
+    TimeIsUp: the time was over before all loops were compiled.
+    ValueError: the pair's drafter is a cascade, which has no single cost.
+  """
+  budget = steps.budget
+  with steps.step(name):
+    loops = point_timing.cost_loops(
+      study,
+      points,
+      rounds,
+      tick=budget.tick_of(name),
+      is_over=budget.is_spent,
+    )
+  if loops is None:
+    raise ValueError(
+      f"the drafter is {study.pair.drafter_name}, a cascade, whose steps have"
+      " no one cost: search with one drafter"
+    )
+  costs = make_monotone(loops.costs)
+  by_decodes = f"{name} by whole decodes"
+  if not budget.leaves_out(by_decodes):
+    # The budget knows what was left out.
+    with contextlib.suppress(TimeIsUp), steps.uncounted(by_decodes):
+      costs = point_timing.check_costs(
+        study,
+        points[0],
+        costs,
+        tick=budget.tick_of(by_decodes),
+        is_over=budget.is_spent,
+      )
+  return costs, loops
 
 
 def make_monotone(costs: Costs) -> Costs:

@@ -20,7 +20,6 @@ from speccascade.decoding.records.decode_settings import Verification
 from speccascade.decoding.records.draft_tree import DraftTree, Drawing
 from speccascade.evaluation.efficiency import Costs
 from speccascade.inference.batches.inputs import Inputs
-from speccascade.inference.measuring import point_timing
 from speccascade.inference.measuring.study import Study
 from speccascade.inference.pair.pairs import ModelPair, PairSpec
 from speccascade.inference.points.point import Point
@@ -36,8 +35,8 @@ from speccascade.search.candidates import (
   time_in_turns,
 )
 from speccascade.search.draft_kinds import kind_of
-from speccascade.search.effort import Budget, Effort, Steps, TimeIsUp
-from speccascade.search.offers import make_monotone
+from speccascade.search.effort import Effort, Steps, TimeIsUp
+from speccascade.search.offers import measure_costs
 from speccascade.settings import fields
 
 _NUM_CHAINS = 3  # chains that are timed: the best by costs, and its neighbours
@@ -242,21 +241,14 @@ def _search_all(
       rates, texts.lengths, trees.max_depth, first_drafts=first_drafts
     )
   budget.share = 0.6
-  with steps.step("costs of passes"):
-    # Costs by hot loops stand until whole decodes have corrected them.
-    advice.costs = _measure_costs(study, point, trees, rounds, budget)
-    if not budget.leaves_out("costs by whole decodes", is_needed=True):
-      with contextlib.suppress(TimeIsUp):
-        advice.costs = point_timing.check_costs(
-          study,
-          point,
-          advice.costs,
-          tick=budget.tick_of("costs by whole decodes"),
-          is_over=budget.is_spent,
-        )
-    advice.offers, advice.tokens_by_size = offers_of(
-      study, point, trees, rates, advice.acceptance, texts, advice.costs
-    )
+  sizes = sorted({1, 2, 4, trees.max_depth, *trees.sizes})
+  chains = [dataclasses.replace(point, gamma=size) for size in sizes]
+  advice.costs, _ = measure_costs(
+    study, chains, rounds, steps, "costs of passes"
+  )
+  advice.offers, advice.tokens_by_size = offers_of(
+    study, point, trees, rates, advice.acceptance, texts, advice.costs
+  )
   with steps.uncounted("shares of the optimum"):
     nums = {_num_first(offer) for offer in advice.offers}
     optimum = acceptance.shares_of_optimum(
@@ -268,30 +260,6 @@ def _search_all(
     ]
   budget.share = 1.0
   advice.offers = time_in_turns(advice.offers, steps, "the clock")
-
-
-def _measure_costs(
-  study: Study,
-  point: Point,
-  trees: WantedTrees,
-  rounds: int,
-  budget: Budget,
-) -> Costs:
-  """Returns the costs of passes as wide as trees, by hot loops."""
-  sizes = sorted({1, 2, 4, trees.max_depth, *trees.sizes})
-  loops = point_timing.cost_loops(
-    study,
-    [dataclasses.replace(point, gamma=size) for size in sizes],
-    rounds,
-    tick=budget.tick_of("costs of passes"),
-    is_over=budget.is_spent,
-  )
-  if loops is None:
-    raise ValueError(
-      f"the drafter is {study.pair.drafter_name}, a cascade, whose steps have"
-      " no one cost: search for a tree with one drafter"
-    )
-  return make_monotone(loops.costs)
 
 
 def offers_of(

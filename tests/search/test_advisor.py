@@ -27,6 +27,7 @@ from speccascade.inference.run import Measuring, Run
 from speccascade.search import (
   advice_page,
   advisor,
+  candidates,
   effort,
   tree_page,
   tree_search,
@@ -302,7 +303,7 @@ def test_the_fastest_that_fits(advise, monkeypatch):
   def loss(row, alone):
     alpha = row.settings.alpha
     value = 1.0 if alpha is None or alpha > 0.6 else -1.0
-    return advisor.Loss(value, 0.0, 0.0)
+    return candidates.Loss(value, 0.0, 0.0)
 
   monkeypatch.setattr(advisor, "loss", loss)
   method = "spec_cascade_token_v3"
@@ -402,7 +403,7 @@ def test_a_search_ends_when_its_time_is_up(advise, monkeypatch):
   """What it has is timed, and a warning names what it left out."""
 
   def loss(row, alone):
-    return advisor.Loss(float(row.settings.method == "drafter"), 0.0, 0.0)
+    return candidates.Loss(float(row.settings.method == "drafter"), 0.0, 0.0)
 
   monkeypatch.setattr(advisor, "loss", loss)
   asked, advice = advise(
@@ -418,8 +419,8 @@ def test_a_search_ends_when_its_time_is_up(advise, monkeypatch):
   assert advice.choice is advice.lossless
   (warning,) = advice.warnings
   assert warning.startswith(
-    "TIME_LIMIT_S of 100 s left out gammas next to the fastest, points that"
-    " promise to be faster: "
+    "TIME_LIMIT_S of 100 s left out costs of q by whole decodes, gammas next to"
+    " the fastest, points that promise to be faster: "
   )
 
 

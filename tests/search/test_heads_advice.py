@@ -24,6 +24,7 @@ from speccascade.models.markov_lm import MarkovLM
 from speccascade.search import (
   advice_page,
   advisor,
+  candidates,
   effort,
   tree_page,
   tree_search,
@@ -246,7 +247,7 @@ def test_a_cascade_is_judged_by_the_blocks_that_it_took(
 ):
   """Another gamma would write other texts, so the gamma stays."""
   clocks(CHEAP)
-  fits = advisor.Loss(0.0, 0.0, 0.0)
+  fits = candidates.Loss(0.0, 0.0, 0.0)
   monkeypatch.setattr(advisor, "loss", lambda row, alone: fits)
   wanted = Wanted(0.0, ["spec_cascade_token_v3"], [1, 3], num_decoded=1)
   advice = advisor.advise(**settings(tmp_path, 32, wanted=wanted))
