@@ -5,7 +5,6 @@ import dataclasses
 
 from speccascade.cli import macros
 from speccascade.decoding.records.decode_settings import block_width
-from speccascade.inference.measuring.environment import device_name, environment
 from speccascade.inference.points import advice_files
 from speccascade.inference.rows.results import ResultRow
 from speccascade.report import tables
@@ -21,7 +20,7 @@ from speccascade.search.candidates import (
 )
 from speccascade.search.draft_kinds import kind_of
 from speccascade.search.offers import Drafting
-from speccascade.search.writer import times
+from speccascade.search.writer import Answer, times
 
 _MOST_OFFERS = 13  # lines of the table
 
@@ -34,45 +33,62 @@ def write(advice: Advice, argv: Sequence[str] = ()) -> str:
     argv: the command line that asked for advice. The command to paste is made
       from it; an empty one leaves the command out.
   """
-  page = text(advice, argv)
-  answer_files = {
-    advice_files.FILE_NAME: as_json(advice),
-    "advice.gin": snippet(advice),
-    "advice.md": page,
-  }
-  writer.write(advice.study.run.folder, answer_files)
-  return page
+  return answer(advice, argv).write(advice.study.run.folder, "advice")
 
 
-def text(advice: Advice, argv: Sequence[str] = ()) -> str:
-  """Returns the answer, what to paste, the table, and how it was found.
+def answer(advice: Advice, argv: Sequence[str] = ()) -> Answer:
+  """Returns the advice as text, as JSON values, and as settings.
+
+  `inference.points.advice_files` reads a part of the JSON values.
 
   Args:
     advice: what the search found.
     argv: see `write`.
   """
-  warnings = [f"warning: {line}" for line in advice.warnings]
-  offers = _offers_of_interest(advice)
-  parts = [
-    writer.bullets([*answer(advice), *warnings]),
-    _command(advice, argv) if argv else "",
-    f"in a config:\n\n{writer.fenced(snippet(advice))}",
-    tables.markdown(offers, _columns(advice)) if offers else "",
-    writer.bullets(details(advice)),
-  ]
-  return "\n".join(filter(None, parts))
+  settings = advice.study.settings(advice.point)
+  shown = _offers_of_interest(advice)
+  # Later ones take the place of earlier ones: a timed offer knows most.
+  offers = {
+    (*offer.method, offer.point.alpha): offer
+    for offer in (*advice.offers, *advice.decoded, *advice.timed)
+  }
+  return Answer(
+    sentences=_sentences(advice),
+    warnings=advice.warnings,
+    bindings=advice.choice and _bindings(advice, advice.choice),
+    is_timed=advice.lossless is not None,
+    tables=[tables.markdown(shown, _columns(advice))] if shown else [],
+    details=_details(advice),
+    values={
+      "about": advice_files.about(advice.point, advice.study.pair),
+      "task": settings.task,
+      "split": settings.split,
+      "num_examples": settings.num_examples,
+      "max_loss": advice.wanted.max_loss,
+      "choice": advice.choice and _offer(advice.choice),
+      "lossless": advice.lossless and _offer(advice.lossless),
+      "costs": {
+        drafting.study.pair.drafter_name: dataclasses.asdict(drafting.costs)
+        for drafting in advice.draftings
+      },
+      "verifier": advice.alone and _scores(advice.alone),
+      "offers": [_offer(offer) for offer in offers.values()],
+    },
+    command=_command(advice, argv) if argv else "",
+  )
 
 
 def _command(advice: Advice, argv: Sequence[str]) -> str:
   """Returns the command that decodes as advised."""
-  folder = f"{advice.study.run.folder}_decode"
-  values = {**bindings(advice), "OUTPUT_DIR": folder}
+  values: dict[str, object] = {"METHOD": "verifier"}
+  if advice.choice is not None:
+    values = _bindings(advice, advice.choice)
+  values["OUTPUT_DIR"] = f"{advice.study.run.folder}_decode"
   advice_macros = macros.macros("configs/runs/advise.gin")
-  command = writer.decode_command(argv, advice_macros, values)
-  return f"to decode so:\n\n{writer.fenced(command)}"
+  return writer.decode_command(argv, advice_macros, values)
 
 
-def answer(advice: Advice) -> list[str]:
+def _sentences(advice: Advice) -> list[str]:
   """Returns what to use and how fast it is, or why nothing pays."""
   best, exact = advice.choice, advice.lossless
   if exact is None:
@@ -93,14 +109,11 @@ def answer(advice: Advice) -> list[str]:
   return lines
 
 
-def details(advice: Advice) -> list[str]:
+def _details(advice: Advice) -> list[str]:
   """Returns which examples were decoded, what passes cost, and more."""
   settings = advice.study.settings(advice.point)
-  where = f"{settings.task} {settings.split}".strip()
   lines = [
-    f"{settings.num_examples} examples of {where} at temperature"
-    f" {settings.temperature:g}, verifier {settings.verifier}, on"
-    f" {device_name()}",
+    writer.examples(settings, f"verifier {settings.verifier}"),
     *map(_costs, advice.draftings),
   ]
   quality = advice.alone.quality if advice.alone else {}
@@ -247,11 +260,8 @@ def _columns(advice: Advice) -> list[Column]:
   return columns
 
 
-def bindings(advice: Advice) -> dict[str, object]:
-  """Returns the macros that make a decode as advised, by name."""
-  offer = advice.choice
-  if offer is None:
-    return {"METHOD": "verifier"}
+def _bindings(advice: Advice, offer: Candidate) -> dict[str, object]:
+  """Returns the macros that make a decode of an offer, by name."""
   settings = offer.study.settings(offer.point)
   values = {
     "METHOD": settings.method,
@@ -261,45 +271,6 @@ def bindings(advice: Advice) -> dict[str, object]:
   if advice.num_drafters > 1:
     values["DRAFTER_CHECKPOINT"] = offer.study.pair.drafters[0].path
   return {name: value for name, value in values.items() if value is not None}
-
-
-def snippet(advice: Advice) -> str:
-  """Returns the settings to paste into the config of a decode."""
-  comment = ""
-  if advice.choice is None:
-    comment = "Nothing pays." if advice.lossless else "Nothing was timed."
-  return writer.gin(bindings(advice), comment)
-
-
-def as_json(advice: Advice) -> dict:
-  """Returns all that the search found, as JSON values.
-
-  `inference.points.advice_files` reads a part of it.
-  """
-  settings = advice.study.settings(advice.point)
-  # Later ones take the place of earlier ones: a timed offer knows most.
-  offers = {
-    (*offer.method, offer.point.alpha): offer
-    for offer in (*advice.offers, *advice.decoded, *advice.timed)
-  }
-  return {
-    "about": advice_files.about(advice.point, advice.study.pair),
-    "task": settings.task,
-    "split": settings.split,
-    "num_examples": settings.num_examples,
-    "max_loss": advice.wanted.max_loss,
-    "sentences": [*answer(advice), *details(advice)],
-    "warnings": [*advice.warnings],
-    "choice": advice.choice and _offer(advice.choice),
-    "lossless": advice.lossless and _offer(advice.lossless),
-    "costs": {
-      drafting.study.pair.drafter_name: dataclasses.asdict(drafting.costs)
-      for drafting in advice.draftings
-    },
-    "verifier": advice.alone and _scores(advice.alone),
-    "offers": [_offer(offer) for offer in offers.values()],
-    "environment": environment(),
-  }
 
 
 def _offer(offer: Candidate) -> dict:

@@ -2,53 +2,53 @@
 
 import numpy as np
 
-from speccascade.inference.measuring.environment import device_name, environment
+from speccascade.inference.points.point import Point
 from speccascade.report import tables
 from speccascade.report.tables import Column
 from speccascade.search import writer
 from speccascade.search.candidates import LEAST_SPEEDUP, Candidate, by_clock
 from speccascade.search.draft_kinds import kind_of
 from speccascade.search.tree_search import TreeAdvice
-from speccascade.search.writer import times
+from speccascade.search.writer import Answer, times
 
 
 def write(advice: TreeAdvice) -> str:
   """Writes trees.md, trees.json and trees.gin; returns the first of them."""
-  page = text(advice)
-  answer_files = {
-    "trees.json": as_json(advice),
-    "trees.gin": snippet(advice),
-    "trees.md": page,
-  }
-  writer.write(advice.study.run.folder, answer_files)
-  return page
+  return answer(advice).write(advice.study.run.folder, "trees")
 
 
-def text(advice: TreeAdvice) -> str:
-  """Returns the answer, what to paste, and the tables that it rests on."""
-  lines = [*answer(advice), *(f"warning: {x}" for x in advice.warnings)]
-  parts = [
-    writer.bullets(lines),
-    f"in a config:\n\n{writer.fenced(snippet(advice))}",
-  ]
+def answer(advice: TreeAdvice) -> Answer:
+  """Returns the advice as text, as JSON values, and as settings."""
+  pages = []
   if advice.offers:
-    parts.append(tables.markdown(advice.offers, _columns(advice)))
+    pages.append(tables.markdown(advice.offers, _columns(advice)))
   if advice.acceptance is not None:
-    parts += [
+    pages.append(
       "the chance that each child is accepted, in a place with as many"
-      " children:\n",
-      _acceptance_table(advice.acceptance),
-    ]
+      f" children:\n\n{_acceptance_table(advice.acceptance)}"
+    )
   if advice.tokens_by_size is not None:
-    parts += [
+    pages.append(
       "expected tokens of a block, for the best tree of each number of"
-      " drafts:\n",
-      _sizes_table(advice.tokens_by_size),
-    ]
-  return "\n".join([*parts, writer.bullets(details(advice))])
+      f" drafts:\n\n{_sizes_table(advice.tokens_by_size)}"
+    )
+  return Answer(
+    sentences=_sentences(advice),
+    warnings=advice.warnings,
+    bindings=advice.choice and _bindings(advice.choice.point),
+    is_timed=bool(advice.timed),
+    tables=pages,
+    details=_details(advice),
+    values={
+      "choice": advice.choice and _offer(advice.choice, advice),
+      "offers": [_offer(offer, advice) for offer in advice.offers],
+      "acceptance": _list(advice.acceptance),
+      "tokens_by_size": _list(advice.tokens_by_size),
+    },
+  )
 
 
-def answer(advice: TreeAdvice) -> list[str]:
+def _sentences(advice: TreeAdvice) -> list[str]:
   """Returns which tree to use, or that a chain is best, or nothing pays."""
   best, chain, method = advice.choice, advice.chain, advice.point.method
   if not advice.timed:
@@ -179,15 +179,11 @@ def _sizes_table(tokens_by_size: np.ndarray) -> str:
   )
 
 
-def details(advice: TreeAdvice) -> list[str]:
+def _details(advice: TreeAdvice) -> list[str]:
   """Returns which examples were decoded, and what passes cost."""
   settings = advice.study.settings(advice.point)
-  where = f"{settings.task} {settings.split}".strip()
-  lines = [
-    f"{settings.num_examples} examples of {where} at temperature"
-    f" {settings.temperature:g}, verifier {settings.verifier}, drafter"
-    f" {settings.drafter}, on {device_name()}"
-  ]
+  models = f"verifier {settings.verifier}, drafter {settings.drafter}"
+  lines = [writer.examples(settings, models)]
   costs, kind = advice.costs, kind_of(advice.study.pair)
   if costs is not None:
     passes = ", ".join(
@@ -207,12 +203,8 @@ def details(advice: TreeAdvice) -> list[str]:
   ]
 
 
-def snippet(advice: TreeAdvice) -> str:
-  """Returns the settings to paste into the config of a decode."""
-  if advice.choice is None:
-    comment = "Nothing pays." if advice.timed else "Nothing was timed."
-    return writer.gin({"METHOD": "verifier"}, comment)
-  point = advice.choice.point
+def _bindings(point: Point) -> dict[str, object]:
+  """Returns the macros that make a decode of a point."""
   settings = {
     "METHOD": point.method,
     "ALPHA": float(f"{point.alpha:g}") if point.spec.uses_alpha else None,
@@ -224,20 +216,7 @@ def snippet(advice: TreeAdvice) -> str:
       "DRAWING": point.drawing,
       "VERIFICATION": point.verification,
     }
-  return writer.gin(settings)
-
-
-def as_json(advice: TreeAdvice) -> dict:
-  """Returns all that the search found, as JSON values."""
-  return {
-    "sentences": [*answer(advice), *details(advice)],
-    "warnings": [*advice.warnings],
-    "choice": advice.choice and _offer(advice.choice, advice),
-    "offers": [_offer(offer, advice) for offer in advice.offers],
-    "acceptance": _list(advice.acceptance),
-    "tokens_by_size": _list(advice.tokens_by_size),
-    "environment": environment(),
-  }
+  return settings
 
 
 def _list(values: np.ndarray | None) -> list | None:

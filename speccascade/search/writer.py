@@ -1,12 +1,15 @@
 """Writes the answer of a search: text to read, gin and commands to paste."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+import dataclasses
 import json
 import pathlib
 import re
 import shlex
 
 from speccascade.evaluation.walltime import Latency
+from speccascade.inference.measuring.environment import device_name, environment
+from speccascade.inference.rows.results import Settings
 from speccascade.report import tables
 from speccascade.runtime import files
 
@@ -16,6 +19,75 @@ _ADVICE_PARTS = (
   "effort.",
   "wanted.",
 )  # what its bindings begin with
+
+
+@dataclasses.dataclass(frozen=True)
+class Answer:
+  """What advice says: sentences, what to paste, tables, and JSON values.
+
+  Attributes:
+    sentences: what to use, and how fast it is.
+    warnings: why the answer may be wrong.
+    bindings: the macros that make a decode as advised, by name; None where the
+      verifier alone is best.
+    is_timed: whether the clock decided.
+    tables: tables in Markdown, each with a title or without.
+    details: sentences that say how the answer was found.
+    values: the further JSON values.
+    command: a command to paste, or "".
+  """
+
+  sentences: Sequence[str]
+  warnings: Sequence[str]
+  bindings: Mapping[str, object] | None
+  is_timed: bool
+  tables: Sequence[str]
+  details: Sequence[str]
+  values: Mapping[str, object]
+  command: str = ""
+
+  @property
+  def snippet(self) -> str:
+    """The settings to paste into the config of a decode."""
+    if self.bindings is not None:
+      return gin(self.bindings)
+    comment = "Nothing pays." if self.is_timed else "Nothing was timed."
+    return gin({"METHOD": "verifier"}, comment)
+
+  @property
+  def text(self) -> str:
+    """The answer, what to paste, the tables, and how it was found."""
+    warnings = [f"warning: {line}" for line in self.warnings]
+    command = f"to decode so:\n\n{_fenced(self.command)}"
+    parts = [
+      _bullets([*self.sentences, *warnings]),
+      *([command] if self.command else []),
+      f"in a config:\n\n{_fenced(self.snippet)}",
+      *self.tables,
+      _bullets(self.details),
+    ]
+    return "\n".join(parts)
+
+  @property
+  def json(self) -> dict[str, object]:
+    """All that the search found, as JSON values."""
+    return {
+      "sentences": [*self.sentences, *self.details],
+      "warnings": [*self.warnings],
+      **self.values,
+      "environment": environment(),
+    }
+
+  def write(self, folder: pathlib.Path, name: str) -> str:
+    """Writes NAME.json, NAME.gin and NAME.md; returns the last one's text."""
+    text = self.text
+    files_of_answer = {
+      f"{name}.json": self.json,
+      f"{name}.gin": self.snippet,
+      f"{name}.md": text,
+    }
+    write(folder, files_of_answer)
+    return text
 
 
 def write(folder: pathlib.Path, answer: Mapping[str, str | Mapping]):
@@ -46,14 +118,28 @@ def gin(settings: Mapping[str, object], comment: str = "") -> str:
   return "".join(lines)
 
 
-def fenced(text: str) -> str:
+def _fenced(text: str) -> str:
   """Returns lines as a block of code in Markdown."""
   return f"```\n{text.rstrip()}\n```\n"
 
 
-def bullets(lines: Sequence[str]) -> str:
+def _bullets(lines: Sequence[str]) -> str:
   """Returns lines as a list in Markdown."""
   return "".join(f"- {line}\n" for line in lines)
+
+
+def examples(settings: Settings, models: str) -> str:
+  """Returns the sentence that says what was decoded, and on which device.
+
+  Args:
+    settings: settings of a row of the search.
+    models: the models in words.
+  """
+  where = f"{settings.task} {settings.split}".strip()
+  return (
+    f"{settings.num_examples} examples of {where} at temperature"
+    f" {settings.temperature:g}, {models}, on {device_name()}"
+  )
 
 
 def times(latency: Latency) -> str:

@@ -278,10 +278,10 @@ def test_the_better_of_two_drafters(advise):
   _, advice = advise(0.01, [1, 1.02, 1.04], with_twin=True)
   assert advice.choice.study.pair.drafter_name == "twin"
   assert advice.choice.here.by_position == (1, 1, 1)
-  text = advice_page.text(advice)
+  text = advice_page.answer(advice).text
   assert "use spec_decode, gamma 3, drafter twin: " in text
   assert 'DRAFTER_CHECKPOINT = "/twin"\n' in text
-  offers = advice_page.as_json(advice)["offers"]
+  offers = advice_page.answer(advice).json["offers"]
   assert {offer["drafter"] for offer in offers} == {"q", "twin"}
 
 
@@ -292,7 +292,7 @@ def test_nothing_pays(advise):
   (drafting,) = advice.draftings
   assert drafting.least_rate(1.0) is None
   assert drafting.least_rate(0.1) == 0
-  text = advice_page.text(advice)
+  text = advice_page.answer(advice).text
   assert "nothing pays: use the verifier alone" in text
   assert 'METHOD = "verifier"' in text
 
@@ -317,7 +317,7 @@ def test_the_fastest_that_fits(advise, monkeypatch):
   offer = advice.choice
   assert (offer.point.method, offer.point.alpha) == (method, 0.6)
   assert offer.here.speedup > 1.03 * advice.lossless.here.speedup
-  assert "it has " in advice_page.text(advice)
+  assert "it has " in advice_page.answer(advice).text
 
 
 def test_a_loop_costs_nothing_or_more():
@@ -356,7 +356,7 @@ def test_the_answer_comes_first_and_the_choice_is_marked(advise, tmp_path):
   _, advice = advise(0.01, [1, 1.02, 1.04], methods=["spec_cascade_opt"])
   argv = ["x", "--gin_file=a.gin", "--gin_file=runs/advise.gin"]
   argv += ["--gin.GAMMAS=[1, 3]", "--gin.OUTPUT_DIR='a'", "--gin.TOP_K=2"]
-  text = advice_page.text(advice, argv)
+  text = advice_page.answer(advice, argv).text
   order = (
     "- use spec_decode, gamma 3: ",
     "python -m speccascade.decode --gin_file=a.gin --gin.TOP_K=2 ",
@@ -378,7 +378,7 @@ def test_the_answer_comes_first_and_the_choice_is_marked(advise, tmp_path):
 
 def test_nothing_pays_first_and_nothing_is_marked(advise):
   _, advice = advise(0.9, [1, 1.2, 1.6])
-  text = advice_page.text(advice, ["x", "--gin_file=a.gin"])
+  text = advice_page.answer(advice, ["x", "--gin_file=a.gin"]).text
   assert text.startswith("- nothing pays: use the verifier alone")
   assert "--gin.METHOD='\"verifier\"'" in text
   assert "chosen" not in text
@@ -393,10 +393,10 @@ def test_rounds_that_scatter_are_a_warning(advise):
   assert "3 of 3 passes scatter by more than 15%" in warning
   assert "idle machine" in warning
   assert "greater ROUNDS, REPEATS" in warning
-  lines = advice_page.text(advice).splitlines()
+  lines = advice_page.answer(advice).text.splitlines()
   assert lines[0].startswith("- use spec_decode")
   assert lines[1] == f"- warning: {warning}"
-  assert advice_page.as_json(advice)["warnings"] == [warning]
+  assert advice_page.answer(advice).json["warnings"] == [warning]
 
 
 def test_a_search_ends_when_its_time_is_up(advise, monkeypatch):

@@ -260,7 +260,7 @@ def test_a_cascade_is_judged_by_the_blocks_that_it_took(
   assert tried.here.steps == pytest.approx(
     drawn + CHEAP.v[tried.point.gamma + 1] + advice.draftings[0].overhead_of(3)
   )
-  json.dumps(advice_page.as_json(advice), allow_nan=False)
+  json.dumps(advice_page.answer(advice).json, allow_nan=False)
 
 
 @pytest.mark.slow
@@ -270,7 +270,9 @@ def test_nothing_pays(clocks, tmp_path):
   advice = advisor.advise(**settings(tmp_path, 32, wanted=wanted))
   assert advice.choice is None
   assert advice.draftings[0].least_rate(2.0) is None
-  assert "nothing pays: use the verifier alone" in advice_page.text(advice)
+  assert (
+    "nothing pays: use the verifier alone" in advice_page.answer(advice).text
+  )
 
 
 @pytest.mark.slow

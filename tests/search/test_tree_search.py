@@ -201,15 +201,15 @@ def test_a_chain_or_nothing_pays(search):
   advice = search(0.01, CHEAP, clock=slow, temperature=0.0)
   assert advice.choice is advice.chain
   assert advice.choice.optimum is None  # of one way of drawing at T = 0
-  text = tree_page.text(advice)
+  text = tree_page.answer(advice).text
   assert "no tree is faster" in text
-  assert "TREE" not in tree_page.snippet(advice)
+  assert "TREE" not in tree_page.answer(advice).snippet
   advice = search(0.9, CHEAP, clock=lambda offer: 1.5)
   assert advice.choice is None
-  text = tree_page.text(advice)
+  text = tree_page.answer(advice).text
   assert "nothing pays with spec_decode" in text
   assert 'METHOD = "verifier"' in text
-  json.dumps(tree_page.as_json(advice), allow_nan=False)
+  json.dumps(tree_page.answer(advice).json, allow_nan=False)
 
 
 @pytest.mark.parametrize(
