@@ -153,11 +153,9 @@ def _at_depth(rates: np.ndarray, depth: int) -> np.ndarray:
 
 
 def _levels_accepted(rates: np.ndarray, tree: Sequence[int]) -> np.ndarray:
-  """Returns [L + 2, ..., N, T], the chance that a block accepts l levels.
-
-  The block begins at token t; the last entry, of more levels than there are, is
-  0.
-  """
+  """Returns [L + 2, ..., N, T], the chance that a block accepts l levels."""
+  # The block begins at token t; the last entry, of more levels than there are,
+  # is 0.
   tree = list(tree)
   paths: list[tuple[np.ndarray, int]] = []  # of each node, and its depth
   ranks = dict.fromkeys(tree, 0)

@@ -197,12 +197,10 @@ def _likeliest(q, num, plain):
 
 
 def _standing_in(q, pi, num_drafts, drawing, plain):
-  """Returns [...], what children add that stand in for draws of q.
-
-  Draws without replacement then are all tokens of q. The stand-ins are tokens
-  that q lacks, which no trial drafts, so the verifier draws one of them with
-  its target probability. Independent draws repeat tokens instead.
-  """
+  """Returns [...], what children add that stand in for draws of q."""
+  # Draws without replacement then are all tokens of q. The stand-ins are tokens
+  # that q lacks, which no trial drafts, so the verifier draws one of them with
+  # its target probability. Independent draws repeat tokens instead.
   if plain is None or drawing != "without_replacement":
     return 0.0
   top = _likeliest(q, num_drafts, plain)
@@ -222,13 +220,11 @@ def _residual(r, q):
 
 
 def _with_certain_drafts(q, pi, num_drafts, drawing, plain):
-  """Returns the chance for drafts that are certain, but for the last one.
+  """Returns the chance for drafts that are certain, but for the last one."""
 
-  A target token among the certain drafts is always accepted; outside them the
-  random draft, if there is one, is accepted as a single draft would be. Where
-  the certain drafts leave q no token, the last one is certain too.
-  """
-
+  # A target token among the certain drafts is always accepted; outside them the
+  # random draft, if there is one, is accepted as a single draft would be. Where
+  # the certain drafts leave q no token, the last one is certain too.
   def mark(num):
     is_certain = np.zeros(q.shape, bool)
     np.put_along_axis(is_certain, _likeliest(q, num, plain), True, axis=-1)
@@ -246,11 +242,9 @@ def _with_certain_drafts(q, pi, num_drafts, drawing, plain):
 
 
 def _iid_trials(q, pi, num_drafts):
-  """Returns the chance that one of K trials of i.i.d. drafts succeeds.
-
-  The residual after a refusal does not depend on the draft that was refused, so
-  it depends on the number of refusals alone.
-  """
+  """Returns the chance that one of K trials of i.i.d. drafts succeeds."""
+  # The residual after a refusal does not depend on the draft that was refused,
+  # so it depends on the number of refusals alone.
   refused, r = np.ones(q.shape[:-1]), pi
   for _ in range(num_drafts):
     refused = refused * np.maximum(q - r, 0).sum(-1)
@@ -259,12 +253,10 @@ def _iid_trials(q, pi, num_drafts):
 
 
 def _trials_without_replacement(q, pi, num_drafts):
-  """Returns the chance that one of K distinct drafts is accepted, for one row.
-
-  The laws of the later drafts and the residual depend on the drafts that were
-  refused, so every sequence of refused drafts is followed.
-  """
-  # For each sequence: its chance, and the laws after it. [M], [M, V], [M, V].
+  """Returns the chance that one of K distinct drafts is accepted, for a row."""
+  # The laws of the later drafts and the residual depend on the drafts that were
+  # refused, so every sequence of refused drafts is followed. For each sequence:
+  # its chance, and the laws after it. [M], [M, V], [M, V].
   chance, q, r = np.ones(1), q[None], pi[None]
   accepted = 0.0
   for trial in range(num_drafts):
@@ -282,20 +274,15 @@ def _trials_without_replacement(q, pi, num_drafts):
 
 
 def _all_inside(q, num_drafts):
-  """Returns [V], the chances that all K distinct drafts are in the first n.
-
-  Entry n - 1 is for the set of the first n tokens. Let token v arrive after an
-  exponential time of rate q(v). The order of arrival is the order of drawing
-  without replacement. All K drafts are inside a set if K of its tokens arrive
-  before the first token outside, which arrives at the rate c = 1 - q(set):
-  the chance is the integral of c exp(-c t) P(at least K arrived by t) over t.
-  In s = log t the integrand is smooth and vanishes at both ends, so that equal
-  steps of s integrate it to rounding.
-
-  Args:
-    q: [V], one row.
-    num_drafts: K; no more are drafted than q has tokens.
-  """
+  """Returns [V], the chances that all K drafts of q [V] are in the first n."""
+  # Entry n - 1 is for the set of the first n tokens. Let token v arrive after
+  # an exponential time of rate q(v). The order of arrival is the order of
+  # drawing without replacement. All K drafts are inside a set if K of its
+  # tokens arrive before the first token outside, which arrives at the rate
+  # c = 1 - q(set): the chance is the integral over t of
+  # c exp(-c t) P(at least K arrived by t). In s = log t the integrand is smooth
+  # and vanishes at both ends, so that equal steps of s integrate it to
+  # rounding. No more are drafted than q has tokens.
   num_drafts = min(num_drafts, np.count_nonzero(q))
   outside = np.append(np.cumsum(q[:0:-1])[::-1], 0)
   times = np.exp(LOG_TIMES)

@@ -187,16 +187,13 @@ def expected_tokens(parents, acceptance) -> float:
 
 
 class _Subtrees(NamedTuple):
-  """The best subtrees below a node, for each number of children and nodes.
+  """The best subtrees below a node, for each number of children and nodes."""
 
-  Attributes:
-    tokens: [K + 1, M] the expected tokens of the best subtree of m nodes, the
-      node itself counted, with exactly b children, at [b, m]; given that the
-      node is accepted. It is -inf where there is no such subtree.
-    sizes: at index b, [M, b] int, how many of the m nodes each child has.
-  """
-
+  # [K + 1, M] the expected tokens of the best subtree of m nodes, the node
+  # itself counted, with exactly b children, at [b, m]; given that the node is
+  # accepted. It is -inf where there is no such subtree.
   tokens: np.ndarray
+  # At index b, [M, b] int, how many of the m nodes each child has.
   sizes: list[np.ndarray]
 
   def best(self) -> np.ndarray:
@@ -207,10 +204,7 @@ class _Subtrees(NamedTuple):
 def _programmes(
   rates: np.ndarray, is_same_at_each_depth: bool, max_depth: int, max_nodes: int
 ) -> list[list[_Subtrees]]:
-  """Returns the subtrees at each depth, for trees of at most 0, 1, ... levels.
-
-  Entry [l][d] is for nodes at depth d of a tree of at most l levels.
-  """
+  """Returns at [l][d] the subtrees at depth d of trees of at most l levels."""
   # A node at the deepest level is alone.
   tokens = np.full((1, max_nodes + 2), -np.inf)
   tokens[0, 1] = 1
@@ -231,12 +225,8 @@ def _programmes(
 
 
 def _add_level(rates: np.ndarray, below: _Subtrees) -> _Subtrees:
-  """Returns the subtrees of nodes whose children have the subtrees `below`.
-
-  Args:
-    rates: [K, K], the acceptance by the number of children and their ranks.
-    below: the subtrees of the children.
-  """
+  """Returns the subtrees of nodes whose children have the subtrees `below`."""
+  # `rates` [K, K] are by the number of children and their ranks.
   child_tokens = below.best()
   none = np.full(len(child_tokens), -np.inf)
   none[1] = 1
@@ -256,17 +246,9 @@ def _add_level(rates: np.ndarray, below: _Subtrees) -> _Subtrees:
 def _add_child(
   before: np.ndarray, rate: float, child_tokens: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-  """Returns the tokens of the best subtrees with one child more.
-
-  Args:
-    before: [M], the tokens of the best subtree of m nodes without the child.
-    rate: the acceptance of the child.
-    child_tokens: [M], the tokens of the best subtree of m nodes of the child.
-
-  Returns:
-    [M], the tokens of the best subtree of m nodes, and [M] int, how many of the
-    m nodes are the child's.
-  """
+  """Returns [M] tokens with one child more, and [M] how many nodes it has."""
+  # `before` [M] are the tokens of the best subtree of m nodes without the
+  # child, and `child_tokens` [M] those of the child's own subtree of m nodes.
   tokens = np.full(len(before), -np.inf)
   of_child = np.zeros(len(before), int)
   # The product of a rate of 0 and -inf would be NaN.
@@ -282,12 +264,7 @@ def _add_child(
 
 
 def _parents(subtrees: list[_Subtrees], num_drafted: int) -> tuple[int, ...]:
-  """Returns the best tree of a number of drafted nodes.
-
-  Args:
-    subtrees: for each depth, as `_programmes` returns them.
-    num_drafted: the number of nodes without the root.
-  """
+  """Returns the best tree of a number of drafted nodes, the root left out."""
   parents: list[int] = []
   # Nodes whose children have no numbers yet, with the size of their subtrees.
   level = [(ROOT, num_drafted + 1)]
