@@ -17,7 +17,7 @@ by depth, number of children and rank. D is 1 where a language model drafts, and
 K is 1 for chains.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 import functools
 from typing import Any
 
@@ -28,6 +28,7 @@ import numpy as np
 from speccascade.analysis import draft_acceptance
 from speccascade.decoding.drafting.children import draw_children
 from speccascade.decoding.laws import numerics
+from speccascade.decoding.laws.sampling import Sampling
 from speccascade.decoding.laws.targets import Target
 from speccascade.decoding.records.block_records import Decoded
 from speccascade.decoding.records.draft_tree import (
@@ -36,13 +37,61 @@ from speccascade.decoding.records.draft_tree import (
   Drawing,
 )
 from speccascade.decoding.verification.tree_steps import k_seq_factor
+from speccascade.inference import teacher_forcing
 from speccascade.inference.measuring.study import Study
 from speccascade.inference.points.point import Point
-from speccascade.search.draft_kinds import kind_of, laws_along, least_place
+from speccascade.search.draft_kinds import kind_of
 
 Array = jax.Array
 _SEED = 0
 _NUM_PLACES = 32  # at which the optimum is worked out
+
+
+def laws_along(
+  study: Study, sampling: Sampling, texts: Decoded, num_depths: int = 1
+) -> Iterator[tuple[slice, np.ndarray, list, tuple]]:
+  """Yields the distributions of both models before each token of texts.
+
+  Args:
+    study: the pair of models, and the N sources.
+    sampling: how logits become distributions.
+    texts: the texts that were written for the sources, of T tokens at most.
+    num_depths: D, how many drafts of a block are asked for, the first ones.
+
+  Yields:
+    The rows of a batch as a slice of the N; their tokens [B, T] int32, where
+    the last batch is filled up with rows that mean nothing; for each of the D
+    drafts the distributions that it drafts each token from, and those of the
+    verifier: two arrays [B, T, V] each, at temperature 1 and as they are drawn
+    from. What is said of tokens before `least_place` means nothing.
+  """
+  pair, examples = study.pair, study.examples
+  num, length = texts.tokens.shape
+  size = length * pair.verifier_lm.vocab_size * num_depths
+  rows = min(num, teacher_forcing.most_rows(size))
+  for start in range(0, num, rows):
+    # The last batch is filled up to `rows` texts, so that one program reads all
+    # batches.
+    here = slice(start, min(num, start + rows))
+    batch = study.pad_examples(examples[here], rows, study.lengths[-1:])
+    tokens = np.zeros((rows, length), np.int32)
+    tokens[: here.stop - start] = texts.tokens[here]
+    drafter = pair.drafter_of(batch, length)
+    by_depth, verifier = kind_of(pair).laws(
+      drafter, pair.verifier_lm, sampling, num_depths, batch, tokens
+    )
+    yield here, tokens, by_depth, verifier
+
+
+def least_place(draft: int, first_drafts: bool) -> int:
+  """Returns the first place of a text that a draft reaches.
+
+  Args:
+    draft: 0 for the first draft of a block, and so on.
+    first_drafts: whether the first block of a text drafts; if not, it writes
+      one token.
+  """
+  return draft if first_drafts else draft + 1
 
 
 def rates_along(

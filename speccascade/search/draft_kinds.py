@@ -5,23 +5,19 @@ depend on its place in the block. Draft heads and look-ahead embeddings draft a
 block at once: a text has a distribution for each draft that a token may be.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 import dataclasses
 import functools
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from speccascade.analysis import speedup
-from speccascade.decoding.laws.sampling import Sampling
 from speccascade.decoding.programs import draft_models
-from speccascade.decoding.records.block_records import Decoded
 from speccascade.decoding.records.drafter import Heads, Lookahead
 from speccascade.decoding.records.language_model import LanguageModel
 from speccascade.evaluation.efficiency import Costs
 from speccascade.inference import teacher_forcing
-from speccascade.inference.measuring.study import Study
 from speccascade.inference.pair.pairs import ModelPair
 from speccascade.inference.points.point import Point
 
@@ -36,7 +32,7 @@ class DraftKind:
       report compares the others: each model alone that writes a text alone.
     laws: a function of (drafter, verifier, sampling, number of depths, inputs,
       tokens) that returns the distributions of each depth, and those of the
-      verifier, before each token of texts; see `laws_along`.
+      verifier, before each token of texts; see `acceptance.laws_along`.
     chain_steps: a function of (costs, point) that returns what drafting a chain
       of the point's gamma costs, in steps of the verifier.
     tree_steps: a function of (costs, point, levels) that returns what drafting
@@ -62,53 +58,6 @@ class DraftKind:
 def kind_of(pair: ModelPair) -> DraftKind:
   """Returns the kind of a pair's draft model."""
   return KINDS[draft_models.kind_of(pair.drafter_lm)]
-
-
-def laws_along(
-  study: Study, sampling: Sampling, texts: Decoded, num_depths: int = 1
-) -> Iterator[tuple[slice, np.ndarray, list, tuple]]:
-  """Yields the distributions of both models before each token of texts.
-
-  Args:
-    study: the pair of models, and the N sources.
-    sampling: how logits become distributions.
-    texts: the texts that were written for the sources, of T tokens at most.
-    num_depths: D, how many drafts of a block are asked for, the first ones.
-
-  Yields:
-    The rows of a batch as a slice of the N; their tokens [B, T] int32, where
-    the last batch is filled up with rows that mean nothing; for each of the D
-    drafts the distributions that it drafts each token from, and those of the
-    verifier: two arrays [B, T, V] each, at temperature 1 and as they are drawn
-    from. What is said of tokens before `least_place` means nothing.
-  """
-  pair, examples = study.pair, study.examples
-  num, length = texts.tokens.shape
-  size = length * pair.verifier_lm.vocab_size * num_depths
-  rows = min(num, teacher_forcing.most_rows(size))
-  for start in range(0, num, rows):
-    # The last batch is filled up to `rows` texts, so that one program reads all
-    # batches.
-    here = slice(start, min(num, start + rows))
-    batch = study.pad_examples(examples[here], rows)
-    tokens = np.zeros((rows, length), np.int32)
-    tokens[: here.stop - start] = texts.tokens[here]
-    drafter = pair.drafter_of(batch, length)
-    by_depth, verifier = kind_of(pair).laws(
-      drafter, pair.verifier_lm, sampling, num_depths, batch, tokens
-    )
-    yield here, tokens, by_depth, verifier
-
-
-def least_place(draft: int, first_drafts: bool) -> int:
-  """Returns the first place of a text that a draft reaches.
-
-  Args:
-    draft: 0 for the first draft of a block, and so on.
-    first_drafts: whether the first block of a text drafts; if not, it writes
-      one token.
-  """
-  return draft if first_drafts else draft + 1
 
 
 def _model_laws(drafter, verifier, sampling, num, inputs, tokens):

@@ -44,12 +44,14 @@ a lossless method's rates are means over tokens
 each draft is the last head's <- test_heads_advice.py::test_a_text_tells_its
 - rates[depth, places, here] = of_rows
 + rates[:, places, here] = of_rows
-
-=== search/draft_kinds.py search/test_heads_advice.py::test_a_text_tells_its
-all parts of texts have the tokens of the first <-
-  test_advisor.py::test_rates_are_those_of_each
+all parts of texts have the tokens of the first
 - = texts.tokens[here]
 + = texts.tokens[: here.stop - start]
+a first block drafts nothing <- test_heads_advice.py::test_a_text_tells_its
+- return draft if first_drafts else draft + 1
++ return draft + 1
+
+=== search/draft_kinds.py search/test_heads_advice.py::test_a_text_tells_its
 a head drafts one token too early
 - jnp.roll(logits[:, :, j], j + 1, axis=1)
 + jnp.roll(logits[:, :, j], j, axis=1)
@@ -59,9 +61,6 @@ an embedding drafts one token too early
 later tokens see the embeddings
 - return model.rewind(state, length), out.logits
 + return state, out.logits
-a first block drafts nothing
-- return draft if first_drafts else draft + 1
-+ return draft + 1
 
 === search/offers.py
 heads draft for nothing <- test_heads_advice.py::test_heads_pay
