@@ -20,7 +20,7 @@ from speccascade.search.candidates import (
 )
 from speccascade.search.draft_kinds import kind_of
 from speccascade.search.offers import Drafting
-from speccascade.search.writer import Answer, times
+from speccascade.search.writer import WrittenAdvice, times
 
 _MOST_OFFERS = 13  # lines of the table
 
@@ -36,7 +36,7 @@ def write(advice: Advice, argv: Sequence[str] = ()) -> str:
   return answer(advice, argv).write(advice.study.run.folder, "advice")
 
 
-def answer(advice: Advice, argv: Sequence[str] = ()) -> Answer:
+def answer(advice: Advice, argv: Sequence[str] = ()) -> WrittenAdvice:
   """Returns the advice as text, as JSON values, and as settings.
 
   `inference.points.advice_files` reads a part of the JSON values.
@@ -52,7 +52,7 @@ def answer(advice: Advice, argv: Sequence[str] = ()) -> Answer:
     (*offer.method, offer.point.alpha): offer
     for offer in (*advice.offers, *advice.decoded, *advice.timed)
   }
-  return Answer(
+  return WrittenAdvice(
     sentences=_sentences(advice),
     warnings=advice.warnings,
     bindings=advice.choice and _bindings(advice, advice.choice),

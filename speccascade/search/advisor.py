@@ -169,7 +169,8 @@ def advise(
     on_start(run.folder)
     num = num_steps(len(studies), wanted)
     with effort.begin("advise", num, run.progress) as steps:
-      return Searcher(studies, points, wanted, effort.rounds, steps).run()
+      advice = Advice(studies[0], points[0], wanted, len(studies))
+      return Searcher(studies, points, effort.rounds, steps, advice).run()
 
 
 def _identity(study: Study, point: Point, wanted: Wanted) -> dict:
@@ -207,18 +208,18 @@ class Searcher:
   Attributes:
     studies: one study for each drafter alone with the verifier.
     points: the points in question, the lossless point first.
-    wanted: what the user asked.
     rounds: the number of rounds in which costs are measured.
     steps: the steps on the bar, and the time that the search may take.
+    advice: what the search finds.
     passes: the scatter of the verifier's hot loops, by the name of the pass.
     decodes: the scatter of whole decodes, by the name of the point.
   """
 
   studies: Sequence[Study]
   points: Sequence[Point]
-  wanted: Wanted
   rounds: int
   steps: Steps
+  advice: Advice
   passes: dict[str, float | None] = dataclasses.field(default_factory=dict)
   decodes: dict[str, float | None] = dataclasses.field(default_factory=dict)
 
@@ -232,12 +233,10 @@ class Searcher:
 
     Where the time is over, the answer is what was found until then.
     """
-    advice = Advice(
-      self.studies[0], self.points[0], self.wanted, len(self.studies)
-    )
+    advice = self.advice
     # The budget knows what was left out.
     with contextlib.suppress(TimeIsUp):
-      self._search_all(advice)
+      self._search_all()
     advice.warnings += [
       f"{drafting.study.pair.drafter_name}: {drafting.costs.doubt}"
       for drafting in advice.draftings
@@ -247,8 +246,9 @@ class Searcher:
     advice.warnings += filter(None, [scattered, self.budget.warning()])
     return advice
 
-  def _search_all(self, advice: Advice):
+  def _search_all(self):
     """Fills the advice in, as far as the time goes."""
+    advice, wanted = self.advice, self.advice.wanted
     # The verifier writes the texts along which acceptance is computed.
     self.budget.share = _ALONE_SHARE
     alone = point_timing.reference(self.points[0])
@@ -258,23 +258,22 @@ class Searcher:
     for number, study in enumerate(self.studies, start=1):
       more = (_DRAFTERS_SHARE - _ALONE_SHARE) * number / len(self.studies)
       self.budget.share = _ALONE_SHARE + more
-      self._add_drafter(advice, study, texts)
+      self._add_drafter(study, texts)
       self.steps.end_part(_STEPS_PER_DRAFTER)
     # Points that promise more than the lossless candidate are decoded, and the
     # best point that fits is timed.
-    if self.wanted.max_loss is not None and advice.alone.quality:
+    if wanted.max_loss is not None and advice.alone.quality:
       self.budget.share = _SEARCH_SHARE
-      decoded = self._decode_promising(advice)
+      self._decode_promising()
       self.budget.share = 1.0
-      best = self._best_fitting(advice, [*advice.decoded, *decoded])
-      advice.decoded += decoded
+      best = self._best_fitting()
       if best is not advice.lossless:
         advice.timed += self._time([best])
-    self.steps.end_part(_num_decoded(self.wanted) + _LAST_STEPS)
+    self.steps.end_part(_num_decoded(wanted) + _LAST_STEPS)
 
-  def _add_drafter(self, advice: Advice, study: Study, texts: Decoded):
+  def _add_drafter(self, study: Study, texts: Decoded):
     """Adds what a drafter costs, its candidates, and its lossless one timed."""
-    lossless = self.points[0]
+    advice, lossless = self.advice, self.points[0]
     drafting = self._measure_costs(study, texts)
     advice.draftings.append(drafting)
     with self.steps.uncounted("acceptance along the texts"):
@@ -305,7 +304,7 @@ class Searcher:
   def _measure_costs(self, study: Study, texts: Decoded) -> Drafting:
     """Returns what a drafter costs."""
     name = study.pair.drafter_name
-    gammas = self.wanted.gammas_for(study.pair)
+    gammas = self.advice.wanted.gammas_for(study.pair)
     # A target that uses the heads' distribution draws from one head more.
     kinds = {point.folds: point for point in self.points}
     points = [
@@ -350,8 +349,9 @@ class Searcher:
       needs_one=True,
     )
 
-  def _decode_promising(self, advice: Advice) -> list[Candidate]:
-    """Returns decoded candidates, which had promised to be faster."""
+  def _decode_promising(self):
+    """Adds decoded candidates, which had promised to be faster."""
+    advice = self.advice
     lossy = [x for x in advice.offers if x.point.method != LOSSLESS]
     lossy.sort(key=by_promise)
 
@@ -359,11 +359,10 @@ class Searcher:
     # the slowest is decoded, because it is the likeliest of its method to fit.
     # If it does not fit, the faster points of its method are given up.
     def propose(decoded: Sequence[Candidate]) -> list[Candidate]:
-      if len(decoded) == self.wanted.num_decoded:
+      if len(decoded) == advice.wanted.num_decoded:
         return []
-      best = self._best_fitting(advice, [*advice.decoded, *decoded])
-      least = _MARGIN * max(best.here.speedup, 1)
-      given_up = {x.method for x in decoded if not self._fits(x, advice)}
+      least = _MARGIN * max(self._best_fitting().here.speedup, 1)
+      given_up = {x.method for x in decoded if not self._fits(x)}
       done = {(*x.method, x.point.alpha) for x in decoded}
       promising = [
         x
@@ -380,22 +379,20 @@ class Searcher:
       if not self.budget.is_over():
         # Its own texts tell its acceptance exactly.
         offer = advice.drafting_of(offer).own_offer(offer.point, texts)
-      return [dataclasses.replace(offer, row=row)]
+      advice.decoded.append(dataclasses.replace(offer, row=row))
+      return advice.decoded[-1:]
 
-    return run_rounds(
-      propose, decode, self.budget, "points that promise to be faster"
-    )
+    run_rounds(propose, decode, self.budget, "points that promise to be faster")
 
-  def _best_fitting(
-    self, advice: Advice, decoded: Sequence[Candidate]
-  ) -> Candidate:
+  def _best_fitting(self) -> Candidate:
     """Returns the most promising candidate that is known to fit."""
-    fitting = [offer for offer in decoded if self._fits(offer, advice)]
-    return max([advice.lossless, *fitting], key=by_promise)
+    fitting = [offer for offer in self.advice.decoded if self._fits(offer)]
+    return max([self.advice.lossless, *fitting], key=by_promise)
 
-  def _fits(self, offer: Candidate, advice: Advice) -> bool:
+  def _fits(self, offer: Candidate) -> bool:
     """Returns whether an offer loses no more quality than the user allows."""
-    return loss(offer.row, advice.alone).value <= self.wanted.max_loss
+    lost = loss(offer.row, self.advice.alone).value
+    return lost <= self.advice.wanted.max_loss
 
   def _decode(self, study: Study, point: Point) -> tuple[Decoded, ResultRow]:
     """Returns a point's texts of the first trial, and the row of all trials."""

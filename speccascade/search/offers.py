@@ -104,13 +104,13 @@ class Drafting:
 
   def by_gamma(self, point: Point, texts: Decoded) -> dict[int, Candidate]:
     """Returns the point's offer at each gamma in question; see `offers`."""
-    rates = self._rates([point], texts)
-    one_step = self._offers_by_rates([point], rates, texts)[0].one_step
+    lengths = np.asarray(texts.lengths)
+    found = self._blocks(self._rates([point], texts), lengths)
+    by_gamma = {gamma: of_points.at(0) for gamma, of_points in found.items()}
+    one_step = self._offer(point, lengths, by_gamma).one_step
     offers = {}
-    for gamma in self.gammas:
-      # With one gamma in question, that gamma is the best one.
-      drafting = dataclasses.replace(self, gammas=(gamma,))
-      (offer,) = drafting._offers_by_rates([point], rates, texts)
+    for gamma, of_point in by_gamma.items():
+      offer = self._offer(point, lengths, {gamma: of_point})
       offers[gamma] = dataclasses.replace(offer, one_step=one_step)
     return offers
 
@@ -119,7 +119,18 @@ class Drafting:
   ) -> list[Candidate]:
     """Returns each of A points at its best gamma, by rates [..., A, N, T]."""
     lengths = np.asarray(texts.lengths)
-    blocks_by_gamma = {
+    blocks_by_gamma = self._blocks(rates, lengths)
+    offers = []
+    for place, point in enumerate(points):
+      of_point = {gamma: x.at(place) for gamma, x in blocks_by_gamma.items()}
+      offers.append(self._offer(point, lengths, of_point))
+    return offers
+
+  def _blocks(
+    self, rates: np.ndarray, lengths: np.ndarray
+  ) -> dict[int, ExpectedBlocks]:
+    """Returns the blocks that rates [..., A, N, T] promise, by gamma."""
+    return {
       gamma: blocks(
         rates,
         lengths,
@@ -128,11 +139,6 @@ class Drafting:
       )
       for gamma in self.gammas
     }
-    offers = []
-    for place, point in enumerate(points):
-      of_point = {gamma: x.at(place) for gamma, x in blocks_by_gamma.items()}
-      offers.append(self._offer(point, lengths, of_point))
-    return offers
 
   def _offer(
     self,

@@ -9,7 +9,7 @@ from speccascade.search import writer
 from speccascade.search.candidates import LEAST_SPEEDUP, Candidate, by_clock
 from speccascade.search.draft_kinds import kind_of
 from speccascade.search.tree_search import TreeAdvice
-from speccascade.search.writer import Answer, times
+from speccascade.search.writer import WrittenAdvice, times
 
 
 def write(advice: TreeAdvice) -> str:
@@ -17,7 +17,7 @@ def write(advice: TreeAdvice) -> str:
   return answer(advice).write(advice.study.run.folder, "trees")
 
 
-def answer(advice: TreeAdvice) -> Answer:
+def answer(advice: TreeAdvice) -> WrittenAdvice:
   """Returns the advice as text, as JSON values, and as settings."""
   pages = []
   if advice.offers:
@@ -32,7 +32,7 @@ def answer(advice: TreeAdvice) -> Answer:
       "expected tokens of a block, for the best tree of each number of"
       f" drafts:\n\n{_sizes_table(advice.tokens_by_size)}"
     )
-  return Answer(
+  return WrittenAdvice(
     sentences=_sentences(advice),
     warnings=advice.warnings,
     bindings=advice.choice and _bindings(advice.choice.point),

@@ -168,7 +168,8 @@ def search(
     on_start: called with OUTPUT_DIR once the models and inputs are read.
 
   Raises:
-    ValueError: a setting, a model or an input does not fit.
+    ValueError: a setting, a model or an input does not fit; or the pair's
+      drafter is a cascade, whose passes have no one cost.
   """
   if not point.spec.takes_trees:
     raise ValueError(
@@ -187,26 +188,12 @@ def search(
     point = dataclasses.replace(point, gamma=gamma)
     Candidate(study, point).check()
     on_start(run.folder)
+    advice = TreeAdvice(study, point)
     with effort.begin("trees", _NUM_STEPS, run.progress) as steps:
-      return search_study(study, point, trees, effort.rounds, steps)
-
-
-def search_study(
-  study: Study,
-  point: Point,
-  trees: WantedTrees,
-  rounds: int,
-  steps: Steps,
-) -> TreeAdvice:
-  """Returns what `search` returns, of models and examples that are read.
-
-  Raises:
-    ValueError: the pair's drafter is a cascade, which has no single cost.
-  """
-  advice, budget = TreeAdvice(study, point), steps.budget
-  # The budget knows what was left out.
-  with contextlib.suppress(TimeIsUp):
-    _search_all(advice, trees, rounds, steps)
+      budget = steps.budget
+      # The budget knows what was left out.
+      with contextlib.suppress(TimeIsUp):
+        _search_all(advice, trees, effort.rounds, steps)
   if advice.costs is not None and advice.costs.doubt:
     advice.warnings.append(advice.costs.doubt)
   repeats = study.measuring.repeats

@@ -22,7 +22,7 @@ _ADVICE_PARTS = (
 
 
 @dataclasses.dataclass(frozen=True)
-class Answer:
+class WrittenAdvice:
   """What advice says: sentences, what to paste, tables, and JSON values.
 
   Attributes:

@@ -19,6 +19,7 @@ from speccascade.inference.points.point import Point
 from speccascade.inference.run import Measuring, Run
 from speccascade.search import acceptance, tree_page, tree_search
 from speccascade.search.effort import Effort
+from speccascade.search.offers import measure_costs
 from speccascade.search.tree_search import WantedTrees
 from tests.search import test_advisor as chains
 
@@ -249,14 +250,11 @@ def test_acceptance_is_not_measured_of_masked_models():
 
 def test_the_drafter_must_have_one_cost(monkeypatch):
   monkeypatch.setattr(point_timing, "cost_loops", lambda *_, **__: None)
-  study = study_of(num=4)
   budget = types.SimpleNamespace(
-    share=0, is_spent=lambda: False, tick_of=lambda name: None
+    is_spent=lambda: False, tick_of=lambda name: None
   )
   steps = types.SimpleNamespace(
     step=lambda name: contextlib.nullcontext(), budget=budget
   )
   with pytest.raises(ValueError, match="whose steps have no one cost"):
-    tree_search.search_study(
-      study, Point("spec_decode", gamma=2), WantedTrees(), 1, steps
-    )
+    measure_costs(study_of(num=4), [Point("spec_decode")], 1, steps, "costs")
