@@ -13,12 +13,9 @@ from speccascade.inference.rows.results import Settings
 from speccascade.report import tables
 from speccascade.runtime import files
 
-_ADVICE_FILE = "advise.gin"  # the part of the config that asks for advice
-_ADVICE_PARTS = (
-  "advisor.",
-  "effort.",
-  "wanted.",
-)  # what its bindings begin with
+# The part of a config that asks for advice, and what its bindings begin with.
+_ADVICE_FILE = "advise.gin"
+_ADVICE_PARTS = ("advisor.", "effort.", "wanted.")
 
 
 @dataclasses.dataclass(frozen=True)

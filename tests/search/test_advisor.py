@@ -320,6 +320,27 @@ def test_the_fastest_that_fits(advise, monkeypatch):
   assert "it has " in advice_page.answer(advice).text
 
 
+def test_what_was_decoded_stands_when_the_time_is_over(advise, monkeypatch):
+  """The verifier, the drafter and one point are decoded; the next is late."""
+  decode, begun = advisor.Searcher._decode, []
+
+  def late_decode(search, study, point):
+    begun.append(point.method)
+    if len(begun) > 3:
+      raise effort.TimeIsUp(point.method)
+    return decode(search, study, point)
+
+  def loss(row, alone):
+    return candidates.Loss(float(row.settings.method == "drafter"), 0.0, 0.0)
+
+  monkeypatch.setattr(advisor.Searcher, "_decode", late_decode)
+  monkeypatch.setattr(advisor, "loss", loss)
+  method = "spec_cascade_token_v3"
+  _, advice = advise(0.02, [1, 1.1, 1.3], max_loss=0.0, methods=[method])
+  assert begun == ["verifier", "drafter", method, method]
+  assert [x.point.method for x in advice.decoded] == ["drafter", method]
+
+
 def test_a_loop_costs_nothing_or_more():
   """A decode that the clock finds faster than its passes gains nothing."""
   alone = types.SimpleNamespace(lengths=np.array([6, 4]))
