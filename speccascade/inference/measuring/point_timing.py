@@ -74,7 +74,7 @@ def time_batches(
   *,
   tick: Tick,
   is_over: Callable[[], bool] = lambda: False,
-) -> dict[Point, timing.Latency]:
+) -> dict[Point, walltime.Latency]:
   """Times batches that are compiled, in turns; see `time_points`.
 
   Args:
