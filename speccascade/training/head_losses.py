@@ -3,7 +3,6 @@
 Axes: B rows, T target length, K heads, V vocabulary, E model width.
 """
 
-from collections.abc import Mapping
 import dataclasses
 import functools
 from typing import Any, NamedTuple
@@ -22,41 +21,15 @@ Array = jax.Array
 VERIFIER_NAMES = ("verifier_loss", "verifier_accuracy", "verifier_divergence")
 
 
-class LearningVerifier(NamedTuple):
-  """A verifier that learns: unlike those of a `Teacher`, its arrays get a
-  gradient.
-
-  Attributes:
-    module: the verifier's network.
-    params: the verifier's parameters.
-  """
-
-  module: states.Network
-  params: Any
-
-  def hidden(self, batch: Mapping) -> Array:
-    """Returns teacher-forced hidden states [B, T, E] float32."""
-    hidden = states.apply(self.module, self.params, batch, method="hidden")
-    return hidden.astype(jnp.float32)
-
-  def project(self, hidden: Array) -> Array:
-    """Returns the logits [B, T, V] of hidden states [B, T, E]."""
-    variables = {"params": self.params}
-    return self.module.apply(variables, hidden, method="logits")
-
-
-Verifier = states.Teacher | LearningVerifier
-
-
 def head_logits(
-  module: HeadsNetwork, params: Any, verifier: Verifier, hidden: Array
+  module: HeadsNetwork, params: Any, verifier: states.Teacher, hidden: Array
 ) -> list[Array]:
   """Returns the logits of each head, [B, T, V] float32 each.
 
   Args:
     module: the heads.
     params: the parameters of the heads.
-    verifier: the verifier; the parameters of a `Teacher` get no gradient.
+    verifier: the verifier.
     hidden: [B, T, E], the verifier's hidden states.
   """
   variables = {"params": params}
@@ -74,7 +47,10 @@ def _depths(module: HeadsNetwork) -> range:
 
 
 def lessons(
-  reading: Reading, verifier: Verifier, hidden: Array, p_logits: Array | None
+  reading: Reading,
+  verifier: states.Teacher,
+  hidden: Array,
+  p_logits: Array | None,
 ) -> list[Lesson]:
   """Returns what the heads learn at all places: head k learns at depth k.
 
@@ -136,10 +112,10 @@ def summed(reading: Reading) -> states.Sums:
 def _summed_with_verifier(reading: Reading) -> states.Sums:
   """Returns the loss of heads and of the verifier that learns with them."""
   objective, before = reading.objective, reading.teacher
-  verifier = LearningVerifier(
-    before.module.clone(remat=objective.remat), reading.params[VERIFIER]
+  verifier = states.Teacher(
+    reading.params[VERIFIER], before.module.clone(remat=objective.remat)
   )
-  hidden = verifier.hidden(reading.batch)
+  hidden = verifier.hidden(states.without_stored(reading.batch))
   p_logits = before.logits(reading.batch) if reading.needs_teacher else None
   logits, targets = verifier.project(hidden), reading.targets
   own = Lesson(logits, targets, reading.weights, reading.step, p_logits)
@@ -163,25 +139,18 @@ def measure(reading: Reading) -> lesson.Metrics:
   cross-entropy, its accuracy, and the divergence of its distribution from the
   distribution that it had before.
   """
-  verifier, batch = reading.teacher, reading.batch
-  if not is_joint(reading.params):
-    hidden = verifier.hidden(batch)
+  verifier, params = reading.teacher, reading.params
+  if not is_joint(params):
+    hidden = verifier.hidden(reading.batch)
     return lesson.by_depth(
       lessons(reading, verifier, hidden, verifier.project(hidden))
     )
-  tuned = states.Teacher(reading.params[VERIFIER], verifier.module)
-  alone = dataclasses.replace(
-    reading, params=reading.params[HEADS], teacher=tuned
+  tuned = states.Teacher(params[VERIFIER], verifier.module)
+  alone = dataclasses.replace(reading, params=params[HEADS], teacher=tuned)
+  itself = dataclasses.replace(
+    reading, module=verifier.module, params=params[VERIFIER]
   )
-  own = lesson.measured(
-    Lesson(
-      tuned.logits(batch),
-      reading.targets,
-      reading.weights,
-      reading.step,
-      verifier.logits(batch),
-    )
-  )
+  own = lesson.measured(lesson.next_tokens(itself))
   return measure(alone) | {
     name: own[name.removeprefix("verifier_")] for name in VERIFIER_NAMES
   }

@@ -19,7 +19,12 @@ from speccascade.models.parameters import Config
 from speccascade.models.t5.config import T5Config
 from speccascade.models.t5gemma.config import T5GemmaConfig
 from speccascade.training import head_losses, lesson, lookahead_losses, states
-from speccascade.training.lesson import DEPTH_NAMES, Lesson, Metrics, Reading
+from speccascade.training.lesson import (
+  DEPTH_NAMES,
+  Metrics,
+  Reading,
+  next_tokens,
+)
 from speccascade.training.objectives import Objective
 from speccascade.training.row_parts import PART
 
@@ -60,19 +65,6 @@ class Kind:
 # A language model learns its own next tokens.
 
 
-def _next_tokens(reading: Reading) -> Lesson:
-  """Returns the lesson of a language model, at depth 0."""
-  logits = states.forward(
-    reading.module, reading.params, reading.batch, reading.rng, reading.layout
-  )
-  teacher_logits = None
-  if reading.needs_teacher:
-    teacher_logits = reading.teacher.logits(reading.batch, reading.layout)
-  return Lesson(
-    logits, reading.targets, reading.weights, reading.step, teacher_logits
-  )
-
-
 def _model_names(config, has_teacher, is_tuned) -> tuple[str, ...]:
   taught = ("divergence", "acceptance") if has_teacher else ()
   return ("loss", "accuracy", *taught)
@@ -80,9 +72,9 @@ def _model_names(config, has_teacher, is_tuned) -> tuple[str, ...]:
 
 _MODEL = Kind(
   summed=lambda reading: lesson.summed(
-    [_next_tokens(reading)], reading.objective
+    [next_tokens(reading)], reading.objective
   ),
-  measure=lambda reading: lesson.measured(_next_tokens(reading)),
+  measure=lambda reading: lesson.measured(next_tokens(reading)),
   metric_names=_model_names,
   num_vectors=lambda width, config, objective: (
     (1 + objective.needs_teacher) * width

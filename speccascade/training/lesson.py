@@ -93,6 +93,19 @@ class Lesson:
   depth: int = 0
 
 
+def next_tokens(reading: Reading) -> Lesson:
+  """Returns the lesson of a language model, at depth 0."""
+  logits = states.forward(
+    reading.module, reading.params, reading.batch, reading.rng, reading.layout
+  )
+  teacher_logits = None
+  if reading.needs_teacher:
+    teacher_logits = reading.teacher.logits(reading.batch, reading.layout)
+  return Lesson(
+    logits, reading.targets, reading.weights, reading.step, teacher_logits
+  )
+
+
 def ahead(values: Array, depth: int) -> Array:
   """Returns [B, T, ...] values that stand `depth` places later; 0 at the end.
 
@@ -209,8 +222,7 @@ def disagreement(
   """
   best = teacher.logits(batch, layout).argmax(-1)
   differs = jnp.ones(best.shape, bool)
-  # Stored hidden states are the teacher's, and no drafter must read them.
-  batch = {k: v for k, v in batch.items() if k != "teacher_hidden"}
+  batch = states.without_stored(batch)
   for drafter in teacher.earlier:
     differs &= drafter.logits(batch, layout).argmax(-1) != best
   return differs.astype(jnp.float32)

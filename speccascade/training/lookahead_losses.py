@@ -109,7 +109,7 @@ def lessons(reading: Reading) -> list[Lesson]:
   logits, p_logits = _logits(reading, cuts), None
   if reading.needs_teacher:
     hidden = verifier.hidden(reading.batch)
-    p_logits = jax.lax.stop_gradient(_project(verifier, hidden, cuts))
+    p_logits = _project(verifier, hidden, cuts)
   return [
     Lesson(
       logits[:, k],
@@ -126,15 +126,13 @@ def lessons(reading: Reading) -> list[Lesson]:
 def _logits(reading: Reading, cuts: CutBatch) -> Array:
   """Returns the verifier's logits [B, K, V] at look-ahead embeddings."""
   verifier = reading.teacher
-  # The embeddings alone get a gradient.
-  frozen = jax.lax.stop_gradient(verifier.params)
   table = {
-    **frozen["token_embedder"],
+    **verifier.params["token_embedder"],
     "lookahead": reading.params["embedding"],
   }
   hidden = states.apply(
     verifier.module.clone(remat=reading.module.remat),
-    {**frozen, "token_embedder": table},
+    {**verifier.params, "token_embedder": table},
     cuts.batch,
     method="hidden",
   )

@@ -232,8 +232,12 @@ def _shape_at(leaf: Any, place: jax.sharding.Sharding) -> jax.ShapeDtypeStruct:
 class Teacher:
   """A model whose distributions another model learns, or that heads draft for.
 
+  A training step differentiates with respect to the parameters that learn, so
+  that a teacher's own parameters get no gradient. Those of a verifier that is
+  tuned are among the parameters that learn.
+
   Attributes:
-    params: the teacher's parameters, which training does not change.
+    params: the teacher's parameters.
     module: the teacher's network, static. It has the kind and the vocabulary of
       the model that learns.
     earlier: drafters of this teacher that were trained before. The model then
@@ -246,34 +250,35 @@ class Teacher:
   earlier: tuple["Teacher", ...] = ()
 
   def logits(self, batch: Mapping, layout: Layout | None = None) -> Array:
-    """Returns teacher-forced logits [B, T, V], without a gradient.
+    """Returns teacher-forced logits [B, T, V].
 
     Where the batch has the teacher's hidden states, only the output projection
     is computed.
     """
     hidden = batch.get("teacher_hidden")
     if hidden is None:
-      logits = forward(self.module, self.params, batch, layout=layout)
-    else:
-      hidden = hidden.astype(jnp.float32)  # stored as float16
-      variables = {"params": self.params}
-      logits = self.module.apply(variables, hidden, method="logits")
-    return jax.lax.stop_gradient(logits)
+      return forward(self.module, self.params, batch, layout=layout)
+    return self.project(hidden.astype(jnp.float32))  # stored as float16
 
   def hidden(self, batch: Mapping) -> Array:
-    """Returns teacher-forced hidden states [B, T, E], without a gradient."""
+    """Returns teacher-forced hidden states [B, T, E] float32."""
     hidden = batch.get("teacher_hidden")
     if hidden is None:
       hidden = apply(self.module, self.params, batch, method="hidden")
-    return jax.lax.stop_gradient(hidden.astype(jnp.float32))
+    return hidden.astype(jnp.float32)
 
   def project(self, hidden: Array) -> Array:
-    """Returns the logits [B, T, V] of hidden states [B, T, E].
+    """Returns the logits [B, T, V] of hidden states [B, T, E]."""
+    variables = {"params": self.params}
+    return self.module.apply(variables, hidden, method="logits")
 
-    The gradient goes to the hidden states alone.
-    """
-    params = jax.lax.stop_gradient(self.params)
-    return self.module.apply({"params": params}, hidden, method="logits")
+
+def without_stored(batch: Mapping) -> dict:
+  """Returns a batch without the hidden states of its teacher.
+
+  They are the teacher's alone: no other model must read them as its own.
+  """
+  return {k: v for k, v in batch.items() if k != "teacher_hidden"}
 
 
 @functools.partial(jax.jit, static_argnums=(0, 2))

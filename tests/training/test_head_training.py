@@ -341,7 +341,7 @@ def test_the_loss_of_a_verifier_that_learns(kind, model, share):
   @jax.jit
   def parts(params, verifier):
     """Returns [1 + K]: the verifier's loss, and each head's."""
-    tuned = head_losses.LearningVerifier(verifier.module, params[VERIFIER])
+    tuned = states.Teacher(params[VERIFIER], verifier.module)
     hidden = tuned.hidden(batch)
     each = head_losses.head_logits(module, params[HEADS], tuned, hidden)
     sums, before = [], verifier.logits(batch)
