@@ -233,7 +233,8 @@ def train(folder, *, mesh, optimizer="adafactor", dims=1, kind="t5", steps=20):
   model, batches = config(kind, 16), texts(kind)
   layout = meshes.Mesh(mesh, dims).layout_for(model, ROWS)
   params = states.init_params(network(model), 0, layout)
-  losses, state = fit(model, batches, optimizer, steps, params=params)
+  state = states.TrainState.create(params, OPTIMIZERS[optimizer])
+  losses, state = fit(model, batches, optimizer, steps, state)
   results = evaluate.teacher_forced(model, state.params, batches)
   results["losses"] = losses
   if kind != "llama" and optimizer == "adafactor":
@@ -257,17 +258,17 @@ def resume(folder, *, mesh, then, optimizer="adamw"):
     return kept, kept.start(transform)[0]
 
   kept, state = start(mesh)
-  _, state = fit(model, batches, optimizer, 5, state=state)
+  _, state = fit(model, batches, optimizer, 5, state)
   kept.save(state)
   kept.close()
   saved = jax.device_get(state)
   results = {"then": []}
-  results["unbroken"], _ = fit(model, batches, optimizer, 25, state=state)
+  results["unbroken"], _ = fit(model, batches, optimizer, 25, state)
   for mesh in then:
     _, state = start(mesh)
     same = jax.tree.map(np.array_equal, saved, jax.device_get(state))
     same = all(jax.tree.leaves((same.params, same.opt_state, same.step)))
-    losses, _ = fit(model, batches, optimizer, 25, state=state)
+    losses, _ = fit(model, batches, optimizer, 25, state)
     results["then"].append({"same": same, "losses": losses})
   path = pathlib.Path(kept.path(5), "opt_state")
   for file in path.glob("**/d/*"):
@@ -329,7 +330,7 @@ def texts(kind: str) -> list[dict]:
   return batches
 
 
-def fit(model, batches, optimizer, steps, **start):
+def fit(model, batches, optimizer, steps, state):
   """Returns the losses of each step up to `steps`, and the state."""
   losses = []
   state = trainer.fit(
@@ -341,7 +342,7 @@ def fit(model, batches, optimizer, steps, **start):
     log_every=1,
     on_log=lambda step, metrics: losses.append(metrics["loss"]),
     progress=False,
-    **start,
+    state=state,
   )
   return losses, state
 

@@ -52,7 +52,9 @@ def training(case: str, rows: int) -> dict:
   module, optimizer = parameters.network(config), optimizers.adafactor()
 
   def start():
-    return states.create(module.initial(jax.random.key(0)), optimizer)
+    return states.TrainState.create(
+      module.initial(jax.random.key(0)), optimizer
+    )
 
   state = jax.eval_shape(start)
   places = parameters.shardings(config, layout)

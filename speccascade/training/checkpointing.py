@@ -36,13 +36,10 @@ class StartingPoint(NamedTuple):
 
   Attributes:
     state: the state before the run's next step.
-    first_step: the step at which the run began: 0, or the step of the initial
-      checkpoint. Batch number `state.step - first_step` comes next.
     source: in words, what the run starts from, for the log.
   """
 
   state: states.TrainState
-  first_step: int
   source: str
 
 
@@ -170,15 +167,15 @@ class Checkpoints:
       )
     self._check_vocabulary(checkpoint)
     self._check_settings(checkpoint, seed)
-    state = states.create(
+    state = states.TrainState.create(
       self._whole(self._place(checkpoint.params), step),
       optimizer,
       step=step,
+      first_step=checkpoint.extra["first_step"],
       seed=seed,
       read_opt_state=functools.partial(orbax_io.read_opt_state, path),
     )
-    first_step = checkpoint.extra["first_step"]
-    return StartingPoint(state, first_step, f"resuming from {path}")
+    return StartingPoint(state, f"resuming from {path}")
 
   def _start_from_checkpoint(
     self,
@@ -197,11 +194,13 @@ class Checkpoints:
     self._check_vocabulary(checkpoint)
     step, slots = checkpoint.step or 0, checkpoint.optimizer
     params = self._whole(self._place(checkpoint.params))
-    state = states.create(params, optimizer, step=step, seed=seed, slots=slots)
+    state = states.TrainState.create(
+      params, optimizer, step=step, seed=seed, slots=slots
+    )
     source = f"starting from {checkpoint.path}"
     if slots is not None:
       source += " with its Adafactor state"
-    return StartingPoint(state, step, source)
+    return StartingPoint(state, source)
 
   def _start_from_random(
     self,
@@ -213,14 +212,14 @@ class Checkpoints:
     source = f"starting from {kind_of(self.config).initial}"
     if self.initial_params is not None:
       params = self._whole(self.initial_params)
-      state = states.create(params, optimizer, seed=seed)
-      return StartingPoint(state, 0, source)
-    params = states.init_params(network(self.config), seed, self.layout)
-    if embedding_path:
-      params = teachers.with_embedding(params, embedding_path)
-      source += f" and the embedding of {embedding_path}"
-    state = states.create(self._place(params), optimizer, seed=seed)
-    return StartingPoint(state, 0, source)
+    else:
+      params = states.init_params(network(self.config), seed, self.layout)
+      if embedding_path:
+        params = teachers.with_embedding(params, embedding_path)
+        source += f" and the embedding of {embedding_path}"
+      params = self._place(params)
+    state = states.TrainState.create(params, optimizer, seed=seed)
+    return StartingPoint(state, source)
 
   def _whole(self, params: Mapping, step: int | None = None) -> Mapping:
     """Returns all that is trained, of the model's parameters at a step."""
@@ -277,7 +276,6 @@ class Checkpoints:
     self,
     state: states.TrainState,
     *,
-    first_step: int = 0,
     metrics: Mapping[str, float] | None = None,
   ) -> str:
     """Writes a checkpoint, then removes checkpoints that need not be kept.
@@ -287,7 +285,6 @@ class Checkpoints:
 
     Args:
       state: the state between two steps.
-      first_step: the step at which the run began, see `StartingPoint`.
       metrics: an evaluation at this step. A checkpoint without metrics may be
         kept as one of the latest, but not as the best.
 
@@ -307,7 +304,7 @@ class Checkpoints:
     if self.layout is None or processes.count() > 1:
       params, opt_state = fetch((params, opt_state))
     extra = {
-      "first_step": first_step,
+      "first_step": int(state.first_step),
       "seed": int(state.seed),
       "settings": self.settings,
     }

@@ -20,6 +20,7 @@ from speccascade.runtime import folders, processes
 from speccascade.settings import fields
 from speccascade.training import (
   evaluate,
+  objectives,
   optimizers,
   teachers,
   trainer,
@@ -116,7 +117,8 @@ def train(
     ValueError: a setting, the task or a checkpoint does not fit.
     LossNotFiniteError: the loss became NaN or infinite.
   """
-  objective = objective or Objective()
+  optimizer = optimizer or optimizers.T5_FINE_TUNING
+  objective = objective or objectives.T5_FINE_TUNING
   # One job at a time writes to the folder: checkpoints rely on it.
   with folders.sole_writer(model_dir.folder, "MODEL_DIR"):
     job = prepare(model, data, run, model_dir, optimizer, objective, evaluating)
@@ -133,7 +135,7 @@ def prepare(
   data: TrainingData,
   run: trainer.TrainingRun,
   model_dir: ModelDir,
-  optimizer: optimizers.Optimizer | None,
+  optimizer: optimizers.Optimizer,
   objective: Objective,
   evaluating: Evaluating,
 ) -> trainer.TrainingJob:

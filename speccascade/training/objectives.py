@@ -323,3 +323,7 @@ class Objective:
   def needs_teacher(self) -> bool:
     """Whether the loss reads a teacher's distributions."""
     return self.whole.needs_teacher
+
+
+# The objective where none is given.
+T5_FINE_TUNING = Objective()

@@ -165,6 +165,11 @@ def adafactor(
   return _with_clipping(learning_rate, max_grad_norm, make_transform)
 
 
+# The optimizer where none is given. It is one object, so that runs which take
+# it share their compiled steps.
+T5_FINE_TUNING = adafactor()
+
+
 @fields.checked
 def adamw(
   learning_rate: Rate | Schedule = 1e-3,

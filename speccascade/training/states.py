@@ -149,6 +149,8 @@ class TrainState:
 
   Attributes:
     step: [] int32, the steps taken; steps before an initial checkpoint count.
+    first_step: [] int32, the step at which the run began: 0, or the step of the
+      initial checkpoint. Batch number `step - first_step` comes next.
     seed: [] int32, seeds dropout. The key of a step is
       `fold_in(key(seed), step)`, so a resumed run draws the masks of the
       unbroken run.
@@ -158,69 +160,77 @@ class TrainState:
   """
 
   step: Array
+  first_step: Array
   seed: Array
   params: Any
   opt_state: Any
   totals: Totals
 
+  @classmethod
+  def create(
+    cls,
+    params: Any,
+    optimizer: optimizers.Optimizer,
+    *,
+    step: int = 0,
+    first_step: int | None = None,
+    seed: int = 0,
+    slots: Mapping | None = None,
+    read_opt_state: Callable[[Any], Any] | None = None,
+  ) -> "TrainState":
+    """Returns the state before the next step of a run.
 
-def create(
-  params: Any,
-  optimizer: optimizers.Optimizer,
-  *,
-  step: int = 0,
-  seed: int = 0,
-  slots: Mapping | None = None,
-  read_opt_state: Callable[[Any], Any] | None = None,
-) -> TrainState:
-  """Returns the state before the first step of a run.
-
-  Args:
-    params: the parameter tree. Where the parameters lie on a mesh, the whole
-      state lies there. The parameters are copied, because a step writes over
-      its state; only with `read_opt_state` on a mesh the state takes them over.
-    optimizer: an optimizer from `optimizers`.
-    step: the step of the checkpoint that the parameters come from.
-    seed: seeds dropout.
-    slots: Adafactor's accumulators of the checkpoint, see
-      `optimizers.start_at`.
-    read_opt_state: reads a saved optimizer state; called with a tree of
-      ShapeDtypeStructs, which say where each leaf lies on a mesh. None begins
-      a new optimizer state.
-  """
-  init = optimizer.transform.init
-  is_on_mesh = layout_of(params) is not None
-  if read_opt_state is None or not is_on_mesh:
-    params = jax.tree.map(lambda leaf: jnp.array(leaf, jnp.float32), params)
-  shapes = jax.eval_shape(init, params)
-  if is_on_mesh:
-    # A moment lies where its parameter lies; counters lie on every device.
-    places = state_shardings(shapes, params)
-    init = jax.jit(init, out_shardings=places)
-    shapes = jax.tree.map(_shape_at, shapes, places)
-  # Plain descent has no arrays in its state, and no optimizer state was saved.
-  if read_opt_state is not None and jax.tree.leaves(shapes):
-    opt_state = read_opt_state(shapes)
-    is_fresh = False
-  else:
-    opt_state = optimizers.start_at(init(params), step, slots)
-    is_fresh = True
-  # optax may use one zero for several counters, and `start_at` uses one count
-  # for all. A donated state must not hold an array twice, so leaves are copied.
-  # Arrays that were just read onto a mesh are not shared, and stay: a copy
-  # would need their memory twice.
-  if is_fresh or not is_on_mesh:
-    opt_state = jax.tree.map(jnp.array, opt_state)
-  state = TrainState(
-    step=jnp.asarray(step, jnp.int32),
-    seed=jnp.asarray(seed, jnp.int32),
-    params=params,
-    opt_state=opt_state,
-    totals=Totals.zero(),
-  )
-  if not is_on_mesh:
-    return state
-  return jax.tree.map(place, state, state_shardings(state, params))
+    Args:
+      params: the parameter tree. Where the parameters lie on a mesh, the whole
+        state lies there. The parameters are copied, because a step writes over
+        its state; only with `read_opt_state` on a mesh the state takes them
+        over.
+      optimizer: an optimizer from `optimizers`.
+      step: the step of the checkpoint that the parameters come from.
+      first_step: the step at which the run began; None is `step`.
+      seed: seeds dropout.
+      slots: Adafactor's accumulators of the checkpoint, see
+        `optimizers.start_at`.
+      read_opt_state: reads a saved optimizer state; called with a tree of
+        ShapeDtypeStructs, which say where each leaf lies on a mesh. None begins
+        a new optimizer state.
+    """
+    init = optimizer.transform.init
+    is_on_mesh = layout_of(params) is not None
+    if read_opt_state is None or not is_on_mesh:
+      params = jax.tree.map(lambda leaf: jnp.array(leaf, jnp.float32), params)
+    shapes = jax.eval_shape(init, params)
+    if is_on_mesh:
+      # A moment lies where its parameter lies; counters lie on every device.
+      places = state_shardings(shapes, params)
+      init = jax.jit(init, out_shardings=places)
+      shapes = jax.tree.map(_shape_at, shapes, places)
+    # Plain descent has no arrays in its state, and no state of it was saved.
+    if read_opt_state is not None and jax.tree.leaves(shapes):
+      opt_state = read_opt_state(shapes)
+      is_fresh = False
+    else:
+      opt_state = optimizers.start_at(init(params), step, slots)
+      is_fresh = True
+    # optax may use one zero for several counters, and `start_at` uses one count
+    # for all. A donated state must not hold an array twice, so that leaves are
+    # copied. Arrays that were just read onto a mesh are not shared, and stay: a
+    # copy would need their memory twice.
+    if is_fresh or not is_on_mesh:
+      opt_state = jax.tree.map(jnp.array, opt_state)
+    state = cls(
+      step=jnp.asarray(step, jnp.int32),
+      first_step=jnp.asarray(
+        step if first_step is None else first_step, jnp.int32
+      ),
+      seed=jnp.asarray(seed, jnp.int32),
+      params=params,
+      opt_state=opt_state,
+      totals=Totals.zero(),
+    )
+    if not is_on_mesh:
+      return state
+    return jax.tree.map(place, state, state_shardings(state, params))
 
 
 def _shape_at(leaf: Any, place: jax.sharding.Sharding) -> jax.ShapeDtypeStruct:

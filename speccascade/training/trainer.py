@@ -16,7 +16,13 @@ from speccascade.models.sharding.partitioning import layout_of
 from speccascade.runtime import signals
 from speccascade.runtime.progress import ProgressBar, note
 from speccascade.settings import fields
-from speccascade.training import optimizers, states, training_step
+from speccascade.training import (
+  objectives,
+  optimizers,
+  states,
+  training_step,
+  verifier_tuning,
+)
 from speccascade.training.batch_checks import check_batch
 from speccascade.training.checkpointing import Checkpoints
 from speccascade.training.kinds import kind_of
@@ -97,7 +103,7 @@ class Every:
   """
 
   steps: int
-  call: Callable[[states.TrainState], Any]
+  call: Callable[[TrainState], Any]
 
   def is_due(self, step: int, last: int) -> bool:
     """Returns whether the callback runs after a step of a run to `last`."""
@@ -114,16 +120,15 @@ class TrainingJob:
       iterator cannot be resumed.
     checkpoints: where the run begins, and where it saves.
     settings: how long the run is, where it starts, how often it is measured.
-    optimizer: None takes T5 v1.1's Adafactor.
-    objective: None takes T5 v1.1's objective.
-    teacher: see `fit`.
-    written: see `fit`.
+    optimizer: see `fit`, as of the next three.
+    objective: what is minimised.
+    teacher: the model whose distributions are learned.
+    written: who writes the texts of a step.
     evaluation: measures (config, parameters), as an `evaluate.Evaluation` does;
       None evaluates nothing.
     writer: has `write_scalars(step, {name: value})`
       and `flush()`, as clu's metric writers; None writes nothing.
     say: prints a line of text.
-    first_step: the step at which the run began, which checkpoints hold.
     saved_step: the step of the last checkpoint, or None.
     metrics: the last evaluation's metrics, named "eval/...".
     evaluated_step: the step of the last evaluation, or None.
@@ -134,15 +139,14 @@ class TrainingJob:
   checkpoints: Checkpoints
   settings: TrainingRun
   _: dataclasses.KW_ONLY
-  optimizer: optimizers.Optimizer | None = None
-  objective: Objective | None = None
+  optimizer: optimizers.Optimizer = optimizers.T5_FINE_TUNING
+  objective: Objective = objectives.T5_FINE_TUNING
   teacher: Teacher | None = None
   written: WrittenText | None = None
   evaluation: Callable[[Config, Any], dict[str, float]] | None = None
   writer: Any = None
   say: Callable[[str], None] = print
   # What the run has done so far.
-  first_step: int = dataclasses.field(default=0, init=False)
   saved_step: int | None = dataclasses.field(default=None, init=False)
   metrics: dict[str, float] = dataclasses.field(
     default_factory=dict, init=False
@@ -166,21 +170,21 @@ class TrainingJob:
         saved before stay.
     """
     settings, checkpoints = self.settings, self.checkpoints
-    optimizer = self.optimizer or optimizers.adafactor()
-    state, self.first_step, source = checkpoints.start(
-      optimizer,
+    state, source = checkpoints.start(
+      self.optimizer,
       seed=settings.seed,
       initial_checkpoint_path=settings.initial_checkpoint_path,
       initial_embedding_path=settings.initial_embedding_path,
       restore_optimizer=settings.restore_optimizer,
     )
-    start, train_steps = int(state.step), settings.train_steps
+    start, first_step = int(state.step), int(state.first_step)
+    train_steps = settings.train_steps
     self.say(f"{source}, step {start} of {train_steps}")
-    if train_steps <= self.first_step:
+    if train_steps <= first_step:
       raise ValueError(
-        f"TRAIN_STEPS {train_steps} is not past step {self.first_step} of the "
+        f"TRAIN_STEPS {train_steps} is not past step {first_step} of the "
         "initial checkpoint, whose steps it counts too, as in T5X: give "
-        f"{self.first_step + train_steps} for {train_steps} more"
+        f"{first_step + train_steps} for {train_steps} more"
       )
     on_start()
     self.saved_step = start if checkpoints.latest() == start else None
@@ -192,11 +196,10 @@ class TrainingJob:
         self.batches,
         steps=train_steps,
         state=state,
-        optimizer=optimizer,
+        optimizer=self.optimizer,
         objective=self.objective,
         teacher=self.teacher,
         written=self.written,
-        first_step=self.first_step,
         log_every=settings.log_period,
         on_log=self._log,
         callbacks=self._callbacks(),
@@ -248,7 +251,7 @@ class TrainingJob:
     if self.saved_step == step:
       return
     metrics = self.metrics if self.evaluated_step == step else None
-    self.checkpoints.save(state, first_step=self.first_step, metrics=metrics)
+    self.checkpoints.save(state, metrics=metrics)
     self.saved_step = step
 
   def _write(self, step: int, values: Mapping[str, float]):
@@ -264,51 +267,45 @@ def _add_prefix(kind: str, values: Mapping[str, float]) -> dict[str, float]:
 
 
 def fit(
-  model: Config | states.Network,
+  model: Config,
   batches: Batches,
   *,
   steps: int,
-  params: Any = None,
-  state: states.TrainState | None = None,
-  optimizer: optimizers.Optimizer | None = None,
-  objective: Objective | None = None,
-  teacher: states.Teacher | None = None,
-  written: WrittenText | None = None,
+  state: TrainState | None = None,
   seed: int = 0,
-  first_step: int = 0,
+  optimizer: optimizers.Optimizer = optimizers.T5_FINE_TUNING,
+  objective: Objective = objectives.T5_FINE_TUNING,
+  teacher: Teacher | None = None,
+  written: WrittenText | None = None,
   log_every: int = 100,
   on_log: Callable[[int, Metrics], None] | None = None,
   callbacks: Sequence[Every] = (),
   stop: Any = False,
   progress: bool = True,
-  name: str = "train",
-) -> states.TrainState:
+) -> TrainState:
   """Trains a model and returns its state after step `steps`.
 
   The result depends on the arguments alone. A run that is stopped anywhere and
-  continued from its state, with the same `first_step`, ends with the state of
-  the unbroken run; on a CPU the two states agree to the bit.
+  continued from its state ends with the state of the unbroken run; on a CPU the
+  two states agree to the bit.
 
   Args:
-    model: the architecture, or its network. The architecture sets the dropout
-      rate and the activations' dtype.
+    model: the architecture, with its dropout rate and its activations' dtype.
     batches: a list of batches, which is repeated; a function that returns the
       batches from a position on; or an iterator, which is read from position
-      `state.step - first_step` on. Batches may differ in shape: one program is
-      compiled for each shape.
-    steps: global step to stop at. Without `state` and `first_step` this is the
-      number of steps.
-    params: parameters to start from; None draws them from `seed`. Where
-      `params` or `state` lie on a mesh, the batches are cut for the mesh.
-    state: the state to go on from, in place of `params` and `seed`. The run
-      writes over it.
-    optimizer: an optimizer from `optimizers`; None takes T5 v1.1's Adafactor.
-    objective: what is minimised; None takes T5 v1.1's objective.
+      `state.step - state.first_step` on. Batches may differ in shape: one
+      program is compiled for each shape.
+    steps: global step to stop at. Without `state` this is the number of steps.
+    state: the state to go on from, which the run writes over;
+      `TrainState.create` makes one of parameters. Where it lies on a mesh, the
+      batches are cut for the mesh. None draws parameters from `seed`.
+    seed: seeds the parameters and dropout, where there is no `state`.
+    optimizer: an optimizer from `optimizers`; T5 v1.1's Adafactor at 1e-3 by
+      default.
+    objective: what is minimised; T5 v1.1's objective by default.
     teacher: the model whose distributions are learned, which an objective
       needs whose loss reads a teacher.
     written: who writes the texts of a step; None takes the batches as they are.
-    seed: seeds the parameters and dropout.
-    first_step: global step of the first batch.
     log_every: steps between two calls of `on_log`; the metrics are means over
       these steps.
     on_log: called with (step, metrics). The metrics are "loss", "z_loss" and
@@ -318,7 +315,6 @@ def fit(
     stop: read before each step; the run ends when it is true. See
       `signals.catch`.
     progress: whether to show a progress bar.
-    name: the title of the progress bar.
 
   Raises:
     ValueError: the parameters or a batch do not fit the model, the batches run
@@ -326,20 +322,20 @@ def fit(
     LossNotFiniteError: the loss became NaN or infinite; no callback has been
       called with a state after that step.
   """
-  module = model if isinstance(model, states.Network) else network(model)
-  optimizer = optimizers.adafactor() if optimizer is None else optimizer
+  module = network(model)
   if state is None:
-    state = _first_state(module, optimizer, params, seed, first_step)
+    params = states.init_params(module, seed)
+    state = TrainState.create(params, optimizer, seed=seed)
+  check_params(model, verifier_tuning.model_params(state.params))
   step = int(state.step)
   if step >= steps:
     return state
-  objective = Objective() if objective is None else objective
-  teacher = _teacher_in_use(teacher, objective, module.config)
+  teacher = _teacher_in_use(teacher, objective, model)
   layout = layout_of(state.params)
   train_step = training_step.programs(module, optimizer, objective, layout)
-  position = step - first_step
+  position = step - int(state.first_step)
   numbered = enumerate(_batches_from(batches, position), position)
-  checked = (check_batch(batch, module.config, i) for i, batch in numbered)
+  checked = (check_batch(batch, model, i) for i, batch in numbered)
   # The first batches are read before the first step, so that XLA compiles
   # several shapes at once while the device already trains on the first one.
   ahead = list(itertools.islice(checked, min(LOOK_AHEAD, steps - step)))
@@ -348,7 +344,7 @@ def fit(
   with ProgressBar(
     total=steps,
     initial=step,
-    desc=name,
+    desc="train",
     unit="step",
     disable=not progress,
     mininterval=1.0,
@@ -387,23 +383,9 @@ def fit(
   return jax.block_until_ready(state)
 
 
-def _first_state(
-  module: states.Network,
-  optimizer: optimizers.Optimizer,
-  params: Any,
-  seed: int,
-  first_step: int,
-) -> states.TrainState:
-  """Returns the state of a run that starts from parameters or from a seed."""
-  if params is None:
-    params = states.init_params(module, seed)
-  check_params(module.config, params)
-  return states.create(params, optimizer, step=first_step, seed=seed)
-
-
 def _teacher_in_use(
-  teacher: states.Teacher | None, objective: Objective, config: Config
-) -> states.Teacher | None:
+  teacher: Teacher | None, objective: Objective, config: Config
+) -> Teacher | None:
   """Returns the teacher, or None where a step does not need it."""
   if kind_of(config).has_verifier:
     if teacher is None:

@@ -60,3 +60,8 @@ class VerifierTuning:
 def is_joint(params: Any) -> bool:
   """Whether parameters are those of heads and of their verifier."""
   return isinstance(params, Mapping) and set(params) == {HEADS, VERIFIER}
+
+
+def model_params(params: Any) -> Any:
+  """Returns the parameters of the model itself, without those of a verifier."""
+  return params[HEADS] if is_joint(params) else params

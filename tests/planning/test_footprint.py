@@ -496,7 +496,9 @@ def test_xla_keeps_what_is_counted():
     """Returns the bytes of a step besides its state and its gradients."""
     config = wide(num_layers, num_layers)
     module = parameters.network(config)
-    init = lambda: states.create(module.initial(jax.random.key(0)), optimizer)
+    init = lambda: states.TrainState.create(
+      module.initial(jax.random.key(0)), optimizer
+    )
     state = jax.eval_shape(init)
     step = training_step.make_step(module, optimizer, states.Objective())
     memory = step.lower(state, BATCH).compile().memory_analysis()

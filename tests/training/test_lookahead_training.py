@@ -181,7 +181,7 @@ def test_the_loss_is_of_texts_that_end_with_embeddings(model):
 def test_each_step_cuts_at_other_places():
   verifier, batch = verifier_of("llama")
   config, params = embeddings_of(verifier)
-  state = states.create(params, STILL)
+  state = states.TrainState.create(params, STILL)
   step = training_step.make_step(
     HeadsNetwork(config), STILL, states.Objective(z_loss=0.0)
   )

@@ -13,6 +13,7 @@ from speccascade.models.t5.network import Transformer
 from speccascade.training import states, trainer, training_step
 from speccascade.training.batch_checks import check_batch
 from speccascade.training.meter import LossNotFiniteError
+from speccascade.training.states import TrainState
 from tests import toy
 from tests.training.conftest import (
   ADAFACTOR,
@@ -48,6 +49,10 @@ def losses(*args, run=train, **kwargs):
   log = []
   run(*args, log_every=1, log=log, **kwargs)
   return np.array([metrics["loss"] for _, metrics in log])
+
+
+def started(params):
+  return TrainState.create(params, DESCENT)
 
 
 def saved(state):
@@ -100,10 +105,8 @@ def test_dropout_draws_anew_at_each_step_and_from_the_seed():
   params = states.init_params(Transformer(TINY), 0)
 
   def loss(seed, step):
-    start = states.create(params, ADAFACTOR, seed=seed, step=step)
-    return losses(
-      [random_batch(0)], step + 1, run=tiny, state=start, first_step=step
-    ).item()
+    start = TrainState.create(params, ADAFACTOR, seed=seed, step=step)
+    return losses([random_batch(0)], step + 1, run=tiny, state=start).item()
 
   assert loss(0, 0) == loss(0, 0)
   assert len({loss(0, 0), loss(0, 1), loss(1, 0), loss(1, 1)}) == 4
@@ -119,7 +122,7 @@ def test_parts_of_a_batch_add_up_to_the_whole(bare_params):
   data = [random_batch(0)]
   is_target = data[0]["decoder_target_tokens"] > 0
   assert is_target[::2].sum() != is_target[1::2].sum()
-  run = functools.partial(train, data, 1, params=bare_params)
+  run = lambda **kwargs: train(data, 1, state=started(bare_params), **kwargs)
   objective = states.Objective(
     microbatches=2, loss_normalizing_factor="NUM_REAL_TARGET_TOKENS"
   )
@@ -203,7 +206,7 @@ def test_each_shape_is_compiled_once():
 
 def test_callers_parameters_are_not_written_over(bare_params):
   params = jax.tree.map(jnp.array, bare_params)
-  train(batches(), steps=2, params=params)
+  train(batches(), steps=2, state=started(params))
   same(params, bare_params)
 
 
@@ -265,7 +268,7 @@ def test_batches_that_do_not_fit_are_refused(change, message):
 def test_parameters_of_another_size_are_refused(bare_params):
   config = dataclasses.replace(BARE, vocab_size=48)
   with pytest.raises(ValueError, match="by the config"):
-    train(batches(), config=config, params=bare_params)
+    train(batches(), config=config, state=started(bare_params))
 
 
 def test_too_few_batches_are_said_so():

@@ -78,6 +78,8 @@ def train(data, steps, share=0.0, **kwargs):
   """Returns the state after training, and the metrics of each step."""
   log = []
   kwargs = {"optimizer": ADAM, "progress": False} | kwargs
+  if (params := kwargs.pop("params", None)) is not None:
+    kwargs["state"] = states.TrainState.create(params, kwargs["optimizer"])
   after = trainer.fit(
     CONFIG,
     data,
