@@ -6,17 +6,15 @@ Importing this module registers the papers' tasks, which read TFDS, and
 is used.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-import csv
+from collections.abc import Callable, Sequence
 import dataclasses
 import difflib
 import functools
 import itertools
 import json
-import operator
 import os
 import pathlib
-from typing import Annotated, Literal, TypedDict
+from typing import Annotated
 
 import tensorflow_datasets as tfds
 
@@ -24,6 +22,7 @@ from speccascade.data import preprocess, seqio_vocabularies, text_files
 from speccascade.data._tf import seqio, tf
 from speccascade.data.generated import SPLITS
 import speccascade.data.generated.task
+from speccascade.data.mmlu import MMLU, read_mmlu
 from speccascade.data.registry import register
 from speccascade.data.sentence_pieces import T5_MODEL
 from speccascade.data.seqio_vocabularies import Vocabulary
@@ -38,17 +37,6 @@ LENGTHS = {
   "gsm8k_cot": {"inputs": 256, "targets": 256},
   "mmlu_cot": {"inputs": 768, "targets": 200},
 }
-
-
-class MMLUQuestion(TypedDict):
-  """A question of MMLU, as MMLU's files have it."""
-
-  question: str
-  choices: tuple[str, str, str, str]
-  answer: Literal["A", "B", "C", "D"]
-
-
-MMLU = tuple(MMLUQuestion.__annotations__)  # the names of the fields
 
 
 def get(name: str, vocabulary: Vocabulary | None = None):
@@ -301,76 +289,6 @@ def tfds_data_dir() -> pathlib.Path:
   # seqio has a function to set this folder, and none to read it.
   folder = seqio.utils._TFDS_DATA_DIR_OVERRIDE
   return pathlib.Path(folder or tfds.core.constants.DATA_DIR).expanduser()
-
-
-def read_mmlu(folder, split: str) -> list[MMLUQuestion]:
-  """Returns the questions of MMLU, from the authors' tables or JSON lines.
-
-  Args:
-    folder: a folder with dev/, val/ and test/, which have SUBJECT_SPLIT.csv, as
-      in the authors' archive; or with SPLIT.jsonl.gz, whose objects have
-      question, choices and targets.
-    split: "dev", "val" or "test".
-
-  Returns:
-    One question or more.
-
-  Raises:
-    FileNotFoundError: the folder has no such files.
-    ValueError: a file has no questions, or a wrong line. The message names the
-      file and the line.
-  """
-  folder = pathlib.Path(folder)
-  tables = sorted((folder / split).glob("*.csv"))
-  lines = folder / f"{split}.jsonl.gz"
-  if not tables and not lines.is_file():
-    raise FileNotFoundError(
-      f"no MMLU in {folder}: TFDS does not have it; unpack the authors'"
-      f" data.tar (github.com/hendrycks/test) so that {folder / split} holds"
-      " its CSV files"
-    )
-  if tables:
-    rows = itertools.chain.from_iterable(map(_mmlu_table, tables))
-  else:
-    rows = _mmlu_lines(lines)
-  questions = list(rows)
-  if not questions:
-    raise ValueError(
-      f"{folder / split if tables else lines} has no question of MMLU: unpack"
-      " the authors' data.tar (github.com/hendrycks/test) again"
-    )
-  return questions
-
-
-def _mmlu_table(path: pathlib.Path) -> Iterator[MMLUQuestion]:
-  """Yields the questions of a CSV file; a question may have several lines."""
-  lines = (f"{line}\n" for line in text_files.lines_of(path, "MMLU's table"))
-  reader, row = csv.reader(lines), None
-  try:
-    for row in filter(None, reader):
-      question = dict(zip(MMLU, (row[0], row[1:-1], row[-1])))
-      yield fields.fit("it", question, MMLUQuestion)
-  except (fields.SettingError, csv.Error) as error:
-    reason = f" ({error})" if isinstance(error, csv.Error) else ""
-    raise ValueError(
-      f"{path}, line {reader.line_num} is no question of MMLU{reason}: wanted"
-      " six columns, a question, four choices, and A, B, C or D; last read was"
-      f" {row!r:.60}"
-    ) from error
-
-
-def _mmlu_lines(path: pathlib.Path) -> Iterator[MMLUQuestion]:
-  """Yields the questions of a file of JSON lines."""
-  stored = operator.itemgetter("question", "choices", "targets")
-  for number, line in enumerate(text_files.lines_of(path, "MMLU's file"), 1):
-    try:
-      question = dict(zip(MMLU, stored(fields.of_json(line))))
-      yield fields.fit("it", question, MMLUQuestion)
-    except (ValueError, KeyError, TypeError) as error:
-      raise ValueError(
-        f"{path}, line {number} is {line:.60}; wanted a JSON object with"
-        ' "question", the four texts "choices", and "targets", A, B, C or D'
-      ) from error
 
 
 def _mmlu_dataset(split, shuffle_files=False, seed=None):
