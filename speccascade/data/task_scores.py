@@ -127,7 +127,7 @@ class TaskScores:
     for function in self.metrics.functions:
       name = _name_of(function)
       values = self._call(f"metric {name}", function, targets, predictions)
-      for key, value in values_of(values).items():
+      for key, value in _numbers_of(values).items():
         scores[key] = {
           "value": value,
           "num_examples": len(texts),
@@ -155,12 +155,10 @@ class TaskScores:
       ) from error
 
 
-def values_of(scores: Mapping) -> dict[str, float]:
-  """Returns the finite numbers among the values of a metric function.
-
-  A value may be a number, or an object of seqio with a number `value`. Other
-  values, such as histograms, are left out, which a warning says.
-  """
+def _numbers_of(scores: Mapping) -> dict[str, float]:
+  """Returns the finite numbers among the values of a metric function."""
+  # A value may be a number, or an object of seqio with a number `value`. Other
+  # values, such as histograms, are left out, which a warning says.
   values, left_out = {}, []
   for name, value in scores.items():
     value = getattr(value, "value", value)

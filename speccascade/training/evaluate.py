@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from speccascade.data import training_batches
-from speccascade.data.task_scores import values_of
+from speccascade.data.task_scores import TaskMetrics, TaskScores
 from speccascade.decoding.laws.draws import row_keys
 from speccascade.decoding.laws.sampling import Sampling
 from speccascade.decoding.programs import decoders
@@ -290,14 +290,6 @@ def task_decoding(
   dataset = dataset.take(-1 if num is None else num)
   examples = list(reading.guard(dataset.as_numpy_iterator(), task))
 
-  def postprocess(texts, is_target):
-    if task.postprocess_fn is None:
-      return list(texts)
-    return [
-      task.postprocess_fn(text, example=example, is_target=is_target)
-      for text, example in zip(texts, examples)
-    ]
-
   def to_text(ids):
     # `text` of the package's own vocabularies ends before EOS and leaves
     # padding out. Vocabularies of seqio have `decode` alone.
@@ -305,15 +297,17 @@ def task_decoding(
       return vocabulary.text(ids)
     return vocabulary.decode(ids.tolist())
 
-  targets = [example["targets_pretokenized"].decode() for example in examples]
-  targets = postprocess(targets, is_target=True)
+  scores = TaskScores(
+    task.name,
+    TaskMetrics(functions=tuple(metrics)),
+    task.postprocess_fn,
+    features=examples,
+    targets=[x["targets_pretokenized"].decode() for x in examples],
+  )
 
   def score(outputs: list[np.ndarray]) -> dict[str, float]:
-    predictions = postprocess(map(to_text, outputs), is_target=False)
-    scores = {}
-    for metric in metrics:
-      scores |= values_of(metric(targets, predictions))
-    return scores
+    values = scores.scores(range(len(outputs)), list(map(to_text, outputs)))
+    return {name: each["value"] for name, each in values.items()}
 
   def source(example) -> Sequence[int]:
     if data.prompting.format == "source":
