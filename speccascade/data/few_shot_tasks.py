@@ -77,8 +77,7 @@ class FileSource(seqio.FunctionDataSource):
     """Returns (path, bytes, time of change) of each file."""
     del split
     paths = _files_of(self._task, self._paths)
-    stats = [(path, os.stat(path)) for path in (*paths, *self._shot_paths)]
-    return [(path, stat.st_size, stat.st_mtime_ns) for path, stat in stats]
+    return text_files.stamp_of((*paths, *self._shot_paths))
 
 
 def _column(values: Sequence):

@@ -25,12 +25,6 @@ class Vocabulary(SentencePieces, seqio.SentencePieceVocabulary):
   def __setstate__(self, state):
     self.__dict__.update(state)
 
-  def __eq__(self, other):
-    return SentencePieces.__eq__(self, other)
-
-  def __hash__(self):
-    return SentencePieces.__hash__(self)
-
 
 class _TaskTokenizer(TokenizerVocabulary, seqio.Vocabulary):
   """A tokenizer of Hugging Face for a task; see `TokenizerVocabulary`."""

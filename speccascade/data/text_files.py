@@ -312,11 +312,13 @@ def stamp(paths, languages=("en", "de")) -> list[tuple]:
 
   They are equal as long as nobody changes the files.
   """
-  paths = paths_of(paths, languages)
-  stats = [pathlib.Path(path).expanduser().stat() for path in paths]
-  return [
-    (path, stat.st_size, stat.st_mtime_ns) for path, stat in zip(paths, stats)
-  ]
+  return stamp_of(paths_of(paths, languages))
+
+
+def stamp_of(paths: Sequence[str]) -> list[tuple]:
+  """Returns (path, bytes, time of change) of each path."""
+  stats = [(path, pathlib.Path(path).expanduser().stat()) for path in paths]
+  return [(path, stat.st_size, stat.st_mtime_ns) for path, stat in stats]
 
 
 def read(paths, languages=("en", "de"), **options) -> list[TextExample]:
