@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from benchmarks.rule_room import TV
-from speccascade.data.training_batches import pad
+from speccascade.data.arrays import pad
 from speccascade.decoding import METHODS
 from speccascade.decoding.laws import draws, learned
 from speccascade.decoding.laws.numerics import normalise

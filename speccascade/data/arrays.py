@@ -1,8 +1,9 @@
-"""Stores a tokenized split as flat arrays, from which batches are cut.
+"""Arrays of token ids: a tokenized split, and rows of one width.
 
-A seqio task is run once, in order, and its tokens are stored: 4.5 million
-sentence pairs take less than 2 GB. A batch is then found by index arithmetic,
-so that the batch of any training step can be made without the steps before it.
+A seqio task is run once, in order, and its tokens are stored as flat arrays:
+4.5 million sentence pairs take less than 2 GB. A batch is then found by index
+arithmetic, so that the batch of any training step can be made without the steps
+before it.
 """
 
 from collections.abc import Sequence
@@ -144,3 +145,33 @@ def mix(parts: list[TokenArrays], rates: np.ndarray) -> TokenArrays:
     {n: sum(part.num_cut[n] for part in parts) for n in FEATURES},
   )
   return dataclasses.replace(whole, rows=np.concatenate(rows))
+
+
+def order_by_length(tokens: Sequence[Sequence[int]]) -> np.ndarray:
+  """Returns the indices [N] of N lists of ids, the shortest list first."""
+  return np.argsort(list(map(len, tokens)), kind="stable")
+
+
+def pad(
+  tokens: Sequence[Sequence[int]], num_rows: int, width: int, padding: int = 0
+) -> np.ndarray:
+  """Returns lists of token ids as an array [num_rows, width] int32.
+
+  If there are fewer lists than rows, the last list is repeated.
+
+  Args:
+    tokens: one list of ids or more.
+    num_rows: how many rows the array has.
+    width: the width of the array.
+    padding: the number after the ids of a row.
+
+  >>> pad([[5, 1], [1]], 3, 2)
+  array([[5, 1],
+         [1, 0],
+         [1, 0]], dtype=int32)
+  """
+  rows = np.full((num_rows, width), padding, np.int32)
+  copies = [tokens[-1]] * (num_rows - len(tokens))
+  for row, ids in zip(rows, [*tokens, *copies], strict=True):
+    row[: len(ids)] = ids
+  return rows

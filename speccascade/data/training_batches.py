@@ -356,36 +356,6 @@ def causal_features(
   return batch
 
 
-def order_by_length(tokens: Sequence[Sequence[int]]) -> np.ndarray:
-  """Returns the indices [N] of N lists of ids, the shortest list first."""
-  return np.argsort(list(map(len, tokens)), kind="stable")
-
-
-def pad(
-  tokens: Sequence[Sequence[int]], num_rows: int, width: int, padding: int = 0
-) -> np.ndarray:
-  """Returns lists of token ids as an array [num_rows, width] int32.
-
-  If there are fewer lists than rows, the last list is repeated.
-
-  Args:
-    tokens: one list of ids or more.
-    num_rows: how many rows the array has.
-    width: the width of the array.
-    padding: the number after the ids of a row.
-
-  >>> pad([[5, 1], [1]], 3, 2)
-  array([[5, 1],
-         [1, 0],
-         [1, 0]], dtype=int32)
-  """
-  rows = np.full((num_rows, width), padding, np.int32)
-  copies = [tokens[-1]] * (num_rows - len(tokens))
-  for row, ids in zip(rows, [*tokens, *copies], strict=True):
-    row[: len(ids)] = ids
-  return rows
-
-
 def eval_batches(arrays: TokenArrays, **shapes) -> Iterator[Batch]:
   """Yields batches in which every example is once.
 

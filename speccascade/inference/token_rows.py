@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from speccascade.data.training_batches import order_by_length, pad
+from speccascade.data.arrays import order_by_length, pad
 from speccascade.decoding.laws import learned
 from speccascade.decoding.laws.numerics import first_argmax, of_token
 from speccascade.decoding.laws.sampling import Sampling

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from speccascade.data import training_batches
+from speccascade.data.arrays import order_by_length, pad
 from speccascade.data.task_scores import TaskMetrics, TaskScores
 from speccascade.decoding.laws.draws import row_keys
 from speccascade.decoding.laws.sampling import Sampling
@@ -126,7 +127,7 @@ def greedy(
     "verifier", gamma=1, max_decode_len=max_decode_len, eos_id=eos_id
   )
   outputs: list[np.ndarray] = [np.zeros(0, np.int32)] * len(sources)
-  order = training_batches.order_by_length(sources)
+  order = order_by_length(sources)
   for start in range(0, len(order), batch_size):
     indices = order[start : start + batch_size]
     batch = [sources[i] for i in indices]
@@ -134,7 +135,7 @@ def greedy(
     width = WIDTH * -(-max(len(batch[-1]), 1) // WIDTH)
     # Rows that the last batch lacks are copies, whose outputs are not read: all
     # batches of a width have one shape.
-    inputs = jnp.asarray(training_batches.pad(batch, batch_size, width))
+    inputs = jnp.asarray(pad(batch, batch_size, width))
     keys = row_keys(0, 0, np.arange(batch_size))  # greedy draws nothing
     if layout is not None:
       inputs, keys = layout.rows((inputs, keys))

@@ -22,7 +22,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from speccascade.data.training_batches import order_by_length
+from speccascade.data.arrays import order_by_length
 from speccascade.decoding import Decoded, decode_continuously, row_keys
 from speccascade.decoding.programs.decoders import Decoder
 from speccascade.decoding.records.automaton import Constraints

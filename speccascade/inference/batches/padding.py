@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from speccascade.data.training_batches import pad
+from speccascade.data.arrays import pad
 from speccascade.decoding.records import prompts
 from speccascade.inference.batches.sources import Source
 
