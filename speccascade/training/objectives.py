@@ -118,16 +118,14 @@ class TaughtLoss(TrainingLoss):
 class ForwardKL(TaughtLoss):
   """KL(p || q): the model covers all that the teacher may say."""
 
-  def between(self, teacher_logits: Array, logits: Array) -> Array:
-    return losses.divergence(teacher_logits, logits)
+  between = staticmethod(losses.divergence)
 
 
 @dataclasses.dataclass(frozen=True)
 class ReverseKL(TaughtLoss):
   """KL(q || p): the model says nothing that the teacher would not say."""
 
-  def between(self, teacher_logits: Array, logits: Array) -> Array:
-    return losses.reverse_divergence(teacher_logits, logits)
+  between = staticmethod(losses.reverse_divergence)
 
 
 @fields.checked
@@ -151,8 +149,7 @@ class GeneralJSD(TaughtLoss):
 class VariationLoss(TaughtLoss):
   """TV(p, q): the chance that speculative sampling rejects a draft."""
 
-  def between(self, teacher_logits: Array, logits: Array) -> Array:
-    return losses.variation(teacher_logits, logits)
+  between = staticmethod(losses.variation)
 
 
 @fields.checked
