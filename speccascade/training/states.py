@@ -46,20 +46,13 @@ Array = jax.Array
 
 Network = Transformer | T5GemmaTransformer | CausalTransformer | HeadsNetwork
 
-# The token arrays that each kind of model needs, and the arrays that the batch
-# of an encoder-decoder has too where rows are packed.
+# The token arrays that each kind of model needs.
 INPUTS = (
   "encoder_input_tokens",
   "decoder_input_tokens",
   "decoder_target_tokens",
 )
 CAUSAL = ("decoder_input_tokens", "decoder_target_tokens")
-PACKING = (
-  "encoder_segment_ids",
-  "decoder_segment_ids",
-  "encoder_positions",
-  "decoder_positions",
-)
 
 
 @struct.dataclass
@@ -309,7 +302,11 @@ def init_params(
 
 
 def apply(module: Network, params: Any, batch: Mapping, **options: Any):
-  """Returns what a method of a network computes of a batch, without dropout."""
+  """Returns what a network, or a method of it, computes of a batch.
+
+  Positions of packed rows are of decoder-only models alone: in the others
+  differences of positions matter, and segments do not see each other.
+  """
   variables = {"params": params}
   tokens = batch["decoder_input_tokens"]
   segments = batch.get("decoder_segment_ids")
@@ -341,19 +338,9 @@ def forward(
     rng: dropout's key; None turns dropout off.
     layout: where the parameters lie; None on one device.
   """
-  tokens = batch["decoder_input_tokens"]
-  with use_layout(layout, tokens.shape[0]):
-    if isinstance(module, CausalTransformer):
-      return module.apply(
-        {"params": params},
-        tokens,
-        segment_ids=batch.get("decoder_segment_ids"),
-        positions=batch.get("decoder_positions"),
-      )
-    return module.apply(
-      {"params": params},
-      *(batch[name] for name in INPUTS),
-      **{name: batch[name] for name in PACKING if name in batch},
-      enable_dropout=rng is not None,
-      rngs=None if rng is None else {"dropout": rng},
-    )
+  options: dict[str, Any] = {}
+  if not isinstance(module, CausalTransformer):  # which drops nothing
+    rngs = None if rng is None else {"dropout": rng}
+    options = {"enable_dropout": rng is not None, "rngs": rngs}
+  with use_layout(layout, batch["decoder_input_tokens"].shape[0]):
+    return apply(module, params, batch, **options)

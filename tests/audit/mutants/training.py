@@ -56,8 +56,8 @@ the teacher's share is added to the whole cross-entropy <-
 
 === training/states.py training/test_teaching.py
 packed texts of decoder-only models see each other <- test_the_loss_is[0.0-True]
-- segment_ids=batch.get("decoder_segment_ids")
-+ segment_ids=batch.get("no_segment_ids")
+- segments = batch.get("decoder_segment_ids")
++ segments = batch.get("no_segment_ids")
 
 === training/lesson.py training/test_head_training.py
 heads learn inside a prompt <- test_no_head_learns_inside_a_prompt
