@@ -118,11 +118,11 @@ def _make_gradients(
       params,
       rows["batch"],
       rows["weights"],
-      step,
-      objective,
-      rng,
-      teacher,
-      layout,
+      step=step,
+      objective=objective,
+      rng=rng,
+      teacher=teacher,
+      layout=layout,
     )
     sums = kind.summed(reading)
     return sums.loss, sums
