@@ -11,20 +11,21 @@ import functools
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from speccascade.data import training_batches
 from speccascade.data.arrays import order_by_length, pad
 from speccascade.data.task_scores import TaskMetrics, TaskScores
 from speccascade.decoding.laws.draws import row_keys
-from speccascade.decoding.laws.sampling import Sampling
-from speccascade.decoding.programs import decoders
-from speccascade.models.model_kinds import KINDS
 from speccascade.models.parameters import Config, network
 from speccascade.models.sharding.partitioning import fetch, layout_of
 from speccascade.settings import fields
-from speccascade.training import losses, states, verifier_tuning
+from speccascade.training import (
+  losses,
+  states,
+  verifier_tuning,
+  written_text,
+)
 from speccascade.training.batch_checks import check_batch
 from speccascade.training.kinds import kind_of
 from speccascade.training.lesson import Reading
@@ -121,11 +122,7 @@ def greedy(
   Returns:
     N int32 arrays in the order of `sources`, with their EOS.
   """
-  layout = layout_of(params)
-  model = KINDS[type(config)].create(config, params, layout=layout)
-  decode = decoders.decoder(
-    "verifier", gamma=1, max_decode_len=max_decode_len, eos_id=eos_id
-  )
+  model = written_text.model_of(config, params)
   outputs: list[np.ndarray] = [np.zeros(0, np.int32)] * len(sources)
   order = order_by_length(sources)
   for start in range(0, len(order), batch_size):
@@ -135,12 +132,14 @@ def greedy(
     width = WIDTH * -(-max(len(batch[-1]), 1) // WIDTH)
     # Rows that the last batch lacks are copies, whose outputs are not read: all
     # batches of a width have one shape.
-    inputs = jnp.asarray(pad(batch, batch_size, width))
-    keys = row_keys(0, 0, np.arange(batch_size))  # greedy draws nothing
-    if layout is not None:
-      inputs, keys = layout.rows((inputs, keys))
-    decoded = decode(None, model, inputs, keys, 0.0, Sampling.create(0.0))
-    tokens, lengths = fetch((decoded.tokens, decoded.lengths))
+    tokens, lengths = written_text.write(
+      model,
+      pad(batch, batch_size, width),
+      row_keys(0, 0, np.arange(batch_size)),  # greedy draws nothing
+      limit=max_decode_len,
+      eos_id=eos_id,
+      temperature=0.0,
+    )
     for row, i in enumerate(indices):
       outputs[i] = tokens[row, : lengths[row]]
   return outputs

@@ -17,6 +17,7 @@ from speccascade.decoding.laws.sampling import Sampling
 from speccascade.decoding.programs import decoders
 from speccascade.decoding.records import prompts
 from speccascade.models.model_kinds import KINDS
+from speccascade.models.parameters import Config
 from speccascade.models.sharding.partitioning import fetch, layout_of
 from speccascade.settings import fields
 from speccascade.training import states
@@ -95,8 +96,7 @@ class WrittenText:
     if author == "teacher":
       assert self.teacher is not None
       module, params = self.teacher.module, self.teacher.params
-    kind = KINDS[type(module.config)]
-    model = kind.create(module.config, params, layout=layout_of(params))
+    model = model_of(module.config, params)
     if model.prompted:
       return self._continued(batch, step, model)
     return self._translated(batch, step, model)
@@ -144,16 +144,46 @@ class WrittenText:
     self, model, inputs: np.ndarray, limit: int, step: int
   ) -> tuple[np.ndarray, np.ndarray]:
     """Returns the tokens [B, limit] and the lengths [B] of a model's texts."""
-    decode = decoders.decoder(
-      "verifier", gamma=1, max_decode_len=limit, eos_id=self.eos_id
-    )
     # The step stands for the shard of a decode: each step has keys of its own.
     keys = row_keys(self.seed, step, np.arange(len(inputs)))
-    layout = layout_of(model.params)
-    if layout is not None:
-      inputs, keys = layout.rows((inputs, keys))
-    decoded = decode(None, model, inputs, keys, 0.0, Sampling.create(1.0))
-    return fetch((decoded.tokens, decoded.lengths))
+    return write(
+      model, inputs, keys, limit=limit, eos_id=self.eos_id, temperature=1.0
+    )
+
+
+def model_of(config: Config, params: Any):
+  """Returns the language model of parameters, which decodes where they lie."""
+  return KINDS[type(config)].create(config, params, layout=layout_of(params))
+
+
+def write(
+  model,
+  inputs: np.ndarray,
+  keys,
+  *,
+  limit: int,
+  eos_id: int | tuple[int, ...],
+  temperature: float,
+) -> tuple[np.ndarray, np.ndarray]:
+  """Returns the tokens [B, limit] and the lengths [B] that a model writes.
+
+  Args:
+    model: a language model, as `model_of` returns it.
+    inputs: [B, S] int32, sources or prompts.
+    keys: [B] keys of the rows.
+    limit: most tokens of a text, EOS included.
+    eos_id: the token that ends a text, or several such tokens.
+    temperature: 0 takes the likeliest tokens.
+  """
+  decode = decoders.decoder(
+    "verifier", gamma=1, max_decode_len=limit, eos_id=eos_id
+  )
+  layout = layout_of(model.params)
+  if layout is not None:
+    inputs, keys = layout.rows((inputs, keys))
+  sampling = Sampling.create(temperature)
+  decoded = decode(None, model, inputs, keys, 0.0, sampling)
+  return fetch((decoded.tokens, decoded.lengths))
 
 
 def _replace(
