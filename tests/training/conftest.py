@@ -8,9 +8,12 @@ import numpy as np
 import optax
 import pytest
 
-from speccascade.models import T5Config
+from speccascade.checkpoints import load, orbax_io
+from speccascade.models import LlamaConfig, T5Config, draft_heads
 from speccascade.models.t5.network import Transformer
-from speccascade.training import optimizers, states
+from speccascade.training import optimizers, states, trainer
+from speccascade.training.checkpointing import Checkpoints
+from speccascade.training.tuned_checkpoints import TunedCheckpoints
 
 
 def random_batch(seed, rows=4, source=7, target=6, vocab_size=40):
@@ -44,6 +47,15 @@ TINY = T5Config(
 
 
 BARE = dataclasses.replace(TINY, dropout_rate=0.0)
+LLAMA = LlamaConfig(
+  vocab_size=11,
+  emb_dim=16,
+  num_heads=2,
+  num_kv_heads=1,
+  num_decoder_layers=1,
+  head_dim=8,
+  mlp_dim=16,
+)
 ADAFACTOR = optimizers.adafactor(0.02)
 # Parameters minus the gradient of the summed loss, and parameters that stay.
 # Few runs use Adafactor and dropout: their programs compile three times longer.
@@ -58,6 +70,59 @@ def exploding(step):
   """Returns descent at rate 0, but for one infinite step."""
   rate = lambda count: jnp.where(count == step, jnp.inf, 0.0)
   return optimizers.Optimizer(optax.scale_by_learning_rate(rate), rate)
+
+
+def train_drafts(
+  folder, config, verifier, batch, optimizer, *, steps, writer=None, **options
+):
+  """Trains heads or look-ahead embeddings, on from what a folder holds.
+
+  Keywords are fields of `Objective`, and `evaluation`.
+  """
+  initial = draft_heads.initial_params(config, verifier.module, verifier.params)
+  evaluation = options.pop("evaluation", None)
+  objective = states.Objective(z_loss=0.0, **options)
+  parts = {"initial_params": initial}
+  if objective.tuning is None:
+    checkpoints = Checkpoints(folder, config, **parts)
+  else:
+    checkpoints = TunedCheckpoints(folder, config, verifier=verifier, **parts)
+  return trainer.TrainingJob(
+    config,
+    [batch],
+    checkpoints,
+    trainer.TrainingRun(steps, progress=False, log_period=1),
+    optimizer=optimizer,
+    objective=objective,
+    teacher=verifier,
+    evaluation=evaluation,
+    writer=writer,
+    say=lambda text: None,
+  ).run()
+
+
+def goes_on(run, folder, steps, broken_at, optimizer):
+  """Checks that a run which ended early goes on, and ends with the same bits.
+
+  Args:
+    run: called with a folder and `steps`, besides other keywords.
+    folder: holds the folders of the runs, "whole" and "broken".
+    steps: of the whole run.
+    broken_at: the step at which the broken run ended.
+    optimizer: the run's optimizer.
+
+  Returns:
+    The checkpoint of the whole run.
+  """
+  run(folder / "whole", steps=steps)
+  for part in (broken_at, steps):
+    run(folder / "broken", steps=part)
+  whole, broken = (load(folder / name) for name in ("whole", "broken"))
+  same(whole.params, broken.params)
+  assert whole.config == broken.config
+  like = jax.eval_shape(optimizer.transform.init, whole.params)
+  same(*(orbax_io.read_opt_state(x.path, like) for x in (whole, broken)))
+  return whole
 
 
 def same(*trees):

@@ -25,13 +25,10 @@ from speccascade.training import (
   optimizers,
   row_parts,
   states,
-  trainer,
 )
 from speccascade.training.batch_checks import check_batch
-from speccascade.training.checkpointing import Checkpoints
 from speccascade.training.lesson import Reading
 from speccascade.training.memory_need import MemoryNeed
-from speccascade.training.tuned_checkpoints import TunedCheckpoints
 from speccascade.training.verifier_tuning import (
   HEADS,
   VERIFIER,
@@ -39,7 +36,13 @@ from speccascade.training.verifier_tuning import (
 )
 from tests import toy
 from tests.training import test_teaching
-from tests.training.conftest import BARE, random_batch, same
+from tests.training.conftest import (
+  BARE,
+  goes_on,
+  random_batch,
+  same,
+  train_drafts,
+)
 
 ADAM = optimizers.adamw(0.01)
 METRIC_NAMES = (
@@ -246,21 +249,6 @@ def test_heads_begin_as_the_verifiers_own_law(kind):
     np.testing.assert_allclose(logits, own, atol=1e-4)
 
 
-def train(folder, verifier, batch, config, *, steps, share=0.0, **options):
-  initial = draft_heads.initial_params(config, verifier.module, verifier.params)
-  return trainer.TrainingJob(
-    config,
-    [batch],
-    Checkpoints(folder, config, initial_params=initial),
-    trainer.TrainingRun(steps, progress=False, log_period=1),
-    optimizer=ADAM,
-    objective=states.Objective(z_loss=0.0, teacher_share=share),
-    teacher=verifier,
-    say=lambda text: None,
-    **options,
-  ).run()
-
-
 @pytest.mark.parametrize(
   ("kind", "model", "share"), [("medusa", "t5", 0.0), ("blockwise", "llama", 1)]
 )
@@ -268,7 +256,6 @@ def test_training_teaches_heads_alone_and_goes_on(kind, model, share, tmp_path):
   verifier, batch = verifier_of(model)
   before = jax.device_get(verifier.params)
   config = SHAPES[kind].of_verifier(verifier.module.config, verifier.params)
-  options = {"share": share, "config": config}
   measured = []
 
   class Writer:
@@ -278,28 +265,23 @@ def test_training_teaches_heads_alone_and_goes_on(kind, model, share, tmp_path):
     def flush(self):
       pass
 
-  train(
-    tmp_path / "whole", verifier, batch, steps=20, writer=Writer(), **options
-  )
-  assert measured[-1] < 0.8 * measured[0]
+  def train(folder, steps, config=config):
+    return train_drafts(
+      *(folder, config, verifier, batch, ADAM),
+      steps=steps,
+      writer=Writer(),
+      teacher_share=share,
+    )
+
+  whole = goes_on(train, tmp_path, 20, 7, ADAM)
+  assert whole.config == config
+  assert measured[19] < 0.8 * measured[0]
   # The verifier has the very same bits.
   same(verifier.params, before)
-  # A run that ended early goes on, and ends with the same bits.
-  for steps in (7, 20):
-    train(tmp_path / "broken", verifier, batch, steps=steps, **options)
-  whole, broken = (
-    load(tmp_path / name / "checkpoint_20") for name in ("whole", "broken")
-  )
-  same(whole.params, broken.params)
-  assert whole.config == broken.config == config
-  like = jax.eval_shape(ADAM.transform.init, whole.params)
-  same(*(orbax_io.read_opt_state(x.path, like) for x in (whole, broken)))
   # Heads of another verifier are another model.
   other = dataclasses.replace(config, verifier_sha256="other")
   with pytest.raises(CheckpointError, match="verifier_sha256"):
-    train(
-      tmp_path / "broken", verifier, batch, steps=22, share=share, config=other
-    )
+    train(tmp_path / "broken", 22, other)
 
 
 TUNING = VerifierTuning(heads_weight=0.5, rate=0.3, heads_only_steps=2)
@@ -382,21 +364,6 @@ def test_the_loss_of_a_verifier_that_learns(kind, model, share):
   assert max(jax.tree.leaves(gap)) > 1e-3
 
 
-def tune(folder, verifier, batch, config, *, steps, **options):
-  initial = draft_heads.initial_params(config, verifier.module, verifier.params)
-  return trainer.TrainingJob(
-    config,
-    [batch],
-    TunedCheckpoints(folder, config, initial_params=initial, verifier=verifier),
-    trainer.TrainingRun(steps, progress=False),
-    optimizer=ADAM,
-    objective=states.Objective(z_loss=0.0, tuning=TUNING),
-    teacher=verifier,
-    say=lambda text: None,
-    **options,
-  ).run()
-
-
 @pytest.mark.parametrize(
   ("kind", "model"),
   toy.nightly([("medusa", "t5"), ("blockwise", "llama")], [("medusa", "t5")]),
@@ -406,24 +373,31 @@ def test_a_tuned_verifier_is_found_and_goes_on(kind, model, tmp_path):
   before = jax.device_get(verifier.params)
   config = SHAPES[kind].of_verifier(verifier.module.config, verifier.params)
   evaluation = evaluate.Evaluation([batch], teacher=verifier)
+
+  def tune(folder, steps, tuning=TUNING, **options):
+    return train_drafts(
+      *(folder, config, verifier, batch, ADAM),
+      steps=steps,
+      tuning=tuning,
+      **options,
+    )
+
   whole = tmp_path / "whole"
-  metrics = tune(
-    whole, verifier, batch, config, steps=6, evaluation=evaluation
-  ).metrics
+  metrics = tune(whole, 6, evaluation=evaluation).metrics
   names = [name.removeprefix("eval/") for name in metrics]
   assert names == evaluation.names(config, is_tuned=True)
   assert metrics["eval/verifier_divergence"] > 1e-4
   same(verifier.params, before)
   # Until step 2 the heads learn alone; a broken run ends with the same bits.
   broken = tmp_path / "broken"
-  tune(broken, verifier, batch, config, steps=2)
+  tune(broken, 2)
   same(load(broken / "verifier").params, before)
-  tune(broken, verifier, batch, config, steps=4)
+  tune(broken, 4)
   # A run that was killed left a verifier whose heads were not written.
   shutil.copytree(
     broken / "verifier/checkpoint_4", broken / "verifier/checkpoint_6"
   )
-  tune(broken, verifier, batch, config, steps=6)
+  tune(broken, 6)
   for part in ("", "verifier"):
     first, second = (load(folder / part) for folder in (whole, broken))
     same(first.params, second.params)
@@ -450,9 +424,9 @@ def test_a_tuned_verifier_is_found_and_goes_on(kind, model, tmp_path):
     check_models(dataclasses.replace(pair, verifier=other))
   # Heads that were trained alone are no run to go on with.
   alone = tmp_path / "alone"
-  train(alone, verifier, batch, config, steps=1)
+  tune(alone, 1, tuning=None)
   with pytest.raises(CheckpointError, match="VERIFIER_TUNING is set"):
-    tune(alone, verifier, batch, config, steps=2)
+    tune(alone, 2)
 
 
 def test_a_fingerprint_tells_parameters_apart():

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from speccascade.checkpoints import load, orbax_io
+from speccascade.checkpoints import orbax_io
 from speccascade.inference.pair.model_loading import load_model
 from speccascade.inference.pair.pair_checks import check_models
 from speccascade.inference.pair.pairs import ModelPair
@@ -17,13 +17,11 @@ from speccascade.training import (
   losses,
   optimizers,
   states,
-  trainer,
   training_step,
 )
-from speccascade.training.checkpointing import Checkpoints
 from speccascade.training.lesson import Reading
 from tests import toy
-from tests.training.conftest import STILL, same
+from tests.training.conftest import STILL, goes_on, same, train_drafts
 from tests.training.test_head_training import METRIC_NAMES, verifier_of
 
 ADAM = optimizers.adamw(0.1)
@@ -193,19 +191,6 @@ def test_each_step_cuts_at_other_places():
   assert len(set(np.diff(sums).round(2))) == 4
 
 
-def train(folder, verifier, batch, config, params, *, steps, share):
-  return trainer.TrainingJob(
-    config,
-    [batch],
-    Checkpoints(folder, config, initial_params=params),
-    trainer.TrainingRun(steps, progress=False),
-    optimizer=ADAM,
-    objective=states.Objective(z_loss=0.0, teacher_share=share),
-    teacher=verifier,
-    say=lambda text: None,
-  ).run()
-
-
 @pytest.mark.parametrize(
   ("model", "share"),
   toy.nightly([("t5", 0.0), ("llama", 0.0), ("llama", 1.0)], [("llama", 1.0)]),
@@ -219,18 +204,16 @@ def test_training_teaches_embeddings_alone_and_goes_on(model, share, tmp_path):
     verifier = verifier.replace(params=params)
   before = jax.device_get(verifier.params)
   config, params = embeddings_of(verifier)
-  options = {"config": config, "params": params, "share": share}
-  train(tmp_path / "whole", verifier, batch, steps=30, **options)
+
+  def train(folder, steps):
+    return train_drafts(
+      folder, config, verifier, batch, ADAM, steps=steps, teacher_share=share
+    )
+
+  whole = goes_on(train, tmp_path, 30, 7, ADAM)
+  assert whole.config == config
   # The verifier has the very same bits.
   same(verifier.params, before)
-  # A run that ended early goes on, and ends with the same bits.
-  for steps in (7, 30):
-    train(tmp_path / "broken", verifier, batch, steps=steps, **options)
-  whole, broken = (load(tmp_path / x) for x in ("whole", "broken"))
-  same(whole.params, broken.params)
-  assert whole.config == broken.config == config
-  like = jax.eval_shape(ADAM.transform.init, whole.params)
-  same(*(orbax_io.read_opt_state(x.path, like) for x in (whole, broken)))
   # They learned, on the whole, what they are to draft.
   first, last = (
     evaluate.teacher_forced(config, x, [batch], verifier)

@@ -20,19 +20,10 @@ from speccascade.training import (
 )
 from speccascade.training.checkpointing import Checkpoints
 from tests import toy
-from tests.training.conftest import STILL, same
+from tests.training.conftest import LLAMA, STILL, same
 
 EOS = 1
-CONFIG = LlamaConfig(
-  vocab_size=11,
-  emb_dim=16,
-  num_heads=2,
-  num_kv_heads=1,
-  num_decoder_layers=1,
-  head_dim=8,
-  mlp_dim=16,
-)
-MODULE = CausalTransformer(CONFIG)
+MODULE = CausalTransformer(LLAMA)
 ADAM = optimizers.adamw(0.02)
 MEAN = "NUM_REAL_TARGET_TOKENS"
 
@@ -81,7 +72,7 @@ def train(data, steps, share=0.0, **kwargs):
   if (params := kwargs.pop("params", None)) is not None:
     kwargs["state"] = states.TrainState.create(params, kwargs["optimizer"])
   after = trainer.fit(
-    CONFIG,
+    LLAMA,
     data,
     steps=steps,
     objective=objective(share),
@@ -119,7 +110,7 @@ def test_a_model_learns_the_distributions_of_another(data, learned):
   after, log = train(data, 80, 1.0, teacher=teacher)
   assert log[-1]["loss"] < 0.05 < 1 < log[0]["loss"]
   before, then = (
-    evaluate.teacher_forced(CONFIG, params, data, teacher)
+    evaluate.teacher_forced(LLAMA, params, data, teacher)
     for params in (random_params(0), after.params)
   )
   assert before["divergence"] > 1 > 20 * then["divergence"]
@@ -246,7 +237,7 @@ def test_a_teacher_that_is_the_student_teaches_nothing(data):
   _, [metrics] = train(data, 1, 1.0, params=params, teacher=teacher)
   assert abs(metrics["loss"]) < 1e-6
   assert metrics["grad_norm"] < 1e-6
-  measured = evaluate.teacher_forced(CONFIG, params, data, teacher)
+  measured = evaluate.teacher_forced(LLAMA, params, data, teacher)
   assert abs(measured["divergence"]) < 1e-6
   assert measured["acceptance"] == pytest.approx(1, abs=1e-6)
 
@@ -287,7 +278,7 @@ def test_a_run_that_is_taken_up_ends_as_the_unbroken_one(
 ):
   """From a reduced embedding; checkpoints hold config and vocabulary."""
   identity = {"path": "there", "sha256": "0" * 64}
-  wide = CausalTransformer(LlamaConfig(**vars(CONFIG) | {"emb_dim": 24}))
+  wide = CausalTransformer(LlamaConfig(**vars(LLAMA) | {"emb_dim": 24}))
   orbax_io.save(
     tmp_path / "wide", wide.initial(jax.random.key(0)), wide.config, step=1
   )
@@ -296,11 +287,11 @@ def test_a_run_that_is_taken_up_ends_as_the_unbroken_one(
     settings = trainer.TrainingRun(
       steps, initial_embedding_path=tmp_path / "wide", progress=False
     )
-    checkpoints = Checkpoints(tmp_path / folder, CONFIG, vocabulary=identity)
+    checkpoints = Checkpoints(tmp_path / folder, LLAMA, vocabulary=identity)
     teacher = states.Teacher(learned, MODULE)
     lines = []
     trainer.TrainingJob(
-      CONFIG,
+      LLAMA,
       data,
       checkpoints,
       settings,
@@ -317,7 +308,7 @@ def test_a_run_that_is_taken_up_ends_as_the_unbroken_one(
   source, broken = run("broken", 4)
   assert "resuming from" in source
   same(broken.params, unbroken.params)
-  assert broken.config == CONFIG
+  assert broken.config == LLAMA
   assert broken.vocabulary == identity
 
 

@@ -4,15 +4,14 @@ import jax
 import pytest
 
 from speccascade.checkpoints import load
-from speccascade.models import HeadsConfig, HeadsModel, draft_heads
-from speccascade.training import optimizers, states, trainer
+from speccascade.models import HeadsConfig, HeadsModel
+from speccascade.training import optimizers, states
 from speccascade.training.batch_checks import check_batch
-from speccascade.training.tuned_checkpoints import TunedCheckpoints
 from speccascade.training.verifier_tuning import VerifierTuning
 from tests import toy
 from tests.decoding.test_sampled_laws import T5_SOURCES, T5_VOCAB, tiny_t5
 from tests.models import head_samples
-from tests.training.conftest import random_batch
+from tests.training.conftest import random_batch, train_drafts
 
 
 def tuned_pair(folder, kind: str):
@@ -21,20 +20,13 @@ def tuned_pair(folder, kind: str):
   verifier = states.Teacher(before.params, before.module)
   config = HeadsConfig(kind=kind, num_heads=2, mlp_dim=8)
   config = config.of_verifier(before.module.config, before.params)
-  initial = draft_heads.initial_params(config, before.module, before.params)
   batch = random_batch(4, rows=16, vocab_size=T5_VOCAB)
-  trainer.TrainingJob(
-    config,
-    [check_batch(batch, before.module.config, 0)],
-    TunedCheckpoints(folder, config, initial_params=initial, verifier=verifier),
-    trainer.TrainingRun(30, progress=False),
-    optimizer=optimizers.adamw(0.02),
-    objective=states.Objective(
-      z_loss=0.0, tuning=VerifierTuning(heads_weight=0.5, rate=0.5)
-    ),
-    teacher=verifier,
-    say=lambda text: None,
-  ).run()
+  batch = check_batch(batch, before.module.config, 0)
+  train_drafts(
+    *(folder, config, verifier, batch, optimizers.adamw(0.02)),
+    steps=30,
+    tuning=VerifierTuning(heads_weight=0.5, rate=0.5),
+  )
   heads, tuned = load(folder), load(folder / "verifier")
   params = jax.tree.map(jax.numpy.asarray, tuned.params)
   return (

@@ -4,23 +4,14 @@ import jax
 import numpy as np
 import pytest
 
-from speccascade.models import CausalTransformer, LlamaConfig
+from speccascade.models import CausalTransformer
 from speccascade.training import states, trainer
 from speccascade.training.batch_checks import check_batch
 from speccascade.training.training_data import TrainingData
 from speccascade.training.written_text import WrittenText
-from tests.training.conftest import BARE, DESCENT, random_batch, same
+from tests.training.conftest import BARE, DESCENT, LLAMA, random_batch, same
 
 EOS = 1
-CAUSAL = LlamaConfig(
-  vocab_size=11,
-  emb_dim=16,
-  num_heads=2,
-  num_kv_heads=1,
-  num_decoder_layers=1,
-  head_dim=8,
-  mlp_dim=16,
-)
 T5 = states.Transformer(BARE)
 
 
@@ -105,7 +96,7 @@ def test_shares_are_shares_of_steps():
 
 
 def test_a_decoder_only_model_goes_on_from_prompts():
-  module = CausalTransformer(CAUSAL)
+  module = CausalTransformer(LLAMA)
   params = jax.device_get(states.init_params(module, 0))
   # Prompts of 3, 1 and 2 tokens, and an empty row.
   fed = np.array(
