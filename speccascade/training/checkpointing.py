@@ -55,8 +55,8 @@ class Checkpoints:
       verifier's. None where the vocabulary is unknown.
     keep_latest: how many of the latest checkpoints are kept.
     metric: name of the evaluation metric by which the best checkpoint is kept
-      too, e.g. "eval/bleu"; None keeps the latest checkpoints only.
-    best_mode: "max" or "min": which value of the metric is the best.
+      too, e.g. "eval/bleu"; None keeps the latest checkpoints only. Of losses
+      and divergences the least value is the best, of others the largest.
     layout: where the state lies; None on one device. With a layout the state is
       read part by part, and each device's part is saved as it lies.
     initial_params: parameters that a run starts from in place of random ones,
@@ -71,16 +71,11 @@ class Checkpoints:
   vocabulary: Mapping[str, str] | None = None
   keep_latest: int = 1
   metric: str | None = None
-  best_mode: str = "max"
   layout: Layout | None = None
   initial_params: Mapping | None = None
   settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
   def __post_init__(self):
-    if self.best_mode not in ("max", "min"):
-      raise ValueError(
-        f"best_mode is {self.best_mode!r}; wanted 'max' or 'min'"
-      )
     self.model_dir = storage.Directory(self.model_dir).url
     # Settings are compared with the settings that a checkpoint holds as JSON,
     # which has no tuples: a tuple must become a list here too.
@@ -96,7 +91,7 @@ class Checkpoints:
       self.model_dir,
       keep_latest=self.keep_latest,
       metric=self.metric,
-      best_mode=self.best_mode,
+      best_mode=_best_mode(self.metric),
     )
 
   def latest(self) -> int | None:
@@ -376,6 +371,16 @@ class Checkpoints:
     """Closes Orbax's manager, where one was made."""
     if "_manager" in vars(self):
       vars(self).pop("_manager").close()
+
+
+def _best_mode(metric: str | None) -> str:
+  """Returns "min" for a metric that is better where it is smaller.
+
+  >>> [_best_mode(name) for name in ("eval/loss_2", "eval/bleu", None)]
+  ['min', 'max', 'max']
+  """
+  is_cost = metric and ("loss" in metric or "divergence" in metric)
+  return "min" if is_cost else "max"
 
 
 def fault_of(error: BaseException) -> str:

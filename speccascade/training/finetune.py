@@ -198,7 +198,6 @@ def prepare(
     keep_latest=model_dir.keep_latest,
     layout=layout,
     metric=metric and f"eval/{metric}",
-    best_mode=_best_mode(metric),
     initial_params=initial_params,
     settings=_settings_to_resume(model, data, objective, batches.arrays),
   )
@@ -302,16 +301,6 @@ def _best_metric(model_dir: ModelDir, names: Sequence[str]) -> str:
       ModelDir,
     )
   return metric
-
-
-def _best_mode(metric: str | None) -> str:
-  """Returns "min" for a metric that is better where it is smaller.
-
-  >>> [_best_mode(name) for name in ("loss", "loss_2", "verifier_loss", "bleu")]
-  ['min', 'min', 'min', 'max']
-  """
-  is_cost = metric and ("loss" in metric or "divergence" in metric)
-  return "min" if is_cost else "max"
 
 
 def _settings_to_resume(
