@@ -12,7 +12,6 @@ from typing import Any
 
 from speccascade.checkpoints import storage
 from speccascade.checkpoints.errors import CheckpointError
-from speccascade.data import prompting
 from speccascade.models import draft_heads
 from speccascade.models.parameters import Config
 from speccascade.models.sharding.partitioning import Layout
@@ -158,11 +157,10 @@ def prepare(
   need.check()
   # Vocabulary and teacher are compared before the data is tokenized.
   vocabulary = data.prompting.vocabulary
-  identity = prompting.identity(vocabulary)
   teacher = initial_params = None
   if kind.has_verifier:
     training_checks.check_verifier(data, layout)
-    teacher = teachers.read(data.teacher_checkpoint, model, identity)
+    teacher = teachers.read(data.teacher_checkpoint, model, data.identity)
     verifier, params = teacher.module, teacher.params
     model = model.of_verifier(verifier.config, params)
     initial_params = draft_heads.initial_params(model, verifier, params)
@@ -170,7 +168,7 @@ def prepare(
   training_checks.check_texts(vocabulary, model, data)
   vocabularies.check_saved(vocabulary, folder, "MODEL_DIR")
   if not kind.has_verifier:
-    teacher = _read_teacher(model, data, objective, identity, layout)
+    teacher = _read_teacher(model, data, objective, layout)
   if teacher:
     need.add_teacher(teacher, is_tuned=is_tuned)
   written = None
@@ -194,7 +192,7 @@ def prepare(
   checkpoints = make_checkpoints(
     folder,
     model,
-    vocabulary=identity,
+    vocabulary=data.identity,
     keep_latest=model_dir.keep_latest,
     layout=layout,
     metric=metric and f"eval/{metric}",
@@ -224,17 +222,16 @@ def _read_teacher(
   model: Config,
   data: TrainingData,
   objective: Objective,
-  identity,
   layout: Layout | None,
 ) -> Teacher | None:
   """Returns the teacher of a language model, with its earlier drafters."""
-  teacher = teachers.read(data.teacher_checkpoint, model, identity, layout)
+  teacher = teachers.read(data.teacher_checkpoint, model, data.identity, layout)
   if teacher is None:
     if objective.needs_teacher:
       raise ValueError("LOSS and TEACHER_SHARE need a TEACHER_CHECKPOINT")
     return None
   earlier = [
-    teachers.read(path, model, identity, layout, "EARLIER_DRAFTERS")
+    teachers.read(path, model, data.identity, layout, "EARLIER_DRAFTERS")
     for path in data.earlier_drafters
   ]
   return teacher.replace(earlier=tuple(earlier))
@@ -251,8 +248,7 @@ def _read_batches(
   """Reads the training data, and returns its batches, a `TrainBatches`."""
   from speccascade.data import training_batches
 
-  identity = prompting.identity(data.prompting.vocabulary)
-  arrays = data.training_tokens(run, identity)
+  arrays = data.training_tokens(run)
   for feature, count in arrays.num_cut.items():
     if count:
       print(

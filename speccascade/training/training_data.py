@@ -144,6 +144,11 @@ class TrainingData:
     return Prompting(vocabulary, self.prompt, self.chat_variables)
 
   @property
+  def identity(self) -> dict[str, str] | None:
+    """{"path", "sha256"} of the vocabulary in use; None if it has no file."""
+    return prompting.identity(self.prompting.vocabulary)
+
+  @property
   def shapes(self) -> dict[str, Any]:
     """The arguments of `train_batches` and `eval_batches` on shapes."""
     return {
@@ -194,7 +199,7 @@ class TrainingData:
       source = str(text_files.stamp(self.files[split]))
     return f"{source} {self.prompting.format} {dict(self.chat_variables)}"
 
-  def training_tokens(self, run: TrainingRun, identity: Mapping | None):
+  def training_tokens(self, run: TrainingRun):
     """Returns the training split's tokens, a `TokenArrays`.
 
     They come from the token cache where it is set. A cache file's name holds a
@@ -203,8 +208,6 @@ class TrainingData:
 
     Args:
       run: has the seed, and says whether to show a progress bar.
-      identity: {"path", "sha256"} of the vocabulary in use, or None where it is
-        unknown.
     """
     from speccascade.data.arrays import TokenArrays
 
@@ -216,7 +219,7 @@ class TrainingData:
       dict(self.task_feature_lengths),
       self.num_examples,
       run.seed,
-      identity,
+      self.identity,
     ]
     text = json.dumps(key, sort_keys=True)
     digest = hashlib.sha256(text.encode()).hexdigest()
