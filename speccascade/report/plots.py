@@ -40,6 +40,8 @@ class DrawnLine:
     marks: texts of the points, such as their alphas, of which the first and
       the last are written; or none.
     is_hollow: whether the points are rings, as those of temperature 0 are.
+    words: what stands beside the only point of a line that has no label.
+    scale: how large the points are, and how thick their bars.
   """
 
   label: str
@@ -48,6 +50,8 @@ class DrawnLine:
   ys: Sequence[IntervalEstimate]
   marks: Sequence[str] = ()
   is_hollow: bool = False
+  words: str = ""
+  scale: float = 1.0
 
   def draw(self, axis):
     """Draws the line, its points and their intervals on matplotlib's Axes."""
@@ -61,7 +65,13 @@ class DrawnLine:
       # A value may lie outside of the interval of its resamples.
       bars[name] = np.maximum(np.transpose(ends), 0.0)
     axis.errorbar(
-      xs, ys, **bars, fmt="none", ecolor=style.color, alpha=0.25, elinewidth=0.9
+      xs,
+      ys,
+      **bars,
+      fmt="none",
+      ecolor=style.color,
+      alpha=0.25 * self.scale,
+      elinewidth=0.9 * self.scale,
     )
     axis.plot(
       xs,
@@ -71,8 +81,8 @@ class DrawnLine:
       linestyle=style.linestyle if len(xs) > 1 else "",
       linewidth=1.1,
       marker=style.marker,
-      markersize=5.5,
-      markeredgewidth=1.0 if self.is_hollow else 0.0,
+      markersize=5.5 * self.scale,
+      markeredgewidth=self.scale if self.is_hollow else 0.0,
       markerfacecolor="white" if self.is_hollow else style.color,
       zorder=3,
     )
@@ -100,6 +110,34 @@ class DrawnLine:
       else:
         mark.remove()
 
+  def write_words(self, axis, has_room: Callable[..., bool]):
+    """Writes the words of the only point on the first side that has room."""
+    (x,), (y,) = self.xs, self.ys
+    low, high = y.bounds
+    words = axis.annotate(
+      self.words,
+      (x.value, high),
+      (0, 0),
+      textcoords="offset points",
+      color=styles.style(self.method).color,
+      fontsize=_FONT + 1,
+      weight="bold",
+    )
+    for end, offset, across, along in (
+      (high, (0, 6), "center", "bottom"),
+      (low, (0, -6), "center", "top"),
+      (y.value, (-10, 6), "right", "bottom"),
+      (y.value, (10, 6), "left", "bottom"),
+    ):
+      words.xy = (x.value, end)
+      words.set(
+        position=offset,
+        horizontalalignment=across,
+        verticalalignment=along,
+      )
+      if _is_inside(words, axis) and has_room(words):
+        break
+
 
 @dataclasses.dataclass(frozen=True)
 class LinePanel:
@@ -112,11 +150,14 @@ class LinePanel:
     y_label: the label of the y axis.
     large: the place of the large model, through which dotted lines go: (x, y),
       either of which may be None. What is better in both is shaded.
+    corner: words in the corner that is shaded.
     drafters: (text, y) of what is too fast for the axis: an arrow at its edge.
     background: lines in grey without labels, to compare with.
     ticks: the ticks of the x axis; none lets matplotlib choose.
     right: where the x axis ends, beyond which points are not drawn; None takes
       all of them.
+    margins: the room around the points, in shares of what they span along x and
+      y; None takes matplotlib's.
   """
 
   title: str
@@ -124,10 +165,12 @@ class LinePanel:
   x_label: str
   y_label: str
   large: tuple[float | None, float | None] = (None, None)
+  corner: str = ""
   drafters: Sequence[tuple[str, float]] = ()
   background: Sequence[DrawnLine] = ()
   ticks: Sequence[int] = ()
   right: float | None = None
+  margins: tuple[float, float] | None = None
 
   def draw(self, axis):
     """Draws the panel on matplotlib's Axes."""
@@ -141,6 +184,8 @@ class LinePanel:
     axis.set_ylabel(self.y_label, fontsize=_FONT)
     if self.ticks:
       axis.set_xticks(self.ticks)
+    if self.margins is not None:
+      axis.margins(*self.margins)
     axis.autoscale_view()
     if self.right is not None:
       axis.set_xlim(right=self.right)
@@ -161,11 +206,20 @@ class LinePanel:
         axis.add_patch(
           styles.pyplot().Rectangle((x, y), *size, zorder=0, **shade)
         )
+        if self.corner:
+          axis.annotate(
+            self.corner,
+            (x, y),
+            xytext=(10, 4),
+            textcoords="offset points",
+            color="#555555",
+            fontsize=_FONT - 0.5,
+          ).set_in_layout(False)
     axis.set_xlim(*limits[0])
     axis.set_ylim(*limits[1])
 
   def write_texts(self, axis):
-    """Writes drafters and the alphas of the ends of lines, where is room."""
+    """Writes drafters, words, and the alphas of the ends of lines."""
     taken = []
     lines = (*self.lines, *self.background)
     places = [(x.value, y.value) for z in lines for x, y in zip(z.xs, z.ys)]
@@ -181,6 +235,8 @@ class LinePanel:
     for text, y in self.drafters:
       self._write_drafter(axis, text, y, has_room)
     for line in self.lines:
+      if line.words:
+        line.write_words(axis, has_room)
       line.write_marks(axis, has_room)
 
   def _write_drafter(
@@ -204,9 +260,7 @@ class LinePanel:
     # The words move up and down from the arrow's head.
     for shift in sorted(range(-60, 61, 6), key=abs):
       arrow.set_position((-22, shift))
-      box = _box(arrow)
-      is_inside = axis.bbox.y0 < box.y0 and box.y1 < axis.bbox.y1
-      if is_inside and has_room(arrow):
+      if _is_inside(arrow, axis) and has_room(arrow):
         return
     arrow.set_position((-22, 0))
 
@@ -217,6 +271,12 @@ def _box(annotation):
 
   annotation.update_positions(annotation.figure.canvas.get_renderer())
   return Text.get_window_extent(annotation)
+
+
+def _is_inside(annotation, axis) -> bool:
+  """Returns whether the words of an annotation are as high as the axis."""
+  box = _box(annotation)
+  return axis.bbox.y0 < box.y0 and box.y1 < axis.bbox.y1
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -347,7 +407,11 @@ class Plot:
         frameon=False,
       )
     if has_title and self.claim:
-      lines = textwrap.wrap(self.claim, int(13.5 * width))
+      lines = [
+        line
+        for claim in self.claim.splitlines()
+        for line in textwrap.wrap(claim, int(13.5 * width))
+      ]
       figure.suptitle(
         "\n".join(lines), x=0.01, horizontalalignment="left", fontsize=_FONT + 2
       )
@@ -373,6 +437,7 @@ class Plot:
       for panel in self.panels
       if isinstance(panel, LinePanel) and not self.has_legends
       for line in panel.lines
+      if line.label
     ]
     return list(dict.fromkeys(lines))
 
@@ -391,8 +456,7 @@ class Plot:
   def save(self, path: str | os.PathLike):
     """Writes `path`.png and `path`.svg, each whole or not at all."""
     figure = self.draw()
-    # Without a date, equal rows give equal files.
-    for kind, metadata in (("png", None), ("svg", {"Date": None})):
-      with files.open_whole(f"{os.fspath(path)}.{kind}", "wb") as file:
-        figure.savefig(file, format=kind, dpi=150, metadata=metadata)
+    for kind in ("png", "svg"):
+      content = styles.file_bytes(figure, kind)
+      files.write_whole(f"{os.fspath(path)}.{kind}", content)
     styles.pyplot().close(figure)

@@ -1,6 +1,7 @@
 """Colour, marker and dashes of each method, the same in every figure."""
 
 import functools
+import io
 from typing import NamedTuple
 
 from speccascade.decoding.laws.sampling import SamplingSettings
@@ -26,6 +27,21 @@ def pyplot():
   from matplotlib import pyplot as plt
 
   return plt
+
+
+def file_bytes(figure, kind: str, dpi: float | str = 150) -> bytes:
+  """Returns a figure as the content of a file.
+
+  Args:
+    figure: matplotlib's Figure.
+    kind: "png" or "svg".
+    dpi: of a PNG, and of the cells of an SVG; "figure" takes the figure's own.
+  """
+  file = io.BytesIO()
+  # An SVG has no date, so that equal rows give equal files.
+  metadata = {"Date": None} if kind == "svg" else None
+  figure.savefig(file, format=kind, dpi=dpi, metadata=metadata)
+  return file.getvalue()
 
 
 class MethodFamily(NamedTuple):

@@ -9,7 +9,6 @@ a change of them.
 
 from collections.abc import Sequence
 import dataclasses
-import io
 import pathlib
 import sys
 from typing import NamedTuple
@@ -182,14 +181,13 @@ def write(output_file: pathlib.Path):
 
 def svg() -> str:
   """Returns the figure as an SVG whose letters are text."""
-  plt, file = styles.pyplot(), io.StringIO()
+  plt = styles.pyplot()
   with plt.rc_context({"svg.fonttype": "none"}):
     figure = draw(examples())
-    # Without a date, equal numbers give equal files.
-    figure.savefig(file, format="svg", metadata={"Date": None})
+    content = styles.file_bytes(figure, "svg").decode()
   plt.close(figure)
   # matplotlib ends some lines with blanks, which editors would take away.
-  lines = file.getvalue().splitlines()
+  lines = content.splitlines()
   return "\n".join(line.rstrip() for line in lines) + "\n"
 
 

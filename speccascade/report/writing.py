@@ -2,7 +2,6 @@
 
 import base64
 from collections.abc import Callable, Sequence
-import io
 import itertools
 import os
 import pathlib
@@ -193,12 +192,10 @@ def page(
 
 def _image(plot: Plot, width: float) -> str:
   """Returns a figure as the address of an image, which holds the image."""
-  figure, file = plot.draw(width, has_title=False), io.BytesIO()
-  figure.savefig(file, format="svg", metadata={"Date": None})
+  figure = plot.draw(width, has_title=False)
+  content = base64.b64encode(styles.file_bytes(figure, "svg", dpi="figure"))
   styles.pyplot().close(figure)
-  return (
-    f"data:image/svg+xml;base64,{base64.b64encode(file.getvalue()).decode()}"
-  )
+  return f"data:image/svg+xml;base64,{content.decode()}"
 
 
 def _scrolls(table: Table, is_first: bool) -> bool:
