@@ -318,7 +318,7 @@ def of_rows(rows: Iterable[ResultRow], metric: str = "bleu") -> Plot:
 def _greedy_points(panel: MeasuredPanel) -> list[Measured]:
   """Returns the greedy point of the large model, and the one that is named."""
   lead = findings.lead_of(panel)
-  named = [lead.candidate.point] if lead and lead.candidate else []
+  named = [lead.named] if lead and lead.named else []
   return [*filter(None, [panel.large]), *named]
 
 

@@ -11,7 +11,6 @@ The sentences are in `sentences.txt`, each whole.
 
 from collections.abc import Sequence
 import dataclasses
-import functools
 import itertools
 
 from speccascade.inference.rows.results import RowSettings
@@ -39,50 +38,7 @@ from speccascade.report.point_tables import Slowdown, slowdowns
 # The fastest points as good as the large model.
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Contender:
-  """A measured point that is as good as the large model.
-
-  Attributes:
-    point: the measured point.
-    large: the point of the large model.
-  """
-
-  point: Measured
-  large: Measured
-
-  @property
-  def speedup(self) -> IntervalEstimate:
-    """The large model's latency over the point's latency."""
-    return self.point.speed
-
-  @functools.cached_property
-  def gain(self) -> IntervalEstimate:
-    """The point's quality minus the large model's quality, in pairs."""
-    return self.point.quality_gap(self.large)
-
-  @property
-  def is_faster(self) -> bool:
-    """Whether the whole interval of the speed-up is above 1."""
-    return self.speedup.is_above(1)
-
-  @property
-  def is_better(self) -> bool:
-    """Whether the whole interval of the gain is above 0."""
-    return self.gain.is_above(0)
-
-  @property
-  def is_plain(self) -> bool:
-    """Whether this is a point of `spec_decode`."""
-    return self.point.method == PLAIN
-
-  @property
-  def name(self) -> str:
-    """The method as one types it, with its alpha."""
-    return self.point.typed
-
-
-def candidates(panel: MeasuredPanel) -> list[Contender]:
+def candidates(panel: MeasuredPanel) -> list[Measured]:
   """Returns the points that are as good as the large model, fastest first.
 
   A point is as good if it follows the large model's distribution, or if its
@@ -96,7 +52,7 @@ def candidates(panel: MeasuredPanel) -> list[Contender]:
   if large is None:
     return []
   fits = [
-    Contender(point, large)
+    point
     for point in panel.points
     if point.is_timed
     and competes(point.method)
@@ -104,7 +60,7 @@ def candidates(panel: MeasuredPanel) -> list[Contender]:
       point.has_large_distribution or point.quality.value >= large.quality.value
     )
   ]
-  return sorted(fits, key=lambda candidate: -candidate.speedup.value)
+  return sorted(fits, key=lambda point: -point.speed.value)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -114,8 +70,8 @@ class Lead:
   Attributes:
     case: what the intervals tell apart: a case of `claim` in sentences.txt.
     panel: the points of one temperature, that of the large model among them.
-    candidate: the point that the claim names; None where no point is as good as
-      the large model.
+    named: the point that the claim names; None where no point is as good as the
+      large model.
     plain: the fastest point of `spec_decode`, or None.
     ratio: how many times as fast as `plain` the point is, in pairs; None where
       the point is not surely faster.
@@ -125,8 +81,8 @@ class Lead:
 
   case: str
   panel: MeasuredPanel
-  candidate: Contender | None = None
-  plain: Contender | None = None
+  named: Measured | None = None
+  plain: Measured | None = None
   ratio: IntervalEstimate | None = None
   num_others: int = 0
   num_alike: int = 0
@@ -134,7 +90,7 @@ class Lead:
   @property
   def claim(self) -> str:
     """What the intervals tell apart, in a line."""
-    return templates.sentence("claim", self, self.candidate, self.plain)
+    return templates.sentence("claim", self, self.named, self.plain)
 
   @property
   def sentence(self) -> str:
@@ -144,14 +100,16 @@ class Lead:
   @property
   def details(self) -> str:
     """The point's quality, and how many methods may be as fast, in words."""
-    if self.candidate is None:
+    if self.named is None:
       return ""
-    return templates.sentence("details", self, self.candidate)
+    large = self.panel.large
+    gain = self.named.quality_gap(large)
+    return templates.sentence("details", self, self.named, large, gain)
 
   @property
   def settings(self) -> str:
     """The settings of the point, as a config takes them."""
-    return bindings(self.candidate.point.settings) if self.candidate else ""
+    return bindings(self.named.settings) if self.named else ""
 
   def __str__(self) -> str:
     parts = (self.claim, self.details, self.settings)
@@ -173,45 +131,38 @@ def lead_of(panel: MeasuredPanel) -> Lead | None:
   fits = candidates(panel)
   if not fits:
     return Lead("none", panel)
-  # Candidates are sorted, so this is the fastest point of `spec_decode`.
-  plain = next((candidate for candidate in fits if candidate.is_plain), None)
+  # Candidates are sorted: the first of a method is its fastest.
+  plain = next((point for point in fits if point.method == PLAIN), None)
   if panel.clock.cost_ratio is not None:
     return Lead("modelled", panel, fits[0], plain)
-  faster = [each for each in fits if each.is_faster]
+  faster = [point for point in fits if point.speed.is_above(1)]
   # A faster point than the one whose lead is sure may scatter.
-  for candidate in faster if plain else ():
-    ratio = candidate.point.times_as_fast(plain.point)
-    if not candidate.is_plain and ratio.is_above(1):
-      others = _fastest_of_others(candidate, fits)
-      ratios = [candidate.point.times_as_fast(each.point) for each in others]
+  for point in faster if plain else ():
+    ratio = point.times_as_fast(plain)
+    if point.method != PLAIN and ratio.is_above(1):
+      others = {each.method: each for each in reversed(fits)}
+      del others[point.method]
+      alike = [
+        each
+        for each in others.values()
+        if not point.times_as_fast(each).is_above(1)
+      ]
       return Lead(
         "faster than both",
         panel,
-        candidate,
+        point,
         plain,
         ratio,
         num_others=len(others),
-        num_alike=sum(not ratio.is_above(1) for ratio in ratios),
+        num_alike=len(alike),
       )
   if faster:
     return Lead("faster", panel, faster[0], plain)
-  case = "slower" if fits[0].speedup.bounds[1] < 1 else "not shown"
+  case = "slower" if fits[0].speed.bounds[1] < 1 else "not shown"
   return Lead(case, panel, fits[0], plain)
 
 
-def _fastest_of_others(
-  winner: Contender, fits: Sequence[Contender]
-) -> list[Contender]:
-  """Returns the fastest candidate of each method but the winner's."""
-  fastest = {}
-  # Candidates are sorted: the first of a method is its fastest.
-  for candidate in fits:
-    fastest.setdefault(candidate.point.method, candidate)
-  del fastest[winner.point.method]
-  return list(fastest.values())
-
-
-def bindings(settings: RowSettings) -> str:
+def bindings(settings: Settings) -> str:
   """Returns the settings of a point as the config of a decode takes them.
 
   Settings that have the default of `configs/runs/method.gin` are left out.

@@ -162,7 +162,7 @@ def test_what_is_not_as_good_or_not_fast_is_no_candidate():
   )
   assert lead(*rows) == ""
   several = findings.candidates(panel_of(LARGE, row(PLAIN, 0.7, 69), *rows))
-  assert [x.point.method for x in several] == [PLAIN]
+  assert [x.method for x in several] == [PLAIN]
   # Without SpecDecode the claim is against the large model.
   clause = lead(large(), timed(OPT, 0.5, 71, 0.1, own=0.01))
   assert clause.startswith("spec_cascade_opt 0.1 is 2.00 [")
@@ -238,7 +238,7 @@ def test_the_speed_of_one_point_has_one_interval():
   panel = panel_of(large(), plain)
   (line,) = comparisons.speedups(panel)
   (candidate,) = findings.candidates(panel)
-  assert line.speedup == candidate.speedup == (1 / 0.7, 1 / 0.81, 1 / 0.6)
+  assert line.speedup == candidate.speed == (1 / 0.7, 1 / 0.81, 1 / 0.6)
 
 
 def test_a_c_that_the_clock_contradicts_is_told():

@@ -64,7 +64,7 @@ def test_greedy_points_have_a_line_and_dots_of_their_own():
     "Greedy, the large model has 80.0 BLEU, and spec_decode writes its tokens"
     " 2.00 times as fast"
   )
-  figure = headline.draw(shown)
+  figure = headline.plot(shown).draw()
   (axis,) = figure.axes
   words = "\n".join(text.get_text() for text in axis.texts)
   assert "large model alone, T = 1\n70.0 BLEU" in words
