@@ -5,7 +5,7 @@ import pathlib
 import pytest
 
 from speccascade.inference.rows import results
-from speccascade.report import content, writing
+from speccascade.report import writing
 
 RESULTS = pathlib.Path(__file__).parents[2] / "docs" / "results"
 FOLDERS = sorted(path.parent for path in RESULTS.glob("*/rows.jsonl.gz"))
@@ -14,7 +14,7 @@ FOLDERS = sorted(path.parent for path in RESULTS.glob("*/rows.jsonl.gz"))
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
 def test_tables_are_functions_of_the_committed_rows(folder):
   rows = results.read_rows(folder / "rows.jsonl.gz")
-  texts = writing.texts(rows, content.sections(rows))
+  texts = writing.texts(rows, writing.sections_of(rows))
   committed = {path.name for path in folder.glob("*.csv")} | {"report.md"}
   assert set(texts) == committed
   for name, text in texts.items():

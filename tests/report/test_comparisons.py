@@ -7,12 +7,12 @@ import pytest
 
 from speccascade.report import (
   comparisons,
-  content,
   findings,
   groups,
   measured,
   point_tables,
   tables,
+  writing,
 )
 from speccascade.report.measured import MEASURED
 from tests.report import synthetic
@@ -237,7 +237,7 @@ def test_a_pair_with_little_to_gain_is_named(small, spread, doubt):
     (sentence,) = doubts
     assert sentence.startswith("T = 1: ")
     assert doubt in sentence
-  section = content.sections(rows)[0]
+  section = writing.sections_of(rows)[0]
   assert list(section.doubts) == doubts
 
 

@@ -8,10 +8,10 @@ import pytest
 from speccascade.inference.rows.results import ResultRow
 from speccascade.report import (
   comparisons,
-  content,
   findings,
   groups,
   measured,
+  writing,
 )
 from speccascade.report.measured import MEASURED
 from tests.report import synthetic
@@ -202,7 +202,7 @@ def test_a_report_begins_with_a_line_for_each_temperature():
   )
   assert greedy.sentence.startswith("greedy (T = 0): ")
   assert greedy.settings == 'METHOD = "spec_decode", GAMMA = 4'
-  (section,) = content.sections(rows)
+  (section,) = writing.sections_of(rows)
   assert list(map(str, section.leads)) == [str(sampled), str(greedy)]
   assert section.untimed == ""
   (bare,) = groups.studies(rows[1:2])
@@ -211,12 +211,12 @@ def test_a_report_begins_with_a_line_for_each_temperature():
 
 def test_rows_without_times_say_how_to_draw_the_modelled_figure():
   rows = [changed(x, latency=None) for x in synthetic.rows(temperatures=(1.0,))]
-  (section,) = content.sections(rows)
+  (section,) = writing.sections_of(rows)
   assert section.untimed.startswith(
     "Nothing was timed. c = 0.12 (--cost_ratio)"
   )
   assert "by its calls" in section.leads[0].claim
-  (bare,) = content.sections([changed(x, costs=None) for x in rows])
+  (bare,) = writing.sections_of([changed(x, costs=None) for x in rows])
   assert bare.untimed.startswith("Nothing was timed. --cost_ratio=0.1, ")
   assert not bare.leads
 

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from speccascade.report import content, plots, token_view, writing
+from speccascade.report import plots, token_view, writing
 from speccascade.report.shown_examples import ShownExamples
 from tests import browser
 from tests.report import synthetic, test_token_view
@@ -26,7 +26,7 @@ def text() -> str:
   methods = ["verifier", "spec_decode", "spec_cascade_opt"]
   methods.append("token_cascade_chow")
   rows = synthetic.rows(gammas=(3, 5), overhead=1.2, methods=methods)
-  return writing.page(content.sections(rows), traced())
+  return writing.page(writing.sections_of(rows), traced())
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +80,7 @@ def test_what_the_page_says(text):
 
 def test_without_losses_and_examples():
   rows = synthetic.rows(methods=["drafter", "verifier", "token_cascade_chow"])
-  bare = writing.page(content.sections(rows), ShownExamples())
+  bare = writing.page(writing.sections_of(rows), ShownExamples())
   assert 'class="notice"' not in bare
   assert "Who wrote each token" not in bare
 

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from speccascade.report import comparisons, content, figures, groups
+from speccascade.report import comparisons, figures, groups, writing
 from speccascade.report.measured import MEASURED, modelled_clock
 from tests.report import synthetic
 
@@ -76,9 +76,9 @@ def test_a_truncated_model_that_gains_nothing():
 def test_without_a_truncated_model_there_is_no_table():
   assert not lines()
   # The large model alone has one latency, and no frontier.
-  [section] = content.sections(rows_with())
+  [section] = writing.sections_of(rows_with())
   assert not any("truncation" in table.name for table in section.tables)
-  [section] = content.sections(rows_with(("spec_decode", 0.5, LARGE + 1)))
+  [section] = writing.sections_of(rows_with(("spec_decode", 0.5, LARGE + 1)))
   stems = [table.name for table in section.tables]
   assert {"truncation_measured", "truncation_modelled"} <= set(stems)
 

@@ -9,7 +9,7 @@ import pytest
 
 from speccascade.inference.rows import results
 from speccascade.report import __main__ as report
-from speccascade.report import content, shown_examples, writing
+from speccascade.report import shown_examples, writing
 from speccascade.runtime import files
 from tests.report import synthetic, test_token_view
 from tests.report.synthetic import changed
@@ -112,7 +112,7 @@ def test_given_costs_and_metric():
     ({"metric": "valid", "cost_ratio": 0.05}, "valid %", 0.05),
     ({}, "BLEU", synthetic.COSTS.c),
   ):
-    (section,) = content.sections(rows, **settings)
+    (section,) = writing.sections_of(rows, **settings)
     assert section.study.metric == metric
     assert section.clocks[1].cost_ratio == ratio
     assert f"c = {ratio:g}" in writing.markdown([section])
@@ -129,7 +129,7 @@ def test_rows_without_latency_or_costs(tmp_path):
   assert "Figure 1: quality against deferral rate" in text
   assert "Figure 2" not in text
   assert "\nNothing was timed. --cost_ratio=0.1, " in text
-  text = writing.markdown(content.sections(bare, cost_ratio=0.1))
+  text = writing.markdown(writing.sections_of(bare, cost_ratio=0.1))
   assert "Table 2, modelled" in text
   assert "Table 2, measured" not in text
 
@@ -138,7 +138,7 @@ def test_a_temperature_may_lack_a_gamma():
   one_point = {"methods": ["spec_decode"], "replicates": False}
   rows = synthetic.rows(temperatures=(0.0,), gammas=(3,), **one_point)
   rows += synthetic.rows(temperatures=(1.0,), gammas=(5,), **one_point)
-  (section,) = content.sections(rows)
+  (section,) = writing.sections_of(rows)
   assert {len(plot.panels) for plot in section.plots} == {1}
 
 
@@ -154,7 +154,7 @@ def test_compressed_rows_of_two_pairs(tmp_path):
   assert results.read_rows(files.find(folder / results.FILE_NAME)) == rows
   page = writing.from_folder(folder, progress=False)
   text = (folder / "report" / "report.md").read_text()
-  assert text == writing.markdown(content.sections(rows))
+  assert text == writing.markdown(writing.sections_of(rows))
   names = {path.name for path in page.parent.iterdir()}
   for name in ("table2_measured.csv", "figure2_measured.svg"):
     assert {f"1_{name}", f"2_{name}"} <= names

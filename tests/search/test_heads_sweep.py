@@ -9,7 +9,7 @@ from speccascade.inference.points.point import Point
 from speccascade.inference.rows import results
 from speccascade.models.sharding import meshes
 from speccascade.planning import decoding_plan
-from speccascade.report import content, writing
+from speccascade.report import writing
 from speccascade.search import forecast, sweeps
 from tests.inference import tiny
 from tests.search import test_sweep
@@ -72,7 +72,7 @@ def test_heads_are_measured_without_a_drafter_alone(files, heads, tmp_path):
     # A row holds the costs of heads, and the row of a model has none.
     assert results.ResultRow.from_json(row.to_json()) == row
   # The report does without the small model's point.
-  (section,) = content.sections(outcome.rows)
+  (section,) = writing.sections_of(outcome.rows)
   assert not section.doubts
   by_file = writing.texts(outcome.rows, [section])
   assert "spec_decode" in by_file["report.md"]
