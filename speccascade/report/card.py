@@ -52,7 +52,7 @@ _OWNERS = {
     "ACCEPTANCE_RULE_PARAMETERS",
   ),
 }
-# Columns of the measured points: field of `MeasuredPoint`, title.
+# What a card says of a measured point: its name in card.json, its title.
 _COLUMNS = {
   "task": "task",
   "split": "split",
@@ -69,41 +69,6 @@ _COLUMNS = {
 
 
 @dataclasses.dataclass(frozen=True)
-class MeasuredPoint:
-  """How a drafter did at one point.
-
-  Attributes:
-    task: the task's name.
-    split: the split's name.
-    method: the method's name.
-    alpha: its alpha, or None.
-    gamma: the block size, or None.
-    temperature: the temperature, or None where the file does not say it.
-    verifier: the verifier's name.
-    num_examples: how many examples were decoded.
-    acceptance: accepted drafts over examined ones; of advice, which has no
-      counts, the chance that the first draft of a block is accepted.
-    tokens_per_block: tokens for each pass of the verifier, or None.
-    cost: c, a drafter step over a verifier step, or None where nothing was
-      timed.
-    source: the file that has the point.
-  """
-
-  task: str
-  split: str
-  method: str
-  alpha: float | None
-  gamma: Any
-  temperature: float | None
-  verifier: str
-  num_examples: int | None
-  acceptance: float | None
-  tokens_per_block: float | None
-  cost: float | None
-  source: str
-
-
-@dataclasses.dataclass(frozen=True)
 class ModelCard:
   """What is known of a model, or of a pair of models.
 
@@ -112,7 +77,8 @@ class ModelCard:
     text: what the model is for, in sentences.
     facts: name -> value, one line each.
     licence: the licence of the parameters.
-    points: how the model did.
+    points: how the model did: for each point the values of its columns, which
+      are None where a file does not say them, and its file as "source".
     hashes: file -> (bytes, SHA-256).
     closing: a last sentence before the table of files, or "".
   """
@@ -121,7 +87,7 @@ class ModelCard:
   text: str
   facts: Mapping[str, Any]
   licence: str
-  points: Sequence[MeasuredPoint] = ()
+  points: Sequence[Mapping[str, Any]] = ()
   hashes: Mapping[str, tuple[int, str]] = dataclasses.field(
     default_factory=dict
   )
@@ -181,7 +147,7 @@ def hashes_of(
 
 def read_points(
   paths: Sequence[pathlib.Path], drafter: str
-) -> list[MeasuredPoint]:
+) -> list[dict[str, Any]]:
   """Returns the points of a drafter in files of rows and of advice.
 
   Args:
@@ -214,49 +180,44 @@ def read_points(
   return points
 
 
-def _measured(row, source: str) -> MeasuredPoint:
+def _measured(row, source: str) -> dict[str, Any]:
   """Returns the point of a result row."""
-  settings = row.settings
-  return MeasuredPoint(
-    task=settings.task,
-    split=settings.split,
-    method=settings.method,
-    alpha=settings.alpha,
-    gamma=settings.gamma,
-    temperature=settings.temperature,
-    verifier=settings.verifier,
-    num_examples=row.counts.num_examples,
-    acceptance=row.counts.accepted / row.counts.examined,
-    tokens_per_block=row.efficiency.get("mean_acceptance_length"),
-    cost=row.costs and row.costs.c,
-    source=source,
-  )
+  names = ("task", "split", "method", "alpha", "gamma", "temperature")
+  return {name: getattr(row.settings, name) for name in names} | {
+    "verifier": row.settings.verifier,
+    "num_examples": row.counts.num_examples,
+    "acceptance": row.counts.accepted / row.counts.examined,
+    "tokens_per_block": row.efficiency.get("mean_acceptance_length"),
+    "cost": row.costs and row.costs.c,
+    "source": source,
+  }
 
 
 def _advised(
   path: pathlib.Path, drafter: str
-) -> tuple[list[MeasuredPoint], set[str]]:
+) -> tuple[list[dict[str, Any]], set[str]]:
   """Returns the points of a drafter in advice, and all drafters of it."""
   try:
     advice = json.loads(path.read_text(encoding="utf-8"))
     offers, about = advice["offers"], advice["about"]
     points = [
-      MeasuredPoint(
-        task=advice["task"],
-        split=advice["split"],
-        method=offer["method"],
-        alpha=offer["alpha"],
-        gamma=offer["gamma"],
-        temperature=about.get("temperature"),
-        verifier=about.get("verifier", ""),
-        num_examples=advice["num_examples"],
-        acceptance=next(
+      {
+        "task": advice["task"],
+        "split": advice["split"],
+        "method": offer["method"],
+        "alpha": offer["alpha"],
+        "gamma": offer["gamma"],
+        "temperature": about.get("temperature"),
+        "verifier": about.get("verifier", ""),
+        "num_examples": advice["num_examples"],
+        # Advice has no counts, but the chance that a first draft is accepted.
+        "acceptance": next(
           iter(offer["expected"]["acceptance_by_position"]), None
         ),
-        tokens_per_block=offer["expected"]["tokens_per_block"],
-        cost=advice["costs"].get(drafter, {}).get("c"),
-        source=str(path),
-      )
+        "tokens_per_block": offer["expected"]["tokens_per_block"],
+        "cost": advice["costs"].get(drafter, {}).get("c"),
+        "source": str(path),
+      }
       for offer in offers
       if offer["drafter"] == drafter
     ]

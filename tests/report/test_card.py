@@ -114,9 +114,9 @@ def test_rows_of_sweeps_are_points(tmp_path):
   points = card.read_points([path], name)
   assert len(points) == len(want) > 0
   for point, row in zip(points, want):
-    assert point.method == row.settings.method
-    assert point.acceptance == row.counts.accepted / row.counts.examined
-    assert point.cost == (row.costs and row.costs.c)
+    assert point["method"] == row.settings.method
+    assert point["acceptance"] == row.counts.accepted / row.counts.examined
+    assert point["cost"] == (row.costs and row.costs.c)
 
 
 def test_files_that_do_not_fit_are_refused(checkpoint, tmp_path, capsys):
