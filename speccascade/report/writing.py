@@ -8,7 +8,6 @@ import itertools
 import math
 import os
 import pathlib
-from typing import NamedTuple
 
 from speccascade.inference.rows import results
 from speccascade.inference.rows.results import ResultRow
@@ -239,18 +238,6 @@ def _main_gamma(study: MeasuredStudy) -> int:
   return max(study.gammas, key=rank)
 
 
-class _Sources(NamedTuple):
-  """The files that a report is made from.
-
-  Attributes:
-    rows: the file of the rows, or of the one row of a decode.
-    examples: the file of the decoded examples; None where there is none.
-  """
-
-  rows: pathlib.Path
-  examples: pathlib.Path | None
-
-
 def from_folder(
   results_dir: pathlib.Path,
   output_dir: pathlib.Path | None = None,
@@ -276,8 +263,8 @@ def from_folder(
   Raises:
     ValueError: the folder has no rows, or the rows cannot be reported.
   """
-  sources = _find_sources(results_dir)
-  rows, examples = read(sources.rows, sources.examples)
+  sources = _find(results_dir)
+  rows, examples = _read(*sources)
   folder = results_dir / "report" if output_dir is None else output_dir
   folders.check_files(folder, f"the report's folder {folder}")
   sections = sections_of(rows, metric=metric, cost_ratio=cost_ratio)
@@ -298,45 +285,39 @@ def from_folder(
         plot.save(folder / f"{section.prefix}{plot.name}")
         bar.update()
     # Relative links still work after the folder was moved or uploaded.
-    links = [os.path.relpath(path, folder) for path in sources if path]
+    links = [os.path.relpath(path, folder) for path in sources]
     html = page(sections, examples, links, tick=bar.update)
   # The page is written last: where it is, everything that it links to is, too.
   files.write_whole(folder / "index.html", html)
   return folder / "index.html"
 
 
-def _find_sources(results_dir: pathlib.Path) -> _Sources:
-  """Returns the files of a folder of results."""
-  for rows_name, examples_name in (
+def _find(results_dir: pathlib.Path) -> list[pathlib.Path]:
+  """Returns the file of the rows, and that of the examples where it is."""
+  for names in (
     (results.FILE_NAME, shown_examples.FILE_NAME),  # of a sweep
     (results.METRICS, results.PREDICTIONS),  # of a decode
   ):
-    if rows := files.find(results_dir / rows_name):
-      return _Sources(rows, files.find(results_dir / examples_name))
+    rows, examples = (files.find(results_dir / name) for name in names)
+    if rows:
+      return [rows, examples] if examples else [rows]
   raise ValueError(
     f"{results_dir} has no {results.FILE_NAME} and no {results.METRICS}; give"
     " the folder that a sweep, a decode or the quick start wrote to"
   )
 
 
-def read(
-  rows: pathlib.Path, examples: pathlib.Path | None
+def _read(
+  path: pathlib.Path, examples: pathlib.Path | None = None
 ) -> tuple[list[ResultRow], ShownExamples]:
-  """Returns the rows of a file, and the traced examples.
-
-  Args:
-    rows: rows.jsonl, or metrics.json, which has one row.
-    examples: examples.jsonl or predictions.jsonl, or None.
-
-  Raises:
-    ValueError: a file is damaged, or has no row.
-  """
-  if rows.name.startswith(results.METRICS):
-    row = results.read_row(rows)
+  """Returns the rows of a file, and the traced examples."""
+  # The records of a decode do not say which row is theirs.
+  if path.name.startswith(results.METRICS):
+    row = results.read_row(path)
     return [row], shown_examples.read(examples, row)
-  if several := results.read_rows(rows):
-    return several, shown_examples.read(examples)
-  raise ValueError(f"{rows} holds no row")
+  if rows := results.read_rows(path):
+    return rows, shown_examples.read(examples)
+  raise ValueError(f"{path} holds no row")
 
 
 def texts(
