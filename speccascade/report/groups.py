@@ -72,17 +72,20 @@ class PointGroup:
   Attributes:
     points: in the order of temperature, curve and alpha. Only `at_gamma` makes
       a group without points.
+    baselines: the points of the large model at other samplings, which the
+      methods are compared with; of studies and panels.
   """
 
   points: Sequence[Measured]
+  baselines: Sequence[Measured] = ()
 
   def by(self, clock: Clock) -> Self:
     """Returns the points with their latencies by another clock."""
-    timed = {
-      field.name: [point.by(clock) for point in getattr(self, field.name)]
-      for field in dataclasses.fields(self)
-    }
-    return type(self)(**timed)
+    points, baselines = (
+      [point.by(clock) for point in several]
+      for several in (self.points, self.baselines)
+    )
+    return type(self)(points, baselines)
 
   @property
   def clock(self) -> Clock:
@@ -132,16 +135,8 @@ class MeasuredCurve(PointGroup):
     return self.points[0].label + variant(self.settings)
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
 class MeasuredPanel(PointGroup):
-  """The points of a study at one temperature.
-
-  Attributes:
-    baselines: the points of the large model at other samplings, which the
-      methods are compared with.
-  """
-
-  baselines: Sequence[Measured] = ()
+  """The points of a study at one temperature."""
 
   @property
   def title(self) -> str:
@@ -203,16 +198,8 @@ class MeasuredPanel(PointGroup):
     return large if large is not None and large.is_timed else None
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
 class MeasuredStudy(PointGroup):
-  """All points of one pair on one task, which may be compared with each other.
-
-  Attributes:
-    baselines: the points of the large model at other samplings, which the
-      methods are compared with.
-  """
-
-  baselines: Sequence[Measured] = ()
+  """All points of one pair on one task, which may be compared."""
 
   @property
   def pair(self) -> str:

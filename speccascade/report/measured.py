@@ -110,18 +110,8 @@ class Milliseconds(NamedTuple):
   token: float | None
 
 
-class _RowNumber(NamedTuple):
-  """A number of one row.
-
-  Attributes:
-    low: lower end of the 95% interval that the row holds, or None.
-    high: upper end of the 95% interval that the row holds, or None.
-    sample: the number with its replicates, see `frontier`.
-  """
-
-  low: float | None
-  high: float | None
-  sample: np.ndarray
+# A number of a row with the interval that the row holds, and its sample.
+_RowNumber = tuple[IntervalEstimate, np.ndarray]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -311,8 +301,9 @@ def _row_score(row: ResultRow, metric: str) -> _RowNumber | None:
   """Returns a row's score, or None where the row lacks the metric."""
   if (score := row.quality.get(metric)) is None:
     return None
-  sample = np.r_[score["value"], score.get("replicates") or ()]
-  return _RowNumber(score.get("low"), score.get("high"), sample)
+  value = float(score["value"])
+  estimate = IntervalEstimate(value, score.get("low"), score.get("high"))
+  return estimate, np.r_[value, score.get("replicates") or ()]
 
 
 def _row_latency(row: ResultRow) -> _RowNumber | None:
@@ -320,15 +311,18 @@ def _row_latency(row: ResultRow) -> _RowNumber | None:
   latency = row.latency
   if latency is None:
     return None
-  sample = np.r_[latency.relative_latency, latency.replicates]
-  return _RowNumber(latency.relative_low, latency.relative_high, sample)
+  value = float(latency.relative_latency)
+  estimate = IntervalEstimate(
+    value, latency.relative_low, latency.relative_high
+  )
+  return estimate, np.r_[value, latency.replicates]
 
 
 def _mean_sample(numbers: Sequence[_RowNumber | None]) -> np.ndarray | None:
   """Returns the mean over rows as a sample, None if a row has no number."""
   if None in numbers:
     return None
-  return frontier.matched([number.sample for number in numbers]).mean(axis=0)
+  return frontier.matched([sample for _, sample in numbers]).mean(axis=0)
 
 
 def _mean_estimate(
@@ -337,10 +331,10 @@ def _mean_estimate(
   """Returns the mean over rows with its interval, None if a row has none."""
   if (sample := _mean_sample(numbers)) is None:
     return None
-  first = numbers[0]
-  if len(numbers) > 1 or first.low is None:
+  (estimate, _), *others = numbers
+  if others or estimate.low is None:
     return frontier.sample_estimate(sample)
-  return IntervalEstimate(float(sample[0]), first.low, first.high)
+  return estimate
 
 
 def by_replicate(points: Iterable[Measured]) -> list[Points]:

@@ -331,7 +331,6 @@ class Plot:
       gammas; else None.
     aside: the heading under which the page hides the figure; nothing shows the
       figure at once.
-    columns: the most panels next to each other.
     claim: what the figure shows, in a line: its title in a file. A page says it
       before the figure.
     has_legends: whether each panel has a legend of its own.
@@ -344,7 +343,6 @@ class Plot:
   panels: Sequence[LinePanel | SharePanel]
   gamma: int | None = None
   aside: str = ""
-  columns: int = 2
   claim: str = ""
   has_legends: bool = False
 
@@ -367,7 +365,7 @@ class Plot:
       width: in inches. Panels of a narrow figure stand below each other.
       has_title: whether the claim stands above the panels.
     """
-    columns = min(self.columns if width > NARROW else 1, len(self.panels))
+    columns = min(2 if width > NARROW else 1, len(self.panels))
     rows = math.ceil(len(self.panels) / columns)
     legend = self._legend_rows(width)
     height = rows * self._panel_height(width) + 0.17 * legend
