@@ -14,10 +14,6 @@ import inspect
 import re
 import textwrap
 
-import jax.numpy as jnp
-import numpy as np
-
-from speccascade.decoding.laws.numerics import overlap
 from speccascade.decoding.laws.targets import Target
 from speccascade.decoding.programs.methods import METHODS
 from speccascade.report import templates, worked_example
@@ -79,23 +75,23 @@ def _alpha(target: Target) -> float:
 
 def example_row(target: Target) -> list[str]:
   """Returns the line of a target in the table of the worked position."""
-  q, p = jnp.asarray(Q), jnp.asarray(P)
   alpha = _alpha(target)
-  pi, left, right = target(q, p, alpha=alpha)
-  if left is None or right is None:
+  tokens = [str(place) for place in range(1, len(Q) + 1)]
+  drafts = worked_example.outcomes(target, alpha, Q, P, tokens)
+  if drafts[0].left is None:
     decision = "-"
   elif target.reads_tokens:
-    kept = [str(v + 1) for v in np.flatnonzero(np.asarray(left >= right))]
+    kept = [draft.token for draft in drafts if not draft.deferred]
     decision = "keeps " + (" ".join(kept) or "none")
   else:
-    decision = "defers" if bool(left < right) else "keeps q"
+    decision = "defers" if drafts[0].deferred else "keeps q"
   return [
     f"`{target.name}`",
     "-" if target.is_lossless else f"{alpha:g}",
     decision,
-    " ".join(f"{float(x):.3f}".lstrip("0") for x in pi),
-    f"{float(overlap(q, pi)):.2f}",
-    f"{float(jnp.max(pi / p)):.2f}",
+    " ".join(f"{draft.pi:.3f}".lstrip("0") for draft in drafts),
+    f"{sum(draft.accepted for draft in drafts):.2f}",
+    f"{max(draft.pi / draft.p for draft in drafts):.2f}",
   ]
 
 

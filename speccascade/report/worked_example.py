@@ -18,6 +18,7 @@ import jax.numpy as jnp
 from speccascade import cli
 from speccascade.decoding.laws import numerics
 from speccascade.decoding.laws.rules import defers
+from speccascade.decoding.laws.targets import Target
 from speccascade.decoding.programs.methods import METHODS
 from speccascade.report import styles, templates
 from speccascade.runtime import files
@@ -120,8 +121,28 @@ def work_out(method: str, alpha: float | None = None) -> WorkedDraft:
       f"{method} has no target; wanted a method whose output has one, such as"
       f" {CASCADE}"
     )
-  q, p = jnp.asarray(DRAFTER), jnp.asarray(VERIFIER)
-  pi, left, right = target(q, p, alpha=0.0 if alpha is None else alpha)
+  several = outcomes(target, alpha or 0.0, DRAFTER, VERIFIER, TOKENS)
+  return WorkedDraft(method, alpha, several)
+
+
+def outcomes(
+  target: Target,
+  alpha: float,
+  drafter: Sequence[float],
+  verifier: Sequence[float],
+  tokens: Sequence[str],
+) -> list[DraftOutcome]:
+  """Returns what a target does with a draft of each token of a position.
+
+  Args:
+    target: what the output is sampled from.
+    alpha: its alpha; of no effect on a target that takes none.
+    drafter: q of each token, at temperature 1.
+    verifier: p of each token.
+    tokens: the tokens.
+  """
+  q, p = jnp.asarray(drafter), jnp.asarray(verifier)
+  pi, left, right = target(q, p, alpha=alpha)
   columns = {
     "q": q,
     "p": p,
@@ -136,11 +157,10 @@ def work_out(method: str, alpha: float | None = None) -> WorkedDraft:
     # A position rule has one pair of sides for all tokens.
     sides = {"left": left, "right": right, "deferred": defers(left, right)}
     columns |= {x: jnp.broadcast_to(y, q.shape) for x, y in sides.items()}
-  outcomes = [
+  return [
     DraftOutcome(token, **{x: y[place].item() for x, y in columns.items()})
-    for place, token in enumerate(TOKENS)
+    for place, token in enumerate(tokens)
   ]
-  return WorkedDraft(method, alpha, outcomes)
 
 
 def examples() -> list[WorkedDraft]:
