@@ -74,12 +74,10 @@ class ShownExamples:
 
   Attributes:
     records: records as `records.records` returns them.
-    titles: the method and the settings that wrote each record.
     note: which part of a file is shown.
   """
 
   records: Sequence[dict] = ()
-  titles: Sequence[str] = ()
   note: str = ""
 
 
@@ -107,27 +105,22 @@ def read(
   if not traced:
     return ShownExamples()
   # Sorting is stable: the methods of an example keep their order.
-  traced.sort(key=lambda each: each[1]["aux"].get("index", 0))
+  traced.sort(key=lambda record: record["aux"].get("index", 0))
   # Whole texts are shown, and at least one, however long it is.
-  totals = itertools.accumulate(len(x["aux"]["tokens"]) for _, x in traced)
+  totals = itertools.accumulate(len(x["aux"]["tokens"]) for x in traced)
   num = max(1, sum(total <= MOST_TOKENS for total in totals))
-  titles, records = zip(*traced[:num])
-  return ShownExamples(
-    records=records,
-    titles=titles,
-    note=f"{num} of the {len(traced)} traced texts of {path.name}.",
-  )
+  note = f"{num} of the {len(traced)} traced texts of {path.name}."
+  return ShownExamples(traced[:num], note)
 
 
-def _traced_records(
-  path: pathlib.Path, shared: dict
-) -> Iterator[tuple[str, dict]]:
-  """Yields the title and the record of each text that has a trace."""
+def _traced_records(path: pathlib.Path, shared: dict) -> Iterator[dict]:
+  """Yields the record of each text that has a trace."""
   for number, line in enumerate(results.read_lines(path), start=1):
     try:
       record = {**shared, **fields.of_json(line)}
       fields.fit("record", record, _Record, builds=True)
-      aux, title = record["aux"], _title(record)
+      title(record)  # Its settings have types of their own.
+      aux = record["aux"]
       trace, num = aux.get("trace"), len(aux["tokens"])
       if trace is not None and {*map(len, trace.values())} != {num}:
         raise ValueError("its trace has not one entry for each token")
@@ -138,10 +131,10 @@ def _traced_records(
         f"{path} line {number} is no decoded example ({error}); remove it"
       ) from error
     if trace is not None:
-      yield title, record
+      yield record
 
 
-def _title(record: dict) -> str:
+def title(record: dict) -> str:
   """Returns the method as one types it, and the settings of a record."""
   settings = record.get("settings", {})
   parts = [settings.get("method", record.get("label", "example"))]

@@ -26,6 +26,8 @@ from speccascade.report import templates
 
 __all__ = [
   "STYLE",
+  "by_example",
+  "kinds",
   "legend_html",
   "page_html",
   "reference_html",
@@ -36,15 +38,9 @@ __all__ = [
 
 
 class _Kind(NamedTuple):
-  """A kind of token.
+  """A kind of token: what a card calls it, and a sentence of the legend."""
 
-  Attributes:
-    css_class: the end of the kind's CSS class.
-    name: what a card calls the kind.
-    meaning: a sentence of the legend.
-  """
-
-  css_class: str
+  css_class: str  # its end
   name: str
   meaning: str
 
@@ -120,15 +116,10 @@ _CONTROLS |= {ord("\t"): "\N{RIGHTWARDS ARROW TO BAR}"}
 
 
 class _Readable(NamedTuple):
-  """A piece of text as a reader sees it.
-
-  Attributes:
-    text: the text.
-    is_special: whether the piece is no ordinary text.
-  """
+  """A piece of text as a reader sees it."""
 
   text: str
-  is_special: bool
+  is_special: bool  # no ordinary text
 
 
 def _readable(piece: str, token: int) -> _Readable:
@@ -296,16 +287,18 @@ def view_html(records: Sequence[dict], head: str = "") -> str:
   """
   parts = [_render("head", head)] if head else []
   parts.append(legend_html(kinds(records)))
-  for _, group in itertools.groupby(records, _example_of):
-    several = list(group)
+  for several in by_example(records):
     parts += [source_html(several[0]), reference_html(several[0])]
     parts += map(tokens_html, several)
   return f'<style>{STYLE}</style><div class="sc-view">{"".join(parts)}</div>'
 
 
-def _example_of(record: dict) -> tuple:
-  """Returns what the records of one example have in common."""
-  return record["inputs"], tuple(record.get("targets") or ())
+def by_example(records: Sequence[dict]) -> list[list[dict]]:
+  """Returns records in groups: neighbours of one source and its references."""
+  groups = itertools.groupby(
+    records, lambda record: (record["inputs"], record.get("targets") or [])
+  )
+  return [list(group) for _, group in groups]
 
 
 def page_html(records: Sequence[dict], title: str) -> str:

@@ -373,8 +373,7 @@ def page(
     images=images,
     scrolls=_scrolls,
     by_aside=_by_aside,
-    by_source=_by_source(examples),
-    kinds=token_view.kinds(examples.records),
+    title=shown_examples.title,
     tokens=token_view,
     to_html=tables.to_html,
   )
@@ -399,12 +398,3 @@ def _by_aside(plots: Sequence[Plot]) -> list[tuple[str, list[Plot]]]:
   """Returns (heading, figures under that heading), in order."""
   groups = itertools.groupby(plots, lambda plot: plot.aside)
   return [(aside, list(group)) for aside, group in groups]
-
-
-def _by_source(
-  examples: ShownExamples,
-) -> list[tuple[str, list[tuple[str, dict]]]]:
-  """Returns (source, (title, record) of each text written from it)."""
-  shown = zip(examples.titles, examples.records)
-  groups = itertools.groupby(shown, lambda text: text[1]["inputs"])
-  return [(source, list(group)) for source, group in groups]

@@ -16,9 +16,9 @@ OPEN_ALL = "for (const x of document.querySelectorAll('details')) x.open = true"
 def traced() -> ShownExamples:
   records = [test_token_view.record() for _ in range(3)]
   records[2]["inputs"] = "Another source"
-  return ShownExamples(
-    records, ["SpecDecode", "Lossy <b>", "SpecDecode"], "3 of 9."
-  )
+  for each, label in zip(records, ("SpecDecode", "Lossy <b>", "SpecDecode")):
+    each["label"] = label
+  return ShownExamples(records, "3 of 9.")
 
 
 @pytest.fixture(scope="module")
