@@ -71,18 +71,14 @@ class EnumeratedLaw:
 
 @dataclasses.dataclass
 class _Node:
-  """A coordinate with the ways from it.
+  """A coordinate with the ways from it."""
 
-  Attributes:
-    edges: of a unit, where its inner cells end.
-    weights: of a race.
-    ways: of a race, the way of each index.
-    children: nodes, or outcomes in tuples of one.
-  """
-
+  # Of a unit, where its inner cells end.
   edges: list[float] = dataclasses.field(default_factory=list)
+  # Of a race, and the way of each index.
   weights: np.ndarray | None = None
   ways: list[int] = dataclasses.field(default_factory=list)
+  # Nodes, or outcomes in tuples of one.
   children: list = dataclasses.field(default_factory=list)
 
 

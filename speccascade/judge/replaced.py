@@ -177,10 +177,7 @@ class ScriptedGenerator:
 
 
 def _switch_methods():
-  """Has the methods of scripted generators be real ones while no run goes on.
-
-  They are the generators' own where these have them.
-  """
+  """Has scripted generators draw from the real ones while no run goes on."""
   for name, method in list(vars(ScriptedGenerator).items()):
     if not name.startswith("_"):
 
