@@ -7,6 +7,7 @@ from speccascade.judge import problems as asked
 from speccascade.judge.enumeration import RAISED, completed, enumerated_law
 from speccascade.judge.judged_runs import tokens_of_rounds, tokens_of_sampler
 from speccascade.judge.judged_samples import p_value
+from speccascade.judge.judgement import JudgedAnswer
 from speccascade.judge.problems import ClaimedTarget, Law, Problem
 from speccascade.judge.scripted import NotCoveredError
 
@@ -15,8 +16,8 @@ _FITS = 1e-4  # samples are of a law whose p-value is at least so much
 
 
 def causes_of_step(
-  failed: dict[Problem, Law],
-  passed: dict[Problem, Law],
+  failed: dict[Problem, JudgedAnswer],
+  passed: dict[Problem, JudgedAnswer],
   target: ClaimedTarget | None = None,
 ) -> tuple[str, ...]:
   """Returns the errors that have the laws of a step.
@@ -25,8 +26,8 @@ def causes_of_step(
   those of all problems that passed.
 
   Args:
-    failed: of each problem that failed, the enumerated law.
-    passed: of each problem that passed.
+    failed: the problems that failed, with their enumerated laws.
+    passed: the problems that passed.
     target: the claimed distribution.
   """
   some = _smallest_and_largest(failed)
@@ -34,17 +35,22 @@ def causes_of_step(
   for error in known_errors.STEP_ERRORS if some else ():
     asked_in_turn = {x: failed[x] for x in some} | passed
     if error.applies(some[0]) and all(
-      asked.distance(_step_error_law(error, problem, target), law) < _SAME
-      for problem, law in asked_in_turn.items()
+      asked.distance(_step_error_law(error, problem, target), answer.law)
+      < _SAME
+      for problem, answer in asked_in_turn.items()
     ):
       names.append(error.name)
   return tuple(names)
 
 
-def _smallest_and_largest(failed: dict[Problem, Law]) -> list[Problem]:
+def _smallest_and_largest(failed: dict[Problem, JudgedAnswer]) -> list[Problem]:
   """Returns two of the problems in which no run raised; none if there are."""
-  some = [x for x in failed if all(text[:1] != (RAISED,) for text in failed[x])]
-  some.sort(key=lambda problem: len(failed[problem]))
+  some = [
+    problem
+    for problem, answer in failed.items()
+    if all(text[:1] != (RAISED,) for text in answer.law)
+  ]
+  some.sort(key=lambda problem: len(failed[problem].law))
   return list(dict.fromkeys((some[0], some[-1]))) if some else []
 
 
@@ -73,22 +79,24 @@ def _sampler_error_law(error, problem: Problem) -> Law | None:
     return None
 
 
-def causes_of_sampler(failed: dict, passed: dict) -> tuple[str, ...]:
+def causes_of_sampler(
+  failed: dict[Problem, JudgedAnswer], passed: dict[Problem, JudgedAnswer]
+) -> tuple[str, ...]:
   """Returns the errors that explain what a sampler wrote.
 
   An error writes the same in the smallest failed problem and in the largest,
   and in all problems that passed.
 
   Args:
-    failed: of each problem that failed, what the sampler wrote, a law or
-      counted samples, and the line of the judgement.
-    passed: of each problem that passed, the same.
+    failed: the problems that failed, with what the sampler wrote: a law, or
+      counted samples.
+    passed: the problems that passed.
   """
-  some = _smallest_and_largest({x: law for x, (law, _) in failed.items()})
+  some = _smallest_and_largest(failed)
+  answers = failed | passed
   # Small ones first: the laws of errors are enumerated fast there.
   asked_in_turn = sorted(
-    [(x, *failed[x]) for x in some] + [(x, *passed[x]) for x in passed],
-    key=lambda each: (each[0].gamma, each[0].num_tokens, each[0].vocab_size),
+    [*some, *passed], key=lambda x: (x.gamma, x.num_tokens, x.vocab_size)
   )
   names = []
   for error in known_errors.KNOWN_ERRORS if some else ():
@@ -96,21 +104,18 @@ def causes_of_sampler(failed: dict, passed: dict) -> tuple[str, ...]:
       if (
         form.applies(some[0])
         and _sampler_error_law(form, some[0]) is not None
-        and not any(_refutes(form, *each) for each in asked_in_turn)
+        and not any(_refutes(form, x, answers[x]) for x in asked_in_turn)
       ):
         names.append(error.name)
         break
   return tuple(names)
 
 
-def _wrote(law: Law, written, line) -> bool:
-  """Returns whether what was written, enumerated or counted, has a law."""
-  if line.num_samples is None:
-    return asked.distance(law, written) < _SAME
-  return p_value(written, law) >= _FITS
-
-
-def _refutes(error, problem: Problem, written, line) -> bool:
+def _refutes(error, problem: Problem, answer: JudgedAnswer) -> bool:
   """Returns whether an error would have written something else."""
   law = _sampler_error_law(error, problem)
-  return law is not None and not _wrote(law, written, line)
+  if law is None:
+    return False
+  if answer.line.num_samples is None:
+    return asked.distance(law, answer.law) >= _SAME
+  return p_value(answer.law, law) < _FITS

@@ -11,7 +11,7 @@ from speccascade.judge.judged_calls import (
   failure,
   limited,
 )
-from speccascade.judge.judgement import JudgedProblem
+from speccascade.judge.judgement import JudgedAnswer, JudgedProblem
 from speccascade.judge.problems import ClaimedTarget, Law, Problem
 from speccascade.judge.replaced import SOURCE, replaced
 from speccascade.judge.scripted import NotCoveredError, Script
@@ -108,9 +108,16 @@ def compared(
 
 
 def judge_by_enumeration(
-  problem, run, claimed, tolerance, warnings, time_limit_s, **completing
-):
-  """Returns (`JudgedProblem`, law or None)."""
+  problem: Problem,
+  run: Callable[[Script], tuple],
+  claimed: Law,
+  tolerance: float,
+  time_limit_s: float,
+  *,
+  of_block: bool = False,
+  target: ClaimedTarget | None = None,
+) -> JudgedAnswer:
+  """Judges code by all its paths; what a block emits is completed."""
   limit = {"time_limit_s": time_limit_s}
   try:
     try:
@@ -118,23 +125,21 @@ def judge_by_enumeration(
     except NotCoveredError:
       result = enumerated_law(run, race_width=problem.vocab_size, **limit)
   except JudgedCodeError as error:
-    return failed(problem, claimed, tolerance, error), None
+    return JudgedAnswer(failed(problem, claimed, tolerance, error))
   except NotCoveredError as error:
     num = len(claimed)
-    return (
+    return JudgedAnswer(
       JudgedProblem(
         problem.label, num, None, tolerance, None, False, str(error)
-      ),
-      None,
+      )
     )
-  law = result.probs
-  if completing:
-    law = completed(law, problem, **completing)
-  supported = set(claimed)
+  law = completed(result.probs, problem, target) if of_block else result.probs
+  warnings = set()
   for text in result.at_zero:
     # What a block emits is the beginning of a text.
-    if not any(whole[: len(text)] == text[: len(whole)] for whole in supported):
+    if not any(whole[: len(text)] == text[: len(whole)] for whole in claimed):
       warnings.add(AT_ZERO)
   if result.repeated:
     warnings.add(_REPEATED)
-  return compared(problem.label, law, claimed, tolerance), law
+  line = compared(problem.label, law, claimed, tolerance)
+  return JudgedAnswer(line, law, warnings)

@@ -1,6 +1,7 @@
 """Counts the texts of a sampler, and compares the counts with a law."""
 
 import collections
+from collections.abc import Callable
 import dataclasses
 
 import numpy as np
@@ -17,21 +18,26 @@ from speccascade.judge.judged_runs import (
   tokens_of,
   tokens_of_rows,
 )
-from speccascade.judge.judgement import JudgedProblem
+from speccascade.judge.judgement import JudgedAnswer, JudgedProblem
 from speccascade.judge.problems import Law, Problem
 
 
 def judge_by_samples(
-  sampler,
-  problem,
-  claimed,
-  resolution,
-  level,
-  batch,
-  seed,
-  time_limit_s=TIME_LIMIT_S,
-):
-  """Returns (`JudgedProblem`, counts or None)."""
+  sampler: Callable,
+  problem: Problem,
+  claimed: Law,
+  *,
+  resolution: float,
+  level: float,
+  batch: int | None,
+  seed: int,
+  time_limit_s: float = TIME_LIMIT_S,
+) -> JudgedAnswer:
+  """Judges a sampler by counts of its texts; see `judges.judge_sampler`.
+
+  Args:
+    level: how often a right sampler may be called wrong in this problem.
+  """
   keys = list(claimed)
   expected = np.array([claimed[key] for key in keys])
   num = goodness.num_samples(expected, resolution, level / 2)
@@ -51,9 +57,9 @@ def judge_by_samples(
   except (JudgedCodeError, ValueError, TypeError) as error:
     note = str(error).partition("\n")[0]
     num = sum(counts.values())
-    return JudgedProblem(
-      problem.label, len(keys), 1.0, 0, num, False, note, True
-    ), None
+    return JudgedAnswer(
+      JudgedProblem(problem.label, len(keys), 1.0, 0, num, False, note, True)
+    )
   total = sum(counts.values())
   tv = 1 - sum(min(counts.get(key, 0) / total, claimed[key]) for key in claimed)
   bound = goodness.noise_floor(expected, total, level / 2)
@@ -64,7 +70,7 @@ def judge_by_samples(
   if outside:
     note = f"wrote {min(outside)}, which has probability 0"
   line = JudgedProblem(problem.label, len(keys), tv, bound, total, passed, note)
-  return line, counts
+  return JudgedAnswer(line, counts)
 
 
 def _count(written, problem: Problem, num_rows: int) -> collections.Counter:

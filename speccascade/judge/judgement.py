@@ -1,6 +1,8 @@
 """What a judge says: each problem with its total variation, and the cause."""
 
+from collections.abc import Set
 import dataclasses
+from typing import NamedTuple
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,6 +42,21 @@ class JudgedProblem:
       word = "open "
     columns = f"{word}  {tv:>8} ({self.bound:.2g})  {size:>9}  {self.label}"
     return f"{columns}: {self.note}" if self.note else columns
+
+
+class JudgedAnswer(NamedTuple):
+  """What came of one problem.
+
+  Attributes:
+    line: the line of the judgement.
+    law: what the judged code wrote, as probabilities or as counted samples;
+      None where that is not known.
+    warnings: what does not show in a distribution, a sentence each.
+  """
+
+  line: JudgedProblem
+  law: dict | None = None
+  warnings: Set[str] = frozenset()
 
 
 @dataclasses.dataclass(frozen=True)

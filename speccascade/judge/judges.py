@@ -12,13 +12,13 @@ from speccascade.judge.enumeration import (
   AT_ZERO,
   compared,
   completed,
+  failed,
   judge_by_enumeration,
 )
-from speccascade.judge.enumeration import failed as failed_line
 from speccascade.judge.judged_calls import TIME_LIMIT_S, JudgedCodeError
 from speccascade.judge.judged_runs import tokens_of_rounds, tokens_of_sampler
 from speccascade.judge.judged_samples import judge_by_samples
-from speccascade.judge.judgement import JudgedProblem, Judgement
+from speccascade.judge.judgement import JudgedAnswer, Judgement
 from speccascade.judge.problems import ClaimedTarget, Law, Problem
 
 EXACT = 2e-6  # of code in float32
@@ -50,30 +50,28 @@ def judge_verify(
     ValueError: an argument is out of its range.
   """
   _check(verify, "verify", tolerance=tolerance, time_limit_s=time_limit_s)
-  judged, failed, passed, warnings = [], {}, {}, set()
-  for problem in _those(only, asked.step_problems()):
+
+  def ask(problem: Problem) -> JudgedAnswer:
     claimed = problem.claimed(target)
     try:
       result = intervals.verify_law(verify, problem, time_limit_s)
     except JudgedCodeError as error:
-      judged.append(failed_line(problem, claimed, tolerance, error))
-      if len(judged) == 1:
-        break
-      continue
+      return JudgedAnswer(failed(problem, claimed, tolerance, error))
     note = ""
     if result.wrong_probes:
       note = (
         f"{result.wrong_probes} of {result.num_probes} random uniforms are"
         " decided otherwise: the function compares uniforms with each other"
       )
-    if result.at_zero:
-      warnings.add(AT_ZERO)
     law = completed(result.law, problem, target)
-    line = compared(problem.label, law, claimed, tolerance, note)
-    judged.append(line)
-    (passed if line.passed else failed)[problem] = law
-  causes = causes_of_step(failed, passed, target)
-  return _judgement(verify, judged, causes, warnings)
+    return JudgedAnswer(
+      compared(problem.label, law, claimed, tolerance, note),
+      law,
+      {AT_ZERO} if result.at_zero else set(),
+    )
+
+  problems = _those(only, asked.step_problems())
+  return _judge(verify, problems, ask, causes_of_step, target)
 
 
 def judge_step(
@@ -98,22 +96,25 @@ def judge_step(
     ValueError: an argument is out of its range.
   """
   _check(step, "step", tolerance=tolerance, time_limit_s=time_limit_s)
-  judged, failed, passed, warnings = [], {}, {}, set()
-  for problem in _those(only, (*asked.step_problems(), TWO_ROUNDS)):
+
+  def ask(problem: Problem) -> JudgedAnswer:
     num_rounds = 2 if problem is TWO_ROUNDS else 1
-    claimed = problem.claimed(target)
     run = functools.partial(tokens_of_rounds, step, problem, num_rounds)
-    line, law = judge_by_enumeration(
-      *(problem, run, claimed, tolerance, warnings, time_limit_s),
+    claimed = problem.claimed(target)
+    answer = judge_by_enumeration(
+      problem,
+      run,
+      claimed,
+      tolerance,
+      time_limit_s,
+      of_block=True,
       target=target,
     )
-    judged.append(line)
-    if _fails_at_once(judged):
-      break
-    if law is not None and num_rounds == 1:
-      (passed if line.passed else failed)[problem] = law
-  causes = causes_of_step(failed, passed, target)
-  return _judgement(step, judged, causes, warnings)
+    # The laws of known errors are those of one round.
+    return answer if num_rounds == 1 else answer._replace(law=None)
+
+  problems = _those(only, (*asked.step_problems(), TWO_ROUNDS))
+  return _judge(step, problems, ask, causes_of_step, target)
 
 
 def judge_sampler(
@@ -183,27 +184,25 @@ def judge_sampler(
       " and top_p"
     )
   questions = _those(only, asked.sampler_problems(tuple(settings), num_rows))
-  judged, failed, passed, warnings = [], {}, {}, set()
-  for problem in questions:
+  level = false_alarm / len(questions)
+
+  def ask(problem: Problem) -> JudgedAnswer:
     right = claimed(problem) if claimed else problem.claimed(target)
     if exact:
       run = functools.partial(tokens_of_sampler, sampler, problem, seed)
-      line, law = judge_by_enumeration(
-        problem, run, right, tolerance, warnings, time_limit_s
-      )
-    else:
-      level = false_alarm / len(questions)
-      line, law = judge_by_samples(
-        *(sampler, problem, right, resolution, level, batch, seed),
-        time_limit_s,
-      )
-    judged.append(line)
-    if _fails_at_once(judged):
-      break
-    if law is not None:
-      (passed if line.passed else failed)[problem] = law, line
-  causes = causes_of_sampler(failed, passed)
-  return _judgement(sampler, judged, causes, warnings)
+      return judge_by_enumeration(problem, run, right, tolerance, time_limit_s)
+    return judge_by_samples(
+      sampler,
+      problem,
+      right,
+      resolution=resolution,
+      level=level,
+      batch=batch,
+      seed=seed,
+      time_limit_s=time_limit_s,
+    )
+
+  return _judge(sampler, questions, ask, causes_of_sampler)
 
 
 def rows(verify: Callable) -> intervals.Verify:
@@ -221,9 +220,26 @@ def rows(verify: Callable) -> intervals.Verify:
   return of_rows
 
 
-def _fails_at_once(judged: list[JudgedProblem]) -> bool:
-  """Returns whether the first problem showed that no other need be asked."""
-  return len(judged) == 1 and judged[0].raised and judged[0].tv == 1
+def _judge(
+  code: Callable,
+  problems: Iterable[Problem],
+  ask: Callable[[Problem], JudgedAnswer],
+  name_causes: Callable[..., tuple[str, ...]],
+  *claim: ClaimedTarget | None,
+) -> Judgement:
+  """Asks problem after problem, and names what is wrong."""
+  judged, failed, passed, warnings = [], {}, {}, set()
+  for problem in problems:
+    answer = ask(problem)
+    judged.append(answer.line)
+    warnings |= answer.warnings
+    if len(judged) == 1 and answer.line.raised and answer.line.tv == 1:
+      break  # Code that always fails need not be asked the others.
+    if answer.law is not None:
+      (passed if answer.line.passed else failed)[problem] = answer
+  name = getattr(code, "__qualname__", None) or type(code).__name__
+  causes = name_causes(failed, passed, *claim)
+  return Judgement(name, tuple(judged), causes, tuple(sorted(warnings)))
 
 
 # Argument -> (whether a value will do, what is wanted).
@@ -262,8 +278,3 @@ def _those(only: str, problems: Iterable[Problem]) -> list[Problem]:
     labels = "; ".join(problem.label for problem in problems)
     raise ValueError(f"no problem has {only!r} in its label: {labels}")
   return some
-
-
-def _judgement(of, judged, causes, warnings) -> Judgement:
-  name = getattr(of, "__qualname__", None) or type(of).__name__
-  return Judgement(name, tuple(judged), causes, tuple(sorted(warnings)))

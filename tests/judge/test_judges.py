@@ -142,10 +142,16 @@ def test_false_alarms_are_as_rare_as_promised():
   problem = problems.Problem("one round", *Q_P)
   right, alarms = problem.claimed(), 0
   for run in range(1000):
-    line, _ = judged_samples.judge_by_samples(
-      RIGHT, problem, right, 0.2, 0.05, 1024, 1_000_000 * run
+    answer = judged_samples.judge_by_samples(
+      RIGHT,
+      problem,
+      right,
+      resolution=0.2,
+      level=0.05,
+      batch=1024,
+      seed=1_000_000 * run,
     )
-    alarms += not line.passed
+    alarms += not answer.line.passed
   # Half of the level is spent on the total variation, whose bound is generous.
   assert 10 < alarms <= 50
 
@@ -186,10 +192,16 @@ def test_a_law_at_the_resolution_is_noticed():
   sampler = drawn(lambda problem: share * q + (1 - share) * p)
   problem = dataclasses.replace(problem, label="the resolution")
   for seed in range(20):
-    line, _ = judged_samples.judge_by_samples(
-      sampler, problem, right, 0.05, 1e-3, 4096, 1000 * seed
+    answer = judged_samples.judge_by_samples(
+      sampler,
+      problem,
+      right,
+      resolution=0.05,
+      level=1e-3,
+      batch=4096,
+      seed=1000 * seed,
     )
-    assert not line.passed
+    assert not answer.line.passed
 
 
 def test_the_noise_floor_holds():
