@@ -31,7 +31,7 @@ import re
 import sys
 
 from speccascade import judge
-from speccascade.judge.judged_calls import TIME_LIMIT_S, failure
+from speccascade.judge.judged_code import TIME_LIMIT_S, failure
 from speccascade.judge.replaced import SOURCE, replaced
 
 # How the function of each kind is called, for who wrote another one.

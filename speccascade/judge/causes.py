@@ -5,7 +5,7 @@ import functools
 from speccascade.judge import known_errors
 from speccascade.judge import problems as asked
 from speccascade.judge.enumeration import RAISED, completed, enumerated_law
-from speccascade.judge.judged_runs import tokens_of_rounds, tokens_of_sampler
+from speccascade.judge.judged_code import tokens_of_rounds, tokens_of_sampler
 from speccascade.judge.judged_samples import p_value
 from speccascade.judge.judgement import JudgedAnswer
 from speccascade.judge.problems import ClaimedTarget, Law, Problem

@@ -5,7 +5,7 @@ import itertools
 
 from speccascade.judge import paths
 from speccascade.judge import problems as asked
-from speccascade.judge.judged_calls import (
+from speccascade.judge.judged_code import (
   TIME_LIMIT_S,
   JudgedCodeError,
   failure,

@@ -13,7 +13,7 @@ import numpy as np
 
 from speccascade.judge import problems as asked
 from speccascade.judge import scripted
-from speccascade.judge.judged_calls import (
+from speccascade.judge.judged_code import (
   TIME_LIMIT_S,
   JudgedCodeError,
   called,

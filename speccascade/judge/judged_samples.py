@@ -7,12 +7,10 @@ import dataclasses
 import numpy as np
 
 from speccascade.judge import goodness
-from speccascade.judge.judged_calls import (
+from speccascade.judge.judged_code import (
   TIME_LIMIT_S,
   JudgedCodeError,
   called,
-)
-from speccascade.judge.judged_runs import (
   check_rows,
   check_vocabulary,
   tokens_of,

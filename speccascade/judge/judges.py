@@ -15,8 +15,12 @@ from speccascade.judge.enumeration import (
   failed,
   judge_by_enumeration,
 )
-from speccascade.judge.judged_calls import TIME_LIMIT_S, JudgedCodeError
-from speccascade.judge.judged_runs import tokens_of_rounds, tokens_of_sampler
+from speccascade.judge.judged_code import (
+  TIME_LIMIT_S,
+  JudgedCodeError,
+  tokens_of_rounds,
+  tokens_of_sampler,
+)
 from speccascade.judge.judged_samples import judge_by_samples
 from speccascade.judge.judgement import JudgedAnswer, Judgement
 from speccascade.judge.problems import ClaimedTarget, Law, Problem

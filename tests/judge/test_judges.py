@@ -10,13 +10,7 @@ import pytest
 from speccascade import judge
 from speccascade.decoding import Sampling
 from speccascade.decoding.verification import steps
-from speccascade.judge import (
-  goodness,
-  judged_runs,
-  judged_samples,
-  known_errors,
-  problems,
-)
+from speccascade.judge import goodness, judged_code, judged_samples, problems
 from tests import toy
 
 Q_P = problems.random_logits(3, 1)
@@ -295,5 +289,5 @@ def test_what_is_asked_wrongly():
 
 
 def test_tokens_of_arrays():
-  assert judged_runs.tokens_of(np.array([[1], [2]])) == (1, 2)
-  assert judged_runs.tokens_of([np.int32(3)]) == (3,)
+  assert judged_code.tokens_of(np.array([[1], [2]])) == (1, 2)
+  assert judged_code.tokens_of([np.int32(3)]) == (3,)
