@@ -90,27 +90,29 @@ class DrawnLine:
   def write_marks(self, axis, has_room: Callable[..., bool]):
     """Writes the marks of both ends that have room on one side of the point."""
     for place in (0, -1) if len(self.marks) > 1 else ():
+      point = self.xs[place].value, self.ys[place].value
       mark = axis.annotate(
         self.marks[place],
-        (self.xs[place].value, self.ys[place].value),
+        point,
         (0, 0),
         textcoords="offset points",
         color=styles.style(self.method).color,
         fontsize=_FONT - 1,
         clip_on=True,
       )
-      for x, y in itertools.product((4, -4), (4, -4)):
-        mark.set(
-          position=(x, y),
-          horizontalalignment="left" if x > 0 else "right",
-          verticalalignment="bottom" if y > 0 else "top",
+      sides = [
+        (
+          point,
+          (x, y),
+          "left" if x > 0 else "right",
+          "bottom" if y > 0 else "top",
         )
-        if has_room(mark):
-          break
-      else:
+        for x, y in itertools.product((4, -4), (4, -4))
+      ]
+      if not _place(mark, sides, has_room):
         mark.remove()
 
-  def write_words(self, axis, has_room: Callable[..., bool]):
+  def write_words(self, axis, fits: Callable[..., bool]):
     """Writes the words of the only point on the first side that has room."""
     (x,), (y,) = self.xs, self.ys
     low, high = y.bounds
@@ -123,20 +125,13 @@ class DrawnLine:
       fontsize=_FONT + 1,
       weight="bold",
     )
-    for end, offset, across, along in (
-      (high, (0, 6), "center", "bottom"),
-      (low, (0, -6), "center", "top"),
-      (y.value, (-10, 6), "right", "bottom"),
-      (y.value, (10, 6), "left", "bottom"),
-    ):
-      words.xy = (x.value, end)
-      words.set(
-        position=offset,
-        horizontalalignment=across,
-        verticalalignment=along,
-      )
-      if _is_inside(words, axis) and has_room(words):
-        break
+    sides = [
+      ((x.value, high), (0, 6), "center", "bottom"),
+      ((x.value, low), (0, -6), "center", "top"),
+      ((x.value, y.value), (-10, 6), "right", "bottom"),
+      ((x.value, y.value), (10, 6), "left", "bottom"),
+    ]
+    _place(words, sides, fits)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -232,15 +227,20 @@ class LinePanel:
       taken.append(box)
       return True
 
+    def fits(text) -> bool:
+      box = _box(text)
+      is_inside = axis.bbox.y0 < box.y0 and box.y1 < axis.bbox.y1
+      return is_inside and has_room(text)
+
     for text, y in self.drafters:
-      self._write_drafter(axis, text, y, has_room)
+      self._write_drafter(axis, text, y, fits)
     for line in self.lines:
       if line.words:
-        line.write_words(axis, has_room)
+        line.write_words(axis, fits)
       line.write_marks(axis, has_room)
 
   def _write_drafter(
-    self, axis, text: str, y: float, has_room: Callable[..., bool]
+    self, axis, text: str, y: float, fits: Callable[..., bool]
   ):
     """Draws an arrow at the edge of the axis, with words that hide no point."""
     bottom, top = axis.get_ylim()
@@ -253,16 +253,28 @@ class LinePanel:
       xycoords="axes fraction",
       textcoords="offset points",
       fontsize=_FONT - 1,
-      horizontalalignment="right",
-      verticalalignment="center",
       arrowprops={"arrowstyle": "-|>", "color": "black", "shrinkB": 0},
     )
     # The words move up and down from the arrow's head.
-    for shift in sorted(range(-60, 61, 6), key=abs):
-      arrow.set_position((-22, shift))
-      if _is_inside(arrow, axis) and has_room(arrow):
-        return
-    arrow.set_position((-22, 0))
+    sides = [
+      ((1.0, place), (-22, shift), "right", "center")
+      for shift in sorted(range(-60, 61, 6), key=abs)
+    ]
+    if not _place(arrow, sides, fits):
+      arrow.set_position((-22, 0))
+
+
+def _place(annotation, sides: Sequence[tuple], fits: Callable) -> bool:
+  """Moves words to the first side where they fit; returns whether one does."""
+  # A side is a point, the words' offset from it, and how they are aligned.
+  for point, offset, across, along in sides:
+    annotation.xy = point
+    annotation.set(
+      position=offset, horizontalalignment=across, verticalalignment=along
+    )
+    if fits(annotation):
+      return True
+  return False
 
 
 def _box(annotation):
@@ -271,12 +283,6 @@ def _box(annotation):
 
   annotation.update_positions(annotation.figure.canvas.get_renderer())
   return Text.get_window_extent(annotation)
-
-
-def _is_inside(annotation, axis) -> bool:
-  """Returns whether the words of an annotation are as high as the axis."""
-  box = _box(annotation)
-  return axis.bbox.y0 < box.y0 and box.y1 < axis.bbox.y1
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
