@@ -162,7 +162,7 @@ def lead_of(panel: MeasuredPanel) -> Lead | None:
   return Lead(case, panel, fits[0], plain)
 
 
-def bindings(settings: Settings) -> str:
+def bindings(settings: RowSettings) -> str:
   """Returns the settings of a point as the config of a decode takes them.
 
   Settings that have the default of `configs/runs/method.gin` are left out.

@@ -14,11 +14,11 @@ import pathlib
 from speccascade.decoding.records.block_records import Decoded
 from speccascade.inference.batches.inputs import Inputs
 from speccascade.inference.measuring import point_timing, scoring
-from speccascade.inference.measuring.study import Outputs, Study
+from speccascade.inference.measuring.study import Study
 from speccascade.inference.pair.pairs import PairSpec
 from speccascade.inference.points import advice_files
 from speccascade.inference.points.point import Point
-from speccascade.inference.points.settings import Measuring, Run
+from speccascade.inference.rows.records import Outputs
 from speccascade.inference.rows.results import ResultRow
 from speccascade.inference.rows.run_folder import RunFolder
 from speccascade.inference.run import Measuring, Run

@@ -10,7 +10,13 @@ import pytest
 from speccascade import judge
 from speccascade.decoding import Sampling
 from speccascade.decoding.verification import steps
-from speccascade.judge import goodness, judged_code, judged_samples, problems
+from speccascade.judge import (
+  goodness,
+  judged_code,
+  judged_samples,
+  known_errors,
+  problems,
+)
 from tests import toy
 
 Q_P = problems.random_logits(3, 1)
