@@ -252,10 +252,12 @@ def pairs() -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
   one_q[[0, 1, 2], [1, 2, 0]] = one_p[[0, 1, 2], [1, 0, 0]] = 0
   yield "one-hot distributions", one_q, one_p
   yield "one-hot drafter", one_q, p
-  # It is the last one, so that an inverse of the cumulative distribution draws
-  # it from the largest numbers, which are tried.
+  # It is the last one or the first: the inverse of a cumulative distribution
+  # draws it from the largest numbers or the least, which are tried.
   rare = p.copy()
-  rare[:, 2] = np.log(1e-4 * np.exp(p[:, :2]).sum(axis=1))
+  for row, token in enumerate((2, 0, 2)):
+    others = np.delete(p[row], token)
+    rare[row, token] = np.log(1e-4 * np.exp(others).sum())
   yield "a rare token", q, rare
   tied = np.log(np.array([[0.4, 0.4, 0.2], [0.25, 0.25, 0.5], [1, 1, 1]]))
   yield "ties", np.roll(tied, 1, axis=0), tied
@@ -324,8 +326,10 @@ def _long_blocks() -> Iterator[Problem]:
     drafts = (*one, *other)
     if drafts == (1, 2, 3, 4):
       continue
-    # The draft after n tokens is the one n + 1; after 8 comes the bonus.
-    logits = history_logits(8, [n - 1 for n in drafts] + [8], 1)
+    # Draft n comes after n - 1 tokens. The bonus, after 8, is uncertain
+    # together with the last draft.
+    soft = [n - 1 for n in drafts] + [8] * (8 in drafts)
+    logits = history_logits(8, soft, 1)
     label = ", ".join(map(str, drafts))
     yield Problem(f"gamma 8, uncertain drafts {label}", *logits, 8, 9)
 

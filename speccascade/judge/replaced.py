@@ -17,7 +17,7 @@ import sys
 import numpy as np
 
 from speccascade.judge.replacements import Replacements, refusal
-from speccascade.judge.scripted import RandomSource
+from speccascade.judge.scripted import RandomSource, equal_weights
 
 # Functions of numpy.random.
 _SCRIPTED = (
@@ -83,7 +83,7 @@ def _python(
   def below(self, n):
     state = ("random", hash(self.getstate()))
     bits(self, 32)
-    return int(source.choices(state, np.ones(n))[0])
+    return int(source.choices(state, equal_weights(n))[0])
 
   replacements.set(kind, "random", uniform)
   replacements.set(kind, "_randbelow", below)
@@ -135,8 +135,12 @@ class ScriptedGenerator:
 
   def choice(self, a, size=None, replace=True, p=None, axis=0, shuffle=True):
     """Draws from a range or an array."""
-    options = np.arange(a) if np.ndim(a) == 0 else np.asarray(a)
-    weights = np.ones(len(options)) if p is None else np.asarray(p, np.float64)
+    num_options = int(a) if np.ndim(a) == 0 else len(a)
+    if p is None:
+      weights = equal_weights(num_options)
+    else:
+      weights = np.asarray(p, np.float64)
+    options = np.arange(num_options) if np.ndim(a) == 0 else np.asarray(a)
     if p is not None and not abs(weights.sum() - 1) < 1e-6:
       raise ValueError("probabilities do not sum to 1")
     num = int(np.prod(_shape(size)))
@@ -156,7 +160,7 @@ class ScriptedGenerator:
     """Integers of a range."""
     low, high = (0, low) if high is None else (low, high)
     num = int(np.prod(_shape(size)))
-    weights = np.ones(int(high) - int(low) + endpoint)
+    weights = equal_weights(int(high) - int(low) + endpoint)
     index = self._source.choices(self._state(), weights, num)
     return _shaped(low + index.reshape(_shape(size)), size)
 

@@ -10,7 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from speccascade.judge.replacements import Replacements
-from speccascade.judge.scripted import NotCoveredError, RandomSource
+from speccascade.judge.scripted import (
+  NotCoveredError,
+  RandomSource,
+  equal_weights,
+)
 
 
 def replace(source: RandomSource, replacements: Replacements, stack):
@@ -54,15 +58,17 @@ def replace(source: RandomSource, replacements: Replacements, stack):
     return uniform(key, shape) < p
 
   def choice(key, a, shape=(), replace=True, p=None, axis=0, **kwargs):
+    num_options = int(a) if np.ndim(a) == 0 else len(a)
+    weights = equal_weights(num_options) if p is None else np.asarray(p)
     options = jnp.arange(a) if np.ndim(a) == 0 else jnp.asarray(a)
-    weights = np.ones(len(options)) if p is None else np.asarray(p)
     num = int(np.prod(shape))
     index = source.choices(state(key), weights, num, replace)
     return options[index.reshape(shape)]
 
   def randint(key, shape, minval, maxval, dtype=int, **kwargs):
     num = int(np.prod(shape))
-    index = source.choices(state(key), np.ones(int(maxval) - int(minval)), num)
+    weights = equal_weights(int(maxval) - int(minval))
+    index = source.choices(state(key), weights, num)
     return jnp.asarray(int(minval) + index.reshape(shape))
 
   for function in (

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 
 from speccascade.judge.replacements import Replacements
-from speccascade.judge.scripted import RandomSource
+from speccascade.judge.scripted import RandomSource, equal_weights
 
 _LIKE = ("dtype", "device", "layout", "requires_grad")
 
@@ -76,7 +76,7 @@ def replace(
     if size is None:
       low, high, size = 0, low, high
     num = int(np.prod(size))
-    drawn = source.choices(state(generator), np.ones(high - low), num)
+    drawn = source.choices(state(generator), equal_weights(high - low), num)
     drawn = torch.as_tensor(low + drawn.reshape(tuple(size)))
     return drawn.to(kwargs.get("dtype") or torch.long)
 

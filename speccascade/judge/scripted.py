@@ -31,6 +31,20 @@ class NotCoveredError(ValueError):
   """The code draws in a way that cannot be enumerated; sample it instead."""
 
 
+def equal_weights(num: int) -> np.ndarray:
+  """Returns the weights [num] of a draw from a range.
+
+  Raises:
+    NotCoveredError: there are too many outcomes to go through.
+  """
+  if num > MOST_NUMBERS:
+    raise NotCoveredError(
+      f"a draw has {num:,} outcomes, as that of a seed has; draw the seed"
+      " outside, or sample the code"
+    )
+  return np.ones(num)
+
+
 @functools.lru_cache(maxsize=4096)
 def _future(number: int) -> np.ndarray:
   """Returns the uniforms of a future, which repeat after 64."""

@@ -136,6 +136,15 @@ class WithoutTail(judge.RightSampler):
     return super().verify(tokens, q, np.where(p < 2e-3, 0, p))
 
 
+class WithoutHead(judge.RightSampler):
+  """The first token is not drawn where its weight is small."""
+
+  def draw(self, weights):
+    weights = np.array(weights)
+    weights[0] *= weights[0] > 0.05 * weights.sum()
+    return super().draw(weights)
+
+
 class KeptNumber(judge.RightSampler):
   """The number that decides on one draft decides on a later one, too."""
 
@@ -162,6 +171,7 @@ class KeptLate(KeptNumber):
   [
     (FirstTokens, "V = 4"),
     (WithoutTail, "a rare token, gamma 1"),
+    (WithoutHead, "a rare token, gamma 1"),
     (KeptNumber, "gamma 8, uncertain drafts 1, 2, 5, 6"),
     (KeptLate, "gamma 8, uncertain drafts 3, 4, 7, 8"),
   ],

@@ -112,6 +112,21 @@ def test_the_law_is_known(case):
   assert not law.repeated
 
 
+@pytest.mark.parametrize(
+  "draw",
+  [
+    lambda: int(np.random.randint(2**31)),
+    lambda: int(np.random.default_rng().integers(2**40)),
+    lambda: int(np.random.choice(2**31)),
+    lambda: random.randrange(2**31),
+    lambda: int(jax.random.randint(jax.random.key(0), (), 0, 2**30)),
+  ],
+)
+def test_a_draw_of_too_many_outcomes_is_named(draw):
+  with pytest.raises(NotCoveredError, match=r"a draw has [0-9,]+ outcomes"):
+    law_of(draw)
+
+
 def test_uniforms_as_the_noise_of_a_race():
   with pytest.raises(NotCoveredError, match="with each other"):
     law_of(gumbel_of_uniforms)
