@@ -4,7 +4,7 @@
 task or a file.
 """
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence
 import dataclasses
 import functools
 import hashlib
@@ -223,7 +223,7 @@ def sources_of_texts(
   texts = [texts] if isinstance(texts, str) else texts
   # A set has no order, and a text's random numbers go by its place. A message
   # is no list of texts: a conversation is a list of messages.
-  no_list = isinstance(texts, bytes | Mapping | Set)
+  no_list = isinstance(texts, bytes | Mapping | set | frozenset)
   if no_list or not hasattr(texts, "__iter__"):
     raise InputError(
       f"texts is of type {type(texts).__name__}; wanted a text, or a list of"

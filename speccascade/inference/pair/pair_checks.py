@@ -144,9 +144,11 @@ def check_vocabulary(pair, vocabulary, name: str = "VOCABULARY"):
           f"{name} has {vocabulary.vocab_size} ids, {model.name} only {rows}"
           " rows; give the vocabulary that the model was trained with"
         )
+      what = "texts with %s, which were added, are refused"
+      if name != "VOCABULARY":
+        what = "it reads its unknown token for %s, which were added"
       logging.warning(
-        "%s has %d ids, %s only %d rows: texts with %s, which were added, are"
-        " refused",
+        f"%s has %d ids, %s only %d rows: {what}",
         name,
         vocabulary.vocab_size,
         model.name,

@@ -4,6 +4,7 @@ A drafter with another vocabulary than the verifier's proposes the tokens that
 both vocabularies have. It reads every text in its own tokens.
 """
 
+from collections.abc import Sequence
 import dataclasses
 import functools
 import re
@@ -37,6 +38,8 @@ class SharedTokens:
     verifier: the verifier's vocabulary, an object as in `sources.Sources`.
     drafter: the drafter's vocabulary, an object as in `sources.Sources`.
     num_rows: V, the number of vocabulary rows of the verifier's model.
+    drafter_rows: the least number of such rows of a drafter; None where the
+      drafter's vocabulary has no token past them.
 
   Raises:
     PairError: the vocabularies share no text token.
@@ -45,6 +48,7 @@ class SharedTokens:
   verifier: object
   drafter: object
   num_rows: int
+  drafter_rows: int | None = None
 
   def __post_init__(self):
     # Any two vocabularies share the end of a text.
@@ -73,7 +77,7 @@ class SharedTokens:
 
   def _lone_ids(self) -> list[int]:
     """Returns the verifier's ids that are another token of the drafter."""
-    names = zip(self._verifier_spellings, spellings(self.drafter))
+    names = zip(self._verifier_spellings, self._drafter_spellings)
     return [
       token
       for token, (own, drafters) in enumerate(names)
@@ -84,6 +88,16 @@ class SharedTokens:
   def _verifier_spellings(self) -> list[bytes | str]:
     # An added token may have no row; see `check_vocabulary`.
     return spellings(self.verifier)[: self.num_rows]
+
+  @property
+  def _drafter_spellings(self) -> list[bytes | str]:
+    return spellings(self.drafter)[: self.drafter_rows]
+
+  @property
+  def _unknown(self) -> int:
+    """What the drafter reads in the place of a token that it lacks."""
+    unknown = getattr(self.drafter, "unk_id", None)
+    return self.drafter.eos_id if unknown is None else unknown
 
   @property
   def _num_shared(self) -> int:
@@ -99,10 +113,8 @@ class SharedTokens:
     its end of a text if it has no unknown token.
     """
     verifier_spellings = self._verifier_spellings
-    drafter_ids = _ids_by_spelling(spellings(self.drafter))
-    unknown = getattr(self.drafter, "unk_id", None)
-    if unknown is None:
-      unknown = self.drafter.eos_id
+    drafter_ids = _ids_by_spelling(self._drafter_spellings)
+    unknown = self._unknown
     # The rows past the vocabulary, which round a table up, stay unknown.
     to_drafter = np.full(self.num_rows, unknown, np.int32)
     is_shared = np.zeros(self.num_rows, bool)
@@ -163,14 +175,21 @@ class SharedTokens:
     bos_id = getattr(self.verifier, "bos_id", None)
     without_bos = tokens[1:] if tokens[0] == bos_id else tokens
     text = self.verifier.decode(without_bos)
-    ids = list(getattr(self.drafter, "prompt", self.drafter.encode)(text))
+    encode = getattr(self.drafter, "prompt", self.drafter.encode)
+    ids = self._with_rows(encode(text))
     # A prompt without a text has no ids, and a model must read one at least.
     return ids or [int(self._tables.to_drafter[tokens[-1]])]
 
   def _source(self, tokens: list[int], width: int) -> list[int]:
     """Returns at most `width` drafter ids of a source, its EOS among them."""
     text = self.verifier.decode(tokens[:-1])  # without the verifier's EOS
-    return [*self.drafter.encode(text)[: width - 1], self.drafter.eos_id]
+    ids = self._with_rows(self.drafter.encode(text))
+    return [*ids[: width - 1], self.drafter.eos_id]
+
+  def _with_rows(self, ids: Sequence[int]) -> list[int]:
+    """Returns ids of the drafter, with its unknown token for lacking rows."""
+    most = self.drafter_rows
+    return [self._unknown if most and x >= most else x for x in ids]
 
 
 class _Tables(NamedTuple):
@@ -206,7 +225,8 @@ def share_tokens(pair, vocabulary, drafter_vocabulary):
   num_rows = vocabulary.vocab_size
   if pair.verifier is not None:
     num_rows = pair.verifier.lm.vocab_size
-  shared = SharedTokens(vocabulary, drafter_vocabulary, num_rows)
+  drafter_rows = min((x.lm.vocab_size for x in pair.drafters), default=None)
+  shared = SharedTokens(vocabulary, drafter_vocabulary, num_rows, drafter_rows)
   print(shared)
   # The drafters now take the verifier's ids: their own vocabulary was checked
   # above, and must not be compared with the verifier's.

@@ -81,6 +81,21 @@ def test_a_token_without_a_row_is_not_shared(folder):
   assert f"of the verifier's {large.vocab_size} tokens" in str(shared)
 
 
+def test_a_token_without_a_row_in_the_drafter_is_not_shared(folder):
+  large = vocabularies.load(str(folder / "large"))
+  # The rows end before the token of "the".
+  ids = large.encode("the")
+  rows = max(ids)
+  shared = SharedTokens(large, large, large.vocab_size, rows)
+  lm = shared.model(None)
+  assert not lm.is_shared[rows:].any()
+  assert lm.to_drafter.max() < rows
+  inputs = np.array([[*ids, large.eos_id]], np.int32)
+  for prompted in (False, True):
+    read = shared.inputs(inputs, prompted=prompted, most=9)
+    assert read.max() < rows
+
+
 def test_what_is_shared_and_what_stands_for_the_rest(folder, pieces):
   large, small = (
     vocabularies.load(str(folder / x)) for x in ("large", "small")
