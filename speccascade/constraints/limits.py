@@ -190,12 +190,8 @@ def _masks(limits: TextLimits, known, eos_ids: Sequence[int]):
       f"BANNED has the id {unknown[0]}, and the models have {num} tokens"
     )
   if ids:
-    # Two classes of tokens: those that may be written, and those that may not.
-    yield Tables(
-      classes=np.isin(np.arange(num), ids).astype(np.int32),
-      moves=np.zeros((1, 2), np.int32),
-      allowed=np.array([[True, False]]),
-      ends=np.zeros(1, bool),
+    yield _of_two_kinds(
+      np.isin(np.arange(num), ids), [0], allowed=[[True, False]]
     )
   strings = [each for each in limits.banned if isinstance(each, str)]
   if strings:
@@ -206,9 +202,22 @@ def _masks(limits: TextLimits, known, eos_ids: Sequence[int]):
     after = np.minimum(np.arange(least + 1) + 1, least).astype(np.int32)
     allowed = np.ones((least + 1, 2), bool)
     allowed[:least, 1] = False
-    yield Tables(
-      classes=np.isin(np.arange(num), eos_ids).astype(np.int32),
-      moves=np.repeat(after[:, None], 2, axis=1),
-      allowed=allowed,
-      ends=np.zeros(least + 1, bool),
-    )
+    yield _of_two_kinds(np.isin(np.arange(num), eos_ids), after, allowed)
+
+
+def _of_two_kinds(is_second: np.ndarray, after, allowed) -> Tables:
+  """Returns the tables of tokens of two kinds, which lead alike.
+
+  Args:
+    is_second: [V] bool, whether a token is of the second kind.
+    after: [S] int32, the state after a token.
+    allowed: [S, 2] bool, whether a token of each kind may follow.
+  """
+  # A class has a token: there may be tokens of one kind alone.
+  kinds, classes = np.unique(is_second.astype(np.int32), return_inverse=True)
+  return Tables(
+    classes=classes.astype(np.int32),
+    moves=np.repeat(np.array(after, np.int32)[:, None], len(kinds), axis=1),
+    allowed=np.array(allowed)[:, kinds],
+    ends=np.zeros(len(after), bool),
+  )

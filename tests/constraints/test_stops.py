@@ -161,6 +161,20 @@ def test_limits_that_are_too_large_are_refused(
     )
 
 
+def test_no_token_is_left(any_vocabulary):
+  size = any_vocabulary.vocab_size
+  kwargs = {"eos_ids": [size], "vocab_size": size}
+  kwargs["text_of"] = lambda ids: text_of(any_vocabulary, ids)
+  none = limits.TextLimits(banned=tuple(range(size)))
+  message = "BANNED allows no text at all"
+  with pytest.raises(automaton_tables.ConstraintError, match=message):
+    limits.constraints(none, any_vocabulary, **kwargs)
+  # No token is an EOS.
+  least = limits.TextLimits(min_decode_len=3)
+  made, _ = limits.constraints(least, any_vocabulary, **kwargs)
+  assert made.mask.mask(0).all()
+
+
 def test_an_empty_grammar_needs_an_eos():
   limits.TextLimits(grammar="")
   with pytest.raises(fields.SettingError, match="a grammar ends in an EOS"):
