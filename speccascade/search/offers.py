@@ -262,6 +262,8 @@ def measure_costs(
   rounds: int,
   steps: Steps,
   name: str,
+  *,
+  is_needed: bool = False,
 ) -> tuple[Costs, CostLoops]:
   """Returns what passes cost, and the hot loops that tell it.
 
@@ -274,6 +276,8 @@ def measure_costs(
     rounds: how often each loop is timed.
     steps: the steps of the search, of which the loops are one.
     name: the name of the step.
+    is_needed: whether whole decodes are to correct c until the time is over;
+      else until the share of this part is.
 
   Raises:
     TimeIsUp: the time was over before all loops were compiled.
@@ -295,7 +299,7 @@ def measure_costs(
     )
   costs = make_monotone(loops.costs)
   by_decodes = f"{name} by whole decodes"
-  if not budget.leaves_out(by_decodes):
+  if not budget.leaves_out(by_decodes, is_needed=is_needed):
     # The budget knows what was left out.
     with contextlib.suppress(TimeIsUp), steps.uncounted(by_decodes):
       costs = point_timing.check_costs(

@@ -231,7 +231,7 @@ def _search_all(
   sizes = sorted({1, 2, 4, trees.max_depth, *trees.sizes})
   chains = [dataclasses.replace(point, gamma=size) for size in sizes]
   advice.costs, _ = measure_costs(
-    study, chains, rounds, steps, "costs of passes"
+    study, chains, rounds, steps, "costs of passes", is_needed=True
   )
   advice.offers, advice.tokens_by_size = offers_of(
     study, point, trees, rates, advice.acceptance, texts, advice.costs
