@@ -139,8 +139,8 @@ class TrainingJob:
   checkpoints: Checkpoints
   settings: TrainingRun
   _: dataclasses.KW_ONLY
-  optimizer: optimizers.Optimizer = optimizers.T5_FINE_TUNING
-  objective: Objective = objectives.T5_FINE_TUNING
+  optimizer: optimizers.Optimizer | None = optimizers.T5_FINE_TUNING
+  objective: Objective | None = objectives.T5_FINE_TUNING
   teacher: Teacher | None = None
   written: WrittenText | None = None
   evaluation: Callable[[Config, Any], dict[str, float]] | None = None
@@ -152,6 +152,10 @@ class TrainingJob:
     default_factory=dict, init=False
   )
   evaluated_step: int | None = dataclasses.field(default=None, init=False)
+
+  def __post_init__(self):
+    self.optimizer = self.optimizer or optimizers.T5_FINE_TUNING
+    self.objective = self.objective or objectives.T5_FINE_TUNING
 
   def run(
     self, on_start: Callable[[], object] = lambda: None
@@ -273,8 +277,8 @@ def fit(
   steps: int,
   state: TrainState | None = None,
   seed: int = 0,
-  optimizer: optimizers.Optimizer = optimizers.T5_FINE_TUNING,
-  objective: Objective = objectives.T5_FINE_TUNING,
+  optimizer: optimizers.Optimizer | None = optimizers.T5_FINE_TUNING,
+  objective: Objective | None = objectives.T5_FINE_TUNING,
   teacher: Teacher | None = None,
   written: WrittenText | None = None,
   log_every: int = 100,
@@ -301,8 +305,9 @@ def fit(
       batches are cut for the mesh. None draws parameters from `seed`.
     seed: seeds the parameters and dropout, where there is no `state`.
     optimizer: an optimizer from `optimizers`; T5 v1.1's Adafactor at 1e-3 by
-      default.
-    objective: what is minimised; T5 v1.1's objective by default.
+      default, and where it is None.
+    objective: what is minimised; T5 v1.1's objective by default, and where it
+      is None.
     teacher: the model whose distributions are learned, which an objective
       needs whose loss reads a teacher.
     written: who writes the texts of a step; None takes the batches as they are.
@@ -323,6 +328,8 @@ def fit(
       called with a state after that step.
   """
   module = network(model)
+  optimizer = optimizer or optimizers.T5_FINE_TUNING
+  objective = objective or objectives.T5_FINE_TUNING
   if state is None:
     params = states.init_params(module, seed)
     state = TrainState.create(params, optimizer, seed=seed)

@@ -13,7 +13,7 @@ import pytest
 from speccascade.checkpoints import load, orbax_io
 from speccascade.checkpoints.errors import CheckpointError
 from speccascade.runtime import signals
-from speccascade.training import optimizers, trainer
+from speccascade.training import objectives, optimizers, trainer
 from speccascade.training.checkpointing import Checkpoints
 from speccascade.training.meter import LossNotFiniteError
 from tests.training.conftest import (
@@ -280,3 +280,21 @@ def test_the_first_signal_asks_and_the_second_is_as_before(number):
     assert (stop.name, stop.exit_code) == (number.name, 128 + number)
     assert signal.getsignal(number) == before
   assert signal.getsignal(number) == before
+
+
+def test_none_is_the_default(tmp_path):
+  job = trainer.TrainingJob(
+    BARE,
+    [],
+    Checkpoints(tmp_path, BARE),
+    trainer.TrainingRun(1),
+    optimizer=None,
+    objective=None,
+  )
+  assert job.optimizer == optimizers.T5_FINE_TUNING
+  assert job.objective == objectives.T5_FINE_TUNING
+  batches = [random_batch(0)]
+  mine = trainer.fit(
+    BARE, batches, steps=1, optimizer=None, objective=None, progress=False
+  )
+  assert trainer.fit(BARE, batches, steps=1, state=mine) is mine

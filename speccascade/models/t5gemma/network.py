@@ -72,9 +72,9 @@ class CrossAttentionLayer(SourceLayer):
 
   def _after_attention(self, x, key, value, source_bias):
     """Returns x after attention to the source, and the MLP."""
-    attention = self.encoder_decoder_attention
-    query = attention.queries(self.pre_cross_attention_layer_norm(x))
-    y = attention.attend(query, key, value, source_bias)
+    to_source = self.encoder_decoder_attention
+    query = to_source.queries(self.pre_cross_attention_layer_norm(x))
+    y = to_source.attend(query, key, value, source_bias)
     if self.config.post_norms:
       y = self.post_cross_attention_layer_norm(y)
     return super()._after_attention(x + y)
