@@ -527,9 +527,9 @@ generation_config.json ends no text <- test_read_converted_and_back[llama]
 
 === models/t5gemma/network.py models/test_t5gemma_lm.py
 attention to the source is turned <- test_logits_equal_transformers[even]
-- query = attention.queries(self.pre_cross_attention_layer_norm(x))
+- query = to_source.queries(self.pre_cross_attention_layer_norm(x))
 + angles = rotary.angles(self.config, jnp.arange(x.shape[1])[None])
-+     query = attention.queries(self.pre_cross_attention_layer_norm(x), angles)
++     query = to_source.queries(self.pre_cross_attention_layer_norm(x), angles)
 attention to the source has the window <- test_logits_equal_transformers[even]
 - attention.mask_bias("float32", *source_masks)
 + attention.mask_bias(
