@@ -244,7 +244,8 @@ class _Enumeration:
       return node
     # Of the columns that lead where equal noise leads, the first that leads
     # there by itself: one without weight leads where the best one does.
-    alike = [i for i in range(size) if won[i] == at(np.ones(size))]
+    level = at(np.ones(size))
+    alike = [i for i in range(size) if won[i] == level]
 
     def leads(index):
       noise = np.ones(size)
