@@ -22,7 +22,7 @@ import numpy as np
 from benchmarks import built_in
 from speccascade.decoding.records.decode_settings import draft_tree
 from speccascade.decoding.records.draft_tree import DraftTree
-from speccascade.evaluation import efficiency
+from speccascade.inference.batches import decode_counts
 from speccascade.inference.batches.inputs import Inputs
 from speccascade.inference.batches.sources import Sources
 from speccascade.inference.measuring import point_timing
@@ -133,7 +133,7 @@ def race(
     return f"{ratio:.2f} [{low:.2f}, {high:.2f}]"
 
   for name, point in named.items():
-    counts = efficiency.total(outs[point].counts)
+    counts = decode_counts.total(outs[point].counts)
     latency = latencies[point]
     passes = counts.num_blocks
     print(

@@ -7,9 +7,9 @@ import html
 import numpy as np
 
 from speccascade.decoding import Decoded, LogProbs, Trace
-from speccascade.evaluation import efficiency
-from speccascade.evaluation.efficiency import Counts
+from speccascade.inference.batches import decode_counts
 from speccascade.inference.batches.batching import Batches
+from speccascade.inference.batches.decode_counts import Counts
 from speccascade.inference.measuring.study import Study
 from speccascade.inference.points.point import Point
 from speccascade.inference.rows.results import RowSettings
@@ -66,7 +66,7 @@ class Generation:
       texts=tuple(record["prediction"] for record in text_records),
       tokens=decoded.tokens,
       lengths=decoded.lengths,
-      counts=tuple(efficiency.row_counts(decoded)),
+      counts=tuple(decode_counts.row_counts(decoded)),
       trace=decoded.trace,
       records=tuple(text_records),
       settings=study.settings(point),
@@ -78,7 +78,7 @@ class Generation:
   @functools.cached_property
   def stats(self) -> dict:
     """The rates over all texts, by name; see docs/definitions.md."""
-    return efficiency.summary(efficiency.total(list(self.counts)))
+    return decode_counts.summary(decode_counts.total(list(self.counts)))
 
   def __len__(self) -> int:
     return len(self.texts)
@@ -98,7 +98,7 @@ class Generation:
 
   def _summary(self) -> str:
     """Returns the counts and rates of all texts in one line."""
-    total = efficiency.total(list(self.counts))
+    total = decode_counts.total(list(self.counts))
     parts = [f"{total.num_tokens} tokens"]
     if total.num_blocks:
       parts.append(

@@ -20,7 +20,7 @@ from speccascade.decoding.laws.sampling import Sampling
 from speccascade.decoding.programs import draft_models
 from speccascade.decoding.records.drafter import Heads, Lookahead
 from speccascade.decoding.records.language_model import LanguageModel
-from speccascade.evaluation.efficiency import Costs
+from speccascade.inference.points.call_costs import Costs
 
 # Examples that a competitor decodes before the next competitor has its turn.
 TURN = 8

@@ -10,7 +10,7 @@ from typing import Annotated, Any, NotRequired, TypedDict
 
 from speccascade.data import text_files
 from speccascade.decoding.programs import methods
-from speccascade.evaluation.efficiency import Counts
+from speccascade.inference.batches.decode_counts import Counts
 from speccascade.inference.rows import results
 from speccascade.inference.rows.results import ResultRow
 from speccascade.runtime import files

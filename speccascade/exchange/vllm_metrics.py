@@ -10,8 +10,8 @@ Source: `vllm/v1/spec_decode/metrics.py`, `vllm/v1/metrics/reader.py` and
 
 import json
 
-from speccascade.evaluation.efficiency import Counts
 from speccascade.exchange.decode_folder import DecodeFolder
+from speccascade.inference.batches.decode_counts import Counts
 
 
 def text(folder: DecodeFolder) -> str:

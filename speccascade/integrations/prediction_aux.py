@@ -13,8 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from speccascade.decoding.records.block_records import Decoded
-from speccascade.evaluation import efficiency
-from speccascade.evaluation.efficiency import Counts
+from speccascade.inference.batches import decode_counts
+from speccascade.inference.batches.decode_counts import Counts
 
 _COUNTS = "counts"
 _FIELDS = dataclasses.fields(Counts)
@@ -33,7 +33,7 @@ def aux_of(decoded: Decoded, recorded: Sequence[str]) -> dict[str, jax.Array]:
 
   Returns:
     Arrays with B rows: `tokens`, `bad_step`, `counts/NAME` for each counter of
-    `efficiency.Counts` that the method has, and the fields of what was
+    `decode_counts.Counts` that the method has, and the fields of what was
     recorded. Methods without trees have no `counts/accepted_by_rank`.
   """
   counts = {
@@ -57,7 +57,7 @@ def decoding_metrics(
   """Returns what decoding cost, for the `metric_fns` of a seqio task.
 
   t5x.eval then shows these numbers beside the task's quality. They are the
-  entries of `efficiency.summary` that are a single number.
+  entries of `decode_counts.summary` that are a single number.
 
   Args:
     targets: not used.
@@ -73,5 +73,5 @@ def decoding_metrics(
     if key in aux_values
   }
   rows = [Counts(**dict(zip(columns, row))) for row in zip(*columns.values())]
-  summary = efficiency.summary(efficiency.total(rows))
+  summary = decode_counts.summary(decode_counts.total(rows))
   return {k: v for k, v in summary.items() if isinstance(v, int | float)}

@@ -10,8 +10,8 @@ import numpy as np
 from speccascade.analysis import swi
 from speccascade.decoding.programs.methods import METHODS
 from speccascade.decoding.records.decode_settings import BlockShape
-from speccascade.evaluation import efficiency
-from speccascade.evaluation.efficiency import Counts
+from speccascade.inference.batches import decode_counts
+from speccascade.inference.batches.decode_counts import Counts
 from speccascade.inference.rows.results import ResultRow, RowSettings
 from speccascade.report import frontier
 from speccascade.report.frontier import IntervalEstimate, Points
@@ -161,12 +161,12 @@ class Measured:
   @functools.cached_property
   def counts(self) -> Counts:
     """The counts, summed over seeds."""
-    return efficiency.total([row.counts for row in self.rows])
+    return decode_counts.total([row.counts for row in self.rows])
 
   @functools.cached_property
   def efficiency(self) -> dict:
-    """The summary of `counts`, see `efficiency.summary`."""
-    return efficiency.summary(self.counts)
+    """The summary of `counts`, see `decode_counts.summary`."""
+    return decode_counts.summary(self.counts)
 
   @functools.cached_property
   def quality_sample(self) -> np.ndarray | None:

@@ -7,7 +7,7 @@ import pathlib
 from typing import Annotated, Any, NotRequired, TypedDict
 
 from speccascade.decoding.records.block_records import SOURCES
-from speccascade.evaluation.efficiency import Counts
+from speccascade.inference.batches.decode_counts import Counts
 from speccascade.inference.rows import results
 from speccascade.inference.rows.results import ResultRow
 from speccascade.report import token_view

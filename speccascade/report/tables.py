@@ -6,8 +6,8 @@ import dataclasses
 import functools
 import io
 
-from speccascade.evaluation.efficiency import Counts
 from speccascade.evaluation.walltime import Latency
+from speccascade.inference.batches.decode_counts import Counts
 from speccascade.inference.rows.results import ResultRow
 from speccascade.report import templates
 from speccascade.report.frontier import IntervalEstimate, inverse

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import markupsafe
 
-from speccascade.evaluation.efficiency import Counts
+from speccascade.inference.batches.decode_counts import Counts
 from speccascade.report import templates
 
 __all__ = [

@@ -13,8 +13,8 @@ from typing import NamedTuple, Self, TypeVar
 import numpy as np
 
 from speccascade.analysis.blocks import ExpectedBlocks, chain
-from speccascade.evaluation import efficiency
 from speccascade.evaluation.walltime import Latency
+from speccascade.inference.batches import decode_counts
 from speccascade.inference.batches.inputs import Inputs
 from speccascade.inference.measuring import point_timing
 from speccascade.inference.measuring.study import Study
@@ -71,7 +71,7 @@ class Expected:
     """
     accepted, examined = of_texts.accepted.sum(0), of_texts.examined.sum(0)
     shares = [
-      efficiency.ratio(float(part), float(whole))
+      decode_counts.ratio(float(part), float(whole))
       for part, whole in zip(accepted, examined)
     ]
     tokens = float(np.asarray(lengths).sum() / of_texts.num.sum())

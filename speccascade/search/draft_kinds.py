@@ -16,9 +16,9 @@ from speccascade.analysis import speedup
 from speccascade.decoding.programs import draft_models
 from speccascade.decoding.records.drafter import Heads, Lookahead
 from speccascade.decoding.records.language_model import LanguageModel
-from speccascade.evaluation.efficiency import Costs
 from speccascade.inference import teacher_forcing
 from speccascade.inference.pair.pairs import ModelPair
+from speccascade.inference.points.call_costs import Costs
 from speccascade.inference.points.point import Point
 
 

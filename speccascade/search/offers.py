@@ -15,11 +15,11 @@ from speccascade.analysis.blocks import ExpectedBlocks, blocks, chain
 from speccascade.decoding.records.block_records import Decoded
 from speccascade.decoding.records.decode_settings import block_width
 from speccascade.evaluation import walltime
-from speccascade.evaluation.efficiency import Costs
 from speccascade.evaluation.timing import CostLoops
 from speccascade.evaluation.walltime import Latency
 from speccascade.inference.measuring import point_timing
 from speccascade.inference.measuring.study import Study
+from speccascade.inference.points.call_costs import Costs
 from speccascade.inference.points.point import Point
 from speccascade.search.acceptance import rates_along
 from speccascade.search.candidates import Candidate, Expected

@@ -18,10 +18,10 @@ from speccascade.analysis import blocks, draft_trees
 from speccascade.decoding.records.block_records import Decoded
 from speccascade.decoding.records.decode_settings import Verification
 from speccascade.decoding.records.draft_tree import DraftTree, Drawing
-from speccascade.evaluation.efficiency import Costs
 from speccascade.inference.batches.inputs import Inputs
 from speccascade.inference.measuring.study import Study
 from speccascade.inference.pair.pairs import ModelPair, PairSpec
+from speccascade.inference.points.call_costs import Costs
 from speccascade.inference.points.point import Point
 from speccascade.inference.run import Measuring, Run
 from speccascade.runtime import folders

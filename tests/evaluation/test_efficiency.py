@@ -9,6 +9,8 @@ import pytest
 from speccascade.analysis import speedup
 from speccascade.decoding.records.block_records import Decoded, Stats
 from speccascade.evaluation import efficiency
+from speccascade.inference.batches import decode_counts
+from speccascade.inference.points.call_costs import Costs
 
 # gamma 3, two rows.
 # Row 0: block 1 drafts 3, accepts 2, the third is rejected and replaced (3
@@ -40,7 +42,7 @@ DECODED = Decoded(
 
 @pytest.fixture(scope="module")
 def counts():
-  return efficiency.total(efficiency.row_counts(DECODED))
+  return decode_counts.total(decode_counts.row_counts(DECODED))
 
 
 def test_mean_log_probs():
@@ -54,7 +56,7 @@ def test_mean_log_probs():
 
 
 def test_definitions(counts):
-  assert efficiency.summary(counts) == {
+  assert decode_counts.summary(counts) == {
     "draft_acceptance_rate": 6 / 9,
     "acceptance_rate": 6 / 7,
     "rejection_rate": 1 / 7,
@@ -74,7 +76,7 @@ def test_trees_count_ranks(counts):
   tree = dataclasses.replace(
     counts, accepted_by_rank=((2, 1, 0), (0, 2, 0), (1, 0, 0))
   )
-  rates = efficiency.summary(tree)["acceptance_by_rank"]
+  rates = decode_counts.summary(tree)["acceptance_by_rank"]
   # 3, 2 and 2 blocks examined the depths.
   assert rates == [[2 / 3, 1 / 3], [0, 1], [1 / 2]]
   both = tree + tree
@@ -85,11 +87,11 @@ def test_trees_count_ranks(counts):
     _ = tree + dataclasses.replace(tree, accepted_by_rank=((1, 2), (0, 1)))
   # 6 drafts were accepted of 3 first places: 3 of them there.
   known = dataclasses.replace(tree, optimal_acceptance=3.25)
-  assert efficiency.summary(known)["share_of_optimum"] == 3 / 3.25
+  assert decode_counts.summary(known)["share_of_optimum"] == 3 / 3.25
   assert (known + known).optimal_acceptance == 6.5
   assert (known + tree).optimal_acceptance == 0
-  assert "share_of_optimum" not in efficiency.summary(known + tree)
-  no_blocks = efficiency.total(
+  assert "share_of_optimum" not in decode_counts.summary(known + tree)
+  no_blocks = decode_counts.total(
     [
       known,
       dataclasses.replace(
@@ -101,23 +103,23 @@ def test_trees_count_ranks(counts):
   decoded = DECODED.replace(
     stats=DECODED.stats.replace(accepted_by_rank=jnp.ones((2, 3, 1), int))
   )
-  first, _ = efficiency.row_counts(decoded)
+  first, _ = decode_counts.row_counts(decoded)
   assert first.accepted_by_rank == ((1,), (1,), (1,))
 
 
 def test_forced_tokens_have_a_rate_where_there_are_some(counts):
-  assert "forced_rate" not in efficiency.summary(counts)
+  assert "forced_rate" not in decode_counts.summary(counts)
   assert "forced" not in counts.to_dict()
   some = dataclasses.replace(counts, forced=2)
-  assert efficiency.Counts(**some.to_dict()) == some
-  rates = efficiency.summary(some + some)
+  assert decode_counts.Counts(**some.to_dict()) == some
+  rates = decode_counts.summary(some + some)
   assert rates.pop("forced_rate") == 2 / counts.num_tokens
-  assert rates == efficiency.summary(counts + counts)
+  assert rates == decode_counts.summary(counts + counts)
 
 
 def test_without_blocks_ratios_are_none():
-  numbers = efficiency.summary(
-    efficiency.Counts(1, 5, verifier_calls=5, verifier_extends=5)
+  numbers = decode_counts.summary(
+    decode_counts.Counts(1, 5, verifier_calls=5, verifier_extends=5)
   )
   for name in (
     "draft_acceptance_rate",
@@ -136,7 +138,7 @@ def test_different_gammas_do_not_add(counts):
     _ = counts + dataclasses.replace(counts, accepted_at=(0, 1))
 
 
-COSTS = efficiency.Costs(1e-4, 0.1, 0.15, {1: 1.0, 4: 1.6}, 1.0, 3.0)
+COSTS = Costs(1e-4, 0.1, 0.15, {1: 1.0, 4: 1.6}, 1.0, 3.0)
 
 
 def test_prediction_is_the_corrected_model(counts):
@@ -175,8 +177,8 @@ def test_a_call_that_reads_forced_tokens_costs_more(
 
 
 def test_prediction_of_references():
-  verifier = efficiency.Counts(2, 8, verifier_extends=8)
-  drafter = efficiency.Counts(2, 8, drafter_calls=8)
+  verifier = decode_counts.Counts(2, 8, verifier_extends=8)
+  drafter = decode_counts.Counts(2, 8, drafter_calls=8)
   assert efficiency.predicted_speedup(verifier, COSTS) == 1
   assert efficiency.predicted_speedup(drafter, COSTS) == pytest.approx(10)
 

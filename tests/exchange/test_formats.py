@@ -9,10 +9,10 @@ import shutil
 
 import pytest
 
-from speccascade.evaluation import efficiency
-from speccascade.evaluation.efficiency import Counts
 from speccascade.exchange import __main__ as exchange
 from speccascade.exchange import decode_folder, formats, spec_bench
+from speccascade.inference.batches import decode_counts
+from speccascade.inference.batches.decode_counts import Counts
 from tests.inference.rows import test_results
 
 FIRST = {"question_id": 81, "category": "writing", "turns": ["Sail?", "Rhyme?"]}
@@ -63,7 +63,7 @@ def folder(tmp_path):
     path = tmp_path / "decode"
     path.mkdir(exist_ok=True)
     row = dataclasses.replace(
-      test_results.row(**settings), counts=efficiency.total(list(counts))
+      test_results.row(**settings), counts=decode_counts.total(list(counts))
     )
     (path / "metrics.json").write_text(row.to_json())
     lines = records() if lines is None else lines
@@ -270,7 +270,7 @@ def test_vllm(written):
   }
   assert len(said) == 1
   # Of 3 blocks one ended in an EOS, which no bonus followed.
-  assert efficiency.summary(efficiency.total(list(COUNTS)))[
+  assert decode_counts.summary(decode_counts.total(list(COUNTS)))[
     "mean_acceptance_length"
   ] == pytest.approx(3 - 1 / 3)
 

@@ -6,7 +6,7 @@ import pytest
 
 from speccascade.decoding import METHODS, Decoder, row_keys
 from speccascade.decoding.programs.methods import Method
-from speccascade.evaluation import efficiency
+from speccascade.inference.batches import decode_counts
 from speccascade.integrations import prediction_aux
 from tests import toy
 
@@ -45,8 +45,8 @@ def test_what_a_method_does_not_count_is_left_out(name, settings):
   # T5X gives lists over examples.
   values = {key: list(np.asarray(value)) for key, value in aux.items()}
   metrics = prediction_aux.decoding_metrics([], [], values)
-  counts = efficiency.total(efficiency.row_counts(decoded))
-  want = efficiency.summary(counts)
+  counts = decode_counts.total(decode_counts.row_counts(decoded))
+  want = decode_counts.summary(counts)
   numbers = {k: v for k, v in want.items() if isinstance(v, int | float)}
   assert metrics == pytest.approx(numbers)
   assert metrics["tokens_per_example"] == np.mean(decoded.lengths)

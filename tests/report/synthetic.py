@@ -10,9 +10,10 @@ import dataclasses
 import numpy as np
 
 from speccascade.decoding import METHODS
-from speccascade.evaluation import efficiency
-from speccascade.evaluation.efficiency import Costs, Counts
 from speccascade.evaluation.walltime import Latency
+from speccascade.inference.batches import decode_counts
+from speccascade.inference.batches.decode_counts import Counts
+from speccascade.inference.points.call_costs import Costs
 from speccascade.inference.points.point import Point
 from speccascade.inference.rows.results import ResultRow
 from speccascade.report import groups
@@ -173,7 +174,7 @@ def _row(
     settings=point.settings(seed=seed, **SETTINGS),
     label=point.spec.label,
     counts=counts,
-    efficiency=efficiency.summary(counts),
+    efficiency=decode_counts.summary(counts),
     quality={"bleu": score},
     latency=Latency(
       walltime_s=seconds,

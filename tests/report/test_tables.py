@@ -7,7 +7,7 @@ import math
 
 import pytest
 
-from speccascade.evaluation import efficiency
+from speccascade.inference.batches import decode_counts
 from speccascade.report import groups, point_tables, tables, templates
 from speccascade.report.frontier import IntervalEstimate
 from speccascade.report.tables import Column
@@ -120,7 +120,7 @@ def test_trees_have_a_table_of_ranks():
   tree = synthetic.changed(
     chain,
     counts=counts,
-    efficiency=efficiency.summary(counts),
+    efficiency=decode_counts.summary(counts),
     tree=(2, 1),
     drawing="iid",
   )

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from speccascade.evaluation.efficiency import Counts
+from speccascade.inference.batches.decode_counts import Counts
 from speccascade.report import token_view
 
 STYLE = token_view.STYLE

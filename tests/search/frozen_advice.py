@@ -18,10 +18,11 @@ from unittest import mock
 import numpy as np
 
 from speccascade.evaluation import walltime
-from speccascade.evaluation.efficiency import Costs, Counts
+from speccascade.inference.batches.decode_counts import Counts
 from speccascade.inference.batches.inputs import Inputs
 from speccascade.inference.measuring import measure, point_timing
 from speccascade.inference.pair.pairs import PairSpec
+from speccascade.inference.points.call_costs import Costs
 from speccascade.inference.points.point import Point
 from speccascade.inference.rows.results import ResultRow
 from speccascade.inference.run import Run

@@ -13,7 +13,6 @@ from speccascade.analysis.blocks import blocks, chain
 from speccascade.checkpoints import rule_files
 from speccascade.decoding.laws import learned
 from speccascade.evaluation import timing, walltime
-from speccascade.evaluation.efficiency import Costs
 from speccascade.inference import teacher_forcing
 from speccascade.inference.batches.batching import Batches
 from speccascade.inference.batches.sources import Source, Sources
@@ -22,6 +21,7 @@ from speccascade.inference.measuring.study import Study
 from speccascade.inference.pair.model_loading import Model
 from speccascade.inference.pair.pairs import ModelPair
 from speccascade.inference.points import advice_files
+from speccascade.inference.points.call_costs import Costs
 from speccascade.inference.points.point import Point
 from speccascade.inference.run import Measuring, Run
 from speccascade.search import (

@@ -6,7 +6,7 @@ import types
 import pytest
 
 from speccascade.evaluation import walltime
-from speccascade.evaluation.efficiency import Costs, Counts
+from speccascade.inference.batches.decode_counts import Counts
 from speccascade.inference.batches.inputs import Inputs
 from speccascade.inference.batches.sources import Sources
 from speccascade.inference.measuring import measure, point_timing
@@ -14,6 +14,7 @@ from speccascade.inference.measuring.study import Study
 from speccascade.inference.pair.cascades import Cascade
 from speccascade.inference.pair.model_loading import Model
 from speccascade.inference.pair.pairs import ModelPair, PairSpec
+from speccascade.inference.points.call_costs import Costs
 from speccascade.inference.points.point import Point
 from speccascade.inference.rows import results
 from speccascade.inference.run import Run

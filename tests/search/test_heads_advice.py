@@ -11,13 +11,13 @@ from scipy import special
 
 from speccascade.analysis.blocks import acceptance_by_depth, blocks, chain
 from speccascade.evaluation import timing, walltime
-from speccascade.evaluation.efficiency import Costs
 from speccascade.inference.batches.inputs import Inputs
 from speccascade.inference.batches.sources import Source, Sources
 from speccascade.inference.measuring import infer, point_timing
 from speccascade.inference.measuring.study import Study
 from speccascade.inference.pair.model_loading import Model
 from speccascade.inference.pair.pairs import ModelPair, PairSpec
+from speccascade.inference.points.call_costs import Costs
 from speccascade.inference.points.point import Point
 from speccascade.inference.run import Measuring, Run
 from speccascade.models.markov_lm import MarkovLM

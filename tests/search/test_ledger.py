@@ -4,7 +4,7 @@ import types
 
 import pytest
 
-from speccascade.evaluation.efficiency import Counts
+from speccascade.inference.batches.decode_counts import Counts
 from speccascade.inference.batches.inputs import Sources
 from speccascade.inference.measuring import measure
 from speccascade.inference.measuring.study import Study

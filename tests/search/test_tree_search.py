@@ -12,9 +12,9 @@ import pytest
 from speccascade.analysis import blocks, draft_trees
 from speccascade.decoding import DraftTree
 from speccascade.evaluation import walltime
-from speccascade.evaluation.efficiency import Costs
 from speccascade.inference.measuring import point_timing
 from speccascade.inference.measuring.study import Study
+from speccascade.inference.points.call_costs import Costs
 from speccascade.inference.points.point import Point
 from speccascade.inference.run import Measuring, Run
 from speccascade.search import acceptance, tree_page, tree_search

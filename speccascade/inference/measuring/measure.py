@@ -17,7 +17,6 @@ from collections.abc import Iterator, Sequence
 from absl import logging
 
 from speccascade.evaluation import walltime
-from speccascade.evaluation.efficiency import Costs
 from speccascade.inference.batches.batching import Batches
 from speccascade.inference.measuring import scoring
 from speccascade.inference.measuring.point_timing import (
@@ -27,6 +26,7 @@ from speccascade.inference.measuring.point_timing import (
   time_batches,
 )
 from speccascade.inference.measuring.study import Study, Tick
+from speccascade.inference.points.call_costs import Costs
 from speccascade.inference.points.point import Point
 from speccascade.inference.rows import results
 from speccascade.inference.rows.records import Outputs

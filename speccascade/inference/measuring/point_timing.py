@@ -11,10 +11,10 @@ import numpy as np
 
 from speccascade.decoding import Decoded
 from speccascade.evaluation import timing, walltime
-from speccascade.evaluation.efficiency import Costs
 from speccascade.inference.batches import batching
 from speccascade.inference.batches.batching import Batches
 from speccascade.inference.measuring.study import Study, Tick
+from speccascade.inference.points.call_costs import Costs
 from speccascade.inference.points.point import Point
 from speccascade.inference.rows.records import Outputs
 from speccascade.inference.rows.results import ResultRow

@@ -12,11 +12,12 @@ import numpy as np
 
 from speccascade.decoding.records import prompts
 from speccascade.evaluation import corpus_scores, efficiency, quality
-from speccascade.evaluation.efficiency import Costs
 from speccascade.evaluation.walltime import Latency
+from speccascade.inference.batches import decode_counts
 from speccascade.inference.batches.sources import Source
 from speccascade.inference.measuring.environment import environment
 from speccascade.inference.measuring.study import Study
+from speccascade.inference.points.call_costs import Costs
 from speccascade.inference.points.point import Point
 from speccascade.inference.rows.records import Outputs
 from speccascade.inference.rows.results import ResultRow
@@ -47,7 +48,7 @@ def result_row(
     costs: the costs of the pair, or None.
     agreement: the result of `count_identical`, or None.
   """
-  counts = efficiency.total(outputs.counts)
+  counts = decode_counts.total(outputs.counts)
   # In the order of trials and examples, so that the bootstrap resamples the
   # examples of every point alike.
   by_index = {example.index: example for example in study.examples}
@@ -64,9 +65,9 @@ def result_row(
     )
   if latency is not None:
     measured_speedup = 1 / latency.relative_latency
-  rates = efficiency.summary(counts)
+  rates = decode_counts.summary(counts)
   if point.is_adaptive:
-    rates["mean_gamma"] = efficiency.ratio(counts.drafted, counts.num_blocks)
+    rates["mean_gamma"] = decode_counts.ratio(counts.drafted, counts.num_blocks)
   return ResultRow(
     settings=study.settings(point, trials=outputs.num_trials),
     label=point.spec.label,

@@ -16,8 +16,8 @@ from speccascade.decoding.programs import draft_models
 from speccascade.decoding.records.decode_settings import BlockSize
 from speccascade.decoding.records.drafter import block_depth
 from speccascade.decoding.records.language_model import LanguageModel
-from speccascade.evaluation.efficiency import Costs
 from speccascade.inference.pair.pairs import ModelPair
+from speccascade.inference.points.call_costs import Costs
 from speccascade.inference.points.draft_costs import DraftCosts
 from speccascade.inference.points.point import ADAPTIVE, AUTO, Point
 from speccascade.settings import fields

@@ -20,7 +20,7 @@ from speccascade.decoding.drafting.draft_pace import (
   SIZES,
   PaceCosts,
 )
-from speccascade.evaluation.efficiency import Costs
+from speccascade.inference.points.call_costs import Costs
 from speccascade.runtime import files
 from speccascade.settings import fields
 

@@ -25,7 +25,8 @@ from speccascade.decoding.records.decode_settings import (
   block_width,
 )
 from speccascade.evaluation import efficiency
-from speccascade.evaluation.efficiency import Costs, Counts
+from speccascade.inference.batches.decode_counts import Counts
+from speccascade.inference.points.call_costs import Costs
 from speccascade.inference.points.draft_costs import WIDEST, DraftCosts
 from speccascade.inference.rows.results import RowSettings
 from speccascade.settings import fields

@@ -16,8 +16,8 @@ import numpy as np
 from speccascade.constraints.limits import TextLimits
 from speccascade.data.prompting import eos_ids
 from speccascade.decoding.records.block_records import SOURCES, Decoded
-from speccascade.evaluation import efficiency
-from speccascade.evaluation.efficiency import Counts
+from speccascade.inference.batches import decode_counts
+from speccascade.inference.batches.decode_counts import Counts
 from speccascade.inference.batches.sources import Source
 
 NO_LIMITS = TextLimits()
@@ -87,7 +87,7 @@ def records(
     limits: what outputs were held to.
   """
   decoded = jax.device_get(decoded)
-  counts = efficiency.row_counts(decoded)
+  counts = decode_counts.row_counts(decoded)
   ends = np.atleast_1d(limits.end_ids(eos_ids(vocabulary))).tolist()
   written = []
   for row, example in enumerate(batch):
@@ -237,7 +237,7 @@ class Outputs:
     for row, example in enumerate(examples):
       emitted = tokens[row, : decoded.lengths[row]]
       self.tokens[trial, example.index] = emitted
-    self.counts.extend(efficiency.row_counts(decoded)[:num])
+    self.counts.extend(decode_counts.row_counts(decoded)[:num])
     if decoded.log_probs is not None:
       columns = jax.tree.map(lambda column: column[:num], decoded.log_probs)
       self.log_probs.append(vars(columns))

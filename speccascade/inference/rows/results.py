@@ -22,8 +22,9 @@ from speccascade.decoding.records.decode_settings import (
   block_width,
 )
 from speccascade.decoding.records.draft_tree import ROOT, Drawing
-from speccascade.evaluation.efficiency import Costs, Counts
 from speccascade.evaluation.walltime import Latency
+from speccascade.inference.batches.decode_counts import Counts
+from speccascade.inference.points.call_costs import Costs
 from speccascade.runtime import files, processes
 from speccascade.settings import fields
 
@@ -208,7 +209,7 @@ class ResultRow:
     settings: what was run.
     label: the method's name in the paper.
     counts: counts, summed over examples and trials.
-    efficiency: `efficiency.summary(counts)`.
+    efficiency: `decode_counts.summary(counts)`.
     quality: for each metric {"value", "low", "high"}, with a 95% bootstrap
       interval, and other entries of `quality.evaluate`; "replicates" are the
       resampled scores.

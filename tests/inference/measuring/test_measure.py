@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from speccascade.data.prompting import Prompting
-from speccascade.evaluation import efficiency, walltime
-from speccascade.evaluation.efficiency import Costs
-from speccascade.inference.batches import batching
+from speccascade.evaluation import walltime
+from speccascade.inference.batches import batching, decode_counts
 from speccascade.inference.batches.sources import sources_of_texts
 from speccascade.inference.measuring import (
   measure,
@@ -21,6 +20,7 @@ from speccascade.inference.measuring.study import Study
 from speccascade.inference.pair import pairs
 from speccascade.inference.pair.cascades import Cascade
 from speccascade.inference.pair.model_loading import Model
+from speccascade.inference.points.call_costs import Costs
 from speccascade.inference.points.point import Point
 from speccascade.inference.rows import results
 from speccascade.inference.rows.records import Outputs
@@ -109,7 +109,7 @@ def test_hot_loops_are_checked_by_whole_decodes(study):
   assert "c = 0.3, without the encoders" in checked.doubt
   # What is modelled takes the clock's c: 2 drafts and a pass over 3 tokens.
   point = Point("spec_decode", gamma=2)
-  counts = efficiency.Counts(
+  counts = decode_counts.Counts(
     10, 30, num_blocks=10, drafter_calls=20, verifier_extends=10
   )
   outputs = Outputs(counts=[counts])

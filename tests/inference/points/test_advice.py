@@ -7,8 +7,8 @@ import types
 import numpy as np
 import pytest
 
-from speccascade.evaluation.efficiency import Costs
 from speccascade.inference.points import advice_files
+from speccascade.inference.points.call_costs import Costs
 from speccascade.inference.points.draft_costs import DraftCosts
 from speccascade.inference.points.point import Point
 from tests.decoding.drafting import toy_heads

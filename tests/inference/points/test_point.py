@@ -7,7 +7,8 @@ import pytest
 from speccascade.checkpoints import rule_files
 from speccascade.decoding.laws import learned
 from speccascade.decoding.programs.decoders import DraftLength
-from speccascade.evaluation.efficiency import Costs, Counts
+from speccascade.inference.batches.decode_counts import Counts
+from speccascade.inference.points.call_costs import Costs
 from speccascade.inference.points.draft_costs import DraftCosts
 from speccascade.inference.points.point import Point
 from speccascade.settings import fields

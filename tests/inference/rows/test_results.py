@@ -12,8 +12,9 @@ import pytest
 
 from speccascade.decoding.laws.sampling import SamplingSettings
 from speccascade.decoding.records.decode_settings import BlockShape, BlockSize
-from speccascade.evaluation.efficiency import Costs, Counts
 from speccascade.evaluation.walltime import Latency
+from speccascade.inference.batches.decode_counts import Counts
+from speccascade.inference.points.call_costs import Costs
 from speccascade.inference.rows import results
 from speccascade.runtime import files
 from speccascade.settings import fields
