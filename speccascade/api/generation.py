@@ -12,7 +12,7 @@ from speccascade.inference.batches.batching import Batches
 from speccascade.inference.batches.decode_counts import Counts
 from speccascade.inference.measuring.study import Study
 from speccascade.inference.points.point import Point
-from speccascade.inference.rows.results import RowSettings
+from speccascade.inference.points.point_settings import PointSettings
 from speccascade.models.sharding.partitioning import DATA, Layout
 from speccascade.report import token_view
 
@@ -52,7 +52,7 @@ class Generation:
   counts: tuple[Counts, ...]
   trace: Trace | None
   records: tuple[dict, ...]
-  settings: RowSettings
+  settings: PointSettings
   label: str
   num_truncated: int = 0
   log_probs: LogProbs | None = None

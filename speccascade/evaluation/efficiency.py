@@ -11,6 +11,7 @@ import numpy as np
 
 from speccascade.inference.batches.decode_counts import Counts, ratio
 from speccascade.inference.points.call_costs import Costs
+from speccascade.inference.points.point import Point
 
 # The fields of `block_records.LogProbs` that are log-probabilities.
 _DISTRIBUTIONS = ("pi", "p", "q", "p1", "q1")
@@ -137,3 +138,55 @@ def predicted_speedup(
     drafting += min(several, counts.drafter_calls) * (costs.q2 - costs.c)
   verifying = counts.verifier_extends * costs.v.get(width, 0.0)
   return ratio(counts.num_tokens, drafting + verifying)
+
+
+def is_predictable(point: Point) -> bool:
+  """Returns whether counts and costs tell the speed of a point.
+
+  They do not where calls are of several widths: where the drafter is a cascade
+  itself or drafts a tree, where rows choose their gammas, and in BiLD.
+  """
+  spec = point.spec
+  if point.is_adaptive:
+    return False
+  if spec.compose is not None or (spec.has_blocks and point.is_tree):
+    return False
+  return spec.execution.is_predictable
+
+
+def num_heads(point: Point, num_distributions: int) -> int:
+  """Returns how many distributions of draft heads a block draws from.
+
+  Args:
+    point: the method and its settings.
+    num_distributions: how many the drafter gives at once; 0 where it gives one
+      after another.
+  """
+  if not point.spec.has_blocks:
+    return 0
+  # One head more gives the distribution after the drafts, for a target that
+  # uses it; see `HeadsDrafter`.
+  wanted = point.widest if point.folds else point.widest + 1
+  return min(wanted, num_distributions)
+
+
+def predicted_at(
+  point: Point, counts: Counts, costs: Costs, num_distributions: int = 0
+) -> float | None:
+  """Returns the factor that counts and costs predict; None if they cannot.
+
+  Args:
+    point: the method and its settings.
+    counts: the counters of a decode at the point.
+    costs: the costs of the pair.
+    num_distributions: as in `num_heads`.
+  """
+  if not is_predictable(point):
+    return None
+  return predicted_speedup(
+    counts,
+    costs,
+    width=point.verify_width,
+    folds=point.folds,
+    num_heads=num_heads(point, num_distributions),
+  )

@@ -17,7 +17,7 @@ from typing import Any
 
 from speccascade.decoding.programs import methods
 from speccascade.exchange.decode_folder import DecodeFolder
-from speccascade.inference.rows.results import RowSettings
+from speccascade.inference.points.point_settings import PointSettings
 
 # Bounds of the profile's own check, and its digits after the point.
 _TOLERANCE = 0.02
@@ -105,14 +105,14 @@ def _marginal_rates(lengths: Sequence[int], num: int) -> list[float]:
   ]
 
 
-def _verification(settings: RowSettings) -> str:
+def _verification(settings: PointSettings) -> str:
   """Returns how drafts are accepted, in the schema's words."""
   # A prefix of drafts that a joint draw decides on is no longest right prefix.
   is_joint = settings.verification in ("block", "traversal")
   return "block" if is_joint else "longest_prefix"
 
 
-def _extrapolation(settings: RowSettings) -> str:
+def _extrapolation(settings: PointSettings) -> str:
   """Returns whether the rates hold at another gamma, in the schema's words."""
   # The drafts of a shorter block are the first ones of a longer block, where
   # one drafter drafts a chain of fixed length that is verified token by token.

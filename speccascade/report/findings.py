@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import dataclasses
 import itertools
 
-from speccascade.inference.rows.results import RowSettings
+from speccascade.inference.points.point_settings import PointSettings
 from speccascade.report import templates
 from speccascade.report.comparisons import (
   PLAIN,
@@ -162,7 +162,7 @@ def lead_of(panel: MeasuredPanel) -> Lead | None:
   return Lead(case, panel, fits[0], plain)
 
 
-def bindings(settings: RowSettings) -> str:
+def bindings(settings: PointSettings) -> str:
   """Returns the settings of a point as the config of a decode takes them.
 
   Settings that have the default of `configs/runs/method.gin` are left out.

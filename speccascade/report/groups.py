@@ -14,7 +14,8 @@ import pandas as pd
 
 from speccascade.decoding.laws.sampling import SamplingSettings
 from speccascade.decoding.records.decode_settings import BlockShape
-from speccascade.inference.rows.results import ResultRow, RowSettings
+from speccascade.inference.points.point_settings import PointSettings
+from speccascade.inference.rows.results import ResultRow
 from speccascade.report.measured import (
   METRICS,
   REFERENCE,
@@ -31,7 +32,7 @@ from speccascade.settings.fields import names_of
 _VARIED = [*names_of(BlockShape), "draft_threshold"]
 # Settings in which the points of one study may differ.
 _POINTS = {*_VARIED, "method", "alpha", "temperature", "seed", "trials"}
-_NAMES = [field.name for field in dataclasses.fields(RowSettings)]
+_NAMES = [field.name for field in dataclasses.fields(PointSettings)]
 _SAMPLING = names_of(SamplingSettings)
 _OF_STUDY = [name for name in _NAMES if name not in _POINTS]
 _OF_PAIR = [name for name in _OF_STUDY if name not in _SAMPLING]
@@ -93,7 +94,7 @@ class PointGroup:
     return self.points[0].clock
 
   @property
-  def settings(self) -> RowSettings:
+  def settings(self) -> PointSettings:
     """The settings of the first point."""
     return self.points[0].settings
 
@@ -320,7 +321,7 @@ class MethodLine:
   curve: MeasuredCurve
 
   @property
-  def settings(self) -> RowSettings:
+  def settings(self) -> PointSettings:
     """The settings of the method's first point."""
     return self.curve.settings
 

@@ -12,7 +12,8 @@ from speccascade.decoding.programs.methods import METHODS
 from speccascade.decoding.records.decode_settings import BlockShape
 from speccascade.inference.batches import decode_counts
 from speccascade.inference.batches.decode_counts import Counts
-from speccascade.inference.rows.results import ResultRow, RowSettings
+from speccascade.inference.points.point_settings import PointSettings
+from speccascade.inference.rows.results import ResultRow
 from speccascade.report import frontier
 from speccascade.report.frontier import IntervalEstimate, Points
 from speccascade.report.tables import lookup
@@ -84,7 +85,7 @@ def modelled_clock(cost_ratio: float) -> Clock:
   return Clock("modelled", title, cost_ratio)
 
 
-def variant(settings: RowSettings) -> str:
+def variant(settings: PointSettings) -> str:
   """Returns how a point differs from its method's usual form, gamma aside."""
   parts = []
   # The way of drawing that a tree has where none is set says nothing.
@@ -133,7 +134,7 @@ class Measured:
     return dataclasses.replace(self, clock=clock)
 
   @property
-  def settings(self) -> RowSettings:
+  def settings(self) -> PointSettings:
     """The settings of the first row."""
     return self.rows[0].settings
 

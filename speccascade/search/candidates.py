@@ -20,7 +20,8 @@ from speccascade.inference.measuring import point_timing
 from speccascade.inference.measuring.study import Study
 from speccascade.inference.pair.pairs import PairSpec
 from speccascade.inference.points.point import Point
-from speccascade.inference.rows.results import ResultRow, RowSettings
+from speccascade.inference.points.point_settings import PointSettings
+from speccascade.inference.rows.results import ResultRow
 from speccascade.inference.run import Measuring, Run
 from speccascade.search.effort import Budget, Steps
 
@@ -111,7 +112,7 @@ class Candidate:
   measured: Latency | None = None
 
   @property
-  def settings(self) -> RowSettings:
+  def settings(self) -> PointSettings:
     """The settings of the candidate's row; no other row has equal settings."""
     return self.study.settings(self.point)
 

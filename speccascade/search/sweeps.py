@@ -23,7 +23,8 @@ from speccascade.inference.measuring import scoring
 from speccascade.inference.measuring.study import Study
 from speccascade.inference.pair.pairs import ModelPair, PairSpec
 from speccascade.inference.points.point import Point
-from speccascade.inference.rows.results import ResultRow, RowSettings
+from speccascade.inference.points.point_settings import PointSettings
+from speccascade.inference.rows.results import ResultRow
 from speccascade.inference.run import Measuring, Run
 from speccascade.runtime import folders, signals
 from speccascade.runtime.progress import ProgressBar
@@ -343,6 +344,6 @@ class _Runner:
     return more
 
 
-def _without_alpha(settings: RowSettings) -> RowSettings:
+def _without_alpha(settings: PointSettings) -> PointSettings:
   """Returns the settings that all rows of one curve have in common."""
   return dataclasses.replace(settings, alpha=None)

@@ -9,7 +9,7 @@ import shlex
 
 from speccascade.evaluation.walltime import Latency
 from speccascade.inference.measuring.environment import device_name, environment
-from speccascade.inference.rows.results import RowSettings
+from speccascade.inference.points.point_settings import PointSettings
 from speccascade.report import tables
 from speccascade.runtime import files
 
@@ -125,7 +125,7 @@ def _bullets(lines: Sequence[str]) -> str:
   return "".join(f"- {line}\n" for line in lines)
 
 
-def examples(settings: RowSettings, models: str) -> str:
+def examples(settings: PointSettings, models: str) -> str:
   """Returns the sentence that says what was decoded, and on which device.
 
   Args:

@@ -10,11 +10,13 @@ import dataclasses
 import numpy as np
 
 from speccascade.decoding import METHODS
+from speccascade.evaluation import efficiency
 from speccascade.evaluation.walltime import Latency
 from speccascade.inference.batches import decode_counts
 from speccascade.inference.batches.decode_counts import Counts
 from speccascade.inference.points.call_costs import Costs
 from speccascade.inference.points.point import Point
+from speccascade.inference.points.point_settings import settings_of
 from speccascade.inference.rows.results import ResultRow
 from speccascade.report import groups
 from speccascade.report.groups import MeasuredStudy
@@ -151,7 +153,7 @@ def _row(
   quality, acceptance = ALONE.get(name, (quality, 0.5 + 0.45 * share))
   quality += 12 if greedy else 0.2 * noise.normal()
   counts = _counts(point, acceptance)
-  predicted = point.predicted_speedup(counts, COSTS)
+  predicted = efficiency.predicted_at(point, counts, COSTS)
   steps = counts.num_tokens / EXAMPLES / (predicted or 1.0)
   steps = 3.5 + steps * (overhead if point.spec.has_blocks else 1.0)
   seconds = steps * COSTS.verifier_step_s
@@ -171,7 +173,7 @@ def _row(
   if has_replicates:
     score["replicates"] = scores.round(4).tolist()
   return ResultRow(
-    settings=point.settings(seed=seed, **SETTINGS),
+    settings=settings_of(point, seed=seed, **SETTINGS),
     label=point.spec.label,
     counts=counts,
     efficiency=decode_counts.summary(counts),

@@ -18,6 +18,10 @@ from speccascade.inference.batches.sources import Source
 from speccascade.inference.pair.cascades import Cascade
 from speccascade.inference.pair.pairs import PairSpec
 from speccascade.inference.points.point import Point
+from speccascade.inference.points.point_settings import (
+  PointSettings,
+  settings_of,
+)
 from speccascade.inference.rows import results
 from speccascade.inference.rows.run_folder import OutputError
 from speccascade.inference.run import Measuring, Run
@@ -214,7 +218,7 @@ def test_a_killed_sweep_ends_as_an_unbroken_one(files, tmp_path, monkeypatch):
   ] == [(1.0, 0), (1.0, 1), (0.7, 0), (0.7, 1)]
   for record in records:
     settings, *_ = rows[out][record["settings"].pop("key")]
-    assert results.RowSettings(**record["settings"]) == settings
+    assert PointSettings(**record["settings"]) == settings
     assert settings.alpha == 0.5
     assert record["label"] == "SeqCascade [Chow, per token]"
     assert record["inputs"] == conftest.TEXTS[record["aux"]["index"]]
@@ -342,7 +346,7 @@ def test_no_point_comes_twice():
   common = dict.fromkeys(("task", "split", "drafter", "verifier"), "")
   common |= {"max_decode_len": 4, "num_examples": 1}
   keys = [
-    point.settings(seed=curve.seed, **common).key
+    settings_of(point, seed=curve.seed, **common).key
     for curve in several
     for point in curve.points
   ]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from speccascade.decoding import Decoded
-from speccascade.evaluation import timing, walltime
+from speccascade.evaluation import efficiency, timing, walltime
 from speccascade.inference.batches import batching
 from speccascade.inference.batches.batching import Batches
 from speccascade.inference.measuring.study import Study, Tick
@@ -150,10 +150,10 @@ def cost_loops(
   num_distributions = study.pair.num_distributions
   widths, heads = set(), set()
   for point in points:
-    if point.is_predictable:
-      heads.add(point.num_heads(num_distributions))
+    if efficiency.is_predictable(point):
+      heads.add(efficiency.num_heads(point, num_distributions))
     # The speed of a tree is not predicted, but its pass is of one width, too.
-    if point.is_predictable or point.spec.takes_trees:
+    if efficiency.is_predictable(point) or point.spec.takes_trees:
       widths.add(point.verify_width)
   batches = study.batches(points[0], timed=True)
   return timing.cost_loops(

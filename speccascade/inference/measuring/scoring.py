@@ -60,8 +60,8 @@ def result_row(
   ]
   predicted_speedup = measured_speedup = None
   if costs is not None:
-    predicted_speedup = point.predicted_speedup(
-      counts, costs, study.pair.num_distributions
+    predicted_speedup = efficiency.predicted_at(
+      point, counts, costs, study.pair.num_distributions
     )
   if latency is not None:
     measured_speedup = 1 / latency.relative_latency

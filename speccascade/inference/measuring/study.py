@@ -34,7 +34,11 @@ from speccascade.inference.batches.sources import Source, Sources
 from speccascade.inference.pair.pair_checks import check_sources
 from speccascade.inference.pair.pairs import ModelPair
 from speccascade.inference.points.point import Point
-from speccascade.inference.rows import records, results
+from speccascade.inference.points.point_settings import (
+  PointSettings,
+  settings_of,
+)
+from speccascade.inference.rows import records
 from speccascade.inference.rows.records import Outputs
 from speccascade.inference.run import Measuring, Run
 from speccascade.runtime import memory, processes
@@ -159,7 +163,7 @@ class Study:
 
   def settings(
     self, point: Point, *, trials: int | None = None
-  ) -> results.RowSettings:
+  ) -> PointSettings:
     """Returns the settings of a point's row, by which rows are told apart.
 
     Args:
@@ -167,7 +171,8 @@ class Study:
       trials: the number of trials that the row states. None states
         `num_trials`.
     """
-    return point.settings(
+    return settings_of(
+      point,
       max_decode_len=self.run.max_decode_len,
       task=self.sources.task,
       split=self.sources.split,

@@ -24,11 +24,7 @@ from speccascade.decoding.records.decode_settings import (
   DraftLengthText,
   block_width,
 )
-from speccascade.evaluation import efficiency
-from speccascade.inference.batches.decode_counts import Counts
-from speccascade.inference.points.call_costs import Costs
 from speccascade.inference.points.draft_costs import WIDEST, DraftCosts
-from speccascade.inference.rows.results import RowSettings
 from speccascade.settings import fields
 from speccascade.settings.fields import values_of
 
@@ -126,14 +122,14 @@ class Point(SamplingSettings, BlockShape):
     kind, fault = self.spec.target.kind.name, None
     if self.rule_parameters is None:
       fault = f" is None, and {self.spec.label} has parameters"
-    elif kind not in self._rule_file.parameters:
+    elif kind not in self.rule_file.parameters:
       fault = f" names a file without {kind}, which {self.spec.label} has"
     if fault:
       fault += ": name the file that python -m speccascade.learned_rule writes"
       raise fields.SettingError("rule_parameters", fault, Point)
 
   @property
-  def _rule_file(self) -> rule_files.RuleFile:
+  def rule_file(self) -> rule_files.RuleFile:
     """The file of the rule's parameters, which is read once."""
     return rule_files.read(self.rule_parameters)
 
@@ -142,7 +138,7 @@ class Point(SamplingSettings, BlockShape):
     """Alpha as a decoder takes it: with the parameters of the rule, if any."""
     if not self.spec.has_parameters:
       return self.alpha
-    parameters = self._rule_file.parameters[self.spec.target.kind.name]
+    parameters = self.rule_file.parameters[self.spec.target.kind.name]
     return FittedAlpha(self.alpha, jax.tree.map(jnp.asarray, parameters))
 
   @property
@@ -274,35 +270,6 @@ class Point(SamplingSettings, BlockShape):
     shape |= {"draft_length": self.policy, "gamma": self.widest}
     return decoders.decoder(self.method, **shape, **run)
 
-  def settings(self, **run) -> RowSettings:
-    """Returns the row's settings; a setting that the method ignores is None.
-
-    Args:
-      **run: the fields of `RowSettings` that are not settings of the point.
-    """
-    spec, length = self.spec, self.policy
-    shape = values_of(self, BlockShape)
-    if not spec.uses_bonus:
-      shape["bonus"] = "target"
-    # One draft is a chain, and a tree is drawn in one way by default.
-    if not self.is_tree:
-      shape |= {"drafts": None}
-    elif self.drawing is None:
-      shape |= {"drawing": self.tree_drawing}
-    if not spec.has_blocks:
-      shape = dict.fromkeys(shape)
-    if spec.has_blocks or length.policy != FIXED:
-      shape["draft_length"] = length.policy
-    return RowSettings(
-      method=self.method,
-      alpha=self.alpha if spec.uses_alpha else None,
-      draft_threshold=length.threshold,
-      rule_parameters=(self._rule_file.digest if spec.has_parameters else None),
-      **self.sampled,
-      **shape,
-      **run,
-    )
-
   @property
   def verify_width(self) -> int:
     """The tokens that one verifier pass feeds."""
@@ -311,58 +278,10 @@ class Point(SamplingSettings, BlockShape):
     return self.spec.execution.pass_width
 
   @property
-  def is_predictable(self) -> bool:
-    """Whether counts and costs tell the speed of the point.
-
-    They do not where calls are of several widths: where the drafter is a
-    cascade itself or drafts a tree, where rows choose their gammas, and in
-    BiLD.
-    """
-    if self.is_adaptive:
-      return False
-    if self.spec.compose is not None or (self.spec.has_blocks and self.is_tree):
-      return False
-    return self.spec.execution.is_predictable
-
-  @property
   def folds(self) -> bool:
     """Whether the drafter's catch-up folds into its next call."""
     return (
       self.spec.has_blocks
       and self.policy.policy == "fixed"
       and (not self.spec.target.uses_q or self.bonus == "verifier")
-    )
-
-  def num_heads(self, num_distributions: int) -> int:
-    """Returns how many distributions of draft heads a block draws from.
-
-    Args:
-      num_distributions: how many the drafter gives at once; 0 where it gives
-        one after another.
-    """
-    if not self.spec.has_blocks:
-      return 0
-    # One head more gives the distribution after the drafts, for a target that
-    # uses it; see `HeadsDrafter`.
-    wanted = self.widest if self.folds else self.widest + 1
-    return min(wanted, num_distributions)
-
-  def predicted_speedup(
-    self, counts: Counts, costs: Costs, num_distributions: int = 0
-  ) -> float | None:
-    """Returns the factor that counts and costs predict; None if they cannot.
-
-    Args:
-      counts: the counters of a decode at the point.
-      costs: the costs of the pair.
-      num_distributions: as in `num_heads`.
-    """
-    if not self.is_predictable:
-      return None
-    return efficiency.predicted_speedup(
-      counts,
-      costs,
-      width=self.verify_width,
-      folds=self.folds,
-      num_heads=self.num_heads(num_distributions),
     )

@@ -9,17 +9,21 @@ a drafter that the bonus asks for nothing reads tokens one by one <- test_whose
 + and not self.spec.target.uses_q
 a drafter that may stop reads two tokens at once <- test_whose_drafters_read
 -       and self.policy.policy == "fixed"
-a cascade is predicted as one drafter <- test_costs_predict_where_calls
-- self.spec.compose is not None or
-+ False or
 the authors' fallback of BiLD is another point than "fixed" <-
   test_the_fallback_of_bild_tells_its_points_apart
 - if self.draft_length == (MAX_PROB, self.spec.execution.fallback):
 + if self.draft_length == (MAX_PROB, -1.0):
+
+=== inference/points/point_settings.py inference/points/test_point.py
 a fallback of BiLD makes no other point <-
   test_the_fallback_of_bild_tells_its_points_apart
 - if spec.has_blocks or length.policy != FIXED:
 + if spec.has_blocks:
+
+=== evaluation/efficiency.py inference/points/test_point.py
+a cascade is predicted as one drafter <- test_costs_predict_where_calls
+- spec.compose is not None or
++ False or
 
 === decoding/laws/sampling.py inference/points/test_point.py
 top-k of 0 is a point of its own <- test_what_changes_nothing

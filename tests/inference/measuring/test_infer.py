@@ -14,6 +14,7 @@ from speccascade.inference.measuring import infer, round_times
 from speccascade.inference.pair.pairs import PairError
 from speccascade.inference.points.draft_costs import DraftCosts
 from speccascade.inference.points.point import Point
+from speccascade.inference.points.point_settings import settings_of
 from speccascade.inference.rows import results
 from speccascade.inference.rows.run_folder import OutputError, Shards
 from speccascade.report import __main__ as report
@@ -448,11 +449,13 @@ def test_settings_leave_out_what_a_method_does_not_use():
   run = {"max_decode_len": 8, "task": "t", "split": "", "num_examples": 1}
   run |= {"drafter": "s", "verifier": "l"}
   keys = {
-    Point("verifier", gamma=gamma, alpha=alpha, bonus=bonus).settings(**run).key
+    settings_of(
+      Point("verifier", gamma=gamma, alpha=alpha, bonus=bonus), **run
+    ).key
     for gamma in (1, 2)
     for alpha in (0.0, 0.5)
     for bonus in ("target", "verifier")
   }
   assert len(keys) == 1
-  greedy = Point("verifier", temperature=1e-5).settings(**run)
+  greedy = settings_of(Point("verifier", temperature=1e-5), **run)
   assert greedy.temperature == 0

@@ -7,10 +7,12 @@ import pytest
 from speccascade.checkpoints import rule_files
 from speccascade.decoding.laws import learned
 from speccascade.decoding.programs.decoders import DraftLength
+from speccascade.evaluation import efficiency
 from speccascade.inference.batches.decode_counts import Counts
 from speccascade.inference.points.call_costs import Costs
 from speccascade.inference.points.draft_costs import DraftCosts
 from speccascade.inference.points.point import Point
+from speccascade.inference.points.point_settings import settings_of
 from speccascade.settings import fields
 from speccascade.settings.fields import SettingError
 
@@ -22,7 +24,7 @@ SURE = ("max_prob", 0.4)
 def num_points(name, *settings):
   """Returns how many points the settings make of a method."""
   points = [Point(name, temperature=0.0, **each) for each in settings]
-  return len({point.settings(**RUN).key for point in points})
+  return len({settings_of(point, **RUN).key for point in points})
 
 
 def test_the_fallback_of_bild_tells_its_points_apart():
@@ -33,9 +35,9 @@ def test_the_fallback_of_bild_tells_its_points_apart():
   own = {"draft_length": ("max_prob", 0.6)}
   assert num_points("bild", {}, own) == 1
   point = Point("bild", temperature=0.0, draft_length=("max_prob", 0.3))
-  row = point.settings(**RUN)
+  row = settings_of(point, **RUN)
   assert (row.draft_length, row.draft_threshold) == ("max_prob", 0.3)
-  assert Point("bild", temperature=0.0).settings(**RUN).draft_length is None
+  assert settings_of(Point("bild", temperature=0.0), **RUN).draft_length is None
 
 
 def test_what_changes_nothing_makes_no_other_point():
@@ -46,7 +48,9 @@ def test_what_changes_nothing_makes_no_other_point():
   # Nothing is filtered from an arg-max.
   for filtered in ({"top_k": 3}, {"top_p": 0.5}):
     assert num_points("spec_decode", {}, filtered) == 1
-  several = {Point("drafter", top_k=k).settings(**RUN).top_k for k in (0, 3)}
+  several = {
+    settings_of(Point("drafter", top_k=k), **RUN).top_k for k in (0, 3)
+  }
   assert several == {None, 3}
 
 
@@ -65,13 +69,13 @@ def test_the_shape_and_the_drawing_of_a_tree_tell_points_apart():
 
 def test_a_row_says_the_tree_and_the_width_of_its_pass():
   point = Point("spec_decode", tree=[3, 2], gamma=2)
-  row = point.settings(**RUN)
+  row = settings_of(point, **RUN)
   assert (row.tree, row.drawing) == ((3, 2), "greedy_and_random")
   assert row.block_width == point.verify_width == 1 + 3 + 6
-  assert not point.is_predictable
+  assert not efficiency.is_predictable(point)
   again = fields.build(type(row), row.to_dict())
   assert again == row
-  chain = Point("spec_decode", gamma=2).settings(**RUN)
+  chain = settings_of(Point("spec_decode", gamma=2), **RUN)
   assert not {"tree", "drafts", "drawing"} & set(chain.to_dict())
 
 
@@ -193,10 +197,10 @@ def test_costs_predict_where_calls_are_of_one_width():
   )
   for method, speedup in (("spec_decode", 4 / 2.4), ("cascade_drafting", None)):
     point = Point(method, gamma=4)
-    assert point.is_predictable == (speedup is not None)
-    predicted = point.predicted_speedup(counts, costs)
+    assert efficiency.is_predictable(point) == (speedup is not None)
+    predicted = efficiency.predicted_at(point, counts, costs)
     assert predicted == (speedup and pytest.approx(speedup))
-  assert not Point("bild", temperature=0.0).is_predictable
+  assert not efficiency.is_predictable(Point("bild", temperature=0.0))
 
 
 def test_a_learned_rule_needs_the_file_of_its_parameters(tmp_path):
@@ -217,11 +221,11 @@ def test_a_learned_rule_needs_the_file_of_its_parameters(tmp_path):
   point = Point(name, 0.5, rule_parameters=tmp_path / "1.npz")
   assert point.decoder_alpha.alpha == 0.5
   # Rows tell parameters apart, and those of other methods do not change.
-  digest = point.settings(**RUN).rule_parameters
+  digest = settings_of(point, **RUN).rule_parameters
   assert digest == rule_files.read(tmp_path / "1.npz").digest
   plain = Point("spec_cascade_opt", rule_parameters=tmp_path / "1.npz")
   assert plain.decoder_alpha == plain.alpha
-  assert "rule_parameters" not in plain.settings(**RUN).to_dict()
+  assert "rule_parameters" not in settings_of(plain, **RUN).to_dict()
   assert point.of("verifier").alpha == 0
 
 
@@ -286,4 +290,4 @@ def test_sizes_to_choose_from():
     alone = point.of(method, temperature=0.0)
     assert not alone.is_adaptive
     assert alone.drafter("model") == "model"
-    assert alone.settings(**RUN).gamma is None
+    assert settings_of(alone, **RUN).gamma is None

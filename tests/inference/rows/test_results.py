@@ -15,11 +15,12 @@ from speccascade.decoding.records.decode_settings import BlockShape, BlockSize
 from speccascade.evaluation.walltime import Latency
 from speccascade.inference.batches.decode_counts import Counts
 from speccascade.inference.points.call_costs import Costs
+from speccascade.inference.points.point_settings import LEFT_OUT, PointSettings
 from speccascade.inference.rows import results
 from speccascade.runtime import files
 from speccascade.settings import fields
 
-SETTINGS = results.RowSettings(
+SETTINGS = PointSettings(
   **{"method": "spec_decode", "alpha": None, "gamma": 4, "temperature": 1.0},
   **{"max_decode_len": 48, "task": "generated", "split": "test"},
   **{"num_examples": 2, "drafter": "small-1400", "verifier": "large-1100"},
@@ -78,23 +79,23 @@ def test_key_is_of_the_settings_alone():
   assert len({row().key, *(other.key for other in others)}) == 5
   # The same in every process: Python's own hash of text is not.
   text = json.dumps(dataclasses.asdict(SETTINGS), sort_keys=True)
-  again = results.RowSettings(**json.loads(text))
+  again = PointSettings(**json.loads(text))
   assert again.key == SETTINGS.key
 
 
 def test_rows_have_every_setting_with_its_type():
-  kinds = typing.get_type_hints(results.RowSettings, include_extras=True)
+  kinds = typing.get_type_hints(PointSettings, include_extras=True)
   # Not compared: a rule that equals itself alone, and two fields for one.
   unlike = ("temperature", "draft_length", "gamma")
   for record, unused in ((SamplingSettings, False), (BlockShape, True)):
     declared = typing.get_type_hints(record, include_extras=True)
     for name in fields.names_of(record):
       # A setting that older rows lack is left out of them.
-      assert name in {*ROW_NAMES, *results._LEFT_OUT}
+      assert name in {*ROW_NAMES, *LEFT_OUT}
       if name not in unlike:
         kind = declared[name] | None if unused else declared[name]
         assert kinds[name] == kind
-  for name in results._LEFT_OUT:
+  for name in LEFT_OUT:
     assert getattr(SETTINGS, name) is None
   # A row may choose its gammas, which is no shape of a block.
   assert kinds["gamma"] == BlockSize | Literal["adaptive"] | None
@@ -106,9 +107,9 @@ def test_a_later_setting_leaves_older_rows_as_they_are():
     used = dataclasses.replace(SETTINGS, **{name: value})
     assert used.to_dict() == {**SETTINGS.to_dict(), name: value}
     assert used.key != SETTINGS.key
-    assert fields.build(results.RowSettings, used.to_dict()) == used
+    assert fields.build(PointSettings, used.to_dict()) == used
   with pytest.raises(ValueError, match="drafts is '3'; wanted a whole number"):
-    fields.build(results.RowSettings, {**vars(SETTINGS), "drafts": "3"})
+    fields.build(PointSettings, {**vars(SETTINGS), "drafts": "3"})
 
 
 def test_rows_have_their_settings_in_the_order_of_the_first_rows():
