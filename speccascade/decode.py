@@ -22,8 +22,8 @@ def main():
   """Decodes as gin files configure `infer.infer`, and prints a summary."""
   from speccascade.inference.measuring import environment, infer
   from speccascade.inference.points import point
+  from speccascade.inference.rows import token_view
   from speccascade.models.sharding import meshes
-  from speccascade.report import token_view
 
   # None is no alpha: it takes the method's default.
   names = {"ALPHA", "point.Point.alpha"} & cli.command_line_names()

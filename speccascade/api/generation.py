@@ -13,8 +13,8 @@ from speccascade.inference.batches.decode_counts import Counts
 from speccascade.inference.measuring.study import Study
 from speccascade.inference.points.point import Point
 from speccascade.inference.points.point_settings import PointSettings
+from speccascade.inference.rows import token_view
 from speccascade.models.sharding.partitioning import DATA, Layout
-from speccascade.report import token_view
 
 # The batch sizes for few texts; see `rows_for`.
 _ROWS = (1, 8)

@@ -8,9 +8,8 @@ from typing import Annotated, Any, NotRequired, TypedDict
 
 from speccascade.decoding.records.block_records import SOURCES
 from speccascade.inference.batches.decode_counts import Counts
-from speccascade.inference.rows import results
+from speccascade.inference.rows import results, token_view
 from speccascade.inference.rows.results import ResultRow
-from speccascade.report import token_view
 from speccascade.report.measured import temperature_title
 from speccascade.settings import fields
 

@@ -9,7 +9,7 @@ import math
 import os
 import pathlib
 
-from speccascade.inference.rows import results
+from speccascade.inference.rows import results, token_view
 from speccascade.inference.rows.results import ResultRow
 from speccascade.report import (
   block_figures,
@@ -22,7 +22,6 @@ from speccascade.report import (
   styles,
   tables,
   templates,
-  token_view,
 )
 from speccascade.report.groups import MeasuredPanel, MeasuredStudy, studies
 from speccascade.report.measured import (

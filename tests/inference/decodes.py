@@ -4,8 +4,8 @@ from speccascade.inference.batches.inputs import Inputs
 from speccascade.inference.measuring import infer
 from speccascade.inference.pair.pairs import PairSpec
 from speccascade.inference.points.point import Point
+from speccascade.inference.rows import token_view
 from speccascade.inference.run import Measuring, Run
-from speccascade.report import token_view
 from tests.inference import tiny
 
 KINDS = {

@@ -4,10 +4,12 @@ import re
 
 import pytest
 
-from speccascade.report import plots, token_view, writing
+from speccascade.inference.rows import token_view
+from speccascade.report import plots, writing
 from speccascade.report.shown_examples import ShownExamples
 from tests import browser
-from tests.report import synthetic, test_token_view
+from tests.inference.rows import test_token_view
+from tests.report import synthetic
 
 WIDTHS = (375, 500, 1440)
 OPEN_ALL = "for (const x of document.querySelectorAll('details')) x.open = true"

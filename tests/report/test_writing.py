@@ -11,7 +11,8 @@ from speccascade.inference.rows import results
 from speccascade.report import __main__ as report
 from speccascade.report import shown_examples, writing
 from speccascade.runtime import files
-from tests.report import synthetic, test_token_view
+from tests.inference.rows import test_token_view
+from tests.report import synthetic
 from tests.report.synthetic import changed
 
 NAMES = ["verifier", "spec_decode", "spec_decode_lossy", "spec_cascade_opt"]

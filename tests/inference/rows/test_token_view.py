@@ -8,7 +8,7 @@ import re
 import pytest
 
 from speccascade.inference.batches.decode_counts import Counts
-from speccascade.report import token_view
+from speccascade.inference.rows import token_view
 
 STYLE = token_view.STYLE
 SOURCES = "draft,draft,residual,bonus,sequential q,sequential p,draft,draft"

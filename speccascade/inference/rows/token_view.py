@@ -19,10 +19,10 @@ import pathlib
 import re
 from typing import NamedTuple
 
+import jinja2
 import markupsafe
 
 from speccascade.inference.batches.decode_counts import Counts
-from speccascade.report import templates
 
 __all__ = [
   "STYLE",
@@ -207,13 +207,18 @@ def _render(macro: str, *values) -> str:
   return text.replace("\n", " ").strip()
 
 
-templates.ENVIRONMENT.filters["visible"] = _visible
-
-
 @functools.cache
-def _template():
-  """Returns tokens.html."""
-  return templates.load("tokens.html")
+def _template() -> jinja2.Template:
+  """Returns tokens.html; a name that it lacks is an error."""
+  environment = jinja2.Environment(
+    loader=jinja2.FileSystemLoader(pathlib.Path(__file__).parent),
+    autoescape=jinja2.select_autoescape(["html"]),
+    trim_blocks=True,
+    lstrip_blocks=True,
+    undefined=jinja2.StrictUndefined,
+  )
+  environment.filters["visible"] = _visible
+  return environment.get_template("tokens.html")
 
 
 def source_html(record: dict) -> str:
