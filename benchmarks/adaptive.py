@@ -16,6 +16,7 @@ in a file that a decode left in its OUTPUT_DIR, or that --write_costs wrote.
 
 from collections import Counter
 import dataclasses
+import functools
 import itertools
 import pathlib
 import time
@@ -27,10 +28,10 @@ from benchmarks import built_in
 from speccascade.inference.batches.sources import Source, Sources
 from speccascade.inference.measuring import round_times
 from speccascade.inference.measuring.environment import device_name
-from speccascade.inference.measuring.study import Study
 from speccascade.inference.points.draft_costs import DraftCosts
 from speccascade.inference.points.point import Point
-from speccascade.inference.run import Measuring, Run
+from speccascade.inference.run import Run
+from speccascade.inference.session import Session
 
 ALONE, ADAPTIVE = "verifier alone", "adaptive"
 GAMMAS = (1, 2, 3, 5, 8)
@@ -146,7 +147,7 @@ class Race:
 
 
 def run_race(
-  study: Study, points: dict[str, Point], examples, repeats: int, costs
+  session: Session, points: dict[str, Point], examples, repeats: int, costs
 ) -> Race:
   """Returns what the points took for some sources; priced, where costs are."""
   calls: dict[str, list] = {name: [] for name in points}
@@ -155,7 +156,7 @@ def run_race(
   for example in examples:
     outputs = {}
     for name, point in points.items():
-      batches = study.batches(point, timed=True, shared=False)
+      batches = session.batches(point, shared=False, alike=session.examples)
       call = batches.bind(batches.prepare([example]))
       calls[name].append(call)
       outputs[name] = out = jax.device_get(call())
@@ -182,11 +183,13 @@ def main():
   sources = dataclasses.replace(sources, examples=examples).fit_padding()
   is_traced = args.costs is not None
   run = Run(max_decode_len=MAX_DECODE_LEN, batch_size=1, trace=is_traced)
-  study = Study(pair, sources, run, Measuring(num_timed=len(examples)))
+  session = Session(pair, sources, run)
   point = Point("spec_decode", gamma=ADAPTIVE, temperature=0.0)
   if is_traced:
     point = dataclasses.replace(point, draft_costs=args.costs)
-  point = round_times.priced(study, point)
+  point = round_times.priced(
+    point, functools.partial(session.batches, shared=False, alike=examples)
+  )
   costs = point.draft_costs
   if args.write_costs is not None:
     costs.write(args.write_costs)
@@ -202,7 +205,7 @@ def main():
   print("| --- | --- | ---: | ---: | ---: | ---: |")
   for text, of_text in texts.items():
     race = run_race(
-      study, points, of_text, args.repeats, costs if is_traced else None
+      session, points, of_text, args.repeats, costs if is_traced else None
     )
     race.print(text)
 

@@ -18,12 +18,13 @@ from speccascade import checkpoints, cli
 from speccascade.api import comparison
 from speccascade.inference.batches.inputs import Inputs
 from speccascade.inference.measuring.environment import device_name
-from speccascade.inference.measuring.study import Study
+from speccascade.inference.measuring.study import Measuring, Study
 from speccascade.inference.pair.cascades import Cascade
 from speccascade.inference.pair.pairs import ModelPair, PairSpec
 from speccascade.inference.points.point import Point
 from speccascade.inference.rows.results import ResultRow
-from speccascade.inference.run import Measuring, Run
+from speccascade.inference.run import Run
+from speccascade.inference.session import Session
 from speccascade.models.draft_heads import HeadsConfig
 from speccascade.quickstart import smollm_race
 from speccascade.report import tables
@@ -183,12 +184,11 @@ def main():
     ) as bar:
       for name, sources in texts.items():
         for rival in rivals:
+          run = Run(
+            max_decode_len=args.max_decode_len, batch_size=1, progress=False
+          )
           study = Study(
-            rival.pair,
-            sources,
-            Run(
-              max_decode_len=args.max_decode_len, batch_size=1, progress=False
-            ),
+            Session(rival.pair, sources, run),
             Measuring(num_timed=args.num_examples, repeats=args.repeats),
           )
           compared = comparison.compare(study, rival.points, tick=bar.update)

@@ -18,6 +18,7 @@ from speccascade.inference.measuring import point_timing
 from speccascade.inference.measuring.study import Study
 from speccascade.inference.points.point import Point
 from speccascade.inference.run import Run
+from speccascade.inference.session import Session
 from speccascade.search.acceptance import rates_along
 
 MOST = 15  # drafts of a block
@@ -87,7 +88,7 @@ def main():
   args = parser.parse_args()
   sources, pair = built_in.read(args.pair, args.num_examples, args.drafter)
   run = Run(max_decode_len=built_in.MAX_DECODE_LEN, num_lengths=1)
-  study = Study(pair, sources.fit_padding(), run)
+  study = Study(Session(pair, sources.fit_padding(), run))
   print("| T | v | best gamma | speed-up | policy | over it | static width |")
   print("| ---: | --- | ---: | ---: | --- | ---: | ---: |")
   for temperature in (0.0, 1.0):

@@ -22,22 +22,22 @@ from speccascade.data import tasks
 from speccascade.data.generated import task
 from speccascade.evaluation import quality
 from speccascade.inference.batches.inputs import Inputs
-from speccascade.inference.measuring.study import Study
 from speccascade.inference.pair.pairs import PairSpec
 from speccascade.inference.points.point import Point
 from speccascade.inference.rows.records import text_of
 from speccascade.inference.run import Run
+from speccascade.inference.session import Session
 from speccascade.models import T5LM
 from speccascade.models.parameters import KERNEL_DTYPES
 
 BLOCK = 6
 
 
-def written(study: Study, point: Point):
+def written(session: Session, point: Point):
   """Returns the outputs of all examples, tokens [N, T] and texts."""
-  decoded = study.batches(point).decode_all(study.examples)
+  decoded = session.batches(point).decode_all(session.examples)
   ends = zip(decoded.tokens, decoded.lengths)
-  texts = [text_of(study.vocabulary, row[:end]) for row, end in ends]
+  texts = [text_of(session.vocabulary, row[:end]) for row, end in ends]
   return np.asarray(decoded.tokens), texts
 
 
@@ -55,11 +55,11 @@ def logits(lm, source, fed, width: int):
   )
 
 
-def block_against_steps(study: Study, lm, tokens, num: int) -> tuple:
+def block_against_steps(session: Session, lm, tokens, num: int) -> tuple:
   """Returns (largest difference of logits, greedy choices that differ)."""
   largest, differ = 0.0, 0
-  for example, row in list(zip(study.examples, tokens))[:num]:
-    source = study.pad_examples([example], 1)
+  for example, row in list(zip(session.examples, tokens))[:num]:
+    source = session.pad_examples([example], 1)
     fed = np.pad(row, (1, 0))[None, : len(row) // BLOCK * BLOCK]
     block, steps = (
       np.asarray(logits(lm, source, fed, width)) for width in (BLOCK, 1)
@@ -101,17 +101,17 @@ def main():
       verifier_checkpoint=str(args.pair / "large"),
       kernel_dtype=kernels,
     ).load(sources.vocabulary)
-    study = Study(pair, sources.fit_padding(), run)
+    session = Session(pair, sources.fit_padding(), run)
     for role in ("drafter", "verifier"):
-      tokens, texts = written(study, Point(role, temperature=0.0))
+      tokens, texts = written(session, Point(role, temperature=0.0))
       outputs[role, kernels] = tokens
       [score] = quality.metric(metric)(texts, references)
       scores[role, kernels] = score.value, score.bootstrap()
-    how = study, pair.verifier_lm, tokens, args.num_blocks
+    how = session, pair.verifier_lm, tokens, args.num_blocks
     read[f"{kernels}, native"] = block_against_steps(*how)
   checkpoint = restore.load(args.pair / "large")
   plain = T5LM.create(checkpoint.config, checkpoint.params, "float32")
-  how = study, plain, outputs["verifier", "float32"], args.num_blocks
+  how = session, plain, outputs["verifier", "float32"], args.num_blocks
   read["float32, XLA's product"] = block_against_steps(*how)
   first, *others = KERNEL_DTYPES
   print(f"| model | kernels | {metric} | over {first} | same outputs |")

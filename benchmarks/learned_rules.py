@@ -29,11 +29,12 @@ from speccascade.data import tasks
 from speccascade.data.generated import task
 from speccascade.evaluation import quality
 from speccascade.inference.batches.inputs import Inputs
-from speccascade.inference.measuring.study import Study
+from speccascade.inference.measuring.study import Measuring, Study
 from speccascade.inference.pair.pairs import PairSpec
 from speccascade.inference.points.point import Point
 from speccascade.inference.rows.records import text_of
-from speccascade.inference.run import Measuring, Run
+from speccascade.inference.run import Run
+from speccascade.inference.session import Session
 from speccascade.report import frontier
 from speccascade.search.grid import default_grid
 
@@ -92,7 +93,7 @@ def decode(study: Study, point: Point, trials: int, metric: str) -> Decodes:
   for trial in range(trials):
     decoded = study.batches(point).decode_all(study.examples, trial)
     ends = zip(decoded.tokens, decoded.lengths)
-    texts += [text_of(study.vocabulary, row[:end]) for row, end in ends]
+    texts += [text_of(study.session.vocabulary, row[:end]) for row, end in ends]
     stats = decoded.stats
     columns.append(
       [stats.verifier_calls, decoded.lengths, stats.examined, stats.accepted]
@@ -260,7 +261,7 @@ def main():
     progress=False,
   )
   measuring = Measuring(num_timed=args.costs)
-  study = Study(pair, sources.fit_padding(), run, measuring)
+  study = Study(Session(pair, sources.fit_padding(), run), measuring)
   size = pair.verifier_lm.vocab_size
   point = Point(
     "spec_decode",

@@ -17,9 +17,9 @@ import numpy as np
 from benchmarks import built_in
 from speccascade.constraints.limits import TextLimits
 from speccascade.inference.measuring.environment import device_name
-from speccascade.inference.measuring.study import Study
 from speccascade.inference.points.point import Point
-from speccascade.inference.run import Measuring, Run
+from speccascade.inference.run import Run
+from speccascade.inference.session import Session
 from speccascade.settings.fields import values_of
 
 METHODS = ("verifier", "spec_decode", "spec_cascade_opt")
@@ -65,8 +65,8 @@ def main():
   print("| --- | --- | ---: | ---: |")
   for method in METHODS:
     point, seconds, tokens = Point(method, temperature=0.0), {}, {}
-    studies = {
-      name: Study(
+    sessions = {
+      name: Session(
         pair,
         sources,
         Run(
@@ -74,20 +74,19 @@ def main():
           batch_size=1,
           **values_of(limits, TextLimits),
         ),
-        Measuring(num_timed=args.num_examples),
       )
       for name, limits in limits_of(pair.models[-1].lm.vocab_size).items()
     }
     for example in sources.examples:
       calls = []
-      for name, study in studies.items():
-        batches = study.batches(point, timed=True, shared=False)
+      for name, session in sessions.items():
+        batches = session.batches(point, shared=False, alike=session.examples)
         calls.append(batches.bind(batches.prepare([example])))
         tokens.setdefault(name, []).append(int(calls[-1]().lengths[0]))
-      for name, best in zip(studies, timed(calls, args.repeats)):
+      for name, best in zip(sessions, timed(calls, args.repeats)):
         seconds.setdefault(name, []).append(best)
     assert all(each == tokens[NONE] for each in tokens.values())
-    for name in studies:
+    for name in sessions:
       each = 1e6 * np.sum(seconds[name]) / np.sum(tokens[name])
       ratios = np.divide(seconds[name], seconds[NONE])
       print(f"| {method} | {name} | {each:.0f} | {interval(ratios)} |")

@@ -185,7 +185,7 @@ def _complete_all(
     count = np.array([len(text) for _, text in batch], np.int32)
     count = np.pad(count, (0, 2 * ROWS - len(batch)), mode="edge")
     key = jax.random.fold_in(jax.random.key(seed), start)
-    eos_id = study.vocabulary.eos_id
+    eos_id = study.session.vocabulary.eos_id
     ends = complete(
       *_models(study.pair), inputs, forced, count, alpha, key, eos_id
     )
@@ -202,7 +202,7 @@ def _batch(
 ) -> tuple[np.ndarray, np.ndarray]:
   """Returns sources [rows, S] and padded texts [rows, T] of (number, text)."""
   examples = [study.examples[i] for i, _ in texts]
-  inputs, _ = padding.pad_batch(examples, rows, study.lengths[-1:])
+  inputs, _ = padding.pad_batch(examples, rows, study.session.lengths[-1:])
   size = study.run.max_decode_len
   return inputs, pad([np.asarray(text) for _, text in texts], rows, size)
 
@@ -211,8 +211,8 @@ def _sums(study, texts, numbers, metric) -> quality.Statistics:
   """Returns the statistics of texts of examples."""
   words = []
   for text in texts:
-    ends = np.flatnonzero(np.asarray(text) == study.vocabulary.eos_id)
+    ends = np.flatnonzero(np.asarray(text) == study.session.vocabulary.eos_id)
     end = ends[0] + 1 if len(ends) else len(text)
-    words.append(text_of(study.vocabulary, text[:end]))
+    words.append(text_of(study.session.vocabulary, text[:end]))
   references = [study.examples[i].references for i in numbers]
   return quality.metric(metric)(words, references)[0]

@@ -46,10 +46,11 @@ from speccascade.checkpoints import rule_files
 from speccascade.data.generated import task
 from speccascade.decoding.laws import learned
 from speccascade.inference.batches.inputs import Inputs
-from speccascade.inference.measuring.study import Study
+from speccascade.inference.measuring.study import Measuring, Study
 from speccascade.inference.pair.pairs import PairSpec
 from speccascade.inference.points.point import Point
-from speccascade.inference.run import Measuring, Run
+from speccascade.inference.run import Run
+from speccascade.inference.session import Session
 from speccascade.runtime import array_files
 from speccascade.training import rule_fitting
 from speccascade.training.rule_fitting import Fitting, TokenRows
@@ -177,7 +178,9 @@ def main():
       num_lengths=1,
       progress=False,
     )
-    return Study(pair, sources.fit_padding(), run, Measuring(num_timed=0))
+    return Study(
+      Session(pair, sources.fit_padding(), run), Measuring(num_timed=0)
+    )
 
   teacher = args.rule / "rule.npz"
   point = Point(METHOD, gamma=5, rule_parameters=str(teacher), alpha=args.alpha)

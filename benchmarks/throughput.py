@@ -13,12 +13,12 @@ import numpy as np
 from benchmarks import built_in
 from speccascade.inference.batches.batching import Batches
 from speccascade.inference.measuring.environment import device_name
-from speccascade.inference.measuring.study import Study
 from speccascade.inference.points.point import Point
 from speccascade.inference.run import Run
+from speccascade.inference.session import Session
 
 
-def make(pair, sources, point, size, refill) -> tuple[Batches, Study]:
+def make(pair, sources, point, size, refill) -> tuple[Batches, Session]:
   """Returns what decodes the sentences, so many at a time."""
   run = Run(
     max_decode_len=built_in.MAX_DECODE_LEN,
@@ -26,8 +26,8 @@ def make(pair, sources, point, size, refill) -> tuple[Batches, Study]:
     num_lengths=1,
     refill=refill,
   )
-  study = Study(pair, sources.fit_padding(), run)
-  return study.batches(point, shared=False), study
+  session = Session(pair, sources.fit_padding(), run)
+  return session.batches(point, shared=False), session
 
 
 def main():
@@ -53,12 +53,12 @@ def main():
     plans = [plan for plan in plans if plan != (1, True)]
     made = {plan: make(pair, sources, point, *plan) for plan in plans}
     first, seconds = {}, {plan: [] for plan in plans}
-    for plan, (batches, study) in made.items():
-      first[plan] = batches.decode_all(study.examples)
+    for plan, (batches, session) in made.items():
+      first[plan] = batches.decode_all(session.examples)
     for _ in range(args.rounds):
-      for plan, (batches, study) in made.items():
+      for plan, (batches, session) in made.items():
         began = time.monotonic()
-        batches.decode_all(study.examples)
+        batches.decode_all(session.examples)
         seconds[plan].append(time.monotonic() - began)
     want = first[plans[0]]
     num = int(want.lengths.sum())

@@ -27,11 +27,12 @@ from speccascade.inference.batches.inputs import Inputs
 from speccascade.inference.batches.sources import Sources
 from speccascade.inference.measuring import point_timing
 from speccascade.inference.measuring.environment import device_name
-from speccascade.inference.measuring.study import Study
+from speccascade.inference.measuring.study import Measuring, Study
 from speccascade.inference.pair.pairs import ModelPair, PairSpec
 from speccascade.inference.points.point import Point
 from speccascade.inference.rows.records import Outputs
-from speccascade.inference.run import Measuring, Run
+from speccascade.inference.run import Run
+from speccascade.inference.session import Session
 from speccascade.runtime.progress import ProgressBar
 
 # A tree that is a chain, timed next to that chain.
@@ -211,10 +212,9 @@ def main():
   if not args.pair and not (args.drafter and args.verifier and args.input_file):
     parser.error("give --pair, or --drafter, --verifier and --input_file")
   sources, pair = read(args)
+  run = Run(max_decode_len=args.max_decode_len, batch_size=1)
   study = Study(
-    pair,
-    sources.fit_padding(),
-    Run(max_decode_len=args.max_decode_len, batch_size=1),
+    Session(pair, sources.fit_padding(), run),
     Measuring(num_timed=args.num_examples, repeats=args.repeats),
   )
   print(f"{pair.drafter_name} and {pair.verifier_name}, {device_name()}\n")

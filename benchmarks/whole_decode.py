@@ -13,10 +13,11 @@ import numpy as np
 from benchmarks import built_in
 from speccascade.inference.measuring import point_timing
 from speccascade.inference.measuring.environment import device_name
-from speccascade.inference.measuring.study import Study
+from speccascade.inference.measuring.study import Measuring, Study
 from speccascade.inference.points.point import Point
 from speccascade.inference.rows.records import Outputs
-from speccascade.inference.run import Measuring, Run
+from speccascade.inference.run import Run
+from speccascade.inference.session import Session
 
 ALONE = "verifier"
 
@@ -68,10 +69,9 @@ def main():
   add("--rounds", type=int, default=5)
   args = parser.parse_args()
   sources, pair = built_in.read(args.pair, args.num_examples)
+  run = Run(max_decode_len=built_in.MAX_DECODE_LEN, batch_size=1)
   study = Study(
-    pair,
-    sources.fit_padding(),
-    Run(max_decode_len=built_in.MAX_DECODE_LEN, batch_size=1),
+    Session(pair, sources.fit_padding(), run),
     Measuring(num_timed=args.num_examples, repeats=args.repeats),
   )
   print(f"{pair.drafter_name} and {pair.verifier_name}, {device_name()}")

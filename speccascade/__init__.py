@@ -13,6 +13,7 @@ _PUBLIC = {
   "METHODS": "speccascade.decoding",
   "Mesh": "speccascade.models.sharding.meshes",
   "Chat": "speccascade.api",
+  "Comparison": "speccascade.api.comparison",
   "Generation": "speccascade.api",
   "Pair": "speccascade.api",
   "LlamaConfig": "speccascade.models",

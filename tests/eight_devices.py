@@ -26,10 +26,11 @@ from speccascade.decoding import row_keys
 from speccascade.decoding.laws.sampling import Sampling
 from speccascade.decoding.programs import decoders, methods
 from speccascade.inference.batches.inputs import Inputs
+from speccascade.inference.measuring.study import Measuring
 from speccascade.inference.pair.cascades import Cascade
 from speccascade.inference.pair.pairs import PairSpec
 from speccascade.inference.points.point import Point
-from speccascade.inference.run import Measuring, Run
+from speccascade.inference.run import Run
 from speccascade.models import LlamaConfig, T5Config, T5GemmaConfig
 from speccascade.models.parameters import network
 from speccascade.models.sharding import meshes, partitioning

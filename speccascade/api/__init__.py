@@ -7,7 +7,6 @@ the methods `generate` (module generation), `compare` (comparison), `stream` and
 
 from speccascade.api.loading import (
   Chat,
-  Comparison,
   Generation,
   Pair,
   PairError,
@@ -18,7 +17,6 @@ from speccascade.api.loading import (
 
 __all__ = [
   "Chat",
-  "Comparison",
   "Generation",
   "Pair",
   "PairError",

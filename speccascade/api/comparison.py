@@ -5,10 +5,11 @@ import dataclasses
 import html
 
 from speccascade.inference.measuring import point_timing, scoring
-from speccascade.inference.measuring.study import Study, Tick
+from speccascade.inference.measuring.study import Measuring, Study
 from speccascade.inference.points.point import Point
 from speccascade.inference.rows.records import Outputs
 from speccascade.inference.rows.results import ResultRow
+from speccascade.inference.session import Session, Tick
 from speccascade.report import tables
 from speccascade.report.tables import Column
 
@@ -45,6 +46,20 @@ class Comparison:
   inputs: tuple[str, ...]
   rows: tuple[ResultRow, ...]
   texts: tuple[tuple[str, ...], ...]
+
+  @classmethod
+  def of(
+    cls, session: Session, points: Sequence[Point], *, repeats: int
+  ) -> "Comparison":
+    """Returns points of one sampling next to each other; see `compare`.
+
+    Args:
+      session: its examples are all timed.
+      points: the points.
+      repeats: how often each example is timed.
+    """
+    measuring = Measuring(num_timed=len(session.examples), repeats=repeats)
+    return compare(Study(session, measuring), points)
 
   def __repr__(self) -> str:
     lines = [tables.markdown(self.rows, COLUMNS)]
@@ -114,7 +129,7 @@ def compare(
     rows.append(scoring.result_row(study, point, written, latency=latency))
     texts.append(
       tuple(
-        study.text_of(written.tokens[0, example.index], example)
+        study.session.text_of(written.tokens[0, example.index], example)
         for example in study.examples
       )
     )

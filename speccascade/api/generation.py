@@ -10,10 +10,10 @@ from speccascade.decoding import Decoded, LogProbs, Trace
 from speccascade.inference.batches import decode_counts
 from speccascade.inference.batches.batching import Batches
 from speccascade.inference.batches.decode_counts import Counts
-from speccascade.inference.measuring.study import Study
 from speccascade.inference.points.point import Point
 from speccascade.inference.points.point_settings import PointSettings
 from speccascade.inference.rows import token_view
+from speccascade.inference.session import Session
 from speccascade.models.sharding.partitioning import DATA, Layout
 
 # The batch sizes for few texts; see `rows_for`.
@@ -58,20 +58,20 @@ class Generation:
   log_probs: LogProbs | None = None
 
   @classmethod
-  def of(cls, study: Study, point: Point, decoded: Decoded) -> "Generation":
-    """Returns the outputs that a point decoded for the examples of a study."""
-    text_records = study.records(decoded, study.examples)
+  def of(cls, session: Session, point: Point, decoded: Decoded) -> "Generation":
+    """Returns what a point decoded for the examples of a session."""
+    text_records = session.records(decoded, session.examples)
     return cls(
-      inputs=tuple(example.text for example in study.examples),
+      inputs=tuple(example.text for example in session.examples),
       texts=tuple(record["prediction"] for record in text_records),
       tokens=decoded.tokens,
       lengths=decoded.lengths,
       counts=tuple(decode_counts.row_counts(decoded)),
       trace=decoded.trace,
       records=tuple(text_records),
-      settings=study.settings(point),
+      settings=session.settings(point),
       label=point.spec.label,
-      num_truncated=study.sources.num_cut,
+      num_truncated=session.sources.num_cut,
       log_probs=decoded.log_probs,
     )
 
@@ -157,13 +157,13 @@ def rows_for(num: int, batch_size: int, layout: Layout | None = None) -> int:
   return batch_size
 
 
-def checked_batches(study: Study, point: Point) -> Batches:
-  """Returns what decodes the examples of a study.
+def checked_batches(session: Session, point: Point) -> Batches:
+  """Returns what decodes the examples of a session.
 
-  Prints how many programs it has to compile, if the study's run shows progress.
+  Prints how many programs it has to compile, if the run shows progress.
 
   Args:
-    study: the models, the examples and how they are decoded.
+    session: the models, the examples and how they are decoded.
     point: the method and its settings.
 
   Raises:
@@ -172,10 +172,10 @@ def checked_batches(study: Study, point: Point) -> Batches:
   """
   # A notebook runs few methods: a program of one method compiles faster than
   # one that the methods of a family share.
-  batches = study.batches(point, shared=False)
+  batches = session.batches(point, shared=False)
   batches.check()
   needed = batches.needed_programs()
-  num_missing = len(needed.keys() - study.programs.keys())
-  if study.run.progress and num_missing:
+  num_missing = len(needed.keys() - session.programs.keys())
+  if session.run.progress and num_missing:
     print(f"compiling {_count(num_missing, 'program')} of {point.spec.label}")
   return batches

@@ -8,11 +8,12 @@ out = pair.generate("A text.", method="spec_cascade_opt", alpha=0.3)
 
 from collections.abc import Mapping, Sequence
 import dataclasses
+import functools
 from typing import Any
 
+import speccascade
 from speccascade import built_in
-from speccascade.api import comparison, generation, model_sources
-from speccascade.api.comparison import Comparison
+from speccascade.api import generation, model_sources
 from speccascade.api.generation import Generation
 from speccascade.api.model_sources import ModelSource
 from speccascade.api.text_settings import TextSettings
@@ -22,13 +23,13 @@ from speccascade.decoding.records.decode_settings import Records, Tracing
 from speccascade.inference.batches import padding
 from speccascade.inference.batches.batching import Programs
 from speccascade.inference.batches.sources import InputError, Sources
-from speccascade.inference.measuring import point_timing, round_times
-from speccascade.inference.measuring.study import Study
+from speccascade.inference.measuring import round_times
 from speccascade.inference.pair.pair_checks import PairError
 from speccascade.inference.pair.pairs import ModelPair
 from speccascade.inference.points import advice_files
 from speccascade.inference.points.point import Point
-from speccascade.inference.run import Measuring, Run
+from speccascade.inference.run import Run
+from speccascade.inference.session import Session
 from speccascade.inference.turns.conversation import Chat
 from speccascade.inference.turns.text_stream import TextStream
 from speccascade.models.parameters import KERNEL_DTYPES
@@ -228,10 +229,10 @@ class Pair:
       trace=trace,
       **select(settings, Run),
     )
-    study = Study(self.models, sources, run, programs=self.programs)
-    point = self._priced(study, point)
-    batches = generation.checked_batches(study, point)
-    return Generation.of(study, point, batches.decode_all(study.examples))
+    session = Session(self.models, sources, run, self.programs)
+    point = self._priced(session, point, run.batch_size)
+    batches = generation.checked_batches(session, point)
+    return Generation.of(session, point, batches.decode_all(session.examples))
 
   @takes(Point, TextLimits, TextSettings, without=("method", "alpha"))
   def compare(
@@ -243,7 +244,7 @@ class Pair:
     seed: int = 0,
     repeats: int = 3,
     **settings: Any,
-  ) -> Comparison:
+  ) -> "speccascade.Comparison":
     """Returns methods next to each other: time at batch 1, calls, texts.
 
     A setting that some of the methods do not use is for the methods that do.
@@ -265,7 +266,7 @@ class Pair:
       # What only copies does not write a text alone.
       methods = [name for name in COMPARED if name in _OF_BLOCKS]
     kind = Sequence[str | tuple[str, float | None]]
-    method_alphas = [(point_timing.REFERENCE, None)]
+    method_alphas = [("verifier", None)]
     for method in fit("methods", methods, kind):
       method_alphas.append(
         (method, None) if isinstance(method, str) else method
@@ -283,10 +284,11 @@ class Pair:
       seed=seed,
       **select(settings, Run),
     )
-    measuring = Measuring(num_timed=len(sources.examples), repeats=repeats)
-    study = Study(self.models, sources, run, measuring, self.programs)
-    points = [self._priced(study, point) for point in points]
-    return comparison.compare(study, points)
+    session = Session(self.models, sources, run, self.programs)
+    points = [self._priced(session, point) for point in points]
+    # Measuring belongs to the lab, which this module may not import: the
+    # package does, when the name is first used.
+    return speccascade.Comparison.of(session, points, repeats=repeats)
 
   @takes(Point, Records, TextLimits, TextSettings, without=("trace",))
   def stream(
@@ -320,8 +322,8 @@ class Pair:
     """
     at_least(1, rounds=rounds)
     point = self._point(method, alpha, settings)
-    study = self._study(text, max_decode_len, seed, settings)
-    return _open(study, self._priced(study, point), rounds)
+    session = self._session(text, max_decode_len, seed, settings)
+    return _open(session, self._priced(session, point), rounds)
 
   @takes(Point, Records, TextLimits, TextSettings, without=("trace",))
   def chat(
@@ -366,9 +368,9 @@ class Pair:
     prompting = Prompting(self.vocabulary, "chat", reading.chat_variables)
 
     def start(messages, turn: int) -> TextStream:
-      study = self._study([messages], max_decode_len, seed, settings)
-      most = max(room, study.run.max_decode_len)
-      return _open(study, self._priced(study, point), rounds, most, turn)
+      session = self._session([messages], max_decode_len, seed, settings)
+      most = max(room, session.run.max_decode_len)
+      return _open(session, self._priced(session, point), rounds, most, turn)
 
     widths = padding.buckets(reading.max_input_len)
     messages = [{"role": "system", "content": system}] if system else []
@@ -396,20 +398,30 @@ class Pair:
     point.check_draft_costs_are_used()
     return advice_files.resolve_gamma(point, self.models)
 
-  def _priced(self, study: Study, point: Point) -> Point:
-    """Returns a point with the costs of its rounds, which are measured once."""
+  def _priced(
+    self, session: Session, point: Point, rows: int | None = None
+  ) -> Point:
+    """Returns a point with the costs of its rounds, which are measured once.
+
+    The rounds are of `rows` rows; None stands for one text at a time.
+    """
     if not point.is_adaptive:
       return point
-    rows = 1 if study.timed_examples else study.run.batch_size
-    key = dataclasses.replace(point, alpha=None), rows
+    key = dataclasses.replace(point, alpha=None), rows or 1
     if key not in self.draft_costs:
-      self.draft_costs[key] = round_times.priced(study, point).draft_costs
+      batches_at = functools.partial(
+        session.batches,
+        shared=False,
+        alike=session.examples if rows is None else None,
+      )
+      priced = round_times.priced(point, batches_at)
+      self.draft_costs[key] = priced.draft_costs
     return dataclasses.replace(point, draft_costs=self.draft_costs[key])
 
-  def _study(
+  def _session(
     self, text, max_decode_len: int, seed: int, settings: dict
-  ) -> Study:
-    """Returns the study of one text that is decoded alone; see `stream`."""
+  ) -> Session:
+    """Returns the session of one text that is decoded alone; see `stream`."""
     sources = self._sources(text, settings)
     if (num := len(sources.examples)) > 1:
       raise InputError(
@@ -422,8 +434,7 @@ class Pair:
       seed=seed,
       **select(settings, Run),
     )
-    measuring = Measuring(num_timed=1)
-    return Study(self.models, sources, run, measuring, self.programs)
+    return Session(self.models, sources, run, self.programs)
 
   def _sources(self, texts, settings: dict) -> Sources:
     """Returns texts as sources; `settings` has fields of `TextSettings`."""
@@ -442,7 +453,8 @@ def _point_settings(settings: dict) -> dict[str, Any]:
   return values
 
 
-def _open(study: Study, point: Point, *more) -> TextStream:
-  """Returns the stream of a study's one text; `more` is as in `TokenStream`."""
-  batches = study.batches(point, timed=True, shared=False)
-  return TextStream(study.vocabulary, batches, study.examples[0], *more)
+def _open(session: Session, point: Point, *more) -> TextStream:
+  """Returns the stream of the one text; `more` is as in `TokenStream`."""
+  examples = session.examples
+  batches = session.batches(point, shared=False, alike=examples)
+  return TextStream(session.vocabulary, batches, examples[0], *more)

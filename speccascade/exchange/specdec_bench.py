@@ -25,10 +25,10 @@ from speccascade.data.prompting import eos_ids
 from speccascade.inference.batches import padding
 from speccascade.inference.batches.batching import Batches
 from speccascade.inference.batches.sources import Source, Sources
-from speccascade.inference.measuring.study import Study
 from speccascade.inference.pair.prompt_lookup import PromptLookup
 from speccascade.inference.points.point import Point
 from speccascade.inference.run import Run
+from speccascade.inference.session import Session
 from speccascade.inference.turns.text_stream import TokenStream
 
 # Names of --speculative_algorithm that this class knows.
@@ -223,7 +223,7 @@ class SpeccascadeModel:
       self._max_input_len,
       prompted=True,
     )
-    batches = Study(self._pair.models, sources, run).batches(
+    batches = Session(self._pair.models, sources, run).batches(
       self._point, shared=False
     )
     ends = run.end_ids(eos_ids(self._pair.vocabulary))

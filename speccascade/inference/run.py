@@ -1,14 +1,11 @@
-"""How a run decodes and measures: records that gin makes once each."""
+"""How a run decodes: `Run`, which gin makes once."""
 
-from collections.abc import Sequence
 import dataclasses
 import os
 import pathlib
-from typing import Annotated
 
 from speccascade.constraints.limits import TextLimits
 from speccascade.decoding.records.decode_settings import Records
-from speccascade.evaluation import quality
 from speccascade.settings import fields
 
 
@@ -68,23 +65,3 @@ class Run(Records, TextLimits):
     if not folder or "://" in os.fspath(folder):
       raise ValueError(f"OUTPUT_DIR is {folder!r}; wanted a local folder")
     return pathlib.Path(folder).expanduser()
-
-
-@fields.checked
-@dataclasses.dataclass(frozen=True)
-class Measuring:
-  """What is measured of each point; checked when the record is made.
-
-  Attributes:
-    metrics: names in `quality.METRICS`; None takes the metrics of the task, or
-      BLEU.
-    num_timed: examples timed at batch 1 against the verifier alone; 0 leaves
-      latency out.
-    repeats: how often each example is timed.
-    agreement: whether greedy outputs are compared with the verifier's outputs.
-  """
-
-  metrics: Sequence[Annotated[str, quality.metric]] | None = None
-  num_timed: fields.NonNegative = 0
-  repeats: fields.Size = 3
-  agreement: bool = True

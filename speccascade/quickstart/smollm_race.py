@@ -11,7 +11,7 @@ from speccascade.checkpoints.convert import convert
 from speccascade.data import vocabularies
 from speccascade.data.prompting import Prompting
 from speccascade.inference.batches.sources import sources_of_texts
-from speccascade.inference.measuring.study import Study
+from speccascade.inference.measuring.study import Measuring, Study
 from speccascade.inference.pair import pairs
 from speccascade.inference.pair.cascades import Cascade
 from speccascade.inference.pair.model_loading import Model, load_model
@@ -19,7 +19,8 @@ from speccascade.inference.pair.pairs import ModelPair
 from speccascade.inference.points import advice_files
 from speccascade.inference.points.point import Point
 from speccascade.inference.rows.results import ResultRow
-from speccascade.inference.run import Measuring, Run
+from speccascade.inference.run import Run
+from speccascade.inference.session import Session
 from speccascade.quickstart.smollm_texts import TEXTS
 from speccascade.report.tables import BY_POSITION, SPEEDUP, Column
 from speccascade.runtime.progress import ProgressBar
@@ -231,7 +232,7 @@ def study(
     texts, Prompting(vocabulary), max_len=MAX_INPUT_LEN, truncate=False
   )
   measuring = dataclasses.replace(settings.measuring, num_timed=len(texts))
-  return Study(rival.pair, sources, settings.run, measuring)
+  return Study(Session(rival.pair, sources, settings.run), measuring)
 
 
 def race(
@@ -282,10 +283,10 @@ def trace_records(
   texts = [kind[0] for kind in TEXTS.values()]
   traced = study(rival, vocabulary, texts, settings)
   run = dataclasses.replace(traced.run, trace=True)
-  traced = dataclasses.replace(traced, run=run)
+  traced = traced.with_session(run=run)
   batches = traced.batches(rival.points[0], shared=False)
   decoded = batches.decode_all(traced.examples)
-  return traced.records(decoded, traced.examples)
+  return traced.session.records(decoded, traced.examples)
 
 
 def read_rivals(

@@ -73,7 +73,7 @@ def laws_along(
     # The last batch is filled up to `rows` texts, so that one program reads all
     # batches.
     here = slice(start, min(num, start + rows))
-    batch = study.pad_examples(examples[here], rows)
+    batch = study.session.pad_examples(examples[here], rows)
     tokens = np.zeros((rows, length), np.int32)
     tokens[: here.stop - start] = texts.tokens[here]
     drafter = pair.drafter_of(batch, length)

@@ -14,14 +14,14 @@ import pathlib
 from speccascade.decoding.records.block_records import Decoded
 from speccascade.inference.batches.inputs import Inputs
 from speccascade.inference.measuring import point_timing, scoring
-from speccascade.inference.measuring.study import Study
+from speccascade.inference.measuring.study import Measuring, Study
 from speccascade.inference.pair.pairs import PairSpec
 from speccascade.inference.points import advice_files
 from speccascade.inference.points.point import Point
 from speccascade.inference.rows.records import Outputs
 from speccascade.inference.rows.results import ResultRow
 from speccascade.inference.rows.run_folder import RunFolder
-from speccascade.inference.run import Measuring, Run
+from speccascade.inference.run import Run
 from speccascade.runtime import folders
 from speccascade.search import scatter
 from speccascade.search.candidates import (
@@ -406,7 +406,7 @@ class Searcher:
 
   def _decode_trials(self, study: Study, point: Point) -> list[Decoded]:
     """Returns the outputs of as many trials as there is time for."""
-    batches, num_trials = study.batches(point), study.num_trials(point)
+    batches, num_trials = study.batches(point), study.session.num_trials(point)
     trials = []
     for trial in range(num_trials):
       trials.append(batches.decode_all(study.examples, trial))

@@ -17,12 +17,13 @@ from speccascade.evaluation.walltime import Latency
 from speccascade.inference.batches import decode_counts
 from speccascade.inference.batches.inputs import Inputs
 from speccascade.inference.measuring import point_timing
-from speccascade.inference.measuring.study import Study
+from speccascade.inference.measuring.study import Measuring, Study
 from speccascade.inference.pair.pairs import PairSpec
 from speccascade.inference.points.point import Point
 from speccascade.inference.points.point_settings import PointSettings
 from speccascade.inference.rows.results import ResultRow
-from speccascade.inference.run import Measuring, Run
+from speccascade.inference.run import Run
+from speccascade.inference.session import Session
 from speccascade.search.effort import Budget, Steps
 
 DRAFTER = "drafter"
@@ -161,19 +162,21 @@ def read_study(
       " models as they are: leave it out here, and set it where you decode"
     )
   sources = inputs.read(pair.vocabulary_path).fit_padding()
-  return Study(
+  session = Session(
     pair.load(sources.vocabulary),
     sources,
     dataclasses.replace(run, num_lengths=1),
-    dataclasses.replace(measuring, num_timed=len(sources.examples)),
+  )
+  return Study(
+    session, dataclasses.replace(measuring, num_timed=len(sources.examples))
   )
 
 
 def each_drafter(study: Study) -> list[Study]:
   """Returns a study of each drafter alone with the verifier, largest first."""
   return [
-    dataclasses.replace(
-      study, pair=dataclasses.replace(study.pair, drafters=(drafter,))
+    study.with_session(
+      pair=dataclasses.replace(study.pair, drafters=(drafter,))
     )
     for drafter in study.pair.drafters
   ]

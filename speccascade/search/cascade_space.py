@@ -11,12 +11,11 @@ import numpy as np
 from speccascade.analysis import swi
 from speccascade.decoding.records.language_model import LanguageModel
 from speccascade.inference.measuring import point_timing
-from speccascade.inference.measuring.study import Study
+from speccascade.inference.measuring.study import Measuring, Study
 from speccascade.inference.pair import cascades
 from speccascade.inference.pair.cascades import Cascade
 from speccascade.inference.points import advice_files
 from speccascade.inference.points.point import Point
-from speccascade.inference.run import Measuring
 from speccascade.search.candidates import Candidate, each_drafter
 from speccascade.search.ledger import Ledger
 from speccascade.settings import fields
@@ -265,13 +264,11 @@ class Contest:
       repeats=self.criterion.repeats,
       agreement=False,
     )
-    return dataclasses.replace(
-      self.study,
+    return dataclasses.replace(self.study, measuring=measuring).with_session(
       pair=self.study.pair.combine_drafters(
         candidate.cascade, self.point.spec, sources.vocabulary_sha256
       ),
       sources=dataclasses.replace(sources, examples=sources.examples[:num]),
-      measuring=measuring,
     )
 
   def measure(

@@ -93,7 +93,7 @@ def forecast(*, plan: Plan, shown: Shown = Shown(), **settings) -> Forecast:
     num_programs=_num_programs(studies, curves, shown),
     compile_s=verifier.compile_s,
     decode_s=decode_s,
-    num_threads=study.num_threads,
+    num_threads=study.session.num_threads,
   )
 
 

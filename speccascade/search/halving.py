@@ -23,6 +23,7 @@ from speccascade.inference.pair.cascades import Cascade
 from speccascade.inference.pair.pairs import PairSpec
 from speccascade.inference.points.point import Point
 from speccascade.inference.run import Run
+from speccascade.inference.session import Session
 from speccascade.report import tables
 from speccascade.report.tables import Column
 from speccascade.runtime import files, folders, processes
@@ -93,7 +94,7 @@ def search(
     models = pair.load(
       sources.vocabulary, needs_drafter=bool(pair.drafter_checkpoint)
     )
-    study = Study(models, sources, run)
+    study = Study(Session(models, sources, run))
     if candidates.cascades is not None:
       first = len(sources.examples)
     by_label = {

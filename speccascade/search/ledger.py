@@ -6,10 +6,10 @@ import functools
 import os
 
 from speccascade.inference.measuring import measure
-from speccascade.inference.measuring.study import Tick
 from speccascade.inference.rows import results
 from speccascade.inference.rows.results import ResultFile, ResultRow
 from speccascade.inference.rows.run_folder import RunFolder
+from speccascade.inference.session import Tick
 from speccascade.search.candidates import Candidate
 
 

@@ -7,8 +7,8 @@ from typing import Annotated
 
 from speccascade.decoding.programs.methods import find
 from speccascade.inference.batches.sources import Source
+from speccascade.inference.measuring.study import Measuring
 from speccascade.inference.rows import records
-from speccascade.inference.run import Measuring
 from speccascade.runtime import files, processes
 from speccascade.search.candidates import Candidate
 from speccascade.search.grid import Curve
@@ -90,14 +90,14 @@ def write(
     }
     lines = [
       records.to_line({**head, **record})
-      for record in traced.study.records(decoded, examples)
+      for record in traced.study.session.records(decoded, examples)
     ]
     tick(num_examples)
     return lines
 
   missing = [key for key in traced_points if key not in lines_by_key]
   for keys in _portions(missing, traced_points, examples):
-    lines_by_key |= zip(keys, study.map_in_threads(decode, keys))
+    lines_by_key |= zip(keys, study.session.map_in_threads(decode, keys))
     lines = []
     for key in traced_points:
       lines += lines_by_key.get(key, [])
@@ -110,8 +110,8 @@ def _with_trace(point: Candidate, num_examples: int) -> Candidate:
   run = dataclasses.replace(
     point.study.run, trace=True, batch_size=num_examples
   )
-  study = dataclasses.replace(point.study, run=run, measuring=Measuring())
-  return Candidate(study, point.point)
+  study = dataclasses.replace(point.study, measuring=Measuring())
+  return Candidate(study.with_session(run=run), point.point)
 
 
 def _portions(

@@ -20,12 +20,13 @@ from speccascade.decoding.records.drafter import block_depth
 from speccascade.inference.batches.inputs import Inputs
 from speccascade.inference.batches.sources import Source
 from speccascade.inference.measuring import scoring
-from speccascade.inference.measuring.study import Study
+from speccascade.inference.measuring.study import Measuring, Study
 from speccascade.inference.pair.pairs import ModelPair, PairSpec
 from speccascade.inference.points.point import Point
 from speccascade.inference.points.point_settings import PointSettings
 from speccascade.inference.rows.results import ResultRow
-from speccascade.inference.run import Measuring, Run
+from speccascade.inference.run import Run
+from speccascade.inference.session import Session
 from speccascade.runtime import folders, signals
 from speccascade.runtime.progress import ProgressBar
 from speccascade.search import grid, plans
@@ -131,7 +132,7 @@ def prepare(
   models = pair.load(sources.vocabulary)
   in_order = _put_timed_first(sources.examples, measuring.num_timed)
   fitted = dataclasses.replace(sources.fit_padding(), examples=in_order)
-  study = Study(models, fitted, run, measuring)
+  study = Study(Session(models, fitted, run), measuring)
   composed = None
   if pair.cascade is not None:
     method = methods.find("cascade_drafting")
@@ -216,7 +217,7 @@ class Studies:
     key = (id(pair), curve.seed)
     if key not in self._by_pair_and_seed:
       run = dataclasses.replace(self.study.run, seed=curve.seed)
-      study = dataclasses.replace(self.study, pair=pair, run=run)
+      study = self.study.with_session(pair=pair, run=run)
       self._by_pair_and_seed[key] = study
     return self._by_pair_and_seed[key]
 

@@ -19,11 +19,11 @@ from speccascade.decoding.records.block_records import Decoded
 from speccascade.decoding.records.decode_settings import Verification
 from speccascade.decoding.records.draft_tree import DraftTree, Drawing
 from speccascade.inference.batches.inputs import Inputs
-from speccascade.inference.measuring.study import Study
+from speccascade.inference.measuring.study import Measuring, Study
 from speccascade.inference.pair.pairs import ModelPair, PairSpec
 from speccascade.inference.points.call_costs import Costs
 from speccascade.inference.points.point import Point
-from speccascade.inference.run import Measuring, Run
+from speccascade.inference.run import Run
 from speccascade.runtime import folders
 from speccascade.search import acceptance
 from speccascade.search.candidates import (

@@ -2,10 +2,11 @@
 
 from speccascade.inference.batches.inputs import Inputs
 from speccascade.inference.measuring import infer
+from speccascade.inference.measuring.study import Measuring
 from speccascade.inference.pair.pairs import PairSpec
 from speccascade.inference.points.point import Point
 from speccascade.inference.rows import token_view
-from speccascade.inference.run import Measuring, Run
+from speccascade.inference.run import Run
 from tests.inference import tiny
 
 KINDS = {

@@ -10,10 +10,10 @@ import pytest
 import speccascade as sc
 from speccascade.api import Generation, generation
 from speccascade.inference.batches.sources import InputError, Source, Sources
-from speccascade.inference.measuring.study import Study
 from speccascade.inference.pair.pairs import PairError
 from speccascade.inference.points.point import Point
 from speccascade.inference.run import Run
+from speccascade.inference.session import Session
 from tests.inference import decodes, llamas, tiny
 
 pytestmark = pytest.mark.needs_tf
@@ -148,9 +148,9 @@ def answered(pair, tokens):
   length = GREEDY["max_decode_len"]
   run = Run(max_decode_len=length, batch_size=1, log_probs=True)
   point = Point("spec_decode", gamma=3, temperature=0.0)
-  study = Study(pair.models, sources, run)
-  batches = generation.checked_batches(study, point)
-  return Generation.of(study, point, batches.decode_all(study.examples))
+  session = Session(pair.models, sources, run)
+  batches = generation.checked_batches(session, point)
+  return Generation.of(session, point, batches.decode_all(session.examples))
 
 
 @pytest.mark.slow

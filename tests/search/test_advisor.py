@@ -17,13 +17,14 @@ from speccascade.inference import teacher_forcing
 from speccascade.inference.batches.batching import Batches
 from speccascade.inference.batches.sources import Source, Sources
 from speccascade.inference.measuring import point_timing
-from speccascade.inference.measuring.study import Study
+from speccascade.inference.measuring.study import Measuring, Study
 from speccascade.inference.pair.model_loading import Model
 from speccascade.inference.pair.pairs import ModelPair
 from speccascade.inference.points import advice_files
 from speccascade.inference.points.call_costs import Costs
 from speccascade.inference.points.point import Point
-from speccascade.inference.run import Measuring, Run
+from speccascade.inference.run import Run
+from speccascade.inference.session import Session
 from speccascade.search import (
   advice_page,
   advisor,
@@ -70,7 +71,7 @@ def test_a_text_tells_its_blocks(method, temperature):
   """Decoded blocks differ from those expected of the same texts by chance."""
   point = Point(method, gamma=3, temperature=temperature)
   run = Run(max_decode_len=12, batch_size=NUM, num_lengths=1)
-  study = Study(pair(), sources(), run, Measuring())
+  study = Study(Session(pair(), sources(), run), Measuring())
   batches = study.batches(point, shared=False)
   decoded = batches.decode_all(study.examples)
   rates = rates_along(study, [point], decoded, is_own=True)
@@ -103,7 +104,7 @@ def tables_of(costs, rounds):
 def test_rates_are_those_of_each_text(monkeypatch):
   """However few texts are read at once; a lossless method's are its own."""
   run = Run(max_decode_len=6, batch_size=8, num_lengths=1)
-  study = Study(pair(7), sources(7), run, Measuring())
+  study = Study(Session(pair(7), sources(7), run), Measuring())
   rng = np.random.default_rng(0)
   lengths, tokens = rng.integers(1, 7, 7), rng.integers(2, 7, (7, 6), np.int32)
   texts = types.SimpleNamespace(tokens=tokens, lengths=lengths)
@@ -131,7 +132,7 @@ def test_rates_of_a_learned_rule_are_those_of_its_parameters(tmp_path):
   kind = learned.CALIBRATION
   rule_files.write(tmp_path / "rule.npz", {kind.name: kind.plug_in()}, {})
   run = Run(max_decode_len=6, batch_size=8, num_lengths=1)
-  study = Study(pair(7), sources(7), run, Measuring())
+  study = Study(Session(pair(7), sources(7), run), Measuring())
   tokens = np.random.default_rng(0).integers(2, 7, (7, 6), np.int32)
   texts = types.SimpleNamespace(tokens=tokens, lengths=np.full(7, 6))
   fitted = {"rule_parameters": tmp_path / "rule.npz"}

@@ -18,6 +18,7 @@ from speccascade.inference.points.call_costs import Costs
 from speccascade.inference.points.point import Point
 from speccascade.inference.rows import results
 from speccascade.inference.run import Run
+from speccascade.inference.session import Session
 from speccascade.search import halving
 from speccascade.search.cascade_space import (
   Candidates,
@@ -52,7 +53,7 @@ def contest():
   )
   run = Run(max_decode_len=8, batch_size=2, progress=False)
   point = Point("cascade_drafting", temperature=0.0)
-  study = Study(pair, sources, run)
+  study = Study(Session(pair, sources, run))
   return Contest(study, point, Criterion(), weights=(0.25, 0.125))
 
 

@@ -14,12 +14,13 @@ from speccascade.evaluation import timing, walltime
 from speccascade.inference.batches.inputs import Inputs
 from speccascade.inference.batches.sources import Source, Sources
 from speccascade.inference.measuring import infer, point_timing
-from speccascade.inference.measuring.study import Study
+from speccascade.inference.measuring.study import Measuring, Study
 from speccascade.inference.pair.model_loading import Model
 from speccascade.inference.pair.pairs import ModelPair, PairSpec
 from speccascade.inference.points.call_costs import Costs
 from speccascade.inference.points.point import Point
-from speccascade.inference.run import Measuring, Run
+from speccascade.inference.run import Run
+from speccascade.inference.session import Session
 from speccascade.models.markov_lm import MarkovLM
 from speccascade.search import (
   advice_page,
@@ -65,7 +66,7 @@ def pair(num=NUM):
 
 def study_of(num=NUM):
   run = Run(max_decode_len=12, batch_size=num, num_lengths=1)
-  return Study(pair(num), test_advisor.sources(num), run, Measuring())
+  return Study(Session(pair(num), test_advisor.sources(num), run), Measuring())
 
 
 def assert_no_bias(more, temperature):
@@ -88,11 +89,12 @@ def lookahead_study():
   examples = [
     Source(k, str(k), T5_SOURCES[k % 2], ("one",)) for k in range(NUM)
   ]
-  return Study(
+  session = Session(
     ModelPair((lookahead,), Model(verifier, "p", "")),
     Sources(examples, _Words(), T5_SOURCES.shape[1], "sources"),
     Run(max_decode_len=12, batch_size=NUM, num_lengths=1),
   )
+  return Study(session)
 
 
 STUDIES = {"heads": study_of, "lookahead": lookahead_study}

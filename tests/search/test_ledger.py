@@ -13,6 +13,7 @@ from speccascade.inference.points.point import Point
 from speccascade.inference.rows.results import ResultRow
 from speccascade.inference.rows.run_folder import OutputError
 from speccascade.inference.run import Run
+from speccascade.inference.session import Session
 from speccascade.search.candidates import Candidate, each_drafter
 from speccascade.search.ledger import Ledger
 from tests.decoding.drafting import models
@@ -33,7 +34,7 @@ def studies():
     "words",
     "test",
   )
-  return each_drafter(Study(pair, sources, Run(max_decode_len=8)))
+  return each_drafter(Study(Session(pair, sources, Run(max_decode_len=8))))
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from speccascade.decoding.programs import decoders, methods
 from speccascade.decoding.programs.decoders import Decoder
 from speccascade.inference.batches.inputs import Inputs
 from speccascade.inference.batches.sources import Source
+from speccascade.inference.measuring.study import Measuring
 from speccascade.inference.pair.cascades import Cascade
 from speccascade.inference.pair.pairs import PairSpec
 from speccascade.inference.points.point import Point
@@ -24,7 +25,7 @@ from speccascade.inference.points.point_settings import (
 )
 from speccascade.inference.rows import results
 from speccascade.inference.rows.run_folder import OutputError
-from speccascade.inference.run import Measuring, Run
+from speccascade.inference.run import Run
 from speccascade.search import forecast, plans, sweeps
 from speccascade.search.plans import Plan
 from speccascade.search.shown import Shown

@@ -13,10 +13,11 @@ from speccascade.analysis import blocks, draft_trees
 from speccascade.decoding import DraftTree
 from speccascade.evaluation import walltime
 from speccascade.inference.measuring import point_timing
-from speccascade.inference.measuring.study import Study
+from speccascade.inference.measuring.study import Measuring, Study
 from speccascade.inference.points.call_costs import Costs
 from speccascade.inference.points.point import Point
-from speccascade.inference.run import Measuring, Run
+from speccascade.inference.run import Run
+from speccascade.inference.session import Session
 from speccascade.search import acceptance, tree_page, tree_search
 from speccascade.search.effort import Effort
 from speccascade.search.offers import measure_costs
@@ -29,7 +30,7 @@ TREE = (-1, -1, 0, 0, 1, 2)  # 3 deep, nodes of two children and of one
 
 def study_of(folder=None, num=NUM):
   run = Run(folder, max_decode_len=12, batch_size=num, num_lengths=1)
-  return Study(chains.pair(num), chains.sources(num), run, Measuring())
+  return Study(Session(chains.pair(num), chains.sources(num), run), Measuring())
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ OUTPUT_DIR:
 
 from collections.abc import Callable, Sequence
 import dataclasses
+import functools
 import itertools
 import json
 import pathlib
@@ -22,7 +23,7 @@ from speccascade.inference.batches.batching import Speed
 from speccascade.inference.batches.inputs import Inputs
 from speccascade.inference.batches.sources import Source
 from speccascade.inference.measuring import point_timing, round_times, scoring
-from speccascade.inference.measuring.study import Study, Tick
+from speccascade.inference.measuring.study import Measuring, Study
 from speccascade.inference.measuring.timed_answers import TimedAnswers
 from speccascade.inference.pair.pairs import PairSpec
 from speccascade.inference.points import advice_files, draft_costs
@@ -32,7 +33,8 @@ from speccascade.inference.rows import records, results
 from speccascade.inference.rows.records import Outputs
 from speccascade.inference.rows.results import ResultRow
 from speccascade.inference.rows.run_folder import RunFolder, Shards
-from speccascade.inference.run import Measuring, Run
+from speccascade.inference.run import Run
+from speccascade.inference.session import Session, Tick
 from speccascade.runtime import files, folders, processes, signals
 from speccascade.runtime.progress import ProgressBar
 from speccascade.settings import fields
@@ -146,13 +148,16 @@ def _make_study(
       pair.cascade, spec, sources.vocabulary_sha256
     )
   point = advice_files.resolve_gamma(point, models)
-  study = Study(models, sources, run, measuring)
+  study = Study(Session(models, sources, run), measuring)
   costs_file = run.folder / draft_costs.FILE_NAME
   # Rounds are timed for a new folder alone: another run is in one that has a
   # description, and no costs.
   if point.is_adaptive and not processes.agree(costs_file.exists):
     RunFolder(run.folder, _identity(study, point), results.PREDICTIONS).check()
-  point = round_times.priced(study, point, costs_file)
+  batches_at = functools.partial(
+    study.batches, timed=bool(study.timed_examples), shared=False
+  )
+  point = round_times.priced(point, batches_at, costs_file)
   study.batches(point, shared=False).check()
   return study, point
 
@@ -171,7 +176,7 @@ class _Batched:
     self, examples: Sequence[Source], trial: int, tick: Tick
   ) -> list[dict]:
     decoded = self._batches.decode_all(examples, trial, tick)
-    return self._study.records(decoded, examples, trial)
+    return self._study.session.records(decoded, examples, trial)
 
 
 class _Part(NamedTuple):
@@ -217,8 +222,9 @@ def _identity(study: Study, point: Point) -> dict[str, Any]:
 def _decode(study: Study, point: Point) -> tuple[Shards, Speed]:
   """Decodes the shards that OUTPUT_DIR lacks; returns all, and the speed."""
   run, parts = study.run, _make_parts(study)
-  decoding = TimedAnswers if run.one_at_a_time else _Batched
-  answers = decoding(study, point)
+  answers: TimedAnswers | _Batched = _Batched(study, point)
+  if run.one_at_a_time:
+    answers = TimedAnswers(study.session, point)
   sizes = [sum(map(answers.num_records, part.examples)) for part in parts]
   shards = Shards(run.folder, _identity(study, point), sizes)
   shards.check()

@@ -25,12 +25,13 @@ from speccascade.inference.measuring.point_timing import (
   reference,
   time_batches,
 )
-from speccascade.inference.measuring.study import Study, Tick
+from speccascade.inference.measuring.study import Study
 from speccascade.inference.points.call_costs import Costs
 from speccascade.inference.points.point import Point
 from speccascade.inference.rows import results
 from speccascade.inference.rows.records import Outputs
 from speccascade.inference.rows.results import ResultRow
+from speccascade.inference.session import Tick
 from speccascade.runtime.progress import ProgressBar
 
 
@@ -134,7 +135,7 @@ def _measure_group(
   timed = {point: study.batches(point, timed=True) for point in outputs}
   decoded = [alone, *group] if decodes_alone else group
   untimed = {point: study.batches(point) for point in decoded}
-  study.compile([*timed.values(), *untimed.values()], tick)
+  study.session.compile([*timed.values(), *untimed.values()], tick)
 
   # Time the first examples. Their outputs are those of trial 0.
   latencies: dict[Point, walltime.Latency] = {}
@@ -186,4 +187,4 @@ def _measure_group(
     )
 
   # Nothing is timed any more, so that points may share the machine.
-  yield from study.map_in_threads(measure_point, group)
+  yield from study.session.map_in_threads(measure_point, group)

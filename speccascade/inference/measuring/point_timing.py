@@ -13,11 +13,12 @@ from speccascade.decoding import Decoded
 from speccascade.evaluation import efficiency, timing, walltime
 from speccascade.inference.batches import batching
 from speccascade.inference.batches.batching import Batches
-from speccascade.inference.measuring.study import Study, Tick
+from speccascade.inference.measuring.study import Study
 from speccascade.inference.points.call_costs import Costs
 from speccascade.inference.points.point import Point
 from speccascade.inference.rows.records import Outputs
 from speccascade.inference.rows.results import ResultRow
+from speccascade.inference.session import Tick
 from speccascade.models.sharding.partitioning import fetch
 
 REFERENCE, DRAFTER = "verifier", "drafter"
@@ -63,7 +64,7 @@ def time_points(
     point: study.batches(point, timed=True) for point in [alone, *points]
   }
   # Compiling takes seconds and would be timed as decoding otherwise.
-  study.compile(timed.values(), tick)
+  study.session.compile(timed.values(), tick)
   return time_batches(study, timed, outputs or {}, tick=tick, is_over=is_over)
 
 

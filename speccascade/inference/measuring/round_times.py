@@ -5,6 +5,7 @@ which all but one block size are dear, every row takes that size: so the program
 itself says what its rounds take, and nothing else is compiled.
 """
 
+from collections.abc import Callable
 import dataclasses
 import logging
 import pathlib
@@ -13,7 +14,7 @@ import numpy as np
 
 from speccascade.decoding.drafting.draft_pace import CATCH_UP_WIDTH
 from speccascade.evaluation import least_times, timing
-from speccascade.inference.measuring.study import Study
+from speccascade.inference.batches.batching import Batches
 from speccascade.inference.points.draft_costs import DraftCosts
 from speccascade.inference.points.point import Point
 from speccascade.runtime import processes
@@ -25,14 +26,19 @@ _BUDGET_S = 20.0  # no turn of the sizes begins after it
 # of a row would let its gammas know them, too.
 _TRIAL = 2**31 - 1
 
+_BatchesAt = Callable[[Point], Batches]
 
-def priced(study: Study, point: Point, file: pathlib.Path | None = None):
+
+def priced(
+  point: Point, batches_at: _BatchesAt, file: pathlib.Path | None = None
+) -> Point:
   """Returns a point with the costs that its gammas are chosen by.
 
   Args:
-    study: the models, and the examples whose rounds are timed.
-    point: a point. One whose gamma is no "adaptive", or whose costs are known,
+    point: a point. One whose gamma is not "adaptive", or whose costs are known,
       is returned as it is.
+    batches_at: returns the batches that decode at a point. The rounds of the
+      first batch of their first trial are timed.
     file: the file of an earlier start of this run; None where there is none.
 
   Raises:
@@ -48,7 +54,7 @@ def priced(study: Study, point: Point, file: pathlib.Path | None = None):
       point, draft_costs=fields.build(DraftCosts, costs)
     )
   note("timing rounds")
-  costs = measure(study, point)
+  costs = measure(point, batches_at)
   note("")
   if not costs.may_pay:
     logging.warning(
@@ -58,25 +64,25 @@ def priced(study: Study, point: Point, file: pathlib.Path | None = None):
   return dataclasses.replace(point, draft_costs=costs)
 
 
-def measure(study: Study, point: Point) -> DraftCosts:
+def measure(point: Point, batches_at: _BatchesAt) -> DraftCosts:
   """Returns the costs of a point's rounds, by the least of some repeats.
+
+  Args:
+    point: a point whose gamma is "adaptive".
+    batches_at: as in `priced`.
 
   Raises:
     ValueError: the models do not fit the method.
   """
-  sizes, is_timed = point.sizes, bool(study.timed_examples)
+  sizes = point.sizes
   decodes, prepared = {}, None
   for size in sizes:
     costs = DraftCosts.of_one_size(size, sizes)
-    batches = study.batches(
-      dataclasses.replace(point, draft_costs=costs),
-      timed=is_timed,
-      shared=False,
-    )
+    batches = batches_at(dataclasses.replace(point, draft_costs=costs))
     if prepared is None:
       batches.check()
-      examples = study.examples[: batches.num_rows]
-      prepared = batches.prepare(examples, _TRIAL)
+      (_, examples), *_ = batches.trials
+      prepared = batches.prepare(examples[: batches.num_rows], _TRIAL)
     decodes[size] = batches.bind(prepared)
   assert prepared is not None
   inputs, sampling = prepared.inputs, point.sampling

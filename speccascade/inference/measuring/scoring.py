@@ -55,7 +55,7 @@ def result_row(
   in_order = sorted(outputs.tokens)
   examples = [by_index[index] for _, index in in_order]
   texts = [
-    study.text_of(outputs.tokens[key], example)
+    study.session.text_of(outputs.tokens[key], example)
     for key, example in zip(in_order, examples)
   ]
   predicted_speedup = measured_speedup = None
@@ -189,7 +189,7 @@ def logits_after(study: Study, example: Source, prefix) -> np.ndarray:
   Returns:
     [V] float32.
   """
-  inputs = study.pad_examples([example], 1)
+  inputs = study.session.pad_examples([example], 1)
   # One padded width for all prefixes, so that one program is compiled.
   fed = np.zeros((1, study.run.max_decode_len), np.int32)
   fed[0, 0] = prompts.start(study.pair.verifier_lm, inputs)[0]

@@ -1,189 +1,107 @@
 """What the points of a trade-off have in common: `Study`.
 
-The points differ in the method and its settings. They share the models, the
-examples, the way of decoding and of measuring, and the compiled programs.
-`Study.batches` decodes examples at a point, `scoring` makes rows of outputs,
-and `measure` measures points.
+The points differ in the method and its settings. They share a session, which
+decodes, and what is measured of them. `Study.batches` decodes examples at a
+point, under the clock or without it; `scoring` makes rows of outputs, and
+`measure` measures points.
 """
 
-from collections.abc import (
-  Callable,
-  Hashable,
-  Iterable,
-  Iterator,
-  Mapping,
-  Sequence,
-)
-import concurrent.futures
+from collections.abc import Sequence
 import dataclasses
-import functools
-import itertools
-import os
+from typing import Annotated
 
-import jax
-import numpy as np
-
-from speccascade.constraints import limits
-from speccascade.data.prompting import eos_ids
-from speccascade.decoding.records.automaton import Constraints
-from speccascade.decoding.records.block_records import Decoded
-from speccascade.decoding.records.decode_settings import Records
-from speccascade.inference.batches import padding
-from speccascade.inference.batches.batching import Batches, Programs
+from speccascade.evaluation import quality
+from speccascade.inference.batches.batching import Batches
 from speccascade.inference.batches.sources import Source, Sources
-from speccascade.inference.pair.pair_checks import check_sources
 from speccascade.inference.pair.pairs import ModelPair
 from speccascade.inference.points.point import Point
-from speccascade.inference.points.point_settings import (
-  PointSettings,
-  settings_of,
-)
-from speccascade.inference.rows import records
+from speccascade.inference.points.point_settings import PointSettings
 from speccascade.inference.rows.records import Outputs
-from speccascade.inference.run import Measuring, Run
-from speccascade.runtime import memory, processes
-from speccascade.runtime.progress import note
+from speccascade.inference.run import Run
+from speccascade.inference.session import Session
 from speccascade.settings import fields
-from speccascade.settings.fields import values_of
 
-# Takes the number of decodes since its last call.
-Tick = Callable[[int], object]
+
+@fields.checked
+@dataclasses.dataclass(frozen=True)
+class Measuring:
+  """What is measured of each point; checked when the record is made.
+
+  Attributes:
+    metrics: names in `quality.METRICS`; None takes the metrics of the task, or
+      BLEU.
+    num_timed: examples timed at batch 1 against the verifier alone; 0 leaves
+      latency out.
+    repeats: how often each example is timed.
+    agreement: whether greedy outputs are compared with the verifier's outputs.
+  """
+
+  metrics: Sequence[Annotated[str, quality.metric]] | None = None
+  num_timed: fields.NonNegative = 0
+  repeats: fields.Size = 3
+  agreement: bool = True
 
 
 @fields.checked
 @dataclasses.dataclass(frozen=True, eq=False)
 class Study:
-  """The models, the examples and the settings that all points share.
+  """A session, and what is measured of the points that it decodes.
 
-  A study is equal to itself alone, since its programs and outputs belong to it.
+  A study is equal to itself alone, since its outputs belong to it.
 
   Attributes:
-    pair: the models.
-    sources: the examples. The first of them are timed.
-    run: how the examples are decoded.
+    session: the models, the examples, and how they are decoded. The first of
+      the examples are timed.
     measuring: what is measured of each point.
-    programs: the compiled programs, by `Batches.program_key`. A program depends
-      on the method, the shapes and the number formats, and not on the examples,
-      alpha or the seed. A study that is made from this one by
-      `dataclasses.replace` has the same dict, so that it compiles none anew.
     verifier_outputs: the outputs of the verifier alone. A key is the point of
       the verifier at one sampling; a sampling that was not decoded is missing.
-
-  Raises:
-    ValueError: the mesh does not divide the batch size, or the models do not
-      take these examples.
   """
 
-  pair: ModelPair
-  sources: Sources
-  run: Run
+  session: Session
   measuring: Measuring = Measuring()
-  programs: Programs = dataclasses.field(default_factory=dict)
   verifier_outputs: dict[Point, Outputs] = dataclasses.field(
     default_factory=dict, init=False
   )
 
-  def __post_init__(self):
-    # A single row is not cut along the data axis: each part decodes it whole.
-    if self.pair.layout is not None and self.run.batch_size > 1:
-      self.pair.layout.check_rows(BATCH_SIZE=self.run.batch_size)
-    check_sources(self.pair, self.sources, self.run.max_decode_len)
+  @property
+  def pair(self) -> ModelPair:
+    """The models of the session."""
+    return self.session.pair
+
+  @property
+  def sources(self) -> Sources:
+    """The sources of the session."""
+    return self.session.sources
+
+  @property
+  def run(self) -> Run:
+    """How the session decodes."""
+    return self.session.run
 
   @property
   def examples(self) -> Sequence[Source]:
     """The examples, in the order of the data set."""
-    return self.sources.examples
-
-  @property
-  def vocabulary(self):
-    """The vocabulary of the examples' tokens."""
-    return self.sources.vocabulary
-
-  def text_of(self, tokens: Sequence[int], example: Source) -> str:
-    """Returns the text of an example's output, up to what ended it."""
-    limits = self.run.also(example.stop)
-    return records.text_of(self.vocabulary, tokens, limits)
-
-  def records(
-    self, decoded: Decoded, examples: Sequence[Source], trial: int = 0
-  ) -> list[dict]:
-    """Returns the records of some examples; see `records.records`.
-
-    Args:
-      decoded: what was decoded for them, the first rows of a batch.
-      examples: the examples.
-      trial: the number of the trial.
-    """
-    return records.records(decoded, examples, self.vocabulary, trial, self.run)
-
-  @functools.cached_property
-  def _constraints(self) -> tuple[Constraints, Mapping[tuple[str, ...], int]]:
-    """What outputs are held to, and where each begins; see `Batches`."""
-    ends = eos_ids(self.vocabulary)
-    return limits.constraints(
-      self.run,
-      self.vocabulary,
-      functools.partial(records.text_of, self.vocabulary),
-      eos_ids=ends if isinstance(ends, tuple) else (ends,),
-      vocab_size=self.pair.models[-1].lm.vocab_size,
-      own_stops=(example.stop for example in self.examples),
-    )
-
-  @property
-  def lengths(self) -> list[int]:
-    """The input lengths that batches are padded to, in ascending order.
-
-    The last length holds all examples.
-    """
-    return padding.buckets(self.sources.max_len, self.run.num_lengths)
+    return self.session.examples
 
   @property
   def timed_examples(self) -> Sequence[Source]:
     """The examples that are decoded under the clock, at batch size 1."""
     return self.examples[: self.measuring.num_timed]
 
-  def pad_examples(self, examples: Sequence[Source], rows: int) -> np.ndarray:
-    """Returns [rows, S] int32, inputs that are padded to the last of `lengths`.
+  def with_session(self, **changes) -> "Study":
+    """Returns a study like this one of another session.
 
     Args:
-      examples: up to `rows` examples.
-      rows: the number of rows.
+      **changes: fields of the session that get another value.
     """
-    tokens, _ = padding.pad_batch(
-      examples, rows, self.lengths[-1:], prompted=self.pair.prompted
-    )
-    return tokens
-
-  def num_trials(self, point: Point) -> int:
-    """Returns how often each example is decoded at a point.
-
-    Greedy trials are all alike, so a greedy point has one.
-    """
-    return 1 if point.sampling.greedy else self.run.trials
+    session = dataclasses.replace(self.session, **changes)
+    return dataclasses.replace(self, session=session)
 
   def settings(
     self, point: Point, *, trials: int | None = None
   ) -> PointSettings:
-    """Returns the settings of a point's row, by which rows are told apart.
-
-    Args:
-      point: the method and its settings.
-      trials: the number of trials that the row states. None states
-        `num_trials`.
-    """
-    return settings_of(
-      point,
-      max_decode_len=self.run.max_decode_len,
-      task=self.sources.task,
-      split=self.sources.split,
-      num_examples=len(self.examples),
-      drafter=self.pair.drafter_name,
-      verifier=self.pair.verifier_name,
-      seed=self.run.seed,
-      trials=trials or self.num_trials(point),
-      dtype=self.pair.dtype,
-      limits=self.run.limits_text,
-    )
+    """Returns the settings of a point's row; see `Session.settings`."""
+    return self.session.settings(point, trials=trials)
 
   def batches(
     self, point: Point, *, timed: bool = False, shared: bool = True
@@ -194,41 +112,24 @@ class Study:
       point: the method and its settings.
       timed: whether the batches are timed. They then have one row each, and
         decode the examples under the clock; else all others.
-      shared: whether the methods of a family share programs. They do on a CPU
-        only, where a program that branches at the method is as fast.
+      shared: as in `Session.batches`.
     """
-    run, num_timed = self.run, len(self.timed_examples)
-    num_rows, lengths = run.batch_size, self.lengths
-    recorded = values_of(run, Records)
+    num_timed, alike, recorded = len(self.timed_examples), None, {}
     # At batch size 1 all examples have one padded length: the timed programs
     # decode the others, too, which saves compiling.
-    is_one_shape = num_rows == 1 and num_timed > 0
+    is_one_shape = self.run.batch_size == 1 and num_timed > 0
     if timed or is_one_shape:
       # One length, so that nothing is compiled while the clock runs.
       alike = self.examples if is_one_shape else self.timed_examples
-      all_lengths = padding.buckets(self.sources.max_len)
-      num_rows, lengths = 1, [padding.width_of(alike, all_lengths)]
     if timed and not is_one_shape and num_timed < len(self.examples):
       # What is recorded takes time, and is known of the other examples.
       recorded["log_probs"] = False
-    decoder = point.decoder(
-      max_decode_len=run.max_decode_len,
-      eos_id=run.end_ids(eos_ids(self.vocabulary)),
-      shared=shared and jax.default_backend() == "cpu",
-      **recorded,
-    )
-    constraints, begins = self._constraints
-    return Batches(
-      pair=self.pair,
-      point=point,
-      run=run,
-      num_rows=num_rows,
+    return self.session.batches(
+      point,
+      shared=shared,
+      alike=alike,
       trials=self._trials(point, timed),
-      decoder=decoder,
-      lengths=lengths,
-      constraints=constraints,
-      programs=self.programs,
-      begins=begins,
+      **recorded,
     )
 
   def _trials(
@@ -242,20 +143,9 @@ class Study:
       num_timed = len(self.timed_examples)
       trials = [
         (trial, self.examples if trial else self.examples[num_timed:])
-        for trial in range(self.num_trials(point))
+        for trial in range(self.session.num_trials(point))
       ]
     return [(trial, examples) for trial, examples in trials if examples]
-
-  @property
-  def num_threads(self) -> int:
-    """The number of threads that decode while nothing is timed.
-
-    On a mesh it is 1. The devices of a mesh wait for each other, so all of them
-    must run their programs in the same order.
-    """
-    if self.pair.layout is not None:
-      return 1
-    return max(1, min(8, os.cpu_count() or 1))
 
   def num_decodes(self, point: Point) -> int:
     """Returns the number of decodes of a point, which is the unit of progress.
@@ -264,40 +154,4 @@ class Study:
     trial.
     """
     num_timed = len(self.timed_examples) * self.measuring.repeats
-    return num_timed + len(self.examples) * self.num_trials(point)
-
-  def compile(self, batches: Iterable[Batches], tick: Tick = lambda num: None):
-    """Compiles the programs of points that are missing, several at once.
-
-    Args:
-      batches: the batches of all points.
-      tick: called with 0 before each program. An error that it raises ends the
-        compiling.
-    """
-    programs = {
-      key: (each, batch)
-      for each in batches
-      for key, batch in each.needed_programs().items()
-    }
-    missing = [key for key in programs if key not in self.programs]
-    # Programs of other points are dropped before they fill the process. All
-    # processes of a job must drop them together, as they compile together.
-    if missing and processes.agree(memory.holds_many_programs):
-      self.programs.clear()
-      jax.clear_caches()
-      missing = list(programs)
-    numbers = itertools.count(1)
-
-    def compile_program(key: Hashable):
-      tick(0)
-      note(f"compiling {next(numbers)} of {len(missing)}")
-      each, batch = programs[key]
-      each.compile(batch)
-
-    list(self.map_in_threads(compile_program, missing))
-    note("")
-
-  def map_in_threads(self, function: Callable, items: Sequence) -> Iterator:
-    """Yields the result of a function for each item in turn."""
-    with concurrent.futures.ThreadPoolExecutor(self.num_threads) as pool:
-      yield from pool.map(function, items)
+    return num_timed + len(self.examples) * self.session.num_trials(point)

@@ -20,9 +20,9 @@ from speccascade.decoding.records.block_records import Decoded
 from speccascade.inference.batches import padding
 from speccascade.inference.batches.batching import Speed
 from speccascade.inference.batches.sources import InputError, Source
-from speccascade.inference.measuring.study import Study, Tick
 from speccascade.inference.pair.pair_checks import check_sources
 from speccascade.inference.points.point import Point
+from speccascade.inference.session import Session, Tick
 from speccascade.inference.turns.conversation import Chat
 from speccascade.inference.turns.text_stream import TextStream
 
@@ -38,13 +38,13 @@ class _Turn(NamedTuple):
 
 
 class TimedAnswers:
-  """Answers the questions of a study at one point.
+  """Answers the questions of a session at one point.
 
   A question has several turns where it has `turns` and its prompts are chats.
   Any other example has one.
 
   Args:
-    study: the pair and the questions, at batch size 1.
+    session: the pair and the questions, at batch size 1.
     point: the method and its settings.
 
   Attributes:
@@ -54,18 +54,18 @@ class TimedAnswers:
     ValueError: the models do not fit the method.
   """
 
-  def __init__(self, study: Study, point: Point):
-    batches = study.batches(point, shared=False)
-    self._batches = dataclasses.replace(batches, lengths=study.lengths)
-    self._study, self._run = study, study.run
-    self._widths = padding.buckets(study.sources.max_len)
-    self._room = max(map(self._room_of, study.examples))
+  def __init__(self, session: Session, point: Point):
+    batches = session.batches(point, shared=False)
+    self._batches = dataclasses.replace(batches, lengths=session.lengths)
+    self._session, self._run = session, session.run
+    self._widths = padding.buckets(session.sources.max_len)
+    self._room = max(map(self._room_of, session.examples))
     self.speed = Speed()
     self._met: set[tuple[bool, int]] = set()  # what was compiled already
 
   def prompts(self, example: Source) -> Sequence[str]:
     """Returns what the user says after the first turn of an example."""
-    prompting = self._study.sources.prompting
+    prompting = self._session.sources.prompting
     if prompting is None or prompting.format != "chat" or example.messages:
       return ()
     return example.question.get("turns", ())[1:]
@@ -116,7 +116,7 @@ class TimedAnswers:
     whole = self._converse(example, trial, rounds=self._run.max_decode_len)
     lines = []
     for number, (steps, answer) in enumerate(zip(by_steps, whole)):
-      [record] = self._study.records(answer.decoded, [answer.source], trial)
+      [record] = self._session.records(answer.decoded, [answer.source], trial)
       lengths = [0, *(length for length, _ in steps.steps)]
       record["aux"] |= {
         "turn": number,
@@ -158,7 +158,7 @@ class TimedAnswers:
       source = example if is_first else self._source(example, messages)
       return self._open(source, number, rounds)
 
-    prompting = self._study.sources.prompting
+    prompting = self._session.sources.prompting
     # The first turn has the number, and so the keys, that it has in a batch.
     numbers = itertools.count(trial, self._run.trials)
     conversation = Chat(start, prompting, self._widths, numbers=numbers)
@@ -174,7 +174,7 @@ class TimedAnswers:
 
   def _open(self, source: Source, number: int, rounds: int) -> TextStream:
     return TextStream(
-      self._study.vocabulary,
+      self._session.vocabulary,
       self._batches,
       source,
       rounds,
@@ -184,7 +184,7 @@ class TimedAnswers:
 
   def _source(self, example: Source, messages: Sequence[Mapping]) -> Source:
     """Returns a conversation that is read whole, as one prompt."""
-    sources = self._study.sources
+    sources = self._session.sources
     try:
       tokens, _ = sources.prompting.tokens(
         messages, sources.max_len, "TASK_FEATURE_LENGTHS", False
@@ -195,7 +195,7 @@ class TimedAnswers:
       ) from error
     source = dataclasses.replace(example, tokens=np.array(tokens, np.int32))
     whole = dataclasses.replace(sources, examples=[source])
-    check_sources(self._study.pair, whole, self._run.max_decode_len)
+    check_sources(self._session.pair, whole, self._run.max_decode_len)
     return source
 
   def _room_of(self, example: Source) -> int:
@@ -204,7 +204,7 @@ class TimedAnswers:
     room, least = 0, limit
     for prompt in self.prompts(example):
       message = [{"role": "user", "content": prompt}]
-      tokens, _ = self._study.sources.prompting.tokens(
+      tokens, _ = self._session.sources.prompting.tokens(
         message, self._widths[-1], "TASK_FEATURE_LENGTHS", False
       )
       width = padding.bucket_of(len(tokens), self._widths)

@@ -16,7 +16,7 @@ from speccascade.inference.measuring import (
   point_timing,
   scoring,
 )
-from speccascade.inference.measuring.study import Study
+from speccascade.inference.measuring.study import Measuring, Study
 from speccascade.inference.pair import pairs
 from speccascade.inference.pair.cascades import Cascade
 from speccascade.inference.pair.model_loading import Model
@@ -24,7 +24,8 @@ from speccascade.inference.points.call_costs import Costs
 from speccascade.inference.points.point import Point
 from speccascade.inference.rows import results
 from speccascade.inference.rows.records import Outputs
-from speccascade.inference.run import Measuring, Run
+from speccascade.inference.run import Run
+from speccascade.inference.session import Session
 from speccascade.models.t5_lm import T5LM
 from speccascade.runtime import memory
 from tests.inference import tiny
@@ -51,12 +52,12 @@ def study():
     dataclasses.replace(example, references=("one",))
     for example in sources.examples
   ]
-  return Study(
+  session = Session(
     pairs.ModelPair((model("small", 0, 8),), model("large", 1, 12)),
     dataclasses.replace(sources, examples=examples).fit_padding(),
     Run(max_decode_len=8, batch_size=1, log_probs=True),
-    Measuring(num_timed=2, repeats=2),
   )
+  return Study(session, Measuring(num_timed=2, repeats=2))
 
 
 def test_rows(study, tmp_path, monkeypatch):
@@ -155,8 +156,9 @@ def test_rows_have_the_costs_of_the_clock(study, tmp_path, monkeypatch, caplog):
     for example in study.sources.examples
   ]
   sources = dataclasses.replace(study.sources, examples=examples).fit_padding()
-  timed = dataclasses.replace(
-    study, sources=sources, measuring=Measuring(num_timed=12, repeats=1)
+  timed = Study(
+    dataclasses.replace(study.session, sources=sources),
+    Measuring(num_timed=12, repeats=1),
   )
   points = [
     Point(method, temperature=1.0, gamma=2)
@@ -185,7 +187,7 @@ def test_the_memory_of_a_batch_has_all_nodes_of_a_composed_drafter(
   cascade = Cascade(k=[[1, 3], [0, 1]], first_children=8)
   composed = study.pair.combine_drafters(cascade, point.spec)
   for pair in (study.pair, composed):
-    dataclasses.replace(study, pair=pair).batches(point).check()
+    study.with_session(pair=pair).batches(point).check()
   # Seven siblings, a distribution of each model at each of them.
   assert seen[1] - seen[0] == 7 * 2 * 4 * study.pair.verifier_lm.vocab_size
 
@@ -249,35 +251,35 @@ def test_near_ties_are_told_from_differences(study):
 def test_records_end_where_the_runs_stop_is(study):
   example = study.examples[2]
   decoded = study.batches(POINTS[0], timed=True).decode([example])
-  [whole] = study.records(decoded, [example], 3)
+  [whole] = study.session.records(decoded, [example], 3)
   assert (whole["aux"]["index"], whole["aux"]["trial"]) == (example.index, 3)
   text = whole["prediction"]
   stop = text[len(text) // 2 :]
   run = dataclasses.replace(study.run, stop=(stop,))
-  [cut] = dataclasses.replace(study, run=run).records(decoded, [example])
+  [cut] = study.with_session(run=run).session.records(decoded, [example])
   assert cut["prediction"] == text[: text.index(stop)] != text
 
 
 def test_kernels_of_another_type_are_another_program(study):
   study.batches(POINTS[1]).decode_all(study.examples)
   needed = study.batches(POINTS[1]).needed_programs()
-  assert needed.keys() <= study.programs.keys()
+  assert needed.keys() <= study.session.programs.keys()
   model = study.pair.verifier
   params = jax.tree.map(lambda x: x.astype(jnp.bfloat16), model.lm.params)
   half = dataclasses.replace(model, lm=model.lm.replace(params=params))
   models = dataclasses.replace(study.pair, verifier=half)
-  other = dataclasses.replace(study, pair=models)
+  other = study.with_session(pair=models)
   needed = other.batches(POINTS[1]).needed_programs()
-  assert not needed.keys() <= study.programs.keys()
+  assert not needed.keys() <= study.session.programs.keys()
 
 
 def test_only_programs_that_run_are_compiled(study):
-  refilled = dataclasses.replace(
-    study,
+  session = dataclasses.replace(
+    study.session,
     run=Run(max_decode_len=8, batch_size=2, refill=True),
-    measuring=Measuring(num_timed=1, repeats=1),
     programs={},
   )
+  refilled = Study(session, Measuring(num_timed=1, repeats=1))
   alone, point = POINTS[2:]
   point_timing.time_points(refilled, [point])
   # Under the clock no program of whole batches is needed,
@@ -286,12 +288,12 @@ def test_only_programs_that_run_are_compiled(study):
     for each in (alone, point)
     for key in refilled.batches(each, timed=True).needed_programs()
   }
-  assert refilled.programs.keys() == timed
+  assert session.programs.keys() == timed
   # and no such program serves rows that are refilled.
   untimed = refilled.batches(point)
   assert untimed.needed_programs()
-  refilled.compile([untimed])
-  assert refilled.programs.keys() == timed
+  session.compile([untimed])
+  assert session.programs.keys() == timed
   measuring = dataclasses.replace(refilled.measuring, num_timed=4)
   all_timed = dataclasses.replace(refilled, measuring=measuring)
   assert not all_timed.batches(point).needed_programs()
@@ -314,6 +316,6 @@ def test_a_full_process_forgets_programs(study, tmp_path, monkeypatch):
   needed = [
     study.batches(each).needed_programs() for each in (other, POINTS[0])
   ]
-  assert study.programs.keys() == set().union(*needed)
+  assert study.session.programs.keys() == set().union(*needed)
   for key, outputs in before.items():
     np.testing.assert_equal(study.verifier_outputs[key].tokens, outputs.tokens)

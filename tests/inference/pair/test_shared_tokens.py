@@ -12,11 +12,12 @@ from speccascade.data import vocabularies
 from speccascade.data.prompting import Prompting
 from speccascade.decoding.records import prompts
 from speccascade.inference.batches.sources import sources_of_texts
-from speccascade.inference.measuring.study import Study
+from speccascade.inference.measuring.study import Measuring, Study
 from speccascade.inference.pair.pairs import PairError
 from speccascade.inference.pair.shared_tokens import SharedTokens, spellings
 from speccascade.inference.points.point import Point
-from speccascade.inference.run import Measuring, Run
+from speccascade.inference.run import Run
+from speccascade.inference.session import Session
 from tests.inference import decodes, llamas, tiny
 
 pytestmark = pytest.mark.needs_tf
@@ -220,7 +221,7 @@ def test_a_batch_is_read_by_all_drafters(pair):
     truncate=False,
   )
   run = Run(max_decode_len=8, batch_size=1)
-  study = Study(pair.models, sources, run, Measuring(num_timed=1))
+  study = Study(Session(pair.models, sources, run), Measuring(num_timed=1))
   batches = study.batches(Point("spec_decode", gamma=2), timed=True)
   for example in study.examples:
     drafter, verifier, padded, *_ = batches.prepare([example])
