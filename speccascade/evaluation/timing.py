@@ -9,7 +9,7 @@ import dataclasses
 import functools
 import re
 import time
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -20,14 +20,13 @@ from speccascade.decoding.laws.sampling import Sampling
 from speccascade.decoding.programs import draft_models
 from speccascade.decoding.records.drafter import Heads, Lookahead
 from speccascade.decoding.records.language_model import LanguageModel
+from speccascade.evaluation.pass_loops import Blocks, HotLoop
 from speccascade.inference.points.call_costs import Costs
 
 # Examples that a competitor decodes before the next competitor has its turn.
 TURN = 8
-PASSES = 16  # of a `pass_loop`
 
-_HotLoop = Callable[[], Any]
-_HotLoops = dict[str, _HotLoop]
+_HotLoops = dict[str, HotLoop]
 
 
 def interleave(
@@ -203,7 +202,7 @@ def cost_loops(
   inputs = jnp.asarray(inputs, jnp.int32)
   # The last block starts at length max_decode_len - 1 and must fit.
   capacity = max_decode_len + widths[-1] + 2
-  blocks = _Blocks(verifier, inputs, capacity, sampling, max_decode_len)
+  blocks = Blocks(verifier, inputs, capacity, sampling, max_decode_len)
   loops = {"verifier": blocks.encoding(verifier)}
   draft_loops = DRAFT_LOOPS[draft_models.kind_of(drafter)]
   loops |= draft_loops(drafter, blocks, sorted(set(heads)))
@@ -222,51 +221,7 @@ def cost_loops(
   return CostLoops(by_round, max_decode_len)
 
 
-def pass_loop(
-  model: LanguageModel, inputs, sampling: Sampling, width: int
-) -> Callable[[], Any]:
-  """Returns a function that runs `PASSES` passes of a model in a hot loop.
-
-  Args:
-    model: the language model.
-    inputs: [B, S] int32, the inputs of a batch.
-    sampling: how logits become distributions.
-    width: tokens of the pass.
-  """
-  inputs = jnp.asarray(inputs, jnp.int32)
-  blocks = _Blocks(model, inputs, PASSES + width + 2, sampling, PASSES)
-  return blocks.feeding(model)(width)
-
-
-def prefill_call(model: LanguageModel, inputs) -> Callable[[], Any]:
-  """Returns a function in which a model reads inputs, [B, S] int32."""
-  return functools.partial(_prefill, model, jnp.asarray(inputs, jnp.int32), 1)
-
-
-class _Blocks(NamedTuple):
-  """What the hot loops of a pair have in common; `num` blocks in each."""
-
-  verifier: LanguageModel
-  inputs: jax.Array
-  capacity: int
-  sampling: Sampling
-  num: int
-
-  def encoding(self, model: LanguageModel) -> _HotLoop:
-    """Returns the loop of a model's encoder."""
-    return functools.partial(_prefill, model, self.inputs, self.capacity)
-
-  def feeding(self, model: LanguageModel) -> Callable[[int], _HotLoop]:
-    """Returns a function from a width to the loop that feeds such blocks."""
-    # The first loop that feeds makes the state, so that nothing is compiled
-    # while the loops are named.
-    state = functools.cache(self.encoding(model))
-    return lambda width: (
-      lambda: _feed_blocks(model, state(), self.sampling, width, self.num)
-    )
-
-
-def _model_loops(model, blocks: _Blocks, nums: list[int]) -> _HotLoops:
+def _model_loops(model, blocks: Blocks, nums: list[int]) -> _HotLoops:
   feeding = blocks.feeding(model)
   return {
     "drafter": blocks.encoding(model),
@@ -275,7 +230,7 @@ def _model_loops(model, blocks: _Blocks, nums: list[int]) -> _HotLoops:
   }
 
 
-def _head_loops(heads, blocks: _Blocks, nums: list[int]) -> _HotLoops:
+def _head_loops(heads, blocks: Blocks, nums: list[int]) -> _HotLoops:
   rows, fixed = len(blocks.inputs), (blocks.verifier, blocks.sampling)
   return {
     f"h{num}": functools.partial(
@@ -285,7 +240,7 @@ def _head_loops(heads, blocks: _Blocks, nums: list[int]) -> _HotLoops:
   }
 
 
-def _embedding_loops(embeddings, blocks: _Blocks, nums: list[int]) -> _HotLoops:
+def _embedding_loops(embeddings, blocks: Blocks, nums: list[int]) -> _HotLoops:
   # A pass over the last token and num - 1 embeddings gives num distributions.
   # What the fed ids are makes no difference to its cost.
   model = embeddings.language_model(blocks.verifier)
@@ -297,41 +252,11 @@ def _embedding_loops(embeddings, blocks: _Blocks, nums: list[int]) -> _HotLoops:
 # What is timed of each kind of draft model: a function from the model, the
 # blocks, and the numbers of distributions that are drawn at once. The keys are
 # those of `decoding.programs.draft_models.DRAFT_MODELS`.
-DRAFT_LOOPS: dict[type, Callable[[Any, _Blocks, list[int]], _HotLoops]] = {
+DRAFT_LOOPS: dict[type, Callable[[Any, Blocks, list[int]], _HotLoops]] = {
   LanguageModel: _model_loops,
   Heads: _head_loops,
   Lookahead: _embedding_loops,
 }
-
-
-@functools.partial(jax.jit, static_argnums=(2,))
-def _prefill(model, inputs, capacity):
-  return model.prefill(inputs, capacity=capacity)
-
-
-@functools.partial(jax.jit, static_argnums=(3, 4))
-def _feed_blocks(model, state, sampling, width, num_blocks):
-  """Feeds blocks of `width` tokens, and returns [B] the last token drawn."""
-  # Each block starts one position after the block before it, and feeds the
-  # token that was drawn after that block. So XLA cannot leave out a pass or run
-  # two passes at once.
-  rows = jax.tree.leaves(state)[0].shape[0]
-  count = jnp.full((rows,), width, jnp.int32)
-
-  def feed_block(index, carry):
-    state, token = carry
-    tokens = jnp.broadcast_to(token[:, None], (rows, width))
-    state, out = model.extend(state, tokens, count)
-    # The mean over the block makes the draw depend on every logit.
-    _, probs = sampling.laws(out.logits)
-    u = jnp.full((rows,), 0.5, jnp.float32)
-    token = draws.draw(jnp.mean(probs, axis=1), u)
-    # The extend moved the length by `width`; the next block starts one further.
-    return model.rewind(state, jnp.full((rows,), index + 1)), token
-
-  token = jnp.zeros((rows,), jnp.int32)
-  _, token = jax.lax.fori_loop(0, num_blocks, feed_block, (state, token))
-  return token
 
 
 @functools.partial(jax.jit, static_argnums=(3, 4, 5))

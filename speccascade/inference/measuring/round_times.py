@@ -13,7 +13,7 @@ import pathlib
 import numpy as np
 
 from speccascade.decoding.drafting.draft_pace import CATCH_UP_WIDTH
-from speccascade.evaluation import least_times, timing
+from speccascade.evaluation import least_times, pass_loops
 from speccascade.inference.batches.batching import Batches
 from speccascade.inference.points.draft_costs import DraftCosts
 from speccascade.inference.points.point import Point
@@ -92,12 +92,12 @@ def measure(point: Point, batches_at: _BatchesAt) -> DraftCosts:
     for size, decode in decodes.items()
   }
   calls = decodes | {
-    "verifier": timing.prefill_call(verifier, inputs),
-    "drafter": timing.prefill_call(drafter, inputs),
-    "catch_up": timing.pass_loop(drafter, inputs, sampling, CATCH_UP_WIDTH),
+    "verifier": pass_loops.prefill_call(verifier, inputs),
+    "drafter": pass_loops.prefill_call(drafter, inputs),
+    "catch_up": pass_loops.pass_loop(drafter, inputs, sampling, CATCH_UP_WIDTH),
   }
   if sizes[0]:
-    calls["step"] = timing.pass_loop(verifier, inputs, sampling, 1)
+    calls["step"] = pass_loops.pass_loop(verifier, inputs, sampling, 1)
   least_s = least_times.least_seconds(calls, budget_s=_BUDGET_S)
   prefill_s = least_s["verifier"] + least_s["drafter"]
   # (The prompt is read before any round. A prefill that was disturbed must not
@@ -109,8 +109,8 @@ def measure(point: Point, batches_at: _BatchesAt) -> DraftCosts:
   # A narrower round takes no longer than a wider one.
   narrower = np.minimum.accumulate([seconds[size] for size in sizes][::-1])
   rounds_s = narrower[::-1]
-  wide_s = least_s["catch_up"] / timing.PASSES
-  step_s = rounds_s[0] if not sizes[0] else least_s["step"] / timing.PASSES
+  wide_s = least_s["catch_up"] / pass_loops.PASSES
+  step_s = rounds_s[0] if not sizes[0] else least_s["step"] / pass_loops.PASSES
   # All processes of a job choose by the numbers of the first.
   rounds, catch_up = processes.agree(
     lambda: ((rounds_s / step_s).tolist(), float(wide_s / step_s))
