@@ -4,7 +4,7 @@ from collections.abc import Mapping
 import os
 from typing import Annotated
 
-from speccascade.inference.batches import inputs
+from speccascade.data import vocabulary_paths
 from speccascade.inference.pair import pair_checks, pairs
 from speccascade.inference.pair.model_loading import Model, load_model
 from speccascade.inference.pair.pairs import ModelPair, PairError
@@ -142,7 +142,7 @@ def read_vocabulary(vocabulary, models: ModelPair, name: str = "vocabulary"):
   if isinstance(vocabulary, str | os.PathLike):
     from speccascade.data import vocabularies
 
-    kind = Annotated[object, inputs.check_vocabulary_path]
+    kind = Annotated[object, vocabulary_paths.check_vocabulary_path]
     fields.fit(name, vocabulary, kind)
     return vocabularies.load(os.fspath(vocabulary))
   needed = ("encode", "decode", "eos_id", "vocab_size")
@@ -163,7 +163,7 @@ def _read_own_vocabulary(models: ModelPair):
   # The verifier's vocabulary is searched first: its ids are the pair's.
   for model in reversed(models.models):
     recorded_path = (model.vocabulary or {}).get("path")
-    path = inputs.vocabulary_path_of(model.path) or recorded_path
+    path = vocabulary_paths.vocabulary_path_of(model.path) or recorded_path
     if path is None:
       continue
     try:

@@ -54,12 +54,12 @@ def _reach(bucket: str) -> None:
   # retries take longer, for every read.
   import tensorstore as ts
 
-  from speccascade.cli import quiet
+  from speccascade.runtime import standard_error
 
   name = ts.KvStore.KeyRange("a", "a\0")  # the key "a" alone
   try:
     # Without credentials, Google's library writes a page about them.
-    with quiet.native_logs():
+    with standard_error.native_logs():
       store = ts.KvStore.open(kvstore_spec(bucket), context=context()).result()
       store.list(name).result(timeout=_FIRST_CONTACT_S)
   except (ValueError, TimeoutError) as error:

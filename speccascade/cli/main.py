@@ -151,7 +151,7 @@ def _show(text: str):
 
 def _configure(values: flags.FlagValues):
   """Reads the gin files and bindings of the flags."""
-  with quiet.native_logs():
+  with standard_error.native_logs():
     if values.tfds_data_dir or values.seqio_additional_cache_dirs:
       quiet.import_tensorflow()
       import seqio

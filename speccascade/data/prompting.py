@@ -212,16 +212,6 @@ def read_files(files: Mapping, split: str) -> Iterator[Completion]:
     yield Completion(where, example.inputs, example.references[0])
 
 
-def read_task(task, split: str) -> Iterator[Completion]:
-  """Yields the texts of a seqio task's split."""
-  from speccascade.data import reading
-
-  dataset = reading.open_split(task, split, None).as_numpy_iterator()
-  for index, example in enumerate(reading.guard(dataset, task)):
-    texts = (example[f"{name}_pretokenized"].decode() for name in FEATURES)
-    yield Completion(f"{task.name} {index}", *texts)
-
-
 def tokenize(
   examples: Iterable[Completion],
   prompting: Prompting,

@@ -1,5 +1,6 @@
 """Runs seqio tasks over a split, in order, and collects the tokens."""
 
+from collections.abc import Iterator
 import contextlib
 import functools
 import os
@@ -8,12 +9,13 @@ import traceback
 
 import numpy as np
 
-from speccascade.cli import quiet
 from speccascade.data import tasks
 from speccascade.data._tf import seqio, tf
 from speccascade.data.arrays import FEATURES, TokenArrays, mix
+from speccascade.data.prompting import Completion
 from speccascade.data.sentence_pieces import SentencePieces
 from speccascade.runtime.progress import ProgressBar
+from speccascade.runtime.standard_error import native_logs
 
 _SLICE = re.compile(r"[\w-]+\[(-?\d{1,15}%?|):(-?\d{1,15}%?|)\]")
 
@@ -256,6 +258,14 @@ def _slice(dataset, begin: str, end: str):
   return dataset.take(place(end, total)).skip(place(begin, 0))
 
 
+def completions(task, split: str) -> Iterator[Completion]:
+  """Yields the texts of a seqio task's split."""
+  dataset = open_split(task, split, None).as_numpy_iterator()
+  for index, example in enumerate(guard(dataset, task)):
+    texts = (example[f"{name}_pretokenized"].decode() for name in FEATURES)
+    yield Completion(f"{task.name} {index}", *texts)
+
+
 def guard(iterator, task):
   """Yields the examples of a dataset; errors of TFDS become one line.
 
@@ -268,7 +278,7 @@ def guard(iterator, task):
   """
   end = object()
   # The first example creates the tokenizers, which write to stderr.
-  with quiet.native_logs(), _explain_errors(task):
+  with native_logs(), _explain_errors(task):
     iterator = iter(iterator)
     example = next(iterator, end)
   while example is not end:

@@ -7,9 +7,21 @@ Native code writes to the descriptor of standard error, past Python's own
 from collections.abc import Callable
 import contextlib
 import os
+import re
 import sys
 import tempfile
 import time
+
+# Lines that TensorFlow's native code writes while it loads, and its tokenizers
+# while they are created, whatever the log level is.
+_NOISE = re.compile(
+  rb"before absl::InitializeLog|oneDNN custom operations|cudart_stub\.cc"
+  rb"|cuda_dnn\.cc|cuda_blas\.cc|cuda_fft\.cc|computation_placer\.cc"
+  rb"|Unable to register cu|cpu_feature_guard\.cc|To enable the following"
+  rb"|TF-TRT Warning|TensorRT|cuda_platform\.cc|cuInit|could not find cuda"
+  rb"|google_auth_provider|precompiled_charsmap is empty",
+  re.IGNORECASE,
+)
 
 
 class _Tolerant:
@@ -106,3 +118,14 @@ def hold_back(passes: Callable[[bytes], bool]):
       if passed:
         with contextlib.suppress(OSError):  # Nobody reads stderr any more.
           os.write(2, passed)
+
+
+@contextlib.contextmanager
+def native_logs():
+  """Holds back what native code writes to stderr, and drops the known noise.
+
+  All other lines are written when the block ends.
+  """
+  os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+  with hold_back(lambda line: not _NOISE.search(line)):
+    yield

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 import contextlib
 import functools
 
+from speccascade.runtime.standard_error import native_logs
 from speccascade.training.checkpointing import fault_of
 
 
@@ -29,7 +30,7 @@ class EventFiles:
 
     tf = quiet.import_tensorflow()
     try:
-      with quiet.native_logs():
+      with native_logs():
         yield
     except tf.errors.OpError as error:
       raise OSError(

@@ -180,7 +180,7 @@ class TrainingData:
         progress=run.progress,
       )
     if self.task:
-      examples = prompting.read_task(self.task, split)
+      examples = reading.completions(self.task, split)
     else:
       examples = prompting.read_files(self.files, split)
     examples = itertools.islice(examples, num)

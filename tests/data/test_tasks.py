@@ -15,7 +15,6 @@ from speccascade import cli
 from speccascade.cli import gin_setup
 from speccascade.data import (
   preprocess,
-  prompting,
   reading,
   registry,
   sentence_pieces,
@@ -376,7 +375,7 @@ def test_a_task_of_targets_alone_has_the_empty_text_as_inputs(
       *vocabulary.encode("der Hund"),
       1,
     ]
-  completion, *_ = prompting.read_task(tasks.get("lm"), "test")
+  completion, *_ = reading.completions(tasks.get("lm"), "test")
   assert completion[1:] == ("", PAIRS[0][1])
   seqio.MixtureRegistry.remove("lms")
 

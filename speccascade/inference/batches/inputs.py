@@ -7,8 +7,7 @@ from typing import Annotated, Any, Literal
 
 from absl import logging
 
-from speccascade.checkpoints import CheckpointError, restore
-from speccascade.data import text_files
+from speccascade.data import text_files, vocabulary_paths
 from speccascade.data.prompting import FORMATS, Prompting
 from speccascade.data.task_scores import TaskMetrics, TaskScores
 from speccascade.inference.batches.sources import (
@@ -20,20 +19,10 @@ from speccascade.inference.batches.sources import (
 from speccascade.settings import fields
 
 
-def check_vocabulary_path(value):
-  """Raises ValueError unless a value is the path of a vocabulary, or None."""
-  path = os.fspath(value) if isinstance(value, fields.Path) else ""
-  if value is not None and not (path.strip() and fields.is_text(path)):
-    raise ValueError(
-      "wanted the path of a SentencePiece model or of a Hugging Face"
-      f" directory, or None, not {value!r:.60}"
-    )
-
-
 def _check_vocabulary(value):
   """Raises ValueError unless a value is a vocabulary, its path, or None."""
   if isinstance(value, fields.Path) or not hasattr(value, "encode"):
-    check_vocabulary_path(value)
+    vocabulary_paths.check_vocabulary_path(value)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -252,20 +241,3 @@ def _target_of(features: Mapping) -> str | None:
 def _text(value) -> str:
   """Returns a text that TensorFlow may hold as UTF-8 bytes."""
   return value.decode("utf-8") if isinstance(value, bytes) else str(value)
-
-
-def vocabulary_path_of(checkpoint: str | os.PathLike | None) -> str | None:
-  """Returns the directory beside a checkpoint that holds its vocabulary.
-
-  Args:
-    checkpoint: the path of a checkpoint, or None.
-
-  Returns:
-    The checkpoint's Hugging Face directory, or the MODEL_DIR of its training
-    run. None where neither holds a vocabulary.
-  """
-  try:
-    directory = restore.vocabulary_directory(checkpoint or "")
-    return str(directory) if directory else None
-  except CheckpointError:
-    return None  # Reading the checkpoint will raise it with a message.

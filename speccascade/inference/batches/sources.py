@@ -10,13 +10,12 @@ import functools
 import hashlib
 import json
 import types
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from speccascade.data import chat
 from speccascade.data.prompting import Prompting, identity
-from speccascade.data.task_scores import TaskScores
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,8 +63,8 @@ class Sources:
     split: the split of the task, for rows.
     num_cut: the number of examples that were cut to `max_len`.
     metrics: the names in `quality.METRICS` that score the task.
-    task_scores: the postprocessor and the further metrics of a seqio task; None
-      for texts of a file or of a program.
+    task_scores: the postprocessor and the further metrics of a seqio task, a
+      `task_scores.TaskScores`; None for texts of a file or of a program.
     prompted: whether the examples are prompts, which a decoder-only model
       continues, and not sources.
     prompting: what made the tokens of the examples, and makes those of further
@@ -79,7 +78,7 @@ class Sources:
   split: str = ""
   num_cut: int = 0
   metrics: tuple[str, ...] = ("bleu",)
-  task_scores: TaskScores | None = None
+  task_scores: Any = None
   prompted: bool = False
   prompting: Prompting | None = None
 

@@ -12,9 +12,8 @@ import jax
 
 from speccascade import checkpoints
 from speccascade.checkpoints import generation_settings, storage
-from speccascade.data import prompting
+from speccascade.data import prompting, vocabulary_paths
 from speccascade.decoding.programs import draft_models
-from speccascade.inference.batches import inputs
 from speccascade.inference.pair.pair_checks import PairError, cut_rows
 from speccascade.models import intersection, model_kinds
 from speccascade.models.cached_lm import CachedLM
@@ -194,7 +193,7 @@ def _vocabulary_identity(
   # without a record it is the tokenizer that lies in the checkpoint's folder.
   if checkpoint.vocabulary is not None or not lm.prompted:
     return checkpoint.vocabulary
-  if inputs.vocabulary_path_of(checkpoint.path) is None:
+  if vocabulary_paths.vocabulary_path_of(checkpoint.path) is None:
     return None
   from speccascade.data import vocabularies
 

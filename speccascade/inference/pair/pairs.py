@@ -13,9 +13,12 @@ from typing import Annotated, Any, Literal
 import jax.numpy as jnp
 
 from speccascade import native
+from speccascade.data.vocabulary_paths import (
+  check_vocabulary_path,
+  vocabulary_path_of,
+)
 from speccascade.decoding.programs import draft_models
 from speccascade.decoding.records.drafter import Drafter
-from speccascade.inference.batches import inputs
 from speccascade.inference.pair.cascades import Cascade, SideBySide
 from speccascade.inference.pair.model_loading import Model, load_model
 from speccascade.inference.pair.pair_checks import (
@@ -266,7 +269,7 @@ class PairSpec:
   dtype: Literal["float32", "bfloat16"] | None = "float32"
   kernel_dtype: Literal[*KERNEL_DTYPES] = "float32"
   cascade: Cascade | SideBySide | PromptLookup | None = None
-  drafter_vocabulary: Annotated[object, inputs.check_vocabulary_path] = None
+  drafter_vocabulary: Annotated[object, check_vocabulary_path] = None
   mesh: meshes.Mesh = meshes.ONE
 
   @property
@@ -280,7 +283,7 @@ class PairSpec:
     if self.drafter_vocabulary is None or not self.verifier_checkpoint:
       paths += as_list(self.drafter_checkpoint)
     for path in paths:
-      if vocabulary_path := inputs.vocabulary_path_of(path):
+      if vocabulary_path := vocabulary_path_of(path):
         return vocabulary_path
     return None
 
