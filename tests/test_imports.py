@@ -30,6 +30,20 @@ for package in PACKAGES:
   for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
     importlib.import_module(module.name)
 """
+GENERATE = """
+import sys
+import speccascade as sc
+
+text = "A clever witch sells the new car."
+lab = ["report", "search", "planning", "evaluation.quality"]
+lab += ["inference.measuring.study", "inference.rows.results"]
+lab = tuple("speccascade." + name for name in lab)
+pair = sc.built_in_pair()
+pair.generate(text, "drafter")._repr_html_()
+assert "".join(pair.stream(text, "drafter"))
+assert not [name for name in sys.modules if name.startswith(lab)]
+assert sc.Comparison and lab[-1] in sys.modules
+"""
 
 
 def python(code):
@@ -87,6 +101,11 @@ def test_a_pair_generates_without_the_libraries_of_tasks():
   )
   assert done.returncode == 0, done.stderr
   assert done.stdout.strip()
+
+
+def test_a_pair_generates_without_what_measures():
+  done = python(GENERATE)
+  assert done.returncode == 0, done.stderr
 
 
 def test_the_api_imports_no_pandas():
