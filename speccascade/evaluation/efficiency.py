@@ -1,8 +1,7 @@
-"""What a decode's records tell beside its counts: `LogProbs`, and a speed-up.
+"""Statistics of log-probabilities, and the speed-up that counts predict.
 
-`mean_log_probs` and `sharpness` describe the distributions of the tokens, and
-`predicted_speedup` turns counts and costs into a factor. docs/definitions.md
-lists what each number means.
+docs/definitions.md lists what each number means. Counts and their rates are in
+`decode_counts`, and the costs of calls in `call_costs`.
 """
 
 from collections.abc import Sequence
