@@ -222,9 +222,10 @@ def _identity(study: Study, point: Point) -> dict[str, Any]:
 def _decode(study: Study, point: Point) -> tuple[Shards, Speed]:
   """Decodes the shards that OUTPUT_DIR lacks; returns all, and the speed."""
   run, parts = study.run, _make_parts(study)
-  answers: TimedAnswers | _Batched = _Batched(study, point)
   if run.one_at_a_time:
     answers = TimedAnswers(study.session, point)
+  else:
+    answers = _Batched(study, point)
   sizes = [sum(map(answers.num_records, part.examples)) for part in parts]
   shards = Shards(run.folder, _identity(study, point), sizes)
   shards.check()
