@@ -521,6 +521,8 @@ def test_older_checksums_are_checked_for_a_part(saved_before, source):
 def test_older_checkpoints_are_read(request, folder, tmp_path, source):
   path, like = tmp_path / "checkpoint_7", {"mu": source.params}
   shutil.copytree(request.getfixturevalue(folder), path)
+  arrays, _ = restore.open_arrays(*restore.resolve(path), optimizer=True)
+  assert arrays.has_checksums
   for _ in ("with checksums", "without"):
     checkpoint = load(path, optimizer=True)
     same(checkpoint.params, source.params)
