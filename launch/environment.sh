@@ -1,8 +1,8 @@
 # shellcheck shell=bash
 # Sourced by the scripts beside it: finds Python, makes .venv, installs.
 #
-#   environment base|dev   leaves a working interpreter in $PYTHON
-#   activate               has `python` mean it
+#   environment base|dev|t5x   leaves a working interpreter in $PYTHON
+#   activate                   has `python` mean it
 #
 # VENV names another folder than .venv. An install is done once: a stamp in the
 # environment holds the hash of setup.py and constraints.txt. SPECCASCADE_JAX
@@ -146,7 +146,10 @@ environment() {
   # may. To compile all of them takes half of an install.
   local compile=--no-compile
   if [ -n "${PYTHONDONTWRITEBYTECODE:-}" ]; then compile=--compile; fi
-  if [ "$extras" = dev ]; then target=".[dev]"; fi
+  case "$extras" in
+    dev) target=".[dev]" ;;
+    t5x) target=".[dev,t5x]" ;;
+  esac
   if ! "$PYTHON" -c '' >/dev/null 2>&1; then make_venv; fi
   "$PYTHON" -m pip --version >/dev/null 2>&1 ||
     "$PYTHON" -m ensurepip >/dev/null 2>&1 ||

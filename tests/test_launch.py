@@ -26,6 +26,8 @@ ROOT = pathlib.Path(__file__).parents[1]
 PYTHON = f"""#!/bin/bash
 case "$*" in
   *"-m pip install"*) echo "${{@: -8}}" >>"$VENV/calls" ;;
+  *"-m pytest"*) echo "$PYTHONPATH" "$@" >>"$VENV/tested" ;;
+  *"import t5x"*) [ -z "$NO_T5X" ] ;;
   *m.version*) [ -n "$HAS_JAX" ] ;;
   *pip*) ;;
   *) exec {sys.executable} "$@" ;;
@@ -458,6 +460,79 @@ def test_the_quick_part_has_the_laws_and_the_readme():
     check=True,
   ).stdout
   assert "bash launch/test.sh --quick " in said
+
+
+GIT = r"""#!/bin/bash
+at="$FAKE/at-${2##*/}"
+case "$3" in  # git -C FOLDER ...
+  rev-parse) cat "$at" 2>/dev/null ;;
+  fetch) echo "$*" >>"$FAKE/fetched"; [ -z "$NO_NETWORK" ] ;;
+  checkout) echo "${@: -1}" >"$at" ;;
+esac
+"""
+
+
+@pytest.fixture
+def t5x_tests(checkout):
+  """Runs launch/t5x_tests.sh with a fake git; returns (run, fetches, tests)."""
+  (checkout.folder / "docs").mkdir()
+  shutil.copy(ROOT / "docs/t5x.md", checkout.folder / "docs")
+  git = checkout.folder / "fakes/git"
+  git.write_text(GIT)
+  git.chmod(0o755)
+
+  def call(*words, **env):
+    run = checkout.run("launch/t5x_tests.sh", *words, **env)
+    lines = []
+    for name in ("fakes/fetched", "venv/tested"):
+      path = checkout.folder / name
+      lines.append(path.read_text().splitlines() if path.exists() else [])
+      path.unlink(missing_ok=True)
+    return run, *lines
+
+  return call
+
+
+def test_t5x_is_fetched_once_at_the_revisions_of_its_page(t5x_tests, checkout):
+  run, fetched, tested = t5x_tests("-k", "infer", PYTHONPATH="/mine")
+  assert (run.returncode, run.stderr) == (0, "")
+  page = (ROOT / "docs/t5x.md").read_text()
+  named = re.findall(r"git\+(https://\S+)@([0-9a-f]{40})", page)
+  assert [tuple(call.split()[-2:]) for call in fetched] == named
+  names = [url.rpartition("/")[2] for url, _ in named]
+  assert names == ["t5x", "jestimator", "airio"]
+  clones = [f"{checkout.folder}/out/t5x_clones/{name}" for name in names]
+  [line] = tested
+  path, *words = line.split()
+  assert path.split(":") == [str(checkout.folder), *clones, "/mine"]
+  assert words[-2:] == ["-k", "infer"]
+  tests = [word for word in words if word.startswith("tests/")]
+  assert all((ROOT / name).exists() for name in tests)
+  calls = (checkout.folder / "venv/calls").read_text()
+  assert calls.endswith("--editable .[dev,t5x]\n")
+  run, fetched, tested = t5x_tests(HAS_JAX="yes")
+  assert (run.returncode, fetched, len(tested)) == (0, [], 1)
+
+
+@pytest.mark.parametrize(
+  ("env", "said"),
+  [
+    ({"NO_NETWORK": "yes"}, "git cannot fetch https://github.com/google-"),
+    ({"NO_T5X": "yes"}, "T5X cannot be imported"),
+  ],
+)
+def test_without_t5x_its_tests_do_not_pass(t5x_tests, env, said):
+  run, _, tested = t5x_tests(**env)
+  assert (run.returncode, tested) == (1, [])
+  [line] = run.stderr.splitlines()
+  assert said in line
+
+
+def test_help_of_the_tests_of_t5x_installs_nothing(t5x_tests, checkout):
+  run, fetched, tested = t5x_tests("--help")
+  assert (run.returncode, run.stderr, fetched, tested) == (0, "", [], [])
+  assert "bash launch/t5x_tests.sh ARGS" in run.stdout
+  assert not (checkout.folder / "venv/calls").exists()
 
 
 def test_the_scripts_are_sound():

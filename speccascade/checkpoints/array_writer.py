@@ -1,9 +1,10 @@
-"""Has Orbax write a checksum after each chunk of an array.
+"""Has Orbax write a checksum with each chunk of an array.
 
-Orbax writes arrays of zarr3 with codecs of its own choice, which put a checksum
-on the index of chunks alone: a changed byte of a number would pass. With the
-codec `crc32c`, each chunk ends with its checksum. Whoever reads the chunk
-through tensorstore, Orbax included, has the checksum compared.
+T5X opens the arrays of an Orbax checkpoint as zarr, never as zarr3. Of zarr's
+compressors, gzip alone stores a CRC-32 of the numbers that whoever reads the
+chunk compares: this package, Orbax and T5X alike. Orbax's own choice, zstd, has
+no checksum. Level 0 does not compress: float32 weights shrink by 8% only, and
+level 1 takes more than ten times as long.
 """
 
 import jax
@@ -13,11 +14,7 @@ import tensorstore as ts
 
 from speccascade.checkpoints import chunks
 
-_CODECS = (
-  {"name": "bytes", "configuration": {"endian": "little"}},
-  {"name": "zstd", "configuration": {"level": 1}},
-  {"name": "crc32c"},  # of the compressed bytes, as they lie on the disk
-)
+_COMPRESSOR = {"id": "gzip", "level": 0}
 
 
 class ArrayWriter(ocp.type_handlers.NumpyHandler):
@@ -41,11 +38,10 @@ class ArrayWriter(ocp.type_handlers.NumpyHandler):
         if shard.replica_id == 0  # other replicas hold the same numbers
       ]
     size = chunks.CHUNK_BYTES // value.dtype.itemsize
-    grid = {"chunk_shape": chunks.chunk_shape(shape, size)}
     tspec["metadata"] = {
       "shape": value.shape,
-      "chunk_grid": {"name": "regular", "configuration": grid},
-      "codecs": _CODECS,
+      "chunks": chunks.chunk_shape(shape, size),
+      "compressor": _COMPRESSOR,
     }
     spec = ts.Spec(tspec)
     array = await ts.open(spec, create=True, open=True, context=ts_context)

@@ -8,7 +8,8 @@ Orbax writes a step directory of this package, whole or not at all:
     opt_state/   any pytree of arrays (the state of optax), if one was saved
     metadata/    metadata.json, see `step_metadata`
 
-Arrays are stored as zarr3, and each chunk has a checksum (`array_writer`).
+Arrays are stored as T5X stores them, as zarr in OCDBT, and each chunk has a
+checksum (`array_writer`). Earlier versions wrote zarr3, which is read as well.
 
 Reading opens the arrays with tensorstore, as Orbax does inside. So the same
 code reads local paths and `gs://` without further packages, does not need the
@@ -179,7 +180,7 @@ def _handlers() -> dict:
 
   tree = functools.partial(
     ocp.PyTreeCheckpointHandler,
-    use_zarr3=True,
+    use_zarr3=False,
     type_handler_registry=array_writer.registry(),
     multiprocessing_options=_first_process(),
   )
@@ -334,12 +335,15 @@ def _index(item: storage.Directory) -> dict[str, dict]:
   is_ocdbt = metadata.get("use_ocdbt", item.has(manifest))
   if is_ocdbt and not item.has(manifest):
     raise CheckpointNotFoundError(f"{item}/{manifest} is missing")
-  driver = "zarr3" if metadata.get("use_zarr3") else "zarr"
+  common = {"driver": "zarr3" if metadata.get("use_zarr3") else "zarr"}
+  # Then chunks of zeros are stored too, so that a missing chunk is damage.
+  if metadata.get("store_array_data_equal_to_fill_value"):
+    common["fill_missing_data_reads"] = False
   specs = {}
   for path in paths:
     kvstore = (item / ".".join(path)).kvstore()
     if is_ocdbt:
       base = item.kvstore()
       kvstore = {"driver": "ocdbt", "base": base, "path": ".".join(path) + "/"}
-    specs["/".join(path)] = {"driver": driver, "kvstore": kvstore}
+    specs["/".join(path)] = common | {"kvstore": kvstore}
   return specs

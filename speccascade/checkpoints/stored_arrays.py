@@ -5,7 +5,7 @@ Arrays are named by their path in the train state, e.g.
 Orbax's layout hold the same train state.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 import concurrent.futures
 import contextlib
 import dataclasses
@@ -110,13 +110,15 @@ class StoredArrays:
       name, leaf = item
       if not isinstance(leaf, dict):
         return leaf
-      # Tensorstore may read a missing chunk as zeros. T5X leaves out chunks of
-      # zeros: a slot of an optimizer may be all zeros. A parameter is not, and
-      # this package's zarr3 has every chunk, so that a missing one is damage.
+      # Tensorstore may read a missing chunk as zeros. T5X's native layout
+      # leaves out chunks of zeros: a slot of an optimizer may be all zeros. A
+      # parameter is not, so that a missing chunk of it is damage.
       fills = leaf["driver"] == "zarr" and not name.startswith("target/")
-      spec = leaf | {"fill_missing_data_reads": fills}
+      spec = {"fill_missing_data_reads": fills} | leaf
       with _explain_errors(name, where):
-        return ts.open(spec, open=True, context=storage.context()).result()
+        array = ts.open(spec, open=True, context=storage.context()).result()
+        _refuse_big_endian(array)
+      return array
 
     arrays = dict(zip(leaves, _map_in_threads(open_leaf, leaves.items())))
     return cls(where, arrays, **kwargs)
@@ -124,10 +126,22 @@ class StoredArrays:
   @property
   def has_checksums(self) -> bool:
     """Whether every chunk has a checksum, which reading the chunk checks."""
-    codecs = [array.codec.to_json() for array in self.arrays.values()]
     return self.checksums is not None or all(
-      {"name": "crc32c"} in each.get("codecs", ()) for each in codecs
+      {"name": "crc32c"} in codec.get("codecs", ())
+      or (codec.get("compressor") or {}).get("id") == "gzip"
+      for codec in self._codecs()
     )
+
+  @property
+  def is_zarr3(self) -> bool:
+    """Whether an array is stored as zarr3, which T5X does not read."""
+    return any(codec["driver"] == "zarr3" for codec in self._codecs())
+
+  def _codecs(self) -> Iterator[dict]:
+    """Yields how tensorstore encodes the chunks of each of its arrays."""
+    for array in self.arrays.values():
+      if not isinstance(array, np.ndarray):
+        yield array.codec.to_json()
 
   @property
   def params(self) -> dict:
@@ -260,6 +274,17 @@ def _explain_errors(name: str, where: str, array=None):
       f"cannot read array {name} of {where}: {reason}; the checkpoint is "
       "incomplete or damaged: copy it again"
     ) from error
+
+
+def _refuse_big_endian(array) -> None:
+  """Raises CheckpointError if an array's numbers are stored big-endian.
+
+  Neither T5X nor this package writes such arrays. One changed bit of .zarray,
+  which has no checksum, makes ">" of "<".
+  """
+  dtype = array.spec().to_json()["metadata"].get("dtype", "")
+  if str(dtype).startswith(">"):
+    raise CheckpointError(f"its dtype is {dtype!r}, want little-endian numbers")
 
 
 def is_wanted(name: str, optimizer: bool) -> bool:

@@ -76,17 +76,11 @@ def saved_before(saved, tmp_path_factory, source):
   """The same as older versions wrote it: in OCDBT, with CRC-32s in JSON."""
   path = tmp_path_factory.mktemp("before") / "checkpoint_7"
   shutil.copytree(saved / "metadata", path / "metadata")
-  slots = adafactor_slots.with_momentum(source.optimizer)
-  state = {"step": np.int32(7), "param_states": slots}
-  trees = {
-    "state": {"target": source.params, "state": state},
-    "opt_state": {"mu": source.params},
-  }
   file = path / "metadata" / "metadata.json"
   values = json.loads(file.read_text())
   del values["crc32"]
   values["checksums"] = {}
-  for item, tree in trees.items():
+  for item, tree in trees(source).items():
     options = ocp.SaveArgs(chunk_byte_size=8192)
     with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as saver:
       save_args = jax.tree.map(lambda leaf: options, tree)  # noqa: B023
@@ -99,6 +93,50 @@ def saved_before(saved, tmp_path_factory, source):
   values["crc32"] = zlib.crc32(text.encode())
   file.write_text(json.dumps(values))
   return path
+
+
+class Zarr3Writer(ocp.type_handlers.NumpyHandler):
+  """Writes zarr3 with a checksum after each chunk of up to 8,192 bytes."""
+
+  async def _open_and_write(self, value, tspec, ts_context):
+    grid = chunks.chunk_shape(value.shape, 8192 // value.dtype.itemsize)
+    tspec["metadata"] = {
+      "shape": value.shape,
+      "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": grid}},
+      "codecs": [
+        {"name": "bytes", "configuration": {"endian": "little"}},
+        {"name": "zstd", "configuration": {"level": 1}},
+        {"name": "crc32c"},
+      ],
+    }
+    await super()._open_and_write(value, tspec, ts_context)
+
+
+@pytest.fixture(scope="session")
+def saved_zarr3(saved, tmp_path_factory, source):
+  """The same as versions wrote it whose arrays were zarr3."""
+  path = tmp_path_factory.mktemp("zarr3") / "checkpoint_7"
+  shutil.copytree(saved / "metadata", path / "metadata")
+  registry = ocp.type_handlers.create_type_handler_registry(
+    *[(kind, Zarr3Writer()) for kind in (np.ndarray, np.number)]
+  )
+  for item, tree in trees(source).items():
+    handler = ocp.PyTreeCheckpointHandler(
+      use_zarr3=True, type_handler_registry=registry
+    )
+    with ocp.Checkpointer(handler) as saver:
+      saver.save(path / item, args=ocp.args.PyTreeSave(tree))
+  return path
+
+
+def trees(source):
+  """Returns what `saved` holds, by the item of the step directory."""
+  slots = adafactor_slots.with_momentum(source.optimizer)
+  state = {"step": np.int32(7), "param_states": slots}
+  return {
+    "state": {"target": source.params, "state": state},
+    "opt_state": {"mu": source.params},
+  }
 
 
 def old_checksums(value):

@@ -24,7 +24,9 @@ from speccascade.checkpoints import (
   load,
   orbax_io,
   restore,
+  storage,
 )
+from speccascade.checkpoints.stored_arrays import StoredArrays
 from tests.checkpoints.conftest import edit, same, shard
 
 HUGE = 10**9
@@ -382,8 +384,10 @@ def test_paths_of_no_directory(path):
     ("saved", "metadata.json"),
     ("saved", "/d/"),
     ("saved_before", "/d/"),
+    ("saved_zarr3", "/d/"),
     pytest.param("saved", "", marks=pytest.mark.slow),
     pytest.param("saved_before", "", marks=pytest.mark.slow),
+    pytest.param("saved_zarr3", "", marks=pytest.mark.slow),
   ],
 )
 def test_a_changed_byte_is_found(request, tmp_path, folder, wanted):
@@ -432,18 +436,68 @@ def test_a_part_of_an_array_is_checked_alone(
   part = source.params["token_embedder"]["embedding"][PART]
   same(arrays.read_part(NAME, PART), part)
   stored = arrays.arrays[NAME].kvstore
-  del stored["c/3/0"]
+  del stored["3.0"]
   same(arrays.read_part(NAME, PART), part)
-  damaged = bytearray(stored["c/2/0"])
-  damaged[-1] ^= 1  # of the checksum itself
-  stored["c/2/0"] = bytes(damaged)
-  message = f"array {NAME} of .*Digest mismatch.*it is in .*/d/.*: copy it"
-  with pytest.raises(CheckpointError, match=message):
-    arrays.read_part(NAME, PART)
+  whole = stored["2.0"]
+  for byte in (-1, -5, -9, 100):  # of the size, the checksum, the numbers
+    damaged = bytearray(whole)
+    damaged[byte] ^= 1
+    stored["2.0"] = bytes(damaged)
+    message = f"array {NAME} of .*2.0.*inflate.*; it is in .*/d/.*: copy it"
+    with pytest.raises(CheckpointError, match=message):
+      arrays.read_part(NAME, PART)
   with pytest.raises(
     CheckpointNotFoundError, match=r"chunk \{3, 0\} .*missing"
   ):
     arrays.read_part(NAME, (slice(200, 201), slice(0, 1)))
+
+
+@pytest.mark.parametrize("item", ["state", "opt_state"])
+def test_a_missing_chunk_of_zeros_is_found(saved, tmp_path, item):
+  """Every chunk is written, also where an optimizer's state is zero."""
+  path = tmp_path / "checkpoint_7"
+  shutil.copytree(saved, path)
+  arrays = orbax_io.open_item(storage.Directory(path), item, None)
+  for name in arrays.arrays:
+    stored = arrays.arrays[name].kvstore
+    [chunk] = [key for key in stored.list().result() if key != b".zarray"]
+    del stored[chunk]
+    with pytest.raises(CheckpointNotFoundError, match=f"array {name} of"):
+      arrays.read_part(name)
+
+
+@pytest.mark.parametrize(
+  "name", [NAME, pytest.param("state/step", marks=pytest.mark.slow)]
+)
+def test_a_changed_bit_of_an_arrays_description_is_found(saved, tmp_path, name):
+  """Each bit of .zarray: an error, another shape, or the same values."""
+  path = tmp_path / "checkpoint_7"
+  shutil.copytree(saved, path)
+  item = orbax_io.open_item(storage.Directory(path), "state", None)
+  stored = item.arrays[name].kvstore
+  spec = {"driver": "zarr", "kvstore": stored.spec().to_json()}
+  spec["fill_missing_data_reads"] = False
+
+  def read():
+    return StoredArrays.open(str(path), {name: spec}).read_part(name)
+
+  want = read()
+  text, refused = stored[".zarray"], 0
+  for place in range(8 * len(text)):
+    changed = bytearray(text)
+    changed[place // 8] ^= 1 << place % 8
+    stored[".zarray"] = bytes(changed)
+    try:
+      value = read()
+    except CheckpointError:
+      refused += 1
+      continue
+    if value.shape == want.shape:
+      same(value, want)
+  assert refused > 4 * len(text)
+  stored[".zarray"] = text.replace(b"<", b">")
+  with pytest.raises(CheckpointError, match=r"dtype is '>.4', want little-end"):
+    read()
 
 
 def test_older_checksums_are_checked_for_a_part(saved_before, source):
@@ -463,9 +517,12 @@ def test_older_checksums_are_checked_for_a_part(saved_before, source):
     arrays.read_part(NAME, PART)
 
 
-def test_older_checkpoints_are_read(saved_before, tmp_path, source):
+@pytest.mark.parametrize("folder", ["saved_before", "saved_zarr3"])
+def test_older_checkpoints_are_read(request, folder, tmp_path, source):
   path, like = tmp_path / "checkpoint_7", {"mu": source.params}
-  shutil.copytree(saved_before, path)
+  shutil.copytree(request.getfixturevalue(folder), path)
+  arrays, _ = restore.open_arrays(*restore.resolve(path), optimizer=True)
+  assert arrays.has_checksums
   for _ in ("with checksums", "without"):
     checkpoint = load(path, optimizer=True)
     same(checkpoint.params, source.params)

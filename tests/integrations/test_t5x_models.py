@@ -133,7 +133,13 @@ def folder(golden, golden_config, golden_params, tmp_path_factory):
     lambda x: (x + 0.06 * x.std() * rng.normal(size=x.shape)).astype("f"),
     golden_params,
   )
-  orbax_io.save(folder / "drafter/checkpoint_7", noisy, golden_config, step=7)
+  for name, params in (("drafter", noisy), ("ours", golden_params)):
+    state = {"mu": params}  # of optax, beside what T5X restores
+    orbax_io.save(
+      *(folder / name / "checkpoint_7", params, golden_config),
+      step=7,
+      opt_state=state,
+    )
   (folder / "verifier").symlink_to(golden / "t5x_orbax")
   (folder / "golden_task.py").write_text(TASK)
   (folder / "pair.gin").write_text(PAIR)
@@ -167,12 +173,10 @@ def t5x(rows, folder):
   return run
 
 
-def paths(folder):
+def paths(folder, verifier="verifier/checkpoint_3000"):
   # Orbax takes absolute ones alone; what is given here may be relative.
   return {
-    "CHECKPOINT_PATH": os.path.relpath(
-      folder / "verifier/checkpoint_3000", ROOT
-    ),
+    "CHECKPOINT_PATH": os.path.relpath(folder / verifier, ROOT),
     "DRAFTER_CHECKPOINT_PATH": os.path.relpath(
       folder / "drafter/checkpoint_7", ROOT
     ),
@@ -192,13 +196,16 @@ def ours(folder, rows, point, keys):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("temperature", "devices"), [(0.0, 1), (1.0, 4)])
+@pytest.mark.parametrize(
+  ("temperature", "devices", "verifier"),
+  [(0.0, 1, "ours/checkpoint_7"), (1.0, 4, "verifier/checkpoint_3000")],
+)
 def test_infer_writes_what_we_decode(
-  t5x, folder, rows, tmp_path, temperature, devices
+  t5x, folder, rows, tmp_path, temperature, devices, verifier
 ):
   files = [f"configs/t5x/{name}.gin" for name in ("infer", "quickstart")]
   out = {"INFER_OUTPUT_DIR": str(tmp_path), "TEMPERATURE": temperature}
-  how = paths(folder) | out | {"TRACE": True, "devices": devices}
+  how = paths(folder, verifier) | out | {"TRACE": True, "devices": devices}
   code, said = t5x("infer", *files, folder / "pair.gin", **how)
   assert code == 0, said[-3000:]
   [path] = tmp_path.glob("golden-predict_with_aux.jsonl-00000-of-00001")
@@ -312,6 +319,18 @@ def test_what_cannot_be_decoded_is_refused_at_start(settings, said):
 def test_methods_of_one_or_two_models():
   assert model(method="verifier", drafters=0).module.drafters == ()
   model(method="spec_cascade_opt_three", drafters=2)
+
+
+def test_zarr3_is_said_before_it_is_read(golden_params, tmp_path):
+  import orbax.checkpoint as ocp
+
+  path = tmp_path / "checkpoint_3"
+  handler = ocp.PyTreeCheckpointHandler(use_zarr3=True)
+  with ocp.Checkpointer(handler) as saver:
+    tree = {"target": golden_params, "state": {"step": np.int32(3)}}
+    saver.save(path / "state", tree)
+  with pytest.raises(ValueError, match=r"zarr3.*convert --format=speccascade"):
+    t5x_models._check("DRAFTER_CHECKPOINT_PATH", str(path), golden_params)
 
 
 def test_another_architecture_is_said_before_it_is_read(golden):
