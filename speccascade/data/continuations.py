@@ -4,7 +4,7 @@ Some tokenizers put a blank before a text: Llama 2's, Mistral's and T5's. A text
 inside a conversation, or after a prompt, has no such blank.
 """
 
-BLANK = "\u2581"
+_BLANK = "\u2581"
 # Texts that may stand before another one. The first is no letter's neighbour:
 # tokenizers with byte fallback spell it as a byte.
 _ANCHORS = ("\n", "|", "a", "0")
@@ -52,7 +52,9 @@ def output_ids(vocabulary, prompt: str, output: str) -> list[int]:
 def _puts_blank(vocabulary) -> bool:
   """Returns whether the tokenizer puts a blank before a text."""
   piece = getattr(vocabulary, "piece", lambda token: "")
-  return any(piece(token).startswith(BLANK) for token in vocabulary.encode("a"))
+  return any(
+    piece(token).startswith(_BLANK) for token in vocabulary.encode("a")
+  )
 
 
 def text_inside(vocabulary, ids) -> str:
