@@ -64,14 +64,11 @@ def result_row(
     )
   if latency is not None:
     measured_speedup = 1 / latency.relative_latency
-  rates = efficiency.summary(counts)
-  if point.is_adaptive:
-    rates["mean_gamma"] = efficiency.ratio(counts.drafted, counts.num_blocks)
   return ResultRow(
     settings=study.settings(point, trials=outputs.num_trials),
     label=point.spec.label,
     counts=counts,
-    efficiency=rates,
+    efficiency=efficiency.summary(counts, adaptive=point.is_adaptive),
     quality=score(study, examples, texts),
     latency=latency,
     costs=costs,
