@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import html
+import secrets
 
 import numpy as np
 
@@ -78,7 +79,9 @@ class Generation:
   @functools.cached_property
   def stats(self) -> dict:
     """The rates over all texts, by name; see docs/definitions.md."""
-    return decode_counts.summary(decode_counts.total(list(self.counts)))
+    total = decode_counts.total(list(self.counts))
+    is_adaptive = self.settings.gamma == "adaptive"
+    return decode_counts.summary(total, adaptive=is_adaptive)
 
   def __len__(self) -> int:
     return len(self.texts)
@@ -129,6 +132,11 @@ def _count(num: int, noun: str) -> str:
   """
   plural = "" if num == 1 else "s"
   return f"{num} {noun}{plural}"
+
+
+def drawn(seed: int | None) -> int | None:
+  """Returns a seed; of None a new one, which no later call repeats."""
+  return secrets.randbelow(1 << 31) if seed is None else seed
 
 
 def rows_for(num: int, batch_size: int, layout: Layout | None = None) -> int:

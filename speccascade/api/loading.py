@@ -189,7 +189,7 @@ class Pair:
     alpha: float | None = None,
     max_decode_len: int = 128,
     batch_size: int = 32,
-    seed: int = 0,
+    seed: int | None = 0,
     trace: Tracing = True,
     **settings: Any,
   ) -> Generation:
@@ -204,7 +204,8 @@ class Pair:
         default.
       max_decode_len: the most tokens of an output, EOS counted.
       batch_size: the most rows that are decoded at once.
-      seed: the seed of the keys.
+      seed: the seed of the keys. Equal calls draw alike, so that a loop over
+        calls repeats its texts; None takes a fresh one, in `settings.seed`.
       trace: whether to record which model wrote each token, which the view in a
         notebook shows. Turn it off where only texts matter: see docs/api.md for
         its cost. "trees" shows the drafts of trees that lost, too.
@@ -225,7 +226,7 @@ class Pair:
       batch_size=generation.rows_for(
         len(sources.examples), batch_size, self.models.layout
       ),
-      seed=seed,
+      seed=generation.drawn(seed),
       trace=trace,
       **select(settings, Run),
     )
@@ -241,7 +242,7 @@ class Pair:
     methods: str | Sequence[str | tuple[str, float]] = COMPARED,
     *,
     max_decode_len: int = 128,
-    seed: int = 0,
+    seed: int | None = 0,
     repeats: int = 3,
     **settings: Any,
   ) -> "speccascade.Comparison":
@@ -253,7 +254,7 @@ class Pair:
       texts: as in `generate`.
       methods: names, or (name, alpha); the verifier alone is always the first.
       max_decode_len: the most tokens of an output, EOS counted.
-      seed: the seed of the keys.
+      seed: as in `generate`; all methods have the same one.
       repeats: how often each method is timed.
       **settings: the fields of `Point`, `TextLimits` and `TextSettings`.
 
@@ -281,7 +282,7 @@ class Pair:
     run = Run(
       max_decode_len=max_decode_len,
       batch_size=1,
-      seed=seed,
+      seed=generation.drawn(seed),
       **select(settings, Run),
     )
     session = Session(self.models, sources, run, self.programs)
@@ -299,7 +300,7 @@ class Pair:
     alpha: float | None = None,
     rounds: int = 1,
     max_decode_len: int = 128,
-    seed: int = 0,
+    seed: int | None = 0,
     **settings: Any,
   ) -> TextStream:
     """Yields what a method writes for one text, as it is decoded.
@@ -313,7 +314,7 @@ class Pair:
       alpha: as in `generate`.
       rounds: blocks between two pieces; tokens, of a method without blocks.
       max_decode_len: the most tokens of the output, EOS counted.
-      seed: the seed of the keys.
+      seed: as in `generate`: a loop over calls repeats its text, unless None.
       **settings: the fields of `Point`, `Records`, `TextLimits` and
         `TextSettings`.
 
@@ -335,7 +336,7 @@ class Pair:
     rounds: int = 1,
     room: int = 2048,
     max_decode_len: int = 128,
-    seed: int = 0,
+    seed: int | None = 0,
     **settings: Any,
   ) -> Chat:
     """Returns a conversation by the tokenizer's chat template.
@@ -348,7 +349,8 @@ class Pair:
       room: tokens of answers and questions after the first that the caches
         hold. Where the caches are full, the whole conversation is read again.
       max_decode_len: the most tokens of an answer, EOS counted.
-      seed: the seed of the keys.
+      seed: the seed of the keys. Chats of one seed and the same messages have
+        the same answers, and turns of a chat draw anew; None takes a fresh one.
       **settings: the fields of `Point`, `Records`, `TextLimits` and
         `TextSettings`.
 
@@ -363,7 +365,7 @@ class Pair:
         f"prompt is {prompt!r}; a chat has 'chat': leave it out, or use stream"
       )
     settings["prompt"] = "chat"
-    point = self._point(method, alpha, settings)
+    point, seed = self._point(method, alpha, settings), generation.drawn(seed)
     reading = TextSettings(**select(settings, TextSettings))
     prompting = Prompting(self.vocabulary, "chat", reading.chat_variables)
 
@@ -419,7 +421,7 @@ class Pair:
     return dataclasses.replace(point, draft_costs=self.draft_costs[key])
 
   def _session(
-    self, text, max_decode_len: int, seed: int, settings: dict
+    self, text, max_decode_len: int, seed: int | None, settings: dict
   ) -> Session:
     """Returns the session of one text that is decoded alone; see `stream`."""
     sources = self._sources(text, settings)
@@ -431,7 +433,7 @@ class Pair:
     run = Run(
       max_decode_len=max_decode_len,
       batch_size=1,
-      seed=seed,
+      seed=generation.drawn(seed),
       **select(settings, Run),
     )
     return Session(self.models, sources, run, self.programs)

@@ -1,11 +1,13 @@
 """Translates the tokenizer inside a GGUF file into Hugging Face's files.
 
-Only byte-level BPE is read, the tokenizer of GPT-2, Llama 3 and Qwen.
+Byte-level BPE is read, the tokenizer of GPT-2, Llama 3 and Qwen, and pieces of
+SentencePiece with scores, the tokenizer of Llama 2, Mistral 7B and Gemma.
 """
 
 from collections.abc import Mapping, Sequence
 import json
 
+from speccascade.checkpoints import piece_merges
 from speccascade.checkpoints.errors import CheckpointError
 from speccascade.settings import fields
 
@@ -39,7 +41,9 @@ _CUTS = {
   "qwen2": _split(""),
   "smollm": [{"type": "Digits", "individual_digits": True}, _GPT2],
 }
-_CONTROL, _USER_DEFINED = 3, 4  # types of tokens that no merge makes
+_PIECES = "llama"  # the kind of tokenizer that is made of pieces
+# What llama.cpp takes for the ids of such a tokenizer that a file leaves out.
+_IDS_OF_PIECES = {"unk": 0, "bos": 1, "eos": 2}
 # Names of special tokens in Hugging Face's files, and in the metadata.
 _NAMES = {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding"}
 _IDS = [f"{name}_token_id" for name in (*_NAMES.values(), "eot")]
@@ -50,6 +54,8 @@ _KINDS = {
   TOKENS: Sequence[str],
   "tokenizer.ggml.merges": Sequence[str],
   "tokenizer.ggml.token_type": Sequence[int],
+  "tokenizer.ggml.scores": Sequence[float],
+  "tokenizer.ggml.add_space_prefix": bool,
   **{f"tokenizer.ggml.{name}": int for name in _IDS},
   "tokenizer.ggml.add_bos_token": bool,
   "tokenizer.chat_template": str,
@@ -71,7 +77,7 @@ def files(metadata: Mapping[str, object], where: str) -> dict[str, str]:
     generation_config.json.
 
   Raises:
-    CheckpointError: the tokenizer is no byte-level BPE or cuts texts in an
+    CheckpointError: the tokenizer is of another kind or cuts texts in an
       unknown way, or a value is of a wrong kind.
   """
   for name, kind in _KINDS.items():
@@ -82,17 +88,22 @@ def files(metadata: Mapping[str, object], where: str) -> dict[str, str]:
         raise CheckpointError(f"{where} is damaged: {error}") from error
   kind = _value(metadata, "model")
   cut = _value(metadata, "pre", "gpt-2")
-  if kind != "gpt2" or cut not in _CUTS:
+  if kind != _PIECES and (kind != "gpt2" or cut not in _CUTS):
     raise CheckpointError(
       f"{where} has a tokenizer of kind {kind!r:.60} that cuts texts as"
       f" {cut!r:.60}; read are byte-level BPE (gpt2) with"
-      f" {', '.join(_CUTS)}: take tokenizer.json from where the model was"
-      " published"
+      f" {', '.join(_CUTS)}, and SentencePiece ({_PIECES}): take tokenizer.json"
+      " from where the model was published"
     )
-  contents = {"tokenizer.json": _tokenizer(metadata, cut, where)}
-  tokens = metadata[TOKENS]
   ids = {name: _value(metadata, f"{x}_token_id") for name, x in _NAMES.items()}
   ids = {name: int(token) for name, token in ids.items() if token is not None}
+  tokens, types = _tokens(metadata, where)
+  if kind == _PIECES:
+    ids = _IDS_OF_PIECES | ids
+    tokenizer = _of_pieces(metadata, tokens, types, where)
+  else:
+    tokenizer = _of_merges(metadata, tokens, types, cut, where)
+  contents = {"tokenizer.json": tokenizer}
   for token in ids.values():
     if not 0 <= token < len(tokens):
       raise CheckpointError(f"{where} names token {token} of {len(tokens)}")
@@ -116,16 +127,50 @@ def _value(metadata: Mapping[str, object], name: str, default=None):
   return metadata.get(f"tokenizer.ggml.{name}", default)
 
 
-def _tokenizer(metadata: Mapping[str, object], cut: str, where: str) -> dict:
-  """Returns the content of tokenizer.json."""
+def _tokens(
+  metadata: Mapping[str, object], where: str
+) -> tuple[list[str], list[int]]:
+  """Returns the tokens and their types."""
   tokens = list(metadata.get(TOKENS, ()))
-  merges = list(_value(metadata, "merges", ()))
   types = list(_value(metadata, "token_type", [1] * len(tokens)))
   if not tokens or len(types) != len(tokens) or len({*tokens}) != len(tokens):
     raise CheckpointError(
       f"{where} has {len(tokens)} tokens, {len({*tokens})} of them different,"
       f" with {len(types)} types: it is damaged"
     )
+  return tokens, types
+
+
+def _of_pieces(
+  metadata: Mapping[str, object],
+  tokens: Sequence[str],
+  types: Sequence[int],
+  where: str,
+) -> dict:
+  """Returns the content of tokenizer.json for pieces with scores."""
+  scores = list(_value(metadata, "scores", ()))
+  if len(scores) != len(tokens):
+    raise CheckpointError(
+      f"{where} has {len(tokens)} pieces with {len(scores)} scores: it is"
+      " damaged"
+    )
+  pieces = [*map(piece_merges.Piece, tokens, scores, types)]
+  return piece_merges.document(
+    piece_merges.bpe(pieces),
+    piece_merges.added_tokens(pieces),
+    blank_before=bool(_value(metadata, "add_space_prefix", True)),
+  )
+
+
+def _of_merges(
+  metadata: Mapping[str, object],
+  tokens: Sequence[str],
+  types: Sequence[int],
+  cut: str,
+  where: str,
+) -> dict:
+  """Returns the content of tokenizer.json for byte-level BPE."""
+  merges = list(_value(metadata, "merges", ()))
   for merge in merges:
     if merge.count(" ") != 1:
       raise CheckpointError(f"{where}: the merge {merge!r:.60} is no pair")
@@ -137,10 +182,10 @@ def _tokenizer(metadata: Mapping[str, object], cut: str, where: str) -> dict:
       "lstrip": False,
       "rstrip": False,
       "normalized": False,
-      "special": kind == _CONTROL,
+      "special": kind == piece_merges.CONTROL,
     }
     for token_id, (token, kind) in enumerate(zip(tokens, types))
-    if kind in (_CONTROL, _USER_DEFINED)
+    if kind in (piece_merges.CONTROL, piece_merges.USER_DEFINED)
   ]
   model = {
     "type": "BPE",
@@ -175,7 +220,9 @@ def _tokenizer_config(
   settings = {
     "tokenizer_class": "PreTrainedTokenizerFast",
     "clean_up_tokenization_spaces": False,
-    "add_bos_token": bool(_value(metadata, "add_bos_token", False)),
+    "add_bos_token": bool(
+      _value(metadata, "add_bos_token", _value(metadata, "model") == _PIECES)
+    ),
   }
   settings |= {f"{name}_token": tokens[i] for name, i in ids.items()}
   if (template := metadata.get("tokenizer.chat_template")) is not None:

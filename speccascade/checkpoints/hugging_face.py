@@ -186,6 +186,11 @@ def check_shapes(stored: dict, table: dict, where: str) -> None:
     "wrong: ": sorted(wrong),
   }
   if text := format_misfits(misfits):
+    if any(name.startswith("lm_head.") for name in misfits["missing: "]):
+      text += (
+        "; tie_word_embeddings is false in its settings, or left out: set it to"
+        " true if the embedding is the output, too, or copy the whole model"
+      )
     raise CheckpointError(
       f"the weights of {where} are not those of the model that its settings "
       f"describe; {text}"

@@ -98,6 +98,7 @@ def build_config(settings: dict) -> T5GemmaConfig:
     except ValueError as error:
       raise ValueError(f"{name}: {error}") from error
   encoder, decoder = _explicit(*(stacks[name] for name in _STACKS))
+  _check_widths(settings, encoder, decoder)
   own = {
     f"encoder_{name}": getattr(encoder, name)
     for name in OF_ENCODER
@@ -122,6 +123,25 @@ def build_config(settings: dict) -> T5GemmaConfig:
       f" encoder has {', '.join(OF_ENCODER)} of its own, and no more"
     )
   return config
+
+
+def _check_widths(settings: dict, encoder: LlamaConfig, decoder: LlamaConfig):
+  """Raises ValueError where the decoder cannot read the encoder's states."""
+  if settings["model_type"] == _MERGED:
+    if encoder.emb_dim != decoder.emb_dim:
+      raise ValueError(
+        f"encoder.{_TEXT}.hidden_size is {encoder.emb_dim}, decoder.hidden_size"
+        f" {decoder.emb_dim}; the stacks of a T5Gemma 2 share their table, and"
+        " have one width"
+      )
+    return
+  name = "cross_attention_hidden_size"
+  width = (settings.get("decoder") or {}).get(name)
+  if width not in (None, encoder.emb_dim):
+    raise ValueError(
+      f"decoder.{name} is {width!r:.20}, encoder.hidden_size"
+      f" {encoder.emb_dim}; the decoder reads states of the encoder's width"
+    )
 
 
 def _explicit(*stacks: LlamaConfig) -> list[LlamaConfig]:

@@ -17,8 +17,11 @@ from speccascade.checkpoints.errors import (
   CheckpointError,
   CheckpointNotFoundError,
 )
+from speccascade.settings import fields
 
 _GCS = re.compile(r"gs://([^/]+)/?(.*)", re.DOTALL)
+# Google's rules for the name of a bucket.
+_BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 # Names of the vocabulary in a directory of Hugging Face.
@@ -88,8 +91,18 @@ class Directory:
       raise CheckpointError(f"{path!r:.60} is no path of a directory")
     path = os.fspath(path)
     self.remote = path.startswith("gs://")
-    if self.remote and not _GCS.fullmatch(path):
-      raise CheckpointError(f"{path!r} names no bucket: want gs://bucket/path")
+    if self.remote:
+      named = _GCS.fullmatch(path)
+      if not named:
+        raise CheckpointError(
+          f"{path!r:.99} names no bucket: want gs://bucket/path"
+        )
+      if not _BUCKET.fullmatch(named[1]):
+        raise CheckpointError(
+          f"{path!r:.99} names the bucket {named[1]!r:.60}, which cannot be: a"
+          " bucket has 3 to 222 small letters, digits, dots, dashes and"
+          " underscores"
+        )
     if not self.remote and (scheme := _SCHEME.match(path)):
       raise CheckpointError(
         f"{path!r}: {scheme[0]} is not supported, local paths and gs:// are: "
@@ -100,6 +113,11 @@ class Directory:
     if not path or not _is_path(local):
       shown = f"{path!r:.60} of {len(path):,} characters" if path else "''"
       raise CheckpointError(f"{shown} is no path of a directory")
+    if "\\" in self.url or not fields.is_utf8(self.url):
+      raise CheckpointError(
+        f"{path!r:.99} has a backslash, or a byte that is no UTF-8, which"
+        " tensorstore takes in no path: rename it"
+      )
 
   def __truediv__(self, name: str) -> "Directory":
     return Directory(f"{self.url}/{name}")

@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from speccascade.data import text_files
+from speccascade.data import continuations, text_files
 from speccascade.data.arrays import FEATURES, TokenArrays
+from speccascade.data.chat import ChatError
 from speccascade.settings import fields
 
 FORMATS = ("source", "source_text", "source_chat", "text", "chat")
@@ -126,10 +127,7 @@ class Prompting:
         " characters, as UTF-8 has them"
       )
     if self.is_chat:
-      messages = text
-      if isinstance(text, str):
-        messages = [{"role": "user", "content": text}]
-      ids = list(vocabulary.encode(self.render(messages)))
+      ids = list(vocabulary.encode(self.render(_messages(text))))
     elif not isinstance(text, str):
       self.render(text)  # raises, since other formats take no messages
     elif self.format == "source":
@@ -158,6 +156,57 @@ class Prompting:
     if ids[0] == getattr(vocabulary, "bos_id", None):
       return [ids[0], *ids[len(ids) - max_len + 1 :]], True
     return ids[len(ids) - max_len :], True
+
+  def output(self, prompt: str | Sequence[Mapping], output: str) -> list[int]:
+    """Returns the ids of an output that follows a prompt, without EOS.
+
+    The output of an encoder-decoder is a text of its own. That of a
+    decoder-only model continues its prompt: it has the blanks that the chat
+    template puts around an answer, and no blank of the tokenizer's.
+
+    Args:
+      prompt: a text, or the messages of a conversation.
+      output: the text of the output.
+    """
+    if not self.prompted:
+      return list(self.vocabulary.encode(output))
+    if not self.is_chat:
+      return continuations.output_ids(self.vocabulary, prompt, output)
+    messages = _messages(prompt)
+    before = self.render(messages)
+    output = self._as_answer(messages, before, output)
+    return continuations.output_ids(self.vocabulary, before, output)
+
+  def _as_answer(
+    self, messages: Sequence[Mapping], before: str, output: str
+  ) -> str:
+    """Returns an output with the blanks that the template puts around it."""
+    answer = {"role": "assistant", "content": output}
+    variables = {**self.variables, "add_generation_prompt": False}
+    try:
+      whole = self.vocabulary.chat_template.render(
+        [*messages, answer], **variables
+      )
+    except ChatError:  # a template may refuse an answer at the end
+      return output
+    if not output or not whole.startswith(before):
+      return output
+    # "[/INST] ok </s>" has the answer " ok ".
+    lead, found, tail = whole[len(before) :].partition(output)
+    if not found or lead.strip():
+      return output
+    ends = getattr(self.vocabulary, "eos_ids", (self.vocabulary.eos_id,))
+    names = tuple(self.vocabulary.decode([i]) for i in ends)
+    end = tail.lstrip()
+    blanks = tail[: len(tail) - len(end)] if end.startswith(names) else ""
+    return lead + output + blanks
+
+
+def _messages(prompt: str | Sequence[Mapping]) -> Sequence[Mapping]:
+  """Returns the messages of a prompt; a text is a user's message."""
+  if isinstance(prompt, str):
+    return [{"role": "user", "content": prompt}]
+  return prompt
 
 
 def eos_ids(vocabulary) -> int | tuple[int, ...]:
@@ -242,7 +291,7 @@ def tokenize(
     except ValueError as error:
       raise ValueError(f"{name} {error}") from error
     if isinstance(output, str):
-      output = [*vocabulary.encode(output), vocabulary.eos_id]
+      output = [*prompting.output(prompt, output), vocabulary.eos_id]
     num_cut["inputs"] += is_cut
     num_cut["targets"] += len(output) > lengths["targets"]
     columns["inputs"].append(ids)

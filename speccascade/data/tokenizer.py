@@ -19,7 +19,11 @@ from speccascade.checkpoints.storage import (
   TOKENIZER,
   TOKENIZER_CONFIG,
 )
-from speccascade.data import piece_tokenizers
+from speccascade.data import (
+  mistral_expression,
+  piece_tokenizers,
+  tokenizer_bounds,
+)
 from speccascade.data.chat import ChatTemplate
 from speccascade.settings import fields
 
@@ -98,13 +102,15 @@ class TokenizerVocabulary:
     self._content = None if is_named else self._folder.read(TOKENIZER)
     if self._content is None:
       self._content = self._read_pieces()
+    self._where = f"{self._folder}/{TOKENIZER}"
+    self._bounds = tokenizer_bounds.Bounds(self._content, self._where)
     try:
       self.tokenizer = tokenizers.Tokenizer.from_buffer(self._content)
     except (CheckpointError, OSError, KeyboardInterrupt):
       raise
     except BaseException as error:  # A panic of Rust is no Exception.
       raise ValueError(
-        f"{self._folder}/{TOKENIZER} is no tokenizer of Hugging Face:"
+        f"{self._where} is no tokenizer of Hugging Face:"
         f" {storage.first_line(error):.200}"
       ) from error
     # tokenizer.json may have the truncation and padding of some training.
@@ -159,6 +165,14 @@ class TokenizerVocabulary:
     name = f"the chat template of {self._folder}"
     is_t5 = self._json(_ENDS[1]).get("is_encoder_decoder") is True
     self.prompted = not (is_t5 or self._folder.has(SENTENCE_PIECE))
+    if self.prompted and self._is_byte_level:
+      mistral_expression.warn(
+        self._content,
+        self._where,
+        self._sha256,
+        self._json(_ENDS[1]).get("model_type"),
+        self._added.values(),
+      )
     template = self._template(settings)
     self.chat_template = template and ChatTemplate(template, tokens, name)
 
@@ -271,7 +285,20 @@ class TokenizerVocabulary:
 
   def encode(self, s: str) -> list[int]:
     """Returns the ids of a text, without EOS."""
-    return self.tokenizer.encode(s, add_special_tokens=False).ids
+    return self._ids_of(s, special=False)
+
+  def _ids_of(self, text: str, *, special: bool) -> list[int]:
+    """Returns the ids of a text, perhaps with those around any text."""
+    self._bounds.check(text)
+    with tokenizer_bounds.one_line(self._where, "encode a text"):
+      return self.tokenizer.encode(text, add_special_tokens=special).ids
+
+  def _text_of(self, ids: list[int], *, special: bool) -> str:
+    """Returns the text of ids, perhaps with special tokens."""
+    pieces = (self.tokenizer.id_to_token(i) or "" for i in ids)
+    self._bounds.check_decoded(pieces)
+    with tokenizer_bounds.one_line(self._where, "decode tokens"):
+      return self.tokenizer.decode(ids, skip_special_tokens=not special)
 
   def prompt(self, text: str) -> list[int]:
     """Returns the ids of a prompt: with BOS, and without EOS.
@@ -282,7 +309,7 @@ class TokenizerVocabulary:
     ids, adds_bos = self.encode(text), self._adds_bos
     if adds_bos is None:
       # tokenizer.json may put special tokens around any text, an empty one too.
-      adds_bos = self.bos_id in self.tokenizer.encode("").ids
+      adds_bos = self.bos_id in self._ids_of("", special=True)
     # A rendered chat has its BOS in the text; a second one is no model's input.
     if not adds_bos or self.bos_id is None or ids[:1] == [self.bos_id]:
       return ids
@@ -295,7 +322,7 @@ class TokenizerVocabulary:
     The tokenizer of CodeT5 writes "<s> TEXT </s>", and T5's "TEXT </s>". One
     that does not end a text in EOS is no encoder's, and has no prefix.
     """
-    around = self.tokenizer.encode("").ids
+    around = self._ids_of("", special=True)
     return around[:-1] if around[-1:] == [self.eos_id] else []
 
   def _known(self, ids) -> list[int]:
@@ -306,7 +333,7 @@ class TokenizerVocabulary:
   def decode(self, ids: Iterable[int]) -> str:
     """Returns the text of ids, special tokens as they are written."""
     ids = self._known(list(ids))
-    return self.tokenizer.decode(ids, skip_special_tokens=False)
+    return self._text_of(ids, special=True)
 
   def text(self, ids) -> str:
     """Returns the text of generated ids, up to the first EOS.
@@ -316,12 +343,12 @@ class TokenizerVocabulary:
     ids = self._known(ids)
     ends = [place for place, i in enumerate(ids) if i in self.eos_ids]
     ids = ids[: ends[0]] if ends else ids
-    text = self.tokenizer.decode(ids, skip_special_tokens=True)
+    text = self._text_of(ids, special=False)
     if self._continues:
       # With "a" before the ids, nothing takes the first blank for the one that
       # the tokenizer puts before every text.
       before = self.encode("a")
-      whole = self.tokenizer.decode([*before, *ids], skip_special_tokens=True)
+      whole = self._text_of([*before, *ids], special=False)
       if whole.startswith("a") and whole.endswith(text):
         return whole[1:]
     return text

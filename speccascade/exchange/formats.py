@@ -38,7 +38,7 @@ def write(
       the verifier, the method and its settings.
 
   Returns:
-    What the file lacks, a sentence each.
+    What the file lacks, or was left out of it, a sentence each.
 
   Raises:
     ValueError: the folder does not hold what the format has, or the file cannot
@@ -59,7 +59,7 @@ def write(
     folders.check_files(output_file.parent, label, output_file.name)
     if format in _OF_NO_QUESTIONS:
       files.write_whole(output_file, _OF_NO_QUESTIONS[format](folder))
-      return []
+      return generations.notes(folder) if format == "generations" else []
     if format == "spec_bench":
       files.write_whole(output_file, spec_bench.lines(folder, model_id))
       return spec_bench.notes(folder)

@@ -8,13 +8,17 @@ Source: `bigcode_eval/evaluator.py` of
 github.com/bigcode-project/bigcode-evaluation-harness, at 0754793.
 """
 
+import collections
 import json
 
+from speccascade.exchange import written_programs
 from speccascade.exchange.decode_folder import DecodeFolder
 
 
 def text(folder: DecodeFolder) -> str:
   """Returns the file: each trial of an example is one of its programs.
+
+  What a model wrote around a program is left out; see `written_programs`.
 
   Raises:
     ValueError: an example has fewer trials than another; or the programs have
@@ -35,7 +39,8 @@ def text(folder: DecodeFolder) -> str:
     )
   programs: dict[int, list[str]] = {}
   for answer in sorted(folder.answers, key=lambda each: each.trial):
-    programs.setdefault(answer.index, []).append(answer.text.rstrip() + "\n")
+    program, _ = written_programs.extract(answer.text)
+    programs.setdefault(answer.index, []).append(program.rstrip() + "\n")
   in_order = [programs[index] for index in sorted(programs)]
   if len({*map(len, in_order)}) > 1 or len(programs) != max(programs) + 1:
     raise ValueError(
@@ -43,3 +48,16 @@ def text(folder: DecodeFolder) -> str:
       " decode again"
     )
   return json.dumps(in_order, ensure_ascii=False, indent=1) + "\n"
+
+
+def notes(folder: DecodeFolder) -> list[str]:
+  """Returns a sentence that counts the outputs with more than a program."""
+  found = [written_programs.extract(each.text)[1] for each in folder.answers]
+  if not any(found):
+    return []
+  counts = collections.Counter(mark for marks in found for mark in marks)
+  parts = ", ".join(f"{mark} {num}" for mark, num in sorted(counts.items()))
+  return [
+    f"{sum(map(bool, found))} of {len(found)} outputs had more than a program,"
+    f" which was left out ({parts})"
+  ]

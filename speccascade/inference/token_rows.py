@@ -82,8 +82,12 @@ def _gold(example: Source, sources: Sources, max_len: int) -> np.ndarray:
       f"example {example.index} of {sources.task} has no right output; a rule"
       " is fitted to examples with references"
     )
-  vocabulary = sources.vocabulary
-  ids = [*vocabulary.encode(example.references[0]), vocabulary.eos_id]
+  vocabulary, right = sources.vocabulary, example.references[0]
+  if sources.prompting is None:
+    ids = vocabulary.encode(right)
+  else:
+    ids = sources.prompting.output(example.messages or example.text, right)
+  ids = [*ids, vocabulary.eos_id]
   return np.asarray(ids[:max_len], np.int32)
 
 

@@ -206,7 +206,7 @@ def curves(
     common: the settings that all points share.
     names: the names of the methods.
     grid_of: returns the alphas that are planned for a method and its settings.
-    temperatures: 0 is greedy.
+    temperatures: 0 is greedy, and so are those up to 1e-4.
     gammas: block sizes.
     seeds: seeds of the keys.
 
@@ -219,7 +219,10 @@ def curves(
     method, greedy = methods.find(name), Sampling.create(temperature).greedy
     if (method.greedy_only and not greedy) or (greedy and seed != seeds[0]):
       continue
-    base = common.of(name, gamma=gamma, temperature=temperature)
+    # Other temperatures that mean arg-max are the same point.
+    base = common.of(
+      name, gamma=gamma, temperature=0.0 if greedy else temperature
+    )
     by_base[base, seed] = Curve(base, seed, grid_of(base))
   return list(by_base.values())
 

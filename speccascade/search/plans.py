@@ -152,6 +152,8 @@ class Plan:
       settings = {"temperature": max(self.temperatures)} | baseline
       name = settings.pop("method", _VERIFIER)
       for gamma, seed in itertools.product(self.gammas, self.seeds):
+        if _is_greedy(settings["temperature"]):
+          settings["temperature"] = 0.0
         base = common.of(name, gamma=gamma, **settings)
         curves[base, seed] = Curve(base, seed, Grid(()))
     return list(curves.values())

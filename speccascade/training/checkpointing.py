@@ -24,6 +24,7 @@ import numpy as np
 
 from speccascade.checkpoints import load, orbax_io, restore, storage
 from speccascade.checkpoints.errors import CheckpointError
+from speccascade.data import token_names
 from speccascade.models.parameters import Config, network, place_params
 from speccascade.models.sharding.partitioning import Layout, fetch
 from speccascade.runtime import processes, standard_error
@@ -245,10 +246,10 @@ class Checkpoints:
   def _check_vocabulary(self, checkpoint) -> None:
     """Raises ValueError where a checkpoint has another vocabulary."""
     old, new = checkpoint.vocabulary, self.vocabulary
-    if old and new and old["sha256"] != new["sha256"]:
+    if differs := token_names.difference(old, new):
       raise ValueError(
         f"{checkpoint.path} was trained with the vocabulary {old['path']}, the "
-        f"task has {new['path']} (their sha256 differ): give VOCABULARY the "
+        f"task has {new['path']} ({differs}): give VOCABULARY the "
         "former"
       )
 

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from speccascade.checkpoints import restore, storage
-from speccascade.data import training_batches
+from speccascade.data import token_names, training_batches
 from speccascade.models.parameters import Config, network, place_params
 from speccascade.models.sharding.partitioning import fetch
 from speccascade.runtime import array_files, files, processes
@@ -74,8 +74,8 @@ def read(
     fault = "is of another kind than MODEL"
   elif config.vocab_size != model.vocab_size:
     fault = f"has {config.vocab_size} vocabulary rows, MODEL {model.vocab_size}"
-  if not fault and identity and known and known["sha256"] != identity["sha256"]:
-    fault = "has another vocabulary than VOCABULARY (their sha256 differ)"
+  if not fault and (differs := token_names.difference(known, identity)):
+    fault = f"has another vocabulary than VOCABULARY ({differs})"
   if fault:
     raise ValueError(f"{setting} {checkpoint.path} {fault}")
   if layout is not None:

@@ -44,6 +44,29 @@ def out(pair):
   return pair.generate(TEXTS, "spec_cascade_chow", alpha=0.3, **SHORT)
 
 
+def test_equal_calls_repeat_each_other_unless_the_seed_is_none(pair):
+  settings = {**SHORT, "temperature": 1.0, "max_decode_len": 12}
+  first, again = (pair.generate(TEXTS, **settings) for _ in range(2))
+  assert first.texts == again.texts
+  drawn = [pair.generate(TEXTS, seed=None, **settings) for _ in range(4)]
+  seeds = {each.settings.seed for each in drawn}
+  assert len(seeds) == 4
+  assert len({each.texts for each in drawn}) > 1
+  # The seed that was drawn is there, and repeats the texts.
+  known = pair.generate(TEXTS, seed=drawn[0].settings.seed, **settings)
+  assert known.texts == drawn[0].texts
+  streams = {
+    "".join(pair.stream(TEXTS[0], seed=None, **settings)) for _ in range(8)
+  }
+  assert len(streams) > 1
+  for call in (pair.generate, pair.stream, pair.chat):
+    text = " ".join(call.__doc__.split())
+    assert "seed: " in text
+    assert "None" in text.split(" seed: ")[1][:200]
+  with pytest.raises(ValueError, match="seed is True; wanted a whole number"):
+    pair.generate(TEXTS, seed=True, **settings)
+
+
 def test_what_comes_back(out):
   assert out.log_probs is None
   assert len(out) == 3
@@ -256,6 +279,18 @@ def test_compare_takes_costs_of_drafts(pair):
   compared = pair.compare(TEXTS[:1], ["spec_decode"], repeats=1, **how)
   gammas = [row.settings.gamma for row in compared.rows]
   assert gammas[1] == "adaptive"
+
+
+def test_an_adaptive_gamma_has_a_mean(pair):
+  costs = DraftCosts((0, 1, 2), (1.0, 1.2, 1.4), 0.2)
+  how = SHORT | {"gamma": "adaptive", "draft_costs": costs}
+  out = pair.generate(TEXTS, "spec_decode", **how)
+  drafted, blocks = (
+    sum(getattr(each, name) for each in out.counts)
+    for name in ("drafted", "num_blocks")
+  )
+  assert out.stats["mean_gamma"] == drafted / blocks
+  assert "mean_gamma" not in pair.generate(TEXTS, **SHORT).stats
 
 
 def test_a_stream_is_of_one_text(pair):

@@ -3,9 +3,12 @@
 import json
 
 import pytest
+import sentencepiece
+from sentencepiece import sentencepiece_model_pb2
 
 from speccascade.checkpoints import gguf_tokenizer
 from speccascade.checkpoints.errors import CheckpointError
+from speccascade.data import vocabularies
 from tests.data import tokenizers
 
 TEXTS = [
@@ -88,7 +91,9 @@ def test_texts_are_cut_as_the_file_says(original, cut, pieces):
 @pytest.mark.parametrize(
   ("changes", "message"),
   [
-    ({"model": "llama"}, "tokenizer of kind 'llama' .* read are byte-level"),
+    ({"model": "t5"}, "tokenizer of kind 't5' .* read are byte-level"),
+    ({"model": "llama"}, "320 pieces with 0 scores: it is damaged"),
+    ({"model": "llama", "scores": ["a"]}, "scores is .* wanted a list, each a"),
     ({"pre": "tekken"}, "cuts texts as 'tekken'; .* gpt-2, llama-bpe"),
     ({"tokens": ["a", "a"], "token_type": [1, 1]}, "2 tokens, 1 of them"),
     ({"token_type": [1]}, "with 1 types: it is damaged"),
@@ -105,3 +110,47 @@ def test_texts_are_cut_as_the_file_says(original, cut, pieces):
 def test_others_are_refused(original, changes, message):
   with pytest.raises(CheckpointError, match=message):
     gguf_tokenizer.files(metadata_of(original, "gpt-2", **changes), "x.gguf")
+
+
+@pytest.mark.parametrize("blank_before", [True, False])
+def test_pieces_cut_as_their_model_does(tmp_path, blank_before):
+  """Scores and types of a SentencePiece model, as llama.cpp stores them."""
+  sentencepiece.SentencePieceTrainer.train(
+    sentence_iterator=iter(tokenizers.TEXT * 4),
+    model_prefix=str(tmp_path / "m"),
+    model_type="bpe",
+    vocab_size=340,
+    hard_vocab_limit=False,
+    byte_fallback=True,
+    normalization_rule_name="identity",
+    remove_extra_whitespaces=False,
+    add_dummy_prefix=blank_before,
+    user_defined_symbols=["<turn>"],
+    minloglevel=3,
+  )
+  content = (tmp_path / "m.model").read_bytes()
+  proto = sentencepiece_model_pb2.ModelProto.FromString(content)
+  wanted = sentencepiece.SentencePieceProcessor(str(tmp_path / "m.model"))
+  metadata = {
+    "model": "llama",
+    "pre": "default",
+    "tokens": [x.piece for x in proto.pieces],
+    "scores": [x.score for x in proto.pieces],
+    "token_type": [int(x.type) for x in proto.pieces],
+  }
+  if not blank_before:
+    metadata["add_space_prefix"] = False
+  metadata = {f"tokenizer.ggml.{name}": x for name, x in metadata.items()}
+  files = gguf_tokenizer.files(metadata, "x.gguf")
+  for name, text in files.items():
+    (tmp_path / name).write_text(text, encoding="utf-8")
+  read = vocabularies.load(str(tmp_path))
+  for text in (*tokenizers.TEXT, "a  b", "x \u20ac 7\n", "\U0001f642!", " a"):
+    assert read.encode(text) == wanted.encode(text)
+    assert read.decode(read.encode(text)) == text
+  # llama.cpp's ids where the file names none; BOS comes first.
+  assert (read.unk_id, read.bos_id, read.eos_id) == (0, 1, 2)
+  assert read.prompt("the cat") == [1, *wanted.encode("the cat")]
+  turn = wanted.piece_to_id("<turn>")
+  assert turn in read.encode("the<turn>cat")
+  assert not read.is_control(turn)

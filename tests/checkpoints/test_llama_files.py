@@ -198,6 +198,18 @@ def test_what_changes_nothing(copy, folder):
     load(path)
 
 
+@pytest.mark.parametrize("named", [True, False])
+def test_a_head_that_lacks_names_the_setting(copy, named):
+  path = copy("llama")
+  weights(path, drop=("lm_head.weight",))
+  if not named:
+    settings(path, drop=("tie_word_embeddings",))
+  with pytest.raises(CheckpointError, match=r"missing: lm_head.*tie_word_emb"):
+    load(path)
+  settings(path, tie_word_embeddings=True)
+  assert "logits_dense" not in load(path).params["decoder"]
+
+
 def test_a_sparse_gemma():
   """What google/gemma-3-12b-it leaves out."""
   config = hugging_face_llama.build_config(SPARSE)

@@ -184,11 +184,40 @@ def test_a_bucket_out_of_reach_is_told_at_once(monkeypatch, capfd):
   monkeypatch.setattr(storage, "_FIRST_CONTACT_S", 0.5)
   start = time.monotonic()
   with pytest.raises(
-    CheckpointError, match=r"cannot reach gs://b: .*storage cp"
+    CheckpointError, match=r"cannot reach gs://bbb: .*storage cp"
   ):
-    load("gs://b/run")
+    load("gs://bbb/run")
   assert time.monotonic() - start < 5
   assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+  ("path", "message"),
+  [
+    ("gs://", "names no bucket"),
+    ("gs:///x", "names no bucket"),
+    *(
+      (f"gs://{bucket}/x", "names the bucket .* which cannot be")
+      for bucket in (
+        "b",
+        "b u c",
+        "Big",
+        "bbb?x",
+        "a#b",
+        "[bb]",
+        "b\nb",
+        "bb%2f",
+      )
+    ),
+    ("gs://bbb/a\\b", "has a backslash"),
+    ("a\\b", "has a backslash"),
+    ("a\udcffb", "has a backslash, or a byte that is no UTF-8"),
+  ],
+)
+def test_what_tensorstore_takes_for_no_path(path, message):
+  with pytest.raises(CheckpointError, match=message) as error:
+    load(path)
+  assert "\n" not in str(error.value)
 
 
 def test_gs_orbax_without_its_last_file_is_unfinished(golden, bucket):

@@ -266,6 +266,26 @@ def test_what_is_refused(copy, stack, values, message):
     load(path)
 
 
+def test_unlike_widths_are_refused_by_their_settings():
+  stack = {"num_hidden_layers": 7, "sliding_window": 512}
+  wide = stack | {"hidden_size": 2560}
+  for encoder, decoder in ((wide, stack), (stack, wide)):
+    merged = {"model_type": "t5gemma2", "encoder": {"text_config": encoder}}
+    with pytest.raises(ValueError, match=r"encoder\.text_config\.hidden_size"):
+      hugging_face_t5gemma.build_config(merged | {"decoder": decoder})
+    own = {"model_type": "t5gemma", "encoder": encoder, "decoder": decoder}
+    config = hugging_face_t5gemma.build_config(own)
+    for width in (config.encoder.emb_dim, None):
+      decoder = own["decoder"] | {"cross_attention_hidden_size": width}
+      read = hugging_face_t5gemma.build_config(own | {"decoder": decoder})
+      assert read == config
+    decoder = decoder | {"cross_attention_hidden_size": 7}
+    with pytest.raises(
+      ValueError, match=r"decoder\.cross_attention_hidden_size"
+    ):
+      hugging_face_t5gemma.build_config(own | {"decoder": decoder})
+
+
 def test_rows_are_cut_of_the_shared_table(folder):
   read = load(folder / "merged")
   _, params = pair_checks.cut_rows(read.config, read.params, 90)

@@ -1,14 +1,20 @@
 """Reads vocabularies of tokenizer.json, and makes prompts with them."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
 import sentencepiece
 
 from speccascade.checkpoints import storage
-from speccascade.data import seqio_vocabularies, vocabularies
+from speccascade.data import (
+  mistral_expression,
+  seqio_vocabularies,
+  vocabularies,
+)
 from speccascade.data.prompting import Prompting, eos_ids
+from speccascade.data.tokenizer import TokenizerVocabulary
 from speccascade.inference.batches import sources
 from tests.data import tokenizers
 
@@ -383,3 +389,55 @@ def test_merges_may_be_written_either_way(tmp_path):
   read["model"]["merges"] = [" ".join(pair) for pair in merges]
   path.write_text(json.dumps(read), encoding="utf-8")
   assert vocabularies.TokenizerVocabulary(str(folder)) == first
+
+
+LLAMA_3 = (
+  r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|"
+  r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+TEKKEN = (
+  r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{M}]+|\p{N}|"
+  r" ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+
+
+@pytest.mark.parametrize(
+  ("pattern", "model_type", "token", "is_warned"),
+  [
+    (LLAMA_3, "mistral", None, True),
+    (LLAMA_3, "mistral3", "[INST]", True),
+    (LLAMA_3, None, "[INST]", True),
+    (LLAMA_3, "llama", None, False),
+    (LLAMA_3, "mistral", "<|begin_of_text|>", False),
+    (TEKKEN, "mistral", "[INST]", False),
+    (None, "mistral", "[INST]", False),
+  ],
+)
+def test_the_wrong_expression_of_mistrals_tokenizers_is_named_once(
+  tmp_path, caplog, pattern, model_type, token, is_warned
+):
+  mistral_expression._warned.clear()
+  folder = tokenizers.save(tmp_path / "one")
+  path = folder / "tokenizer.json"
+  read = json.loads(path.read_text(encoding="utf-8"))
+  if pattern:
+    split = {"type": "Split", "pattern": {"Regex": pattern}}
+    split |= {"behavior": "Isolated", "invert": False}
+    level = read["pre_tokenizer"] | {"use_regex": False}
+    both = {"type": "Sequence", "pretokenizers": [split, level]}
+    read["pre_tokenizer"] = both
+  size = len(read["model"]["vocab"])
+  turn = ["[INST]", "[/INST]"]
+  for content in turn if token in turn else filter(None, [token]):
+    new = dict(read["added_tokens"][0], id=size, content=content)
+    read["added_tokens"].append(new)
+    size += 1
+  path.write_text(json.dumps(read), encoding="utf-8")
+  config = {"model_type": model_type} if model_type else {}
+  (folder / "config.json").write_text(json.dumps(config))
+  shutil.copytree(folder, tmp_path / "copy")
+  for place in (folder, tmp_path / "copy"):
+    TokenizerVocabulary(str(place))
+  found = [x for x in caplog.messages if "known to be wrong" in x]
+  assert len(found) == is_warned
+  assert all("fix_mistral_regex=True" in x and "\n" not in x for x in found)

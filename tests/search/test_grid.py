@@ -224,6 +224,20 @@ def test_advice_asks_about_the_points_of_a_sweep(temperature):
   assert names[0] == "spec_decode"
 
 
+def test_temperatures_that_mean_arg_max_are_one_point():
+  greedy = [0, 5e-5, 1e-4]
+  for baselines in ((), [{"temperature": 5e-5}, {}]):
+    plan = Plan(temperatures=greedy, baselines=baselines)
+    curves = plan.curves(Point("verifier"), 100, ["spec_decode"])
+    want = Plan(temperatures=[0.0]).curves(
+      Point("verifier"), 100, ["spec_decode"]
+    )
+    assert curves == want
+  plan = Plan(methods=["spec_decode"], temperatures=[5e-5, 2e-4])
+  curves = plan.curves(Point("verifier"), 100, [])
+  assert {curve.base.temperature for curve in curves} == {0.0, 2e-4}
+
+
 def test_a_method_without_alphas_has_one_point():
   (curve,) = grid.curves(
     Point("verifier"),

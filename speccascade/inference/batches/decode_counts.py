@@ -129,7 +129,7 @@ def ratio(numerator: float, denominator: float) -> float | None:
   return numerator / denominator if denominator else None
 
 
-def summary(counts: Counts) -> dict:
+def summary(counts: Counts, *, adaptive: bool = False) -> dict:
   """Returns the rates of counts, by name.
 
   draft_acceptance_rate: accepted drafts / drafted tokens. Drafts after a
@@ -163,6 +163,11 @@ def summary(counts: Counts) -> dict:
   drafter_calls_per_token: passes of the drafter / tokens emitted.
   verifier_extends_per_token: passes of the verifier / tokens emitted.
   tokens_per_example: tokens emitted / examples.
+  mean_gamma: drafted tokens / blocks. Only an adaptive gamma has this mean.
+
+  Args:
+    counts: the counts.
+    adaptive: whether each block chose how many tokens it drafts.
   """
   c = counts
   positions = zip(c.accepted_by_position, c.examined_by_position)
@@ -176,6 +181,8 @@ def summary(counts: Counts) -> dict:
     others["share_of_optimum"] = ratio(
       c.accepted_by_position[0], c.optimal_acceptance
     )
+  if adaptive:
+    others["mean_gamma"] = ratio(c.drafted, c.num_blocks)
   if c.forced:
     others["forced_rate"] = ratio(c.forced, c.num_tokens)
   return {

@@ -65,14 +65,11 @@ def result_row(
     )
   if latency is not None:
     measured_speedup = 1 / latency.relative_latency
-  rates = decode_counts.summary(counts)
-  if point.is_adaptive:
-    rates["mean_gamma"] = decode_counts.ratio(counts.drafted, counts.num_blocks)
   return ResultRow(
     settings=study.settings(point, trials=outputs.num_trials),
     label=point.spec.label,
     counts=counts,
-    efficiency=rates,
+    efficiency=decode_counts.summary(counts, adaptive=point.is_adaptive),
     quality=score(study, examples, texts),
     latency=latency,
     costs=costs,

@@ -189,12 +189,24 @@ def _vocabulary_identity(
   checkpoint: checkpoints.Checkpoint, lm: Any
 ) -> Mapping[str, str] | None:
   """Returns {"path", "sha256"} of a model's vocabulary; None if unknown."""
-  # A checkpoint of this package records it. For a decoder-only checkpoint
-  # without a record it is the tokenizer that lies in the checkpoint's folder.
-  if checkpoint.vocabulary is not None or not lm.prompted:
+  # A checkpoint of this package records it. For another one it is the
+  # vocabulary that lies in the checkpoint's folder.
+  if checkpoint.vocabulary is not None:
     return checkpoint.vocabulary
-  if vocabulary_paths.vocabulary_path_of(checkpoint.path) is None:
+  path = vocabulary_paths.vocabulary_path_of(checkpoint.path)
+  if path is None:
     return None
   from speccascade.data import vocabularies
 
-  return prompting.identity(vocabularies.load(checkpoint.path))
+  try:
+    return prompting.identity(vocabularies.load(path))
+  except (ValueError, OSError) as error:
+    if lm.prompted:
+      raise
+    # A T5 may be given another vocabulary than the one beside it.
+    logging.warning(
+      "%s: the vocabulary beside it is not read, and is not compared (%s)",
+      checkpoint.path,
+      storage.first_line(error),
+    )
+    return None

@@ -17,8 +17,9 @@ from absl import logging
 import numpy as np
 
 from speccascade.checkpoints import CheckpointError, hugging_face, storage
-from speccascade.data import prompting
+from speccascade.data import prompting, token_names
 from speccascade.decoding.records import prompts
+from speccascade.inference.batches import inputs
 from speccascade.inference.batches.sources import Sources
 from speccascade.models.markov_lm import FiniteContext
 from speccascade.models.parameters import Config
@@ -42,8 +43,8 @@ def check_models(pair):
   Raises:
     PairError: one model is decoder-only and another an encoder-decoder, or the
       models have different numbers of vocabulary rows or different start
-      tokens, or they were trained with different vocabulary files. Files are
-      compared only where both are known. Or draft heads were trained for
+      tokens, or an id is another token of one than of the other. Vocabularies
+      are compared only where both are known. Or draft heads were trained for
       another verifier.
   """
   _check_made_for(pair)
@@ -69,11 +70,14 @@ def check_models(pair):
         f" {model.name} with {starts[1]}; a drafter and its verifier must have"
         " the same start token"
       )
-    if _differ(first.vocabulary, model.vocabulary):
+    differs = token_names.difference(
+      first.vocabulary, model.vocabulary, _own(first), _own(model)
+    )
+    if differs:
       raise PairError(
         f"{first.name} was trained with the vocabulary"
         f" {first.vocabulary['path']}, {model.name} with another,"
-        f" {model.vocabulary['path']} (their sha256 differ); {_MUST_SHARE}"
+        f" {model.vocabulary['path']} ({differs}); {_MUST_SHARE}"
       )
 
 
@@ -155,11 +159,14 @@ def check_vocabulary(pair, vocabulary, name: str = "VOCABULARY"):
         rows,
         ", ".join(map(repr, added)),
       )
-    if _differ(model.vocabulary, identity):
+    differs = token_names.difference(
+      model.vocabulary, identity, _own(model), vocabulary
+    )
+    if differs:
       raise PairError(
         f"{model.name} was trained with the vocabulary"
-        f" {model.vocabulary['path']}, {name} is {identity['path']} (their"
-        " sha256 differ); give the one that the model was trained with"
+        f" {model.vocabulary['path']}, {name} is {identity['path']}"
+        f" ({differs}); give the one that the model was trained with"
       )
 
 
@@ -224,12 +231,12 @@ def check_sources(pair, sources: Sources, most_new: int):
       )
 
 
-def _differ(trained, used) -> bool:
-  """Returns whether two identities are known and name different files."""
-  if not trained or not used:
-    return False
-  hashes = (trained.get("sha256"), used.get("sha256"))
-  return all(hashes) and hashes[0] != hashes[1]
+def _own(model):
+  """Returns the vocabulary that a model was trained with; None if unknown."""
+  if not model.vocabulary:
+    return None
+  beside = inputs.vocabulary_path_of(model.path)
+  return token_names.find(model.vocabulary, beside)
 
 
 def verifier_rows(

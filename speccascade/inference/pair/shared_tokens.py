@@ -13,9 +13,9 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
+from speccascade.data.token_names import piece
 from speccascade.decoding.records import prompts
 from speccascade.inference.pair.pair_checks import PairError, check_vocabulary
-from speccascade.inference.rows.records import piece
 from speccascade.models.intersection import IntersectionLM
 
 _BYTE = re.compile(r"<0x([0-9A-F]{2})>")

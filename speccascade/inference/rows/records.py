@@ -15,6 +15,7 @@ import numpy as np
 
 from speccascade.constraints.limits import TextLimits
 from speccascade.data.prompting import eos_ids
+from speccascade.data.token_names import piece
 from speccascade.decoding.records.block_records import SOURCES, Decoded
 from speccascade.inference.batches import decode_counts
 from speccascade.inference.batches.decode_counts import Counts
@@ -186,25 +187,6 @@ def _to_lists(
 
 def _pieces(vocabulary, tokens) -> list[str]:
   return [piece(vocabulary, token) for token in tokens]
-
-
-def piece(vocabulary, token: int) -> str:
-  """Returns a token as its tokenizer spells it, with its leading blank.
-
-  Args:
-    vocabulary: an object with `vocab_size` and `piece(id)`, or with a
-      `tokenizer` that has `id_to_piece(id)`, or with `decode(ids)`.
-    token: an id. An id past the tokenizer is returned as "<id>".
-  """
-  token = int(token)
-  if token >= vocabulary.vocab_size:
-    return f"<{token}>"
-  if hasattr(vocabulary, "piece"):
-    return vocabulary.piece(token)
-  tokenizer = getattr(vocabulary, "tokenizer", None)
-  if hasattr(tokenizer, "id_to_piece"):
-    return tokenizer.id_to_piece(token)
-  return vocabulary.decode([token])
 
 
 def to_line(record: dict) -> str:

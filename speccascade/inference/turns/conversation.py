@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 import itertools
 
+from speccascade.data import continuations
 from speccascade.data.chat import check_messages
 from speccascade.data.prompting import Prompting
 from speccascade.inference.turns.text_stream import TextStream
@@ -17,8 +18,8 @@ class Chat:
 
   The models read only the new part of the conversation, and hold the turns
   before in their caches. They read the whole conversation again where the
-  caches are full, or where the template now renders an earlier turn in other
-  words.
+  caches are full, where the template now renders an earlier turn in other
+  words, or where the new part changes how the part before is cut into tokens.
 
   Attributes:
     messages: the messages {"role", "content"} of all complete turns.
@@ -88,19 +89,26 @@ class Chat:
     self.messages = [*messages, {"role": "assistant", "content": stream.text}]
     # The caches hold the tokens as they were sampled, control tokens included,
     # and not the text of the answer.
-    answer = self._prompting.vocabulary.decode(stream.tokens.tolist())
+    answer = continuations.text_inside(
+      self._prompting.vocabulary, stream.tokens.tolist()
+    )
     self._stream, self._cached_text = stream, rendered + answer
 
   def _extend_caches(
     self, stream: TextStream, rendered: str, number: int
   ) -> bool:
     """Feeds what is new to the caches of a stream; False where it cannot."""
-    # The caches are unchanged where the conversation does not go on from the
-    # text that they hold, or does not fit them.
+    # The caches are unchanged where the conversation does not continue the
+    # text that they hold, where the new text changes the ids of that text, or
+    # where it does not fit.
     if not rendered.startswith(self._cached_text):
       return False
     new_text = rendered[len(self._cached_text) :]
-    tokens = self._prompting.vocabulary.encode(new_text)
+    tokens = continuations.ids_after(
+      self._prompting.vocabulary, self._cached_text, new_text
+    )
+    if tokens is None:
+      return False
     padded = stream.pad_turn(tokens, self._widths)
     if padded is None:
       return False
