@@ -228,7 +228,13 @@ class Pair:
       trace=trace,
       **select(settings, Run),
     )
-    study = Study(self.models, sources, run, programs=self.programs)
+    study = Study(
+      self.models,
+      sources,
+      run,
+      programs=self.programs,
+      methods=(point.spec,),
+    )
     point = self._priced(study, point)
     batches = generation.checked_batches(study, point)
     return Generation.of(study, point, batches.decode_all(study.examples))
@@ -284,7 +290,8 @@ class Pair:
       **select(settings, Run),
     )
     measuring = Measuring(num_timed=len(sources.examples), repeats=repeats)
-    study = Study(self.models, sources, run, measuring, self.programs)
+    specs = tuple(point.spec for point in points)
+    study = Study(self.models, sources, run, measuring, self.programs, specs)
     points = [self._priced(study, point) for point in points]
     return comparison.compare(study, points)
 
@@ -320,7 +327,7 @@ class Pair:
     """
     at_least(1, rounds=rounds)
     point = self._point(method, alpha, settings)
-    study = self._study(text, max_decode_len, seed, settings)
+    study = self._study(text, point, max_decode_len, seed, settings)
     return _open(study, self._priced(study, point), rounds)
 
   @takes(Point, Records, TextLimits, TextSettings, without=("trace",))
@@ -366,7 +373,7 @@ class Pair:
     prompting = Prompting(self.vocabulary, "chat", reading.chat_variables)
 
     def start(messages, turn: int) -> TextStream:
-      study = self._study([messages], max_decode_len, seed, settings)
+      study = self._study([messages], point, max_decode_len, seed, settings)
       most = max(room, study.run.max_decode_len)
       return _open(study, self._priced(study, point), rounds, most, turn)
 
@@ -407,7 +414,7 @@ class Pair:
     return dataclasses.replace(point, draft_costs=self.draft_costs[key])
 
   def _study(
-    self, text, max_decode_len: int, seed: int, settings: dict
+    self, text, point: Point, max_decode_len: int, seed: int, settings: dict
   ) -> Study:
     """Returns the study of one text that is decoded alone; see `stream`."""
     sources = self._sources(text, settings)
@@ -423,7 +430,9 @@ class Pair:
       **select(settings, Run),
     )
     measuring = Measuring(num_timed=1)
-    return Study(self.models, sources, run, measuring, self.programs)
+    return Study(
+      self.models, sources, run, measuring, self.programs, (point.spec,)
+    )
 
   def _sources(self, texts, settings: dict) -> Sources:
     """Returns texts as sources; `settings` has fields of `TextSettings`."""
@@ -442,7 +451,16 @@ def _point_settings(settings: dict) -> dict[str, Any]:
   return values
 
 
-def _open(study: Study, point: Point, *more) -> TextStream:
-  """Returns the stream of a study's one text; `more` is as in `TokenStream`."""
-  batches = study.batches(point, timed=True, shared=False)
-  return TextStream(study.vocabulary, batches, study.examples[0], *more)
+def _open(
+  study: Study,
+  point: Point,
+  rounds: int,
+  most: int | None = None,
+  turn: int = 0,
+) -> TextStream:
+  """Returns the stream of a study's one text; see `TokenStream`."""
+  room = most or study.run.max_decode_len
+  batches = study.batches(point, timed=True, shared=False, room=room)
+  return TextStream(
+    study.vocabulary, batches, study.examples[0], rounds, most, turn
+  )

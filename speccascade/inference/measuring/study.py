@@ -25,13 +25,17 @@ import numpy as np
 
 from speccascade.constraints import limits
 from speccascade.data.prompting import eos_ids
+from speccascade.decoding.programs.method import Method
 from speccascade.decoding.records.automaton import Constraints
 from speccascade.decoding.records.block_records import Decoded
 from speccascade.decoding.records.decode_settings import Records
 from speccascade.inference.batches import padding
 from speccascade.inference.batches.batching import Batches, Programs
 from speccascade.inference.batches.sources import Source, Sources
-from speccascade.inference.pair.pair_checks import check_sources
+from speccascade.inference.pair.pair_checks import (
+  check_sources,
+  drafter_window,
+)
 from speccascade.inference.pair.pairs import ModelPair
 from speccascade.inference.points.point import Point
 from speccascade.inference.rows import records, results
@@ -62,6 +66,8 @@ class Study:
       on the method, the shapes and the number formats, and not on the examples,
       alpha or the seed. A study that is made from this one by
       `dataclasses.replace` has the same dict, so that it compiles none anew.
+    methods: the methods of its points, where they are known; a text that passes
+      the window of the drafter is refused unless all of them take it.
     verifier_outputs: the outputs of the verifier alone. A key is the point of
       the verifier at one sampling; a sampling that was not decoded is missing.
 
@@ -75,6 +81,7 @@ class Study:
   run: Run
   measuring: Measuring = Measuring()
   programs: Programs = dataclasses.field(default_factory=dict)
+  methods: tuple[Method, ...] = ()
   verifier_outputs: dict[Point, Outputs] = dataclasses.field(
     default_factory=dict, init=False
   )
@@ -83,7 +90,8 @@ class Study:
     # A single row is not cut along the data axis: each part decodes it whole.
     if self.pair.layout is not None and self.run.batch_size > 1:
       self.pair.layout.check_rows(BATCH_SIZE=self.run.batch_size)
-    check_sources(self.pair, self.sources, self.run.max_decode_len)
+    limit = self.run.max_decode_len
+    check_sources(self.pair, self.sources, limit, self.methods)
 
   @property
   def examples(self) -> Sequence[Source]:
@@ -181,7 +189,12 @@ class Study:
     )
 
   def batches(
-    self, point: Point, *, timed: bool = False, shared: bool = True
+    self,
+    point: Point,
+    *,
+    timed: bool = False,
+    shared: bool = True,
+    room: int | None = None,
   ) -> Batches:
     """Returns the `Batches` that decode the examples at a point.
 
@@ -191,6 +204,7 @@ class Study:
         decode the examples under the clock; else all others.
       shared: whether the methods of a family share programs. They do on a CPU
         only, where a program that branches at the method is as fast.
+      room: the most tokens after an example; None takes those of one output.
     """
     run, num_timed = self.run, len(self.timed_examples)
     num_rows, lengths = run.batch_size, self.lengths
@@ -210,6 +224,9 @@ class Study:
       max_decode_len=run.max_decode_len,
       eos_id=run.end_ids(eos_ids(self.vocabulary)),
       shared=shared and jax.default_backend() == "cpu",
+      drafter_window=drafter_window(
+        self.pair, self.sources, room or run.max_decode_len, point.spec
+      ),
       **recorded,
     )
     constraints, begins = self._constraints
