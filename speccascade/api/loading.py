@@ -230,7 +230,7 @@ class Pair:
       trace=trace,
       **select(settings, Run),
     )
-    session = Session(self.models, sources, run, self.programs)
+    session = Session(self.models, sources, run, self.programs, (point.spec,))
     point = self._priced(session, point, run.batch_size)
     batches = generation.checked_batches(session, point)
     return Generation.of(session, point, batches.decode_all(session.examples))
@@ -285,7 +285,13 @@ class Pair:
       seed=generation.drawn(seed),
       **select(settings, Run),
     )
-    session = Session(self.models, sources, run, self.programs)
+    session = Session(
+      self.models,
+      sources,
+      run,
+      self.programs,
+      tuple(point.spec for point in points),
+    )
     points = [self._priced(session, point) for point in points]
     # Measuring belongs to the lab, which this module may not import: the
     # package does, when the name is first used.
@@ -323,7 +329,7 @@ class Pair:
     """
     at_least(1, rounds=rounds)
     point = self._point(method, alpha, settings)
-    session = self._session(text, max_decode_len, seed, settings)
+    session = self._session(text, point, max_decode_len, seed, settings)
     return _open(session, self._priced(session, point), rounds)
 
   @takes(Point, Records, TextLimits, TextSettings, without=("trace",))
@@ -370,7 +376,7 @@ class Pair:
     prompting = Prompting(self.vocabulary, "chat", reading.chat_variables)
 
     def start(messages, turn: int) -> TextStream:
-      session = self._session([messages], max_decode_len, seed, settings)
+      session = self._session([messages], point, max_decode_len, seed, settings)
       most = max(room, session.run.max_decode_len)
       return _open(session, self._priced(session, point), rounds, most, turn)
 
@@ -421,7 +427,12 @@ class Pair:
     return dataclasses.replace(point, draft_costs=self.draft_costs[key])
 
   def _session(
-    self, text, max_decode_len: int, seed: int | None, settings: dict
+    self,
+    text,
+    point: Point,
+    max_decode_len: int,
+    seed: int | None,
+    settings: dict,
   ) -> Session:
     """Returns the session of one text that is decoded alone; see `stream`."""
     sources = self._sources(text, settings)
@@ -436,7 +447,7 @@ class Pair:
       seed=generation.drawn(seed),
       **select(settings, Run),
     )
-    return Session(self.models, sources, run, self.programs)
+    return Session(self.models, sources, run, self.programs, (point.spec,))
 
   def _sources(self, texts, settings: dict) -> Sources:
     """Returns texts as sources; `settings` has fields of `TextSettings`."""
@@ -455,8 +466,17 @@ def _point_settings(settings: dict) -> dict[str, Any]:
   return values
 
 
-def _open(session: Session, point: Point, *more) -> TextStream:
-  """Returns the stream of the one text; `more` is as in `TokenStream`."""
+def _open(
+  session: Session,
+  point: Point,
+  rounds: int,
+  most: int | None = None,
+  turn: int = 0,
+) -> TextStream:
+  """Returns the stream of the one text; see `TokenStream`."""
   examples = session.examples
-  batches = session.batches(point, shared=False, alike=examples)
-  return TextStream(session.vocabulary, batches, examples[0], *more)
+  room = most or session.run.max_decode_len
+  batches = session.batches(point, shared=False, alike=examples, room=room)
+  return TextStream(
+    session.vocabulary, batches, examples[0], rounds, most, turn
+  )

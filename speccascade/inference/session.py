@@ -23,13 +23,17 @@ import numpy as np
 
 from speccascade.constraints import limits
 from speccascade.data.prompting import eos_ids
+from speccascade.decoding.programs.method import Method
 from speccascade.decoding.records.automaton import Constraints
 from speccascade.decoding.records.block_records import Decoded
 from speccascade.decoding.records.decode_settings import Records
 from speccascade.inference.batches import padding
 from speccascade.inference.batches.batching import Batches, Programs
 from speccascade.inference.batches.sources import Source, Sources
-from speccascade.inference.pair.pair_checks import check_sources
+from speccascade.inference.pair.pair_checks import (
+  check_sources,
+  drafter_window,
+)
 from speccascade.inference.pair.pairs import ModelPair
 from speccascade.inference.points.point import Point
 from speccascade.inference.points.point_settings import (
@@ -62,6 +66,8 @@ class Session:
       on the method, the shapes and the number formats, and not on the examples,
       alpha or the seed. A session that is made from this one by
       `dataclasses.replace` has the same dict, so that it compiles none again.
+    methods: the methods of its points, where they are known; a text that passes
+      the window of the drafter is refused unless all of them take it.
 
   Raises:
     ValueError: the mesh does not divide the batch size, or the models do not
@@ -72,12 +78,14 @@ class Session:
   sources: Sources
   run: Run
   programs: Programs = dataclasses.field(default_factory=dict)
+  methods: tuple[Method, ...] = ()
 
   def __post_init__(self):
     # A single row is not cut along the data axis: each part decodes it whole.
     if self.pair.layout is not None and self.run.batch_size > 1:
       self.pair.layout.check_rows(BATCH_SIZE=self.run.batch_size)
-    check_sources(self.pair, self.sources, self.run.max_decode_len)
+    limit = self.run.max_decode_len
+    check_sources(self.pair, self.sources, limit, self.methods)
 
   @property
   def examples(self) -> Sequence[Source]:
@@ -177,6 +185,7 @@ class Session:
     shared: bool = True,
     alike: Sequence[Source] | None = None,
     trials: Sequence[tuple[int, Sequence[Source]]] | None = None,
+    room: int | None = None,
     **recorded: bool,
   ) -> Batches:
     """Returns the `Batches` that decode the examples at a point.
@@ -190,6 +199,7 @@ class Session:
         BATCH_SIZE rows, padded to one of `lengths`.
       trials: the trials that the batches decode, each with its number; None
         takes all examples, `num_trials` times.
+      room: the most tokens after an example; None takes those of one output.
       **recorded: fields of `Records` in place of the run's.
     """
     run, num_rows, lengths = self.run, self.run.batch_size, self.lengths
@@ -203,6 +213,9 @@ class Session:
       max_decode_len=run.max_decode_len,
       eos_id=run.end_ids(eos_ids(self.vocabulary)),
       shared=shared and jax.default_backend() == "cpu",
+      drafter_window=drafter_window(
+        self.pair, self.sources, room or run.max_decode_len, point.spec
+      ),
       **values_of(run, Records) | recorded,
     )
     constraints, begins = self._constraints

@@ -80,15 +80,8 @@ static ffi::Error overlaps(ffi::ThreadPool pool, ffi::AnyBuffer q,
   const long V = q.dimensions().back(), rows = sums->element_count();
   const float *x = q.typed_data<float>(), *y = p.typed_data<float>();
   float* sum = sums->typed_data<float>();
-  const auto lesser = [](Floats x, Floats y) { return x < y ? x : y; };
   const auto add = [=](long row, long) {
-    Floats sums = {};
-    long i = row * V;
-    const long end = i + V;
-    for (; i + LANES <= end; i += LANES)
-      sums += lesser(load(x + i), load(y + i));
-    sums += lesser(load_some(x + i, end - i, 0), load_some(y + i, end - i, 0));
-    sum[row] = sum_of(sums);
+    sum[row] = sum_of_lesser(x + row * V, y + row * V, 1, V);
   };
   auto stages = Stages::create(worth(pool, rows * V, 6));
   stages->add(rows, add);

@@ -30,7 +30,7 @@ struct LawMaker {
     } else if (!is_law) {
       std::fill(y, y + V, NAN);
     } else {
-      std::vector<float>& sums = block_sums(V);
+      std::vector<double>& sums = block_sums(V);
       softmax(x, y, top, sums.data());
       if (u) token = draw(y, sums.data(), *u, V);
     }
@@ -67,7 +67,7 @@ struct LawMaker {
 
   // Writes exp((x - top) / temperature), divided by the sum over V, to y [V],
   // and the sums of its blocks.
-  void softmax(const float* x, float* y, float top, float* block_sum) const {
+  void softmax(const float* x, float* y, float top, double* sums) const {
     // A division by 1 changes nothing.
     const auto plain = [=](Floats x) { return x - top; };
     const auto heated = [=, t = temperature](Floats x) {
@@ -75,27 +75,33 @@ struct LawMaker {
     };
     const float scale =
         1 / (temperature == 1 ? weigh(x, y, plain) : weigh(x, y, heated));
-    for (long i = 0; i < V; i += BLOCK) {
-      const long n = std::min(BLOCK, V - i);
-      for (long j = i; j < i + n; j++) y[j] *= scale;
-      *block_sum++ = sum_of(y + i, n);
-    }
+    const auto vector = [=](long i) {
+      const Floats share = load(y + i) * scale;
+      store(y + i, share);
+      return share;
+    };
+    const auto rest = [=](long i) {
+      for (long j = i; j < V; j++) y[j] *= scale;
+      return load_some(y + i, V - i, 0);
+    };
+    sum_blocks(V, sums, vector, rest);
   }
 
   // Writes exp(exponent(x)) to y [V], and returns the sum.
   template <class Exponent>
-  float weigh(const float* x, float* y, const Exponent& exponent) const {
-    Floats sums = {};
-    long i = 0;
-    for (; i + LANES <= V; i += LANES) {
+  double weigh(const float* x, float* y, const Exponent& exponent) const {
+    const auto vector = [=](long i) {
       const Floats weight = exponential(exponent(load(x + i)));
       store(y + i, weight);
-      sums += weight;
-    }
-    const Floats rest =
-        exponential(exponent(load_some(x + i, V - i, -INFINITY)));
-    for (long j = i; j < V; j++) y[j] = rest[j - i];
-    return sum_of(sums + rest);
+      return weight;
+    };
+    const auto rest = [=](long i) {
+      const Floats weight =
+          exponential(exponent(load_some(x + i, V - i, -INFINITY)));
+      for (long j = i; j < V; j++) y[j] = weight[j - i];
+      return weight;
+    };
+    return sum_of(V, vector, rest);
   }
 };
 

@@ -172,17 +172,7 @@ struct Walk {
 
     void set(float factor) {
       r = factor;
-      Floats sums = {};
-      const auto lesser = [&](Floats x, Floats y) {
-        y /= r;
-        return x < y ? x : y;
-      };
-      long i = 0;
-      for (; i + LANES <= V; i += LANES)
-        sums += lesser(load(law + i), load(target + i));
-      sums += lesser(load_some(law + i, V - i, 0),
-                     load_some(target + i, V - i, 0));
-      b = std::min(sum_of(sums), 1.f);
+      b = std::min((float)sum_of_lesser(law, target, r, V), 1.f);
       any_of = 1 - std::pow(1 - b, count);
     }
 

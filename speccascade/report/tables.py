@@ -249,8 +249,8 @@ _TITLES = {
 def row_columns(rows: Sequence[ResultRow]) -> list[Column]:
   """Returns the columns of a table that has all numbers of some rows.
 
-  Settings, metrics, rates, and counts of trees and forced tokens have a column
-  if at least one of the rows holds them.
+  Settings, metrics, rates, and counts that not all methods have, such as forced
+  tokens, have a column if at least one of the rows holds them.
   """
   settings = dict.fromkeys(
     name for row in rows for name in row.settings.to_dict()
@@ -267,7 +267,8 @@ def row_columns(rows: Sequence[ResultRow]) -> list[Column]:
   paths += [("efficiency", name) for name in rates]
   # The settings have the number of examples already.
   counts = [field.name for field in dataclasses.fields(Counts)]
-  of_some = {"accepted_by_rank", "optimal_acceptance", "forced"}
+  of_some = {"accepted_by_rank", "optimal_acceptance"}
+  of_some |= {"forced", "past_window"}
   paths += [
     ("counts", name)
     for name in counts

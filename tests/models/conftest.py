@@ -28,16 +28,21 @@ REGISTERED = set()
 )
 def build(request, monkeypatch):
   """Makes native calls take one path of the source."""
-  if request.param == "best":
+  use_build(request.param, monkeypatch)
+
+
+def use_build(name: str, monkeypatch) -> None:
+  """Makes native calls take the path of `BUILDS` with this name."""
+  if name == "best":
     return
   if platform.machine() != "x86_64":
     pytest.skip("the flags are those of x86-64")
-  if request.param == "avx2" and " avx2 " not in library._cpu():
+  if name == "avx2" and " avx2 " not in library._cpu():
     pytest.skip("this CPU has no AVX2")
-  monkeypatch.setattr(library, "PREFIX", f"test_{request.param}")
-  if request.param not in REGISTERED:
-    library.register(library.library_file(BUILDS[request.param]))
-    REGISTERED.add(request.param)
+  monkeypatch.setattr(library, "PREFIX", f"test_{name}")
+  if name not in REGISTERED:
+    library.register(library.library_file(BUILDS[name]))
+    REGISTERED.add(name)
 
 
 @pytest.fixture(scope="session")

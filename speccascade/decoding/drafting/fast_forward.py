@@ -60,7 +60,7 @@ class FastForwardDrafter(Drafter, struct.PyTreeNode):
   model: MaskedModel
   width: int = struct.field(pytree_node=False)
 
-  skips_forced = True
+  own_counts = ("forced",)
 
   @staticmethod
   def takes(model: Any) -> TypeGuard[MaskedModel]:

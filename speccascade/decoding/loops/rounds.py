@@ -50,7 +50,7 @@ class Loop:
     num_models: static, language models inside the drafter.
     has_gammas: static, whether every block has a gamma of its own, which a
       trace records.
-    has_forced: static, whether forced tokens are not drafted, and counted.
+    own_counts: static, see `Drafter`.
     done: [B] bool, rows that are not decoded at all; None decodes every row.
   """
 
@@ -64,7 +64,7 @@ class Loop:
   num_ranks: int = 0
   num_models: int = 1
   has_gammas: bool = False
-  has_forced: bool = False
+  own_counts: tuple[str, ...] = ()
   done: Array | None = None
 
   def begin(self) -> Carry:
@@ -113,7 +113,7 @@ class Loop:
         self.num_models,
         self.num_ranks,
         has_optimum=has_optimum and self.num_ranks > 0,
-        has_forced=self.has_forced,
+        own_counts=self.own_counts,
       ),
       trace=trace,
       log_probs=log_probs,

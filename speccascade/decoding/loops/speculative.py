@@ -179,7 +179,7 @@ def speculative(
     num_ranks=0 if drafter.tree is None else drafter.tree.num_ranks,
     num_models=len(drafter.models),
     has_gammas=is_adaptive,
-    has_forced=drafter.skips_forced,
+    own_counts=drafter.own_counts,
   )
 
 
@@ -214,6 +214,8 @@ def _count(
       for places in (is_drafted, is_accepted, is_examined)
     )
     others["forced"] = jnp.sum(forced & (step < emitted[:, None]), axis=1)
+  if proposal.past_window is not None:
+    others["past_window"] = ~carry.done & proposal.past_window
   if proposal.branches is not None:
     is_drafted = proposal.branches.parents != NO_NODE
     num = jnp.sum(is_drafted, axis=1, dtype=jnp.int32)

@@ -8,12 +8,17 @@ import jax
 import numpy as np
 
 from speccascade import native
+from speccascade.decoding.drafting import windowed
 from speccascade.decoding.drafting.autoregressive import StopPolicy
 from speccascade.decoding.laws.fitted import FittedAlpha
 from speccascade.decoding.laws.sampling import Sampling
 from speccascade.decoding.loops.execution import Execution, LoopSettings
 from speccascade.decoding.loops.rounds import Loop
-from speccascade.decoding.programs.call_checks import check_call, check_decoder
+from speccascade.decoding.programs.call_checks import (
+  check_call,
+  check_decoder,
+  check_goes_on_alone,
+)
 from speccascade.decoding.programs.families import choose, family
 from speccascade.decoding.programs.method import Method
 from speccascade.decoding.programs.methods import find
@@ -58,6 +63,8 @@ class Decoder(BlockShape, Records):
       of many methods compiles few programs. The program then branches at each
       target. On a CPU the branch costs little: 20 us of a block's 360 us, at
       V = 4000. On other devices it may wait for the host.
+    drafter_window: the most tokens of a text that the drafter was made for; a
+      block that ends past it has no drafts. None drafts every block.
 
   Raises:
     ValueError: a setting is of the wrong kind or out of range, the method would
@@ -68,10 +75,13 @@ class Decoder(BlockShape, Records):
   max_decode_len: fields.Positive
   eos_id: int | tuple[int, ...]
   shared: bool = False
+  drafter_window: fields.Positive | None = None
 
   def __post_init__(self):
     super().__post_init__()
     check_decoder(self.method, self)
+    if self.drafter_window is not None:
+      check_goes_on_alone(self.method)
 
   def __call__(
     self,
@@ -266,6 +276,8 @@ class Decoder(BlockShape, Records):
       alpha=call.alpha,
       stop=stop,
     )
+    if self.drafter_window is not None:
+      drafter = windowed.within(drafter, self.drafter_window)
     verifier = held_to(call.verifier, mask)
     return method.execution.run(
       drafter, verifier, call.inputs, call.rngs, settings

@@ -70,6 +70,13 @@ class Method:
     return self.execution.has_blocks
 
   @property
+  def goes_on_alone(self) -> bool:
+    """Whether the law is the same where a block has no drafts."""
+    target = self.target
+    drafts = self.has_blocks and self.compose is None
+    return drafts and target is not None and not target.uses_q
+
+  @property
   def draft_lengths(self) -> tuple[str, ...]:
     """The policies of `DraftLength` that the method can run."""
     return self.execution.draft_lengths if self.compose is None else (FIXED,)

@@ -9,7 +9,7 @@ language models inside a drafter. A tree of drafts has N drafts and N + 1 nodes,
 and G is its depth; a chain has N = G.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from flax import struct
 import jax
@@ -119,6 +119,8 @@ class Proposal(struct.PyTreeNode):
     branches: the tree of the drafts; None for a chain.
     forced: [B, G+1] bool, where a mask allows one token alone, so that nobody
       drafted it; None where all tokens were drafted.
+    past_window: [B] bool, rows without drafts, since the block would end past
+      the window of the drafter; None where it has none.
   """
 
   tokens: Array
@@ -132,6 +134,7 @@ class Proposal(struct.PyTreeNode):
   writer: Array | int = 0
   branches: Branches | None = None
   forced: Array | None = None
+  past_window: Array | None = None
 
   def writers(self, first: int = 0) -> Array:
     """Returns `writer` as [B, N+1] int32, with models counted from `first`.
@@ -223,6 +226,8 @@ class Stats(struct.PyTreeNode):
     forced: emitted tokens that nobody drafted, since a mask allowed no other.
       They count neither as drafted, nor as examined or accepted. None where all
       tokens are drafted.
+    past_window: blocks that have no drafts, since they end past the window of
+      the drafter. None where the drafter has no shorter window.
   """
 
   num_blocks: Array
@@ -241,6 +246,7 @@ class Stats(struct.PyTreeNode):
   accepted_by_rank: Array | None = None
   optimal_acceptance: Array | None = None
   forced: Array | None = None
+  past_window: Array | None = None
 
   @classmethod
   def zeros(
@@ -251,7 +257,7 @@ class Stats(struct.PyTreeNode):
     num_ranks: int = 0,
     *,
     has_optimum: bool = False,
-    has_forced: bool = False,
+    own_counts: Collection[str] = (),
   ) -> "Stats":
     """Returns the counters before the first round.
 
@@ -261,7 +267,7 @@ class Stats(struct.PyTreeNode):
       num_models: M.
       num_ranks: R; 0 for chains.
       has_optimum: whether the optimum is recorded.
-      has_forced: whether forced tokens are not drafted.
+      own_counts: names of the counters that only some drafters have.
     """
     count = jnp.zeros((rows,), jnp.int32)
     by_position = jnp.zeros((rows, width), jnp.int32)
@@ -286,7 +292,7 @@ class Stats(struct.PyTreeNode):
       optimal_acceptance=(
         jnp.zeros((rows,), jnp.float32) if has_optimum else None
       ),
-      forced=count if has_forced else None,
+      **dict.fromkeys(own_counts, count),
     )
 
   def add(self, **counts: Array) -> "Stats":

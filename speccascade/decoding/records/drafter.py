@@ -61,15 +61,16 @@ class Drafter:
     def tree(self) -> DraftTree | None:
       """Static: the shape of a proposal; None for a drafter of chains."""
 
+    @property
+    def own_counts(self) -> tuple[str, ...]:
+      """Static: the fields of `Stats` that only some drafters count."""
+
   else:
-    tree = None
+    tree, own_counts = None, ()
 
   # Static: whether a mask on the parts is a mask on what they propose. It is
   # not where a drafter copies tokens, or makes distributions of hidden states.
   passes_mask = True
-
-  # Static: whether a token that a mask forces is proposed without a pass.
-  skips_forced = False
 
   @property
   def parts(self) -> tuple[Any, ...]:

@@ -47,6 +47,7 @@ class Counts:
   accepted_by_rank: tuple[tuple[fields.Count, ...], ...] = ()
   optimal_acceptance: Annotated[float, fields.Bounds(0)] = 0.0
   forced: fields.Count = 0
+  past_window: fields.Count = 0
 
   def __post_init__(self):
     fields.freeze(self)
@@ -57,10 +58,11 @@ class Counts:
     return self.optimal_acceptance > 0 or not any(self.examined_by_position[:1])
 
   def to_dict(self) -> dict[str, Any]:
-    """Returns the counters by name; without forced tokens where none is one."""
+    """Returns the counters by name, without some that are 0."""
     values = dataclasses.asdict(self)
-    if not self.forced:  # younger than the first files
-      del values["forced"]
+    for name in ("forced", "past_window"):  # younger than the first files
+      if not values[name]:
+        del values[name]
     return values
 
   def __add__(self, other: "Counts") -> "Counts":
@@ -160,6 +162,8 @@ def summary(counts: Counts, *, adaptive: bool = False) -> dict:
     emitted.
   forced_rate: tokens that nobody drafted, since a mask allowed no other /
     tokens emitted. Only texts with such tokens have it.
+  past_window_rate: blocks without drafts past the window of the drafter /
+    blocks. Only texts with such blocks have it.
   drafter_calls_per_token: passes of the drafter / tokens emitted.
   verifier_extends_per_token: passes of the verifier / tokens emitted.
   tokens_per_example: tokens emitted / examples.
@@ -185,6 +189,8 @@ def summary(counts: Counts, *, adaptive: bool = False) -> dict:
     others["mean_gamma"] = ratio(c.drafted, c.num_blocks)
   if c.forced:
     others["forced_rate"] = ratio(c.forced, c.num_tokens)
+  if c.past_window:
+    others["past_window_rate"] = ratio(c.past_window, c.num_blocks)
   return {
     "draft_acceptance_rate": ratio(c.accepted, c.drafted),
     "acceptance_rate": ratio(c.accepted, c.examined),

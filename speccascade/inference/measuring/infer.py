@@ -148,7 +148,7 @@ def _make_study(
       pair.cascade, spec, sources.vocabulary_sha256
     )
   point = advice_files.resolve_gamma(point, models)
-  study = Study(Session(models, sources, run), measuring)
+  study = Study(Session(models, sources, run, methods=(spec,)), measuring)
   costs_file = run.folder / draft_costs.FILE_NAME
   # Rounds are timed for a new folder alone: another run is in one that has a
   # description, and no costs.

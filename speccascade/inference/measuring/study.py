@@ -104,7 +104,12 @@ class Study:
     return self.session.settings(point, trials=trials)
 
   def batches(
-    self, point: Point, *, timed: bool = False, shared: bool = True
+    self,
+    point: Point,
+    *,
+    timed: bool = False,
+    shared: bool = True,
+    room: int | None = None,
   ) -> Batches:
     """Returns the `Batches` that decode the examples at a point.
 

@@ -10,6 +10,7 @@ its law. A drafter is cut to these rows, or never drafts those that it lacks.
 
 from collections.abc import Iterable
 import dataclasses
+import functools
 import math
 import os
 
@@ -17,9 +18,9 @@ from absl import logging
 import numpy as np
 
 from speccascade.checkpoints import CheckpointError, hugging_face, storage
-from speccascade.data import prompting, token_names
+from speccascade.data import prompting, token_names, vocabulary_paths
+from speccascade.decoding.programs.method import Method
 from speccascade.decoding.records import prompts
-from speccascade.inference.batches import inputs
 from speccascade.inference.batches.sources import Sources
 from speccascade.models.markov_lm import FiniteContext
 from speccascade.models.parameters import Config
@@ -196,14 +197,20 @@ def check_rows(pair, tokens, what: str):
       )
 
 
-def check_sources(pair, sources: Sources, most_new: int):
+def check_sources(
+  pair, sources: Sources, most_new: int, methods: Iterable[Method] = ()
+):
   """Raises PairError where a model cannot read the examples and an output.
 
   Args:
     pair: the `ModelPair`.
     sources: the examples.
     most_new: the most tokens of an output.
+    methods: the methods that decode; () where they are not known. Methods that
+      go on without a drafter do not need its window to hold a text.
   """
+  methods = tuple(methods)
+  goes_on = bool(methods) and all(goes_on_alone(pair, x) for x in methods)
   for example in sources.examples:
     check_rows(pair, example.tokens, f"example {example.index}")
   for model in pair.models:
@@ -212,7 +219,7 @@ def check_sources(pair, sources: Sources, most_new: int):
       if model.prompted:
         kind, wanted = "decoder-only", "prompts: set PROMPT = 'text' or 'chat'"
       raise PairError(f"{model.name} is {kind} and takes {wanted}")
-    if model.window == math.inf:
+    if model.window == math.inf or (goes_on and model is not pair.verifier):
       continue
     worst = max(sources.examples, key=lambda example: len(example.tokens))
     num_tokens = len(worst.tokens)
@@ -235,8 +242,69 @@ def _own(model):
   """Returns the vocabulary that a model was trained with; None if unknown."""
   if not model.vocabulary:
     return None
-  beside = inputs.vocabulary_path_of(model.path)
+  beside = vocabulary_paths.vocabulary_path_of(model.path)
   return token_names.find(model.vocabulary, beside)
+
+
+def goes_on_alone(pair, method: Method) -> bool:
+  """Whether a method goes on where the window of the drafter ends.
+
+  Args:
+    pair: the `ModelPair`.
+    method: the method that decodes.
+  """
+  if not method.execution.needs_drafter:
+    return True
+  # What is combined, or reads its own ids, is made for whole texts.
+  is_plain = pair.composed is None and pair.shared is None
+  [*drafters] = pair.drafters
+  is_one = len(drafters) == 1 and drafters[0].drafts_alone
+  return is_plain and is_one and method.goes_on_alone
+
+
+def drafter_window(
+  pair, sources: Sources, most_new: int, method: Method
+) -> int | None:
+  """Returns the window past which the verifier of a decoder goes on alone.
+
+  Args:
+    pair: the `ModelPair`.
+    sources: the examples.
+    most_new: the most tokens after an example.
+    method: the method that decodes.
+
+  Returns:
+    None where the drafter can read all examples with what follows them, or
+    where the method needs it to.
+  """
+  if not method.has_blocks or not goes_on_alone(pair, method):
+    return None
+  [drafter] = pair.drafters
+  lengths = [len(example.tokens) for example in sources.examples]
+  # An encoder-decoder's source is a text of its own.
+  longest = most_new + (max(lengths, default=0) if drafter.prompted else 0)
+  if longest <= drafter.window:
+    return None
+  _say_once(drafter.name, int(drafter.window))
+  return int(drafter.window)
+
+
+@functools.cache
+def _say_once(name: str, window: int):
+  logging.warning(
+    "%s was made for %d tokens, fewer than a text may have: past them it drafts"
+    " nothing, and the verifier writes alone",
+    name,
+    window,
+  )
+
+
+def _differ(trained, used) -> bool:
+  """Returns whether two identities are known and name different files."""
+  if not trained or not used:
+    return False
+  hashes = (trained.get("sha256"), used.get("sha256"))
+  return all(hashes) and hashes[0] != hashes[1]
 
 
 def verifier_rows(

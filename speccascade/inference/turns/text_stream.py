@@ -66,6 +66,7 @@ class TokenStream:
     self._source, self._rounds, self._run = [source], rounds, batches.run
     self._limits = batches.run.also(source.stop)
     self._pair, self._prompt_len = batches.pair, len(source.tokens)
+    self._drafter_window = batches.decoder.drafter_window
     prepared = batches.prepare(self._source, number)
     *call, constraints = prepared.call(batches.point)
     start_s = time.perf_counter()
@@ -94,7 +95,10 @@ class TokenStream:
     # A pass writes `num` slots, even if fewer of them are the turn's own.
     least = max(num, self._run.max_decode_len)
     end = self._stream.used[0] + num + least
-    window = min(model.window for model in self._pair.models)
+    models = self._pair.models
+    if self._drafter_window is not None:  # the verifier goes on alone
+      models = models[-1:]
+    window = min(model.window for model in models)
     return end <= self._stream.room and self._prompt_len + end <= window
 
   def pad_turn(
