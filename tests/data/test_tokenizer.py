@@ -383,3 +383,15 @@ def test_merges_may_be_written_either_way(tmp_path):
   read["model"]["merges"] = [" ".join(pair) for pair in merges]
   path.write_text(json.dumps(read), encoding="utf-8")
   assert vocabularies.TokenizerVocabulary(str(folder)) == first
+
+
+@pytest.mark.parametrize("kind", ["bytes", "fallback"])
+def test_the_tokenizers_of_tests_are_the_same_each_time(tmp_path, kind):
+  # Seeded draws of tokens are those of one tokenizer.
+  texts = {
+    (tokenizers.save(tmp_path / name, kind) / "tokenizer.json").read_text(
+      encoding="utf-8"
+    )
+    for name in "abcd"
+  }
+  assert len(texts) == 1
