@@ -91,6 +91,22 @@ def test_what_others_wrote_between_two_turns_is_no_block():
   assert after.held[0] == 40
 
 
+def test_a_rejected_draft_is_no_token_that_the_drafter_holds():
+  # At 5 tokens a row drafts 3, and its drafter reads two of them: it holds 7.
+  five = np.full(1, 5, np.int32)
+  pace = Pace.zeros(1).replace(gamma=np.full(1, 3, np.int32), length=five)
+  pace = pace.draft(five, 2)
+  assert pace.held[0] == 7
+  # One token was written, so of those read 5 stand. Of 15 tokens 10 are missed,
+  # and all but the last two take passes of 8: had 7 stood, one would do.
+  pace = pace.observe(np.full(1, 6, np.int32))
+  assert pace.held[0] == 5
+  assert pace.passes(np.full(1, 15, np.int32))[0] == 2
+  # All of an accepted block stands.
+  whole = pace.replace(held=np.full(1, 7, np.int32), length=five)
+  assert whole.observe(np.full(1, 9, np.int32)).held[0] == 7
+
+
 # Against fixed gammas, by recorded costs and acceptance.
 
 
