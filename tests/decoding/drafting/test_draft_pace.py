@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from speccascade.decoding.drafting import draft_pace
 from speccascade.decoding.drafting.draft_pace import SIZES, Pace, PaceCosts
 
 # Rounds of 0, 1, 2, 3, 5 and 8 drafts.
@@ -105,6 +106,21 @@ def test_a_rejected_draft_is_no_token_that_the_drafter_holds():
   # All of an accepted block stands.
   whole = pace.replace(held=np.full(1, 7, np.int32), length=five)
   assert whole.observe(np.full(1, 9, np.int32)).held[0] == 7
+
+
+def test_the_edges_of_what_a_row_remembers():
+  rounds, one = draft_pace.IDLE_ROUNDS, np.ones(1, np.int32)
+  began = Pace.zeros(1).replace(length=5 * one, held=3 * one)
+  # A row that chose no drafts at 5 tokens goes on unasked for so many rounds.
+  idle = [bool(began.is_idle((5 + num) * one)[0]) for num in range(rounds + 2)]
+  assert idle == [True] * rounds + [False] * 2
+  # A pass without drafts is none of the drafter's; another one reads the text.
+  assert began.draft(7 * one, 2).held[0] == 3
+  assert began.replace(gamma=one).draft(7 * one, 2).held[0] == 9
+  # A chain's own first pass reads two tokens, a pass that catches up eight.
+  missing = {0: 0, 1: 0, 2: 0, 3: 1, 9: 1, 10: 2, 17: 2, 18: 3}
+  for num, passes in missing.items():
+    assert began.passes((3 + num) * one)[0] == passes
 
 
 # Against fixed gammas, by recorded costs and acceptance.
