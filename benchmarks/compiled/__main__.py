@@ -115,7 +115,7 @@ def from_few_layers(case: dict) -> dict:
       names = set().union(*(form[key] for form in forms.values()))
       row[key] = {
         name: grow(*(form[key].get(name, 0) for form in forms.values()))
-        for name in names
+        for name in sorted(names)
       }
     elif not key.endswith("_s"):
       row[key] = grow(value, *(form[key] for form in others))

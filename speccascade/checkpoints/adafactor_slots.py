@@ -61,6 +61,6 @@ def with_momentum(slots: Mapping) -> dict:
       parameter.
   """
   flat = flatten(dict(slots))
-  for name in {name.rsplit("/", 1)[0] for name in flat}:
+  for name in dict.fromkeys(name.rsplit("/", 1)[0] for name in flat):
     flat[f"{name}/m"] = np.zeros(_PLACEHOLDER, np.float32)
   return unflatten(flat)

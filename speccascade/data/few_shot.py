@@ -134,7 +134,7 @@ def draw(
   Raises:
     ValueError: there are fewer candidates than shots.
   """
-  candidates = [each for each in candidates if each.answers[0]]
+  candidates = [each for each in candidates if each.answers[0].strip()]
   if len(candidates) < num:
     raise ValueError(
       f"has {len(candidates)} answers, and a prompt wants {num} shots of it"

@@ -52,9 +52,9 @@ def saved(tmp_path_factory, source, golden_config, state):
 def save(golden_params, golden_config, tmp_path):
   """Returns a function that writes a step of a run; it returns its path."""
 
-  def call(step, config=golden_config):
+  def call(step, config=golden_config, **more):
     path = tmp_path / f"checkpoint_{step}"
-    orbax_io.save(path, golden_params, config, step=step)
+    orbax_io.save(path, golden_params, config, step=step, **more)
     return path
 
   return call
@@ -128,6 +128,30 @@ def test_our_arrays_open_as_t5x_opens_them(
     assert array.dtype.numpy_dtype == np.asarray(wanted).dtype
     # What has a checksum that this way of reading compares.
     assert array.codec.to_json()["compressor"]["id"] == "gzip"
+
+
+@pytest.mark.parametrize("slot", ["v", "v_row", "v_col"])
+def test_a_chunk_of_a_slot_that_is_missing_is_damage(source, save, slot):
+  # T5X leaves out chunks of zeros. Here every chunk is written.
+  path = save(1, slots=jax.tree.map(np.zeros_like, source.optimizer))
+  same(
+    load(path, optimizer=True).optimizer["decoder"]["decoder_norm"],
+    {
+      "scale": {
+        x: np.zeros_like(y)
+        for x, y in source.optimizer["decoder"]["decoder_norm"]["scale"].items()
+      }
+    },
+  )
+  arrays, _ = restore.open_arrays(*restore.resolve(path), optimizer=True)
+  store = arrays.arrays[
+    f"state/param_states/decoder/decoder_norm/scale/{slot}"
+  ].kvstore
+  [chunk] = [key for key in store.list().result() if b"zarr" not in key]
+  del store[chunk]
+  with pytest.raises(CheckpointError, match=f"scale/{slot} .*missing"):
+    load(path, optimizer=True)
+  load(path)
 
 
 def test_another_optimizer_is_refused(saved, source, state, save):

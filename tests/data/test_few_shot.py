@@ -219,6 +219,17 @@ def test_shots_take_turns():
     few_shot.draw(without, 3, seed=1)
 
 
+def test_no_shot_is_without_an_answer():
+  # A shot of an empty answer would teach the model to write none.
+  empty = [AnsweredQuestion("x", (text,)) for text in ("", " ", "\r\n\t")]
+  good = [AnsweredQuestion(f"q{i}", ("a",)) for i in range(3)]
+  for seed in range(10):
+    shots = few_shot.draw([*empty, *good], 3, seed)
+    assert {shot.question for shot in shots} == {"q0", "q1", "q2"}
+  with pytest.raises(ValueError, match="has 3 answers, and a prompt wants 4"):
+    few_shot.draw([*empty, *good], 4, seed=0)
+
+
 def test_long_files_are_drawn_from_as_a_whole(tmp_path, monkeypatch):
   monkeypatch.setattr(few_shot, "MOST_CANDIDATES", 3)
   files = few_shot_files.write(tmp_path, "web_questions")

@@ -441,3 +441,15 @@ def test_the_wrong_expression_of_mistrals_tokenizers_is_named_once(
   found = [x for x in caplog.messages if "known to be wrong" in x]
   assert len(found) == is_warned
   assert all("fix_mistral_regex=True" in x and "\n" not in x for x in found)
+
+
+@pytest.mark.parametrize("kind", ["bytes", "fallback"])
+def test_the_tokenizers_of_tests_are_the_same_each_time(tmp_path, kind):
+  # Seeded draws of tokens are those of one tokenizer.
+  texts = {
+    (tokenizers.save(tmp_path / name, kind) / "tokenizer.json").read_text(
+      encoding="utf-8"
+    )
+    for name in "abcd"
+  }
+  assert len(texts) == 1

@@ -161,6 +161,13 @@ def test_small_sets_still_fill_a_batch():
   )
   assert [b.widths for b in train.buckets] == [(12, 12)]
   assert train.steps_per_epoch == 3
+  # Six fill one, which has six rows of 4 for the two of 12.
+  pairs += [([16 + i, 1], [1]) for i in range(4)]
+  train = training_batches.train_batches(
+    arrays_of(pairs), batch_size=2, seed=0, buckets=[4, 12]
+  )
+  assert [b.widths for b in train.buckets] == [(4, 4), (12, 12)]
+  assert train.steps_per_epoch == 1 + 2
 
 
 def test_eval_batches_have_every_example_once():

@@ -136,6 +136,15 @@ def test_spec_bench(written):
   assert named["answer_id"] != first["answer_id"]
 
 
+def test_each_of_equal_questions_has_an_answer_id_of_its_own(written):
+  lines = records()
+  twin = json.loads(json.dumps(lines[0]))
+  lines[1] = twin | {"aux": twin["aux"] | {"index": 1}}
+  [first, second], _ = written("spec_bench", lines=lines, counts=COUNTS[:1] * 2)
+  assert first["choices"] == second["choices"]
+  assert first["answer_id"] != second["answer_id"]
+
+
 def test_trials_are_choices(written):
   again = records()
   for record in again:

@@ -1,6 +1,7 @@
 """All turns of questions, answered one at a time by the clock."""
 
 import json
+import types
 
 import pytest
 
@@ -8,8 +9,10 @@ import speccascade as sc
 from speccascade.decoding.programs import streaming
 from speccascade.exchange import decode_folder, formats
 from speccascade.inference.batches.sources import InputError
+from speccascade.inference.measuring import timed_answers
 from speccascade.inference.measuring.timed_answers import TimedAnswers
 from speccascade.inference.points.draft_costs import DraftCosts
+from speccascade.inference.run import Run
 from tests.exchange.conftest import QUESTIONS
 from tests.inference import decodes, tiny
 
@@ -118,6 +121,41 @@ def test_nothing_is_compiled_under_the_clock(decode, answered, monkeypatch):
   assert len(sizes) == 5
   assert len(set(sizes)) == 1
   assert len(again) == 4
+
+
+def test_what_is_compiled_again_and_which_clock_a_time_is_of(monkeypatch):
+  asked, widths = [], []
+
+  def converse(self, example, trial, rounds):
+    asked.append(rounds)
+    # A call of a round takes 2 s, one of all rounds 3 s.
+    calls = [(0, 2.0), (2, 2.0), (3, 2.0)] if rounds == 1 else [(0, 1), (3, 3)]
+    steps = calls[1:] if rounds == 1 else ()
+    return [timed_answers._Turn(None, None, calls, steps, x) for x in widths]
+
+  monkeypatch.setattr(TimedAnswers, "_converse", converse)
+  answers = object.__new__(TimedAnswers)
+  answers._met, answers._run = set(), Run(max_decode_len=LIMIT)
+  answers._study = types.SimpleNamespace(records=lambda *_: [{"aux": {}}])
+  # A first turn is met, then a further one of its width, and then both.
+  for widths, wanted in (
+    ([8], [1, 1, LIMIT]),
+    ([8, 8], [1, 1, LIMIT]),
+    ([8, 8], [1, LIMIT]),
+    ([16, 8], [1, 1, LIMIT]),
+  ):
+    asked.clear()
+    written = answers._answer(None, 0)
+    assert asked == wanted
+    assert len(written) == len(widths)
+    for turn, record in enumerate(written):
+      assert record["aux"] == {
+        "turn": turn,
+        "wall_time_s": 4.0,
+        "read_s": 2.0,
+        "step_times_s": [2.0, 2.0],
+        "step_lengths": [2, 1],
+      }
 
 
 def test_the_files_that_others_read(folder, decode, answered):

@@ -1,7 +1,9 @@
 """Decoder-only pairs from Hugging Face directories: whole runs, and faults."""
 
+import contextlib
 import dataclasses
 import json
+import types
 
 import jax.numpy as jnp
 import numpy as np
@@ -10,10 +12,12 @@ import pytest
 import speccascade as sc
 from speccascade.api import Generation, generation
 from speccascade.inference.batches.sources import InputError, Source, Sources
+from speccascade.inference.pair import pair_checks
 from speccascade.inference.pair.pairs import PairError
 from speccascade.inference.points.point import Point
 from speccascade.inference.run import Run
 from speccascade.inference.session import Session
+from speccascade.inference.turns.text_stream import TokenStream
 from tests.inference import decodes, llamas, tiny
 
 pytestmark = pytest.mark.needs_tf
@@ -290,3 +294,46 @@ def test_models_that_do_not_belong_together(folder, tmp_path):
   t5 = str(tmp_path / "t5")
   with pytest.raises(InputError, match="neither a file nor these models"):
     call(folder, tmp_path, drafter_checkpoint=t5, verifier_checkpoint=t5)
+
+
+@pytest.mark.parametrize(
+  ("num", "room", "window", "fits"),
+  [
+    # 10 tokens are held, and the prompt had 4. A turn of 3 tokens has room for
+    # the 8 of its answer.
+    (3, 21, 25, True),
+    (3, 20, 25, False),
+    (3, 21, 24, False),
+    # A pass over 9 tokens writes 9 slots, whatever of them are the row's own.
+    (9, 28, 32, True),
+    (9, 27, 32, False),
+  ],
+)
+def test_a_turn_fits_up_to_the_last_slot(num, room, window, fits):
+  stream = object.__new__(TokenStream)
+  stream._stream = types.SimpleNamespace(used=[10], room=room)
+  stream._run, stream._prompt_len = Run(max_decode_len=8), 4
+  models = [types.SimpleNamespace(window=x) for x in (99, window)]
+  stream._pair = types.SimpleNamespace(models=models)
+  assert stream.fits(num) == fits
+  padded = stream.pad_turn([1] * num, [2, num])
+  assert padded == ([1] * num if fits else None)
+
+
+@pytest.mark.parametrize(
+  ("prompted", "window", "fits"),
+  [(True, 12, True), (True, 11, False), (False, 8, True), (False, 7, False)],
+)
+def test_models_read_up_to_their_window(prompted, window, fits, monkeypatch):
+  monkeypatch.setattr(pair_checks, "check_rows", lambda *_: None)
+  model = types.SimpleNamespace(name="m", prompted=prompted, window=window)
+  examples = [Source(0, "", np.zeros(num, np.int32)) for num in (1, 4, 2)]
+  sources = Sources(examples, None, 4, prompted=prompted)
+  pair, expected = (
+    types.SimpleNamespace(models=[model]),
+    contextlib.nullcontext(),
+  )
+  if not fits:
+    expected = pytest.raises(PairError, match=f"than the {window} that m")
+  with expected:
+    pair_checks.check_sources(pair, sources, 8)

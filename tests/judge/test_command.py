@@ -22,6 +22,11 @@ def step(tokens, q, p):
 def wrong(tokens, q, p):
   return [random.choices(range(len(q[0])), q[0])[0]]
 
+def both(tokens, q, p):
+  if len(tokens) > 1:
+    raise KeyError("x")
+  return wrong(tokens, q, p)
+
 def verify(tokens, q, p, u_accept, u_draw):
   total = 0
   for token, chance in enumerate(p[0]):
@@ -379,3 +384,12 @@ def test_the_page_names_every_known_error():
   named = {example: name.replace("\\|", "|") for name, example in rows}
   for error in judge.KNOWN_ERRORS:
     assert named[error.__name__] == error.name
+
+
+def test_a_function_that_fails_here_and_is_wrong_there_is_wrong(module, capsys):
+  words = ["judged_here:both", "--kind=step", "--only=V = 2, gamma"]
+  assert command.main(words) == 1
+  said = capsys.readouterr()
+  assert re.search(r"^WRONG .* V = 2, gamma 1", said.out, re.MULTILINE)
+  assert re.search(r"^FAILS .* V = 2, gamma 2.*KeyError", said.out, re.M)
+  assert not said.err

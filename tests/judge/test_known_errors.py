@@ -145,6 +145,23 @@ class WithoutHead(judge.RightSampler):
     return super().draw(weights)
 
 
+class WithoutEnd(judge.RightSampler):
+  """A token at one end of the vocabulary is never drawn where it is rare."""
+
+  place = 0
+
+  def draw(self, weights):
+    weights = np.array(weights)
+    weights[self.place] *= weights[self.place] > 1e-3 * weights.sum()
+    return super().draw(weights)
+
+
+class WithoutLast(WithoutEnd):
+  """The same of the last token."""
+
+  place = -1
+
+
 class KeptNumber(judge.RightSampler):
   """The number that decides on one draft decides on a later one, too."""
 
@@ -172,6 +189,8 @@ class KeptLate(KeptNumber):
     (FirstTokens, "V = 4"),
     (WithoutTail, "a rare token, gamma 1"),
     (WithoutHead, "a rare token, gamma 1"),
+    (WithoutEnd, "a rare token, gamma 1"),
+    (WithoutLast, "a rare token, gamma 1"),
     (KeptNumber, "gamma 8, uncertain drafts 1, 2, 5, 6"),
     (KeptLate, "gamma 8, uncertain drafts 3, 4, 7, 8"),
   ],

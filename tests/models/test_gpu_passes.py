@@ -1,5 +1,6 @@
 """The kernels for a GPU: their numbers, on a CPU, against the plain path."""
 
+import dataclasses
 import functools
 import json
 import logging
@@ -243,6 +244,33 @@ def test_the_kernels_say_where_they_are_left_out(caplog):
     assert not native.has_gpu_kernels()
     with jax.default_device("gpu"):
       assert native.has_gpu_kernels()
+
+
+# What the kernels do not compute, as a config of Llama's kind says it.
+WITHOUT_KERNELS = {
+  "norm_offset": 1,
+  "post_norms": True,
+  "scaled_embedding": True,
+  "query_pre_attn_scalar": 12.0,
+  "attention_cap": 30.0,
+  "local_rope_theta": 500.0,
+}
+
+
+@pytest.mark.parametrize("field", WITHOUT_KERNELS)
+def test_the_kernels_leave_out_what_they_do_not_compute(field, caplog):
+  change = {field: WITHOUT_KERNELS[field]}
+  plain = MODELS["llama"]
+  config = dataclasses.replace(plain, windowed_layers=(0,), **change)
+  lm = LlamaLM.init(config, jax.random.key(0))
+  prompt, tokens = jnp.ones((1, 4), jnp.int32), jnp.ones((1, 5), jnp.int32)
+  state = jax.eval_shape(lambda: lm.prefill(prompt, capacity=20))
+  gpu_passes._say.cache_clear()
+  with native.gpu_kernels("interpreted"), caplog.at_level(logging.INFO):
+    assert not gpu_passes.takes(config, lm.params, state, tokens)
+    assert field in caplog.text
+    whole = LlamaLM.init(plain, jax.random.key(0))
+    assert gpu_passes.takes(plain, whole.params, state, tokens)
 
 
 @pytest.mark.slow

@@ -570,3 +570,61 @@ def test_nothing_begins_after_the_limit(monkeypatch, tmp_path, seconds, trees):
     assert snippet == '# Nothing was timed.\nMETHOD = "verifier"\n'
   elif values["choice"]:
     assert 'METHOD = "spec_' in snippet
+
+
+@pytest.mark.parametrize(
+  ("low", "high", "pays"),
+  [
+    (0.80, 0.90, True),
+    (0.80, 0.96, False),  # the clock has not shown 1.05: 1 / 0.96 is 1.04
+    (0.80, 1.20, False),
+    (0.80, 1 / 1.05, False),  # as much as two equal programs may differ by
+  ],
+)
+@pytest.mark.parametrize("kind", [advisor.Advice, tree_search.TreeAdvice])
+def test_what_the_clock_has_not_shown_does_not_pay(kind, low, high, pays):
+  ones = np.ones((3, 8))
+  measured = dataclasses.replace(
+    walltime.latency(0.85 * ones, ones), relative_low=low, relative_high=high
+  )
+  point = Point("spec_decode")
+  offer = candidates.Candidate(None, point, measured=measured)
+  if kind is advisor.Advice:
+    advice = kind(None, point, Wanted(), timed=[offer])
+  else:
+    advice = kind(None, point, offers=[offer])
+  assert (advice.choice is offer) == pays
+
+
+def test_trees_are_priced_by_whole_decodes_between_two_shares(
+  monkeypatch, tmp_path
+):
+  """Their passes alone decide between trees; other searches go on without."""
+  watch = Watch(0.0)
+  costs = Costs(1e-3, 0.01, 0.015, dict.fromkeys(range(1, 10), 1.0), 0.01, 1.0)
+  checked = []
+
+  def cost_loops(*_, **__):
+    watch.now = 0.7 * LIMIT_S
+    return tables_of(costs, (1.0, 1.0))
+
+  def check_costs(study, point, costs, **_):
+    checked.append(watch.now)
+    return costs
+
+  monkeypatch.setattr(point_timing, "cost_loops", cost_loops)
+  monkeypatch.setattr(point_timing, "check_costs", check_costs)
+  monkeypatch.setattr(effort, "Budget", watch.budget)
+  advice = tree_search.search(
+    pair=types.SimpleNamespace(
+      load=lambda vocabulary: pair(4), vocabulary_path=None
+    ),
+    inputs=types.SimpleNamespace(read=lambda default_path: sources(4)),
+    point=Point("spec_decode", gamma=2),
+    run=Run(tmp_path, max_decode_len=4, progress=False),
+    effort=Effort(time_limit_s=LIMIT_S),
+    trees=tree_search.WantedTrees(sizes=(2,), max_children=2, max_depth=2),
+    measuring=Measuring(repeats=1),
+  )
+  assert checked == [0.7 * LIMIT_S]
+  assert not advice.warnings

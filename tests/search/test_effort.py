@@ -1,14 +1,19 @@
 """The clock of a search, whether timings scatter, and the command to paste."""
 
 import dataclasses
+import types
 
 import numpy as np
 import pytest
 
+from speccascade.evaluation.efficiency import Costs
 from speccascade.evaluation.timing import CostLoops
+from speccascade.inference.measuring import point_timing
+from speccascade.inference.points.point import Point
 from speccascade.runtime.progress import ProgressBar
-from speccascade.search import advisor, scatter, writer
+from speccascade.search import advisor, candidates, scatter, writer
 from speccascade.search.effort import Budget, Effort, Steps, TimeIsUp
+from speccascade.search.offers import measure_costs
 from speccascade.search.wanted import Wanted
 
 
@@ -32,6 +37,62 @@ def test_each_part_has_its_share():
   with pytest.raises(TimeIsUp, match="costs"):
     budget.begin("costs")
   assert budget.cut == ["trials", "costs"]
+
+
+def test_timings_end_with_their_share_and_compile_until_the_limit(monkeypatch):
+  now, asked = [0.0], []
+  point = Point("spec_decode")
+
+  def timed(result):
+    def call(*_, tick, is_over, **__):
+      now[0] = 70.0
+      asked.append(is_over())
+      tick(0)  # a program of a step that is needed
+      now[0] = 100.0
+      tick(1)  # a decode of what is compiled
+      with pytest.raises(TimeIsUp):
+        tick(0)
+      now[0] = 0.0
+      return result
+
+    return call
+
+  costs = Costs(1e-3, 0.1, 0.1, {1: 1.0, 2: 1.2}, 0.1, 1.0)
+  for name, result in (
+    ("time_points", {point: None}),
+    ("cost_loops", types.SimpleNamespace(costs=costs)),
+    ("check_costs", costs),
+  ):
+    monkeypatch.setattr(point_timing, name, timed(result))
+  budget = Budget(100.0, clock=lambda: now[0], share=0.6)
+  with ProgressBar(total=2) as bar:
+    steps = Steps(bar, budget)
+    candidates.time_in_turns([candidates.Candidate(None, point)], steps, "x")
+    measure_costs(None, [point], 1, steps, "costs")
+  assert asked == [True] * 3
+
+
+@pytest.mark.parametrize(
+  ("needs_one", "now", "num"),
+  [
+    (True, 70.0, 1),  # the first alone
+    (False, 70.0, 0),
+    (True, 100.0, 0),
+    (True, 50.0, 3),
+  ],
+)
+def test_one_round_may_begin_between_a_share_and_the_limit(needs_one, now, num):
+  clock = iter([0.0, *[now] * 20])
+  budget = Budget(100.0, clock=lambda: next(clock), share=0.6)
+  measured = candidates.run_rounds(
+    lambda measured: [len(measured)] * (len(measured) < 3),
+    lambda proposed: proposed,
+    budget,
+    "rounds",
+    needs_one=needs_one,
+  )
+  assert measured == [*range(num)]
+  assert budget.cut == ["rounds"] * (num < 3)
 
 
 @pytest.mark.parametrize("name", ["rounds", "time_limit_s"])

@@ -298,6 +298,40 @@ def joint(kind, verifier):
   return config, {HEADS: params, VERIFIER: tuned}
 
 
+@pytest.mark.parametrize("learns", [False, True])
+def test_each_head_has_its_z_loss(learns):
+  verifier, batch = verifier_of("llama")
+  config, params = (joint if learns else heads_of)("medusa", verifier)
+  weights, _ = losses.normalize(batch, None)
+  objective = states.Objective(z_loss=0.1, tuning=TUNING, head_decay=0.7)
+  module = HeadsNetwork(config)
+  sums = head_losses.summed(
+    Reading(module, params, batch, weights, 0, objective, teacher=verifier)
+  )
+  writer, heads = verifier, params
+  if learns:
+    writer = states.Teacher(params[VERIFIER], verifier.module)
+    heads = params[HEADS]
+  hidden = writer.hidden(batch)
+  laws = [
+    writer.project(hidden),
+    *head_losses.head_logits(module, heads, writer, hidden),
+  ]
+  by_depth = []
+  for k, logits in enumerate(laws):
+    later = lesson.ahead_weights(batch, weights, k) if k else weights
+    z = 0.1 * jax.nn.logsumexp(logits, axis=-1) ** 2
+    wanted = lesson.ahead(batch["decoder_target_tokens"], k)
+    plain, _ = losses.cross_entropy(logits, wanted)
+    by_depth.append([float((x * later).sum()) for x in (z, plain + z)])
+  own, *of_heads = np.array(by_depth)
+  assert min(own[0], *(x[0] for x in of_heads)) > 0.01
+  want = sum(0.7**k * x for k, x in enumerate(of_heads, 1))
+  if learns:
+    want = own + 0.5 * want
+  np.testing.assert_allclose([sums.z_loss, sums.loss], want, rtol=1e-4)
+
+
 @pytest.mark.parametrize(
   ("kind", "model", "share"),
   toy.nightly(

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import itertools
+import types
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 from speccascade.models.t5.network import Transformer
-from speccascade.training import states, trainer, training_step
+from speccascade.training import meter, states, trainer, training_step
 from speccascade.training.batch_checks import check_batch
 from speccascade.training.meter import LossNotFiniteError
 from speccascade.training.states import TrainState
@@ -218,6 +219,36 @@ def test_callbacks_come_at_their_steps_and_at_the_end():
 
   train(batches(), steps=7, optimizer=STILL, callbacks=[every(3), every(0)])
   assert seen == [(3, 3), (3, 6), (3, 7), (0, 7)]
+
+
+def test_evaluations_are_no_training_time(monkeypatch):
+  clock = types.SimpleNamespace(now=0.0, monotonic=lambda: clock.now)
+  monkeypatch.setattr(trainer, "time", clock)
+  monkeypatch.setattr(meter, "time", clock)
+
+  def evaluate(state):
+    clock.now += 100.0
+
+  def each_second():
+    for batch in itertools.cycle(batches()):
+      clock.now += 1.0
+      yield batch
+
+  log = []
+  # Batches are read one by one, and each takes a second.
+  monkeypatch.setattr(trainer, "LOOK_AHEAD", 1)
+  rows = len(random_batch(0)["decoder_target_tokens"])
+  train(
+    each_second(),
+    steps=9,
+    optimizer=STILL,
+    log=log,
+    log_every=4,
+    callbacks=[trainer.Every(2, evaluate)],
+  )
+  # (The first step, which compiles, is left out: three steps in three seconds.)
+  speeds = [metrics["examples_per_s"] for _, metrics in log]
+  assert speeds == pytest.approx([rows] * 3)
 
 
 def test_a_loss_that_is_not_finite_stops_the_run_and_names_the_step():

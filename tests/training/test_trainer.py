@@ -2,6 +2,7 @@
 
 import errno
 import functools
+import itertools
 import os
 import signal
 from unittest import mock
@@ -251,6 +252,7 @@ def test_a_run_goes_on_as_it_began_or_not_at_all(saved, changes, message):
   [
     ("saved", {"vocabulary": OTHER}, r"trained with .*one\.model.*other\.mo"),
     ("saved", {"steps": 3}, r"not past step 4.*give 7 for 3 more"),
+    ("saved", {"steps": 4}, r"not past step 4.*give 8 for 4 more"),
     ("golden", {}, r"embedding.*512.*40"),
   ],
 )
@@ -280,6 +282,24 @@ def test_the_first_signal_asks_and_the_second_is_as_before(number):
     assert (stop.name, stop.exit_code) == (number.name, 128 + number)
     assert signal.getsignal(number) == before
   assert signal.getsignal(number) == before
+
+
+def test_a_run_that_is_stopped_before_its_first_step_leaves_nothing(tmp_path):
+  def batches(position):
+    os.kill(os.getpid(), signal.SIGTERM)
+    return itertools.repeat(random_batch(position))
+
+  outcome = trainer.TrainingJob(
+    BARE,
+    batches,
+    Checkpoints(tmp_path, BARE),
+    trainer.TrainingRun(3, progress=False),
+    optimizer=STILL,
+    say=lambda text: None,
+  ).run()
+  assert outcome.stop
+  assert (outcome.step, outcome.checkpoint) == (0, None)
+  assert saved_steps(tmp_path) == []
 
 
 def test_none_is_the_default(tmp_path):

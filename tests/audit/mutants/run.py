@@ -19,7 +19,7 @@ import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
-LINKED = ("tests", "pyproject.toml")
+LINKED = ("tests", "docs", "pyproject.toml")
 PATIENCE_S = 900
 KILLED, SURVIVED, BROKEN = "killed", "SURVIVED", "BROKEN"
 
@@ -30,6 +30,7 @@ def mutants() -> list[dict]:
   from tests.audit.mutants import (
     data,
     drafters,
+    edges,
     judge,
     laws,
     loops,
@@ -39,7 +40,18 @@ def mutants() -> list[dict]:
     trees,
   )
 
-  parts = (laws, loops, drafters, models, points, training, trees, judge, data)
+  parts = (
+    laws,
+    loops,
+    drafters,
+    models,
+    points,
+    training,
+    trees,
+    judge,
+    data,
+    edges,
+  )
   return [mutant for part in parts for mutant in part.MUTANTS]
 
 

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from speccascade.decoding.drafting import draft_pace
 from speccascade.decoding.drafting.draft_pace import SIZES, Pace, PaceCosts
 
 # Rounds of 0, 1, 2, 3, 5 and 8 drafts.
@@ -89,6 +90,37 @@ def test_what_others_wrote_between_two_turns_is_no_block():
   after = pace.observe(np.full(1, 41, np.int32))
   assert after.examined[0] == after.accepted[0] == 0
   assert after.held[0] == 40
+
+
+def test_a_rejected_draft_is_no_token_that_the_drafter_holds():
+  # At 5 tokens a row drafts 3, and its drafter reads two of them: it holds 7.
+  five = np.full(1, 5, np.int32)
+  pace = Pace.zeros(1).replace(gamma=np.full(1, 3, np.int32), length=five)
+  pace = pace.draft(five, 2)
+  assert pace.held[0] == 7
+  # One token was written, so of those read 5 stand. Of 15 tokens 10 are missed,
+  # and all but the last two take passes of 8: had 7 stood, one would do.
+  pace = pace.observe(np.full(1, 6, np.int32))
+  assert pace.held[0] == 5
+  assert pace.passes(np.full(1, 15, np.int32))[0] == 2
+  # All of an accepted block stands.
+  whole = pace.replace(held=np.full(1, 7, np.int32), length=five)
+  assert whole.observe(np.full(1, 9, np.int32)).held[0] == 7
+
+
+def test_the_edges_of_what_a_row_remembers():
+  rounds, one = draft_pace.IDLE_ROUNDS, np.ones(1, np.int32)
+  began = Pace.zeros(1).replace(length=5 * one, held=3 * one)
+  # A row that chose no drafts at 5 tokens goes on unasked for so many rounds.
+  idle = [bool(began.is_idle((5 + num) * one)[0]) for num in range(rounds + 2)]
+  assert idle == [True] * rounds + [False] * 2
+  # A pass without drafts is none of the drafter's; another one reads the text.
+  assert began.draft(7 * one, 2).held[0] == 3
+  assert began.replace(gamma=one).draft(7 * one, 2).held[0] == 9
+  # A chain's own first pass reads two tokens, a pass that catches up eight.
+  missing = {0: 0, 1: 0, 2: 0, 3: 1, 9: 1, 10: 2, 17: 2, 18: 3}
+  for num, passes in missing.items():
+    assert began.passes((3 + num) * one)[0] == passes
 
 
 # Against fixed gammas, by recorded costs and acceptance.

@@ -10,6 +10,7 @@ import pytest
 from speccascade.decoding import (
   METHODS,
   Constraints,
+  Decoder,
   Sampling,
   Stream,
   row_keys,
@@ -278,3 +279,49 @@ def test_a_turn_begins_where_texts_begin(name):
         assert np.all(allowed[np.arange(length) % num, row[:length]])
     written.append(tokens)
   np.testing.assert_array_equal(*written)
+
+
+def test_passes_are_those_of_a_row_alone_in_every_turn():
+  """After a rejection the drafter holds less, after a turn all but a token."""
+  size, limit, width, num = 8, 18, 5, 4
+  # Two of four tokens are forced, wherever a text is.
+  state = np.arange(num)
+  allowed = np.ones((num, size), bool)
+  allowed[2:] = np.arange(size) == 2 + state[2:, None]
+  moves = np.tile(((state + 1) % num)[:, None], size)
+  stream = Stream(
+    Decoder(
+      METHODS["spec_decode"],
+      gamma=width,
+      max_decode_len=limit,
+      eos_id=size,  # no token
+      trace=True,
+    ),
+    *toy.whole(size),
+    toy.padded([(3, 2), (4,)]),
+    row_keys(0, 0, jnp.arange(2)),
+    *(0.0, Sampling.create(1.0)),
+    room=90,
+    constraints=Constraints(forcing(automaton(moves, allowed))),
+  )
+  # Longer than what one pass reads.
+  turns = [(2, 5) * 6, (6, 0, 7, 7, 2, 2, 3, 6)], [(1,) * 9, (7, 7, 2) * 3]
+  num_rejected = 0
+  for trial in range(3):
+    if trial:
+      more = toy.padded(turns[trial - 1], width=12)
+      stream.turn(more, row_keys(0, trial, jnp.arange(2)))
+    decoded = jax.device_get(toy.finish(stream))
+    for row, blocks in enumerate(decoded.trace.block):
+      emitted = np.bincount(blocks[: decoded.lengths[row]])
+      num_rejected += np.sum(emitted <= width)
+      held = start = passes = 0
+      for written in emitted:
+        held = min(held, start)
+        for place in range(start, start + width):
+          if place % num < 2:
+            passes += -((held - place - 1) // (width + 2))
+            held = place + 1
+        start += written
+      assert decoded.stats.drafter_calls[row] == passes
+  assert num_rejected > 5

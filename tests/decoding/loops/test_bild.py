@@ -4,7 +4,13 @@ import jax
 import numpy as np
 import pytest
 
-from speccascade.decoding import METHODS, DraftLength
+from speccascade.decoding import (
+  METHODS,
+  Decoder,
+  DraftLength,
+  Stream,
+  row_keys,
+)
 from speccascade.decoding.loops import bild as bild_lib
 from speccascade.decoding.records.block_records import BONUS, DRAFT, RESIDUAL
 from tests import toy, toy_chains
@@ -134,3 +140,30 @@ def test_bild_defaults():
   )
   np.testing.assert_array_equal(by_default, as_default)
   assert np.any(by_default < without_fallback)
+
+
+def test_every_turn_begins_with_the_verifier():
+  """Even one that is as long as what the limit cut off from a block."""
+  limit, model = 8, toy.whole()[1]
+  stream = Stream(
+    Decoder(
+      METHODS["bild"],
+      gamma=3,
+      max_decode_len=limit,
+      eos_id=8,  # no token
+      draft_length=DraftLength("max_prob", 0.0),  # without fallback
+      trace=True,
+    ),
+    *(model, model),
+    toy.padded([(3, 2)]),
+    row_keys(0, 0, np.arange(1)),
+    *(9.0, toy.GREEDY),
+    room=60,
+  )
+  # A step of the verifier, and a window of 10 with a bonus, of whose 11 tokens
+  # the limit leaves 7.
+  wanted = [BONUS, *[DRAFT] * 7]
+  sources = [jax.device_get(toy.finish(stream)).trace.source[0].tolist()]
+  stream.turn(toy.padded([(5, 6, 5, 6)]), row_keys(0, 1, np.arange(1)))
+  sources.append(jax.device_get(toy.finish(stream)).trace.source[0].tolist())
+  assert sources == [wanted, wanted]

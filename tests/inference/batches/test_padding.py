@@ -13,7 +13,7 @@ def test_buckets_are_few_and_hold_all():
     assert lengths[-1] == max_len
     assert len(lengths) <= 6
     assert lengths == sorted(set(lengths))
-  assert padding.bucket_of(9, [8, 16]) == 16
+  assert [padding.bucket_of(x, [8, 16]) for x in (8, 9, 16)] == [8, 16, 16]
   with pytest.raises(ValueError, match="17 tokens fits none"):
     padding.bucket_of(17, [8, 16])
 

@@ -66,6 +66,9 @@ def test_costs_of_calls_are_costs_of_rounds(tmp_path):
   assert exact == (1.0, 1.625, 2.0, 2.375, 3.125, 4.25)
   narrow = dataclasses.replace(costs, v={1: 1.0, 4: 1.375})
   assert DraftCosts.of_calls(narrow, folds=True).sizes == (0, 1, 2, 3)
+  # A block of 5 drafts is reviewed by a pass over 6 tokens, which none timed.
+  narrow = dataclasses.replace(costs, v={1: 1.0, 5: 1.5})
+  assert DraftCosts.of_calls(narrow, folds=True).sizes == (0, 1, 2, 3)
   # From the file.
   pair = types.SimpleNamespace(**vars(PAIR), drafters=[0], drafter_lm=object())
   point = Point("spec_decode", gamma="adaptive", advice=tmp_path)
