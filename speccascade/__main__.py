@@ -11,6 +11,8 @@ import sys
 import textwrap
 from typing import NamedTuple
 
+from speccascade.runtime import standard_output
+
 _PACKAGE = pathlib.Path(__file__).parent
 _NAME = _PACKAGE.name
 _WIDTH = 80
@@ -107,4 +109,4 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-  sys.exit(main())
+  sys.exit(standard_output.run(main))

@@ -598,3 +598,16 @@ def test_each_nightly_test_is_in_one_of_four_even_shares():
   assert max(nums) - min(nums) < 50
   # A new test moves no other one: what is run tonight is not run tomorrow.
   assert share_of.items() <= conftest.shares([*names, "test_new"], 4).items()
+
+
+def test_workflows_pin_actions_and_name_their_permissions():
+  paths = sorted((ROOT / ".github" / "workflows").glob("*.y*ml"))
+  assert paths
+  for path in paths:
+    text = path.read_text(encoding="utf-8")
+    assert re.search(r"^permissions:\n  contents: read\n(?!  )", text, re.M)
+    used = re.findall(r"uses: (\S+)(.*)", text)
+    assert used
+    for action, comment in used:
+      assert re.fullmatch(r"[\w/.-]+@[0-9a-f]{40}", action), action
+      assert re.fullmatch(r"  # v[\d.]+", comment), (action, comment)

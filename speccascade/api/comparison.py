@@ -12,6 +12,7 @@ from speccascade.inference.rows.results import ResultRow
 from speccascade.inference.session import Session, Tick
 from speccascade.report import tables
 from speccascade.report.tables import Column
+from speccascade.runtime import shown_text
 
 # The columns of a comparison's table.
 COLUMNS = (
@@ -75,11 +76,16 @@ class Comparison:
       table = ""
       for row, texts in zip(self.rows, self.texts):
         name = html.escape(_method_name(row))
-        text = html.escape(texts[number])
+        text = _escaped(texts[number])
         table += f"<tr><th>{name}</th><td>{text}</td></tr>"
-      source = html.escape(source)
+      source = _escaped(source)
       parts.append(f"<p><b>{source}</b></p><table>{table}</table>")
     return "".join(parts)
+
+
+def _escaped(text: str) -> str:
+  """Returns a text as HTML, its control characters shown."""
+  return html.escape(shown_text.visible(text))
 
 
 def _method_name(row: ResultRow) -> str:

@@ -328,4 +328,5 @@ def save(
       tensors, folder / safetensors_files.WEIGHTS, metadata={"format": "pt"}
     )
     for name, content in contents.items():
-      (folder / name).write_bytes(content)
+      with files.name_file_in_errors(folder / name):
+        (folder / name).write_bytes(content)

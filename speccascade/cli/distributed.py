@@ -18,7 +18,7 @@ import time
 from absl import flags
 
 from speccascade.cli import gin_setup
-from speccascade.runtime import processes
+from speccascade.runtime import processes, standard_output
 from speccascade.runtime.processes import ProcessError
 
 # Keys of the job's store: a process that is about to leave after an error sets
@@ -222,6 +222,7 @@ def _mute_native_stdout():
   """
   sys.stdout.flush()
   sys.stdout = os.fdopen(os.dup(1), "w", buffering=1, encoding="utf-8")
+  standard_output.make_safe()
   nowhere = os.open(os.devnull, os.O_WRONLY)
   os.dup2(nowhere, 1)
   os.close(nowhere)

@@ -15,6 +15,7 @@ import traceback
 import gin
 
 from speccascade.cli import gin_internals, moved_modules, quiet
+from speccascade.runtime import shown_text
 from speccascade.settings.fields import SettingError
 
 PACKAGE = pathlib.Path(__file__).parents[1]
@@ -279,5 +280,4 @@ def _one_line(error: BaseException) -> str:
   text = str(error) or type(error).__name__
   if isinstance(error, OSError) and error.filename is not None:
     text = f"{error.filename}: {error.strerror}"
-  lines = gin_internals.without_calls(text).splitlines()
-  return " ".join(line.strip() for line in lines if line.strip())
+  return shown_text.one_line(gin_internals.without_calls(text))

@@ -19,7 +19,14 @@ from absl import flags, logging
 
 from speccascade.cli import distributed, gin_setup, macros, quiet
 from speccascade.cli.gin_setup import ConfigError, resolved_config
-from speccascade.runtime import files, processes, signals, standard_error
+from speccascade.runtime import (
+  files,
+  processes,
+  shown_text,
+  signals,
+  standard_error,
+  standard_output,
+)
 
 _FLAGS, _JOB = "Flags", "Flags of a job of several processes"  # in `--help`
 _EXAMPLE = re.compile(r"--gin_file=(\S+)")  # in the text of a main
@@ -65,6 +72,13 @@ def start(
       as comments.
   """
   standard_error.make_safe()
+  standard_output.make_safe()
+  code = _start(main, doc, argv, skeleton, preview)
+  return _finish(code)
+
+
+def _start(main, doc: str, argv: list[str], skeleton, preview) -> int:
+  """Does the work of `start` up to the end of standard output."""
   values = _flags()
   try:
     arguments = values(rewrite_gin_args(argv))[1:]
@@ -104,15 +118,22 @@ def start(
   return 0
 
 
+def _finish(code: int) -> int:
+  """Writes the rest of standard output; returns the code, 1 where it failed."""
+  error = standard_output.finish()
+  return code if error is None else code or fail(error)
+
+
 def _show_help(values: flags.FlagValues, doc: str, skeleton: str | None) -> int:
   """Prints a main's text, its flags and settings, and the flags of a job."""
   default_files = [skeleton] if skeleton else []
   try:
     settings = macros.help_text(values.gin_file or default_files)
-  except ConfigError as error:
-    return fail(str(error), 1)
-  parts = [doc, values.module_help(_FLAGS), settings, values.module_help(_JOB)]
-  _show("\n\n".join(part.strip() for part in parts if part))
+    parts = [doc, values.module_help(_FLAGS), settings]
+    parts.append(values.module_help(_JOB))
+    _show("\n\n".join(part.strip() for part in parts if part))
+  except (ConfigError, OSError) as error:
+    return fail(error)
   return 0
 
 
@@ -145,8 +166,7 @@ def _show(text: str):
   try:
     print(text, flush=True)
   except BrokenPipeError:
-    # Python flushes stdout once more when it ends, and would fail again.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    standard_output.drop()
 
 
 def _configure(values: flags.FlagValues):
@@ -298,6 +318,10 @@ class Parser(argparse.ArgumentParser):
     """Prints one line about a wrong flag, and exits."""
     sys.exit(fail(message, 2))
 
+  def print_help(self, file=None):
+    """Prints the help; argparse itself is silent where it cannot be written."""
+    print(self.format_help(), end="", file=file)
+
   def run(
     self,
     function: Callable,
@@ -312,13 +336,17 @@ class Parser(argparse.ArgumentParser):
       interrupted: the message after an interrupt.
     """
     standard_error.make_safe()
-    flags = vars(self.parse_args(argv))
+    standard_output.make_safe()
     try:
-      return function(**flags) or 0
+      flags = vars(self.parse_args(argv))
+      code = function(**flags) or 0
+    except SystemExit as stop:  # after `--help`, or a wrong flag
+      sys.exit(_finish(stop.code))
     except (ValueError, OSError) as error:
-      return fail(error)
+      code = fail(error)
     except KeyboardInterrupt:
-      return fail(interrupted, 130)
+      code = fail(interrupted, 130)
+    return _finish(code)
 
 
 def fail(error: str | Exception, code: int = 1) -> int:
@@ -332,7 +360,8 @@ def fail(error: str | Exception, code: int = 1) -> int:
     The exit code.
   """
   message = error if isinstance(error, str) else gin_setup.explain(error)
-  message = _LONG_WORD.sub(_cut_middle, message).strip()
+  message = shown_text.one_line(message)
+  message = _LONG_WORD.sub(_cut_middle, message)
   if len(message) > _MOST_CHARACTERS:
     # What was given begins a message, and what to do ends it.
     half = _MOST_CHARACTERS // 2

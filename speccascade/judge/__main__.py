@@ -33,6 +33,7 @@ import sys
 from speccascade import judge
 from speccascade.judge.judged_code import TIME_LIMIT_S, failure
 from speccascade.judge.replaced import SOURCE, replaced
+from speccascade.runtime import shown_text, standard_output
 
 # How the function of each kind is called, for who wrote another one.
 _CALLS = {
@@ -49,10 +50,14 @@ class _Parser(argparse.ArgumentParser):
   def error(self, message: str):
     sys.exit(_fail(message))
 
+  def print_help(self, file=None):
+    # argparse itself is silent where the help cannot be written.
+    print(self.format_help(), end="", file=file)
+
 
 def _fail(message: str | Exception) -> int:
   """Prints one line; returns the exit code."""
-  print(f"error: {message}", file=sys.stderr)
+  print(f"error: {shown_text.one_line(str(message))}", file=sys.stderr)
   return 2
 
 
@@ -238,4 +243,4 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-  sys.exit(main())
+  sys.exit(standard_output.run(main))

@@ -10,6 +10,7 @@ import numpy as np
 
 from speccascade.judge.problems import Problem
 from speccascade.judge.scripted import Script
+from speccascade.runtime import shown_text
 
 TIME_LIMIT_S = 60.0
 
@@ -24,7 +25,7 @@ class _OutOfTime(BaseException):
 
 def failure(error: BaseException) -> str:
   """Returns what was raised, in one line."""
-  message = str(error).strip().partition("\n")[0]
+  message = shown_text.visible(str(error).strip().partition("\n")[0])
   return f"{type(error).__name__}: {message}".removesuffix(": ")
 
 

@@ -120,7 +120,8 @@ class ModelCard:
 def hash_rows(hashes: Mapping[str, tuple[int, str]]) -> list[str]:
   """Returns rows of Markdown: file, bytes, SHA-256."""
   return [
-    f"| {name} | {size} | {digest} |" for name, (size, digest) in hashes.items()
+    f"| {templates.cell_text(name)} | {size} | {digest} |"
+    for name, (size, digest) in hashes.items()
   ]
 
 

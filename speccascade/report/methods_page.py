@@ -8,12 +8,13 @@ The text of each rule and target is its docstring, and the numbers come from the
 functions themselves.
 """
 
-import argparse
 from collections.abc import Sequence
 import inspect
 import re
+import sys
 import textwrap
 
+from speccascade import cli
 from speccascade.decoding.laws.targets import Target
 from speccascade.decoding.programs.methods import METHODS
 from speccascade.report import templates, worked_example
@@ -209,11 +210,9 @@ def page() -> str:
   return "\n\n".join([intro.rstrip(), *map(_section, found.values())]) + "\n"
 
 
-def main():
-  """Prints the page, or the table alone."""
-  parser = argparse.ArgumentParser(
-    description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-  )
+def main(argv: list[str] | None = None) -> int:
+  """Prints the page, or the table alone; returns the exit code."""
+  parser = cli.Parser("report.methods_page", __doc__)
   parser.add_argument(
     "--table", action="store_true", help="print the table of methods alone"
   )
@@ -223,12 +222,12 @@ def main():
     default=VOCAB_SIZE,
     help="of the ranges of alpha in the table alone (%(default)s)",
   )
-  options = parser.parse_args()
-  if options.table:
-    print(methods_table(options.vocab_size))
-  else:
-    print(page(), end="")
+
+  def print_it(table: bool, vocab_size: int):
+    print(methods_table(vocab_size) if table else page(), end="")
+
+  return parser.run(print_it, argv)
 
 
 if __name__ == "__main__":
-  main()
+  sys.exit(main())

@@ -13,9 +13,9 @@ from speccascade.report import templates
 from speccascade.report.frontier import IntervalEstimate, inverse
 from speccascade.report.templates import (
   NOTHING,
+  cell_text,
   format_estimate,
   format_number,
-  markdown_text,
   printable,
 )
 
@@ -325,8 +325,7 @@ def markdown(lines: Sequence, columns: Sequence[Column] = TRADE_OFF) -> str:
   padded_columns = []
   for column in _select_filled(lines, columns):
     cells = [column.title, *(column.text(line) for line in lines)]
-    # A bar would end the cell.
-    cells = [markdown_text(cell).replace("|", r"\|") for cell in cells]
+    cells = list(map(cell_text, cells))
     width = max(map(len, cells))
     # Numbers are aligned to the right, which Markdown marks with a colon.
     if column.digits is None:

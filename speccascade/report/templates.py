@@ -9,10 +9,14 @@ import types
 import jinja2
 
 from speccascade.report.frontier import IntervalEstimate
+from speccascade.runtime import shown_text
 
 NOTHING = "-"
 NEVER = {math.inf: "never", -math.inf: "never"}
 _ELEMENT = re.compile(r"<(?=[A-Za-z/!?])")
+_LINK = re.compile(
+  r"\](?=[(:\[])"
+)  # between the text of a link and its address
 _PLAIN = types.MappingProxyType({})
 # Values are escaped in HTML alone. A name that a template lacks is an error.
 ENVIRONMENT = jinja2.Environment(
@@ -21,6 +25,10 @@ ENVIRONMENT = jinja2.Environment(
   trim_blocks=True,
   lstrip_blocks=True,
   undefined=jinja2.StrictUndefined,
+  # Names, labels and texts may have escape sequences and marks of direction.
+  finalize=lambda value: (
+    shown_text.visible(value) if isinstance(value, str) else value
+  ),
 )
 
 
@@ -94,12 +102,36 @@ def printable(text: str) -> str:
 
 
 def markdown_text(text: str) -> str:
-  """Returns a text that Markdown shows as it is, without an element of HTML.
+  """Returns a text that Markdown shows as it is, without elements or links.
 
-  >>> markdown_text("<b>1 < 2")
-  '&lt;b>1 < 2'
+  >>> markdown_text("<b>1 < 2"), markdown_text("[a](javascript:b) [1, 2]")
+  ('&lt;b>1 < 2', '[a&#93;(javascript:b) [1, 2]')
   """
-  return _ELEMENT.sub("&lt;", printable(text))
+  # After a backslash of the text another one would be text itself.
+  return _LINK.sub("&#93;", _ELEMENT.sub("&lt;", printable(text)))
+
+
+def cell_text(text: str) -> str:
+  r"""Returns a text as a cell of a Markdown table, whose bars end no cell.
+
+  >>> cell_text("a|b")
+  'a\\|b'
+  """
+  return markdown_text(text).replace("|", r"\|")
+
+
+def code_span(text: str) -> str:
+  """Returns a text as code within a line of Markdown, whatever it has.
+
+  >>> code_span("GAMMA = 3"), code_span("a`b")
+  ('`GAMMA = 3`', '`` a`b ``')
+  """
+  text = printable(text)
+  longest = max(map(len, re.findall("`+", text)), default=0)
+  if not longest:
+    return f"`{text}`"
+  fence = "`" * (longest + 1)
+  return f"{fence} {text} {fence}"
 
 
 def _estimate(estimate: IntervalEstimate, digits: int, sign: str = "") -> str:
@@ -113,6 +145,8 @@ def _upper_first(text: str) -> str:
 
 
 ENVIRONMENT.filters |= {
+  "cell_text": cell_text,
+  "code_span": code_span,
   "estimate": _estimate,
   "markdown_text": markdown_text,
   "upper_first": _upper_first,

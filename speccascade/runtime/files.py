@@ -29,6 +29,12 @@ def open_whole(path: str | os.PathLike, mode: str = "w") -> Iterator[IO]:
     mode: "w" for UTF-8 text, "wb" for bytes.
   """
   path = pathlib.Path(path)
+  encoding = None if "b" in mode else "utf-8"
+  if path.exists() and not (path.is_file() or path.is_dir()):
+    # A device or a pipe, such as /dev/stdout, is written to and not replaced.
+    with name_file_in_errors(path), path.open(mode, encoding=encoding) as file:
+      yield file
+    return
   path.parent.mkdir(parents=True, exist_ok=True)
   # The part file is in the folder of `path`, because a rename is atomic only
   # inside one file system. The process id keeps two writers apart. After a
@@ -36,7 +42,7 @@ def open_whole(path: str | os.PathLike, mode: str = "w") -> Iterator[IO]:
   part = path.with_name(f".{path.name}.{os.getpid()}.part")
   try:
     with name_file_in_errors(path):
-      with part.open(mode, encoding=None if "b" in mode else "utf-8") as file:
+      with part.open(mode, encoding=encoding) as file:
         yield file
         # The bytes have to be on the disk before the rename is: after a crash
         # of the machine a renamed but empty file would stand at `path`.

@@ -13,7 +13,7 @@ import platform
 import time
 from typing import IO
 
-from speccascade.runtime import processes
+from speccascade.runtime import files, processes
 
 # Ends of the names of files that commands write into an output folder.
 _ENDS = (
@@ -140,11 +140,12 @@ def _open_locked(path: pathlib.Path, label: str) -> IO[str]:
       # is on a file that no other process can see, and protects nothing.
       if os.path.samestat(os.fstat(file.fileno()), path.stat()):
         now = datetime.datetime.now()
-        file.truncate(0)
-        file.write(
-          f"process {os.getpid()} on {platform.node()} since {now:%F %H:%M}"
-        )
-        file.flush()
+        with files.name_file_in_errors(path):
+          file.truncate(0)
+          file.write(
+            f"process {os.getpid()} on {platform.node()} since {now:%F %H:%M}"
+          )
+          file.flush()
         return file
   raise OSError(errno.ENOENT, "no file can be made in it")
 

@@ -1,16 +1,19 @@
-"""Turns SIGTERM and Ctrl-C into a request that a loop can look at.
+"""Turns SIGTERM, SIGHUP and Ctrl-C into a request that a loop can look at.
 
 A loop that is asked to stop saves its work first. In a job of several processes
 all processes must stop at the same step, or the others wait for one that has
-gone.
+gone. Python runs a handler between two lines of Python alone: while XLA
+compiles, a line says that the signal waits.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 import contextlib
 import dataclasses
 import itertools
 import math
+import os
 import signal
+import sys
 import threading
 
 from speccascade.runtime import processes
@@ -19,6 +22,7 @@ from speccascade.runtime import processes
 # number of one names the same object in every process.
 _JOB_NUMBERS = itertools.count()
 _LISTEN_S = 0.2  # between two looks whether another process was asked
+_WAITS_S = 1.0  # until a line says that a signal waits for XLA
 
 
 @dataclasses.dataclass
@@ -55,7 +59,7 @@ class Stop:
 
 
 class Interrupted(KeyboardInterrupt):
-  """Ctrl-C or SIGTERM, with a message that says how the work goes on.
+  """Ctrl-C, SIGTERM or SIGHUP, with a message that says how the work goes on.
 
   Attributes:
     exit_code: the code that a shell shows for a process that the signal ended.
@@ -68,10 +72,11 @@ class Interrupted(KeyboardInterrupt):
 
 @contextlib.contextmanager
 def interruptible(goes_on: str) -> Iterator[None]:
-  """Ends the block at SIGTERM as at Ctrl-C, with a message.
+  """Ends the block at SIGTERM and SIGHUP as at Ctrl-C, with a message.
 
-  A second SIGTERM ends the process as it does by default. In a job of several
-  processes, and outside the main thread, SIGTERM is left as it is.
+  A second signal ends the process as it does by default. In a job of several
+  processes, and outside the main thread, both are left as they are. A SIGHUP
+  that is ignored, as by `nohup`, stays ignored.
 
   Args:
     goes_on: what becomes of the work, for the message.
@@ -79,28 +84,105 @@ def interruptible(goes_on: str) -> Iterator[None]:
   Raises:
     Interrupted: a signal ended the block.
   """
-  names = []
+  asked = []
 
-  def handle(number, frame):
-    del frame
-    signal.signal(number, former)
-    names.append(number)
+  def handle(number: int):
+    asked.append(number)
     raise KeyboardInterrupt
 
   is_main = threading.current_thread() is threading.main_thread()
   catches = is_main and processes.count() == 1
-  former = signal.getsignal(signal.SIGTERM)
-  if catches:
-    signal.signal(signal.SIGTERM, handle)
+  numbers = _ending() if catches else ()
   try:
-    yield
+    with _handled(numbers, handle):
+      yield
   except KeyboardInterrupt as stop:
-    number = names[0] if names else signal.SIGINT
+    number = asked[0] if asked else signal.SIGINT
     name = signal.Signals(number).name
     raise Interrupted(f"ended by {name}; {goes_on}", 128 + number) from stop
+
+
+def _ending() -> tuple[int, ...]:
+  """Returns the signals that end a command and are not ignored, but Ctrl-C."""
+  numbers = [signal.SIGTERM]
+  if hasattr(signal, "SIGHUP"):  # not on Windows
+    numbers.append(signal.SIGHUP)
+  ignored = signal.SIG_IGN
+  return tuple(x for x in numbers if signal.getsignal(x) is not ignored)
+
+
+@contextlib.contextmanager
+def _handled(
+  numbers: Sequence[int], handle: Callable[[int], None]
+) -> Iterator[None]:
+  """Calls `handle` at the first of some signals; the next one ends the process.
+
+  For the main thread. What the handlers were before is back after the block.
+  """
+  if not numbers:
+    yield
+    return
+  former_handlers = {number: signal.getsignal(number) for number in numbers}
+  is_handled = threading.Event()
+
+  def restore():
+    for number, handler in former_handlers.items():
+      signal.signal(number, handler)
+
+  def on_signal(number, frame):
+    del frame
+    is_handled.set()
+    # From here on a signal ends the process, even if its work hangs.
+    restore()
+    handle(number)
+
+  for number in numbers:
+    signal.signal(number, on_signal)
+  try:
+    with _saying_that_it_waits(numbers, is_handled):
+      yield
   finally:
-    if catches:
-      signal.signal(signal.SIGTERM, former)
+    restore()
+
+
+@contextlib.contextmanager
+def _saying_that_it_waits(
+  numbers: Sequence[int], is_handled: threading.Event
+) -> Iterator[None]:
+  """Says in a line that a signal waits, where its handler cannot run yet.
+
+  Python writes the number of a signal to a descriptor at once, and calls the
+  handler when the main thread is back from C++.
+  """
+  reader, writer = os.pipe()
+  os.set_blocking(writer, False)
+  former = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+  is_over = threading.Event()
+
+  def listen():
+    while not is_over.is_set():
+      number = os.read(reader, 1)[0]
+      if number in numbers and not is_handled.wait(_WAITS_S):
+        name = signal.Signals(number).name
+        print(
+          f"{name} waits until what is compiled or computed now is done",
+          file=sys.stderr,
+          flush=True,
+        )
+
+  thread = threading.Thread(target=listen, daemon=True)
+  thread.start()
+  try:
+    yield
+  finally:
+    signal.set_wakeup_fd(former)
+    is_over.set()
+    is_handled.set()
+    with contextlib.suppress(BlockingIOError):  # A full pipe wakes it, too.
+      os.write(writer, b"\0")
+    thread.join()
+    os.close(reader)
+    os.close(writer)
 
 
 class _JobStop(Stop):
@@ -165,7 +247,7 @@ class _JobStop(Stop):
 
 @contextlib.contextmanager
 def catch() -> Iterator[Stop]:
-  """Gives a `Stop` that the first SIGTERM or SIGINT makes true.
+  """Gives a `Stop` that the first SIGTERM, SIGHUP or SIGINT makes true.
 
   A second signal does what it does by default: it ends the process. In a job of
   several processes a signal to one of them makes the `Stop` of each true, at
@@ -176,26 +258,12 @@ def catch() -> Iterator[Stop]:
     yield Stop()
     return
   stop = Stop() if processes.count() == 1 else _JobStop()
-  numbers = (signal.SIGTERM, signal.SIGINT)
-  former_handlers = {number: signal.getsignal(number) for number in numbers}
-
-  def restore():
-    for number, handler in former_handlers.items():
-      signal.signal(number, handler)
-
-  def handle(number, frame):
-    del frame
-    stop.ask(number)
-    # From here on a signal ends the process, even if the loop hangs.
-    restore()
-
-  for number in numbers:
-    signal.signal(number, handle)
-  try:
-    yield stop
-    # The threads can only exchange counts all together. This one has to live
-    # until every loop has ended, or a process that is asked late waits for it.
-    processes.meet()
-  finally:
-    stop.close()
-    restore()
+  with _handled((*_ending(), signal.SIGINT), stop.ask):
+    try:
+      yield stop
+      # The threads can only exchange counts all together. This one has to live
+      # until every loop has ended, or a process that is asked late waits for
+      # it.
+      processes.meet()
+    finally:
+      stop.close()

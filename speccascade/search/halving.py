@@ -24,7 +24,7 @@ from speccascade.inference.pair.pairs import PairSpec
 from speccascade.inference.points.point import Point
 from speccascade.inference.run import Run
 from speccascade.inference.session import Session
-from speccascade.report import tables
+from speccascade.report import tables, templates
 from speccascade.report.tables import Column
 from speccascade.runtime import files, folders, processes
 from speccascade.runtime.progress import ProgressBar
@@ -240,7 +240,7 @@ def write(
   lines = [_line(scored) for scored in ranking]
   columns = [Column(title, title) for title in lines[0]]
   cells = [list(lines[0]), ["---"] * len(columns)]
-  cells += [list(line.values()) for line in lines]
+  cells += [list(map(templates.cell_text, x.values())) for x in lines]
   table = "".join(f"| {' | '.join(row)} |\n" for row in cells)
   report = {
     "report.csv": tables.to_csv(lines, columns),
@@ -258,11 +258,13 @@ def _legend(contest: Contest, ranking: Sequence[CascadeCandidate]) -> str:
     for model, cost in zip(study.pair.drafters, contest.weights)
   )
   task = f"{study.sources.task} {study.sources.split}".strip()
+  title = f"{study.pair.verifier_name} on {task}"
   return (
-    f"# Cascades for {study.pair.verifier_name} on {task}\n\n"
+    f"# Cascades for {templates.markdown_text(title)}\n\n"
     f"Ranked by {contest.criterion.name}; those that went further stand"
     " higher. SWI weighs calls: verifier 1,"
-    f" {costs or 'nothing else'}; Max-Gram costs nothing. The verifier"
+    f" {templates.markdown_text(costs) or 'nothing else'}; Max-Gram costs"
+    " nothing. The verifier"
     " alone has an SWI and a speed-up of 1"
     f"{_alone(ranking)}. K is in tokens added (increments), a row for each"
     " level, Max-Gram last; a first row with one entry is plain"

@@ -10,7 +10,7 @@ import shlex
 from speccascade.evaluation.walltime import Latency
 from speccascade.inference.measuring.environment import device_name, environment
 from speccascade.inference.points.point_settings import PointSettings
-from speccascade.report import tables
+from speccascade.report import tables, templates
 from speccascade.runtime import files
 
 # The part of a config that asks for advice, and what its bindings begin with.
@@ -122,7 +122,7 @@ def _fenced(text: str) -> str:
 
 def _bullets(lines: Sequence[str]) -> str:
   """Returns lines as a list in Markdown."""
-  return "".join(f"- {line}\n" for line in lines)
+  return "".join(f"- {templates.markdown_text(line)}\n" for line in lines)
 
 
 def examples(settings: PointSettings, models: str) -> str:

@@ -3,6 +3,7 @@
 import gzip
 import hashlib
 import json
+import re
 
 import jax
 import pytest
@@ -130,3 +131,21 @@ def test_files_that_do_not_fit_are_refused(checkpoint, tmp_path, capsys):
   path.write_text("[]")
   assert card.main(flags) == 1
   assert "is no advice of speccascade.advise" in capsys.readouterr().err
+
+
+def test_what_a_card_says_is_text():
+  hostile = "a\x1b[2J\u202e[b](javascript:c)<d>|"
+  text = card.ModelCard(
+    title=hostile,
+    text="",
+    facts={hostile: hostile},
+    licence=hostile,
+    points=[dict.fromkeys(card._COLUMNS, hostile)],
+    hashes={hostile: (1, "0")},
+  ).to_markdown()
+  assert text.count(r"a\x1b[2J\u202e[b&#93;(javascript:c)&lt;d>") == 16
+  assert not re.search("\x1b|\u202e|<d>", text)
+  rows = re.findall(r"^\|.*", text, re.M)
+  ends = [len(re.findall(r"(?<!\\)\|", row)) for row in rows]
+  num = len(card._COLUMNS) + 1
+  assert ends == [num, num, num, 4, 4, 4]

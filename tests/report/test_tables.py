@@ -2,8 +2,10 @@
 
 import csv
 import dataclasses
+import html
 import io
 import math
+import re
 
 import pytest
 
@@ -85,8 +87,13 @@ def test_anybodys_text_stays_a_text():
     f"{plain},-1.5",
     "'=1+2,2.0",
   ]
+  # The address of a link, however it is written, is text.
+  for text in ("[a](b)", "![a](b)", "[a][b]", "[b]: c", r"[a\](b)"):
+    shown = templates.markdown_text(text)
+    assert not re.search(r"\][(:\[]", shown)
+    assert html.unescape(shown) == text
   # Labels as they are.
-  for text in ("SpecCascade [OPT]", "Lossy*", "-", "-inf", "é"):
+  for text in ("SpecCascade [OPT]", "Lossy*", "-", "-inf", "é", "2 [1, 3]"):
     assert templates.markdown_text(text) == text
 
 

@@ -1,6 +1,7 @@
 """The report's files are functions of the rows."""
 
 import csv
+import dataclasses
 import gzip
 import json
 import re
@@ -102,6 +103,33 @@ def test_the_same_rows_give_the_same_bytes(folder):
   for path in (folder / "report").iterdir():
     again = (folder / "again" / path.name).read_bytes()
     assert again == path.read_bytes(), path.name
+
+
+HOSTILE = "a\x1b[2J\u202e\x9b[b](javascript:alert(1))<c>\x07`d|"
+
+
+def test_names_of_a_pair_drive_no_terminal_and_are_no_links():
+  """Escape sequences, marks of direction, links and markup in the rows."""
+  rows = [
+    dataclasses.replace(
+      changed(row, drafter=HOSTILE, verifier=HOSTILE, task=HOSTILE),
+      environment={"device": HOSTILE, "versions": {HOSTILE: HOSTILE}},
+      label=HOSTILE,
+    )
+    for row in ROWS
+  ]
+  sections = writing.sections_of(rows)
+  traced = test_token_view.record()
+  traced["inputs"] = HOSTILE
+  examples = shown_examples.ShownExamples([traced], HOSTILE)
+  page = writing.page(sections, examples, ["javascript:alert(1)/rows.jsonl"])
+  pages = {**writing.texts(rows, sections), "index.html": page}
+  for name, text in pages.items():
+    sent = re.findall(r"[^\n\t -~\u00a1-\uffff]|[\u2028-\u202e]", text)
+    assert not sent, name
+    assert r"\x1b[2J\u202e" in text or name.endswith(".csv")
+  assert not re.search(r"\]\(javascript|<c>", pages["report.md"])
+  assert not re.search('href="javascript:|<c>', page)
 
 
 def test_given_costs_and_metric():

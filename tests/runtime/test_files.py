@@ -1,6 +1,7 @@
 """Reads compressed files within bounds, whatever they promise."""
 
 import gzip
+import os
 
 import numpy as np
 import pytest
@@ -68,3 +69,25 @@ def test_arrays_that_promise_too_much(tmp_path):
   assert array_files.read_npz(path)["zeros"].size == 1 << 20
   with pytest.raises(ValueError, match="it holds 8,388,"):
     array_files.read_npz(path, SMALL)
+
+
+def test_a_full_device_is_named_and_not_replaced():
+  if not os.path.exists("/dev/full"):
+    pytest.skip("Linux alone has /dev/full")
+  before = os.stat("/dev/full")
+  for content in ("text", b"bytes", ["par", "ts"]):
+    with pytest.raises(OSError, match=r"No space left.*'/dev/full'"):
+      files.write_whole("/dev/full", content)
+  assert os.stat("/dev/full").st_ino == before.st_ino
+  files.write_whole("/dev/null", "text")
+  assert not os.path.isfile("/dev/null")
+
+
+def test_a_pipe_is_written_to(tmp_path):
+  path = tmp_path / "pipe"
+  os.mkfifo(path)
+  reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+  files.write_whole(path, "text")
+  assert os.read(reader, 99) == b"text"
+  os.close(reader)
+  assert os.listdir(tmp_path) == ["pipe"]

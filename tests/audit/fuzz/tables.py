@@ -3,6 +3,7 @@
 from tests.audit.fuzz import (
   conversions,
   draft_heads,
+  families,
   flags,
   places,
   row_files,
@@ -11,7 +12,16 @@ from tests.audit.fuzz import (
 )
 from tests.audit.fuzz.case import Case
 
-TABLES = (conversions, draft_heads, flags, places, settings, texts, row_files)
+TABLES = (
+  conversions,
+  draft_heads,
+  families,
+  flags,
+  places,
+  settings,
+  texts,
+  row_files,
+)
 
 
 def cases() -> list[Case]:

@@ -2,8 +2,16 @@
 
 import pytest
 
-from tests.audit.fuzz import row_files, runner, tables
+from tests.audit.fuzz import families, row_files, runner, tables
 from tests.audit.fuzz.case import Case
+
+
+def test_every_family_has_cases_of_its_own():
+  names = {case.name for case in tables.cases()}
+  for title, family in families.FAMILIES.items():
+    found = [case.name for case in family()]
+    assert len(set(found)) == len(found) >= 5, title
+    assert names.issuperset(found)
 
 
 @pytest.mark.slow
