@@ -107,7 +107,7 @@ class Choices:
           return self._branches(flat, place, keyword)
     for place in flat:
       for keyword, why in _OF_VALUES.items():
-        if place.schema.get(keyword, True) not in (True, {}):
+        if keyword in place.schema and not _is_void(place, keyword):
           json_keywords.refuse(keyword, place, why, _LIST_VALUES)
     choices: list[Choice] = []
     scalars = [
@@ -138,13 +138,13 @@ class Choices:
     return values
 
   def _listed(self, flat: Sequence[Place]) -> list | None:
-    """Returns the values of the first `const` or `enum`."""
-    for place in flat:
-      if "const" in place.schema:
-        return [place.schema["const"]]
+    """Returns the values of the first `enum` or `const`."""
     for place in flat:
       if "enum" in place.schema:
         return place.schema["enum"]
+    for place in flat:
+      if "const" in place.schema:
+        return [place.schema["const"]]
     return None
 
   def _kinds(self, flat: Sequence[Place]) -> list[str]:
@@ -320,6 +320,18 @@ class Choices:
         ):
           return True
     return False
+
+
+def _is_void(place: Place, keyword: str) -> bool:
+  """Whether a keyword of `_OF_VALUES` excludes nothing."""
+  value = place.schema[keyword]
+  if keyword == "not":
+    return value is False
+  if keyword in ("then", "else"):
+    return "if" not in place.schema
+  if keyword == "if":
+    return "then" not in place.schema and "else" not in place.schema
+  return value is True or value == {}
 
 
 def _says(place: Place) -> bool:
