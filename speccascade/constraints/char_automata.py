@@ -10,6 +10,8 @@ from speccascade.constraints.parts import Part
 
 MOST_NODES = 4_000
 MOST_STATES = 1_000
+# States of a pattern that are left, over all characters that are followed.
+MOST_MOVES = 100_000
 
 
 class TooMany(ValueError):
@@ -30,6 +32,7 @@ class Nfa:
   def __init__(self, node: patterns.Node):
     self.moves: list[list[tuple[CharSet, int]]] = []
     self.edges: list[list[tuple[str | None, int]]] = []
+    self._num_left = 0
     self.start = self._state()
     self.final = self._add(node, self.start)
 
@@ -84,6 +87,9 @@ class Nfa:
 
   def step(self, states: frozenset[int], code: int) -> frozenset[int]:
     """Returns the states after a character."""
+    self._num_left += len(states)
+    if self._num_left > MOST_MOVES:
+      raise TooMany(f"the pattern takes more than {MOST_MOVES:,} moves")
     return self.reach(
       [
         after

@@ -283,6 +283,7 @@ class Choices:
       nodes = text_nodes(choice.places, self.document)
       pattern = schema["pattern"]
       nodes.append(self.document.pattern(pattern, "pattern", place, True))
+      self.document.step(place, 10)
       try:
         return char_automata.intersection(nodes, least, most).is_empty
       except char_automata.TooMany:

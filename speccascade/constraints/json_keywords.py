@@ -20,6 +20,7 @@ from speccascade.constraints.automaton_tables import ConstraintError
 # while a schema is read, merged and written.
 MOST_DEPTH = 48
 MOST_STEPS = 10_000
+MOST_PATTERN = 2_000
 
 TYPES = {
   "object": dict,
@@ -183,9 +184,9 @@ class Document:
     """The whole schema."""
     return Place(self._root, "#")
 
-  def step(self, place: Place):
+  def step(self, place: Place, num: int = 1):
     """Counts a place that is visited; refuses where they are too many."""
-    self._steps += 1
+    self._steps += num
     if self._steps > MOST_STEPS:
       raise ConstraintError(
         f"JSON_SCHEMA takes more than {MOST_STEPS:,} steps to write out, at"
@@ -220,6 +221,10 @@ class Document:
   ) -> patterns.Node:
     """Returns the node of a pattern, as `patterns.parse` reads it."""
     if (text, is_most) not in self._patterns:
+      if len(text) > MOST_PATTERN:
+        refuse(
+          keyword, place, f"has {len(text):,} characters", "write it shorter"
+        )
       try:
         self._patterns[text, is_most] = patterns.parse(text, is_most)
       except patterns.PatternError as error:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 import dataclasses
 from decimal import Decimal
+import functools
 import math
 
 from speccascade.constraints import (
@@ -37,6 +38,7 @@ class Bound:
   is_open: bool = False
 
 
+@functools.lru_cache(maxsize=256)
 def integers(low: int | None, high: int | None, multiple: int = 1):
   """Returns the expression of integers; None where there are none.
 
@@ -165,6 +167,7 @@ def _between(low: str, high: str) -> str:
   return choices[0] if len(choices) == 1 else f"(?:{'|'.join(choices)})"
 
 
+@functools.lru_cache(maxsize=256)
 def numbers(low: Bound | None, high: Bound | None) -> Part | None:
   """Returns the expression of numbers in bounds; None where there are none.
 

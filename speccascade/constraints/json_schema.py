@@ -65,17 +65,14 @@ def read(schema: str):
   """
 
   def pairs(items):
-    names = [name for name, _ in items]
-    twice = (
-      [name for name in names if names.count(name) > 1]
-      if (len(set(names)) < len(names))
-      else []
-    )
-    if twice:
-      raise ConstraintError(
-        f"JSON_SCHEMA has {twice[0]!r:.60} twice in one object: name it once"
-      )
-    return dict(items)
+    value: dict = {}
+    for name, item in items:
+      if name in value:
+        raise ConstraintError(
+          f"JSON_SCHEMA has {name!r:.60} twice in one object: name it once"
+        )
+      value[name] = item
+    return value
 
   def constant(name):
     raise ValueError(f"{name} is no number of JSON")
@@ -207,7 +204,8 @@ class _Writer:
             "list it",
           )
         required.add(name)
-    properties = []
+    properties: list[json_objects.Property] = []
+    num_positions = 0
     for name in names:
       values = [
         below
@@ -219,6 +217,9 @@ class _Writer:
         return None
       if part is not None:
         pair = json_values.pair(json_values.quoted(name), part)
+        num_positions += pair.positions
+        if num_positions > parts.MOST_POSITIONS:
+          raise parts.TooLarge("the properties have too many positions")
         properties.append(json_objects.Property(name, pair, name in required))
     try:
       inner = json_objects.inside(properties, places)

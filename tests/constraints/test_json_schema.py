@@ -374,6 +374,7 @@ REFUSED = {
     TEXT | {"pattern": "(a|b)*a(a|b){12}", "maxLength": 30},
     "'pattern' at # is too large with maxLength",
   ),
+  "characters": (TEXT | {"pattern": "a" * 10**6}, "'pattern' at # has 1,000,"),
   "length": (TEXT | {"maxLength": 10**9}, "'maxLength' at #"),
   "elsewhere": ({"$ref": "https://example.org/a"}, r"'\$ref' at # "),
   "nowhere": ({"$ref": "#/$defs/a"}, r"'\$ref' at # "),
@@ -403,6 +404,19 @@ REFUSED = {
 def test_what_is_not_held_is_refused_by_name(name):
   schema, words = REFUSED[name]
   assert re.search(words, refusal(schema)), refusal(schema)
+
+
+def test_references_hold_with_the_keywords_beside_them():
+  schema = {
+    "$defs": {"a/b": INTEGER | {"maximum": 20}, "c": {"$ref": "#/$defs/a~1b"}},
+    "$ref": "#/$defs/c",
+    "minimum": 3,
+    "allOf": [{"multipleOf": 5}],
+    "title": "a number",
+  }
+  expression = of(schema)
+  for value in range(-25, 30):
+    assert matches(expression, value) == (value in (5, 10, 15, 20))
 
 
 def test_equal_schemas_that_hold_together_are_no_work():
