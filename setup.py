@@ -97,6 +97,7 @@ setuptools.setup(
       "gguf>=0.17",
       "hypothesis>=6.100",
       "ipykernel>=6.29",
+      "jsonschema>=4.20",  # what grammars of schemas are held to
       "mypy>=1.15",  # types of the core
       "nbclient>=0.10",
       "outlines-core>=0.2.14",
