@@ -134,8 +134,9 @@ def with_room(num_states: int, num_kinds: int) -> np.ndarray:
 
 def _padded(table: np.ndarray, shape: tuple[int, ...], value):
   """Returns a table on the device, filled up to a shape."""
-  if table.base is not None and table.base.shape == shape:
-    return jnp.asarray(table.base)
+  base = table.base
+  if base is not None and base.shape == shape and base.strides == table.strides:
+    return jnp.asarray(base)  # of `with_room`
   whole = np.full(shape, value, table.dtype)
   whole[tuple(map(slice, table.shape))] = table
   return jnp.asarray(whole)
@@ -204,32 +205,44 @@ def both(first: Tables, second: Tables, name: str) -> Tables:
   kinds = first.classes[tokens], second.classes[tokens]
   num = len(second.moves)
   place = {START * num + START: START}
-  moves, allowed = [], []
   waiting = [START * num + START]
-  for pair in waiting:
+  # The system gives the pages of this room only where rows are written. The
+  # factors and a copy on the device have memory beside it.
+  room = MOST_BYTES // 3
+  most = max(1, room // (3 * len(tokens)))
+  if most > np.iinfo(np.int16).max:
+    most = max(1, room // (5 * len(tokens)))
+  moves = np.empty((most, len(tokens)), dtype_of(most))
+  allowed = np.empty((most, len(tokens)), bool)
+  for row, pair in enumerate(waiting):
     one, two = divmod(pair, num)
     may = first.allowed[one, kinds[0]] & second.allowed[two, kinds[1]]
-    # What is not allowed is fed to models all the same, and leads anywhere.
-    after = np.full(len(tokens), START, np.int32)
     pairs = first.moves[one, kinds[0][may]].astype(np.int64) * num
     pairs, inverse = np.unique(
       pairs + second.moves[two, kinds[1][may]], return_inverse=True
     )
-    row = []
+    after = []
     for each in pairs.tolist():
       if each not in place:
         place[each] = len(waiting)
         waiting.append(each)
-        check_size(len(waiting), len(tokens), name)
-      row.append(place[each])
-    after[may] = np.array(row, np.int32)[inverse]
-    moves.append(after)
-    allowed.append(may)
+      after.append(place[each])
+    if len(waiting) > most:
+      raise ConstraintError(
+        f"{name} makes an automaton of {len(waiting):,} states or more and"
+        f" {len(tokens):,} classes of tokens, over {room >> 20} MB: allow less"
+        " at a time"
+      )
+    # What is not allowed is fed to models all the same, and leads anywhere.
+    moves[row] = START
+    moves[row, may] = np.array(after, moves.dtype)[inverse]
+    allowed[row] = may
+  size = len(waiting)
   return Tables(
     classes=classes,
-    moves=np.array(moves, dtype_of(len(moves))),
-    allowed=np.array(allowed),
-    ends=np.zeros(len(moves), bool),
+    moves=moves[:size],
+    allowed=allowed[:size],
+    ends=np.zeros(size, bool),
   )
 
 

@@ -47,7 +47,7 @@ def unsupported(pattern: str) -> str | None:
   for part in _PARTS.finditer(pattern):
     text = part[0]
     depth += {"(": 1, ")": -1}.get(text[0], 0)
-    if depth < 0:
+    if depth < 0 and not _has_comments(pattern):
       return f"')' at {part.start()} has no '('"
     if text in _LOOKING:
       kind = _LOOKING[text]
@@ -107,8 +107,12 @@ def compiled(pattern: str) -> tuple[ByteAutomaton, np.ndarray]:
 def _marked(pattern: str) -> str:
   """Returns an expression with `_END` after it."""
   # A comment of the flag x would take the bracket in.
-  has_comments = re.search(r"\(\?[a-zA-Z]*x", pattern) and "#" in pattern
-  return f"(?:{pattern}{chr(10) if has_comments else ''}){_END}"
+  end = "\n)" if _has_comments(pattern) else ")"
+  return f"(?:{pattern}{end}{_END}"
+
+
+def _has_comments(pattern: str) -> bool:
+  return "#" in pattern and bool(re.search(r"\(\?[a-zA-Z]*x", pattern))
 
 
 def _trimmed(answer: dict) -> tuple[ByteAutomaton, np.ndarray]:

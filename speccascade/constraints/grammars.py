@@ -17,6 +17,13 @@ from speccascade.constraints.automaton_tables import (
 )
 from speccascade.constraints.token_bytes import TokenBytes
 
+# The parts of an expression: letters, which are the groups, and all others.
+_PARTS = re.compile(
+  r"""\\[pPxuU]\{[^}]*\} | \{\d+,?\d*\} | \(\?[^:)]*[:)] | [.^$()|?*+]
+  | \[\^?(\]?(?:\\.|\[:\^?\w+:\]|[^\]\\])*)\] | (\\.|.)""",
+  re.VERBOSE | re.DOTALL,
+)
+
 
 def automaton(
   pattern: str,
@@ -57,7 +64,9 @@ def _check_special(pattern: str, known: TokenBytes):
   """Raises ConstraintError where a pattern spells a special token out."""
   # "\|" is the letter "|"; classes and repeats spell no token.
   plain = re.sub(r"\\([^\w\s])", r"\1", pattern)
-  inside = [text for text in known.special if text in plain]
+  inside = [
+    text for text in known.special if len(text.strip()) > 2 and text in plain
+  ]
   if inside:
     raise ConstraintError(
       f"the grammar {pattern!r:.80} spells {max(inside, key=len)!r}, which is a"
@@ -69,14 +78,14 @@ def _check_special(pattern: str, known: TokenBytes):
 def _lacks(pattern: str, known: TokenBytes) -> str:
   """Returns words on the letters of a pattern that no token spells."""
   named = {"n": "\n", "t": "\t", "r": "\r"}
-  letters, rest = [], iter(pattern)
-  for letter in rest:
-    if letter == "\\":
-      letter = next(rest, "")
-      letter = named.get(letter, "" if letter.isalnum() else letter)
-    elif letter in "()[]{}|?*+.^$":
-      continue
-    letters += known.lacks(letter)
+  letters = []
+  for part in _PARTS.finditer(pattern):
+    # Of a class all letters are named but for the sign of a range.
+    parts = [part[2]] if part[2] else re.findall(r"\\.|[^-]", part[1] or "")
+    for letter in parts:
+      if letter[0] == "\\":
+        letter = named.get(letter[1], "" if letter[1].isalnum() else letter[1])
+      letters += known.lacks(letter)
   if not letters:
     return ""
   listed = ", ".join(repr(letter) for letter in dict.fromkeys(letters))

@@ -58,10 +58,16 @@ class TextLimits:
   def __post_init__(self):
     """Raises SettingError where settings are empty, or contradict others."""
     for name in ("stop", "banned"):
-      if "" in getattr(self, name):
+      # Integers of NumPy's are none of JSON's.
+      values = tuple(
+        each if isinstance(each, str) else int(each)
+        for each in getattr(self, name)
+      )
+      object.__setattr__(self, name, values)
+      if "" in values:
         fault = " has an empty string, which is everywhere; leave it out"
         raise fields.SettingError(name, fault)
-      for token in getattr(self, name):
+      for token in values:
         if isinstance(token, int) and token < 0:
           fault = f" has the id {token}; wanted ids from 0, or strings"
           raise fields.SettingError(name, fault)
@@ -169,8 +175,8 @@ def constraints(
   stop, begins = None, {}
   if has_own:
     for own in own_stops:
-      stops.check(own, known, "a line's stop")
-    stops.check(limits.stop, known, "STOP")
+      stops.check(own, known, "the stop of a line", ends=True)
+    stops.check(limits.stop, known, "STOP", ends=True)
     name = "the union of all lines' stops"
     parts = [
       stops.automaton(limits.also(own).stop, known, name) for own in own_stops
@@ -178,7 +184,7 @@ def constraints(
     tables, places = automaton_tables.side_by_side(parts, name)
     stop, begins = tables.to_device(name), dict(zip(own_stops, places))
   elif limits.stop:
-    stops.check(limits.stop, known, "STOP")
+    stops.check(limits.stop, known, "STOP", ends=True)
     stop = stops.automaton(limits.stop, known).to_device("STOP")
   masks = list(_masks(limits, known, eos_ids))
   if not masks:

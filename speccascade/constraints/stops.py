@@ -6,6 +6,7 @@
 
 from collections.abc import Sequence
 
+from absl import logging
 import numpy as np
 
 from speccascade.constraints import byte_tables
@@ -53,35 +54,52 @@ def without(
   return _tables(banned, known, name, ends=False)
 
 
-def check(strings: Sequence[str | int], known: TokenBytes, name: str):
+def check(
+  strings: Sequence[str | int],
+  known: TokenBytes,
+  name: str,
+  *,
+  ends: bool = False,
+):
   """Raises ConstraintError for what no text has, and for ids without a token.
 
   Args:
     strings: strings and ids.
     known: the bytes of the tokens.
     name: what a message calls them.
+    ends: whether they end texts, so that a warning names one which no tokens
+      spell.
   """
   num = len(known.tokens)
+  # Shorter ones, such as blanks that a tokenizer adds, stand in any text.
+  special = [text for text in known.special if len(text.strip()) > 2]
   for each in strings:
+    fault = None
     if isinstance(each, int):
       if each >= num:
         raise ConstraintError(
           f"{name} has the id {each}, and the models have {num} tokens"
         )
+    elif each in known.special:
       continue
-    if each in known.special:
-      continue
-    if _HALF in each:
-      raise ConstraintError(
-        f"{name} has {each!r:.60} with U+FFFD, which stands for bytes that are"
-        " no text: leave it out"
+    elif _HALF in each:
+      fault = "U+FFFD stands for bytes that are no text: leave it out"
+    elif inside := [text for text in special if text in each]:
+      fault = (
+        f"{max(inside, key=len)!r} is a special token and no part of a text:"
+        " give the special token by itself"
       )
-    inside = [text for text in known.special if text in each]
-    if inside:
+    elif ends and (letters := known.lacks(each)):
+      listed = ", ".join(map(repr, letters[:9]))
+      logging.warning(
+        "%s has %.60r, which ends no text: the vocabulary has no token for %s",
+        name,
+        each,
+        listed,
+      )
+    if fault:
       raise ConstraintError(
-        f"{name} has {each!r:.60}, in which {max(inside, key=len)!r} is a"
-        " special token and no part of a text, so that it never matches: give"
-        " the special token by itself"
+        f"{name} has {each!r:.60}, which no text has: {fault}"
       )
 
 
