@@ -1,6 +1,6 @@
 """Automata over tokens as tables on the host, before a program gets them.
 
-Axes: V vocabulary, S states, C classes of tokens.
+Axes: V vocabulary, S states, C classes of tokens, K kinds of tokens.
 """
 
 from collections.abc import Sequence
@@ -9,11 +9,12 @@ import dataclasses
 import jax.numpy as jnp
 import numpy as np
 
-from speccascade.constraints.token_bytes import TokenBytes
 from speccascade.decoding.records.automaton import START, TokenAutomaton
 
-# A table of more bytes than this is refused.
+# Tables of more bytes than this are refused.
 MOST_BYTES = 256 << 20
+FEW_BYTES = 1 << 22  # of a table that need not be cut into two
+_ROWS_AT_A_TIME = 256
 
 
 class ConstraintError(ValueError):
@@ -26,42 +27,43 @@ class Tables:
 
   Attributes:
     classes: [V] int32, the class of each token.
-    moves: [S, C] int32, the state after a token of each class.
-    allowed: [S, C] bool, whether a token of the class may follow.
+    moves: [S, C] int, the state after a token of each class; [S, K] where there
+      are `kinds`.
+    allowed: [S, C] bool, whether a token of the class may follow. With a `halt`
+      it says whether the text goes on after the token.
     ends: [S] bool, whether a text ends in the state.
+    kinds: [V] int32, the kind of each token, by which it moves. None where
+      classes are the kinds.
+    halt: the state after a token of which `allowed` says that the text does not
+      go on; None where `moves` has all states.
   """
 
   classes: np.ndarray
   moves: np.ndarray
   allowed: np.ndarray
   ends: np.ndarray
+  kinds: np.ndarray | None = None
+  halt: int | None = None
 
-  @property
-  def num_bytes(self) -> int:
-    """The bytes of the tables on a device."""
-    return sum(array.nbytes for array in vars(self).values())
-
-  @classmethod
-  def of_tokens(
-    cls, moves: np.ndarray, allowed: np.ndarray, ends: Sequence[int] = ()
-  ) -> "Tables":
-    """Returns the tables of moves and allowed tokens, [S, V] each.
+  def joint(self, name: str) -> "Tables":
+    """Returns the same automaton without `kinds`.
 
     Args:
-      moves: the state after each token.
-      allowed: whether each token may follow.
-      ends: the states in which a text ends.
+      name: what is held to it, for messages.
+
+    Raises:
+      ConstraintError: the tables would be too large.
     """
-    both = np.concatenate([moves.T.astype(np.int32), allowed.T], axis=1)
-    _, first, classes = np.unique(
-      _rows_as_bytes(both), return_index=True, return_inverse=True
-    )
-    return cls(
-      classes=classes.reshape(-1).astype(np.int32),
-      moves=moves[:, first].astype(np.int32),
-      allowed=allowed[:, first],
-      ends=np.isin(np.arange(len(moves)), ends),
-    )
+    if self.kinds is None:
+      return self
+    classes, tokens = refined(self.classes, self.kinds)
+    check_size(len(self.moves), len(tokens), name)
+    allowed = self.allowed[:, self.classes[tokens]]
+    moves = self.moves[:, self.kinds[tokens]]
+    if self.halt is not None:
+      moves[~allowed] = self.halt
+      allowed[:] = True
+    return Tables(classes, moves, allowed, self.ends)
 
   @property
   def forced(self) -> np.ndarray | None:
@@ -69,11 +71,14 @@ class Tables:
     tokens, sizes = np.unique(
       self.classes, return_index=True, return_counts=True
     )[1:]
-    allows_one = self.allowed @ sizes == 1
-    if not allows_one.any():
-      return None
-    token = tokens[self.allowed.argmax(axis=1)]
-    return np.where(allows_one, token, -1).astype(np.int32)
+    forced = np.full(len(self.allowed), -1, np.int32)
+    for start in range(0, len(forced), _ROWS_AT_A_TIME):
+      # Sums of integers are copies of the rows that are larger than they are.
+      allowed = self.allowed[start : start + _ROWS_AT_A_TIME]
+      allows_one = allowed @ sizes == 1
+      rows = start + np.flatnonzero(allows_one)
+      forced[rows] = tokens[self.allowed[rows].argmax(axis=1)]
+    return forced if (forced >= 0).any() else None
 
   def to_device(self, name: str = "the automaton") -> TokenAutomaton:
     """Returns the automaton that a decoder takes.
@@ -87,76 +92,97 @@ class Tables:
     Raises:
       ConstraintError: the tables are too large.
     """
-    check_size(*self.moves.shape, name)
-    states, classes = (_padded_size(size) for size in self.moves.shape)
-    more = ((0, states - len(self.moves)), (0, classes - self.moves.shape[1]))
+    num_states = len(self.moves)
+    check_size(
+      num_states,
+      self.allowed.shape[1],
+      name,
+      None if self.kinds is None else self.moves.shape[1],
+    )
+    states = padded_size(num_states)
     forced = self.forced
     if forced is not None:
-      forced = jnp.asarray(np.pad(forced, more[0], constant_values=-1))
+      forced = _padded(forced, (states,), -1)
+    kinds = None if self.kinds is None else jnp.asarray(self.kinds)
+    is_split = self.halt is not None
     return TokenAutomaton(
       classes=jnp.asarray(self.classes),
-      moves=jnp.asarray(np.pad(self.moves, more)),
-      allowed=jnp.asarray(np.pad(self.allowed, more, constant_values=True)),
-      ends=jnp.asarray(np.pad(self.ends, more[0])),
-      forced=forced,
+      moves=_padded(self.moves, (states, padded_size(self.moves.shape[1])), 0),
+      allowed=_padded(
+        self.allowed, (states, padded_size(self.allowed.shape[1])), True
+      ),
+      ends=_padded(self.ends, (states,), False),
+      forced=None if is_split else forced,
+      kinds=kinds,
+      halt=jnp.int32(self.halt) if is_split else None,
     )
 
 
-def _padded_size(size: int) -> int:
-  """Returns the power of two from 8 on that holds a size."""
-  return max(8, 1 << (size - 1).bit_length())
+def padded_size(size: int) -> int:
+  """Returns the size from 8 on to which an axis is padded."""
+  # Powers of two, and eight sizes from one to the next where they are large.
+  power = max(8, 1 << (size - 1).bit_length())
+  step = power // 16 if power > 1024 else power
+  return -(-size // step) * step
 
 
-def _rows_as_bytes(table: np.ndarray) -> np.ndarray:
-  """Returns each row of a table as one value that can be compared."""
-  table = np.ascontiguousarray(table)
-  return table.view(np.dtype((np.void, table.shape[1] * table.itemsize)))[:, 0]
+def with_room(num_states: int, num_kinds: int) -> np.ndarray:
+  """Returns a table of zeros for `moves`, which `to_device` need not copy."""
+  shape = padded_size(num_states), padded_size(num_kinds)
+  return np.zeros(shape, dtype_of(num_states))[:num_states, :num_kinds]
 
 
-def follow(step: np.ndarray, tokens: Sequence[bytes], halt: int) -> np.ndarray:
-  """Returns the state after each token, from each state of a byte automaton.
+def _padded(table: np.ndarray, shape: tuple[int, ...], value):
+  """Returns a table on the device, filled up to a shape."""
+  base = table.base
+  if base is not None and base.shape == shape and base.strides == table.strides:
+    return jnp.asarray(base)  # of `with_room`
+  whole = np.full(shape, value, table.dtype)
+  whole[tuple(map(slice, table.shape))] = table
+  return jnp.asarray(whole)
 
-  Args:
-    step: [S, 256] int32, the state after each byte.
-    tokens: the bytes of the V tokens.
-    halt: a state that no byte leaves.
+
+def dtype_of(num_states: int) -> type:
+  """Returns the smallest type of NumPy's that numbers so many states."""
+  return np.int16 if num_states <= np.iinfo(np.int16).max else np.int32
+
+
+def refined(*classes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+  """Returns the classes that differ where any of some classes do.
 
   Returns:
-    [S, V] int32.
+    [V] int32, the class of each token; and a token of each class.
   """
-  lengths = np.array([len(token) for token in tokens])
-  width = int(lengths.max(initial=0))
-  padded = b"".join(token.ljust(width, b"\0") for token in tokens)
-  values = np.frombuffer(padded, np.uint8).reshape(len(tokens), width)
-  states = np.repeat(
-    np.arange(len(step), dtype=np.int32)[:, None], len(tokens), 1
-  )
-  for place in range(width):
-    goes_on = np.flatnonzero(lengths > place)
-    before = states[:, goes_on]
-    after = step[before, values[goes_on, place][None]]
-    states[:, goes_on] = np.where(before == halt, halt, after)
-  return states
+  joined = classes[0].astype(np.int64)
+  for each in classes[1:]:
+    joined = joined * (1 + int(each.max(initial=0))) + each
+    joined = np.unique(joined, return_inverse=True)[1]
+  _, tokens, joined = np.unique(joined, return_index=True, return_inverse=True)
+  return joined.astype(np.int32), tokens
 
 
-def of_bytes(step: np.ndarray, known: TokenBytes, halt: int) -> np.ndarray:
-  """Returns moves [1 + S, V] over tokens of an automaton over bytes.
-
-  State 0 is the place before a text, where a tokenizer may drop a blank. A
-  token without bytes leaves the automaton there; any other takes it to a state
-  of `step`, whose state 0 is the state 1 here.
+def with_limits(tables: Tables, is_allowed: np.ndarray, name: str) -> Tables:
+  """Returns an automaton that allows only some tokens in all states.
 
   Args:
-    step: [S, 256] int32; the text begins in state 0.
-    known: the bytes of the V tokens.
-    halt: a state of `step` that no byte leaves.
+    tables: the automaton.
+    is_allowed: [V] bool.
+    name: what is held to it, for messages.
+
+  Raises:
+    ConstraintError: the tables would be too large.
   """
-  inside = follow(step, known.tokens, halt) + 1
-  begin = follow(step, known.first, halt)[0] + 1
-  inert = known.first if known.stays_first else known.tokens
-  is_empty = np.array([not token for token in inert])
-  begin = np.where(is_empty, START, begin)
-  return np.concatenate([begin[None], inside]).astype(np.int32)
+  classes, tokens = refined(tables.classes, is_allowed)
+  columns = tables.classes[tokens]
+  moves, kinds = tables.moves, tables.kinds
+  num_kinds = len(tokens) if kinds is None else moves.shape[1]
+  check_size(len(moves), len(tokens), name, num_kinds)
+  return dataclasses.replace(
+    tables,
+    classes=classes,
+    moves=moves[:, columns] if kinds is None else moves,
+    allowed=tables.allowed[:, columns] & is_allowed[tokens],
+  )
 
 
 def both(first: Tables, second: Tables, name: str) -> Tables:
@@ -170,33 +196,53 @@ def both(first: Tables, second: Tables, name: str) -> Tables:
   Raises:
     ConstraintError: the tables would be too large.
   """
-  pairs = np.stack([first.classes, second.classes], axis=1)
-  kinds, classes = np.unique(pairs, axis=0, return_inverse=True)
-  place = {(START, START): START}
-  moves, allowed = [], []
-  waiting = [(START, START)]
-  for one, two in waiting:
-    ones = first.moves[one, kinds[:, 0]]
-    twos = second.moves[two, kinds[:, 1]]
-    may = first.allowed[one, kinds[:, 0]] & second.allowed[two, kinds[:, 1]]
-    row = []
-    for pair, goes_on in zip(zip(ones.tolist(), twos.tolist()), may.tolist()):
-      # What is not allowed is fed to models all the same, and leads anywhere.
-      if not goes_on:
-        row.append(START)
-        continue
-      if pair not in place:
-        place[pair] = len(waiting)
-        waiting.append(pair)
-        check_size(len(waiting), len(kinds), name)
-      row.append(place[pair])
-    moves.append(row)
-    allowed.append(may)
+  for one, other in ((first, second), (second, first)):
+    if len(other.moves) == 1 and not other.moves.any():
+      return with_limits(one, other.allowed[0][other.classes], name)
+  first, second = first.joint(name), second.joint(name)
+  classes, tokens = refined(first.classes, second.classes)
+  check_size(max(len(first.moves), len(second.moves)), len(tokens), name)
+  kinds = first.classes[tokens], second.classes[tokens]
+  num = len(second.moves)
+  place = {START * num + START: START}
+  waiting = [START * num + START]
+  # The system gives the pages of this room only where rows are written. The
+  # factors and a copy on the device have memory beside it.
+  room = MOST_BYTES // 3
+  most = max(1, room // (3 * len(tokens)))
+  if most > np.iinfo(np.int16).max:
+    most = max(1, room // (5 * len(tokens)))
+  moves = np.empty((most, len(tokens)), dtype_of(most))
+  allowed = np.empty((most, len(tokens)), bool)
+  for row, pair in enumerate(waiting):
+    one, two = divmod(pair, num)
+    may = first.allowed[one, kinds[0]] & second.allowed[two, kinds[1]]
+    pairs = first.moves[one, kinds[0][may]].astype(np.int64) * num
+    pairs, inverse = np.unique(
+      pairs + second.moves[two, kinds[1][may]], return_inverse=True
+    )
+    after = []
+    for each in pairs.tolist():
+      if each not in place:
+        place[each] = len(waiting)
+        waiting.append(each)
+      after.append(place[each])
+    if len(waiting) > most:
+      raise ConstraintError(
+        f"{name} makes an automaton of {len(waiting):,} states or more and"
+        f" {len(tokens):,} classes of tokens, over {room >> 20} MB: allow less"
+        " at a time"
+      )
+    # What is not allowed is fed to models all the same, and leads anywhere.
+    moves[row] = START
+    moves[row, may] = np.array(after, moves.dtype)[inverse]
+    allowed[row] = may
+  size = len(waiting)
   return Tables(
-    classes=classes.reshape(-1).astype(np.int32),
-    moves=np.array(moves, np.int32),
-    allowed=np.array(allowed),
-    ends=np.zeros(len(moves), bool),
+    classes=classes,
+    moves=moves[:size],
+    allowed=allowed[:size],
+    ends=np.zeros(size, bool),
   )
 
 
@@ -215,59 +261,165 @@ def side_by_side(
   Raises:
     ConstraintError: the tables would be too large.
   """
-  classes = parts[0].classes
-  for each in parts[1:]:
-    # Tokens that are of one class in all automata so far are of one class.
-    both = classes.astype(np.int64) * (1 + each.classes.max()) + each.classes
-    _, classes = np.unique(both, return_inverse=True)
-  _, tokens = np.unique(classes, return_index=True)
   firsts = np.cumsum([0, *(len(each.moves) for each in parts)])
-  check_size(int(firsts[-1]), len(tokens), name)
-  columns = [each.classes[tokens] for each in parts]
+  is_split = any(each.kinds is not None for each in parts)
+  classes, tokens = refined(*(each.classes for each in parts))
+  kinds, movers = classes, tokens
+  if is_split:
+    kinds, movers = refined(
+      *(each.classes if each.kinds is None else each.kinds for each in parts)
+    )
+  check_size(
+    int(firsts[-1]), len(tokens), name, len(movers) if is_split else None
+  )
+  halts = [
+    int(first) + each.halt
+    for each, first in zip(parts, firsts)
+    if each.halt is not None
+  ]
+  dtype = dtype_of(int(firsts[-1]))
+  columns = [
+    (each.classes if each.kinds is None else each.kinds)[movers]
+    for each in parts
+  ]
   joined = Tables(
-    classes=classes.astype(np.int32),
+    classes=classes,
     moves=np.concatenate(
       [
-        each.moves[:, kinds] + np.int32(first)
-        for each, kinds, first in zip(parts, columns, firsts)
+        each.moves[:, column].astype(dtype) + dtype(first)
+        for each, column, first in zip(parts, columns, firsts)
       ]
     ),
     allowed=np.concatenate(
-      [each.allowed[:, kinds] for each, kinds in zip(parts, columns)]
+      [each.allowed[:, each.classes[tokens]] for each in parts]
     ),
     ends=np.concatenate([each.ends for each in parts]),
+    kinds=kinds if is_split else None,
+    halt=halts[0] if halts else None,
   )
   return joined, (firsts[:-1] + START).tolist()
 
 
-def check_size(num_states: int, num_classes: int, name: str):
-  """Raises ConstraintError where tables would be too large."""
-  size = 5 * _padded_size(num_states) * _padded_size(num_classes)
+def check_size(
+  num_states: int, num_classes: int, name: str, num_kinds: int | None = None
+):
+  """Raises ConstraintError where tables would be too large.
+
+  Args:
+    num_states: S.
+    num_classes: C.
+    name: what makes the tables, for messages.
+    num_kinds: K; None is C.
+  """
+  num_kinds = num_classes if num_kinds is None else num_kinds
+  width = np.dtype(dtype_of(num_states)).itemsize * padded_size(num_kinds)
+  size = padded_size(num_states) * (width + padded_size(num_classes))
   if size > MOST_BYTES:
     raise ConstraintError(
       f"{name} makes an automaton of {num_states:,} states or more and"
-      f" {num_classes:,} classes of tokens, {size >> 20} MB; wanted"
-      f" {MOST_BYTES >> 20} MB at most: allow less at a time"
+      f" {max(num_classes, num_kinds):,} classes of tokens, {size >> 20} MB;"
+      f" wanted {MOST_BYTES >> 20} MB at most: allow less at a time"
     )
 
 
-def without_dead_ends(tables: Tables, name: str) -> Tables:
-  """Returns tables in which every state that is reached allows some token.
+def without_dead_ends(
+  tables: Tables, name: str, ends: Sequence[int] | None = None
+) -> Tables:
+  """Returns tables that allow no token after which a text cannot go on.
 
-  A token that leads to nothing but dead ends is not allowed.
+  Args:
+    tables: an automaton.
+    name: what is held to it, for messages.
+    ends: the tokens that end a text, which share a class with no other token.
+      An end can then be reached from every state that is reached. None: some
+      token may follow in each of these states.
 
   Raises:
-    ConstraintError: no text is allowed.
+    ConstraintError: no text is allowed, or the tables would be too large.
   """
-  allowed = tables.allowed.copy()
-  while True:
-    is_dead = ~allowed.any(axis=1)
-    pruned = allowed & ~is_dead[tables.moves]
-    if (pruned == allowed).all():
-      break
-    allowed = pruned
+  if ends is None and tables.allowed.any(axis=1).all():
+    return tables
+  tables = tables.joint(name)
+  last = np.unique(tables.classes[list(ends or ())])
+  goes_on = tables.allowed.copy()
+  goes_on[:, last] = False
+  before, after = _edges(tables.moves, goes_on)
+  if ends is None:
+    is_dead = _dead_ends(before, after, len(tables.moves))
+  else:
+    can_end = tables.allowed[:, last].any(axis=1)
+    is_dead = ~leading_to(can_end, before, after)
   if is_dead[START]:
-    raise ConstraintError(f"{name} allows no text at all: allow more")
-  # Nobody is in a dead state but behind a draft that is rejected.
-  allowed[is_dead] = True
-  return dataclasses.replace(tables, allowed=allowed)
+    kind = "no text at all" if ends is None else "no text at all that ends"
+    raise ConstraintError(f"{name} allows {kind}: allow more")
+  allowed = tables.allowed
+  pruned = allowed & ~is_dead[tables.moves]
+  pruned[:, last] = allowed[:, last]
+  # Only a draft that is rejected leads to a dead end.
+  pruned[is_dead] = True
+  return dataclasses.replace(tables, allowed=pruned)
+
+
+def _edges(
+  moves: np.ndarray, allowed: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+  """Returns the pairs of states of which the first leads to the second."""
+  num, edges = len(moves), []
+  for row, may in enumerate(allowed):
+    after = np.unique(moves[row, may]).astype(np.int64)
+    edges.append(row * num + after)
+  before, after = np.divmod(np.concatenate(edges), num)
+  return before, after
+
+
+def _dead_ends(before: np.ndarray, after: np.ndarray, num: int) -> np.ndarray:
+  """Returns [S] bool, the states from which all ways end."""
+  ways = np.bincount(before, minlength=num)
+  leading = _Leading(before, after, num)
+  is_dead = ways == 0
+  new = np.flatnonzero(is_dead)
+  while len(new):
+    states = leading.to(new)
+    np.subtract.at(ways, states, 1)
+    new = np.unique(states[ways[states] == 0])
+    is_dead[new] = True
+  return is_dead
+
+
+def leading_to(
+  is_end: np.ndarray, before: np.ndarray, after: np.ndarray
+) -> np.ndarray:
+  """Returns the states that lead to some states, or are of them.
+
+  Args:
+    is_end: [S] bool, the states.
+    before: [E] int, the first state of each way.
+    after: [E] int, where it leads.
+
+  Returns:
+    [S] bool.
+  """
+  leading = _Leading(before, after, len(is_end))
+  is_seen, new = is_end.copy(), np.flatnonzero(is_end)
+  while len(new):
+    new = np.unique(leading.to(new))
+    new = new[~is_seen[new]]
+    is_seen[new] = True
+  return is_seen
+
+
+class _Leading:
+  """The states that lead to each state."""
+
+  def __init__(self, before: np.ndarray, after: np.ndarray, num: int):
+    order = np.argsort(after, kind="stable")
+    self._before = before[order]
+    self._starts = np.searchsorted(after[order], np.arange(num + 1))
+
+  def to(self, states: np.ndarray) -> np.ndarray:
+    """Returns the states before some states, once for each way."""
+    parts = [
+      self._before[self._starts[each] : self._starts[each + 1]]
+      for each in states.tolist()
+    ]
+    return np.concatenate([*parts, np.zeros(0, np.int64)]).astype(np.int64)

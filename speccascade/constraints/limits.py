@@ -9,10 +9,11 @@ import numpy as np
 from speccascade.constraints import (
   automaton_tables,
   expressions,
+  grammars,
   stops,
   token_bytes,
 )
-from speccascade.constraints.automaton_tables import ConstraintError, Tables
+from speccascade.constraints.automaton_tables import Tables
 from speccascade.constraints.token_bytes import TextOf
 from speccascade.decoding.records.automaton import NONE, Constraints
 from speccascade.settings import fields
@@ -28,9 +29,10 @@ class TextLimits:
   of both models, so that the laws of a method hold for the masked models.
 
   Attributes:
-    stop: strings that end an output. Its text ends before the first of them;
-      its tokens end with the token that completes it, as they end with EOS.
-    include_stop: whether the text keeps the string that ended it.
+    stop: strings and ids that end an output. Its text ends before the first of
+      them; its tokens end with the token that completes it, as they end with
+      EOS. A string that is a special token is its id, too.
+    include_stop: whether the text keeps what ended it, if that is text.
     ignore_eos: whether an EOS ends nothing, so that an output is as long as it
       may be unless a string ends it.
     min_decode_len: the least tokens of an output, EOS counted: none of the
@@ -45,24 +47,30 @@ class TextLimits:
     ValueError: a setting is of the wrong kind, or contradicts another.
   """
 
-  stop: tuple[str, ...] = ()
+  stop: tuple[fields.Content | int, ...] = ()
   include_stop: bool = False
   ignore_eos: bool = False
   min_decode_len: fields.NonNegative = 0
-  banned: tuple[str | int, ...] = ()
+  banned: tuple[fields.Content | int, ...] = ()
   grammar: str | None = None
   json_schema: str | None = None
 
   def __post_init__(self):
     """Raises SettingError where settings are empty, or contradict others."""
     for name in ("stop", "banned"):
-      if "" in getattr(self, name):
+      # Integers of NumPy's are none of JSON's.
+      values = tuple(
+        each if isinstance(each, str) else int(each)
+        for each in getattr(self, name)
+      )
+      object.__setattr__(self, name, values)
+      if "" in values:
         fault = " has an empty string, which is everywhere; leave it out"
         raise fields.SettingError(name, fault)
-    for token in self.banned:
-      if isinstance(token, int) and token < 0:
-        fault = f" has the id {token}; wanted ids from 0, or strings"
-        raise fields.SettingError("banned", fault)
+      for token in values:
+        if isinstance(token, int) and token < 0:
+          fault = f" has the id {token}; wanted ids from 0, or strings"
+          raise fields.SettingError(name, fault)
     if self.grammar is not None and self.json_schema is not None:
       raise fields.SettingError(
         "json_schema", " is given next to a grammar; leave out one of the two"
@@ -101,11 +109,19 @@ class TextLimits:
     """Returns the ids that end an output, of those that end one by default."""
     return () if self.ignore_eos else eos_id
 
-  def also(self, stop: Sequence[str]) -> "TextLimits":
+  def also(self, stop: Sequence[str | int]) -> "TextLimits":
     """Returns the limits of a text that has stops of its own, too."""
     if not stop:
       return self
     return dataclasses.replace(self, stop=(*self.stop, *stop))
+
+  def cut_tokens(self, tokens: Sequence[int]) -> Sequence[int]:
+    """Returns tokens up to the first whose id is a stop."""
+    ids = {each for each in self.stop if isinstance(each, int)}
+    for place, token in enumerate(tokens if ids else ()):
+      if token in ids:
+        return tokens[: place + self.include_stop]
+    return tokens
 
   def cut(self, text: str) -> str:
     """Returns a text up to the string that ended it."""
@@ -123,8 +139,8 @@ def constraints(
   *,
   eos_ids: Sequence[int],
   vocab_size: int,
-  own_stops: Iterable[tuple[str, ...]] = (),
-) -> tuple[Constraints, dict[tuple[str, ...], int]]:
+  own_stops: Iterable[tuple[str | int, ...]] = (),
+) -> tuple[Constraints, dict[tuple[str | int, ...], int]]:
   """Returns the automata of some limits, as a decoder takes them.
 
   Args:
@@ -158,12 +174,17 @@ def constraints(
     known = token_bytes.read(vocabulary, text_of).padded(vocab_size)
   stop, begins = None, {}
   if has_own:
-    parts = [stops.automaton(limits.also(own).stop, known) for own in own_stops]
-    tables, places = automaton_tables.side_by_side(
-      parts, "the union of all lines' stops"
-    )
-    stop, begins = tables.to_device("STOP"), dict(zip(own_stops, places))
+    for own in own_stops:
+      stops.check(own, known, "the stop of a line", ends=True)
+    stops.check(limits.stop, known, "STOP", ends=True)
+    name = "the union of all lines' stops"
+    parts = [
+      stops.automaton(limits.also(own).stop, known, name) for own in own_stops
+    ]
+    tables, places = automaton_tables.side_by_side(parts, name)
+    stop, begins = tables.to_device(name), dict(zip(own_stops, places))
   elif limits.stop:
+    stops.check(limits.stop, known, "STOP", ends=True)
     stop = stops.automaton(limits.stop, known).to_device("STOP")
   masks = list(_masks(limits, known, eos_ids))
   if not masks:
@@ -172,7 +193,12 @@ def constraints(
   joined = masks[0]
   for each in masks[1:]:
     joined = automaton_tables.both(joined, each, name)
-  mask = automaton_tables.without_dead_ends(joined, name)
+  # A grammar is matched whole only by a text that ends.
+  has_grammar = {"grammar", "json_schema"} & limits.limits.keys()
+  ends = [token for token in eos_ids if token < vocab_size]
+  mask = automaton_tables.without_dead_ends(
+    joined, name, ends if has_grammar else None
+  )
   return Constraints(mask=mask.to_device(name), stops=stop), begins
 
 
@@ -183,22 +209,18 @@ def _masks(limits: TextLimits, known, eos_ids: Sequence[int]):
   if limits.json_schema is not None:
     pattern = expressions.of_schema(limits.json_schema)
   if pattern is not None:
-    yield expressions.automaton(pattern, known, eos_ids)
-  ids = [each for each in limits.banned if isinstance(each, int)]
-  if unknown := [token for token in ids if token >= num]:
-    raise ConstraintError(
-      f"BANNED has the id {unknown[0]}, and the models have {num} tokens"
-    )
-  if ids:
+    yield grammars.automaton(pattern, known, eos_ids)
+  stops.check(limits.banned, known, "BANNED")
+  if any(isinstance(each, str) for each in limits.banned):
+    yield stops.without(limits.banned, known)
+  elif limits.banned:
     yield _of_two_kinds(
-      np.isin(np.arange(num), ids), [0], allowed=[[True, False]]
+      np.isin(np.arange(num), limits.banned), [0], allowed=[[True, False]]
     )
-  strings = [each for each in limits.banned if isinstance(each, str)]
-  if strings:
-    yield stops.without(strings, known)
   if limits.min_decode_len > 1:
     # State n stands after n tokens, up to the first that may be an EOS.
     least = limits.min_decode_len - 1
+    automaton_tables.check_size(least + 1, 2, "MIN_DECODE_LEN")
     after = np.minimum(np.arange(least + 1) + 1, least).astype(np.int32)
     allowed = np.ones((least + 1, 2), bool)
     allowed[:least, 1] = False
@@ -217,7 +239,11 @@ def _of_two_kinds(is_second: np.ndarray, after, allowed) -> Tables:
   kinds, classes = np.unique(is_second.astype(np.int32), return_inverse=True)
   return Tables(
     classes=classes.astype(np.int32),
-    moves=np.repeat(np.array(after, np.int32)[:, None], len(kinds), axis=1),
+    moves=np.repeat(
+      np.array(after, automaton_tables.dtype_of(len(after)))[:, None],
+      len(kinds),
+      axis=1,
+    ),
     allowed=np.array(allowed)[:, kinds],
     ends=np.zeros(len(after), bool),
   )

@@ -1,25 +1,18 @@
-"""Renders chat templates in a process of its own, which is this file.
-
-  python -I chat_sandbox.py PATHS SECONDS BYTES
+"""Renders chat templates, in a process of its own.
 
 A template is a program that comes with a model. It runs in jinja's immutable
 sandbox, with plain data alone: it cannot read attributes that begin with an
 underscore, and cannot call methods that change data. What a filter such as
 `center`, or a text that is joined to itself, can take of memory and time is not
-bounded by the sandbox. So the process is: the system ends it after SECONDS of
-work, and gives it BYTES of memory at most.
-
-The process reads a request in each line of stdin, and answers in a line of
-stdout, both JSON. `chat.py` starts it. This file imports nothing of this
-package, so that the process starts fast and holds little.
+bounded by the sandbox. So the process is: the system ends it after `MOST_S` of
+work, and gives it `MOST_BYTES` of memory at most; see `worker_main`, which
+imports this file. It imports nothing of this package, so that the process
+starts fast and holds little.
 """
 
-import contextlib
 import datetime
 import functools
 import json
-import signal
-import sys
 
 MOST_TURNS = 1_000_000  # of all loops of a rendering together
 MOST_CHARACTERS = 1 << 24  # of a prompt, and of a product of text and number
@@ -31,41 +24,21 @@ class _TemplateError(ValueError):
   """What a template may not do, or refuses."""
 
 
-def main():
-  """Answers requests until stdin ends.
-
-  A request is {"source": the template, "context": its variables}. The answer is
-  {"text": what it writes}, or {"error": why it cannot be rendered, "line": of
-  the template, or null}.
-  """
-  paths, seconds, num_bytes = map(json.loads, sys.argv[1:])
-  sys.path[:] = paths
-  # Ctrl-C is for the process that waits for the answer.
-  signal.signal(signal.SIGINT, signal.SIG_IGN)
+def prepare():
+  """Loads jinja and makes the environment of all templates."""
   _environment()
-  _limit_memory(num_bytes)
-  for line in sys.stdin.buffer:
-    # The signal of this timer is not caught: the system ends the process, even
-    # in the middle of one call of a function in C.
-    signal.setitimer(signal.ITIMER_PROF, seconds)
-    answer = _answer(json.loads(line))
-    signal.setitimer(signal.ITIMER_PROF, 0)
-    sys.stdout.write(json.dumps(answer) + "\n")
-    sys.stdout.flush()
 
 
-def _limit_memory(num_bytes: int):
-  """Sets how much memory the system gives this process."""
-  import resource
+def answer(request: dict) -> dict:
+  """Returns {"text": what a template writes}.
 
-  # Some systems, such as macOS, have no such limit.
-  with contextlib.suppress(ValueError, OSError):
-    _, hard = resource.getrlimit(resource.RLIMIT_AS)
-    resource.setrlimit(resource.RLIMIT_AS, (num_bytes, hard))
+  Args:
+    request: {"source": the template, "context": its variables}.
 
-
-def _answer(request: dict) -> dict:
-  """Returns the answer to a request; see `main`."""
+  Returns:
+    The text; or {"error": why it cannot be rendered, "line": of the template,
+    or null}.
+  """
   try:
     compiled = _compile(request["source"])
     compiled.environment.turns = 0
@@ -190,7 +163,3 @@ def _environment():
     "namespace": Namespace,
   }
   return environment
-
-
-if __name__ == "__main__":
-  main()

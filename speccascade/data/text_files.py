@@ -27,6 +27,9 @@ QUESTION = ("question_id", "category", "turns")
 _PLACEHOLDER = "FULL BENCHMARK DATA SHOULD BE FETCHED FROM THE SOURCE"
 
 
+_Stop = fields.Content | fields.NonNegative
+
+
 class _Row(TypedDict):
   """An example, as a line of a JSON file has it."""
 
@@ -37,7 +40,7 @@ class _Row(TypedDict):
   category: NotRequired[str | None]
   targets: NotRequired[str | Sequence[str]]
   extra_targets: NotRequired[Sequence[str] | None]
-  stop: NotRequired[str | Sequence[str] | None]
+  stop: NotRequired[fields.Content | Sequence[_Stop] | None]
 
 
 class _Aux(TypedDict):
@@ -62,14 +65,14 @@ class TextExample(NamedTuple):
       a record of `decode`, the token ids that the model wrote.
     question: the fields `QUESTION` of a benchmark's question, as far as the
       line has them.
-    stop: the strings that end the output, of this example alone.
+    stop: the strings and ids that end the output, of this example alone.
   """
 
   line: int
   inputs: str | tuple[Mapping, ...]
   references: tuple[str | tuple[int, ...], ...] = ()
   question: Mapping[str, Any] = types.MappingProxyType({})
-  stop: tuple[str, ...] = ()
+  stop: tuple[str | int, ...] = ()
 
 
 def lines_of(path, what: str) -> Iterator[str]:
@@ -117,7 +120,7 @@ def read_texts(
   ends in one of `JSON` has one JSON object a line. The object has the text
   `inputs`. It may have `targets`, a text or a list of right texts, and
   `extra_targets`, a list of further right texts; and `stop`, a string that ends
-  its output, or a list of them. A file whose name ends in
+  its output, or a list of strings and of ids. A file whose name ends in
   `PARQUET` has such objects as its rows. Other fields are ignored.
 
   Args:

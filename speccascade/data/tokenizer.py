@@ -384,20 +384,25 @@ class TokenizerVocabulary:
     """Returns whether a token is a special one, and no part of a text."""
     return token in self._special
 
+  def token_bytes(self, token: int) -> bytes | None:
+    """Returns the bytes of a token of byte-level BPE; None for other tokens."""
+    piece = self.tokenizer.id_to_token(token) if self._is_byte_level else None
+    codes = _byte_codes()
+    if piece is None or not all(letter in codes for letter in piece):
+      return None  # an added token, or another kind of tokenizer
+    return bytes(map(codes.__getitem__, piece))
+
   def piece(self, token: int) -> str:
     """Returns a token in SentencePiece's spelling.
 
     A blank is U+2581, and a byte that is no whole character is "<0xE2>", say.
     The byte 0 is "<0x00>", because readers of records refuse a text with it.
     """
-    piece = self.tokenizer.id_to_token(token)
-    if piece is None or not self._is_byte_level:
-      return piece or ""
-    codes = _byte_codes()
-    if not all(letter in codes for letter in piece):  # an added token
-      return piece
+    content = self.token_bytes(token)
+    if content is None:
+      return self.tokenizer.id_to_token(token) or ""
     # Python decodes a byte 0xE2 that is no whole character as U+DCE2.
-    text = bytes(map(codes.get, piece)).decode("utf-8", "surrogateescape")
+    text = content.decode("utf-8", "surrogateescape")
     spelling = ""
     for letter in text:
       if letter == "\0" or 0xDC80 <= ord(letter) <= 0xDCFF:

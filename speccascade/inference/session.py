@@ -115,7 +115,9 @@ class Session:
     return records.records(decoded, examples, self.vocabulary, trial, self.run)
 
   @functools.cached_property
-  def _constraints(self) -> tuple[Constraints, Mapping[tuple[str, ...], int]]:
+  def _constraints(
+    self,
+  ) -> tuple[Constraints, Mapping[tuple[str | int, ...], int]]:
     """What outputs are held to, and where each begins; see `Batches`."""
     ends = eos_ids(self.vocabulary)
     return limits.constraints(

@@ -115,6 +115,11 @@ Count = Annotated[int, Bounds(0, 2**63 - 1)]  # a sum over a run
 Size = Annotated[int, Bounds(1, 2**16)]  # size of an axis, or a small number
 Share = Annotated[float, Bounds(0, 1)]
 Path = str | os.PathLike
+# A text that may have the byte 0, which names of files cannot.
+if typing.TYPE_CHECKING:
+  Content = str
+else:
+  Content = typing.NewType("Content", str)
 
 
 def checked(owner):
@@ -330,6 +335,8 @@ def _is_plain(value, kind) -> bool:
       return False
   if kind is str:
     return isinstance(value, str) and is_text(value)
+  if kind is Content:
+    return isinstance(value, str) and is_utf8(value)
   return isinstance(value, kind)
 
 

@@ -31,6 +31,7 @@ def describe_kind(kind) -> str:
   >>> describe_kind(tuple[Literal["a", "b"], float])
   "('a' or 'b', a number)"
   """
+  kind = getattr(kind, "__supertype__", kind)  # of a `NewType`
   origin, args = typing.get_origin(kind) or kind, typing.get_args(kind)
   if origin is Annotated:
     rules = [str(rule) for rule in args[1:] if hasattr(rule, "holds")]

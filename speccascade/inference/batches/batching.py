@@ -140,7 +140,7 @@ class Batches:
   lengths: Sequence[int]
   constraints: Constraints
   programs: Programs
-  begins: Mapping[tuple[str, ...], int]
+  begins: Mapping[tuple[str | int, ...], int]
   speed: Speed = dataclasses.field(default_factory=Speed, init=False)
 
   def check(self):

@@ -32,7 +32,8 @@ class Source:
     messages: the messages of a conversation; () for a text.
     question: the fields `text_files.QUESTION` of a benchmark's question; empty
       for other examples.
-    stop: the strings that end this example's output, beside the decode's own.
+    stop: the strings and ids that end this example's output, beside the
+      decode's own.
   """
 
   index: int
@@ -41,7 +42,7 @@ class Source:
   references: tuple[str, ...] = ()
   messages: Sequence[Mapping] = ()
   question: Mapping = dataclasses.field(default_factory=dict)
-  stop: tuple[str, ...] = ()
+  stop: tuple[str | int, ...] = ()
 
 
 def longest(examples: Sequence[Source]) -> int:
@@ -131,7 +132,7 @@ class RawExample(NamedTuple):
   references: Sequence[str] = ()
   tokens: np.ndarray | None = None
   question: Mapping = types.MappingProxyType({})
-  stop: tuple[str, ...] = ()
+  stop: tuple[str | int, ...] = ()
 
 
 def encode(

@@ -39,6 +39,7 @@ def text_of(vocabulary, tokens, limits: TextLimits = NO_LIMITS) -> str:
     limits: what ended the output. The text goes up to the stop, and on after
       an EOS that ended nothing.
   """
+  tokens = limits.cut_tokens(tokens)
   if limits.ignore_eos:
     ends = np.atleast_1d(eos_ids(vocabulary))
     tokens = [token for token in tokens if token not in ends]

@@ -1,0 +1,154 @@
+"""Regular expressions as automata over bytes, made in a bounded process."""
+
+import base64
+import functools
+import importlib.util
+import json
+import re
+import threading
+
+import numpy as np
+
+from speccascade.constraints import expression_sandbox
+from speccascade.constraints.automaton_tables import ConstraintError, leading_to
+from speccascade.constraints.token_walks import ByteAutomaton
+from speccascade.runtime.worker_process import Worker, WorkerError
+
+MISSING = (
+  "a grammar needs outlines-core, which is not installed: pip install"
+  " 'speccascade[grammar]'"
+)
+# outlines-core drops what follows a match, such as "ab" of "a|ab", and the half
+# of a token after it. Nothing follows a mark that no text has.
+_END = "\U0010ffff"
+_LOCK = threading.Lock()
+_running: Worker | None = None
+# Escapes, classes and what looks around, in the syntax of Rust's regex.
+_PARTS = re.compile(
+  r"""\\[pPxuU]\{[^}]*\} | \\. | \[\^?\]?(?:\\.|\[:\^?\w+:\]|[^\]\\])*\]
+  | \((?:\?(?:<[=!]|[=!]))? | [)$^]""",
+  re.VERBOSE | re.DOTALL,
+)
+_LOOKING = {
+  **dict.fromkeys(("(?=", "(?!", "(?<=", "(?<!"), "looks around"),
+  **dict.fromkeys(("^", "$", r"\A", r"\z", r"\Z"), "is an anchor"),
+  **dict.fromkeys((r"\b", r"\B", r"\<", r"\>"), "looks for a word's border"),
+}
+
+
+def unsupported(pattern: str) -> str | None:
+  """Returns words on what an expression has that no automaton holds, or None.
+
+  >>> unsupported("^a[$^]")
+  "'^' at 0 is an anchor, and an output matches whole: leave it out"
+  >>> unsupported(r"a\\$[^$]")
+  """
+  depth = 0
+  for part in _PARTS.finditer(pattern):
+    text = part[0]
+    depth += {"(": 1, ")": -1}.get(text[0], 0)
+    if depth < 0 and not _has_comments(pattern):
+      return f"')' at {part.start()} has no '('"
+    if text in _LOOKING:
+      kind = _LOOKING[text]
+      end = ", and an output matches whole" if "anchor" in kind else ""
+      return f"{text!r} at {part.start()} {kind}{end}: leave it out"
+    if re.fullmatch(r"\\[1-9]", text):
+      return (
+        f"{text!r} at {part.start()} refers back to a group, and no automaton"
+        " does: write the group out"
+      )
+  return None
+
+
+@functools.lru_cache(maxsize=16)
+def compiled(pattern: str) -> tuple[ByteAutomaton, np.ndarray]:
+  """Returns the automaton of the texts that an expression matches whole.
+
+  Args:
+    pattern: the regular expression, in the syntax of Rust's regex.
+
+  Returns:
+    The automaton over bytes, whose last state is dead, and the usual one; and
+    [S - 1] bool, the states in which a text may end. An end can be reached from
+    every state but the first and the last.
+
+  Raises:
+    ConstraintError: outlines-core is missing, or the expression is not valid,
+      or takes more time or memory than it may.
+  """
+  global _running
+  if importlib.util.find_spec("outlines_core") is None:
+    raise ConstraintError(MISSING)
+  if reason := unsupported(pattern):
+    raise ConstraintError(f"the grammar {pattern!r:.80}: {reason}")
+  with _LOCK:
+    if _running is None or not _running.is_usable:
+      _running = Worker(
+        expression_sandbox.__file__,
+        expression_sandbox.MOST_S,
+        expression_sandbox.MOST_BYTES,
+      )
+    try:
+      answer = _running.ask(json.dumps({"pattern": _marked(pattern)}).encode())
+    except WorkerError as error:
+      most = f"{expression_sandbox.MOST_BYTES >> 20} MB"
+      raise ConstraintError(
+        f"the grammar {pattern!r:.80} has too many states to compile within"
+        f" {expression_sandbox.MOST_S} s and {most} ({error}): allow less"
+      ) from error
+  if "error" in answer:
+    raise ConstraintError(
+      f"the grammar {pattern!r:.80} cannot be compiled: {answer['error']}"
+    )
+  return _trimmed(answer)
+
+
+def _marked(pattern: str) -> str:
+  """Returns an expression with `_END` after it."""
+  # A comment of the flag x would take the bracket in.
+  end = "\n)" if _has_comments(pattern) else ")"
+  return f"(?:{pattern}{end}{_END}"
+
+
+def _has_comments(pattern: str) -> bool:
+  return "#" in pattern and bool(re.search(r"\(\?[a-zA-Z]*x", pattern))
+
+
+def _trimmed(answer: dict) -> tuple[ByteAutomaton, np.ndarray]:
+  """Returns the automaton of an answer without `_END` and dead states."""
+  columns = np.array(answer["columns"], np.int32)
+  step = np.frombuffer(base64.b64decode(answer["step"]), np.int32)
+  step = step.reshape(-1, columns.max() + 1)
+  num = len(step)
+  step = np.where(step < 0, num, step)
+  step = np.pad(step, ((0, 1), (0, 0)), constant_values=num)
+  marked = np.zeros(num + 1, bool)
+  marked[list(answer["finals"])] = True
+  # A text may end where the mark may follow, which is then taken away.
+  after = np.arange(num + 1)
+  for byte in _END.encode():
+    after = step[after, columns[byte]]
+  is_final = marked[after]
+  step = np.where(marked[step], num, step)
+  lives = _leading_to_ends(step, is_final)
+  lives[0] = True
+  lives[num] = False
+  live = np.flatnonzero(lives)
+  number = np.full(num + 1, len(live), np.int32)
+  number[live] = np.arange(len(live))
+  step = number[step[np.append(live, num)]]
+  automaton = ByteAutomaton(
+    step, np.concatenate([columns, columns]), usual=len(live)
+  )
+  return automaton, is_final[live]
+
+
+def _leading_to_ends(step: np.ndarray, is_final: np.ndarray) -> np.ndarray:
+  """Returns [S] bool, the states from which an end can be reached."""
+  num = len(step)
+  edges = np.unique(
+    np.repeat(np.arange(num), step.shape[1]) * num + step.ravel()
+  )
+  before, after = np.divmod(edges, num)
+  return leading_to(is_final, before, after)
