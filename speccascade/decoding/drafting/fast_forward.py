@@ -46,6 +46,19 @@ class _Place(struct.PyTreeNode):
   forced: Array
 
 
+class ForcedProposal(Proposal, kw_only=True):
+  """A proposal with tokens that a mask forces.
+
+  Attributes:
+    forced: [B, G+1] bool, where a mask allows one token alone.
+  """
+
+  forced: Array
+
+  def forced_places(self) -> Array:
+    return self.forced
+
+
 class FastForwardDrafter(Drafter, struct.PyTreeNode):
   """Drafts `width` tokens, of which forced ones cost no pass.
 
@@ -178,7 +191,7 @@ class FastForwardDrafter(Drafter, struct.PyTreeNode):
       is_last = jnp.arange(self.width + 1)[None] == self.width
       forced = forced_in[after] >= 0
       block = block.replace(forced=block.forced | (forced[:, None] & is_last))
-    return (held, reading), Proposal(
+    return (held, reading), ForcedProposal(
       tokens=block.token[:, : self.width],
       count=jnp.full_like(prefix.length, self.width),
       q=block.q,
