@@ -12,7 +12,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from speccascade.decoding.records.block_records import Decoded
+from speccascade.decoding.records.block_records import (
+  Decoded,
+  LogProbs,
+  Trace,
+)
 from speccascade.inference.batches import decode_counts
 from speccascade.inference.batches.decode_counts import Counts
 
@@ -39,16 +43,20 @@ def aux_of(decoded: Decoded, recorded: Sequence[str]) -> dict[str, jax.Array]:
   counts = {
     "num_examples": jnp.ones_like(decoded.lengths),
     "num_tokens": decoded.lengths,
-    **vars(decoded.stats),
+    **decoded.stats.by_name(),
   }
   aux = {
     "tokens": decoded.tokens,
     "bad_step": decoded.bad_step,
     _COUNTS: counts,
-    **{name: vars(getattr(decoded, name)) for name in recorded},
+    **{name: _columns(getattr(decoded, name)) for name in recorded},
   }
-  flat = traverse_util.flatten_dict(aux, sep="/")
-  return {name: x for name, x in flat.items() if x is not None}
+  return traverse_util.flatten_dict(aux, sep="/")
+
+
+def _columns(part: Trace | LogProbs) -> dict:
+  """Returns the arrays of a trace or of log-probabilities by name."""
+  return part.by_name() if isinstance(part, Trace) else vars(part)
 
 
 def decoding_metrics(

@@ -199,7 +199,7 @@ def test_sampled_trees_have_the_exact_law(drawing, verification):
   seen = toy.counts(actual, V, 3)
   right = toy_chains.chain_law(PROMPTED, law.pi, 3)
   assert goodness.p_value(seen, right) > toy.LEVEL
-  assert actual.stats.accepted_by_rank[:, 0, 3].sum() > 0
+  assert actual.stats.extra["accepted_by_rank"][:, 0, 3].sum() > 0
 
 
 @pytest.mark.slow

@@ -72,7 +72,7 @@ def test_a_greedy_tree_writes_the_verifiers_tokens(name, kernels, shape):
   models = pair(name, kernels)
   got = decode("spec_decode", models, **TREES[shape])
   # Some paths lead through later children, so that caches move their slots.
-  assert got.stats.accepted_by_rank[..., 1:].sum() > 0
+  assert got.stats.extra["accepted_by_rank"][..., 1:].sum() > 0
   # A drafter that is the verifier is always right if it keeps what was
   # accepted.
   same = decode("spec_decode", (models[1], models[1]), **TREES[shape])
@@ -94,6 +94,6 @@ def test_the_tree_of_a_cascade_of_llamas(kernels):
   assert models[0].tree.parents == (-1,) * 8 + (0, 8, 9)
   got = decode("cascade_drafting", models, gamma=4)
   assert np.array_equal(got.stats.drafted, 11 * got.stats.num_blocks)
-  first = got.stats.accepted_by_rank[:, 0].sum(axis=0)
+  first = got.stats.extra["accepted_by_rank"][:, 0].sum(axis=0)
   assert first[0] > 0
   assert first[1:].sum() > 0

@@ -381,7 +381,7 @@ def test_records_are_those_of_the_path(method, bonus, drawing):
   assert np.array_equal(stats.examined_by_position.sum(1), stats.examined)
   assert np.array_equal(stats.drafted, 6 * stats.num_blocks)
   assert np.array_equal(stats.accepted_at.sum(1), stats.num_blocks)
-  by_rank = stats.accepted_by_rank
+  by_rank = stats.extra["accepted_by_rank"]
   assert np.array_equal(by_rank.sum(2), stats.accepted_by_position)
 
 
@@ -426,9 +426,9 @@ def test_the_rank_of_accepted_drafts_is_counted():
   # The widest level has 6 drafts. A block writes 3 tokens, 2 of them drafts.
   expected = np.zeros((2, 2, 6), int)
   expected[:, :, 1] = 3
-  assert np.array_equal(got.stats.accepted_by_rank, expected)
+  assert np.array_equal(got.stats.extra["accepted_by_rank"], expected)
   chain = toy.decode("spec_decode", (first, second), gamma=2, **options)
-  assert chain.stats.accepted_by_rank is None
+  assert "accepted_by_rank" not in chain.stats.extra
 
 
 def test_ranks_have_the_chances_of_the_trials():
@@ -445,12 +445,12 @@ def test_ranks_have_the_chances_of_the_trials():
     max_decode_len=1,
     eos_id=9,
   )
-  assert got.stats.optimal_acceptance is None
+  assert "optimal_acceptance" not in got.stats.extra
   # An accepted draft of the one block is one of the two draws.
   rest = np.maximum(p - q, 0) / np.maximum(p - q, 0).sum()
   chances = [np.minimum(q, p).sum(), np.minimum(q, rest).sum()]
   chances[1] *= 1 - chances[0]
-  observed = got.stats.accepted_by_rank[:, 0].sum(0)
+  observed = got.stats.extra["accepted_by_rank"][:, 0].sum(0)
   counts = np.array([*observed, rows - observed.sum()])
   assert (
     goodness.p_value(counts, np.array([*chances, 1 - sum(chances)])) > toy.LEVEL
@@ -485,7 +485,9 @@ def test_the_optimum_is_summed_with_log_probabilities(num, drawing):
   if (num, drawing) == (3, "without_replacement"):
     wanted = 0
   expected = wanted * got.stats.examined_by_position[:, 0]
-  np.testing.assert_allclose(got.stats.optimal_acceptance, expected, rtol=1e-5)
+  np.testing.assert_allclose(
+    got.stats.extra["optimal_acceptance"], expected, rtol=1e-5
+  )
 
 
 def test_all_drafts_of_trees_are_recorded_where_they_are_asked_for():
@@ -493,7 +495,7 @@ def test_all_drafts_of_trees_are_recorded_where_they_are_asked_for():
   options = {"sampling": Sampling.create(1.0), "inputs": pair.inputs(300)}
   options |= {"drafts": 2, "gamma": 2, "max_decode_len": 5}
   got = toy.decode("spec_decode", pair.models(), trace="trees", **options)
-  trees, trace = got.trees, got.trace
+  trees, trace = got.extra["trees"], got.trace
   assert trees.tokens.shape == (300, 6, 4)
   for row in range(300):
     num = int(got.stats.num_blocks[row])
@@ -510,7 +512,7 @@ def test_all_drafts_of_trees_are_recorded_where_they_are_asked_for():
       assert np.array_equal(drafts, got.tokens[row][inside])
   assert (got.stats.num_blocks > 1).any()
   plain = toy.decode("spec_decode", pair.models(), trace=True, **options)
-  assert plain.trees is None
+  assert "trees" not in plain.extra
   assert np.array_equal(plain.tokens, got.tokens)
 
 

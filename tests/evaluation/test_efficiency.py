@@ -101,7 +101,9 @@ def test_trees_count_ranks(counts):
   )
   assert no_blocks.optimal_acceptance == 3.25
   decoded = DECODED.replace(
-    stats=DECODED.stats.replace(accepted_by_rank=jnp.ones((2, 3, 1), int))
+    stats=DECODED.stats.replace(
+      extra={"accepted_by_rank": jnp.ones((2, 3, 1), int)}
+    )
   )
   first, _ = decode_counts.row_counts(decoded)
   assert first.accepted_by_rank == ((1,), (1,), (1,))

@@ -19,7 +19,12 @@ from speccascade.decoding.laws import draws, numerics
 from speccascade.decoding.laws.sampling import Sampling
 from speccascade.decoding.records import feeding, token_buffers
 from speccascade.decoding.records.automaton import START
-from speccascade.decoding.records.block_records import Proposal
+from speccascade.decoding.records.block_records import (
+  FORCED_PLACES as FORCED,
+)
+from speccascade.decoding.records.block_records import (
+  Proposal,
+)
 from speccascade.decoding.records.drafter import Drafter
 from speccascade.decoding.records.language_model import State
 from speccascade.decoding.records.masked_model import MaskedModel
@@ -60,7 +65,7 @@ class FastForwardDrafter(Drafter, struct.PyTreeNode):
   model: MaskedModel
   width: int = struct.field(pytree_node=False)
 
-  own_counts = ("forced",)
+  own_counts = (FORCED,)
 
   @staticmethod
   def takes(model: Any) -> TypeGuard[MaskedModel]:
@@ -186,7 +191,7 @@ class FastForwardDrafter(Drafter, struct.PyTreeNode):
       copied=jnp.zeros_like(block.bad),
       calls=calls[:, None],
       bad=block.bad,
-      forced=block.forced,
+      extra={FORCED: block.forced},
     )
 
   def _read(self, reading: _Reading, prefix: Prefix) -> _Reading:

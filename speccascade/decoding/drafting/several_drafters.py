@@ -236,7 +236,10 @@ class SeveralDrafters(Drafter, struct.PyTreeNode):
     proposal = Proposal(
       tokens=drafts,
       count=jnp.full_like(prefix.length, self.width),
-      **at_nodes,
+      q=at_nodes["q"],
+      q1=at_nodes["q1"],
+      copied=at_nodes["copied"],
+      bad=at_nodes["bad"],
       calls=jnp.concatenate(calls, axis=1),
       writer=jnp.pad(writer, ((0, 0), (0, 1))),
       branches=Branches(

@@ -15,7 +15,13 @@ import jax.numpy as jnp
 from speccascade.decoding.drafting.adaptive import AdaptiveDrafter
 from speccascade.decoding.laws.sampling import Sampling
 from speccascade.decoding.records import prompts
-from speccascade.decoding.records.block_records import Proposal
+from speccascade.decoding.records.block_records import (
+  FORCED_PLACES as FORCED,
+)
+from speccascade.decoding.records.block_records import (
+  PAST_WINDOW,
+  Proposal,
+)
 from speccascade.decoding.records.draft_tree import NO_NODE, DraftTree
 from speccascade.decoding.records.drafter import (
   Drafter,
@@ -26,8 +32,6 @@ from speccascade.decoding.records.language_model import State
 from speccascade.decoding.records.token_buffers import Prefix
 
 Array = jax.Array
-
-PAST_WINDOW = "past_window"  # the field of `Proposal` and of `Stats`
 
 
 def within(drafter: Drafter, window: int) -> Drafter:
@@ -204,7 +208,9 @@ class WindowedAdaptiveDrafter(AdaptiveDrafter):
     inner, proposal = super().propose(
       state[:2], prefix, rngs, sampling, needs_bonus_law=needs_bonus_law
     )
-    return (*inner, *state[2:]), proposal.replace(past_window=state[3])
+    return (*inner, *state[2:]), proposal.replace(
+      extra=proposal.extra | {PAST_WINDOW: state[3]}
+    )
 
 
 def _check_target(target: Any):
@@ -233,15 +239,16 @@ def _fits(
 def _only_within(proposal: Proposal, fits: Array) -> Proposal:
   """Returns the proposal without the drafts of rows that do not fit [B]."""
   rows = fits[:, None]
-  branches, forced = proposal.branches, proposal.forced
+  branches, extra = proposal.branches, dict(proposal.extra)
   if branches is not None:
     parents = jnp.where(rows, branches.parents, NO_NODE)
     branches = branches.replace(parents=parents)
+  if FORCED in extra:
+    extra[FORCED] &= rows
   return proposal.replace(
     count=jnp.where(fits, proposal.count, 0),
     calls=jnp.where(rows, proposal.calls, 0),
     bad=proposal.bad & rows,
     branches=branches,
-    forced=None if forced is None else forced & rows,
-    past_window=~fits,
+    extra=extra | {PAST_WINDOW: ~fits},
   )

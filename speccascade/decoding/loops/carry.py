@@ -1,12 +1,13 @@
 """The state of a decoding loop; its counters are one array between rounds."""
 
+from typing import Any
+
 from flax import struct
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from speccascade.decoding.records.block_records import (
-  DraftedTrees,
   LogProbs,
   Stats,
   Trace,
@@ -37,7 +38,7 @@ class Carry(struct.PyTreeNode):
     trace: buffers aligned with `tokens`, or None where nothing is traced.
     log_probs: buffers aligned with `tokens`, or None where no log-probabilities
       are recorded.
-    trees: the blocks of this turn, or None where no trees are recorded.
+    extra: the buffers of the loop's observers, by name.
     stop: [B] int32, the state of the automaton of stops after the last token;
       None where nothing but an EOS and the limit ends a row.
   """
@@ -51,7 +52,7 @@ class Carry(struct.PyTreeNode):
   stats: Stats
   trace: Trace | None
   log_probs: LogProbs | None
-  trees: DraftedTrees | None = None
+  extra: dict[str, Any] = struct.field(default_factory=dict)
   stop: Array | None = None
 
   @property

@@ -15,11 +15,11 @@ from speccascade.decoding.loops.carry import (
   unpack,
 )
 from speccascade.decoding.loops.execution import LoopSettings
+from speccascade.decoding.loops.observers import Observer, merged
 from speccascade.decoding.records import prompts, token_buffers
 from speccascade.decoding.records.automaton import START
 from speccascade.decoding.records.block_records import Decoded, Stats
-from speccascade.decoding.records.decode_settings import TREES
-from speccascade.decoding.records.drafter import catch_up
+from speccascade.decoding.records.drafter import catch_up, is_drafter
 
 Array = jax.Array
 
@@ -45,12 +45,7 @@ class Loop:
       blocks.
     num_drafts: static, the drafts of a block, for which caches need room. A
       tree has more of them than a block may write; None is `width`.
-    num_ranks: static, R of `Stats.accepted_by_rank`; 0 where no tree is
-      drafted.
-    num_models: static, language models inside the drafter.
-    has_gammas: static, whether every block has a gamma of its own, which a
-      trace records.
-    own_counts: static, see `Drafter`.
+    observers: what counts and records more than every loop does.
     done: [B] bool, rows that are not decoded at all; None decodes every row.
   """
 
@@ -61,10 +56,7 @@ class Loop:
   prefill: Callable[[], tuple] | None = None
   width: int = 0
   num_drafts: int | None = None
-  num_ranks: int = 0
-  num_models: int = 1
-  has_gammas: bool = False
-  own_counts: tuple[str, ...] = ()
+  observers: tuple[Observer, ...] = ()
   done: Array | None = None
 
   def begin(self) -> Carry:
@@ -87,19 +79,14 @@ class Loop:
       states = tuple(part.prefill(inputs, capacity=room) for part in self.parts)
     else:
       states = self.prefill()
-    trace = log_probs = trees = None
+    trace = log_probs = None
     if settings.trace:
+      columns = merged(x.begin_columns(rows, size) for x in self.observers)
       trace = tracing.empty_trace(rows, size, self.parts[-1].vocab_size)
-      if self.has_gammas:
-        trace = trace.replace(gamma=trace.block)
+      trace = trace.replace(extra=columns)
     if settings.log_probs:
       log_probs = tracing.empty_log_probs(rows, size)
-    if settings.trace == TREES and self.num_ranks:
-      # A block writes one token or more, or ends its row.
-      blocks = settings.max_decode_len + 1
-      trees = tracing.empty_trees(rows, blocks, num_drafts)
-    # At temperature 0 every way of drawing and verifying is one.
-    has_optimum = settings.log_probs and not settings.sampling.greedy
+    first = self.parts[0]
     return Carry(
       tokens=token_buffers.start_tokens(start, size),
       length=jnp.ones((rows,), jnp.int32),
@@ -110,14 +97,12 @@ class Loop:
       stats=Stats.zeros(
         rows,
         self.width,
-        self.num_models,
-        self.num_ranks,
-        has_optimum=has_optimum and self.num_ranks > 0,
-        own_counts=self.own_counts,
+        len(first.models) if is_drafter(first) else 1,
+        **merged(x.begin_counts(rows) for x in self.observers),
       ),
       trace=trace,
       log_probs=log_probs,
-      trees=trees,
+      extra=merged(x.begin_buffers(rows) for x in self.observers),
       stop=self._stop_states(rows),
     )
 
@@ -220,7 +205,7 @@ class Loop:
       trace=trace,
       bad_step=carry.bad_step,
       log_probs=log_probs,
-      trees=carry.trees,
+      extra=carry.extra,
       stopped=None if stops is None else stops.ends[carry.stop],
     )
 

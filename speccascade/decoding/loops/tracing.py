@@ -15,13 +15,18 @@ from speccascade.decoding.laws import numerics
 from speccascade.decoding.loops.carry import Carry
 from speccascade.decoding.records import token_buffers
 from speccascade.decoding.records.block_records import (
+  BONUS,
   DRAFT,
+  FORCED,
+  FORCED_PLACES,
+  RESIDUAL,
   SEQUENTIAL_Q,
   Branches,
   DraftedTrees,
   LogProbs,
   Trace,
 )
+from speccascade.decoding.verification.review_records import Review
 
 Array = jax.Array
 
@@ -48,8 +53,7 @@ class Record(struct.PyTreeNode):
       known q, which is one-hot, but no confidence.
     known_p: [B, N] bool, where p and p1 are distributions of the verifier.
     writer: as in `Proposal`; it means nothing for tokens of the verifier.
-    gamma: [B] int32, the gamma of the block that wrote the tokens, where every
-      block has one of its own.
+    extra: [B, N] columns of observers, as in `Trace`.
   """
 
   source: Array
@@ -65,7 +69,42 @@ class Record(struct.PyTreeNode):
   known_q1: Array | bool = True
   known_p: Array | bool = True
   writer: Array | int = 0
-  gamma: Array | None = None
+  extra: dict[str, Array] = struct.field(default_factory=dict)
+
+
+@jax.named_scope("record")
+def of_review(
+  block: Review, deferred: Array, extra: dict[str, Array]
+) -> Record:
+  """Returns the `Record` of the [B, G+1] positions of a reviewed block.
+
+  Args:
+    block: the review.
+    deferred: [B, G+1] bool, where the rule deferred.
+    extra: [B, G+1] columns of observers.
+  """
+  drafts = block.block
+  accepted, count = block.verdict.num_accepted[:, None], drafts.count[:, None]
+  step = jnp.arange(block.new.shape[1])[None]
+  last_source = jnp.where(accepted == count, BONUS, RESIDUAL)
+  source = jnp.where(step < accepted, DRAFT, last_source)
+  if (forced := drafts.extra.get(FORCED_PLACES)) is not None:
+    source = jnp.where(forced, FORCED, source)
+  return Record(
+    source=source,
+    deferred=deferred,
+    left=block.left,
+    right=block.right,
+    q1=drafts.q1,
+    p1=block.p1,
+    q=drafts.q,
+    p=block.p,
+    pi=block.pi,
+    known_q=block.known_q,
+    known_q1=block.known_q & ~drafts.copied,
+    writer=drafts.writer,
+    extra=extra,
+  )
 
 
 def empty_trace(rows: int, size: int, vocab_size: int) -> Trace:
@@ -256,9 +295,7 @@ def write(trace: Trace, new: Record, start: Array, block: Array) -> Trace:
     values["tv"] = jnp.where(known, tv, jnp.nan)
   if new.left is not None and new.right is not None:
     values |= {"left": new.left, "right": new.right}
-  if new.gamma is not None:
-    values["gamma"] = jnp.broadcast_to(new.gamma[:, None], new.source.shape)
   # The fields that the method does not know stay as in an empty trace.
   rows, size = new.source.shape
-  block_trace = empty_trace(rows, size, num).replace(**values)
+  block_trace = empty_trace(rows, size, num).replace(**values, extra=new.extra)
   return token_buffers.write_block(trace, block_trace, start)

@@ -9,7 +9,8 @@ language models inside a drafter. A tree of drafts has N drafts and N + 1 nodes,
 and G is its depth; a chain has N = G.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
+from typing import Any
 
 from flax import struct
 import jax
@@ -86,6 +87,12 @@ class Branches(struct.PyTreeNode):
     return jnp.sum(is_before, axis=2, dtype=jnp.int32)
 
 
+# Names of `Proposal.extra`: [B, G+1] bool, where a mask allows one token alone,
+# so that it is neither drafted nor rejectable; and [B] bool, rows without
+# drafts, since the block would end past the window of the drafter.
+FORCED_PLACES, PAST_WINDOW = "forced", "past_window"
+
+
 class Proposal(struct.PyTreeNode):
   """A drafted block, and the distribution that each token was drawn from.
 
@@ -117,10 +124,8 @@ class Proposal(struct.PyTreeNode):
       of the model that wrote each token; -1 where the token was copied, even if
       a model reviewed the copy.
     branches: the tree of the drafts; None for a chain.
-    forced: [B, G+1] bool, where a mask allows one token alone, so that nobody
-      drafted it; None where all tokens were drafted.
-    past_window: [B] bool, rows without drafts, since the block would end past
-      the window of the drafter; None where it has none.
+    extra: what only some drafters say of a block, [B, ...] by name: what their
+      `own_counts` are counted from; see `loops.observers`.
   """
 
   tokens: Array
@@ -133,8 +138,7 @@ class Proposal(struct.PyTreeNode):
   has_bonus_law: Array | bool = True
   writer: Array | int = 0
   branches: Branches | None = None
-  forced: Array | None = None
-  past_window: Array | None = None
+  extra: dict[str, Array] = struct.field(default_factory=dict)
 
   def writers(self, first: int = 0) -> Array:
     """Returns `writer` as [B, N+1] int32, with models counted from `first`.
@@ -188,6 +192,13 @@ class Verdict(struct.PyTreeNode):
   path: Array | None = None
 
 
+def _with_extra(part: Any) -> dict[str, Array]:
+  """Returns the fields of a record by name, those of `extra` among them."""
+  values = dict(vars(part))
+  extra = values.pop("extra")
+  return values | extra
+
+
 class Stats(struct.PyTreeNode):
   """Counts of each row; docs/definitions.md defines them.
 
@@ -215,19 +226,8 @@ class Stats(struct.PyTreeNode):
       j.
     accepted_by_position: [B, G] int32, the number of blocks that accepted draft
       j.
-    accepted_by_rank: [B, G, R] int32, the number of blocks of a tree that
-      accepted at each depth the child of each rank, which is its place among
-      its siblings. Of equal siblings the first one counts. None for chains,
-      where it would repeat `accepted_by_position`.
-    optimal_acceptance: [B] float32, of trees: the sum over examined blocks of
-      the largest chance that any exact verification accepts a draft of the
-      first place; 0 where the optimum is not known. None where it is not
-      recorded.
-    forced: emitted tokens that nobody drafted, since a mask allowed no other.
-      They count neither as drafted, nor as examined or accepted. None where all
-      tokens are drafted.
-    past_window: blocks that have no drafts, since they end past the window of
-      the drafter. None where the drafter has no shorter window.
+    extra: the counters of the loop's observers, [B, ...] by name; see
+      `loops.observers`.
   """
 
   num_blocks: Array
@@ -243,21 +243,11 @@ class Stats(struct.PyTreeNode):
   accepted_at: Array
   examined_by_position: Array
   accepted_by_position: Array
-  accepted_by_rank: Array | None = None
-  optimal_acceptance: Array | None = None
-  forced: Array | None = None
-  past_window: Array | None = None
+  extra: dict[str, Array] = struct.field(default_factory=dict)
 
   @classmethod
   def zeros(
-    cls,
-    rows: int,
-    width: int,
-    num_models: int,
-    num_ranks: int = 0,
-    *,
-    has_optimum: bool = False,
-    own_counts: Collection[str] = (),
+    cls, rows: int, width: int, num_models: int, **extra: Array
   ) -> "Stats":
     """Returns the counters before the first round.
 
@@ -265,15 +255,10 @@ class Stats(struct.PyTreeNode):
       rows: B.
       width: G; 0 for methods without blocks.
       num_models: M.
-      num_ranks: R; 0 for chains.
-      has_optimum: whether the optimum is recorded.
-      own_counts: names of the counters that only some drafters have.
+      **extra: the observers' counters before the first round.
     """
     count = jnp.zeros((rows,), jnp.int32)
     by_position = jnp.zeros((rows, width), jnp.int32)
-    by_rank = None
-    if num_ranks:
-      by_rank = jnp.zeros((rows, width, num_ranks), jnp.int32)
     return cls(
       num_blocks=count,
       drafted=count,
@@ -288,27 +273,29 @@ class Stats(struct.PyTreeNode):
       accepted_at=jnp.zeros((rows, width + 1), jnp.int32),
       examined_by_position=by_position,
       accepted_by_position=by_position,
-      accepted_by_rank=by_rank,
-      optimal_acceptance=(
-        jnp.zeros((rows,), jnp.float32) if has_optimum else None
-      ),
-      **dict.fromkeys(own_counts, count),
+      extra=extra,
     )
 
+  def by_name(self) -> dict[str, Array]:
+    """Returns all counters by name, those of observers among them."""
+    return _with_extra(self)
+
   def add(self, **counts: Array) -> "Stats":
-    """Returns the counters with counts (numbers or bools) added, by field.
+    """Returns the counters with counts (numbers or bools) added, by name.
 
     The block of a round may be narrower than the widest: its counts by position
     are those of the first positions.
     """
-    sums = {}
+    sums: dict[str, Array] = {}
+    totals = self.by_name()
     for name, count in counts.items():
-      total = getattr(self, name)
+      total = totals[name]
       more = [(0, of - num) for of, num in zip(total.shape, count.shape)]
       if total.shape != count.shape:
         count = jnp.pad(count, more)
       sums[name] = total + count.astype(total.dtype)
-    return self.replace(**sums)
+    extra = {name: sums.pop(name, self.extra[name]) for name in self.extra}
+    return self.replace(**sums, extra=extra)
 
 
 # Codes of `Trace.source`. A draft that was accepted although the rule deferred
@@ -347,8 +334,8 @@ class Trace(struct.PyTreeNode):
     q_prob: [B, T, K] float32, the probabilities of `q_top`; NaN where unknown.
     p_top: [B, T, K] int32, the verifier's likeliest tokens at temperature 1.
     p_prob: [B, T, K] float32, the probabilities of `p_top`; NaN where unknown.
-    gamma: [B, T] int32, the gamma of the block that wrote the token; None where
-      all blocks of a run have one gamma.
+    extra: the columns [B, T] of the loop's observers, by name; see
+      `loops.observers`.
   """
 
   source: Array
@@ -362,7 +349,11 @@ class Trace(struct.PyTreeNode):
   q_prob: Array
   p_top: Array
   p_prob: Array
-  gamma: Array | None = None
+  extra: dict[str, Array] = struct.field(default_factory=dict)
+
+  def by_name(self) -> dict[str, Array]:
+    """Returns all columns by name, those of observers among them."""
+    return _with_extra(self)
 
 
 class DraftedTrees(struct.PyTreeNode):
@@ -431,7 +422,8 @@ class Decoded(struct.PyTreeNode):
     bad_step: [B] int32, the position at which a row ended because a model gave
       NaN, +inf or no finite logit; -1 where none did.
     log_probs: `LogProbs`, or None where none were recorded.
-    trees: `DraftedTrees`, or None where none were recorded.
+    extra: what else the loop's observers recorded, such as `DraftedTrees` as
+      "trees"; see `loops.observers`.
     stopped: [B] bool, whether the last token of the row completed a stop; None
       where there were no stops.
   """
@@ -442,5 +434,5 @@ class Decoded(struct.PyTreeNode):
   trace: Trace | None
   bad_step: Array
   log_probs: LogProbs | None = None
-  trees: DraftedTrees | None = None
+  extra: dict[str, Any] = struct.field(default_factory=dict)
   stopped: Array | None = None

@@ -102,10 +102,8 @@ def _sum(left, right):
 
 def row_counts(decoded: Decoded) -> list[Counts]:
   """Returns the counts of each row of a decoded batch."""
-  columns = {**vars(decoded.stats), "num_tokens": decoded.lengths}
-  values = {
-    name: np.asarray(x).tolist() for name, x in columns.items() if x is not None
-  }
+  columns = {**decoded.stats.by_name(), "num_tokens": decoded.lengths}
+  values = {name: np.asarray(x).tolist() for name, x in columns.items()}
   return [
     Counts(
       num_examples=1, **{name: column[row] for name, column in values.items()}

@@ -108,9 +108,9 @@ def records(
     if decoded.trace is not None:
       columns = _slice_columns(decoded.trace, emitted)
       aux["trace"] = _trace_lists(columns, tokens, vocabulary)
-    if decoded.trees is not None:
+    if (trees := decoded.extra.get("trees")) is not None:
       blocks = np.s_[row, : decoded.stats.num_blocks[row]]
-      columns = _slice_columns(decoded.trees, blocks)
+      columns = _slice_columns(trees, blocks)
       aux["trees"] = _tree_lists(columns, vocabulary)
     if decoded.log_probs is not None:
       columns = _slice_columns(decoded.log_probs, emitted)
@@ -132,11 +132,8 @@ def records(
 
 def _slice_columns(part, emitted) -> dict[str, np.ndarray]:
   """Returns the arrays of a record of arrays, cut to a row's tokens by name."""
-  return {
-    name: array[emitted]
-    for name, array in vars(part).items()
-    if array is not None
-  }
+  columns = part.by_name() if hasattr(part, "by_name") else vars(part)
+  return {name: array[emitted] for name, array in columns.items()}
 
 
 def _trace_lists(columns: dict[str, np.ndarray], tokens, vocabulary) -> dict:

@@ -330,7 +330,7 @@ the token after a block has no forced source <-
 - block.forced | (forced[:, None] & is_last)
 + block.forced
 
-=== decoding/loops/speculative.py decoding/drafting/test_fast_forward.py
+=== decoding/loops/counting.py decoding/drafting/test_fast_forward.py
 a forced token counts as accepted <-
   test_forced_tokens_have_a_source_of_their_own[token]
 - is_accepted &= is_drafted[:, :-1]
@@ -339,13 +339,17 @@ a forced token counts as drafted <-
   test_forced_tokens_cost_no_pass_of_the_drafter[2]
 - is_drafted = (step < drafted[:, None]) & ~forced
 + is_drafted = step < drafted[:, None]
+
+=== decoding/loops/observers.py decoding/drafting/test_fast_forward.py
 forced tokens count after the end of a row <-
   test_a_row_ends_inside_of_a_forced_run
-- jnp.sum(forced & (step < emitted[:, None]), axis=1)
+- jnp.sum(forced & (step < seen.emitted[:, None]), axis=1)
 + jnp.sum(forced, axis=1)
+
+=== decoding/loops/tracing.py decoding/drafting/test_fast_forward.py
 a forced token has the source of a draft <-
   test_forced_tokens_have_a_source_of_their_own[token]
-- source = jnp.where(drafts.forced, FORCED, source)
+- source = jnp.where(forced, FORCED, source)
 + pass
 
 === constraints/automaton_tables.py constraints/test_expressions.py

@@ -37,16 +37,6 @@ the drafter's cache keeps what was rejected
 the verifier's cache keeps what was rejected
 - verifying = verifier.rewind(verifying, held)
 + pass
-the token's law is taken for the verifier's <-
-  test_log_probs.py::test_speculative[quick]
-- pi=block.pi,
-+ pi=block.p,
-drafts behind an end are counted
-- examined = jnp.minimum(block.verdict.examined, emitted)
-+ examined = block.verdict.examined
-what was rejected was not expected
-- jnp.where(is_examined, chance, 0)
-+ jnp.where(is_accepted, chance, 0)
 
 heads read the hidden state of the first token of a block <-
   ../drafting/test_depth_drafters.py::test_what_knows_the_chain_is_always_right[heads-chain-True]
@@ -54,8 +44,23 @@ heads read the hidden state of the first token of a block <-
 + node = jnp.zeros_like(emitted)
 heads read the hidden state at the depth of a node of a tree <-
   ../drafting/test_depth_drafters.py::test_what_knows_the_chain_is_always_right[heads-tree-False]
-- node = numerics.of_token(fed, node)
-+ pass
+- node = numerics.of_token(fed, jnp.maximum(emitted - 1, 0))
++ node = jnp.maximum(emitted - 1, 0)
+
+=== decoding/loops/tracing.py
+the token's law is taken for the verifier's <-
+  test_log_probs.py::test_speculative[quick]
+- pi=block.pi,
++ pi=block.p,
+
+=== decoding/loops/counting.py
+    decoding/loops/test_paths.py::test_speculative_paths[lossless]
+drafts behind an end are counted
+- examined = jnp.minimum(block.verdict.examined, emitted)
++ examined = block.verdict.examined
+what was rejected was not expected
+- jnp.where(is_examined, chance, 0)
++ jnp.where(is_accepted, chance, 0)
 
 === decoding/records/prompts.py
 a prompt stays where its padding left it <- test_prompts_are_read_wherever_they

@@ -202,14 +202,16 @@ the verifier keeps a path one slot further on
 the verifier keeps the drafts before those of the path
 - fed = jnp.pad(path + 1
 + fed = jnp.pad(path
-what a path lacks is counted as drafted <-
-  drafting/test_verifications.py::test_a_path_ends_where_its_drafter_stopped
-- drafted = jnp.minimum(drafted, num)
-+ pass
 all trees of a row are drawn and verified with one key <-
   test_tree_decoding.py::test_sampled_trees
 - draws.fold_in(rngs, carry.stats.num_blocks)
 + draws.fold_in(rngs, 0 * carry.stats.num_blocks)
+
+=== decoding/loops/counting.py decoding/drafting/test_verifications.py
+what a path lacks is counted as drafted <-
+  test_a_path_ends_where_its_drafter_stopped
+- return jnp.minimum(proposal.count, num)
++ return proposal.count
 
 === decoding/records/block_records.py
     decoding/test_tree_decoding.py::test_the_rank

@@ -141,7 +141,7 @@ def test_every_path_has_its_probability_and_its_gammas(
     for row, (path, of_row) in enumerate(zip(rows, gammas)):
       written = decoded.lengths[row]
       assert tuple(decoded.tokens[row, :written]) == path.tokens
-      recorded = decoded.trace.gamma[row, :written]
+      recorded = decoded.trace.extra["gamma"][row, :written]
       assert recorded.tolist() == np.repeat(of_row, emitted[row]).tolist()
       assert decoded.stats.num_blocks[row] == len(of_row)
       assert decoded.stats.drafted[row] == sum(of_row)
@@ -157,8 +157,9 @@ def alike(got, want):
     for field, value in vars(other).items():
       if isinstance(value, np.ndarray):
         np.testing.assert_array_equal(getattr(mine, field), value, field)
-  for field, value in vars(want.trace).items():
-    mine = getattr(got.trace, field)
+  mine_by_name = got.trace.by_name()
+  for field, value in want.trace.by_name().items():
+    mine = mine_by_name[field]
     np.testing.assert_array_equal(mine[inside], value[inside], field)
 
 
@@ -198,7 +199,7 @@ def test_a_row_alone_is_that_row_in_a_batch_refilled_and_in_pieces(
   ]
   alone = jax.tree.map(lambda *x: np.concatenate(x), *alone)
   inside = np.arange(24)[None] < alone.lengths[:, None]
-  assert set(alone.trace.gamma[inside].tolist()) == set(sizes)
+  assert set(alone.trace.extra["gamma"][inside].tolist()) == set(sizes)
   # In a batch a row takes the slot of another one, and nothing of its past.
   call = (drafter, verifier, inputs, keys, *point)
   for places, part in toy.refilled(program, *call, rows=5, refill=2):
@@ -276,7 +277,9 @@ def test_a_row_that_drafts_again_has_read_what_it_missed(monkeypatch):
   jax.clear_caches()
   assert np.all(out.bad_step < 0)
   # Gammas of 0 for longer than a chain's own first pass reads, then drafts.
-  idle = "".join("01"[int(gamma > 0)] for gamma in out.trace.gamma.ravel())
+  idle = "".join(
+    "01"[int(gamma > 0)] for gamma in out.trace.extra["gamma"].ravel()
+  )
   assert "000000001" in idle
   # The law of every draft is the drafter's, given all the tokens before it.
   fed = np.concatenate([inputs, out.tokens], axis=1)[:, :-1]

@@ -268,7 +268,7 @@ def test_a_chain_that_stops_reads_an_accepted_sibling():
 
   want, got = decode(behind=0), decode(stop=never, behind=2)
   # Some siblings were accepted, and the next block was drafted after them.
-  assert np.sum(got.stats.accepted_by_rank[:, 0, 1:]) > 0
+  assert np.sum(got.stats.extra["accepted_by_rank"][:, 0, 1:]) > 0
   assert np.array_equal(got.stats.num_blocks, want.stats.num_blocks)
   assert np.array_equal(got.stats.accepted_at, want.stats.accepted_at)
   with pytest.raises(ValueError, match="give the chain behind=2") as error:

@@ -100,7 +100,7 @@ def test_a_text_is_the_same_whoever_writes_forced_tokens(
     mine, other = (getattr(each.stats, field) for each in (got, want))
     np.testing.assert_array_equal(mine, other)
   assert got.stats.drafter_calls.sum() < want.stats.drafter_calls.sum()
-  assert want.stats.forced is None
+  assert "forced" not in want.stats.extra
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -119,7 +119,7 @@ def test_forced_tokens_have_a_source_of_their_own(case):
       known = getattr(got.log_probs, law)[row, :length][is_forced]
       assert np.all((known == 0) | (np.isnan(known) & (law in ("q", "q1"))))
     # Nobody could have refused them, so they raise no rate.
-    assert stats.forced[row] == is_forced.sum()
+    assert stats.extra["forced"][row] == is_forced.sum()
     assert stats.accepted[row] == np.sum(source == DRAFT)
     blocks = np.bincount(
       got.trace.block[row, :length][source == DRAFT],
@@ -127,7 +127,7 @@ def test_forced_tokens_have_a_source_of_their_own(case):
     )
     wanted = np.bincount(blocks, minlength=stats.accepted_at.shape[1])
     np.testing.assert_array_equal(stats.accepted_at[row], wanted)
-  assert 0 < stats.forced.sum() < got.lengths.sum()
+  assert 0 < stats.extra["forced"].sum() < got.lengths.sum()
   assert np.all(stats.accepted <= stats.examined)
   assert np.all(stats.examined <= stats.drafted)
   for field in ("examined", "accepted"):
@@ -198,7 +198,7 @@ def test_a_row_ends_inside_of_a_forced_run():
   assert np.any(ends == FORCED)
   inside = np.arange(LENGTH) < whole.lengths[:, None]
   forced = (whole.trace.source == FORCED) & inside
-  np.testing.assert_array_equal(whole.stats.forced, forced.sum(1))
+  np.testing.assert_array_equal(whole.stats.extra["forced"], forced.sum(1))
 
 
 OTHERS = {
@@ -214,7 +214,7 @@ def test_other_drafters_draft_forced_tokens_like_any_other(shape):
     jax.tree.leaves(got), jax.tree.leaves(want), strict=True
   ):
     np.testing.assert_array_equal(mine, other)
-  assert got.stats.forced is None
+  assert "forced" not in got.stats.extra
 
 
 @pytest.mark.parametrize("name", ["spec_decode", "spec_cascade_opt"])
@@ -230,7 +230,7 @@ def test_rows_do_not_hang_on_their_batch(name):
       np.testing.assert_allclose(mine[0], other[0], rtol=1e-5, atol=1e-6)
     else:
       np.testing.assert_array_equal(mine[0], other[0])
-  assert 3 < alone.stats.forced[0] < alone.lengths[0]
+  assert 3 < alone.stats.extra["forced"][0] < alone.lengths[0]
 
 
 def test_a_fault_before_a_drawn_token_ends_the_row():

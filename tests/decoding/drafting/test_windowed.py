@@ -105,7 +105,7 @@ def test_every_path_has_its_probability(sizes, verification, room, monkeypatch):
       gammas = [gamma_of(tuple(past[:num])) for num in range(len(past))]
       assert decoded.stats.drafted[row] == sum(gammas)
       if drafter is None:
-        assert decoded.stats.past_window[row] == gammas.count(0)
+        assert decoded.stats.extra["past_window"][row] == gammas.count(0)
 
 
 # What is read, and what rows see of each other.
@@ -178,8 +178,8 @@ def test_blocks_are_drafted_up_to_the_window_and_none_past_it(way, temperature):
   # Up to the window blocks are those of a drafter that has none.
   plain = models_of(way, window=10**6)
   whole = jax.device_get(program_of(way, None)(*plain, *call))
-  past = decoded.stats.past_window
-  assert whole.stats.past_window is None
+  past = decoded.stats.extra["past_window"]
+  assert "past_window" not in whole.stats.extra
   assert past.sum() > 20
   for row, text in enumerate(TEXTS):
     length, blocks = decoded.lengths[row], decoded.trace.block[row]
@@ -207,7 +207,9 @@ def test_blocks_are_drafted_up_to_the_window_and_none_past_it(way, temperature):
     program_of(way, window=1)(*models_of(way, window=1), *call)
   )
   assert idle.stats.drafter_calls.sum() == idle.stats.drafted.sum() == 0
-  np.testing.assert_array_equal(idle.stats.past_window, idle.stats.num_blocks)
+  np.testing.assert_array_equal(
+    idle.stats.extra["past_window"], idle.stats.num_blocks
+  )
   np.testing.assert_array_equal(idle.stats.num_blocks, idle.lengths)
 
 
@@ -251,7 +253,7 @@ def test_turns_of_others_take_room_of_the_window(way):
   assert passed.any()
   assert second.stats.drafted[passed].sum() == 0
   np.testing.assert_array_equal(
-    second.stats.past_window[passed], second.stats.num_blocks[passed]
+    second.stats.extra["past_window"][passed], second.stats.num_blocks[passed]
   )
   assert second.stats.drafted[~passed].sum() > 0 or passed.all()
 
@@ -262,8 +264,10 @@ def test_forced_tokens_are_the_verifiers_past_the_window():
   whole = decode_held("spec_decode", LONG, **how)
   short = decode_held("spec_decode", LONG, drafter_window=9, **how)
   np.testing.assert_array_equal(short.tokens, whole.tokens)
-  assert 0 < short.stats.forced.sum() < whole.stats.forced.sum()
-  assert short.stats.past_window.sum() > 0
+  assert (
+    0 < short.stats.extra["forced"].sum() < whole.stats.extra["forced"].sum()
+  )
+  assert short.stats.extra["past_window"].sum() > 0
 
 
 # What is refused.
