@@ -2,10 +2,13 @@
 
 import json
 
+import jax
+import numpy as np
 import pytest
 
 import speccascade as sc
 from speccascade.constraints.automaton_tables import ConstraintError
+from tests.data import tokenizers
 
 TEXTS = ["A clever witch sells the new car.", "The old man sleeps."]
 HOW = {"temperature": 0.0, "max_decode_len": 20, "trace": False}
@@ -94,3 +97,77 @@ def test_masks_shape_outputs(pair, whole, method):
 def test_limits_that_are_refused(pair, limits, error, words):
   with pytest.raises(error, match=words):
     pair.generate(TEXTS, **limits, **HOW)
+
+
+def test_a_stop_may_be_an_id(pair, whole):
+  tokens = whole.tokens[0, : whole.lengths[0]].tolist()
+  place = len(tokens) // 2
+  stop = tokens[place]
+  place = tokens.index(stop)
+  out = pair.generate(TEXTS, stop=[stop], **HOW)
+  assert out.lengths[0] == place + 1
+  assert reasons(out)[0] == "stop"
+  assert json.loads(out.settings.limits) == {"stop": [stop]}
+  assert whole.texts[0].startswith(out.texts[0])
+  kept = pair.generate(TEXTS, stop=[stop], include_stop=True, **HOW)
+  assert kept.texts[0].startswith(out.texts[0])
+  assert len(kept.texts[0]) >= len(out.texts[0])
+  how = {"temperature": 0.0, "max_decode_len": 20}
+  pieces = pair.stream(TEXTS[0], stop=[stop], **how)
+  assert "".join(pieces) == out.texts[0]
+  eos = pair.generate(TEXTS, stop=["</s>"], ignore_eos=True, **HOW)
+  assert eos.texts == whole.texts
+  assert reasons(eos) == ["stop", "stop"]
+
+
+@pytest.fixture(scope="module")
+def chatting(tmp_path_factory):
+  """A small model with a tokenizer that has special tokens."""
+  folder = tokenizers.save(tmp_path_factory.mktemp("v") / "v", "bytes")
+  config = sc.LlamaConfig(
+    vocab_size=330,
+    emb_dim=32,
+    num_heads=2,
+    num_kv_heads=2,
+    head_dim=16,
+    num_decoder_layers=1,
+    mlp_dim=32,
+    max_positions=1024,
+  )
+  model = sc.LlamaLM.init(config, jax.random.key(3))
+  return sc.load_pair(verifier=model, vocabulary=str(folder))
+
+
+def test_special_tokens_end_rows_streams_and_turns(chatting):
+  how = {"prompt": "text", "max_decode_len": 300, "temperature": 1.0}
+  how["trace"] = False
+  texts = ["the cat"] * 8
+  free = chatting.generate(texts, "verifier", ignore_eos=True, **how)
+  special = {"<|endoftext|>": 0, "<|im_start|>": 1}
+  ends = {}
+  for text, token in special.items():
+    out = chatting.generate(
+      texts, "verifier", ignore_eos=True, stop=[text], **how
+    )
+    for row, length in enumerate(out.lengths):
+      tokens = free.tokens[row].tolist()
+      want = tokens.index(token) + 1 if token in tokens else 300
+      assert length == want
+      ends[token, row] = want
+      reason = reasons(out)[row]
+      assert reason == ("stop" if token in tokens else "length")
+      assert text not in out.texts[row]
+  assert min(ends.values()) < 300
+  banned = chatting.generate(
+    texts, "verifier", ignore_eos=True, banned=list(special), **how
+  )
+  assert not np.isin(banned.tokens, [0, 1]).any()
+  both = chatting.generate(
+    texts, "verifier", ignore_eos=True, stop=list(special), **how
+  )
+  for row, length in enumerate(both.lengths):
+    assert length == min(ends[0, row], ends[1, row])
+  refused = {"stop": ["the<|im_start|>"], "banned": ["<|im_start|>x"]}
+  for name, given in refused.items():
+    with pytest.raises(ConstraintError, match=f"{name.upper()} has .* no part"):
+      chatting.generate(texts, "verifier", **{name: given}, **how)

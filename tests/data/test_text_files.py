@@ -112,11 +112,16 @@ CHAT = ({"role": "user", "content": "a"},)
 
 
 def test_stops(tmp_path):
-  rows = [{}, {"stop": None}, {"stop": "a"}, {"stop": ["a", "\n"]}]
+  rows = [{}, {"stop": None}, {"stop": "a"}, {"stop": ["\0", 7]}]
   lines = "\n".join(json.dumps({"inputs": "x"} | row) for row in rows)
   examples = text_files.read_texts(write(tmp_path / "a.jsonl", lines))
-  assert [each.stop for each in examples] == [(), (), ("a",), ("a", "\n")]
-  for stop, message in (([""], "line 1 has an empty stop"), (5, '"stop", a')):
+  assert [each.stop for each in examples] == [(), (), ("a",), ("\0", 7)]
+  faults = (
+    ([""], "line 1 has an empty stop"),
+    (5, '"stop", a'),
+    ([-1], '"stop"'),
+  )
+  for stop, message in faults:
     path = write(
       tmp_path / "b.jsonl", json.dumps({"inputs": "x", "stop": stop})
     )

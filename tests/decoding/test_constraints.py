@@ -483,3 +483,48 @@ def test_a_law_that_no_mask_reaches_is_refused_in_a_mixture():
   got = decode("spec_decode", (copies, MODELS[1]), mask=mask)
   want = decode("verifier", MODELS, mask=mask)
   assert_same(got.tokens, want.tokens)
+
+
+def split(whole: TokenAutomaton, halt: int | None = None) -> TokenAutomaton:
+  """Returns the same automaton with kinds; its tokens are other columns."""
+  order = jnp.asarray([3, 1, 5, 0, 2, 4], jnp.int32)
+  kinds = jnp.argsort(order).astype(jnp.int32)
+  moves = whole.moves[:, order].astype(jnp.int16)
+  allowed = whole.allowed
+  if halt is not None:
+    allowed = whole.moves != halt
+    moves = jnp.where(allowed[:, order], moves, 0)
+  return whole.replace(
+    moves=moves,
+    allowed=allowed,
+    kinds=kinds,
+    halt=None if halt is None else jnp.int32(halt),
+  )
+
+
+@pytest.mark.parametrize("name", ["spec_decode", "spec_cascade_opt"])
+def test_tables_of_kinds_write_what_joint_tables_write(name):
+  mask = two_after_zero(6)
+  # State 2 ends a text: a 3 and a 4 follow each other.
+  moves = np.zeros((3, 6), int)
+  moves[:, 3], moves[1, 4], moves[2] = 1, 2, 2
+  stops = automaton(moves, ends=[2])
+  for sampling in (toy.GREEDY, Sampling(temperature=1.0)):
+    want = decode(name, MODELS, None, sampling, mask, stops)
+    got = decode(
+      name, MODELS, None, sampling, split(mask), split(stops, halt=2)
+    )
+    assert_same(got, want)
+    assert np.asarray(got.stopped).any()
+  tree = TREES["tree"]
+  want = decode("spec_decode", MODELS, None, toy.GREEDY, mask, stops, **tree)
+  got = decode(
+    "spec_decode",
+    MODELS,
+    None,
+    toy.GREEDY,
+    split(mask),
+    split(stops, halt=2),
+    **tree,
+  )
+  assert_same(got, want)
