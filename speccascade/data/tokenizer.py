@@ -103,7 +103,7 @@ class TokenizerVocabulary:
     if self._content is None:
       self._content = self._read_pieces()
     self._where = f"{self._folder}/{TOKENIZER}"
-    self._bounds = tokenizer_bounds.Bounds(self._content, self._where)
+    self._bounds = tokenizer_bounds.GrowthBounds(self._content, self._where)
     try:
       self.tokenizer = tokenizers.Tokenizer.from_buffer(self._content)
     except (CheckpointError, OSError, KeyboardInterrupt):

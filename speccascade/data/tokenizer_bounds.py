@@ -51,7 +51,7 @@ def one_line(where: str, action: str):
     ) from error
 
 
-class Bounds:
+class GrowthBounds:
   """Bounds the texts that normalizers and decoders make.
 
   Args:

@@ -96,7 +96,7 @@ def test_what_may_grow_and_does_not_is_encoded(made):
 
 
 def test_a_table_grows_by_its_longest_text():
-  bounds = tokenizer_bounds.Bounds(
+  bounds = tokenizer_bounds.GrowthBounds(
     json.dumps({"normalizer": table(b"x" * 9000)}).encode(), "t"
   )
   bounds.check("a" * 100)
@@ -108,7 +108,7 @@ def test_a_table_grows_by_its_longest_text():
   usual = table("\u0635\u0644\u0649 \u0627\u0644".encode() * 3)
   content = json.dumps({"normalizer": usual}).encode()
   assert tokenizer_bounds._most(usual, 1) == 18
-  bounds = tokenizer_bounds.Bounds(content, "t")
+  bounds = tokenizer_bounds.GrowthBounds(content, "t")
   assert bounds._steps == [usual]
   broken = {"type": "Precompiled", "precompiled_charsmap": "?"}
   assert tokenizer_bounds._most(broken, 2) == 2
@@ -117,12 +117,12 @@ def test_a_table_grows_by_its_longest_text():
 def test_a_name_that_is_spelled_with_escapes():
   content = json.dumps({"normalizer": steps(*[DOUBLE] * 60)})
   content = content.replace('"normalizer"', '"norm\\u0061lizer"').encode()
-  bounds = tokenizer_bounds.Bounds(content, "t")
+  bounds = tokenizer_bounds.GrowthBounds(content, "t")
   with pytest.raises(ValueError, match="the normalizers of t make over"):
     bounds.check("a")
   deep = b'{"normalizer": ' + b"[" * 100_000
   with pytest.raises(ValueError, match="t is nested too deep"):
-    tokenizer_bounds.Bounds(deep, "t")
+    tokenizer_bounds.GrowthBounds(deep, "t")
 
 
 def test_decoders_that_grow_a_text_are_refused(made):
