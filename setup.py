@@ -40,7 +40,7 @@ setuptools.setup(
   package_data={
     "": ["*.cc", "*.h", "*.gin", "*.txt", "*.tsv", "*.json", "*.model"],
     # The report's templates, its style and its script.
-    "speccascade.inference.rows": ["*.html", "*.css"],
+    "speccascade.study.rows": ["*.html", "*.css"],
     "speccascade.report": ["*.html", "*.md", "*.css", "*.js"],
     # The pair of the package, and its card.
     "speccascade.built_in": ["*.md", "*/*"],

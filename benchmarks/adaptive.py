@@ -25,13 +25,13 @@ import jax
 import numpy as np
 
 from benchmarks import built_in
-from speccascade.inference.batches.sources import Source, Sources
-from speccascade.inference.measuring import round_times
-from speccascade.inference.measuring.environment import device_name
-from speccascade.inference.points.draft_costs import DraftCosts
-from speccascade.inference.points.point import Point
-from speccascade.inference.run import Run
-from speccascade.inference.session import Session
+from speccascade.generate.batches.sources import Source, Sources
+from speccascade.generate.points import round_times
+from speccascade.generate.points.draft_costs import DraftCosts
+from speccascade.generate.points.point import Point
+from speccascade.generate.run import Run
+from speccascade.generate.session import Session
+from speccascade.study.measuring.environment import device_name
 
 ALONE, ADAPTIVE = "verifier alone", "adaptive"
 GAMMAS = (1, 2, 3, 5, 8)

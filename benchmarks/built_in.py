@@ -3,10 +3,10 @@
 import pathlib
 
 from speccascade import cli
-from speccascade.data.generated import task
-from speccascade.inference.batches.inputs import Inputs
-from speccascade.inference.batches.sources import Sources
-from speccascade.inference.pair.pairs import ModelPair, PairSpec
+from speccascade.generate.batches.sources import Sources
+from speccascade.generate.pair.pairs import ModelPair, PairSpec
+from speccascade.tasks.generated import task
+from speccascade.tasks.inputs import Inputs
 
 MAX_DECODE_LEN = 48
 

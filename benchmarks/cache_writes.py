@@ -17,7 +17,7 @@ import jax.numpy as jnp
 
 from speccascade import cli
 from speccascade.models import attention, cache
-from speccascade.planning import chips, hlo
+from speccascade.tools.planning import chips, hlo
 
 HEADS, HEAD_DIM = 32, 64
 

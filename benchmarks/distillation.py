@@ -27,14 +27,14 @@ from matplotlib.figure import Figure
 import numpy as np
 
 from speccascade.checkpoints import restore
-from speccascade.data import text_files
-from speccascade.evaluation import quality
-from speccascade.inference.batches.inputs import Inputs
-from speccascade.inference.measuring import infer
-from speccascade.inference.pair.pairs import PairSpec
-from speccascade.inference.points.point import Point
-from speccascade.inference.run import Run
+from speccascade.generate.pair.pairs import PairSpec
+from speccascade.generate.points.point import Point
+from speccascade.generate.run import Run
 from speccascade.runtime import files
+from speccascade.study.measuring import infer
+from speccascade.tasks import quality
+from speccascade.tasks.inputs import Inputs
+from speccascade.text import text_files
 
 CONFIGS = "configs/experiments/multi30k"
 GAMMA = 3

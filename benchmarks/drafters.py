@@ -15,22 +15,22 @@ import dataclasses
 import pathlib
 
 from speccascade import checkpoints, cli
-from speccascade.api import comparison
-from speccascade.inference.batches.inputs import Inputs
-from speccascade.inference.measuring.environment import device_name
-from speccascade.inference.measuring.study import Measuring, Study
-from speccascade.inference.pair.cascades import Cascade
-from speccascade.inference.pair.pairs import ModelPair, PairSpec
-from speccascade.inference.points.point import Point
-from speccascade.inference.rows.results import ResultRow
-from speccascade.inference.run import Run
-from speccascade.inference.session import Session
+from speccascade.generate.pair.cascades import Cascade
+from speccascade.generate.pair.pairs import ModelPair, PairSpec
+from speccascade.generate.points.point import Point
+from speccascade.generate.run import Run
+from speccascade.generate.session import Session
 from speccascade.models.draft_heads import HeadsConfig
-from speccascade.quickstart import smollm_race
-from speccascade.report import tables
-from speccascade.report.tables import Column
 from speccascade.runtime import files
 from speccascade.runtime.progress import ProgressBar
+from speccascade.study import comparison
+from speccascade.study.measuring.environment import device_name
+from speccascade.study.measuring.study import Measuring, Study
+from speccascade.study.report import tables
+from speccascade.study.report.tables import Column
+from speccascade.study.rows.results import ResultRow
+from speccascade.tasks.inputs import Inputs
+from speccascade.tools.examples import smollm_race
 
 
 @dataclasses.dataclass(frozen=True)

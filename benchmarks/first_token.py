@@ -36,9 +36,9 @@ def child(began: float):
     began = now
 
   import speccascade as sc
-  from speccascade.api import loading  # noqa: F401
-  from speccascade.inference.measuring.environment import compile_counter
+  from speccascade.generate.api import loading  # noqa: F401
   from speccascade.native import library
+  from speccascade.study.measuring.environment import compile_counter
 
   compiled = compile_counter()
   end("imports")

@@ -13,13 +13,13 @@ widest v whatever is drafted.
 import numpy as np
 
 from benchmarks import built_in
-from speccascade.analysis import speedup
-from speccascade.inference.measuring import point_timing
-from speccascade.inference.measuring.study import Study
-from speccascade.inference.points.point import Point
-from speccascade.inference.run import Run
-from speccascade.inference.session import Session
-from speccascade.search.acceptance import rates_along
+from speccascade.generate.points.point import Point
+from speccascade.generate.run import Run
+from speccascade.generate.session import Session
+from speccascade.study.measuring import point_timing
+from speccascade.study.measuring.study import Study
+from speccascade.study.papers import speedup
+from speccascade.study.search.acceptance import rates_along
 
 MOST = 15  # drafts of a block
 DRAWS = 20  # of each text

@@ -18,17 +18,16 @@ import numpy as np
 
 from benchmarks import built_in
 from speccascade.checkpoints import restore
-from speccascade.data import tasks
-from speccascade.data.generated import task
-from speccascade.evaluation import quality
-from speccascade.inference.batches.inputs import Inputs
-from speccascade.inference.pair.pairs import PairSpec
-from speccascade.inference.points.point import Point
-from speccascade.inference.rows.records import text_of
-from speccascade.inference.run import Run
-from speccascade.inference.session import Session
+from speccascade.generate.pair.pairs import PairSpec
+from speccascade.generate.points.point import Point
+from speccascade.generate.records import text_of
+from speccascade.generate.run import Run
+from speccascade.generate.session import Session
 from speccascade.models import T5LM
 from speccascade.models.parameters import KERNEL_DTYPES
+from speccascade.tasks import quality, tasks
+from speccascade.tasks.generated import task
+from speccascade.tasks.inputs import Inputs
 
 BLOCK = 6
 

@@ -25,18 +25,17 @@ import jax.numpy as jnp
 import numpy as np
 
 from benchmarks import built_in
-from speccascade.data import tasks
-from speccascade.data.generated import task
-from speccascade.evaluation import quality
-from speccascade.inference.batches.inputs import Inputs
-from speccascade.inference.measuring.study import Measuring, Study
-from speccascade.inference.pair.pairs import PairSpec
-from speccascade.inference.points.point import Point
-from speccascade.inference.rows.records import text_of
-from speccascade.inference.run import Run
-from speccascade.inference.session import Session
-from speccascade.report import frontier
-from speccascade.search.grid import default_grid
+from speccascade.generate.pair.pairs import PairSpec
+from speccascade.generate.points.point import Point
+from speccascade.generate.records import text_of
+from speccascade.generate.run import Run
+from speccascade.generate.session import Session
+from speccascade.study.measuring.study import Measuring, Study
+from speccascade.study.report import frontier
+from speccascade.study.search.grid import default_grid
+from speccascade.tasks import quality, tasks
+from speccascade.tasks.generated import task
+from speccascade.tasks.inputs import Inputs
 
 BASE = "spec_cascade_opt"
 METHODS = (

@@ -16,11 +16,11 @@ import numpy as np
 
 from benchmarks import built_in
 from speccascade.constraints.limits import TextLimits
-from speccascade.inference.measuring.environment import device_name
-from speccascade.inference.points.point import Point
-from speccascade.inference.run import Run
-from speccascade.inference.session import Session
+from speccascade.generate.points.point import Point
+from speccascade.generate.run import Run
+from speccascade.generate.session import Session
 from speccascade.settings.fields import values_of
+from speccascade.study.measuring.environment import device_name
 
 METHODS = ("verifier", "spec_decode", "spec_cascade_opt")
 NONE = "none"

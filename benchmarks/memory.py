@@ -23,7 +23,7 @@ import numpy as np
 from benchmarks import shapes
 from speccascade import cli
 from speccascade.checkpoints import stored_arrays, t5x_native
-from speccascade.inference.pair import model_loading
+from speccascade.generate.pair import model_loading
 from speccascade.models import parameters
 from speccascade.runtime import memory
 

@@ -19,10 +19,10 @@ import numpy as np
 
 from benchmarks.race import PEER_MODES, Worker, in_turn, ratio
 from speccascade import cli
-from speccascade.inference.measuring import point_timing
-from speccascade.inference.measuring.environment import device_name
-from speccascade.quickstart import smollm_race
-from speccascade.quickstart.smollm_texts import TEXTS
+from speccascade.study.measuring import point_timing
+from speccascade.study.measuring.environment import device_name
+from speccascade.tools.examples import smollm_race
+from speccascade.tools.examples.smollm_texts import TEXTS
 
 WIDTH = 5
 

@@ -27,9 +27,9 @@ from benchmarks.compiled.rounds import step_of
 from speccascade.checkpoints import restore
 from speccascade.decoding.laws import draws, sampling
 from speccascade.decoding.programs import decoders
-from speccascade.inference.measuring.environment import device_name
 from speccascade.models import T5LM
-from speccascade.planning import hlo
+from speccascade.study.measuring.environment import device_name
+from speccascade.tools.planning import hlo
 
 CONTROL = ("while", "conditional", "call")  # what is in them is counted
 

@@ -28,10 +28,10 @@ import tempfile
 from tqdm import tqdm
 
 from benchmarks import shapes
-from speccascade.analysis import speedup
 from speccascade.decoding.records.decode_settings import block_width
 from speccascade.models import parameters
 from speccascade.runtime import files
+from speccascade.study.papers import speedup
 
 AR_SHAPES = ("t5-small", "t5-base", "128/3", "256/4", "256/6", "192/6")
 RACES = ("autoregressive", "blocks", "speculative", "rules", "batches")

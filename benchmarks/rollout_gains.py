@@ -14,19 +14,19 @@ import jax.numpy as jnp
 import numpy as np
 
 from benchmarks.rule_room import TV
-from speccascade.data.arrays import pad
 from speccascade.decoding import METHODS
 from speccascade.decoding.laws import draws, learned
 from speccascade.decoding.laws.numerics import normalise
-from speccascade.evaluation import quality
-from speccascade.inference import token_rows
-from speccascade.inference.batches import padding
-from speccascade.inference.measuring import scoring
-from speccascade.inference.measuring.study import Study
-from speccascade.inference.pair.pairs import ModelPair
-from speccascade.inference.points.point import Point
-from speccascade.inference.rows.records import text_of
+from speccascade.generate.batches import padding
+from speccascade.generate.pair.pairs import ModelPair
+from speccascade.generate.points.point import Point
+from speccascade.generate.records import text_of
 from speccascade.runtime import files
+from speccascade.study.measuring import scoring
+from speccascade.study.measuring.study import Study
+from speccascade.tasks import quality
+from speccascade.text.arrays import pad
+from speccascade.training import token_rows
 
 METHOD = "spec_cascade_learned"
 ROWS = 64  # texts of a batch; roll-outs have twice as many

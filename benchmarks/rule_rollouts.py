@@ -43,15 +43,15 @@ from benchmarks import built_in, learned_rules
 from benchmarks.rollout_gains import METHOD, Gains, roll_out
 from benchmarks.rule_room import TV, gain_of_opt, kept, predicted, read_rows
 from speccascade.checkpoints import rule_files
-from speccascade.data.generated import task
 from speccascade.decoding.laws import learned
-from speccascade.inference.batches.inputs import Inputs
-from speccascade.inference.measuring.study import Measuring, Study
-from speccascade.inference.pair.pairs import PairSpec
-from speccascade.inference.points.point import Point
-from speccascade.inference.run import Run
-from speccascade.inference.session import Session
+from speccascade.generate.pair.pairs import PairSpec
+from speccascade.generate.points.point import Point
+from speccascade.generate.run import Run
+from speccascade.generate.session import Session
 from speccascade.runtime import array_files
+from speccascade.study.measuring.study import Measuring, Study
+from speccascade.tasks.generated import task
+from speccascade.tasks.inputs import Inputs
 from speccascade.training import rule_fitting
 from speccascade.training.rule_fitting import Fitting, TokenRows
 

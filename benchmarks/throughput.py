@@ -11,11 +11,11 @@ import time
 import numpy as np
 
 from benchmarks import built_in
-from speccascade.inference.batches.batching import Batches
-from speccascade.inference.measuring.environment import device_name
-from speccascade.inference.points.point import Point
-from speccascade.inference.run import Run
-from speccascade.inference.session import Session
+from speccascade.generate.batches.batching import Batches
+from speccascade.generate.points.point import Point
+from speccascade.generate.run import Run
+from speccascade.generate.session import Session
+from speccascade.study.measuring.environment import device_name
 
 
 def make(pair, sources, point, size, refill) -> tuple[Batches, Session]:

@@ -22,18 +22,18 @@ import numpy as np
 from benchmarks import built_in
 from speccascade.decoding.records.decode_settings import draft_tree
 from speccascade.decoding.records.draft_tree import DraftTree
-from speccascade.inference.batches import decode_counts
-from speccascade.inference.batches.inputs import Inputs
-from speccascade.inference.batches.sources import Sources
-from speccascade.inference.measuring import point_timing
-from speccascade.inference.measuring.environment import device_name
-from speccascade.inference.measuring.study import Measuring, Study
-from speccascade.inference.pair.pairs import ModelPair, PairSpec
-from speccascade.inference.points.point import Point
-from speccascade.inference.rows.records import Outputs
-from speccascade.inference.run import Run
-from speccascade.inference.session import Session
+from speccascade.generate.batches import decode_counts
+from speccascade.generate.batches.sources import Sources
+from speccascade.generate.pair.pairs import ModelPair, PairSpec
+from speccascade.generate.points.point import Point
+from speccascade.generate.records import Outputs
+from speccascade.generate.run import Run
+from speccascade.generate.session import Session
 from speccascade.runtime.progress import ProgressBar
+from speccascade.study.measuring import point_timing
+from speccascade.study.measuring.environment import device_name
+from speccascade.study.measuring.study import Measuring, Study
+from speccascade.tasks.inputs import Inputs
 
 # A tree that is a chain, timed next to that chain.
 ONE_BRANCH = (1, 1, 1)

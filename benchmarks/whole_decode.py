@@ -11,13 +11,13 @@ alone. Numbers are medians over rounds, [least, most].
 import numpy as np
 
 from benchmarks import built_in
-from speccascade.inference.measuring import point_timing
-from speccascade.inference.measuring.environment import device_name
-from speccascade.inference.measuring.study import Measuring, Study
-from speccascade.inference.points.point import Point
-from speccascade.inference.rows.records import Outputs
-from speccascade.inference.run import Run
-from speccascade.inference.session import Session
+from speccascade.generate.points.point import Point
+from speccascade.generate.records import Outputs
+from speccascade.generate.run import Run
+from speccascade.generate.session import Session
+from speccascade.study.measuring import point_timing
+from speccascade.study.measuring.environment import device_name
+from speccascade.study.measuring.study import Measuring, Study
 
 ALONE = "verifier"
 

@@ -13,7 +13,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 
 case "${1:-}" in --help | -h) head_of t5x_tests.sh && exit ;; esac
 
-TESTS=(tests/integrations tests/checkpoints/test_real_t5x.py)
+TESTS=(tests/tools/integrations tests/checkpoints/test_real_t5x.py)
 
 command -v git >/dev/null || fail "no git here: install it and run again"
 sources="$(sed -nE 's|^ *git\+(https://[^ @]+)@([0-9a-f]{40}).*|\1 \2|p' \

@@ -79,7 +79,7 @@ fi
 say "doctests"
 # (One module imports T5X, which is no dependency.)
 JAX_DISABLE_MOST_OPTIMIZATIONS=true run_pytest --doctest-modules speccascade \
-  --ignore=speccascade/integrations/t5x_models.py
+  --ignore=speccascade/tools/integrations/t5x_models.py
 wait $types
 say "tests"
 run_pytest "${workers[@]}" -m "not slow" "$@"

@@ -15,7 +15,7 @@ from speccascade import cli
 
 def main():
   """Runs the search as gin configured it, and prints the best."""
-  from speccascade.search import halving
+  from speccascade.study.search import halving
 
   ranking = cli.configure(halving.search)()
   print(halving.describe(ranking))

@@ -20,10 +20,10 @@ from speccascade import cli
 
 def main():
   """Decodes as gin files configure `infer.infer`, and prints a summary."""
-  from speccascade.inference.measuring import environment, infer
-  from speccascade.inference.points import point
-  from speccascade.inference.rows import token_view
+  from speccascade.generate import token_view
+  from speccascade.generate.points import point
   from speccascade.models.sharding import meshes
+  from speccascade.study.measuring import environment, infer
 
   # None is no alpha: it takes the method's default.
   names = {"ALPHA", "point.Point.alpha"} & cli.command_line_names()
@@ -39,8 +39,8 @@ def main():
 
 def preview() -> str:
   """Returns the text of `--dry_run`: the memory that each device will need."""
-  from speccascade.inference.measuring import infer
-  from speccascade.planning import decoding_plan, footprint
+  from speccascade.study.measuring import infer
+  from speccascade.tools.planning import decoding_plan, footprint
 
   def plan():
     return decoding_plan.plan(**cli.bindings_of(infer.infer))
@@ -54,7 +54,7 @@ def describe(outcome) -> str:
   Args:
     outcome: a `DecodeOutcome`.
   """
-  from speccascade.report import tables
+  from speccascade.study.report import tables
 
   row = outcome.row
   lines = [f"{row.label} on {row.settings.task} {row.settings.split}".rstrip()]

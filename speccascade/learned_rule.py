@@ -15,7 +15,7 @@ from speccascade import cli
 
 def main():
   """Fits the rules that gin configured, and prints their losses."""
-  from speccascade.inference import rule_learning
+  from speccascade.training import rule_learning
 
   fitted = cli.configure(rule_learning.learn)(on_start=cli.save_config)
   print(rule_learning.describe(fitted))

@@ -14,7 +14,7 @@ from speccascade import cli
 
 def main():
   """Builds the model that gin configures, and prints what was counted."""
-  from speccascade.inference import ngram_files
+  from speccascade.training import ngram_files
 
   print(ngram_files.describe(cli.configure(ngram_files.build)()))
 

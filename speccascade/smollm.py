@@ -67,9 +67,9 @@ def run(
     repeats: how often each decode is timed; None takes 2, or 1 with a drafter.
   """
   cli.compilation_cache()
-  from speccascade.inference.rows import token_view
-  from speccascade.quickstart import smollm_race
-  from speccascade.report import tables
+  from speccascade.generate import token_view
+  from speccascade.study.report import tables
+  from speccascade.tools.examples import smollm_race
 
   # With a drafter there are three times as many decodes, which on two cores
   # take minutes.

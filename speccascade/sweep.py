@@ -18,9 +18,9 @@ from speccascade import cli
 
 def main():
   """Runs the sweep that gin configured, and prints how the sweep ended."""
-  from speccascade.inference.measuring import environment
   from speccascade.models.sharding import meshes
-  from speccascade.search import sweeps
+  from speccascade.study.measuring import environment
+  from speccascade.study.search import sweeps
 
   mesh = cli.configure(meshes.Mesh)()
   with environment.report_run(mesh.layout()):
@@ -36,9 +36,9 @@ def preview() -> str:
   The text says what each device will hold, how many points and programs there
   are, and about how long they take.
   """
-  from speccascade.inference.points.point import Point
-  from speccascade.planning import decoding_plan, footprint
-  from speccascade.search import forecast, sweeps
+  from speccascade.generate.points.point import Point
+  from speccascade.study.search import forecast, sweeps
+  from speccascade.tools.planning import decoding_plan, footprint
 
   settings = cli.bindings_of(sweeps.sweep)
   # A point that needs both models, and the widest pass of the verifier.

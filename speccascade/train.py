@@ -20,8 +20,8 @@ def main():
 
   After a signal the process exits with the signal's exit code.
   """
-  from speccascade.inference.measuring import environment
   from speccascade.models.sharding import meshes
+  from speccascade.study.measuring import environment
   from speccascade.training import finetune
 
   mesh = cli.configure(meshes.Mesh)()
@@ -34,7 +34,7 @@ def main():
 
 def preview() -> str:
   """Returns the text of `--dry_run`: the memory that each device will need."""
-  from speccascade.planning import footprint, training_plan
+  from speccascade.tools.planning import footprint, training_plan
   from speccascade.training import finetune
 
   def plan():

@@ -19,7 +19,7 @@ def main(argv: list[str] | None = None) -> int:
   """Writes the vocabulary, and returns the exit code."""
 
   def build(text_files: list[str], **settings):
-    from speccascade.data import pieces
+    from speccascade.text import pieces
 
     for line in pieces.build(text_files, **settings):
       print(line)

@@ -25,24 +25,24 @@ from speccascade.checkpoints import (
 from speccascade.decoding import row_keys
 from speccascade.decoding.laws.sampling import Sampling
 from speccascade.decoding.programs import decoders, methods
-from speccascade.inference.batches.inputs import Inputs
-from speccascade.inference.measuring.study import Measuring
-from speccascade.inference.pair.cascades import Cascade
-from speccascade.inference.pair.pairs import PairSpec
-from speccascade.inference.points.point import Point
-from speccascade.inference.run import Run
+from speccascade.generate.pair.cascades import Cascade
+from speccascade.generate.pair.pairs import PairSpec
+from speccascade.generate.points.point import Point
+from speccascade.generate.run import Run
 from speccascade.models import LlamaConfig, T5Config, T5GemmaConfig
 from speccascade.models.parameters import network
 from speccascade.models.sharding import meshes, partitioning
-from speccascade.planning import hlo
 from speccascade.runtime import memory
-from speccascade.search import halving, sweeps
-from speccascade.search.cascade_space import Candidates
-from speccascade.search.plans import Plan
-from speccascade.search.shown import Shown
+from speccascade.study.measuring.study import Measuring
+from speccascade.study.search import halving, sweeps
+from speccascade.study.search.cascade_space import Candidates
+from speccascade.study.search.plans import Plan
+from speccascade.study.search.shown import Shown
+from speccascade.tasks.inputs import Inputs
+from speccascade.tools.planning import hlo
 from speccascade.training import evaluate, optimizers, states, trainer
 from speccascade.training.checkpointing import Checkpoints
-from tests.inference import tiny
+from tests.generate import tiny
 
 ROWS, SOURCE_LEN = 8, 6
 OPTIMIZERS = {

@@ -6,7 +6,7 @@ import gin
 
 from speccascade import cli
 from speccascade.checkpoints import orbax_io
-from tests.inference import tiny
+from tests.generate import tiny
 
 # What only the user can say, where it is no text.
 _GIVEN = {
@@ -117,11 +117,11 @@ def pair(folder, texts) -> dict:
 def own_tasks():
   """Forgets the tasks that are registered within, in this process."""
   # The package's own tasks stay: they are registered when this is imported.
-  from speccascade.data import (
+  from speccascade.tasks import (
     registry,
     tasks,  # noqa: F401
   )
-  from speccascade.data._tf import seqio
+  from speccascade.tasks._tf import seqio
 
   before = set(seqio.TaskRegistry.names())
   try:

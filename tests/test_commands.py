@@ -16,7 +16,7 @@ import sys
 import gin
 import pytest
 
-from speccascade.data._tf import seqio
+from speccascade.tasks._tf import seqio
 from tests import mains
 
 pytestmark = pytest.mark.needs_tf

@@ -22,7 +22,7 @@ FEW_SHOT = sorted(
 CONFIGS = sorted(
   path.relative_to(ROOT).as_posix()
   for path in (ROOT / "configs").glob("**/*.gin")
-  if path.parent.name != "t5x"  # tests/integrations/test_t5x_models.py
+  if path.parent.name != "t5x"  # tests/tools/integrations/test_t5x_models.py
 )
 # What a file is given with, where it is no run by itself.
 PARTS = (

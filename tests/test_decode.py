@@ -9,7 +9,7 @@ import pytest
 
 from speccascade import decode, train
 from speccascade import sweep as main_of_sweep
-from speccascade.inference.measuring import environment
+from speccascade.study.measuring import environment
 from tests import mains
 
 pytestmark = pytest.mark.needs_tf

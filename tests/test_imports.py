@@ -110,9 +110,9 @@ def test_a_pair_generates_without_what_measures():
 
 def test_the_api_imports_no_pandas():
   done = python(
-    "import sys, speccascade, speccascade.api\n"
+    "import sys, speccascade, speccascade.generate.api\n"
     "for name in speccascade.__all__: getattr(speccascade, name)\n"
-    "for name in speccascade.api.__all__: getattr(speccascade.api, name)\n"
+    "for name in speccascade.generate.api.__all__: getattr(speccascade.generate.api, name)\n"
     "assert 'pandas' not in sys.modules\n"
   )
   assert done.returncode == 0, done.stderr

@@ -17,7 +17,7 @@ import sys
 import pytest
 
 from speccascade import smollm
-from speccascade.quickstart import __main__ as quickstart
+from speccascade.tools.examples import __main__ as quickstart
 from tests import conftest
 from tests.decoding import test_execution_laws
 

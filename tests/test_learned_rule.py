@@ -11,11 +11,11 @@ import pytest
 from speccascade import decode, learned_rule
 from speccascade.checkpoints import restore, rule_files
 from speccascade.decoding.laws import learned
-from speccascade.inference import token_rows
 from speccascade.models import T5LM
+from speccascade.training import token_rows
 from speccascade.training.rule_fitting import TokenRows
 from tests import mains
-from tests.inference import tiny
+from tests.generate import tiny
 
 pytestmark = pytest.mark.needs_tf
 
@@ -74,7 +74,7 @@ def check_rows(rows: TokenRows, files):
 
   Batches are of like lengths, so the rows come in another order.
   """
-  from speccascade.data import vocabularies
+  from speccascade.text import vocabularies
 
   vocabulary = vocabularies.load(str(files / "words.model"))
   models = []

@@ -8,7 +8,7 @@ import nbclient
 import nbformat
 import pytest
 
-from tests.inference import llamas
+from tests.generate import llamas
 
 PATH = pathlib.Path(__file__).parents[1] / "notebooks" / "explore.ipynb"
 LIMIT_S = 1800  # a stuck cell; it takes minutes

@@ -15,11 +15,11 @@ import gin
 import pytest
 
 from speccascade import cli
-from speccascade.api.generation import Generation
-from speccascade.inference.rows import results
-from speccascade.quickstart import quickstart
+from speccascade.generate.api.generation import Generation
+from speccascade.study.rows import results
+from speccascade.tools.examples import quickstart
 from tests import mains
-from tests.inference import llamas
+from tests.generate import llamas
 
 pytestmark = pytest.mark.needs_tf
 ROOT = pathlib.Path(__file__).parents[1]

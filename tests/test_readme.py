@@ -20,10 +20,10 @@ from speccascade.decoding.loops.speculative import speculative
 from speccascade.decoding.programs.methods import METHODS
 from speccascade.decoding.records import draft_tree
 from speccascade.decoding.verification import tree_steps
-from speccascade.evaluation import quality
-from speccascade.exchange.__main__ import FORMATS
-from speccascade.quickstart import quickstart
-from speccascade.report import figures, methods_page
+from speccascade.study.report import figures, methods_page
+from speccascade.tasks import quality
+from speccascade.tools.examples import quickstart
+from speccascade.tools.exchange.__main__ import FORMATS
 from tests.decoding.laws import test_add_a_rule
 from tests.decoding.verification import test_tree_steps
 
@@ -135,7 +135,7 @@ def counts() -> list[tuple[str, str, tuple[int, ...]]]:
     path.relative_to(ROOT / "speccascade").parts[0]
     for path in (ROOT / "speccascade").rglob("*.py")
     if re.search(
-      "from speccascade.search.*skeleton=",
+      "from speccascade.study.search.*skeleton=",
       path.read_text(encoding="utf-8"),
       re.DOTALL,
     )

@@ -14,9 +14,9 @@ import re
 import pytest
 
 from speccascade import built_in
-from speccascade.inference.rows import results
-from speccascade.report import headline
-from speccascade.report.frontier import IntervalEstimate
+from speccascade.study.report import headline
+from speccascade.study.report.frontier import IntervalEstimate
+from speccascade.study.rows import results
 
 ROOT = pathlib.Path(__file__).parents[1]
 RESULTS = ROOT / "docs" / "results"

@@ -8,12 +8,12 @@ import pytest
 import speccascade as sc
 from speccascade import decode, train
 from speccascade.checkpoints import convert, load, orbax_io
-from speccascade.data import sentence_pieces, vocabularies
 from speccascade.runtime import memory
+from speccascade.text import sentence_pieces, vocabularies
 from tests import mains
-from tests.data import tokenizers
-from tests.data.conftest import train_vocabulary
-from tests.inference import llamas, tiny
+from tests.generate import llamas, tiny
+from tests.text import tokenizers
+from tests.text.conftest import train_vocabulary
 
 pytestmark = pytest.mark.needs_tf
 

@@ -17,7 +17,7 @@ from speccascade.decoding import Sampling, decoder, row_keys
 from speccascade.models import T5LM, LlamaConfig, LlamaLM, T5Config
 from speccascade.models.draft_heads import HeadsConfig, HeadsNetwork
 from speccascade.models.heads_model import model_of
-from speccascade.planning import chips
+from speccascade.tools.planning import chips
 
 ENVIRONMENT = {"JAX_PLATFORMS": "cpu", **chips.TPU_ENVIRONMENT}
 TOPOLOGY = "v5e:2x2"

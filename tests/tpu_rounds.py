@@ -15,7 +15,7 @@ from benchmarks.compiled import rounds
 from speccascade.models import T5Config, parameters
 from speccascade.models.sharding import meshes, partitioning
 from speccascade.models.sharding.partitioning import DATA, MODEL, Layout
-from speccascade.planning import chips, hlo
+from speccascade.tools.planning import chips, hlo
 from speccascade.training import optimizers, states, training_step
 from tests import tpu_programs
 from tests.tpu_programs import SIZES, TOPOLOGY

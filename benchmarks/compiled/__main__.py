@@ -21,8 +21,8 @@ import subprocess
 import sys
 
 from benchmarks.compiled import programs, tables
-from speccascade.planning import chips
 from speccascade.runtime import files
+from speccascade.tools.planning import chips
 
 ROWS, TABLES = "rows.jsonl", "tables.md"
 

@@ -37,7 +37,7 @@ def main(argv: list[str] | None = None) -> int:
   flags = parser().parse_args(argv)
   # What a compiler reads from the environment is set before jax is used.
   from benchmarks.compiled import programs, rounds
-  from speccascade.planning import chips, hlo
+  from speccascade.tools.planning import chips, hlo
 
   chips.prepare(flags.target)
   place = programs.Place(tuple(chips.devices(flags.target)))

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 import re
 
-from speccascade.planning import hlo
-from speccascade.planning.hlo import Instruction
+from speccascade.tools.planning import hlo
+from speccascade.tools.planning.hlo import Instruction
 
 STEPS = ("draft", "score", "verify", "commit", "count", "record")
 # What an instruction does, by its name or the end of its path, first match.

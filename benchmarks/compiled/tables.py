@@ -4,7 +4,7 @@ from collections.abc import Iterable
 import re
 
 from benchmarks.compiled import programs
-from speccascade.planning import chips, roofline
+from speccascade.tools.planning import chips, roofline
 
 _STEPS = ("draft", "score", "verify", "commit")
 _KINDS = (

@@ -15,9 +15,9 @@ from benchmarks.gpu_battery.ahead import Ahead
 from benchmarks.gpu_battery.records import Clock, Records, ratio_spread, spread
 from benchmarks.gpu_battery.sizes import Sizes
 from speccascade.decoding.programs import decoders
-from speccascade.evaluation import quality
 from speccascade.models import T5LM
 from speccascade.runtime import files
+from speccascade.tasks import quality
 
 OUTPUTS, PAIR = "outputs.json", "pair.npz"
 TREE, DEEP_TREE = (3, 2, 1), (2, 1, 1, 1, 1)

@@ -7,9 +7,9 @@ import pathlib
 import numpy as np
 import sentencepiece
 
-from speccascade.data import pieces
-from speccascade.data.generated import examples, task_pieces
 from speccascade.runtime import files
+from speccascade.tasks.generated import examples, task_pieces
+from speccascade.text import pieces
 
 EOS = 1
 VOCAB_SIZE = 4000  # of a vocabulary that is trained on the texts

@@ -3,7 +3,7 @@
 # Old name -> new name. A module that moves gets a line here.
 MOVED = (
   {
-    f"speccascade.{old}": f"speccascade.search.{new}"
+    f"speccascade.{old}": f"speccascade.study.search.{new}"
     for old, new in (
       *((f"advise.{name}", name) for name in ("advisor", "effort", "wanted")),
       ("advise.tree_search", "tree_search"),
@@ -29,15 +29,15 @@ MOVED = (
     )
   }
   | {
-    "speccascade.data.generated.vocabulary": (
-      "speccascade.data.generated.task_pieces"
+    "speccascade.tasks.generated.vocabulary": (
+      "speccascade.tasks.generated.task_pieces"
     ),
-    "speccascade.inference.pair.side_by_side": (
-      "speccascade.inference.pair.cascades"
+    "speccascade.generate.pair.side_by_side": (
+      "speccascade.generate.pair.cascades"
     ),
-    "speccascade.inference.points.settings": "speccascade.inference.run",
-    "speccascade.learned_rule.learn": "speccascade.inference.rule_learning",
-    "speccascade.ngrams.ngram_files": "speccascade.inference.ngram_files",
+    "speccascade.generate.points.settings": "speccascade.generate.run",
+    "speccascade.learned_rule.learn": "speccascade.training.rule_learning",
+    "speccascade.ngrams.ngram_files": "speccascade.training.ngram_files",
   }
 )
 

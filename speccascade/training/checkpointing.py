@@ -24,10 +24,10 @@ import numpy as np
 
 from speccascade.checkpoints import load, orbax_io, restore, storage
 from speccascade.checkpoints.errors import CheckpointError
-from speccascade.data import token_names
 from speccascade.models.parameters import Config, network, place_params
 from speccascade.models.sharding.partitioning import Layout, fetch
 from speccascade.runtime import processes, standard_error
+from speccascade.text import token_names
 from speccascade.training import optimizers, states, teachers
 from speccascade.training.kinds import kind_of
 

@@ -13,16 +13,16 @@ from typing import Any
 import jax
 import numpy as np
 
-from speccascade.data import training_batches
-from speccascade.data.arrays import order_by_length, pad
-from speccascade.data.task_scores import TaskMetrics, TaskScores
 from speccascade.decoding.laws.draws import row_keys
 from speccascade.models.parameters import Config, network
 from speccascade.models.sharding.partitioning import fetch, layout_of
 from speccascade.settings import fields
+from speccascade.tasks.task_scores import TaskMetrics, TaskScores
+from speccascade.text.arrays import order_by_length, pad
 from speccascade.training import (
   losses,
   states,
+  training_batches,
   verifier_tuning,
   written_text,
 )
@@ -276,7 +276,7 @@ def task_decoding(
     data: has the task, the vocabulary in use and the most tokens of a feature.
     evaluating: which examples are decoded, and of which task.
   """
-  from speccascade.data import reading, tasks
+  from speccascade.tasks import reading, tasks
 
   num, vocabulary = evaluating.num_decoded, data.prompting.vocabulary
   task = data.task

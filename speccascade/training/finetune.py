@@ -145,7 +145,7 @@ def prepare(
   Raises:
     ValueError: a setting, the task or a checkpoint does not fit.
   """
-  from speccascade.data import vocabularies
+  from speccascade.text import vocabularies
 
   training_checks.check_kind(model, data, objective)
   kind, folder = kind_of(model), model_dir.folder
@@ -246,7 +246,7 @@ def _read_batches(
   need: MemoryNeed,
 ):
   """Reads the training data, and returns its batches, a `TrainBatches`."""
-  from speccascade.data import training_batches
+  from speccascade.training import training_batches
 
   arrays = data.training_tokens(run)
   for feature, count in arrays.num_cut.items():
@@ -275,7 +275,7 @@ def _read_batches(
 
 def _save_vocabulary(data: TrainingData, folder: str, objective: Objective):
   """Writes the vocabulary beside the checkpoints of all that is trained."""
-  from speccascade.data import vocabularies
+  from speccascade.text import vocabularies
 
   # One process writes: all processes of a job share the folder.
   if processes.is_first():

@@ -19,11 +19,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from speccascade.checkpoints import restore, storage
-from speccascade.data import token_names, training_batches
 from speccascade.models.parameters import Config, network, place_params
 from speccascade.models.sharding.partitioning import fetch
 from speccascade.runtime import array_files, files, processes
 from speccascade.runtime.progress import ProgressBar
+from speccascade.text import token_names
+from speccascade.training import training_batches
 from speccascade.training.kinds import kind_of
 from speccascade.training.states import Teacher
 
@@ -56,7 +57,7 @@ def read(
     ValueError: the teacher is of another kind than the model, or has another
       vocabulary.
   """
-  from speccascade.data import vocabularies
+  from speccascade.text import vocabularies
 
   if not path:
     return None

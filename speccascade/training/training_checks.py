@@ -63,7 +63,7 @@ def check_texts(vocabulary, model: Config, data: TrainingData) -> None:
     ValueError: the vocabulary has more tokens than the model has rows, or the
       prompts are for another kind of model.
   """
-  from speccascade.data import vocabularies
+  from speccascade.text import vocabularies
 
   vocabularies.check_fits(vocabulary, model.vocab_size, "MODEL")
   data.prompting.check_fits(prompted=is_prompted(model))

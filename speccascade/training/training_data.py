@@ -14,9 +14,9 @@ import os
 import pathlib
 from typing import Annotated, Any, Literal
 
-from speccascade.data import prompting, text_files
-from speccascade.data.prompting import FORMATS, Prompting
 from speccascade.settings import fields
+from speccascade.text import prompting, text_files
+from speccascade.text.prompting import FORMATS, Prompting
 from speccascade.training.trainer import TrainingRun
 
 
@@ -116,7 +116,7 @@ class TrainingData:
   @functools.cached_property
   def _vocabulary_of_path(self):
     """The vocabulary that `vocabulary` names; None where it names none."""
-    from speccascade.data import vocabularies
+    from speccascade.text import vocabularies
 
     if not self.vocabulary:
       return None
@@ -125,7 +125,7 @@ class TrainingData:
   @functools.cached_property
   def task(self):
     """The task, with the vocabulary in use; None where there are files."""
-    from speccascade.data import tasks
+    from speccascade.tasks import tasks
 
     name = self.mixture_or_task_name
     return tasks.get(name, self._vocabulary_of_path) if name else None
@@ -166,7 +166,7 @@ class TrainingData:
       num: how many examples are read, the first ones; None reads all.
       run: has the seed, and says whether to show a progress bar.
     """
-    from speccascade.data import reading
+    from speccascade.tasks import reading
 
     lengths = dict(self.task_feature_lengths)
     if self.task and self.prompting.format == "source":
@@ -191,7 +191,7 @@ class TrainingData:
 
     Caches have it in their names, so that a change of data is not overlooked.
     """
-    from speccascade.data import reading
+    from speccascade.tasks import reading
 
     if self.task:
       source = reading.fingerprint(self.task, split)
@@ -209,7 +209,7 @@ class TrainingData:
     Args:
       run: has the seed, and says whether to show a progress bar.
     """
-    from speccascade.data.arrays import TokenArrays
+    from speccascade.text.arrays import TokenArrays
 
     if self.token_cache_dir is None:
       return self.read("train", self.num_examples, run)

@@ -11,9 +11,9 @@ import pytest
 
 import speccascade as sc
 from speccascade import built_in, checkpoints
-from speccascade.data.generated import examples, task_pieces
-from speccascade.quickstart import packaged
-from speccascade.report import card as model_card
+from speccascade.study.report import card as model_card
+from speccascade.tasks.generated import examples, task_pieces
+from speccascade.tools.examples import packaged
 
 pytestmark = pytest.mark.needs_tf
 MAX_BYTES = 8_000_000

@@ -5,7 +5,7 @@ import pytest
 
 from speccascade.checkpoints import convert, load
 from tests.checkpoints.conftest import edit, hashes, same
-from tests.inference import tiny
+from tests.generate import tiny
 
 TINY = """
 from __gin__ import dynamic_registration

@@ -10,10 +10,10 @@ import pytest
 from speccascade import built_in
 from speccascade.checkpoints import CheckpointError, generation_settings, load
 from speccascade.checkpoints.storage import Directory
-from speccascade.data import vocabularies
-from speccascade.data.prompting import eos_ids
-from speccascade.inference.pair.model_loading import load_model
-from tests.inference import llamas
+from speccascade.generate.pair.model_loading import load_model
+from speccascade.text import vocabularies
+from speccascade.text.prompting import eos_ids
+from tests.generate import llamas
 
 QWEN = {
   "do_sample": True,

@@ -8,8 +8,8 @@ from sentencepiece import sentencepiece_model_pb2
 
 from speccascade.checkpoints import gguf_tokenizer
 from speccascade.checkpoints.errors import CheckpointError
-from speccascade.data import vocabularies
-from tests.data import tokenizers
+from speccascade.text import vocabularies
+from tests.text import tokenizers
 
 TEXTS = [
   *tokenizers.TEXT,

@@ -15,7 +15,7 @@ from speccascade.checkpoints import (
   inspect,
   load,
 )
-from speccascade.inference.pair import pair_checks
+from speccascade.generate.pair import pair_checks
 from speccascade.models import T5GemmaConfig
 from speccascade.models.llama.config import RopeScaling
 from tests.checkpoints.conftest import same

@@ -11,8 +11,8 @@ import pytest
 
 from speccascade import cli
 from speccascade.cli import gin_setup, moved_modules
-from speccascade.inference.run import Run
-from speccascade.report import methods_page
+from speccascade.generate.run import Run
+from speccascade.study.report import methods_page
 from tests import cli_target
 
 BASE = """

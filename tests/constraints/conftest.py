@@ -3,8 +3,8 @@
 import pytest
 
 from speccascade import built_in
-from speccascade.data import vocabularies
-from tests.data import tokenizers
+from speccascade.text import vocabularies
+from tests.text import tokenizers
 
 KINDS = (
   *("sentence pieces", "bytes", "fallback", "continuing", "words"),

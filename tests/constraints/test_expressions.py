@@ -9,11 +9,11 @@ import pytest
 from speccascade.constraints import automaton_tables, expressions, limits
 from speccascade.constraints.automaton_tables import ConstraintError
 from speccascade.constraints.limits import TextLimits
-from speccascade.data import vocabularies
-from speccascade.inference.rows.records import text_of
+from speccascade.generate.records import text_of
+from speccascade.text import vocabularies
 from tests.constraints.conftest import Words
 from tests.constraints.test_stops import read
-from tests.data import tokenizers
+from tests.text import tokenizers
 
 pytest.importorskip("outlines_core")
 

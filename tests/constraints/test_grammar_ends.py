@@ -22,8 +22,8 @@ from speccascade.constraints import (
 from speccascade.constraints.automaton_tables import ConstraintError
 from speccascade.constraints.limits import TextLimits
 from speccascade.constraints.token_bytes import TokenBytes
-from speccascade.data import vocabularies
-from speccascade.inference.rows.records import text_of
+from speccascade.generate.records import text_of
+from speccascade.text import vocabularies
 from tests.constraints.conftest import Words
 
 pytest.importorskip("outlines_core")

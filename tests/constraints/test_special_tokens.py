@@ -8,11 +8,11 @@ import pytest
 from speccascade.constraints import grammars, limits, stops, token_bytes
 from speccascade.constraints.automaton_tables import ConstraintError
 from speccascade.constraints.limits import TextLimits
-from speccascade.data import vocabularies
 from speccascade.decoding.records.automaton import START
-from speccascade.inference.rows.records import text_of
+from speccascade.generate.records import text_of
+from speccascade.text import vocabularies
 from tests.constraints.test_stops import end_by_hand, end_of, read
-from tests.data import tokenizers
+from tests.text import tokenizers
 
 END = "<|im_end|>"
 

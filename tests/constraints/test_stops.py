@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from speccascade.constraints import automaton_tables, limits, stops, token_bytes
-from speccascade.data import vocabularies
-from speccascade.inference.rows.records import text_of
+from speccascade.generate.records import text_of
 from speccascade.settings import fields
-from tests.data.tokenizers import TEXT
+from speccascade.text import vocabularies
+from tests.text.tokenizers import TEXT
 
 WORDS = (
   "A clever witch sells the new car; the cat sat on the mat. Über 42 Straßen"

@@ -17,11 +17,11 @@ import itertools
 import jax
 import numpy as np
 
-from speccascade.analysis import theory
 from speccascade.decoding.laws import numerics
 from speccascade.decoding.programs.decoders import DraftLength
 from speccascade.decoding.records import token_buffers
 from speccascade.decoding.verification import steps
+from speccascade.study.papers import theory
 from tests import chunk_laws, method_laws, toy, toy_chains
 
 EDGE = 1e-13

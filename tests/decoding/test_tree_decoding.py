@@ -8,7 +8,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from speccascade.analysis import draft_acceptance
 from speccascade.decoding import (
   METHODS,
   AutoregressiveDrafter,
@@ -21,6 +20,7 @@ from speccascade.decoding import (
 from speccascade.decoding.drafting.tree_drafter import TreeDrafter
 from speccascade.decoding.records.draft_tree import DraftTree
 from speccascade.judge import goodness
+from speccascade.study.papers import draft_acceptance
 from tests import method_laws, toy
 from tests.decoding.drafting import models
 from tests.decoding.verification.tree_driving import WAYS

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from speccascade.decoding import MaxGramDrafter
-from speccascade.inference import ngram_counts
 from speccascade.models import bigram_table
+from speccascade.training import ngram_counts
 
 
 def test_published_form(tmp_path):

@@ -11,13 +11,13 @@ import pytest
 from scipy import special
 
 from speccascade import native
-from speccascade.analysis import draft_acceptance
 from speccascade.decoding import Sampling
 from speccascade.decoding.laws import draws, numerics
 from speccascade.decoding.records import draft_tree
 from speccascade.decoding.records.block_records import Branches
 from speccascade.decoding.records.draft_tree import DraftTree
 from speccascade.decoding.verification import tree_steps
+from speccascade.study.papers import draft_acceptance
 from tests import toy
 from tests.models import conftest
 

@@ -10,7 +10,7 @@ import pytest
 
 from speccascade.models import LlamaConfig, T5Config, T5GemmaConfig
 from speccascade.models.sharding import meshes
-from speccascade.planning import slices
+from speccascade.tools.planning import slices
 from tests import eight_devices, jobs
 
 ONE = {"data": 1, "model": 1}

@@ -5,7 +5,6 @@ import pytest
 
 from speccascade.decoding import AutoregressiveDrafter, Drafter
 from speccascade.decoding.programs import draft_models
-from speccascade.evaluation import timing
 from speccascade.models import (
   HeadsConfig,
   T5Config,
@@ -14,8 +13,9 @@ from speccascade.models import (
   parameters,
 )
 from speccascade.models.model_kinds import KINDS
-from speccascade.planning import model_bytes
-from speccascade.search import draft_kinds
+from speccascade.study.evaluation import timing
+from speccascade.study.search import draft_kinds
+from speccascade.tools.planning import model_bytes
 from tests import toy
 
 CONFIGS = [

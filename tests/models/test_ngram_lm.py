@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from speccascade.inference import ngram_counts
 from speccascade.models.ngram_lm import NgramLM
+from speccascade.training import ngram_counts
 from tests import toy
 
 V = 7

@@ -6,10 +6,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from speccascade.inference import ngram_counts
 from speccascade.models import tree_windows
 from speccascade.models.intersection import IntersectionLM
 from speccascade.models.markov_lm import MarkovLM
+from speccascade.training import ngram_counts
 from tests import toy
 from tests.models.feeding import close, extend, feed, int32, keep
 from tests.models.growing import (

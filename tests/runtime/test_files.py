@@ -6,9 +6,9 @@ import os
 import numpy as np
 import pytest
 
-from speccascade.inference.rows import results
 from speccascade.models import bigram_table
 from speccascade.runtime import array_files, files
+from speccascade.study.rows import results
 
 SMALL = files.FileBounds(line=100, size=10_000, ratio=2)
 

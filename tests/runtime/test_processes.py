@@ -16,7 +16,7 @@ from speccascade.checkpoints import load
 from speccascade.cli import distributed
 from speccascade.runtime import processes
 from tests import jobs, mains
-from tests.inference import tiny
+from tests.generate import tiny
 
 slow = pytest.mark.slow
 DECODE = "--gin_file=configs/runs/decode.gin"

@@ -10,12 +10,12 @@ import time
 import pytest
 
 from speccascade import cli
-from speccascade.inference.batches.inputs import Inputs
-from speccascade.inference.measuring import infer
-from speccascade.inference.pair.pairs import PairSpec
-from speccascade.inference.points.point import Point
-from speccascade.inference.run import Run
+from speccascade.generate.pair.pairs import PairSpec
+from speccascade.generate.points.point import Point
+from speccascade.generate.run import Run
 from speccascade.runtime import signals
+from speccascade.study.measuring import infer
+from speccascade.tasks.inputs import Inputs
 
 
 def end(number):

@@ -11,9 +11,9 @@ import pytest
 
 from speccascade.checkpoints import load, orbax_io
 from speccascade.checkpoints.errors import CheckpointError
-from speccascade.inference.pair.model_loading import load_model
-from speccascade.inference.pair.pair_checks import PairError, check_models
-from speccascade.inference.pair.pairs import ModelPair
+from speccascade.generate.pair.model_loading import load_model
+from speccascade.generate.pair.pair_checks import PairError, check_models
+from speccascade.generate.pair.pairs import ModelPair
 from speccascade.models import draft_heads
 from speccascade.models.draft_heads import HeadsConfig, HeadsNetwork
 from speccascade.models.t5.network import Transformer

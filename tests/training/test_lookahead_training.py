@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from speccascade.checkpoints import orbax_io
-from speccascade.inference.pair.model_loading import load_model
-from speccascade.inference.pair.pair_checks import check_models
-from speccascade.inference.pair.pairs import ModelPair
+from speccascade.generate.pair.model_loading import load_model
+from speccascade.generate.pair.pair_checks import check_models
+from speccascade.generate.pair.pairs import ModelPair
 from speccascade.models import HeadsConfig, LookaheadModel, draft_heads
 from speccascade.models.draft_heads import HeadsNetwork
 from speccascade.training import (

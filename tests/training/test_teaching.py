@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 from speccascade.checkpoints import load, orbax_io
-from speccascade.data import training_batches
-from speccascade.data.arrays import TokenArrays
 from speccascade.models import CausalTransformer, LlamaConfig, T5GemmaConfig
 from speccascade.models.t5gemma.network import T5GemmaTransformer
+from speccascade.text.arrays import TokenArrays
 from speccascade.training import (
   evaluate,
   losses,
@@ -17,6 +16,7 @@ from speccascade.training import (
   states,
   teachers,
   trainer,
+  training_batches,
 )
 from speccascade.training.checkpointing import Checkpoints
 from tests import toy

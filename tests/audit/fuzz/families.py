@@ -10,7 +10,7 @@ import pathlib
 import tempfile
 
 from tests.audit.fuzz.case import Case
-from tests.data import tokenizers
+from tests.text import tokenizers
 
 # Of what an output is held to: values of a wrong type, and right ones that can
 # hold no output, by what the line must say.

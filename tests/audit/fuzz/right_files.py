@@ -10,7 +10,7 @@ import jax
 from speccascade.checkpoints import load, orbax_io
 from speccascade.models import HeadsConfig, HeadsNetwork
 from tests import mains
-from tests.report import synthetic
+from tests.study.report import synthetic
 
 
 def write(base: pathlib.Path):

@@ -9,7 +9,7 @@ import tempfile
 import numpy as np
 
 from tests.audit.fuzz.case import Case
-from tests.data import tokenizers
+from tests.text import tokenizers
 
 _DEEP = b'{"inputs": ' + b"[" * 100_000 + b"]" * 100_000 + b"}\n"
 _GZIP = gzip.compress(b"one two\n" * 50)

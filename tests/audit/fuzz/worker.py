@@ -22,10 +22,10 @@ from tests.audit.fuzz import right_files
 from tests.audit.fuzz.case import ROOT
 
 _MODULES = (
-  *("speccascade.training.finetune", "speccascade.data.reading"),
-  *("speccascade.search.sweeps", "speccascade.search.halving"),
-  *("speccascade.inference.ngram_files", "speccascade.report.writing"),
-  "speccascade.exchange.formats",
+  *("speccascade.training.finetune", "speccascade.tasks.reading"),
+  *("speccascade.study.search.sweeps", "speccascade.study.search.halving"),
+  *("speccascade.training.ngram_files", "speccascade.study.report.writing"),
+  "speccascade.tools.exchange.formats",
 )
 _WITHOUT_GIN = (
   *("report", "quickstart", "analysis", "vocabulary", "smollm", "exchange"),
@@ -55,7 +55,7 @@ def main(base: pathlib.Path, log: pathlib.Path):
 def _run(argv: list[str]) -> int:
   """Does what `python -m speccascade.NAME` does; returns the exit code."""
   from speccascade import cli
-  from speccascade.data._tf import seqio
+  from speccascade.tasks._tf import seqio
 
   name = argv[0]
   folder = ROOT / "speccascade" / name.replace(".", "/")

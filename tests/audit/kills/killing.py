@@ -24,9 +24,9 @@ import numpy as np
 from speccascade import cli
 from speccascade.checkpoints import load
 from speccascade.cli import quiet
-from speccascade.inference.measuring import infer, measure
+from speccascade.study.measuring import infer, measure
 from speccascade.training import finetune  # noqa: F401
-from tests.inference import tiny
+from tests.generate import tiny
 
 quiet.import_tensorflow()
 for name in ("seqio", "orbax.checkpoint", "clu.metric_writers"):

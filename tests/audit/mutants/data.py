@@ -3,7 +3,7 @@
 from tests.audit.mutants.records import records
 
 MUTANTS = records("""
-=== data/byte_vocabulary.py
+=== text/byte_vocabulary.py
 half of a letter is shown <- test_letters_that_are_not_whole
 - return places[-len(begun)] if begun else len(ids)
 + return len(ids)
@@ -11,7 +11,7 @@ bytes beside half of a letter stand side by side <- test_what_is_no_utf8
 - .decode("utf-8", "replace")
 + .decode("utf-8", "ignore")
 
-=== data/few_shot.py
+=== tasks/few_shot.py
 shots with an answer come first <- test_shots_take_turns
 - itertools.zip_longest(*kinds)
 + kinds
@@ -19,7 +19,7 @@ a blank line of a shot ends an output <- test_no_answer_of_a_shot
 - return re.sub(r"\\n\\s*\\n", "\\n", answer)
 + return answer
 
-=== data/few_shot_tasks.py data/test_few_shot.py
+=== tasks/few_shot_tasks.py tasks/test_few_shot.py
 what is scored may be a shot <- test_mistakes
 - if spec.ids is None:
 + if False:
@@ -30,7 +30,7 @@ shots are of the first lines of a file <- test_long_files_are_drawn_from
 - np.linspace(0, num - 1, most)
 + np.linspace(0, most - 1, most)
 
-=== evaluation/squad.py evaluation/test_quality.py::test_squad_by_hand
+=== tasks/squad.py tasks/test_quality.py::test_squad_by_hand
 articles are looked for before hyphens go
 - text = _ARTICLE.sub(" ", text.lower().translate(_PUNCTUATION))
 + text = _ARTICLE.sub(" ", text.lower()).translate(_PUNCTUATION)
@@ -48,7 +48,7 @@ an answer that normalizes to nothing is none <-
 - any(each.strip() not in ("", NO_ANSWER) for each in references)
 + any(normalized(each) for each in references)
 
-=== evaluation/corpus_scores.py evaluation/test_quality.py
+=== tasks/corpus_scores.py tasks/test_quality.py
 a score of some questions is of all <-
   test_questions_without_an_answer_are_scored_by_themselves
 - pairs = np.stack([values * is_in, is_in], axis=1)

@@ -3,7 +3,7 @@
 from tests.audit.mutants.records import records
 
 MUTANTS = records("""
-=== search/candidates.py search/test_advisor.py
+=== study/search/candidates.py study/search/test_advisor.py
 the good end of an interval is enough to pay <- test_what_the_clock_has_not
 - 1 / self.measured.relative_high > LEAST_SPEEDUP
 + 1 / self.measured.relative_low > LEAST_SPEEDUP
@@ -11,12 +11,12 @@ the middle of an interval is enough to pay <- test_what_the_clock_has_not
 - 1 / self.measured.relative_high > LEAST_SPEEDUP
 + 1 / self.measured.relative_latency > LEAST_SPEEDUP
 
-=== search/tree_search.py search/test_advisor.py
+=== study/search/tree_search.py study/search/test_advisor.py
 trees go without whole decodes once a share is used <- test_trees_are_priced
 - study, chains, rounds, steps, "costs of passes", is_needed=True
 + study, chains, rounds, steps, "costs of passes"
 
-=== search/offers.py search/test_advisor.py
+=== study/search/offers.py study/search/test_advisor.py
 whole decodes that are needed end with a share <- test_trees_are_priced
 - if not budget.leaves_out(by_decodes, is_needed=is_needed):
 + if not budget.leaves_out(by_decodes):
@@ -38,7 +38,7 @@ the rare token is always the first <- test_a_fault_that_one_problem
 - for row, token in enumerate((2, 0, 2)):
 + for row, token in enumerate((0, 0, 0)):
 
-=== inference/measuring/round_times.py inference/measuring/test_round_times.py
+=== generate/points/round_times.py study/measuring/test_round_times.py
 sixteen passes that catch up cost as one
 - wide_s = least_s["catch_up"] / timing.PASSES
 + wide_s = least_s["catch_up"]
@@ -64,12 +64,12 @@ a missing chunk of a slot is zeros <- test_a_chunk_of_a_slot
 - leaf["driver"] == "zarr" and not name.startswith("target/")
 + not name.startswith("target/")
 
-=== inference/points/draft_costs.py inference/points/test_advice.py
+=== generate/points/draft_costs.py generate/points/test_advice.py
 a pass that nothing measured has a cost <- test_costs_of_calls
 - if size < widths[-1]]
 + if size <= widths[-1]]
 
-=== data/few_shot.py data/test_few_shot.py
+=== tasks/few_shot.py tasks/test_few_shot.py
 a shot may have no answer <- test_no_shot_is_without
 - [each for each in candidates if each.answers[0].strip()]
 + [*candidates]
@@ -77,7 +77,7 @@ a shot may have an answer of blanks <- test_no_shot_is_without
 - if each.answers[0].strip()]
 + if each.answers[0]]
 
-=== exchange/spec_bench.py exchange/test_formats.py
+=== tools/exchange/spec_bench.py tools/exchange/test_formats.py
 equal questions have one answer id <- test_each_of_equal_questions
 - names = [key, model_id, trials[0][0].index, texts]
 + names = [key, model_id, texts]
@@ -112,7 +112,7 @@ the GPU's kernels take frequencies of some layers <- test_the_kernels_leave_out
 -   "local_rope_theta",
 +
 
-=== inference/measuring/timed_answers.py exchange/test_timed_answers.py
+=== study/measuring/timed_answers.py tools/exchange/test_timed_answers.py
 what a further turn compiles is timed <- test_what_is_compiled_again
 - {(number > 0, x.width)
 + {(False, x.width)
@@ -120,7 +120,7 @@ an answer's time is that of its steps <- test_what_is_compiled_again
 - for _, seconds in answer.calls
 + for _, seconds in steps.calls
 
-=== inference/measuring/round_times.py inference/measuring/test_round_times.py
+=== generate/points/round_times.py study/measuring/test_round_times.py
 a disturbed prefill leaves nothing for rounds
 - max(least_s[size] - prefill_s, least_s[size] / 2)
 + (least_s[size] - prefill_s)
@@ -157,8 +157,8 @@ a turn that just fits is refused <- test_a_wide_turn_needs_room
 - used + more + least > self.room
 + used + more + least >= self.room
 
-=== inference/turns/text_stream.py
-    inference/test_decoder_only.py::test_a_turn_fits_up_to_the_last_slot
+=== generate/turns/text_stream.py
+    generate/test_decoder_only.py::test_a_turn_fits_up_to_the_last_slot
 a turn that just fits its caches is begun again
 - end <= self._stream.room
 + end < self._stream.room
@@ -172,7 +172,7 @@ a turn wider than its answer has no room
 - least = max(num, self._run.max_decode_len)
 + least = self._run.max_decode_len
 
-=== search/candidates.py search/test_effort.py
+=== study/search/candidates.py study/search/test_effort.py
 rounds begin after their share <- test_one_round_may_begin
 - is_needed=needs_one and not measured
 + is_needed=needs_one
@@ -180,7 +180,7 @@ the clock goes on after its share <- test_timings_end
 - is_over=steps.budget.is_spent
 + is_over=steps.budget.is_over
 
-=== search/offers.py search/test_effort.py::test_timings_end_with_their_share
+=== study/search/offers.py study/search/test_effort.py::test_timings_end_with_their_share
 hot loops go on after their share
 -       tick=budget.tick_of(name),
 -       is_over=budget.is_spent
@@ -192,7 +192,7 @@ whole decodes go on after their share
 + tick=budget.tick_of(by_decodes),
 +         is_over=budget.is_over
 
-=== search/effort.py search/test_effort.py
+=== study/search/effort.py study/search/test_effort.py
 a decode ends at the limit, not a compilation <- test_timings_end
 - if num == 0:
 + if num >= 0:
@@ -213,7 +213,7 @@ smoothing ends a step late <- test_smoothing_ends
 - lesson.step < self.smoothing_ends
 + lesson.step <= self.smoothing_ends
 
-=== data/training_batches.py data/test_training_batches.py
+=== training/training_batches.py training/test_training_batches.py
 a full batch of a bucket joins the next one <- test_small_sets
 - if len(rows[i]) < sizes[i]:
 + if len(rows[i]) <= sizes[i]:
@@ -224,12 +224,12 @@ a run that goes on keeps the plan of another epoch <- test_an_epoch
 - self._last_plan.get("epoch") != epoch
 + "epoch" not in self._last_plan
 
-=== inference/batches/padding.py inference/batches/test_padding.py
+=== generate/batches/padding.py generate/batches/test_padding.py
 a text that fills a bucket is padded to the next one <- test_buckets_are_few
 - if length <= bucket:
 + if length < bucket:
 
-=== inference/rows/run_folder.py inference/rows/test_run_folder.py
+=== study/rows/run_folder.py study/rows/test_run_folder.py
 a shard may have more records than examples <- test_a_shard_has
 - if line != num:
 + if line < num:

@@ -254,7 +254,7 @@ an alpha is below an open end in float64
 - used < as_float32(high)
 + alpha < high
 
-=== analysis/theory.py
+=== study/papers/theory.py
 a block's chances are summed from its start <- test_block_verification_toy
 - jnp.cumprod(1 - thresholds[..., ::-1], axis=-1)
 + jnp.cumprod(1 - thresholds, axis=-1)

@@ -433,22 +433,22 @@ each threshold of a draft length is a program <-
 - shape["draft_length"] = DraftLength(self.draft_length.policy)
 + shape["draft_length"] = self.draft_length
 
-=== inference/rows/records.py inference/measuring/test_infer.py::test_log_probs
+=== generate/records.py study/measuring/test_infer.py::test_log_probs
 a law that gives a token nothing is written as unknown
 - return least
 + return None
 
-=== evaluation/least_times.py
+=== generate/points/least_times.py
 turns end although a time was less <- test_least_seconds
 - settled = 0 if is_less else settled + 1
 + settled += 1
 
-=== evaluation/efficiency.py evaluation/test_efficiency.py::test_mean_log_probs
+=== study/evaluation/efficiency.py study/evaluation/test_efficiency.py::test_mean_log_probs
 what is not known counts in a mean
 - values[~np.isnan(values)]
 + np.nan_to_num(values)
 
-=== exchange/decode_folder.py exchange/test_formats.py
+=== tools/exchange/decode_folder.py tools/exchange/test_formats.py
 a trace of other blocks is taken <- test_what_is_refused
 - if (len(lengths), sum(lengths)) != (counts.num_blocks, counts.num_tokens):
 + if False:
@@ -456,12 +456,12 @@ the steps of two models are tokens <- test_a_model_alone_writes_a_token_a_step
 - is_alone = execution.needs_drafter != execution.needs_verifier
 + is_alone = True
 
-=== exchange/speed_bench.py exchange/test_formats.py
+=== tools/exchange/speed_bench.py tools/exchange/test_formats.py
 a conditional rate is over the first length <- test_speed_bench
 - before = joint[name]
 + before = 1.0
 
-=== exchange/vllm_metrics.py exchange/test_formats.py
+=== tools/exchange/vllm_metrics.py tools/exchange/test_formats.py
 an acceptance length has no bonus after an EOS <- test_vllm
 - 1 + counts.accepted / counts.num_blocks
 + counts.num_tokens / counts.num_blocks

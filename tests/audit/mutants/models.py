@@ -485,7 +485,7 @@ the scale of embeddings is not rounded <- test_the_scale_of_embeddings_is_roun
 - vectors * jnp.asarray(factor, dtype)
 + (vectors.astype(jnp.float32) * factor).astype(dtype)
 
-=== models/cached_lm.py inference/test_decoder_only.py
+=== models/cached_lm.py generate/test_decoder_only.py
 a drafter draws tokens that it lacks <-
   test_rows_that_a_drafter_lacks_are_never_drafted
 - fill: float = -np.inf
@@ -496,7 +496,7 @@ the last part of a prompt is fed past its end <- test_long_prompts_are_fed_in
 - first = jnp.minimum(i * width, num_fed - width)
 + first = i * width
 
-=== inference/pair/shared_tokens.py
+=== generate/pair/shared_tokens.py
 a fallback's byte is shared, and not the letter <- test_what_is_shared_and_what
 - in enumerate(names):
 + in reversed(list(enumerate(names))):
@@ -679,7 +679,7 @@ tables that differ are taken for one <- test_copies_of_a_shared_table
 - if copy in tensors and not same(tensors.pop(copy), tensors.get(first)):
 + if copy in tensors and tensors.pop(copy) is None:
 
-=== inference/pair/pair_checks.py checkpoints/test_t5gemma_files.py
+=== generate/pair/pair_checks.py checkpoints/test_t5gemma_files.py
 the encoder of a cut model keeps its rows <- test_rows_are_cut_of_both_tables
 - params["encoder"] = cut(params["encoder"])
 + params["encoder"] = dict(params["encoder"])

@@ -3,7 +3,7 @@
 from tests.audit.mutants.records import records
 
 MUTANTS = records("""
-=== inference/points/point.py
+=== generate/points/point.py
 a drafter that the bonus asks for nothing reads tokens one by one <- test_whose
 - and (not self.spec.target.uses_q or self.bonus == "verifier")
 + and not self.spec.target.uses_q
@@ -14,23 +14,23 @@ the authors' fallback of BiLD is another point than "fixed" <-
 - if self.draft_length == (MAX_PROB, self.spec.execution.fallback):
 + if self.draft_length == (MAX_PROB, -1.0):
 
-=== inference/points/point_settings.py inference/points/test_point.py
+=== generate/points/point_settings.py generate/points/test_point.py
 a fallback of BiLD makes no other point <-
   test_the_fallback_of_bild_tells_its_points_apart
 - if spec.has_blocks or length.policy != FIXED:
 + if spec.has_blocks:
 
-=== evaluation/efficiency.py inference/points/test_point.py
+=== study/evaluation/efficiency.py generate/points/test_point.py
 a cascade is predicted as one drafter <- test_costs_predict_where_calls
 - spec.compose is not None or
 + False or
 
-=== decoding/laws/sampling.py inference/points/test_point.py
+=== decoding/laws/sampling.py generate/points/test_point.py
 top-k of 0 is a point of its own <- test_what_changes_nothing
 - if keeps_all or self.is_greedy:
 + if self.is_greedy:
 
-=== search/grid.py
+=== study/search/grid.py
 an alpha of one's own is measured twice <- test_alphas_of_ones_own_are_sorted
 - tuple(sorted(set(map(float, alphas))))
 + tuple(sorted(map(float, alphas)))
@@ -41,7 +41,7 @@ a coarse grid is linear <- test_coarse_keeps_ends_and_middle
 - for i in places), whole.scale)
 + for i in places))
 
-=== search/acceptance.py search/test_advisor.py::test_rates_are_those_of_each
+=== study/search/acceptance.py study/search/test_advisor.py::test_rates_are_those_of_each
 a lossless method's rates are means over tokens
 - is_own or target.is_lossless,
 + is_own,
@@ -55,7 +55,7 @@ a first block drafts nothing <- test_heads_advice.py::test_a_text_tells_its
 - return draft if first_drafts else draft + 1
 + return draft + 1
 
-=== search/draft_kinds.py search/test_heads_advice.py::test_a_text_tells_its
+=== study/search/draft_kinds.py study/search/test_heads_advice.py::test_a_text_tells_its
 a head drafts one token too early
 - jnp.roll(logits[:, :, j], j + 1, axis=1)
 + jnp.roll(logits[:, :, j], j, axis=1)
@@ -66,7 +66,7 @@ later tokens see the embeddings
 - return model.rewind(state, length), out.logits
 + return state, out.logits
 
-=== search/offers.py
+=== study/search/offers.py
 heads draft for nothing <- test_heads_advice.py::test_heads_pay
 - steps = self._kind.chain_steps(self.costs, here)
 + steps = 0.0
@@ -77,7 +77,7 @@ a prefill is no multiple of the smoothed step <- test_advisor.py::test_costs_do
 - verifier_prefill=costs.verifier_prefill / unit
 + verifier_prefill=costs.verifier_prefill
 
-=== inference/points/advice_files.py inference/points/test_advice.py
+=== generate/points/advice_files.py generate/points/test_advice.py
 advice is of the first alpha <- test_the_nearest_alpha_tells_the_gamma
 - min(gammas, key=lambda other: abs(other - alpha))
 + next(iter(gammas))
@@ -85,12 +85,12 @@ advice is of any drafter <- test_advice_is_of_one_drafter_and_of_blocks
 - if (offer["drafter"], offer["method"]) == wanted
 + if offer["method"] == point.method
 
-=== inference/pair/cascades.py
+=== generate/pair/cascades.py
 a model's calls are those of its last place <- test_a_models_calls_are_counted
 - lm is owner)] += int(number)
 + lm is owner)] = int(number)
 
-=== inference/points/draft_costs.py inference/points/test_point.py
+=== generate/points/draft_costs.py generate/points/test_point.py
 costs in milliseconds are believed <- test_costs_in_another_unit_are_refused
 - if cost < 1 / _UNIT_FACTOR or (not size and cost > _UNIT_FACTOR):
 + if cost < 1 / _UNIT_FACTOR:

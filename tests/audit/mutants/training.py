@@ -128,7 +128,7 @@ texts are cut at the same places in each step <-
 - rng = jax.random.fold_in(rng, state.step)
 + pass
 
-=== planning/training_plan.py planning/test_footprint.py
+=== tools/planning/training_plan.py tools/planning/test_footprint.py
 a dry run takes a setting that training refuses <-
   test_a_dry_run_refuses_what_training_refuses
 - training_checks.check_kind(model, data, objective)
@@ -157,7 +157,7 @@ a fingerprint is of shapes alone <- test_a_fingerprint_tells
 - if len(leaf.shape) == 1:
 + if False:
 
-=== data/training_batches.py training/test_teaching.py
+=== training/training_batches.py training/test_teaching.py
 the last prompt token does not learn the first of the output <-
   test_the_loss_is_of_outputs_alone[0.0-False]
 - learned = slice(start + len(prompt) - 1, here.stop)

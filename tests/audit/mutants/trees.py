@@ -269,19 +269,19 @@ a traversal trusts a tree with a fault <-
 - reads_all & jnp.any(at_nodes.bad, axis=1)
 + False & reads_all
 
-=== decoding/programs/method.py inference/points/test_point.py
+=== decoding/programs/method.py generate/points/test_point.py
 BiLD leaves a tree aside <- test_a_method_that_drafts_chains_refuses_a_tree
 - drafts = self.has_blocks or len(self.draft_lengths) > 1
 + drafts = self.has_blocks
 
-=== planning/decoding_plan.py
-    planning/test_footprint.py::test_a_plan_of_decoding_trees
+=== tools/planning/decoding_plan.py
+    tools/planning/test_footprint.py::test_a_plan_of_decoding_trees
 the block of a cascade is planned by gamma
 - return 1 + pair.cascade.num_drafts(len(models.keys() - {"verifier"}))
 + return point.verify_width
 
-=== inference/pair/pairs.py
-    planning/test_footprint.py::test_a_plan_of_decoding_trees
+=== generate/pair/pairs.py
+    tools/planning/test_footprint.py::test_a_plan_of_decoding_trees
 one of several drafters is planned
 - configs = [None] * len(paths)
 + configs = [None]
@@ -311,7 +311,7 @@ the laws of a chain stand at its siblings <-
 - by_draft(values[:, :2], none.astype(values.dtype), values[:, 2:])
 + by_draft(values[:, :1], none.astype(values.dtype), values[:, 1:])
 
-=== search/acceptance.py search/test_tree_search.py
+=== study/search/acceptance.py study/search/test_tree_search.py
 the residual after a miss is the target <- test_a_text_tells_the_blocks
 - residual = jnp.where(is_drawn[..., None], left, residual)
 + residual = residual
@@ -323,7 +323,7 @@ without replacement every first child misses alike <-
 - missed = 1 - jnp.minimum(1, accepted)
 + pass
 
-=== analysis/blocks.py
+=== study/papers/blocks.py
 a block begins at every token <- test_one_rate_along_a_long_text |
   ../search/test_tree_search.py::test_a_text_tells_the_blocks
 - after = slice(start + 1, start + num_levels + 2)
@@ -332,7 +332,7 @@ all depths have the acceptance of the first <- test_acceptance_by_depth
 - weights[:, 1:] = passed[:, :-1] * inside[:, 1:]
 + weights = inside.astype(np.float64)
 
-=== search/tree_search.py
+=== study/search/tree_search.py
 a pass over a tree leaves out the last token <- test_a_pass_reads_the_last_token
 - np.arange(num + 1) + 1, widths
 + np.arange(num + 1), widths
@@ -350,7 +350,7 @@ the shape of a drafter of one's own goes unread <-
 - tree, drawing = drafter.tree, getattr(drafter, "drawing", "")
 + pass
 
-=== analysis/draft_trees.py
+=== study/papers/draft_trees.py
 ranks are looked up by the number of siblings <-
   test_acceptance_may_depend_on_the_number_of_children
 - reach[node] = reach[parent] * rates[row, counts[parent] - 1, rank]

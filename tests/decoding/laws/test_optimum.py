@@ -5,9 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from speccascade.analysis import draft_acceptance
 from speccascade.decoding.drafting import children
 from speccascade.decoding.laws import optimum
+from speccascade.study.papers import draft_acceptance
 
 
 @pytest.fixture(scope="module")

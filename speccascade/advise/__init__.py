@@ -1,1 +1,0 @@
-"""Advice: which method, alpha, gamma and drafter pay, and how much."""

@@ -1,1 +1,0 @@
-"""Tasks, vocabularies and the arrays that training and decoding consume."""

@@ -1,0 +1,1 @@
+"""Generation with a pair of models: sessions, batches, points, turns."""

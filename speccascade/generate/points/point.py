@@ -1,0 +1,287 @@
+"""A point of a trade-off: a method, and the settings that it decodes with."""
+
+from collections.abc import Iterable
+import dataclasses
+import functools
+from typing import Annotated, Literal, Self
+
+import jax
+import jax.numpy as jnp
+
+from speccascade.checkpoints import rule_files
+from speccascade.decoding.drafting.draft_pace import SIZES
+from speccascade.decoding.laws.fitted import FittedAlpha
+from speccascade.decoding.laws.sampling import Sampling, SamplingSettings
+from speccascade.decoding.programs import decoders, methods
+from speccascade.decoding.programs.decoders import Decoder
+from speccascade.decoding.programs.methods import Method
+from speccascade.decoding.records.decode_settings import (
+  FIXED,
+  MAX_PROB,
+  BlockShape,
+  BlockSize,
+  DraftLength,
+  DraftLengthText,
+  block_width,
+)
+from speccascade.generate.points.draft_costs import WIDEST, DraftCosts
+from speccascade.settings import fields
+from speccascade.settings.fields import values_of
+
+AUTO = "auto"
+ADAPTIVE = "adaptive"
+
+
+@fields.checked
+@dataclasses.dataclass(frozen=True)
+class Point(SamplingSettings, BlockShape):
+  """A method and its settings, which are checked when the point is made.
+
+  A point has the settings of `SamplingSettings` and `BlockShape`, and the
+  attributes below. Two settings of `BlockShape` are written in another way
+  here.
+
+  A verification or a draft length that the method would ignore is refused. The
+  configuration of a figure sets gamma, bonus and rule_parameters for all of its
+  methods, so a method that does not use them leaves them aside.
+
+  Attributes:
+    method: a name in `METHODS`.
+    alpha: the parameter of the rule or target; None takes the method's default.
+    gamma: block size; methods without blocks do not use it. "auto" stands for
+      the size that `advice` names, see `advice_files.resolve_gamma`. With
+      "adaptive" each row chooses the size of each block; see docs/adaptive.md.
+    draft_length: "fixed", or (policy, threshold) as in ("max_prob", 0.4); see
+      `DraftLength`.
+    advice: OUTPUT_DIR of `speccascade.advise`, or its JSON file.
+    draft_costs: what "adaptive" chooses by: the `DraftCosts`, or their file, as
+      a run leaves it. None takes those of `advice`, or measures them.
+    rule_parameters: the file of `speccascade.learned_rule`, for methods whose
+      rule or target was fitted to text.
+
+  Raises:
+    ValueError: a setting is unknown or out of range, or the method ignores it.
+  """
+
+  method: Annotated[str, methods.find]
+  alpha: float | None = None
+  _: dataclasses.KW_ONLY
+  gamma: BlockSize | Literal["auto", "adaptive"] = 5
+  draft_length: DraftLengthText = FIXED
+  advice: fields.Path | None = None
+  draft_costs: fields.Path | DraftCosts | None = None
+  rule_parameters: fields.Path | None = None
+
+  def __post_init__(self):
+    if self.alpha is None:
+      object.__setattr__(self, "alpha", self.spec.default_alpha)
+    if isinstance(self.draft_costs, fields.Path):
+      costs = DraftCosts.read(self.draft_costs)
+      object.__setattr__(self, "draft_costs", costs)
+    try:
+      super().__post_init__()
+      if self.is_adaptive:
+        self._check_adaptive()
+      self.spec.check_settings(**self._optional)
+      if self.is_tree:
+        self.spec.check_takes_trees()
+    except fields.SettingError as error:
+      raise fields.SettingError(error.name, error.fault, Point) from error
+    if self.spec.greedy_only and not self.is_greedy:
+      raise ValueError(
+        f"{self.method} is defined at temperature 0 only; TEMPERATURE is"
+        f" {self.temperature:g}"
+      )
+    if self.spec.has_parameters:
+      self._check_parameters()
+
+  def _check_adaptive(self):
+    """Raises SettingError where a row cannot choose its gammas."""
+    kind = ""
+    if self.spec.compose is not None:
+      kind = f"{self.spec.label} drafts in a way of its own"
+    elif self.is_tree:
+      kind = "a tree has one shape"
+    elif self.policy.policy != FIXED:
+      kind = f"draft_length {self.policy.policy!r} ends blocks by itself"
+    elif self.spec.uses_bonus and self.bonus == "verifier":
+      kind = (
+        "bonus 'verifier' draws the token after a whole block from another"
+        " distribution, so that the output would hang on the gammas"
+      )
+    elif self.draft_costs is not None:
+      sizes = self.draft_costs.sizes
+      if self.spec.is_lossless and 0 not in sizes:
+        kind = "draft_costs lack the size 0, which a lossless method uses"
+    if kind:
+      fault = f" is {ADAPTIVE!r}, and {kind}: set a number, or change that"
+      raise fields.SettingError("gamma", fault, Point)
+
+  def _check_parameters(self):
+    """Raises SettingError where the parameters of the rule are missing."""
+    kind, fault = self.spec.target.kind.name, None
+    if self.rule_parameters is None:
+      fault = f" is None, and {self.spec.label} has parameters"
+    elif kind not in self.rule_file.parameters:
+      fault = f" names a file without {kind}, which {self.spec.label} has"
+    if fault:
+      fault += ": name the file that python -m speccascade.learned_rule writes"
+      raise fields.SettingError("rule_parameters", fault, Point)
+
+  @property
+  def rule_file(self) -> rule_files.RuleFile:
+    """The file of the rule's parameters, which is read once."""
+    return rule_files.read(self.rule_parameters)
+
+  @functools.cached_property
+  def decoder_alpha(self) -> float | FittedAlpha:
+    """Alpha as a decoder takes it: with the parameters of the rule, if any."""
+    if not self.spec.has_parameters:
+      return self.alpha
+    parameters = self.rule_file.parameters[self.spec.target.kind.name]
+    return FittedAlpha(self.alpha, jax.tree.map(jnp.asarray, parameters))
+
+  @property
+  def _optional(self) -> dict[str, str]:
+    """The values of the settings in `Method.settings`."""
+    policy = DraftLength.parse(self.draft_length).policy
+    return {"draft_length": policy, "verification": self.verification}
+
+  def of(self, method: str, **changes) -> Self:
+    """Returns the point of another method with the settings of this point.
+
+    A gamma, draft length, verification or tree that the method does not use is
+    left out, as are costs of drafts, and alpha is the method's default.
+
+    Args:
+      method: name of the other method.
+      **changes: fields of the point that get another value.
+    """
+    values_of_method = methods.find(method).settings
+    defaults = {"alpha": None}
+    for name, value in self._optional.items():
+      if value not in values_of_method[name]:
+        defaults[name] = values_of_method[name][0]
+    if not methods.find(method).takes_trees:
+      defaults |= {"tree": None, "drafts": None, "drawing": None}
+    if not methods.find(method).has_blocks:
+      # Points of one method and sampling are then equal, and are decoded once.
+      changes |= {"gamma": Point.gamma, "draft_costs": None}
+    return dataclasses.replace(self, method=method, **defaults | changes)
+
+  def check_shared(self, names: Iterable[str]):
+    """Raises SettingError where none of several methods uses a setting.
+
+    Args:
+      names: names of the methods that share the settings of the point.
+    """
+    several = [methods.find(name) for name in dict.fromkeys(names)]
+    for name, value in self._optional.items():
+      if not any(value in method.settings[name] for method in several):
+        labels = ", ".join(method.label for method in several)
+        fault = f" is {value!r}; none of {labels} uses it: leave it out"
+        raise fields.SettingError(name, fault, Point)
+    if self.is_tree and not any(method.takes_trees for method in several):
+      labels = ", ".join(method.label for method in several)
+      fault = f" is given; none of {labels} drafts trees: leave it out"
+      raise fields.SettingError("tree", fault, Point)
+
+  def check_alpha_is_used(self):
+    """Raises SettingError where the method does not use alpha."""
+    if not self.spec.uses_alpha:
+      fault = f" is {self.alpha:g}; {self.spec.label} takes none: leave it out"
+      raise fields.SettingError("alpha", fault, Point)
+
+  def check_draft_costs_are_used(self):
+    """Raises SettingError where costs are given that choose no gamma."""
+    if self.draft_costs is not None and self.gamma != ADAPTIVE:
+      fault = (
+        f" are given, and gamma is {self.gamma!r}: set it to {ADAPTIVE!r},"
+      )
+      raise fields.SettingError(
+        "draft_costs", f"{fault} or leave them out", Point
+      )
+
+  @property
+  def is_tree(self) -> bool:
+    """Whether the settings say that a block is a tree."""
+    return self.tree is not None or (self.drafts or 1) > 1
+
+  @property
+  def is_adaptive(self) -> bool:
+    """Whether each row chooses the sizes of its blocks."""
+    return self.gamma == ADAPTIVE and self.spec.has_blocks
+
+  @property
+  def sizes(self) -> tuple[int, ...]:
+    """The block sizes that "adaptive" chooses from.
+
+    Without a draft the target has no q, so only a lossless method drafts none.
+    """
+    return SIZES if self.spec.is_lossless else SIZES[1:]
+
+  @property
+  def widest(self) -> int:
+    """The size of the widest block, gamma itself where it is a number."""
+    if self.gamma != ADAPTIVE:
+      return self.gamma
+    costs = self.draft_costs
+    return costs.sizes[-1] if isinstance(costs, DraftCosts) else WIDEST
+
+  def drafter(self, model):
+    """Returns what a decoder drafts with: the model, or one that chooses.
+
+    Args:
+      model: the draft model of the pair, or None.
+    """
+    if not self.is_adaptive:
+      return model
+    costs = self.draft_costs
+    assert isinstance(costs, DraftCosts), "the costs are not known yet"
+    return (costs if 0 in self.sizes else costs.without_zero()).drafter(model)
+
+  @property
+  def spec(self) -> Method:
+    """The method's row of the table."""
+    return methods.find(self.method)
+
+  @functools.cached_property
+  def sampling(self) -> Sampling:
+    """The settings of `SamplingSettings` as a decoder takes them."""
+    return Sampling.of(self)
+
+  @property
+  def policy(self) -> DraftLength:
+    """The draft length as a decoder takes it.
+
+    It is "fixed" where the threshold is the one that "fixed" stands for.
+    """
+    if self.draft_length == (MAX_PROB, self.spec.execution.fallback):
+      return DraftLength(FIXED)
+    return DraftLength.parse(self.draft_length)
+
+  def decoder(self, **run) -> Decoder:
+    """Returns the decoder of the point.
+
+    Args:
+      **run: the fields of `Decoder` that are not settings of the point.
+    """
+    shape = values_of(self, BlockShape)
+    shape |= {"draft_length": self.policy, "gamma": self.widest}
+    return decoders.decoder(self.method, **shape, **run)
+
+  @property
+  def verify_width(self) -> int:
+    """The tokens that one verifier pass feeds."""
+    if self.spec.has_blocks:
+      return block_width(self.widest, self.tree, self.drafts)
+    return self.spec.execution.pass_width
+
+  @property
+  def folds(self) -> bool:
+    """Whether the drafter's catch-up folds into its next call."""
+    return (
+      self.spec.has_blocks
+      and self.policy.policy == "fixed"
+      and (not self.spec.target.uses_q or self.bonus == "verifier")
+    )

@@ -1,0 +1,1 @@
+"""Experiments: measuring, result rows, search, reports."""

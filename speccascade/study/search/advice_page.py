@@ -1,0 +1,307 @@
+"""Advice as text: the answer, what to paste, a small table, and JSON."""
+
+from collections.abc import Sequence
+import dataclasses
+
+from speccascade.cli import macros
+from speccascade.decoding.records.decode_settings import block_width
+from speccascade.generate.points import advice_files
+from speccascade.study.report import tables
+from speccascade.study.report.tables import Column
+from speccascade.study.rows.results import ResultRow
+from speccascade.study.search import writer
+from speccascade.study.search.advisor import Advice
+from speccascade.study.search.candidates import (
+  DRAFTER,
+  LEAST_SPEEDUP,
+  Candidate,
+  Expected,
+  loss,
+)
+from speccascade.study.search.draft_kinds import kind_of
+from speccascade.study.search.offers import Drafting
+from speccascade.study.search.writer import WrittenAdvice, times
+
+_MOST_OFFERS = 13  # lines of the table
+
+
+def write(advice: Advice, argv: Sequence[str] = ()) -> str:
+  """Writes advice.md, advice.json and advice.gin; returns the first of them.
+
+  Args:
+    advice: what the search found.
+    argv: the command line that asked for advice. The command to paste is made
+      from it; an empty one leaves the command out.
+  """
+  return answer(advice, argv).write(advice.study.run.folder, "advice")
+
+
+def answer(advice: Advice, argv: Sequence[str] = ()) -> WrittenAdvice:
+  """Returns the advice as text, as JSON values, and as settings.
+
+  `inference.points.advice_files` reads a part of the JSON values.
+
+  Args:
+    advice: what the search found.
+    argv: see `write`.
+  """
+  settings = advice.study.settings(advice.point)
+  shown = _offers_of_interest(advice)
+  # Later ones take the place of earlier ones: a timed offer knows most.
+  offers = {
+    (*offer.method, offer.point.alpha): offer
+    for offer in (*advice.offers, *advice.decoded, *advice.timed)
+  }
+  return WrittenAdvice(
+    sentences=_sentences(advice),
+    warnings=advice.warnings,
+    bindings=advice.choice and _bindings(advice, advice.choice),
+    is_timed=advice.lossless is not None,
+    tables=[tables.markdown(shown, _columns(advice))] if shown else [],
+    details=_details(advice),
+    values={
+      "about": advice_files.about(advice.point, advice.study.pair),
+      "task": settings.task,
+      "split": settings.split,
+      "num_examples": settings.num_examples,
+      "max_loss": advice.wanted.max_loss,
+      "choice": advice.choice and _offer(advice.choice),
+      "lossless": advice.lossless and _offer(advice.lossless),
+      "costs": {
+        drafting.study.pair.drafter_name: dataclasses.asdict(drafting.costs)
+        for drafting in advice.draftings
+      },
+      "verifier": advice.alone and _scores(advice.alone),
+      "offers": [_offer(offer) for offer in offers.values()],
+    },
+    command=_command(advice, argv) if argv else "",
+  )
+
+
+def _command(advice: Advice, argv: Sequence[str]) -> str:
+  """Returns the command that decodes as advised."""
+  values: dict[str, object] = {"METHOD": "verifier"}
+  if advice.choice is not None:
+    values = _bindings(advice, advice.choice)
+  values["OUTPUT_DIR"] = f"{advice.study.run.folder}_decode"
+  advice_macros = macros.macros("configs/runs/advise.gin")
+  return writer.decode_command(argv, advice_macros, values)
+
+
+def _sentences(advice: Advice) -> list[str]:
+  """Returns what to use and how fast it is, or why nothing pays."""
+  best, exact = advice.choice, advice.lossless
+  if exact is None:
+    return [
+      "use the verifier alone: the time was over before the clock had told"
+      " whether anything pays"
+    ]
+  if best is None:
+    return _reasons_against(exact, advice.drafting_of(exact))
+  lines = [f"use {_name(best, advice)}: {_speed(best)}"]
+  if best.row is not None:
+    lines.append(_quality(best, advice))
+  if best is not exact:
+    lines.append(
+      f"with the verifier's own distribution: {_name(exact, advice)}:"
+      f" {_speed(exact)}"
+    )
+  return lines
+
+
+def _details(advice: Advice) -> list[str]:
+  """Returns which examples were decoded, what passes cost, and more."""
+  settings = advice.study.settings(advice.point)
+  lines = [
+    writer.examples(settings, f"verifier {settings.verifier}"),
+    *map(_costs, advice.draftings),
+  ]
+  quality = advice.alone.quality if advice.alone else {}
+  if quality:
+    metric = next(iter(quality))
+    alone = [(advice.alone, "the verifier")] + [
+      (offer.row, offer.study.pair.drafter_name)
+      for offer in advice.decoded
+      if offer.point.method == DRAFTER
+    ]
+    scores = [f"{x.quality[metric]['value']:.1f} {name}" for x, name in alone]
+    lines.append(f"{metric} of each alone: {', '.join(scores)}")
+  best = advice.choice or advice.lossless
+  if best is not None:
+    lines.append(
+      "where a block costs one step, as on an accelerator that waits for its"
+      f" memory, {_with_gamma(best.point.method, best.one_step.gamma)} is"
+      f" expected to be {times(best.one_step.latency)} times as fast"
+    )
+  if advice.wanted.max_loss is not None and advice.alone and not quality:
+    lines.append(
+      "the examples have no references: only methods with the verifier's own"
+      " distribution were considered"
+    )
+  return lines
+
+
+def _costs(drafting: Drafting) -> str:
+  """Returns the sentence that says what a drafter and the verifier cost."""
+  costs, pair = drafting.costs, drafting.study.pair
+  widths = [width for width in costs.v if width > 1]
+  blocks = ", ".join(f"{costs.v[width]:.2f}" for width in widths)
+  loop = " and ".join(
+    f"{steps:.2f} at gamma {gamma}"
+    for gamma, steps in sorted(drafting.overhead.items())
+  )
+  return (
+    f"{kind_of(pair).describe(pair.drafter_name, costs)} of one of the verifier"
+    f" ({1e3 * costs.verifier_step_s:.2f} ms); the verifier's pass over"
+    f" {', '.join(map(str, widths))} tokens v = {blocks}; the loop around a"
+    f" block {loop or 'was not timed'}"
+  )
+
+
+def _reasons_against(offer: Candidate, drafting: Drafting) -> list[str]:
+  """Returns the sentences that say why speculation does not pay."""
+  here = offer.here
+  width = block_width(here.gamma)
+  v, loop = drafting.costs.v[width], drafting.overhead_of(here.gamma)
+  needed = drafting.least_rate(LEAST_SPEEDUP)
+  rate = "no rate" if needed is None else f"about {needed:.2f} at every token"
+  first = here.by_position[0]
+  share = "an unknown share" if first is None else f"{first:.2f}"
+  return [
+    "nothing pays: use the verifier alone. The best is"
+    f" {_with_gamma(offer.point.method, here.gamma)}, {_speed(offer)}",
+    f"why: a block writes {here.tokens:.2f} tokens and costs {here.steps:.2f}"
+    f" steps of the verifier: {v:.2f} for its pass over {width} tokens,"
+    f" {here.steps - v - loop:.2f} for drafting, {loop:.2f} for the loop",
+    f"{share} of the first drafts are accepted; at these costs {rate} would"
+    f" make it {LEAST_SPEEDUP} times as fast",
+  ]
+
+
+def _name(offer: Candidate, advice: Advice) -> str:
+  """Returns a method with its settings, and its drafter where several are."""
+  point = offer.point
+  name = point.method
+  if point.spec.uses_alpha and point.method != DRAFTER:
+    name += f", alpha {point.alpha:g}"
+  if point.spec.has_blocks:
+    name += f", gamma {point.gamma}"
+  if advice.num_drafters > 1:
+    name += f", drafter {offer.study.pair.drafter_name}"
+  return name
+
+
+def _with_gamma(method: str, gamma: int) -> str:
+  """Returns a method with its gamma, which is 0 for a model alone."""
+  return f"{method} with gamma {gamma}" if gamma else method
+
+
+def _speed(offer: Candidate) -> str:
+  """Returns how fast a timed offer is, and how fast it was expected to be."""
+  return (
+    f"{times(offer.measured)} times as fast as the verifier by the clock"
+    f" ({offer.here.speedup:.2f} by acceptance and costs)"
+  )
+
+
+def _quality(offer: Candidate, advice: Advice) -> str:
+  """Returns the sentence that compares an offer's quality to the verifier's."""
+  name = next(iter(offer.row.quality))
+  mine, large = (x.quality[name]["value"] for x in (offer.row, advice.alone))
+  lost = loss(offer.row, advice.alone)
+  return (
+    f"it has {mine:.1f} {name} on these examples, the verifier {large:.1f}"
+    f" (difference {mine - large:+.1f} [{-lost.high:+.1f}, {-lost.low:+.1f}]);"
+    " a sweep on more of them tells it better"
+  )
+
+
+def _offers_of_interest(advice: Advice) -> list[Candidate]:
+  """Returns the offers of the table: the answer, then the fastest decoded."""
+  timed = {(*x.method, x.point): x for x in advice.timed}
+  # A decoded offer that was timed later is there with its latency.
+  others = [timed.get((*x.method, x.point), x) for x in advice.decoded]
+  first = [x for x in (advice.choice, advice.lossless) if x is not None]
+  if not first:
+    first = advice.offers[:1]  # what is promised, and was not timed
+  ranked = [*first, *sorted(others, key=lambda x: -x.here.speedup)]
+  return list({id(offer): offer for offer in ranked}.values())[:_MOST_OFFERS]
+
+
+def _columns(advice: Advice) -> list[Column]:
+  """Returns the columns of the table, whose lines are offers."""
+
+  def accepted(offer: Candidate) -> str:
+    rates = [
+      f"{rate:.2f}" for rate in offer.here.by_position if rate is not None
+    ]
+    return " ".join(rate.lstrip("0") for rate in rates)
+
+  def mark(offer: Candidate) -> str | None:
+    return "chosen" if offer is advice.choice else None
+
+  columns = [
+    Column("", mark),
+    Column("drafter", lambda offer: offer.study.pair.drafter_name),
+    Column("method", "point.method"),
+    Column("alpha", lambda offer: offer.study.settings(offer.point).alpha),
+    Column("gamma", lambda offer: offer.here.gamma or None),
+    Column("accepted, by position", accepted),
+    Column("tokens/block", "here.tokens", 2),
+    Column("steps/block", "here.steps", 2),
+    Column("expected", lambda offer: tables.speedup(offer.here.latency), 2),
+    Column("by the clock", lambda offer: tables.speedup(offer.measured), 2),
+    Column("a block one step", lambda x: tables.speedup(x.one_step.latency), 2),
+    Column("gamma there", lambda offer: offer.one_step.gamma or None),
+  ]
+  quality = advice.alone.quality if advice.alone else {}
+  for metric in [*quality][:1]:
+    columns.append(Column(metric, f"row.quality.{metric}.value", 1))
+  return columns
+
+
+def _bindings(advice: Advice, offer: Candidate) -> dict[str, object]:
+  """Returns the macros that make a decode of an offer, by name."""
+  settings = offer.study.settings(offer.point)
+  values = {
+    "METHOD": settings.method,
+    "ALPHA": settings.alpha,
+    "GAMMA": settings.gamma,
+  }
+  if advice.num_drafters > 1:
+    values["DRAFTER_CHECKPOINT"] = offer.study.pair.drafters[0].path
+  return {name: value for name, value in values.items() if value is not None}
+
+
+def _offer(offer: Candidate) -> dict:
+  """Returns an offer as JSON values."""
+  settings = offer.study.settings(offer.point)
+  return {
+    "drafter": settings.drafter,
+    "method": settings.method,
+    "alpha": settings.alpha,
+    "gamma": settings.gamma,
+    "expected": _expected(offer.here),
+    "block_is_one_step": _expected(offer.one_step),
+    "measured": offer.measured and tables.speedup(offer.measured)._asdict(),
+    "quality": offer.row and _scores(offer.row),
+  }
+
+
+def _expected(expected: Expected) -> dict:
+  """Returns what is expected of an offer, as JSON values."""
+  return {
+    "gamma": expected.gamma or None,
+    "tokens_per_block": expected.tokens,
+    "steps_per_block": expected.steps,
+    "acceptance_by_position": list(expected.by_position),
+    "speedup": tables.speedup(expected.latency)._asdict(),
+  }
+
+
+def _scores(row: ResultRow) -> dict:
+  """Returns the scores of a row and their intervals, without replicates."""
+  return {
+    metric: {name: score[name] for name in ("value", "low", "high")}
+    for metric, score in row.quality.items()
+  }

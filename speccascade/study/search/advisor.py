@@ -1,0 +1,425 @@
+"""Measures a pair of models on a few examples, and chooses what pays.
+
+The verifier writes texts, and both models read the texts. That gives the
+acceptance of every rule and alpha. With measured costs it gives the best gamma
+and the expected speed of each rule and alpha. A few of these points are then
+decoded for their quality, and the best of them are timed.
+"""
+
+from collections.abc import Callable, Sequence
+import contextlib
+import dataclasses
+import pathlib
+
+from speccascade.decoding.records.block_records import Decoded
+from speccascade.generate.pair.pairs import PairSpec
+from speccascade.generate.points import advice_files
+from speccascade.generate.points.point import Point
+from speccascade.generate.records import Outputs
+from speccascade.generate.run import Run
+from speccascade.runtime import folders
+from speccascade.study.measuring import point_timing, scoring
+from speccascade.study.measuring.study import Measuring, Study
+from speccascade.study.rows.results import ResultRow
+from speccascade.study.rows.run_folder import RunFolder
+from speccascade.study.search import scatter
+from speccascade.study.search.candidates import (
+  DRAFTER,
+  Candidate,
+  by_clock,
+  by_promise,
+  each_drafter,
+  loss,
+  read_study,
+  run_rounds,
+  time_in_turns,
+)
+from speccascade.study.search.draft_kinds import kind_of
+from speccascade.study.search.effort import Budget, Effort, Steps, TimeIsUp
+from speccascade.study.search.offers import Drafting, measure_costs
+from speccascade.study.search.wanted import LOSSLESS, Wanted
+from speccascade.tasks.inputs import Inputs
+
+# Settings that a later start may not change.
+_FIXED_SETTINGS = (
+  "drafter",
+  "dtype",
+  "max_decode_len",
+  "task",
+  "split",
+  "seed",
+)
+# How many times as fast as the best point so far a point must promise to be, in
+# order to be decoded. Differences below that drown in the noise of a few
+# examples.
+_MARGIN = 1.03
+# Hot loops have shown a gamma to be this much too slow, compared with another.
+_CLOSE = 1.1
+# Shares of the time by which a part of the search ends. The last timing has the
+# rest.
+_ALONE_SHARE = 0.15  # the verifier writes its texts
+_DRAFTERS_SHARE = 0.6  # costs of the drafters, and SpecDecode with each drafter
+_SEARCH_SHARE = 0.9  # points that are decoded for their quality
+# Steps that are planned for one drafter: its costs, two timings of SpecDecode,
+# and its own texts.
+_STEPS_PER_DRAFTER = 4
+# The search ends with one timing, after the points that are decoded.
+_LAST_STEPS = 1
+
+
+@dataclasses.dataclass(eq=False)
+class Advice:
+  """What a search found. It grows while the search goes on.
+
+  Attributes:
+    study: the study of the first drafter with the verifier.
+    point: the lossless method, at the sampling that is asked about.
+    wanted: what the user asked.
+    num_drafters: how many drafters are in question.
+    alone: the row of the verifier alone; None until it was decoded.
+    timed: the timed candidates: the lossless candidate of each drafter, and the
+      one that fits what is wanted and promises more, if there is one.
+    offers: all candidates in question, each at its best gamma.
+    decoded: the candidates whose quality is known, in the order of decoding.
+    draftings: the drafters and what they cost.
+    warnings: why the answer may be wrong and what to do; often empty.
+  """
+
+  study: Study
+  point: Point
+  wanted: Wanted
+  num_drafters: int = 1
+  alone: ResultRow | None = None
+  timed: list[Candidate] = dataclasses.field(default_factory=list)
+  offers: list[Candidate] = dataclasses.field(default_factory=list)
+  decoded: list[Candidate] = dataclasses.field(default_factory=list)
+  draftings: list[Drafting] = dataclasses.field(default_factory=list)
+  warnings: list[str] = dataclasses.field(default_factory=list)
+
+  @property
+  def choice(self) -> Candidate | None:
+    """The candidate to use; None where nothing pays, or nothing was timed."""
+    paying = [candidate for candidate in self.timed if candidate.pays]
+    return min(paying, key=by_clock, default=None)
+
+  @property
+  def lossless(self) -> Candidate | None:
+    """The fastest timed candidate that has the verifier's distribution."""
+    exact = [x for x in self.timed if x.point.method == LOSSLESS]
+    return min(exact, key=by_clock, default=None)
+
+  def drafting_of(self, candidate: Candidate) -> Drafting:
+    """Returns what the drafter of a candidate costs."""
+    (drafting,) = (x for x in self.draftings if x.study is candidate.study)
+    return drafting
+
+
+def advise(
+  *,
+  pair: PairSpec,
+  inputs: Inputs,
+  point: Point,
+  run: Run,
+  measuring: Measuring = Measuring(),
+  wanted: Wanted = Wanted(),
+  effort: Effort = Effort(),
+  on_start: Callable[[pathlib.Path], object] = lambda folder: None,
+) -> Advice:
+  """Measures a pair on a few examples, and returns what pays.
+
+  `advice_page.write` writes the files of the advice.
+
+  Args:
+    pair: the verifier, and one drafter or several drafters to choose from; or
+      the verifier with its draft heads.
+    inputs: a few dozen examples; with references, their quality is known.
+    point: sampling and bonus; its method and gamma are not used.
+    run: OUTPUT_DIR, and how examples are decoded.
+    measuring: metrics and repeats; all examples are timed.
+    wanted: what is asked of a method.
+    effort: the number of rounds, and the time that the search may take.
+    on_start: called with OUTPUT_DIR once all settings are checked.
+
+  Raises:
+    ValueError: a setting, a model or an input does not fit.
+  """
+  if point.verification != "token" or point.policy.policy != "fixed":
+    raise ValueError(
+      "advice is of VERIFICATION 'token' and DRAFT_LENGTH 'fixed', whose"
+      f" acceptance two distributions tell; got {point.verification!r} and"
+      f" {point.draft_length!r}"
+    )
+  if point.is_tree:
+    raise ValueError(
+      "advice is of chains of drafts, whose acceptance two distributions tell;"
+      " leave TREE and DRAFTS out"
+    )
+  with folders.sole_writer(run.folder):
+    study = read_study(pair, inputs, run, measuring)
+    gammas = wanted.gammas_for(study.pair)
+    point = dataclasses.replace(point, gamma=max(gammas))
+    points = wanted.points(point, study.pair.verifier_lm.vocab_size)
+    studies = each_drafter(study)
+    for drafter_study in studies:
+      Candidate(drafter_study, points[0]).check()
+    identity = _identity(study, points[0], wanted)
+    folder = RunFolder(run.folder, identity, advice_files.FILE_NAME)
+    folder.check()
+    folder.open()
+    on_start(run.folder)
+    num = num_steps(len(studies), wanted)
+    with effort.begin("advise", num, run.progress) as steps:
+      advice = Advice(studies[0], points[0], wanted, len(studies))
+      return Searcher(studies, points, effort.rounds, steps, advice).run()
+
+
+def _identity(study: Study, point: Point, wanted: Wanted) -> dict:
+  """Returns the settings of advice that a later start may not change."""
+  settings = study.settings(point)
+  return {
+    **advice_files.about(point, study.pair),
+    **{name: getattr(settings, name) for name in _FIXED_SETTINGS},
+    "inputs_sha256": study.sources.fingerprint,
+    "wanted": dataclasses.asdict(wanted),
+    **({"limits": settings.limits} if settings.limits else {}),
+  }
+
+
+def num_steps(num_drafters: int, wanted: Wanted) -> int:
+  """Returns the number of planned steps; a search may need fewer steps."""
+  texts_of_verifier = 1
+  return (
+    texts_of_verifier
+    + _STEPS_PER_DRAFTER * num_drafters
+    + _num_decoded(wanted)
+    + _LAST_STEPS
+  )
+
+
+def _num_decoded(wanted: Wanted) -> int:
+  """Returns the largest number of points that are decoded for their quality."""
+  return 0 if wanted.max_loss is None else wanted.num_decoded
+
+
+@dataclasses.dataclass
+class Searcher:
+  """One run of `advise`.
+
+  Attributes:
+    studies: one study for each drafter alone with the verifier.
+    points: the points in question, the lossless point first.
+    rounds: the number of rounds in which costs are measured.
+    steps: the steps on the bar, and the time that the search may take.
+    advice: what the search finds.
+    passes: the scatter of the verifier's hot loops, by the name of the pass.
+    decodes: the scatter of whole decodes, by the name of the point.
+  """
+
+  studies: Sequence[Study]
+  points: Sequence[Point]
+  rounds: int
+  steps: Steps
+  advice: Advice
+  passes: dict[str, float | None] = dataclasses.field(default_factory=dict)
+  decodes: dict[str, float | None] = dataclasses.field(default_factory=dict)
+
+  @property
+  def budget(self) -> Budget:
+    """The time that the search may take."""
+    return self.steps.budget
+
+  def run(self) -> Advice:
+    """Searches; each part ends when its share of the budget is used.
+
+    Where the time is over, the answer is what was found until then.
+    """
+    advice = self.advice
+    # The budget knows what was left out.
+    with contextlib.suppress(TimeIsUp):
+      self._search_all()
+    advice.warnings += [
+      f"{drafting.study.pair.drafter_name}: {drafting.costs.doubt}"
+      for drafting in advice.draftings
+      if drafting.costs.doubt
+    ]
+    scattered = scatter.warning(self.passes, self.decodes)
+    advice.warnings += filter(None, [scattered, self.budget.warning()])
+    return advice
+
+  def _search_all(self):
+    """Fills the advice in, as far as the time goes."""
+    advice, wanted = self.advice, self.advice.wanted
+    # The verifier writes the texts along which acceptance is computed.
+    self.budget.share = _ALONE_SHARE
+    alone = point_timing.reference(self.points[0])
+    texts, advice.alone = self._decode(self.studies[0], alone)
+    self.steps.end_part(1)
+    # Costs of each drafter, its fastest gamma, and its own texts.
+    for number, study in enumerate(self.studies, start=1):
+      more = (_DRAFTERS_SHARE - _ALONE_SHARE) * number / len(self.studies)
+      self.budget.share = _ALONE_SHARE + more
+      self._add_drafter(study, texts)
+      self.steps.end_part(_STEPS_PER_DRAFTER)
+    # Points that promise more than the lossless candidate are decoded, and the
+    # best point that fits is timed.
+    if wanted.max_loss is not None and advice.alone.quality:
+      self.budget.share = _SEARCH_SHARE
+      self._decode_promising()
+      self.budget.share = 1.0
+      best = self._best_fitting()
+      if best is not advice.lossless:
+        advice.timed += self._time([best])
+    self.steps.end_part(_num_decoded(wanted) + _LAST_STEPS)
+
+  def _add_drafter(self, study: Study, texts: Decoded):
+    """Adds what a drafter costs, its candidates, and its lossless one timed."""
+    advice, lossless = self.advice, self.points[0]
+    drafting = self._measure_costs(study, texts)
+    advice.draftings.append(drafting)
+    with self.steps.uncounted("acceptance along the texts"):
+      by_gamma = drafting.by_gamma(lossless, texts)
+    # What is promised stands until the clock has spoken.
+    advice.offers.append(max(by_gamma.values(), key=by_promise))
+    timed = self._time_gammas(drafting.gammas, by_gamma)
+    if timed:
+      fastest = min(timed, key=by_clock)
+      # With the loop's overhead by the clock, expectations differ.
+      drafting = advice.draftings[-1] = drafting.calibrate(timed)
+      offer = drafting.by_gamma(lossless, texts)[fastest.point.gamma]
+      advice.timed.append(dataclasses.replace(offer, measured=fastest.measured))
+    self.budget.begin("the acceptance of other methods")
+    advice.offers[-1:] = drafting.offers(self.points, texts, self._is_over)
+    if DRAFTER in kind_of(study.pair).always:
+      point = dataclasses.replace(lossless, method=DRAFTER, alpha=None)
+      own_texts, row = self._decode(study, point)
+      offer = drafting.drafter_alone(point, own_texts)
+      advice.decoded.append(dataclasses.replace(offer, row=row))
+
+  def _is_over(self) -> bool:
+    """Returns whether the time is over, and if so notes what is left out."""
+    return self.budget.leaves_out(
+      "the acceptance of some methods", is_needed=True
+    )
+
+  def _measure_costs(self, study: Study, texts: Decoded) -> Drafting:
+    """Returns what a drafter costs."""
+    name = study.pair.drafter_name
+    gammas = self.advice.wanted.gammas_for(study.pair)
+    # A target that uses the heads' distribution draws from one head more.
+    kinds = {point.folds: point for point in self.points}
+    points = [
+      dataclasses.replace(point, gamma=gamma)
+      for gamma in gammas
+      for point in kinds.values()
+    ]
+    step = f"costs of {name}"
+    costs, loops = measure_costs(study, points, self.rounds, self.steps, step)
+    for width, number in scatter.scatter_of_loops(loops).items():
+      self.passes[f"{width} next to {name}"] = number
+    return Drafting(study, costs, texts, gammas)
+
+  def _time_gammas(
+    self, gammas: Sequence[int], by_gamma: dict[int, Candidate]
+  ) -> list[Candidate]:
+    """Returns timed candidates; the fastest lies between slower gammas."""
+
+    # First the gammas are timed in turns whose passes alone promise nearly as
+    # much as the best gamma's passes. Then the neighbours of the fastest gamma
+    # are timed, until the fastest gamma has slower neighbours.
+    def propose(timed: Sequence[Candidate]) -> list[Candidate]:
+      if not timed:
+        speedups = {gamma: x.here.speedup for gamma, x in by_gamma.items()}
+        best = max(speedups.values())
+        close = {gamma for gamma in gammas if speedups[gamma] >= best / _CLOSE}
+        # Each gamma is another program to compile, so one must do.
+        if len(close) > 1 and self.budget.leaves_out("gammas of equal promise"):
+          close = {max(speedups, key=speedups.get)}
+      else:
+        fastest = min(timed, key=by_clock)
+        place = gammas.index(fastest.point.gamma)
+        close = {*gammas[max(0, place - 1) : place + 2]}
+        close -= {candidate.point.gamma for candidate in timed}
+      return [by_gamma[gamma] for gamma in sorted(close)]
+
+    return run_rounds(
+      propose,
+      self._time,
+      self.budget,
+      "gammas next to the fastest",
+      needs_one=True,
+    )
+
+  def _decode_promising(self):
+    """Adds decoded candidates, which had promised to be faster."""
+    advice = self.advice
+    lossy = [x for x in advice.offers if x.point.method != LOSSLESS]
+    lossy.sort(key=by_promise)
+
+    # Of the points that promise to be faster than the best candidate so far,
+    # the slowest is decoded, because it is the likeliest of its method to fit.
+    # If it does not fit, the faster points of its method are given up.
+    def propose(decoded: Sequence[Candidate]) -> list[Candidate]:
+      if len(decoded) == advice.wanted.num_decoded:
+        return []
+      least = _MARGIN * max(self._best_fitting().here.speedup, 1)
+      given_up = {x.method for x in decoded if not self._fits(x)}
+      done = {(*x.method, x.point.alpha) for x in decoded}
+      promising = [
+        x
+        for x in lossy
+        if x.here.speedup > least
+        and x.method not in given_up
+        and (*x.method, x.point.alpha) not in done
+      ]
+      return promising[:1]
+
+    def decode(candidates: Sequence[Candidate]) -> list[Candidate]:
+      (offer,) = candidates
+      texts, row = self._decode(offer.study, offer.point)
+      if not self.budget.is_over():
+        # Its own texts tell its acceptance exactly.
+        offer = advice.drafting_of(offer).own_offer(offer.point, texts)
+      advice.decoded.append(dataclasses.replace(offer, row=row))
+      return advice.decoded[-1:]
+
+    run_rounds(propose, decode, self.budget, "points that promise to be faster")
+
+  def _best_fitting(self) -> Candidate:
+    """Returns the most promising candidate that is known to fit."""
+    fitting = [offer for offer in self.advice.decoded if self._fits(offer)]
+    return max([self.advice.lossless, *fitting], key=by_promise)
+
+  def _fits(self, offer: Candidate) -> bool:
+    """Returns whether an offer loses no more quality than the user allows."""
+    lost = loss(offer.row, self.advice.alone).value
+    return lost <= self.advice.wanted.max_loss
+
+  def _decode(self, study: Study, point: Point) -> tuple[Decoded, ResultRow]:
+    """Returns a point's texts of the first trial, and the row of all trials."""
+    name = ", ".join([point.spec.label, *study.settings(point).words])
+    with self.steps.step(name):
+      trials = self._decode_trials(study, point)
+    outputs = Outputs()
+    for trial, decoded in enumerate(trials):
+      outputs.add(decoded, study.examples, trial)
+    return trials[0], scoring.result_row(study, point, outputs)
+
+  def _decode_trials(self, study: Study, point: Point) -> list[Decoded]:
+    """Returns the outputs of as many trials as there is time for."""
+    batches, num_trials = study.batches(point), study.session.num_trials(point)
+    trials = []
+    for trial in range(num_trials):
+      trials.append(batches.decode_all(study.examples, trial))
+      if trial + 1 < num_trials and self.budget.leaves_out("trials"):
+        break
+    return trials
+
+  def _time(self, offers: Sequence[Candidate]) -> list[Candidate]:
+    """Returns offers of one drafter with their latency, timed in turns."""
+    gammas = ", ".join(str(offer.point.gamma) for offer in offers)
+    name = f"the clock: {offers[0].point.spec.label}, gamma {gammas}"
+    timed = time_in_turns(offers, self.steps, name)
+    for offer in timed:
+      name = f"{offer.point.method} with gamma {offer.point.gamma}"
+      self.decodes[name] = scatter.scatter(offer.measured.by_repeat_s)
+    return timed

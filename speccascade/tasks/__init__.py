@@ -1,0 +1,1 @@
+"""Tasks of seqio, few-shot prompts, and the generated task."""

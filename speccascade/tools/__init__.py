@@ -1,0 +1,1 @@
+"""Plans of memory, formats of other projects, T5X, and examples."""

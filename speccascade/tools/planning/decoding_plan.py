@@ -1,0 +1,108 @@
+"""Works out the memory of a decode, without weights."""
+
+from collections.abc import Mapping
+import dataclasses
+
+from speccascade import checkpoints
+from speccascade.checkpoints import CheckpointNotFoundError
+from speccascade.generate.pair.model_loading import check_role
+from speccascade.generate.pair.pairs import PairSpec
+from speccascade.generate.points.point import Point
+from speccascade.generate.run import Run
+from speccascade.models.parameters import Config
+from speccascade.models.sharding import meshes
+from speccascade.tasks.inputs import Inputs
+from speccascade.tools.planning import footprint, model_bytes
+from speccascade.tools.planning.footprint import Footprint
+from speccascade.tools.planning.model_bytes import DecodeSizes
+
+
+def architectures(pair: PairSpec, point: Point) -> dict[str, Config]:
+  """Returns the architecture of each model that a method needs, by its role.
+
+  The roles are "drafter" and "verifier". Several drafters are "drafter 1",
+  "drafter 2" and so on. The checkpoint of a model whose setting gives its
+  architecture does not have to exist.
+
+  Raises:
+    ValueError: neither a setting nor a checkpoint gives an architecture.
+  """
+  needs, configs = point.spec.execution, {}
+  if needs.needs_drafter:
+    drafters = pair.drafters()
+    for number, (config, path) in enumerate(drafters, 1):
+      role = f"drafter {number}" if len(drafters) > 1 else "drafter"
+      configs[role] = _architecture("drafter", config, path, pair.dtype)
+  if needs.needs_verifier:
+    configs["verifier"] = _architecture(
+      "verifier", pair.verifier, pair.verifier_checkpoint, pair.dtype
+    )
+  return configs
+
+
+def _architecture(role: str, config, path, dtype: str | None) -> Config:
+  """Returns an architecture, of a setting or else of a checkpoint."""
+  if config is None:
+    if not path:
+      raise CheckpointNotFoundError(f"there is no {role} to plan for")
+    config = checkpoints.load(path, lazy=True).require_config()
+  check_role(config, role, path)
+  # Draft heads keep float32; see `HeadsModel.create`.
+  if dtype is not None and not model_bytes.row_of(config).is_over_verifier:
+    config = dataclasses.replace(config, dtype=dtype)
+  return config
+
+
+def plan(
+  pair: PairSpec, inputs: Inputs, point: Point, run: Run, **_
+) -> Footprint:
+  """Returns the memory that a decode needs.
+
+  The arguments are settings of `infer.infer`; its other settings do not matter
+  to the memory.
+  """
+  models = architectures(pair, point)
+  source_len = inputs.task_feature_lengths["inputs"]
+  # The last block begins before the limit and is written whole, so a cache has
+  # room for a block after the longest output.
+  width = _block_width(pair, point, models)
+  capacity = run.max_decode_len + 2 + width
+  verifier = models.get("verifier")
+
+  def bytes_on(mesh: meshes.Mesh) -> dict[str, float]:
+    verifier_layout = mesh.abstract()
+    verifier_layout.check_rows(BATCH_SIZE=run.batch_size)
+    bytes_of = {"caches": 0.0, "distributions": 0.0}
+    for role, config in models.items():
+      layout = verifier_layout
+      if role != "verifier" and mesh.drafter == "whole":
+        layout = verifier_layout.whole()
+      layout.check(config, role.upper())
+      row, kernel_dtype = model_bytes.row_of(config), pair.kernel_dtype
+      row.check_layout(verifier_layout)
+      if row.is_over_verifier:
+        kernel_dtype = None
+      bytes_of[role] = footprint.weights(config, layout, kernel_dtype)
+      decode = DecodeSizes(
+        verifier, layout, (run.batch_size, source_len), capacity
+      )
+      bytes_of["caches"] += row.state(config, decode)
+      # A drafter, too, keeps the logits of a whole block until it is verified.
+      positions = run.batch_size * width
+      bytes_of["distributions"] += footprint.laws(
+        config, layout, positions, cut=False
+      )
+    return bytes_of
+
+  # `Footprint` asks for the bytes on the mesh of the settings, and on others to
+  # say which mesh would do.
+  return Footprint(models, bytes_on, pair.mesh)
+
+
+def _block_width(
+  pair: PairSpec, point: Point, models: Mapping[str, Config]
+) -> int:
+  """Returns the tokens that one verifier pass feeds."""
+  if pair.cascade is None or not point.spec.has_blocks:
+    return point.verify_width
+  return 1 + pair.cascade.num_drafts(len(models.keys() - {"verifier"}))

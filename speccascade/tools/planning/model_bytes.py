@@ -1,0 +1,169 @@
+"""The bytes of each kind of draft model: `BYTES`.
+
+The keys are those of `decoding.programs.draft_models.DRAFT_MODELS`. Draft heads
+have neither layers nor caches, so `footprint` cannot count what a step stores
+of them. Look-ahead embeddings take the layers and the cache of their verifier.
+"""
+
+from collections.abc import Callable, Mapping
+import dataclasses
+from typing import Any, NamedTuple
+
+from speccascade.decoding.records.drafter import Heads, Lookahead
+from speccascade.decoding.records.language_model import LanguageModel
+from speccascade.models import model_kinds
+from speccascade.models.draft_heads import MEDUSA, HeadsConfig
+from speccascade.models.parameters import Config
+from speccascade.models.sharding.partitioning import Layout
+from speccascade.tools.planning import footprint
+
+
+class DecodeSizes(NamedTuple):
+  """What the state of a model in a decode depends on.
+
+  Attributes:
+    verifier: the architecture of the verifier; None where there is none.
+    layout: where the model lies.
+    inputs: (rows, source or prompt tokens of a row).
+    capacity: slots of a cache after the prompt.
+  """
+
+  verifier: Config | None
+  layout: Layout
+  inputs: tuple[int, int]
+  capacity: int
+
+
+class BatchSizes(NamedTuple):
+  """What a step of training depends on.
+
+  Attributes:
+    verifier: the architecture of the teacher, which is the verifier of heads;
+      None where there is none.
+    layout: where the model lies.
+    rows: rows of a part of the batch that is fed at a time.
+    width: tokens of a row that the loss reads.
+    lengths: {"inputs": ..., "targets": ...}, tokens of a row.
+    remat: which activations are computed again, see `layers.REMAT`.
+  """
+
+  verifier: Any
+  layout: Layout
+  rows: int
+  width: int
+  lengths: Mapping[str, int]
+  remat: str | None
+
+  def activations(self, config: Config) -> float:
+    """Returns the bytes that a language model stores for its gradient."""
+    return footprint.activations(
+      config, self.layout, self.rows, self.lengths, self.remat
+    )
+
+
+class StepNumbers(NamedTuple):
+  """What a step of training computes.
+
+  Attributes:
+    activations: bytes that the step stores for the gradient, on each device.
+    num_laws: distributions of the model.
+    num_taught: distributions of its teacher.
+    num_verified: distributions of a verifier that learns with the model.
+  """
+
+  activations: float
+  num_laws: int
+  num_taught: int
+  num_verified: int
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelBytes:
+  """A row of the table: what a plan asks of a kind of draft model.
+
+  Attributes:
+    state: a function from an architecture and a `DecodeSizes` to the bytes that
+      a model holds between two blocks, on each device.
+    step: a function from an architecture and a `BatchSizes` to a `StepNumbers`.
+    is_over_verifier: whether the model is made for one verifier. It then lies
+      on one device, in float32, and its shape is the verifier's.
+  """
+
+  state: Callable[[Any, DecodeSizes], float]
+  step: Callable[[Any, BatchSizes], StepNumbers]
+  is_over_verifier: bool = True
+
+  def check_layout(self, layout: Layout) -> None:
+    """Raises ValueError where the model is to lie on more devices than one."""
+    if self.is_over_verifier and any(x > 1 for x in layout.sizes.values()):
+      raise ValueError(
+        "draft heads lie on one device, and a mesh is set: leave MESH out"
+      )
+
+  def shaped(self, config: Config, verifier: Config | None) -> Config:
+    """Returns an architecture with the shape of its verifier, if it has one.
+
+    Raises:
+      ValueError: there is no verifier, or it is no language model.
+    """
+    if not self.is_over_verifier:
+      return config
+    if verifier is None or row_of(verifier).is_over_verifier:
+      raise ValueError(
+        "draft heads need a TEACHER_CHECKPOINT, which is their verifier and a"
+        " language model: set it"
+      )
+    return config.shaped_like(verifier)
+
+
+def _caches(config: Config, decode: DecodeSizes) -> float:
+  kind, (_, *of_decode) = model_kinds.KINDS[type(config)], decode
+  return footprint.caches(kind, config, *of_decode)
+
+
+def _model_step(config: Config, batch: BatchSizes) -> StepNumbers:
+  positions = batch.rows * batch.width
+  return StepNumbers(batch.activations(config), positions, positions, positions)
+
+
+def _hidden_states(config: HeadsConfig, decode: DecodeSizes) -> float:
+  # Of each row a hidden state in float32, and a counter.
+  return decode.inputs[0] * (4.0 * config.emb_dim + 4)
+
+
+def _heads_step(config: HeadsConfig, batch: BatchSizes) -> StepNumbers:
+  positions, num_heads = batch.rows * batch.width, config.num_heads
+  # The verifier's hidden state, which all heads read; and of each head the
+  # products before its nonlinearity, and the state that is projected. A
+  # blockwise head stores the layer after its nonlinearity, too.
+  inner = config.emb_dim if config.kind == MEDUSA else 2 * config.mlp_dim
+  numbers = config.emb_dim + num_heads * (inner + config.emb_dim)
+  stored = 4.0 * positions * numbers
+  return StepNumbers(stored, num_heads * positions, positions, positions)
+
+
+def _embeddings_state(config: HeadsConfig, decode: DecodeSizes) -> float:
+  # The verifier's network reads the embeddings, with another cache.
+  if decode.verifier is None:
+    return _hidden_states(config, decode)
+  return _caches(decode.verifier, decode)
+
+
+def _embeddings_step(config: HeadsConfig, batch: BatchSizes) -> StepNumbers:
+  # The gradient goes through the verifier, which reads the embeddings. Each row
+  # is cut once, and has logits at its embeddings alone.
+  num_laws = batch.rows * config.num_heads
+  stored = batch.activations(batch.verifier)
+  return StepNumbers(stored, num_laws, num_laws, batch.rows)
+
+
+BYTES: dict[type, ModelBytes] = {
+  LanguageModel: ModelBytes(_caches, _model_step, is_over_verifier=False),
+  Heads: ModelBytes(_hidden_states, _heads_step),
+  Lookahead: ModelBytes(_embeddings_state, _embeddings_step),
+}
+
+
+def row_of(config: Config) -> ModelBytes:
+  """Returns the row of an architecture."""
+  return BYTES[model_kinds.kind_of(config)]
