@@ -40,8 +40,8 @@ setuptools.setup(
   package_data={
     "": ["*.cc", "*.h", "*.gin", "*.txt", "*.tsv", "*.json", "*.model"],
     # The report's templates, its style and its script.
-    "speccascade.study.rows": ["*.html", "*.css"],
-    "speccascade.report": ["*.html", "*.md", "*.css", "*.js"],
+    "speccascade.generate": ["*.html", "*.css"],
+    "speccascade.study.report": ["*.html", "*.md", "*.css", "*.js"],
     # The pair of the package, and its card.
     "speccascade.built_in": ["*.md", "*/*"],
     "speccascade": ["py.typed"],

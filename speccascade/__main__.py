@@ -7,6 +7,7 @@ imported, and neither is JAX nor TensorFlow.
 
 import ast
 import pathlib
+import re
 import sys
 import textwrap
 from typing import NamedTuple
@@ -16,6 +17,8 @@ from speccascade.runtime import standard_output
 _PACKAGE = pathlib.Path(__file__).parent
 _NAME = _PACKAGE.name
 _WIDTH = 80
+# How a docstring names the command of its module.
+_COMMAND = re.compile(rf"python -m {_NAME}\.([\w.]+)")
 # The commands that a new user needs, in the order in which they are needed.
 _FIRST = ("quickstart", "train", "decode", "sweep", "report", "advise")
 _HELP = ("-h", "--help")
@@ -47,11 +50,13 @@ def find() -> list[_Command]:
     source = path.read_text(encoding="utf-8")
     if '\nif __name__ == "__main__":\n' not in source:
       continue
+    docstring = ast.get_docstring(ast.parse(source)) or ""
     place = path.relative_to(_PACKAGE).with_suffix("").parts
     name = ".".join(place).removesuffix(".__main__")
-    docstring = ast.get_docstring(ast.parse(source)) or ""
     # A module that only another program runs does not say how to run it.
-    if f"python -m {_NAME}.{name}" in docstring:
+    if named := _COMMAND.findall(docstring):
+      # A command of a command, such as report.card, is found in its library.
+      name = name if name in named else named[0]
       commands.append(_Command(name, docstring.partition("\n")[0]))
   return sorted(commands, key=lambda command: command.rank)
 

@@ -11,6 +11,10 @@ to a decode, in OUTPUT_DIR.
 import sys
 
 from speccascade import cli
+from speccascade.study import search as _library
+
+# Python finds `speccascade.advise.trees` and the like here.
+__path__ = _library.__path__
 
 
 def main():

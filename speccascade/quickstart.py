@@ -11,6 +11,10 @@ import sys
 
 from speccascade import cli
 from speccascade.runtime import folders
+from speccascade.tools import examples as _library
+
+# Python finds `speccascade.quickstart.packaged` and the like here.
+__path__ = _library.__path__
 
 
 def main(argv: list[str] | None = None) -> int:

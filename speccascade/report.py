@@ -10,6 +10,10 @@ CSV and figures as PNG and SVG. The same rows give the same files.
 import sys
 
 from speccascade import cli
+from speccascade.study import report as _library
+
+# Python finds `speccascade.report.headline` and the like here.
+__path__ = _library.__path__
 
 
 def main(argv: list[str] | None = None) -> int:

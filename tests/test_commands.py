@@ -44,7 +44,9 @@ def modules() -> dict[str, str]:
       # Those that read stdin are talked to by another program.
       if re.search("^if __name__ ==", text, re.M) and "sys.stdin" not in text:
         parts = path.relative_to(ROOT).with_suffix("").parts
-        found[".".join(parts).removesuffix(".__main__")] = text
+        name = ".".join(parts).removesuffix(".__main__")
+        named = re.findall(rf"python -m ({folder}\.[\w.]+)", text)
+        found[name if name in named or not named else named[0]] = text
   return found
 
 

@@ -143,9 +143,15 @@ def resolved_config() -> str:
   program = pathlib.Path(sys.argv[0])
   arguments = [str(program)]
   if PACKAGE in program.parents:
-    # python -m speccascade.sweep runs .../speccascade/sweep/__main__.py.
-    parts = program.relative_to(PACKAGE.parent).with_suffix("").parts
-    arguments = ["-m", ".".join(parts).removesuffix(".__main__")]
+    # python -m speccascade.judge runs .../speccascade/judge/__main__.py, and
+    # python -m speccascade.advise.trees runs .../study/search/trees.py.
+    spec = getattr(sys.modules["__main__"], "__spec__", None)
+    if spec is not None and spec.origin == str(program):
+      name = spec.name
+    else:
+      path = program.relative_to(PACKAGE.parent).with_suffix("")
+      name = ".".join(path.parts)
+    arguments = ["-m", name.removesuffix(".__main__")]
   command = shlex.join(["python", *arguments, *sys.argv[1:]])
   return f"# {command}\n\n{gin.config_str()}"
 
