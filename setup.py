@@ -26,6 +26,21 @@ CONFIGS = ["speccascade.configs"] + [
 # finds the clone as an empty namespace. Configs are found in the clone.
 IS_EDITABLE = "editable_wheel" in sys.argv
 
+LAB = [
+  "clu>=0.0.12",
+  "gin-config>=0.5.0",
+  "matplotlib>=3.9",
+  "optax>=0.2.8",
+  "pandas>=2.2",  # the report groups points by their settings
+  "rouge-score>=0.1.2",
+  "sacrebleu>=2.5",
+  "scipy>=1.13",  # isotonic regression in advice; jax needs it too
+  "seqio>=0.0.20",
+  "tensorboard>=2.19",
+  "tensorflow>=2.19",
+  "tensorflow-datasets>=4.9.7",
+]
+
 setuptools.setup(
   name="speccascade",
   version="0.1.0",
@@ -47,35 +62,27 @@ setuptools.setup(
     "speccascade": ["py.typed"],
   },
   python_requires=">=3.11",
+  # What decodes: models, checkpoints, tokenizers. Nothing here needs
+  # TensorFlow.
   install_requires=[
     "absl-py>=2.1",
-    "clu>=0.0.12",
     "flax>=0.12.8",
-    "gin-config>=0.5.0",
     "jax>=0.10.2",
-    "jinja2>=3.1.6",  # the report's page; chat templates, in its sandbox
-    "matplotlib>=3.9",
+    "jinja2>=3.1.6",  # chat templates, in its sandbox; views of tokens
     "ml_dtypes>=0.5",
     "msgpack>=1.0",
     "numpy>=2.0",
-    "optax>=0.2.8",
     "orbax-checkpoint>=0.12.8",
-    "pandas>=2.2",  # the report groups points by their settings
     "platformdirs>=4.3",
-    "rouge-score>=0.1.2",
-    "sacrebleu>=2.5",
     "safetensors>=0.5",
     "sentencepiece>=0.2",
-    "scipy>=1.13",  # isotonic regression in advice; jax needs it too
-    "seqio>=0.0.20",
-    "tensorboard>=2.19",
-    "tensorflow>=2.19",
-    "tensorflow-datasets>=4.9.7",
     "tensorstore>=0.1.70",
     "tokenizers>=0.21",  # reads tokenizer.json of decoder-only models
     "tqdm>=4.66",
   ],
   extras_require={
+    # Training, tasks, measurements and reports.
+    "lab": LAB,
     # What T5X needs of PyPI; itself it is not there, see docs/t5x.md.
     "t5x": [
       "cached-property>=2.0",
@@ -94,8 +101,10 @@ setuptools.setup(
       "libtpu>=0.0.42; sys_platform == 'linux' and platform_machine == 'x86_64'"
     ],
     "dev": [
+      *LAB,
       "gguf>=0.17",
       "hypothesis>=6.100",
+      "import-linter>=2.5",  # holds imports to the rings, in pyproject.toml
       "ipykernel>=6.29",
       "jsonschema>=4.20",  # what grammars of schemas are held to
       "mypy>=1.15",  # types of the core

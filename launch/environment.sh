@@ -1,8 +1,8 @@
 # shellcheck shell=bash
 # Sourced by the scripts beside it: finds Python, makes .venv, installs.
 #
-#   environment base|dev|t5x   leaves a working interpreter in $PYTHON
-#   activate                   has `python` mean it
+#   environment base|lab|dev|t5x   leaves a working interpreter in $PYTHON
+#   activate                       has `python` mean it
 #
 # VENV names another folder than .venv. An install is done once: a stamp in the
 # environment holds the hash of setup.py and constraints.txt. SPECCASCADE_JAX
@@ -147,7 +147,7 @@ environment() {
   local compile=--no-compile
   if [ -n "${PYTHONDONTWRITEBYTECODE:-}" ]; then compile=--compile; fi
   case "$extras" in
-    dev) target=".[dev]" ;;
+    lab | dev) target=".[$extras]" ;;
     t5x) target=".[dev,t5x]" ;;
   esac
   if ! "$PYTHON" -c '' >/dev/null 2>&1; then make_venv; fi

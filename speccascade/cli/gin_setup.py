@@ -15,7 +15,7 @@ import traceback
 import gin
 
 from speccascade.cli import gin_internals, moved_modules, quiet
-from speccascade.runtime import shown_text
+from speccascade.runtime import extras, shown_text
 from speccascade.settings.fields import SettingError
 
 PACKAGE = pathlib.Path(__file__).parents[1]
@@ -181,6 +181,8 @@ def explain(error: BaseException, hint: str = "") -> str | None:
     return None
   kinds = ValueError | OSError | ImportError | SyntaxError | FloatingPointError
   if isinstance(error, kinds):
+    if missing_package := extras.line(error):
+      return missing_package
     return _one_line(error) + ("" if _is_ours(error) else hint)
   return None
 
