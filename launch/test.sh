@@ -65,6 +65,8 @@ say "ruff format --check"
 "$PYTHON" -m ruff format --check --quiet .
 say "ruff check"
 "$PYTHON" -m ruff check --quiet .
+say "imports between the rings"
+"$VENV/bin/lint-imports" --no-cache >"$VENV/imports" || { cat "$VENV/imports"; exit 1; }
 # Types take one core, and what follows them the other.
 say "types of the core"
 "$PYTHON" -m mypy --no-error-summary </dev/null &

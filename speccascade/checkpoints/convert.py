@@ -31,7 +31,7 @@ from speccascade.checkpoints.errors import (
 )
 from speccascade.models.llama.config import LlamaConfig
 from speccascade.models.parameters import Config
-from speccascade.runtime import folders
+from speccascade.runtime import command_line, folders
 from speccascade.settings import fields
 
 FORMATS = ("t5x", "speccascade", "hugging_face")
@@ -195,13 +195,12 @@ def config_from_gin(path: str) -> Config:
 
 def main(argv: Sequence[str] | None = None) -> int:
   """Runs the command line, and returns the exit code."""
-  from speccascade import cli  # which needs gin
 
   def write(model_gin_file: str | None, **flags):
     config = config_from_gin(model_gin_file) if model_gin_file else None
     print(f"wrote {convert(**flags, config=config)}")
 
-  parser = cli.Parser("checkpoints.convert", __doc__)
+  parser = command_line.Parser("checkpoints.convert", __doc__)
   parser.add_argument(
     "--source",
     required=True,

@@ -22,6 +22,7 @@ from speccascade.checkpoints import (
   stored_arrays,
 )
 from speccascade.checkpoints.errors import CheckpointError
+from speccascade.runtime import command_line
 
 
 def describe(source: str) -> str:
@@ -125,14 +126,13 @@ def check(source: str) -> int:
 
 def main(argv: Sequence[str] | None = None) -> int:
   """Runs the command line, and returns the exit code."""
-  from speccascade import cli  # which needs gin
 
   def write(source: str, is_checked: bool):
     print(describe(source))
     if is_checked:
       print(f"{check(source)} arrays were read, and none is damaged")
 
-  parser = cli.Parser("checkpoints.inspect", __doc__)
+  parser = command_line.Parser("checkpoints.inspect", __doc__)
   parser.add_argument(
     "--source",
     required=True,

@@ -7,14 +7,13 @@ from speccascade.cli.gin_setup import (
   resolved_config,
 )
 from speccascade.cli.main import (
-  Parser,
   compilation_cache,
   fail,
-  path,
   run,
   save_config,
   start,
 )
+from speccascade.runtime.command_line import Parser, path
 
 __all__ = [
   "Parser",

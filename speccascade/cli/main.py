@@ -7,8 +7,7 @@ The flags have T5X's names. `--gin_file` may be repeated, and a later file wins.
     cli.run(main, __doc__, skeleton="configs/runs/finetune.gin")
 """
 
-import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 import os
 import pathlib
 import re
@@ -20,9 +19,9 @@ from absl import flags, logging
 from speccascade.cli import distributed, gin_setup, macros, quiet
 from speccascade.cli.gin_setup import ConfigError, resolved_config
 from speccascade.runtime import (
+  command_line,
   files,
   processes,
-  shown_text,
   signals,
   standard_error,
   standard_output,
@@ -30,8 +29,6 @@ from speccascade.runtime import (
 
 _FLAGS, _JOB = "Flags", "Flags of a job of several processes"  # in `--help`
 _EXAMPLE = re.compile(r"--gin_file=(\S+)")  # in the text of a main
-_LONG_WORD = re.compile(r"\S{300,}")  # its middle is cut out of messages
-_MOST_CHARACTERS = 1200  # of a message, whose middle is cut out as well
 
 
 def run(main, doc: str, argv: list[str] | None = None, **options):
@@ -74,7 +71,7 @@ def start(
   standard_error.make_safe()
   standard_output.make_safe()
   code = _start(main, doc, argv, skeleton, preview)
-  return _finish(code)
+  return command_line.finish(code)
 
 
 def _start(main, doc: str, argv: list[str], skeleton, preview) -> int:
@@ -116,12 +113,6 @@ def _start(main, doc: str, argv: list[str], skeleton, preview) -> int:
       traceback.print_exc()
     return fail(message)
   return 0
-
-
-def _finish(code: int) -> int:
-  """Writes the rest of standard output; returns the code, 1 where it failed."""
-  error = standard_output.finish()
-  return code if error is None else code or fail(error)
 
 
 def _show_help(values: flags.FlagValues, doc: str, skeleton: str | None) -> int:
@@ -288,67 +279,6 @@ def compilation_cache():
   os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", folder)
 
 
-def path(text: str) -> pathlib.Path:
-  """Returns the path that a flag gives, with "~" as the home folder.
-
-  A shell does not expand "~" inside `--flag=~/a`.
-  """
-  return pathlib.Path(text).expanduser()
-
-
-class Parser(argparse.ArgumentParser):
-  """Reads the flags of a main without gin.
-
-  A wrong flag is an error of one line, with exit code 2.
-
-  Args:
-    name: the name of the main, as in `python -m PACKAGE.NAME`.
-    doc: the text that `--help` shows above the flags.
-    package: the package of the main, as in `python -m PACKAGE.NAME`.
-  """
-
-  def __init__(self, name: str, doc: str, package: str = "speccascade"):
-    super().__init__(
-      prog=f"python -m {package}.{name}",
-      description=doc,
-      formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-
-  def error(self, message: str):
-    """Prints one line about a wrong flag, and exits."""
-    sys.exit(fail(message, 2))
-
-  def print_help(self, file=None):
-    """Prints the help; argparse itself is silent where it cannot be written."""
-    print(self.format_help(), end="", file=file)
-
-  def run(
-    self,
-    function: Callable,
-    argv: Sequence[str] | None,
-    interrupted: str = "interrupted",
-  ) -> int:
-    """Calls a function with the flags, and returns the exit code.
-
-    Args:
-      function: gets the flags by name. Its result is the exit code; None is 0.
-      argv: the command line, without the program. None takes the process's own.
-      interrupted: the message after an interrupt.
-    """
-    standard_error.make_safe()
-    standard_output.make_safe()
-    try:
-      flags = vars(self.parse_args(argv))
-      code = function(**flags) or 0
-    except SystemExit as stop:  # after `--help`, or a wrong flag
-      sys.exit(_finish(stop.code))
-    except (ValueError, OSError) as error:
-      code = fail(error)
-    except KeyboardInterrupt:
-      code = fail(interrupted, 130)
-    return _finish(code)
-
-
 def fail(error: str | Exception, code: int = 1) -> int:
   """Prints one line about an error that the user can mend.
 
@@ -359,17 +289,6 @@ def fail(error: str | Exception, code: int = 1) -> int:
   Returns:
     The exit code.
   """
-  message = error if isinstance(error, str) else gin_setup.explain(error)
-  message = shown_text.one_line(message)
-  message = _LONG_WORD.sub(_cut_middle, message)
-  if len(message) > _MOST_CHARACTERS:
-    # What was given begins a message, and what to do ends it.
-    half = _MOST_CHARACTERS // 2
-    message = f"{message[:half]} ... {message[-half:]}"
-  print(f"error: {message}", file=sys.stderr)
-  return code
-
-
-def _cut_middle(match: re.Match) -> str:
-  """Returns both ends of a long word, such as a path or a list."""
-  return f"{match[0][:99]}...{match[0][-99:]}"
+  if not isinstance(error, str):
+    error = gin_setup.explain(error)
+  return command_line.fail(error, code)

@@ -5,10 +5,10 @@ language model, draft heads, or look-ahead embeddings. A `Drafter` that somebody
 made is used as it is. A method makes the drafter of its loop out of the draft
 model and of the verifier: `Method.drafter_for`.
 
-Other rooms have tables with the same keys: what a kind costs by the clock
-(`study/evaluation/timing.py`), how many bytes it takes (`tools/planning/model_bytes.py`),
-what a search asks of it (`study/search/draft_kinds.py`). A new kind is a row in each
-of them, and in `training/kinds.py`.
+The lab has tables with the same keys: what a kind costs
+(`study/evaluation/timing.py`), how many bytes it takes
+(`tools/planning/model_bytes.py`), what a search asks of it
+(`study/search/draft_kinds.py`) and how it is trained (`training/kinds.py`).
 """
 
 from collections.abc import Callable

@@ -180,7 +180,8 @@ the clock goes on after its share <- test_timings_end
 - is_over=steps.budget.is_spent
 + is_over=steps.budget.is_over
 
-=== study/search/offers.py study/search/test_effort.py::test_timings_end_with_their_share
+=== study/search/offers.py
+    study/search/test_effort.py::test_timings_end_with_their_share
 hot loops go on after their share
 -       tick=budget.tick_of(name),
 -       is_over=budget.is_spent

@@ -443,7 +443,8 @@ turns end although a time was less <- test_least_seconds
 - settled = 0 if is_less else settled + 1
 + settled += 1
 
-=== study/evaluation/efficiency.py study/evaluation/test_efficiency.py::test_mean_log_probs
+=== study/evaluation/efficiency.py
+    study/evaluation/test_efficiency.py::test_mean_log_probs
 what is not known counts in a mean
 - values[~np.isnan(values)]
 + np.nan_to_num(values)

@@ -41,7 +41,8 @@ a coarse grid is linear <- test_coarse_keeps_ends_and_middle
 - for i in places), whole.scale)
 + for i in places))
 
-=== study/search/acceptance.py study/search/test_advisor.py::test_rates_are_those_of_each
+=== study/search/acceptance.py
+    study/search/test_advisor.py::test_rates_are_those_of_each
 a lossless method's rates are means over tokens
 - is_own or target.is_lossless,
 + is_own,
@@ -55,7 +56,8 @@ a first block drafts nothing <- test_heads_advice.py::test_a_text_tells_its
 - return draft if first_drafts else draft + 1
 + return draft + 1
 
-=== study/search/draft_kinds.py study/search/test_heads_advice.py::test_a_text_tells_its
+=== study/search/draft_kinds.py
+    study/search/test_heads_advice.py::test_a_text_tells_its
 a head drafts one token too early
 - jnp.roll(logits[:, :, j], j + 1, axis=1)
 + jnp.roll(logits[:, :, j], j, axis=1)
