@@ -42,7 +42,14 @@ __all__ = ["__version__", *_PUBLIC]
 def __getattr__(name):
   """Imports a public name; Python calls this for names that are not here."""
   if name in _PUBLIC:
-    value = getattr(importlib.import_module(_PUBLIC[name]), name)
+    try:
+      value = getattr(importlib.import_module(_PUBLIC[name]), name)
+    except ModuleNotFoundError as error:
+      from speccascade.runtime import extras
+
+      if (message := extras.line(error)) is None:
+        raise
+      raise ModuleNotFoundError(message, name=error.name) from error
     globals()[name] = value  # The next access does not come here.
     return value
   raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
