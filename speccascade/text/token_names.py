@@ -1,6 +1,6 @@
 """How a vocabulary spells its tokens, and whether two spell them alike."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 import re
 from typing import Any
 
@@ -54,8 +54,8 @@ def find(identity: Mapping[str, Any] | None, beside: str | None = None):
 def difference(
   one: Mapping[str, Any] | None,
   other: Mapping[str, Any] | None,
-  vocabulary=None,
-  other_vocabulary=None,
+  read: Callable[[], Any] | None = None,
+  read_other: Callable[[], Any] | None = None,
 ) -> str | None:
   """Returns in words how two vocabularies differ; None if no id does.
 
@@ -66,14 +66,15 @@ def difference(
   Args:
     one: the identity {"path", "sha256"} of a vocabulary; None if unknown.
     other: the identity of another one; None if unknown.
-    vocabulary: the vocabulary of `one`; None reads the file at its path.
-    other_vocabulary: the vocabulary of `other`, likewise.
+    read: returns the vocabulary of `one`, or None; called where the files
+      differ. None reads the file at its path.
+    read_other: returns the vocabulary of `other`, likewise.
   """
   hashes = [(each or {}).get("sha256") for each in (one, other)]
   if not all(hashes) or hashes[0] == hashes[1]:
     return None
-  vocabulary = vocabulary or find(one)
-  other_vocabulary = other_vocabulary or find(other)
+  vocabulary = read() if read else find(one)
+  other_vocabulary = read_other() if read_other else find(other)
   if vocabulary is None or other_vocabulary is None:
     return "their sha256 differ"
   pairs = zip(_names(vocabulary), _names(other_vocabulary))

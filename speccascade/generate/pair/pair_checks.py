@@ -72,7 +72,10 @@ def check_models(pair):
         " the same start token"
       )
     differs = token_names.difference(
-      first.vocabulary, model.vocabulary, _own(first), _own(model)
+      first.vocabulary,
+      model.vocabulary,
+      functools.partial(_own, first),
+      functools.partial(_own, model),
     )
     if differs:
       raise PairError(
@@ -161,7 +164,10 @@ def check_vocabulary(pair, vocabulary, name: str = "VOCABULARY"):
         ", ".join(map(repr, added)),
       )
     differs = token_names.difference(
-      model.vocabulary, identity, _own(model), vocabulary
+      model.vocabulary,
+      identity,
+      functools.partial(_own, model),
+      lambda: vocabulary,
     )
     if differs:
       raise PairError(

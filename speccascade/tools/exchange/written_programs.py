@@ -19,8 +19,10 @@ _FENCE = re.compile(
   r"([ \t]*)(`{3,}|~{3,})[ \t]*([\w+#.-]*)[ \t]*(?:\{.*|\w+=.*)?"
 )
 _BEGIN = re.compile(r"\s*\[BEGIN\][ \t]*\n?")
-# A program may hold the mark as a string, but not after a blank.
-_DONE = re.compile(r"(?:^|\s)\[DONE\]")
+# A program may hold the mark at either end of a string.
+_DONE = re.compile(r"(?<![\"'])\[DONE\](?![\"'])")
+_THOUGHT = "</think>"  # ends what a model says to itself
+_TITLE = re.compile(r"[A-Z]\w*:\s*")  # "Example:", say
 _CODE = re.compile(
   r"(async )?def \w+ *\(|class \w+|import \w|from \S+ import|@"
 )
@@ -45,9 +47,13 @@ def extract(text: str) -> tuple[str, frozenset[str]]:
   ('x = 1', frozenset({'[DONE]'}))
   """
   marks = set()
+  _, thought, rest = text.rpartition(_THOUGHT)
+  if thought and not _is_program(text):
+    marks.add(PROSE)
+    text = rest.lstrip("\n")
   if done := _DONE.search(text):
     marks.add(DONE)
-    text = text[: done.start()]
+    text = text[: done.start()].rstrip()
   if begin := _BEGIN.match(text):
     text = text[begin.end() :]
   if _is_program(text):
@@ -118,6 +124,8 @@ def _without_prose(text: str) -> str:
 
 def _is_prose(line: str) -> bool:
   """Returns whether a line is a sentence, and no part of a program."""
+  if _TITLE.fullmatch(line):
+    return True
   words = re.findall(r"[^\W\d_]+", line)
   if len(words) < 2 or line[0].isspace() or line.startswith(("#", ")", "]")):
     return False
