@@ -6,7 +6,7 @@ import heapq
 
 from speccascade.constraints import char_sets, parts, patterns
 from speccascade.constraints.char_sets import CharSet
-from speccascade.constraints.parts import Part
+from speccascade.constraints.parts import Expression
 
 MOST_NODES = 4_000
 MOST_STATES = 1_000
@@ -267,8 +267,8 @@ def _smallest(dfa: Dfa) -> Dfa:
 
 
 def expression(
-  dfa: Dfa, spell: Callable[[CharSet], Part | None] = char_sets.json_part
-) -> Part | None:
+  dfa: Dfa, spell: Callable[[CharSet], Expression | None] = char_sets.json_part
+) -> Expression | None:
   """Returns the expression of an automaton; None where it has no text.
 
   Args:
@@ -278,7 +278,7 @@ def expression(
   Raises:
     parts.TooLarge: the expression is larger than the limits.
   """
-  edges: dict[tuple[int, int], Part] = {}
+  edges: dict[tuple[int, int], Expression] = {}
   for state, row in enumerate(dfa.moves):
     for after in set(row) - {-1}:
       chars = char_sets.union(
@@ -290,8 +290,8 @@ def expression(
 
 
 def eliminate(
-  num: int, edges: dict[tuple[int, int], Part], ends: Sequence[bool]
-) -> Part | None:
+  num: int, edges: dict[tuple[int, int], Expression], ends: Sequence[bool]
+) -> Expression | None:
   """Returns the expression of all paths from state 0 to an end.
 
   Args:
@@ -303,10 +303,14 @@ def eliminate(
     parts.TooLarge: the expression is larger than the limits.
   """
   first, last = -1, num
-  into: dict[int, dict[int, Part]] = {state: {} for state in range(-1, num + 1)}
-  out: dict[int, dict[int, Part]] = {state: {} for state in range(-1, num + 1)}
+  into: dict[int, dict[int, Expression]] = {
+    state: {} for state in range(-1, num + 1)
+  }
+  out: dict[int, dict[int, Expression]] = {
+    state: {} for state in range(-1, num + 1)
+  }
 
-  def add(state: int, after: int, part: Part):
+  def add(state: int, after: int, part: Expression):
     known = out[state].get(after)
     part = part if known is None else parts.either([known, part])
     out[state][after] = into[after][state] = part

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import itertools
 
 from speccascade.constraints import parts
-from speccascade.constraints.parts import Part
+from speccascade.constraints.parts import Expression
 
 CharSet = tuple[tuple[int, int], ...]
 
@@ -72,7 +72,7 @@ def classes(sets: Sequence[CharSet]) -> list[CharSet]:
   return [union(kind) for kind in kinds.values()]
 
 
-def json_part(chars: CharSet) -> Part | None:
+def json_part(chars: CharSet) -> Expression | None:
   """Returns the expression of one character of a JSON string.
 
   Args:
@@ -91,12 +91,12 @@ def json_part(chars: CharSet) -> Part | None:
   return parts.either(choices) if choices else None
 
 
-def plain_part(chars: CharSet) -> Part | None:
+def plain_part(chars: CharSet) -> Expression | None:
   """Returns the expression of one character that stands for itself."""
   return bracket(chars) if chars else None
 
 
-def bracket(chars: CharSet) -> Part:
+def bracket(chars: CharSet) -> Expression:
   """Returns a class of characters in brackets, or one character."""
   if len(chars) == 1 and chars[0][0] == chars[0][1]:
     return parts.literal(chr(chars[0][0]))
@@ -107,7 +107,7 @@ def bracket(chars: CharSet) -> Part:
     _spelled(first) + (f"-{_spelled(last)}" if last > first else "")
     for first, last in shown
   )
-  return Part(f"[{'^' if is_open else ''}{inner}]", 1)
+  return Expression(f"[{'^' if is_open else ''}{inner}]", 1)
 
 
 def _spelled(code: int) -> str:

@@ -13,7 +13,7 @@ from speccascade.constraints import (
   parts,
   patterns,
 )
-from speccascade.constraints.parts import Part
+from speccascade.constraints.parts import Expression
 
 # So many values are listed, each by itself.
 MOST_LISTED = 256
@@ -94,7 +94,7 @@ def integers(low: int | None, high: int | None, multiple: int = 1):
   return parts.either(choices) if choices else None
 
 
-def _multiples(texts: Sequence[str], multiple: int) -> Part | None:
+def _multiples(texts: Sequence[str], multiple: int) -> Expression | None:
   """Returns the expression of the multiples among positive integers.
 
   Args:
@@ -168,7 +168,7 @@ def _between(low: str, high: str) -> str:
 
 
 @functools.lru_cache(maxsize=256)
-def numbers(low: Bound | None, high: Bound | None) -> Part | None:
+def numbers(low: Bound | None, high: Bound | None) -> Expression | None:
   """Returns the expression of numbers in bounds; None where there are none.
 
   Within bounds no exponent is written, and at most 15 digits after the point.

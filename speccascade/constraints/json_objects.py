@@ -5,7 +5,7 @@ import dataclasses
 
 from speccascade.constraints import char_automata, json_values, parts
 from speccascade.constraints.json_keywords import Place, refuse
-from speccascade.constraints.parts import Part
+from speccascade.constraints.parts import Expression
 
 # So many sets of properties that go on differently are followed.
 MOST_STATES = 300
@@ -22,7 +22,7 @@ class Property:
   """
 
   name: str
-  part: Part
+  part: Expression
   is_required: bool
 
 
@@ -57,7 +57,7 @@ def inside(properties: Sequence[Property], places: Sequence[Place]):
   return _of_sets(properties, least, most, needs)
 
 
-def _in_order(properties: Sequence[Property]) -> Part:
+def _in_order(properties: Sequence[Property]) -> Expression:
   """Returns the expression of properties of which some may be left out."""
   first = next(
     (i for i, each in enumerate(properties) if each.is_required), None
@@ -76,7 +76,7 @@ def _in_order(properties: Sequence[Property]) -> Part:
   return parts.sequence(*before, properties[first].part, *after)
 
 
-def _some(properties: Sequence[Property]) -> Part:
+def _some(properties: Sequence[Property]) -> Expression:
   """Returns the expression of one or more of optional properties.
 
   It is made of halves, so that n properties take n ** 1.6 parts, not n ** 2.
@@ -101,14 +101,14 @@ def _of_sets(
   least: int,
   most: int,
   needs: Sequence[tuple[str, str]],
-) -> Part | None:
+) -> Expression | None:
   """Returns the expression of the sets of properties that are allowed."""
   counted = {name for pair in needs for name in pair}
   # A state: the next property, how many are written, which of those that
   # others need.
   start = (0, 0, frozenset())
   place, order = {start: 0}, [start]
-  edges: dict[tuple[int, int], Part] = {}
+  edges: dict[tuple[int, int], Expression] = {}
   ends = []
   later = [json_values.comma(each.part) for each in properties]
 
@@ -144,8 +144,8 @@ def _of_sets(
 
 
 def of_any_names(
-  places: Sequence[Place], name: Part, value: Part | None
-) -> Part | None:
+  places: Sequence[Place], name: Expression, value: Expression | None
+) -> Expression | None:
   """Returns the expression between the braces of an object of any names.
 
   Args:
@@ -171,7 +171,7 @@ def of_any_names(
   return items(json_values.pair(name, value), least, most)
 
 
-def items(part: Part, least: int, most: int | None) -> Part:
+def items(part: Expression, least: int, most: int | None) -> Expression:
   """Returns the expression of like items with commas between them.
 
   Args:

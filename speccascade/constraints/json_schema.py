@@ -24,7 +24,7 @@ from speccascade.constraints.json_keywords import (
   refuse,
   shown,
 )
-from speccascade.constraints.parts import Part
+from speccascade.constraints.parts import Expression
 
 # A schema that says nothing allows arrays and objects inside of each other:
 # so many are written.
@@ -114,10 +114,10 @@ class _Writer:
   def __init__(self, document: Document):
     self.document = document
     self.choices = json_choices.Choices(document)
-    self._written: dict[tuple[int, ...], Part | None] = {}
+    self._written: dict[tuple[int, ...], Expression | None] = {}
     self._made: list[Place] = []
 
-  def part(self, places: Sequence[Place]) -> Part | None:
+  def part(self, places: Sequence[Place]) -> Expression | None:
     """Returns the expression of what schemas allow together, or None."""
     key = tuple(id(place.schema) for place in places)
     if key not in self._written:
@@ -126,7 +126,7 @@ class _Writer:
       self._written[key] = self._part(places)
     return self._written[key]
 
-  def _part(self, places: Sequence[Place]) -> Part | None:
+  def _part(self, places: Sequence[Place]) -> Expression | None:
     """Returns the expression of some schemas that is not known yet."""
     choices = []
     for choice in self.choices.all(places):
@@ -143,7 +143,7 @@ class _Writer:
     except parts.TooLarge as error:
       _too_large(places[0], error)
 
-  def _typed(self, choice: Typed) -> Part | None:
+  def _typed(self, choice: Typed) -> Expression | None:
     """Returns the expression of the values of a type."""
     if choice.is_free:
       return free(choice.kind, FREE_DEPTH)
@@ -154,7 +154,7 @@ class _Writer:
       return self._string(choice.places)
     return self._number(choice)
 
-  def _string(self, places: Sequence[Place]) -> Part | None:
+  def _string(self, places: Sequence[Place]) -> Expression | None:
     """Returns the expression of strings."""
     least, most = json_choices.least_and_most(places, "minLength", "maxLength")
     nodes = json_choices.text_nodes(places, self.document)
@@ -167,7 +167,7 @@ class _Writer:
       with_ = f" with {', '.join(beside)}" if beside else ""
       refuse(keyword, place, f"is too large{with_} ({error})", "allow less")
 
-  def _number(self, choice: Typed) -> Part | None:
+  def _number(self, choice: Typed) -> Expression | None:
     """Returns the expression of numbers or integers."""
     places = choice.places
     low, high = json_choices.bounds(places)
@@ -186,7 +186,7 @@ class _Writer:
       keyword, place = _first(places, (*names, "exclusiveMaximum"))
       refuse(keyword, place, f"is not held ({error})", "take rounder numbers")
 
-  def _object(self, places: Sequence[Place]) -> Part | None:
+  def _object(self, places: Sequence[Place]) -> Expression | None:
     """Returns the expression of objects."""
     names = dict.fromkeys(
       name for place in places for name in place.schema.get("properties", {})
@@ -237,7 +237,7 @@ class _Writer:
       if "propertyNames" in place.schema
     )
 
-  def _object_of_any_names(self, places: Sequence[Place]) -> Part | None:
+  def _object_of_any_names(self, places: Sequence[Place]) -> Expression | None:
     """Returns the expression of objects whose properties are not listed."""
     names, values = [], []
     for place in places:
@@ -276,7 +276,7 @@ class _Writer:
     inner = json_objects.of_any_names(places, name, value)
     return None if inner is None else json_values.enclosed(inner, "{}")
 
-  def _array(self, places: Sequence[Place]) -> Part | None:
+  def _array(self, places: Sequence[Place]) -> Expression | None:
     """Returns the expression of arrays."""
     least, most = json_choices.least_and_most(places, "minItems", "maxItems")
     prefixes = [len(place.schema.get("prefixItems", ())) for place in places]
@@ -328,7 +328,7 @@ class _Writer:
 
   def _arrays_one_by_one(
     self, places: Sequence[Place], least: int, most: int | None
-  ) -> Part | None:
+  ) -> Expression | None:
     """Returns the expression of arrays of listed values."""
     keyword, place = _first(places, ("uniqueItems", "contains"))
     cure = "list few values as an enum of the items, or leave it out"
@@ -366,8 +366,11 @@ class _Writer:
 
 
 def _items(
-  heads: Sequence[Part], rest: Part | None, least: int, most: int | None
-) -> Part:
+  heads: Sequence[Expression],
+  rest: Expression | None,
+  least: int,
+  most: int | None,
+) -> Expression:
   """Returns the expression between the brackets of an array.
 
   Args:
@@ -395,7 +398,7 @@ def _items(
   return tail
 
 
-def free_value(depth: int) -> Part:
+def free_value(depth: int) -> Expression:
   """Returns the expression of any JSON value.
 
   Args:
@@ -406,7 +409,7 @@ def free_value(depth: int) -> Part:
   return parts.either([*scalars, *(free(kind, depth) for kind in kinds)])
 
 
-def free(kind: str, depth: int) -> Part:
+def free(kind: str, depth: int) -> Expression:
   """Returns the expression of any value of a type.
 
   Args:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from speccascade.constraints import char_automata, char_sets, parts, patterns
-from speccascade.constraints.parts import Part
+from speccascade.constraints.parts import Expression
 
 _DAY = (
   r"[1-9][0-9]{3}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])"
@@ -31,7 +31,7 @@ _ONE = char_sets.json_part(char_sets.WRITABLE)
 
 def text_part(
   nodes: Sequence[patterns.Node], least: int, most: int | None
-) -> Part | None:
+) -> Expression | None:
   """Returns the expression of a JSON string, with its quotes.
 
   Args:
@@ -55,7 +55,7 @@ def text_part(
   return parts.sequence(quote, inner, quote)
 
 
-def _inner(nodes: list, least: int, most: int | None) -> Part | None:
+def _inner(nodes: list, least: int, most: int | None) -> Expression | None:
   """Returns the expression of a text between quotes."""
   if not nodes:
     return parts.repeat(_ONE, least, most)
@@ -90,17 +90,15 @@ def _with_lengths(
     return None
   fixed = sum(low for i, (low, _) in enumerate(spans) if i != place)
   low = max(item.least, least - fixed)
-  limits = [each for each in (item.most, most) if each is not None]
-  if most is not None:
-    limits = [most - fixed, *([] if item.most is None else [item.most])]
-  high = min(limits) if limits else None
+  room = None if most is None else most - fixed
+  high = min((x for x in (item.most, room) if x is not None), default=None)
   if high is not None and high < low:
     return patterns.Either(())
   items[place] = patterns.Repeat(item.item, low, high)
   return patterns.Sequence(tuple(items))
 
 
-def part_of(node: patterns.Node, spell) -> Part | None:
+def part_of(node: patterns.Node, spell) -> Expression | None:
   """Returns the expression of a node without edges; None without any text.
 
   Args:

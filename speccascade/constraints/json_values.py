@@ -17,7 +17,7 @@ from speccascade.constraints.json_keywords import (
   is_number,
   key_of,
 )
-from speccascade.constraints.parts import Part
+from speccascade.constraints.parts import Expression
 
 # A blank may stand here.
 BLANK = parts.optional(parts.literal(" "))
@@ -221,7 +221,7 @@ def _refuse_unevaluated(keyword: str, place: Place):
     )
 
 
-def quoted(text: str) -> Part:
+def quoted(text: str) -> Expression:
   """Returns the expression of a text as a JSON string.
 
   A character has its short escape, or \\u where it cannot stand for itself.
@@ -237,7 +237,7 @@ def quoted(text: str) -> Part:
   return parts.literal(f'"{inner}"')
 
 
-def spelled(value) -> Part:
+def spelled(value) -> Expression:
   """Returns the expression of a value; a blank may stand beside marks."""
   if isinstance(value, str):
     return quoted(value)
@@ -250,23 +250,23 @@ def spelled(value) -> Part:
   return parts.literal(json.dumps(value))
 
 
-def pair(name: Part, value: Part) -> Part:
+def pair(name: Expression, value: Expression) -> Expression:
   """Returns the expression of a property."""
   return parts.sequence(name, BLANK, parts.literal(":"), BLANK, value)
 
 
-def comma(part: Part) -> Part:
+def comma(part: Expression) -> Expression:
   """Returns the expression of an item after another."""
   return parts.sequence(BLANK, parts.literal(","), BLANK, part)
 
 
-def listed(items: list[Part], marks: str) -> Part:
+def listed(items: list[Expression], marks: str) -> Expression:
   """Returns the expression of items between two marks."""
   inner = [items[0], *map(comma, items[1:])] if items else []
   return enclosed(parts.sequence(*inner), marks)
 
 
-def enclosed(inner: Part, marks: str) -> Part:
+def enclosed(inner: Expression, marks: str) -> Expression:
   """Returns the expression of an object's or an array's inside."""
   first, last = map(parts.literal, marks)
   if not inner.text:

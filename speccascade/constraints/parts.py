@@ -23,7 +23,7 @@ class TooLarge(ConstraintError):
 
 
 @dataclasses.dataclass(frozen=True)
-class Part:
+class Expression:
   """A regular expression.
 
   Attributes:
@@ -50,23 +50,25 @@ class Part:
       )
 
 
-EMPTY = Part("", 0, kind="sequence")
+EMPTY = Expression("", 0, kind="sequence")
 
 
-def literal(text: str) -> Part:
+def literal(text: str) -> Expression:
   """Returns the expression of one text."""
   escaped = "".join(f"\\{c}" if c in _IS_SPECIAL else c for c in text)
-  return Part(escaped, len(text), kind="atom" if len(text) == 1 else "sequence")
+  return Expression(
+    escaped, len(text), kind="atom" if len(text) == 1 else "sequence"
+  )
 
 
-def grouped(part: Part) -> Part:
+def grouped(part: Expression) -> Expression:
   """Returns a part that a repetition applies to as a whole."""
   if part.kind == "atom" and part.text:
     return part
-  return Part(f"(?:{part.text})", part.positions, part.groups + 1)
+  return Expression(f"(?:{part.text})", part.positions, part.groups + 1)
 
 
-def sequence(*parts: Part) -> Part:
+def sequence(*parts: Expression) -> Expression:
   """Returns the expression of parts one after another."""
   parts = tuple(
     grouped(each) if each.kind == "choice" else each
@@ -76,7 +78,7 @@ def sequence(*parts: Part) -> Part:
   if len(parts) == 1:
     return parts[0]
   _check(sum(len(each.text) for each in parts))
-  return Part(
+  return Expression(
     "".join(each.text for each in parts),
     sum(each.positions for each in parts),
     max((each.groups for each in parts), default=0),
@@ -84,7 +86,7 @@ def sequence(*parts: Part) -> Part:
   )
 
 
-def either(parts: Sequence[Part]) -> Part:
+def either(parts: Sequence[Expression]) -> Expression:
   """Returns the expression of a choice of one part or more."""
   by_text = {each.text: each for each in parts}
   is_optional = by_text.pop("", None) is not None
@@ -94,7 +96,7 @@ def either(parts: Sequence[Part]) -> Part:
   choice = parts[0]
   if len(parts) > 1:
     _check(sum(len(each.text) for each in parts))
-    choice = Part(
+    choice = Expression(
       "|".join(each.text for each in parts),
       sum(each.positions for each in parts),
       max(each.groups for each in parts),
@@ -103,7 +105,7 @@ def either(parts: Sequence[Part]) -> Part:
   return repeat(choice, 0, 1) if is_optional else choice
 
 
-def repeat(part: Part, least: int, most: int | None) -> Part:
+def repeat(part: Expression, least: int, most: int | None) -> Expression:
   """Returns the expression of a part `least` to `most` times.
 
   Args:
@@ -123,10 +125,12 @@ def repeat(part: Part, least: int, most: int | None) -> Part:
     count = str(least) if least == most else f"{least},{most or ''}"
     mark = f"{{{count}}}"
   # Not an atom: `a{2}?` is a lazy `a{2}`, and `a*{2}` is an error in Python.
-  return Part(one.text + mark, one.positions * times, one.groups, "sequence")
+  return Expression(
+    one.text + mark, one.positions * times, one.groups, "sequence"
+  )
 
 
-def optional(part: Part) -> Part:
+def optional(part: Expression) -> Expression:
   """Returns the expression of a part or of nothing."""
   return repeat(part, 0, 1)
 

@@ -305,6 +305,48 @@ def test_branches_that_share_no_text_are_one_of(schema):
     assert validator.is_valid(json.loads(walks.text(rng)))
 
 
+AB = {"a": INTEGER, "b": INTEGER}
+VIOLATED = {
+  "minimum": (INTEGER | {"minimum": 10, "maximum": 20}, "99"),
+  "multipleOf": (INTEGER | {"multipleOf": 5}, "7"),
+  "uniqueItems": (
+    {"type": "array", "items": {"enum": [1, 2]}, "uniqueItems": True},
+    "[1,1]",
+  ),
+  "minProperties": ({"properties": AB, "minProperties": 1}, "{}"),
+  "maxProperties": ({"properties": AB, "maxProperties": 1}, '{"a":1,"b":1}'),
+  "dependentRequired": (
+    {"properties": AB, "dependentRequired": {"a": ["b"]}},
+    '{"a":1}',
+  ),
+  "propertyNames": (
+    {"properties": AB, "propertyNames": {"const": "b"}},
+    '{"a":1}',
+  ),
+  "$ref": (
+    {"$defs": {"i": INTEGER}, "$ref": "#/$defs/i", "minimum": 3},
+    "1",
+  ),
+  "name": (
+    {"properties": {'a"b': {"type": "null"}}, "required": ['a"b']},
+    '{"a"b":null}',
+  ),
+  "allOf": (
+    {"allOf": [{"properties": {k: INTEGER}, "required": [k]} for k in "ab"]},
+    '{"a":1}{"b":1}',
+  ),
+  "pattern": (TEXT | {"pattern": "^a", "maxLength": 2}, '"abc"'),
+  "format": (TEXT | {"format": "date", "maxLength": 3}, '"2024-01-01"'),
+  "anyOf": ({"anyOf": [INTEGER, TEXT], "minimum": 3, "maxLength": 1}, '"ab"'),
+}
+
+
+@pytest.mark.parametrize("name", VIOLATED)
+def test_a_text_that_violates_a_keyword_does_not_match(name):
+  schema, text = VIOLATED[name]
+  assert re.fullmatch(of_or_nothing(schema), text) is None
+
+
 def levels(num: int, keyword: str | None = None) -> dict:
   """Schemas of which each names the next twice."""
   made: dict = {f"l{num}": INTEGER}
