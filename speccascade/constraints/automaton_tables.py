@@ -341,9 +341,7 @@ def without_dead_ends(
     return tables
   tables = tables.joint(name)
   last = np.unique(tables.classes[list(ends or ())])
-  goes_on = tables.allowed.copy()
-  goes_on[:, last] = False
-  before, after = _edges(tables.moves, goes_on)
+  before, after = _edges(tables.moves, tables.allowed)
   if ends is None:
     is_dead = _dead_ends(before, after, len(tables.moves))
   else:

@@ -72,7 +72,10 @@ def check(
   """
   num = len(known.tokens)
   # Shorter ones, such as blanks that a tokenizer adds, stand in any text.
-  special = [text for text in known.special if len(text.strip()) > 2]
+  joined = "\n".join(each for each in strings if isinstance(each, str))
+  special = [
+    text for text in known.special if len(text.strip()) > 2 and text in joined
+  ]
   for each in strings:
     fault = None
     if isinstance(each, int):
