@@ -229,11 +229,7 @@ class Pair:
       **select(settings, Run),
     )
     study = Study(
-      self.models,
-      sources,
-      run,
-      programs=self.programs,
-      methods=(point.spec,),
+      self.models, sources, run, Measuring(), self.programs, (point.spec,)
     )
     point = self._priced(study, point)
     batches = generation.checked_batches(study, point)
@@ -451,16 +447,8 @@ def _point_settings(settings: dict) -> dict[str, Any]:
   return values
 
 
-def _open(
-  study: Study,
-  point: Point,
-  rounds: int,
-  most: int | None = None,
-  turn: int = 0,
-) -> TextStream:
-  """Returns the stream of a study's one text; see `TokenStream`."""
-  room = most or study.run.max_decode_len
+def _open(study: Study, point: Point, rounds: int, room=None, turn: int = 0):
+  """Returns the `TextStream` of a study's one text; see `TokenStream`."""
   batches = study.batches(point, timed=True, shared=False, room=room)
-  return TextStream(
-    study.vocabulary, batches, study.examples[0], rounds, most, turn
-  )
+  example = study.examples[0]
+  return TextStream(study.vocabulary, batches, example, rounds, room, turn)
