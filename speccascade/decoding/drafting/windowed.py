@@ -187,13 +187,16 @@ class WindowedAdaptiveDrafter(AdaptiveDrafter):
 
   def choose(self, state: State, prefix: Prefix) -> tuple[State, Array]:
     """See `AdaptiveDrafter`."""
+    _, pace, before, was_past = state
+    idle = pace.is_idle(prefix.length) & (0 in self.sizes)
     (model, pace), gamma = super().choose(state[:2], prefix)
-    before = state[2]
     fits = _fits(before, prefix, gamma, self.window)
     pace = pace.replace(gamma=jnp.where(fits, gamma, 0))
+    # A row that goes on unasked does so for the reason that it had when asked.
+    is_past = jnp.where(idle, was_past, ~fits)
     # The round is one of the sizes, whatever its rows ask for.
     widest = jnp.maximum(pace.gamma, self.sizes[0])
-    return (model, pace, before, ~fits), widest
+    return (model, pace, before, is_past), widest
 
   def propose(
     self,

@@ -66,7 +66,9 @@ class TokenStream:
     self._source, self._rounds, self._run = [source], rounds, batches.run
     self._limits = batches.run.also(source.stop)
     self._pair, self._prompt_len = batches.pair, len(source.tokens)
-    self._drafter_window = batches.decoder.drafter_window
+    # Whether the verifier needs no drafter, or goes on alone past its window.
+    is_alone = not batches.point.spec.execution.needs_drafter
+    self._is_alone = is_alone or batches.decoder.drafter_window is not None
     prepared = batches.prepare(self._source, number)
     *call, constraints = prepared.call(batches.point)
     start_s = time.perf_counter()
@@ -96,7 +98,7 @@ class TokenStream:
     least = max(num, self._run.max_decode_len)
     end = self._stream.used[0] + num + least
     models = self._pair.models
-    if self._drafter_window is not None:  # the verifier goes on alone
+    if self._is_alone:
       models = models[-1:]
     window = min(model.window for model in models)
     return end <= self._stream.room and self._prompt_len + end <= window

@@ -55,11 +55,11 @@ class TimedAnswers:
   """
 
   def __init__(self, session: Session, point: Point):
-    batches = session.batches(point, shared=False)
-    self._batches = dataclasses.replace(batches, lengths=session.lengths)
     self._session, self._run = session, session.run
     self._widths = padding.buckets(session.sources.max_len)
     self._room = max(map(self._room_of, session.examples))
+    batches = session.batches(point, shared=False, room=self._room)
+    self._batches = dataclasses.replace(batches, lengths=session.lengths)
     self.speed = Speed()
     self._met: set[tuple[bool, int]] = set()  # what was compiled already
 
@@ -195,7 +195,8 @@ class TimedAnswers:
       ) from error
     source = dataclasses.replace(example, tokens=np.array(tokens, np.int32))
     whole = dataclasses.replace(sources, examples=[source])
-    check_sources(self._session.pair, whole, self._run.max_decode_len)
+    limit, methods = self._run.max_decode_len, self._session.methods
+    check_sources(self._session.pair, whole, limit, methods)
     return source
 
   def _room_of(self, example: Source) -> int:

@@ -40,6 +40,34 @@ the bonus may be the verifier's <- test_what_would_have_no_law
 - if settings.bonus == "verifier":
 + if False:
 
+=== decoding/drafting/windowed.py decoding/drafting/test_windowed.py
+the prompt takes no room of a window <-
+  test_blocks_are_drafted_up_to_the_window_and_none_past_it[chain-1.0]
+- return before + prefix.length - 1 + num_drafts <= window
++ return prefix.length - 1 + num_drafts <= window
+a block may end one token past the window <- test_every_path_has_its_probability
+- return before + prefix.length - 1 + num_drafts <= window
++ return before + prefix.length - 2 + num_drafts <= window
+faults of what was not drafted end a text <-
+  test_blocks_are_drafted_up_to_the_window_and_none_past_it[chain-1.0]
+- bad=proposal.bad & rows,
++ bad=proposal.bad,
+a tree past the window has its children <-
+  test_blocks_are_drafted_up_to_the_window_and_none_past_it[tree-1.0]
+- branches = branches.replace(parents=parents)
++ pass
+passes that were not made are counted <- test_turns_of_others_take_room
+- calls=jnp.where(rows, proposal.calls, 0),
++ calls=proposal.calls,
+a gamma is kept past the window <-
+  test_blocks_are_drafted_up_to_the_window_and_none_past_it[adaptive-1.0]
+- pace = pace.replace(gamma=jnp.where(fits, gamma, 0))
++ pass
+a row forgets beside others why it is idle <-
+  test_a_row_alone_is_that_row_in_a_batch_refilled_and_in_pieces[adaptive]
+- is_past = jnp.where(idle, was_past, ~fits)
++ is_past = ~fits
+
 === decoding/drafting/draft_pace.py decoding/drafting/test_draft_pace.py
 the prior is ignored <- test_the_first_gamma
 - return (prior + self.accepted) / (PRIOR_WEIGHT + self.examined)

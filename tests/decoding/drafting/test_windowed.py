@@ -24,7 +24,6 @@ from speccascade.decoding.drafting.draft_pace import Pace
 from speccascade.decoding.records import prompts
 from tests import method_laws, toy, toy_chains
 from tests.decoding import driving
-from tests.decoding.drafting import test_adaptive
 from tests.decoding.drafting.test_adaptive import Chains, adaptive, cells_of
 from tests.decoding.drafting.test_fast_forward import forms
 from tests.decoding.test_constraints import LONG
@@ -139,8 +138,8 @@ TEXTS = [[2 + (i * j) % 6 for j in range(1 + i % 8)] for i in range(12)]
 WAYS = {
   "chain": {},
   "block": {"verification": "block"},
-  "tree": {"tree": "2x1", "verification": "traversal"},
-  "iid": {"tree": "2x1", "drawing": "iid", "verification": "k_seq"},
+  "tree": {"tree": (-1, -1, 0, 1), "verification": "traversal"},
+  "iid": {"tree": (-1, -1, 0, 1), "drawing": "iid", "verification": "k_seq"},
   "stop": {"draft_length": DraftLength("max_prob", 0.5)},
   "adaptive": {},
 }
@@ -150,7 +149,7 @@ def program_of(way, window=WINDOW):
   return Decoder(
     METHODS["spec_decode"],
     max_decode_len=LIMIT,
-    eos_id=1,
+    eos_id=8,  # no token
     trace=True,
     drafter_window=window,
     **{"gamma": 4 if way == "adaptive" else 2} | WAYS[way],
@@ -165,7 +164,7 @@ def models_of(way, window=WINDOW):
   return drafter, verifier
 
 
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("temperature", toy.nightly([0.0, 1.0], [1.0]))
 @pytest.mark.parametrize("way", WAYS)
 def test_blocks_are_drafted_up_to_the_window_and_none_past_it(way, temperature):
   drafter, verifier = models_of(way)
@@ -213,6 +212,14 @@ def test_blocks_are_drafted_up_to_the_window_and_none_past_it(way, temperature):
   np.testing.assert_array_equal(idle.stats.num_blocks, idle.lengths)
 
 
+def assert_alike(got, want):
+  """Asserts that two decodes have the same tokens and counts."""
+  np.testing.assert_array_equal(got.tokens, want.tokens)
+  for field, value in vars(want.stats).items():
+    if isinstance(value, np.ndarray):
+      np.testing.assert_array_equal(getattr(got.stats, field), value, field)
+
+
 @pytest.mark.parametrize(
   "way", toy.nightly(WAYS, ("chain", "tree", "adaptive"))
 )
@@ -228,10 +235,10 @@ def test_a_row_alone_is_that_row_in_a_batch_refilled_and_in_pieces(way):
   call = (drafter, verifier, inputs, keys, *point)
   for places, part in toy.refilled(program, *call, rows=5, refill=2):
     at_places = jax.tree.map(lambda x, at=places: x[at], alone)
-    test_adaptive.alike(part, at_places)
+    assert_alike(part, at_places)
   stream = Stream(program, *call)
   decoded = jax.device_get(toy.finish(stream, rounds=2))
-  test_adaptive.alike(decoded, alone)
+  assert_alike(decoded, alone)
 
 
 @pytest.mark.parametrize("way", ["chain", "tree", "adaptive"])
@@ -252,6 +259,7 @@ def test_turns_of_others_take_room_of_the_window(way):
   passed = lengths + first.lengths + 10 > WINDOW
   assert passed.any()
   assert second.stats.drafted[passed].sum() == 0
+  assert second.stats.drafter_calls[passed].sum() == 0
   np.testing.assert_array_equal(
     second.stats.extra["past_window"][passed], second.stats.num_blocks[passed]
   )
