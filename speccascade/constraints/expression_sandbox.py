@@ -12,7 +12,7 @@ import base64
 MOST_BYTES = 1 << 28  # of memory, for the whole process
 MOST_S = 6  # of a processor's time, for one expression
 _MOST_CELLS = 1 << 22  # of an answer's table
-# Numbers of the words that outlines-core reads: the number of a byte is one more
+# Numbers of the words that outlines-core reads: that of a byte is one more
 # than the byte. The mark, which begins each match, is one word of two bytes.
 _END_ID, _MARK, _MARK_ID = 0, b"\0\0", 257
 
