@@ -221,6 +221,7 @@ def test_a_text_goes_on_after_a_match_in_every_spelling():
     (r"\bab", "looks for a word's border"),
     (r"(a)\1", "refers back to a group"),
     ("a)(b", r"'\)' at 1 has no"),
+    (r"ab|b[^\s\S]", "cannot be compiled: has a part that no text matches"),
     ("[" * 3000, "cannot be compiled"),
     ("(" * 3000 + ")" * 3000, "cannot be compiled"),
     ("a{1,1000000000}", "has too many states to compile within"),
