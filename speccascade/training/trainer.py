@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from speccascade.models.architectures import drafts_alone
 from speccascade.models.parameters import Config, check_params, network
 from speccascade.models.sharding import meshes
 from speccascade.models.sharding.partitioning import layout_of
@@ -25,7 +26,6 @@ from speccascade.training import (
 )
 from speccascade.training.batch_checks import check_batch
 from speccascade.training.checkpointing import Checkpoints
-from speccascade.training.kinds import kind_of
 from speccascade.training.meter import Meter, Metrics
 from speccascade.training.objectives import Objective
 from speccascade.training.states import Teacher, TrainState
@@ -394,7 +394,7 @@ def _teacher_in_use(
   teacher: Teacher | None, objective: Objective, config: Config
 ) -> Teacher | None:
   """Returns the teacher, or None where a step does not need it."""
-  if kind_of(config).has_verifier:
+  if not drafts_alone(config):
     if teacher is None:
       raise ValueError("draft heads need a teacher: the verifier")
     return teacher
