@@ -14,6 +14,7 @@ from speccascade.decoding.laws.fitted import FittedAlpha
 from speccascade.decoding.laws.sampling import Sampling
 from speccascade.decoding.loops.execution import Execution, LoopSettings
 from speccascade.decoding.loops.rounds import Loop
+from speccascade.decoding.programs import draft_models
 from speccascade.decoding.programs.call_checks import (
   check_call,
   check_decoder,
@@ -269,7 +270,8 @@ class Decoder(BlockShape, Records):
     )
     # Draft heads read the verifier itself, which is masked where it reviews.
     mask = call.constraints.mask
-    drafter = method.drafter_for(
+    drafter = draft_models.drafter_for(
+      method,
       held_to(call.drafter, mask),
       call.verifier,
       self,

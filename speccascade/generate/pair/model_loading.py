@@ -14,7 +14,7 @@ from speccascade import checkpoints
 from speccascade.checkpoints import generation_settings, storage
 from speccascade.decoding.programs import draft_models
 from speccascade.generate.pair.pair_checks import PairError, cut_rows
-from speccascade.models import intersection, model_kinds
+from speccascade.models import architectures, intersection
 from speccascade.models.cached_lm import CachedLM
 from speccascade.models.draft_heads import fingerprint
 from speccascade.models.heads_model import TrainedHeads
@@ -122,7 +122,7 @@ def load_model(
     layout.check(config, role.upper())
   # Donated parameters are freed one by one as they are packed, so that memory
   # need not hold the checkpoint and the model at the same time.
-  lm = model_kinds.KINDS[type(config)].create(
+  lm = architectures.row_of(config).model.create(
     config, params, dtype, kernel_dtype=kernel_dtype, donate=True, layout=layout
   )
   if rows is not None and rows > config.vocab_size:
@@ -149,8 +149,7 @@ def check_role(config: Config, role: str, path: Any) -> None:
     role: "drafter" or "verifier".
     path: of the model's checkpoint, for the message.
   """
-  kind = draft_models.DRAFT_MODELS[model_kinds.kind_of(config)]
-  if role == "verifier" and not kind.drafts_alone:
+  if role == "verifier" and not architectures.drafts_alone(config):
     raise PairError(
       f"{path} has draft heads; the verifier must be a language model: set"
       " DRAFTER_CHECKPOINT to the heads, and VERIFIER_CHECKPOINT to the model"
