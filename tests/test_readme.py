@@ -263,10 +263,8 @@ def test_every_count_of_methods_is_one_of_these():
   # A number of methods or of rules is compared with the code above, or is of
   # one run that its page describes.
   runs = {
-    ("docs/advise.md", "two methods"),
     ("docs/distillation.md", "three methods"),
     ("docs/reports.md", "two methods"),
-    ("docs/results.md", "seven methods"),
     ("docs/results.md", "two methods"),
   }
   number = rf"(?:[0-9]+|{'|'.join(WORDS[2:])}|dozen)"
