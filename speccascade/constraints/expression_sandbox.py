@@ -2,8 +2,8 @@
 
 A short expression may have any number of states, and `outlines-core` has no
 bound on them and does not hear Ctrl-C. So the process has bounds on its time
-and memory; see `worker_main`, which imports this file. It imports nothing of
-this package, so that the process starts fast and holds little.
+and memory; see `runtime.worker_main`, which imports this file. It imports
+nothing of this package, so that the process starts fast and holds little.
 """
 
 import array
