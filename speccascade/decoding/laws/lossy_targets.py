@@ -48,7 +48,7 @@ def lossy(q, p, *, alpha, sampled):
   min(1, p / ((1 - alpha) q)), and replaces a rejected draft by a draw of
   norm(max(0, p - q)). The exact verifier step with this pi has the same accept
   probability and the same residual. The paper's formula with beta = 1,
-  max{min{q, p / (1 - alpha)}, p}, is no distribution: it sums to more than 1.
+  max{min{q, p / (1 - alpha)}, p}, is not a distribution: it sums to more than 1.
 
   At alpha .4 the accepted part is [.333, .3, .15, .05], R = .167, the residual
   is [0, .333, .5, .167], and pi = [.333, .356, .233, .078].
@@ -270,7 +270,7 @@ def ensemble(q, p, *, alpha, sampled):
   Args:
     alpha: scalar in [0, 1]. Alpha 0 is the verifier, alpha 1 the drafter.
 
-  Source: ours; the plainest mix of two models, to compare the others with.
+  Source: ours; the simplest mix of two models, as a baseline.
   """
   q, p = sampled
   return alpha * q + (1 - alpha) * p
