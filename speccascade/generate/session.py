@@ -159,7 +159,7 @@ class Session:
   def settings(
     self, point: Point, *, trials: int | None = None
   ) -> PointSettings:
-    """Returns the settings of a point's row, by which rows are told apart.
+    """Returns the settings of a point's row, by which rows are distinguished.
 
     Args:
       point: the method and its settings.

@@ -48,7 +48,7 @@ def call(
 def products(x: jax.Array, kernels: Sequence[Panels]) -> list[jax.Array]:
   """Returns x times each kernel, [..., out], computed and returned in float32.
 
-  A row's result is the same to the bit whatever rows stand beside it.
+  A row's result is the same to the bit whatever other rows there are.
 
   Args:
     x: [..., in] float32.
@@ -88,8 +88,8 @@ def attend(
 ) -> jax.Array:
   """Returns softmax(query key + bias) value, [B, N, H, D] float32.
 
-  A query's result is the same to the bit whatever queries and rows stand beside
-  it, and however far past the last slot that it sees `reach` is.
+  A query's result is the same to the bit whatever the other queries and rows,
+  and however far past the last slot that it sees `reach` is.
 
   Args:
     query: [B, N, H, D] float32, scaled.
@@ -154,7 +154,7 @@ def laws(
     greedy: static; the law is one-hot at the first of the largest logits.
 
   Returns:
-    (law [..., V] float32, token [...] int32, is it a law [...] bool).
+    (`law` [..., V] float32, token [...] int32, `is_law` [...] bool).
   """
   if u is None:
     u = jnp.zeros((*logits.shape[:-1], 0), jnp.float32)

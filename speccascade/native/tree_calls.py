@@ -91,7 +91,7 @@ def tree_children(
     u: [B, P, K] float32 uniforms in [0, 1).
     num_certain: static, the likeliest tokens that come first.
     drops: static, whether a token is chosen once. Where the law has no token
-      left, the likeliest other one stands in, which is certain.
+      left, the likeliest other one is taken, which is certain.
     greedy: static, whether the likeliest tokens are those of `plain`; else they
       are those of q, and then those of `plain`.
 

@@ -1,4 +1,4 @@
-"""A chain of drafts with siblings beside its first draft."""
+"""A chain of drafts with siblings next to its first draft."""
 
 import functools
 from typing import Any, ClassVar
@@ -37,7 +37,7 @@ _NO_LAW = (
 
 @functools.cache
 def _tree(num_first: int, length: int) -> DraftTree:
-  """Returns the shape of a chain with siblings beside its first draft."""
+  """Returns the shape of a chain with siblings next to its first draft."""
   # The first draft is the chain's, then its siblings, then the chain.
   rest = length - 1
   chain = [0, *range(num_first, num_first + rest - 1)][:rest]

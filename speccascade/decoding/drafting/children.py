@@ -3,7 +3,7 @@
 A child is *drawn* or *certain*. A drawn child is a random token of a known law,
 and the verifier tries it as it tries the draft of a chain. A certain child is a
 function of the prefix. It needs no trial: the verifier draws its own token, and
-where that token is a certain child, the path goes on through the child.
+where that token is a certain child, the path continues through the child.
 
 Axes: B rows, P parents, K children of each, V vocabulary, N drafts of a tree.
 """
@@ -82,7 +82,7 @@ def draw_children(
   """Returns the children of each parent, in the order in which they are tried.
 
   Where q has fewer tokens than children are wanted, the tokens that are left
-  stand in as certain children, the likeliest at temperature 1 first.
+  become certain children, the likeliest at temperature 1 first.
 
   Args:
     q: [B, P, V], the law at each parent.

@@ -42,7 +42,7 @@ class _Reading(struct.PyTreeNode):
 
 
 class _Place(struct.PyTreeNode):
-  """What stands at one place of a block, [B, ...], or at all, [B, G+1, ...]."""
+  """The values at one place of a block, [B, ...], or at all, [B, G+1, ...]."""
 
   token: Array  # int32; index G, if there is one, holds no token
   q: Array  # this and the others as in `Proposal`
@@ -95,7 +95,7 @@ class FastForwardDrafter(Drafter, struct.PyTreeNode):
   def catch_up(
     self, state: State, tokens: Array, upto: Array, *, wide: int
   ) -> State:
-    """Reads what others wrote before another turn. See `Drafter`."""
+    """Reads external tokens before another turn. See `Drafter`."""
     held, reading = super().catch_up(state, tokens, upto, wide=wide)
     # A new text follows the token at index `upto`.
     begins = upto > 0

@@ -58,7 +58,7 @@ class HeadsDrafter(DepthDrafter, struct.PyTreeNode):
   law that draft j is drawn from, and so the verification is exact. In a tree
   all nodes of one depth have one law.
 
-  In the first round, and after somebody else wrote tokens, there is no hidden
+  In the first round, and after external tokens, there is no hidden
   state of the last token but one. The heads then propose nothing, and the round
   writes one token, which the verifier draws.
 
@@ -109,7 +109,7 @@ class HeadsDrafter(DepthDrafter, struct.PyTreeNode):
   def catch_up(
     self, state: HeadsState, tokens: Array, upto: Array, *, wide: int
   ) -> HeadsState:
-    """Forgets: of what others wrote the heads have no hidden state."""
+    """Forgets: the heads have no hidden state of external tokens."""
     read = jnp.where(upto > state.read, _NOTHING, state.read)
     return state._replace(read=read)
 

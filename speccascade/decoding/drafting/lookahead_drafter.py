@@ -107,7 +107,7 @@ class LookaheadDrafter(DepthDrafter, struct.PyTreeNode):
       prefix.tokens, held.length, missing, self.depth + 1, num
     )
     count = jnp.where(prefix.active, missing + num, 0)
-    # Where 3 tokens are missing they stand at places 0, 1 and 2 of the block.
+    # Where 3 tokens are missing they are at places 0, 1 and 2 of the block.
     # Places 2, 3, ... are read: the last token, and the embeddings after it.
     read = (missing - 1)[:, None] + jnp.arange(num + 1, dtype=jnp.int32)[None]
     read = jnp.clip(read, 0, block.shape[1] - 1)

@@ -1,4 +1,4 @@
-"""Several drafters that draft beside each other: one path each, one tree."""
+"""Several drafters that draft next to each other: one path each, one tree."""
 
 from typing import Any, ClassVar, cast
 
@@ -44,7 +44,7 @@ class SeveralDrafters(Drafter, struct.PyTreeNode):
 
   Attributes:
     drafters: the K drafters, which draft chains of one width G. Each must be
-      able to read the tokens that others wrote: G + 1 of them, or more passes
+      able to read the tokens of the other models: G + 1 of them, or more passes
       are made (`AutoregressiveDrafter.behind`). A block that stops early is a
       shorter path.
     designated: static, the index of the drafter whose distribution the target
@@ -256,7 +256,7 @@ class SeveralDrafters(Drafter, struct.PyTreeNode):
   def _parents(self, drafts: Array, counts: list[Array]) -> Array:
     """Returns the nodes that drafts follow, [B, N] int32; see `Branches`."""
     depth = np.array(self.tree.depths, np.int32)[None]
-    # The drafts of a level stand in the order of the drafters.
+    # The drafts of a level are in the order of the drafters.
     count = jnp.tile(jnp.stack(counts, axis=1), (1, self.tree.depth))
     is_drafted = depth <= count
     # What was not drafted is no sibling of anything.

@@ -100,7 +100,7 @@ def optimal_lossy(q, p, keep):
   fixed = jax.lax.stop_gradient((q, p, rejected))
   s = _inverse_beta(*fixed, jnp.ones_like(rejected))
   # At the root the raised part has the mass `rejected`. It is normalised, so
-  # that pi sums to 1 also where steps or rounding end beside the root.
+  # that pi sums to 1 also where steps or rounding end next to the root.
   raised = numerics.normalise(jnp.maximum(p * s - q, 0), p)
   return accepted + rejected * raised
 
@@ -186,7 +186,7 @@ def _keep_of_budget(q: Array, p: Array, budget: Array) -> tuple[Array, Array]:
   """
   terms = numerics.kl_terms(p, q)
   within = jnp.sum(terms, axis=-1, keepdims=True) <= budget
-  # Newton's method ends beside the root by far less than a budget matters.
+  # Newton's method ends next to the root by far less than a budget matters.
   enough = budget * jnp.finfo(p.dtype).eps ** 0.75
 
   def spend(lift: Array, s: Array) -> tuple[Array, Array, Array]:

@@ -1,7 +1,7 @@
 """What a drafter is made of: `DRAFT_MODELS`, one row for each kind.
 
 A *draft model* is what a call of a `Decoder` gets in a drafter's place: a small
-language model, draft heads, or look-ahead embeddings. A `Drafter` that somebody
+language model, draft heads, or look-ahead embeddings. A `Drafter` that a caller
 made is used as it is. A method makes the drafter of its loop out of the draft
 model and of the verifier: `Method.drafter_for`.
 

@@ -1,4 +1,4 @@
-"""Several targets in one compiled program, which is told which one to use.
+"""Compiles several targets into one program; a traced index selects one.
 
 Methods of one execution differ in their target alone. A target is a few
 operations next to two models, and a program takes seconds to compile. So a

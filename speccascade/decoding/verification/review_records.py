@@ -1,4 +1,4 @@
-"""What a review is told, and what it says of a block."""
+"""Inputs and outputs of the review of a block."""
 
 import dataclasses
 from typing import Any
@@ -62,7 +62,7 @@ class ScoredBlock(struct.PyTreeNode):
     p1: [B, N+1, V] the verifier at temperature 1.
     p: [B, N+1, V] the verifier as sampled.
     pi: [B, N+1, V] the target. Its bonus row is what the bonus is drawn from.
-    known_q: [B, N+1] bool, where the drafter was asked and has a distribution.
+    known_q: [B, N+1] bool, where the drafter was called and has a distribution.
     is_mix: [B, N+1] bool, where pi is the target of both distributions.
       Elsewhere pi is p, whatever the target: at a bonus that is drawn from the
       verifier, and at a copied token that is reviewed without lenience.

@@ -107,8 +107,8 @@ def tree_token_verify(
   A drawn child x is accepted with probability min(1, r(x) / q(x)). When x is
   rejected, r becomes norm(max(0, r - q)); where children are drawn without
   replacement, q loses x. When all drawn children are rejected, a token is drawn
-  from r. If the token is a certain child, the path goes on through that child;
-  if not, the token ends the block.
+  from r. If the token is a certain child, the path continues through that
+  child; if not, the token ends the block.
 
   Args:
     tokens: [B, N] int32 drafts.

@@ -2,7 +2,7 @@
 
 `TreeDrafts` answers what a verifier step asks of a tree: which draft follows a
 node, which token the draft is, and which law the draft was drawn from. `walk`
-tries the drafts and goes down to the last node that stands. `path_verdict`
+tries the drafts and goes down to the last accepted node. `path_verdict`
 makes the verdict of the path to that node.
 
 Axes: B rows, N drafts, V vocabulary, G depth of the tree.
@@ -68,7 +68,7 @@ class TreeDrafts:
     return jnp.min(jnp.where(fits, self.index, self.num), axis=1)
 
   def token(self, draft: Array) -> Array:
-    """Returns the token of `draft` [B]. For N, no draft, it means nothing."""
+    """Returns the token of `draft` [B]. For N, no draft, it is undefined."""
     last = jnp.minimum(draft, self.num - 1)
     return of_token(self.tokens, last)
 

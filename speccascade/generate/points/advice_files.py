@@ -3,8 +3,8 @@
 `GAMMA = "auto"` takes the gamma, and `GAMMA = "adaptive"` the costs.
 
 The gamma is read from a file and not measured when a run starts. So two starts
-of one command decode alike, a killed run can go on, and a busy machine at the
-moment of the start does not silently decide the gamma.
+of one command decode alike, a killed run can continue, and a busy machine at
+the moment of the start does not silently decide the gamma.
 """
 
 import dataclasses
