@@ -98,7 +98,7 @@ class AutoregressiveDrafter(Drafter, struct.PyTreeNode):
     *,
     needs_bonus_law: bool,
   ) -> tuple[tuple[State], Proposal]:
-    """Drafts token after token; the last is fed for the bonus law alone."""
+    """Drafts token after token; the last is fed only for the bonus position."""
     # One uniform for each draft, then the first logits, then the block.
     u = draws.uniforms(rngs, self.width)
     [held] = state

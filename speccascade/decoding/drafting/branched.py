@@ -49,12 +49,13 @@ class BranchedDrafter(Drafter, struct.PyTreeNode):
 
   The first token of a block is rejected more often than any other one is
   reached, and a rejected first draft loses the whole block. Its siblings cost
-  no pass of a drafter. They are drawn from the law of the first draft without
-  the tokens drawn before. At temperature 0 they are the likeliest other tokens.
+  no pass of a drafter. They are drawn from the distribution of the first draft
+  without the tokens drawn before. At temperature 0 they are the likeliest other
+  tokens.
 
-  Nothing follows a sibling, and the drafter has no law there. So the target
-  there is the verifier: methods whose target uses the drafter's law take this
-  drafter with the bonus "verifier" alone.
+  Nothing follows a sibling, and the drafter has no distribution there. So the
+  target there is the verifier: methods whose target uses the drafter's
+  distribution take this drafter with the bonus "verifier" alone.
 
   Attributes:
     drafter: drafts chains; a cascade of drafters, for example.
@@ -82,7 +83,7 @@ class BranchedDrafter(Drafter, struct.PyTreeNode):
     return self.drafter.width + self.num_first - 1
 
   def check_review(self, target: Any, settings: Any) -> None:
-    """Raises ValueError where a law, or a sibling's token, would be missed."""
+    """Raises ValueError where a distribution or a sibling would be missed."""
     if target.uses_q and settings.bonus == "target":
       raise ValueError(_NO_LAW)
     chain = self.drafter
@@ -116,8 +117,8 @@ class BranchedDrafter(Drafter, struct.PyTreeNode):
     """Drafts the chain, then siblings of its first draft.
 
     Raises:
-      ValueError: the drafter drafts trees, a law is asked for where a sibling
-        was drafted, or there are fewer tokens than first drafts.
+      ValueError: the drafter drafts trees, a distribution is asked for where a
+        sibling was drafted, or there are fewer tokens than first drafts.
     """
     refuse_tree(self.drafter, "a BranchedDrafter")
     if needs_bonus_law:

@@ -147,7 +147,7 @@ class Pace(struct.PyTreeNode):
     best = _best(self._acceptance, costs.rounds, sizes, reading)
     pace = self
     if 0 in sizes:
-      # A trial begins again, from the prior, once the time for it is saved up.
+      # A trial restarts from the prior, once the time for it is saved up.
       # It is not made where no acceptance would make drafts pay.
       prior = jnp.full((1,), PRIOR_MEAN, jnp.float32)
       first = _best(prior, costs.rounds, sizes, jnp.zeros_like(prior))

@@ -2,10 +2,10 @@
 
 A token is *forced* where the mask allows no other, as the braces and the keys
 of a JSON schema are. It has probability 1 under the masked models and under
-every target of them, so a review accepts it with certainty, and the law of a
-text is the same whether it was drafted or not. Here it is written into the
-block without a pass. The pass that draws the next draft reads it, along with
-the other tokens that the model's cache lacks.
+every target of them, so a review accepts it with certainty, and the
+distribution of a text is the same whether it was drafted or not. Here it is
+written into the block without a pass. The pass that draws the next draft reads
+it, along with the other tokens that the model's cache lacks.
 """
 
 import functools

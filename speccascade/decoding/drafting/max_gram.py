@@ -113,7 +113,7 @@ class MaxGramDrafter(Drafter, struct.PyTreeNode):
     *,
     needs_bonus_law: bool,
   ) -> tuple[tuple[Array], Proposal]:
-    """Copies; the law of the bonus is one-hot, unknown without a next copy."""
+    """Copies; q at the bonus is one-hot, unknown without a next copy."""
     # One token more than the width, for the bonus position.
     drafts, count = self._copy(state[0], prefix.tokens, prefix.length)
     if self.fills:

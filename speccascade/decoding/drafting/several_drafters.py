@@ -29,10 +29,10 @@ Array = jax.Array
 class SeveralDrafters(Drafter, struct.PyTreeNode):
   """Drafts one path from each of K drafters, and merges them into one tree.
 
-  Paths share their nodes as long as their tokens agree. Each draft has the law
-  of its own drafter, and the verifier tries it with that law. So the output has
-  the distribution of the target, however many drafters there are. The
-  verification is "token".
+  Paths share their nodes as long as their tokens agree. Each draft has the
+  distribution of its own drafter, and the verifier tries it with that
+  distribution. So the output has the distribution of the target, however many
+  drafters there are. The verification is "token".
 
   The state ends with [B, N] int32, the draft that each draft of the last
   proposal was merged into.
@@ -99,7 +99,7 @@ class SeveralDrafters(Drafter, struct.PyTreeNode):
     return self.tree.num_drafts
 
   def check_review(self, target: Any, settings: Any) -> None:
-    """Raises ValueError where the review needs one law of all drafters."""
+    """Raises ValueError where the review needs one q of all drafters."""
     if settings.verification != "token":
       raise ValueError(
         f"verification is {settings.verification!r}, and the drafts come from"

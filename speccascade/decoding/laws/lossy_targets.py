@@ -48,7 +48,8 @@ def lossy(q, p, *, alpha, sampled):
   min(1, p / ((1 - alpha) q)), and replaces a rejected draft by a draw of
   norm(max(0, p - q)). The exact verifier step with this pi has the same accept
   probability and the same residual. The paper's formula with beta = 1,
-  max{min{q, p / (1 - alpha)}, p}, is not a distribution: it sums to more than 1.
+  max{min{q, p / (1 - alpha)}, p}, is not a distribution: it sums to more than
+  1.
 
   At alpha .4 the accepted part is [.333, .3, .15, .05], R = .167, the residual
   is [0, .333, .5, .167], and pi = [.333, .356, .233, .078].

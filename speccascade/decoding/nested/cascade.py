@@ -140,7 +140,7 @@ def cascade_drafter(
   by_token = verify is steps.token_verify
 
   def behind(i: int, j: int) -> int:
-    """Returns the tokens that other models write until drafter j is called again.
+    """Returns how many tokens the others write until drafter j is called again.
 
     The cache of drafter j lacks these tokens, and one wide pass reads them.
     With the K of the module's docstring, a block of level 0 has 29 tokens and

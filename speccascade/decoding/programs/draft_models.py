@@ -53,9 +53,9 @@ class DraftModel:
       that it gives at once, one for each draft in a row; 0 where it gives one
       after another.
     drafts_alone: whether the model writes a text without a verifier.
-    is_maskable: whether a mask of tokens reaches all laws of the model, or of
-      the drafter. Where it does not, some drafts may be tokens that the mask
-      does not allow, which a masked verifier rejects.
+    is_maskable: whether a mask of tokens reaches all distributions of the
+      model, or of the drafter. Where it does not, some drafts may be tokens
+      that the mask does not allow, which a masked verifier rejects.
     first_block_drafts: whether the first block of a text drafts. The hidden
       state that draft heads read is not there yet, while look-ahead embeddings
       and language models read the text alone.
@@ -177,7 +177,7 @@ def _check_drafter(drafter: Drafter, method: "Method", shape: BlockShape):
       f"gamma is {shape.gamma}; the drafter given, a {kind}, drafts blocks of"
       f" {depth}: set gamma to {depth}, or change the drafter"
     )
-  # A drafter may have no law of its own at some places.
+  # A drafter may have no distribution of its own at some places.
   drafter.check_review(method.target, shape)
   if drafter.tree is None:
     return

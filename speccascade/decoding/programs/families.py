@@ -28,7 +28,8 @@ class Choice:
   Only the target at `index` is computed.
 
   Attributes:
-    targets: the targets, which all need the drafter's law or all do not.
+    targets: the targets, which all need the drafter's distribution or all do
+      not.
     index: int32 [], traced, the index of the target in use.
   """
 

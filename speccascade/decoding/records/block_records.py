@@ -51,11 +51,11 @@ class Branches(struct.PyTreeNode):
       drafts that a row does not propose. It differs from the tree's own parent
       where an independent draw repeats a sibling's token.
     is_certain: [B, N] bool, drafts that are a function of the prefix.
-    laws: [B, N, V], the law that each draft was drawn from, where it is not the
-      law at the draft's node: several drafters have several laws there. None
-      takes the laws at the nodes.
-    has_q: static, whether the laws at the nodes are those of one drafter, so
-      that a target may use them.
+    laws: [B, N, V], the distribution that each draft was drawn from, where it
+      is not the distribution at the draft's node: several drafters have several
+      distributions there. None takes the distributions at the nodes.
+    has_q: static, whether the distributions at the nodes are those of one
+      drafter, so that a target may use them.
   """
 
   tree: DraftTree = struct.field(pytree_node=False)
@@ -97,10 +97,10 @@ class Proposal(struct.PyTreeNode):
   """A drafted block, and the distribution that each token was drawn from.
 
   The block is a chain of drafts, or a tree of them. In a chain N = G, and draft
-  i is at index i. The law at index i is that after i drafts, from which
-  draft i is drawn. In a tree `branches` says which drafts follow which, and the
-  law at index n is that at node n, from which the children of the node are
-  drawn.
+  i is at index i. The distribution at index i is that after i drafts, from
+  which draft i is drawn. In a tree `branches` says which drafts follow which,
+  and the distribution at index n is that at node n, from which the children of
+  the node are drawn.
 
   Attributes:
     tokens: [B, N] int32; row b of a chain proposes the first `count[b]`.

@@ -100,22 +100,22 @@ class Drafter:
 
   @property
   def is_maskable(self) -> bool:
-    """Static: whether a mask of tokens reaches every law of a proposal."""
+    """Static: whether a mask of tokens reaches all of a proposal's q."""
     parts = [part for part in self.parts if is_drafter(part)]
     reaches = self.passes_mask and bool(self.parts)
     return reaches and all(part.is_maskable for part in parts)
 
   def check_review(self, target: Any, settings: Any) -> None:
-    """Checks that a review has a stated law with what this drafter proposes.
+    """Checks that a review of this drafter's blocks has a stated distribution.
 
-    A drafter may state no law at some places, or not one law.
+    A drafter may state no distribution at some places, or not one distribution.
 
     Args:
       target: a `Target`.
       settings: `ReviewSettings`.
 
     Raises:
-      ValueError: the target or the verification needs such a law.
+      ValueError: the target or the verification needs such a distribution.
     """
 
   @property

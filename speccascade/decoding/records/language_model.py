@@ -147,12 +147,14 @@ class ChainModel(Protocol):
     """Drafts after the tokens so far, as calls of `extend` would.
 
     The first pass feeds the tokens of the prefix that the cache lacks. Then
-    each draft is drawn and fed. The last draft is fed for the bonus law alone,
-    so there are G + 1 passes where it is needed, and else G.
+    each draft is drawn and fed. The last draft is fed for the bonus
+    distribution alone, so there are G + 1 passes where it is needed, and else
+    G.
 
     Args:
-      state: the state of the model. Where the bonus law is needed, the cache
-        lacks the last token of the prefix; else the last token or the last two.
+      state: the state of the model. Where the bonus distribution is needed, the
+        cache lacks the last token of the prefix; else the last token or the
+        last two.
       prefix: the tokens so far. Rows that are not active are fed nothing after
         the first pass.
       u: [B, G] uniforms in [0, 1), one for each draft.

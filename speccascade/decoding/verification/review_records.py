@@ -27,7 +27,7 @@ class BlockSettings(ReviewSettings):
   Attributes:
     sampling: how logits become the distributions that tokens are drawn from.
     target: a `Target`, or a `Choice` of several; None for an execution whose
-      law is not that of a chain of targets.
+      distribution is not that of a chain of targets.
     alpha: scalar, traced, as `Execution.host_alpha` made it.
     verify: static, a verifier step of the caller's own; None takes the step
       that `verification` names.
@@ -40,7 +40,7 @@ class BlockSettings(ReviewSettings):
 
   @property
   def needs_bonus_law(self) -> bool:
-    """Whether the bonus token needs the drafter's law at its position."""
+    """Whether the bonus token needs q at its position."""
     return self.target.uses_q and self.bonus == "target"
 
   @property

@@ -5,7 +5,8 @@ rows after the tokenizer's last id only round the table up, and models of one
 family round differently: Qwen2.5 has 151,936 rows up to 3B and 152,064 rows
 from 7B on; Gemma 3 has 262,144 rows up to 1B and 262,208 rows from 4B on. The
 verifier of such a pair keeps its rows, so that a lossless method writes exactly
-its law. A drafter is cut to these rows, or never drafts those that it lacks.
+its distribution. A drafter is cut to these rows, or never drafts those that it
+lacks.
 """
 
 from collections.abc import Iterable
