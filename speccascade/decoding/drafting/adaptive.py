@@ -65,7 +65,7 @@ class AdaptiveDrafter(Drafter, struct.PyTreeNode):
     return self.sizes[-1] + CATCH_UP_WIDTH
 
   def check_review(self, target, settings) -> None:
-    """See `Drafter`. The next gamma depends on how much was accepted."""
+    """See `Drafter`. The next gamma hangs on how far blocks were accepted."""
     if target is None or not target.is_lossless:
       if settings.bonus == "verifier":
         raise ValueError(

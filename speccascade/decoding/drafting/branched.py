@@ -83,7 +83,7 @@ class BranchedDrafter(Drafter, struct.PyTreeNode):
     return self.drafter.width + self.num_first - 1
 
   def check_review(self, target: Any, settings: Any) -> None:
-    """Raises ValueError where a distribution or a sibling would be missed."""
+    """Raises ValueError where a law, or a sibling's token, would be missed."""
     if target.uses_q and settings.bonus == "target":
       raise ValueError(_NO_LAW)
     chain = self.drafter

@@ -99,7 +99,7 @@ class SeveralDrafters(Drafter, struct.PyTreeNode):
     return self.tree.num_drafts
 
   def check_review(self, target: Any, settings: Any) -> None:
-    """Raises ValueError where the review needs one q of all drafters."""
+    """Raises ValueError where the review needs one law of all drafters."""
     if settings.verification != "token":
       raise ValueError(
         f"verification is {settings.verification!r}, and the drafts come from"

@@ -92,7 +92,7 @@ class WindowedDrafter(Drafter, struct.PyTreeNode):
     return self.drafter.width
 
   def check_review(self, target: Any, settings: Any) -> None:
-    """See `Drafter`. A target that reads q is undefined without drafts."""
+    """See `Drafter`. A target that reads q has no law where nothing drafts."""
     _check_target(target)
     self.drafter.check_review(target, settings)
 
@@ -218,7 +218,7 @@ class WindowedAdaptiveDrafter(AdaptiveDrafter):
 
 
 def _check_target(target: Any):
-  """Raises ValueError where a target needs a distribution at every place."""
+  """Raises ValueError where a target needs a law at every place."""
   if target is None or target.uses_q:
     raise ValueError(
       "past its window a drafter has no distribution, and the target reads it:"

@@ -106,7 +106,7 @@ class Drafter:
     return reaches and all(part.is_maskable for part in parts)
 
   def check_review(self, target: Any, settings: Any) -> None:
-    """Checks that a review of this drafter's blocks has a stated distribution.
+    """Checks that a review has a stated law with what this drafter proposes.
 
     A drafter may state no distribution at some places, or not one distribution.
 
