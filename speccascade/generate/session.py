@@ -1,4 +1,4 @@
-"""What decodes share: `Session`, the models, the inputs and the programs.
+"""`Session`: the models, the inputs and the programs that decodes share.
 
 `Session.batches` decodes the examples at a point, and `Session.records` makes
 records of what was decoded.

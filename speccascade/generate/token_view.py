@@ -93,7 +93,7 @@ _KINDS = {
   "forced": _Kind(
     "forced",
     "forced, the only token that may follow",
-    "The grammar allows no other token here, so that nobody drafted it.",
+    "The grammar allows no other token here, so it was not drafted.",
   ),
 }
 _HOW_TO_READ = (

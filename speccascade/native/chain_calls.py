@@ -1,4 +1,4 @@
-"""A chain of drafts in one call: passes of a drafter, and draws from its laws.
+"""A chain of drafts in one call: passes of a drafter, and draws from its q.
 
 Axes: B rows, G drafts, L tokens of the buffer, V vocabulary, E model width, P
 passes: G, or G + 1 where the distribution after the last draft is wanted.

@@ -1,4 +1,4 @@
-"""Several drafters that draft next to each other: one path each, one tree."""
+"""Several drafters that draft in parallel: one path each, one tree."""
 
 from typing import Any, ClassVar, cast
 
@@ -39,7 +39,7 @@ class SeveralDrafters(Drafter, struct.PyTreeNode):
 
   Several drafters have no one q. A target that uses the drafter's distribution
   takes that of one designated drafter, at every node. It then reads the whole
-  tree in one pass more, after all have drafted, and states its laws. Those of
+  tree in one pass more, after all have drafted, and states its q. Those of
   the other drafters serve for the trials of their own drafts alone.
 
   Attributes:

@@ -1,4 +1,4 @@
-"""Drafters of a model that was made for shorter texts than its verifier.
+"""Drafters whose model has a shorter window than the verifier.
 
 Past the model's window the verifier continues alone: a block that the window
 does not hold has no drafts. Which blocks these are depends on lengths alone, so

@@ -1,4 +1,4 @@
-"""Learned deferral: rules and a target that are fitted to right answers.
+"""Learned deferral: rules and a target fitted to correct answers.
 
 The plug-in rules take max q and max p for the probabilities that the drafter
 and the verifier are right (Narasimhan et al., Eqs. 5 and 10). Here a small

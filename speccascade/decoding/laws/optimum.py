@@ -1,4 +1,4 @@
-"""The largest chance that any exact verification accepts one of several drafts.
+"""The best acceptance of several drafts under any exact verification.
 
 Several tokens are drafted for one place. Whatever verifies them, the emitted
 token has the distribution pi, and so the chance that it is one of the drafts

@@ -1,4 +1,4 @@
-"""What a drafter is made of: `DRAFT_MODELS`, one row for each kind.
+"""The kinds of draft model: `DRAFT_MODELS`, one row for each.
 
 A *draft model* is what a call of a `Decoder` gets in a drafter's place: a small
 language model, draft heads, or look-ahead embeddings. A `Drafter` that a caller

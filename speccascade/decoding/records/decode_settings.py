@@ -1,4 +1,4 @@
-"""How to decode: each setting once, with its type, its check and its meaning.
+"""Settings of a decode, each defined once: its type, check and meaning.
 
 A record below is the one place that declares a setting. Whatever needs the
 setting inherits the record: `Point` and `Run`, which gin and the API make;

@@ -1,4 +1,4 @@
-"""How a language model is fed the tokens of a prefix that its cache lacks.
+"""Feeds a language model the tokens of a prefix that its cache lacks.
 
 A model's cache can lack tokens that it did not write: the verifier
 after a block, another drafter of a cascade, or the other side of a

@@ -1,4 +1,4 @@
-"""The walk down a drafted tree, from node to node, for `tree_steps`.
+"""Walks down a drafted tree, node by node, for `tree_steps`.
 
 `TreeDrafts` answers what a verifier step asks of a tree: which draft follows a
 node, which token the draft is, and which distribution the draft was drawn from.

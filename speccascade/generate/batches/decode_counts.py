@@ -1,4 +1,4 @@
-"""What a decode counted, and the rates that its counts give.
+"""The counters of a decode, and the rates computed from them.
 
 Each rate has one name and one meaning in result rows, tables and docs;
 docs/definitions.md lists them. A ratio with the denominator 0 is None: a method

@@ -1,4 +1,4 @@
-"""What `speccascade.advise` wrote to a file: a gamma, and costs.
+"""Reads the file that `speccascade.advise` wrote: a gamma, and costs.
 
 `GAMMA = "auto"` takes the gamma, and `GAMMA = "adaptive"` the costs.
 

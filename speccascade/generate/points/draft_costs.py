@@ -1,4 +1,4 @@
-"""`GAMMA = "adaptive"`: what rounds of each block size cost, and the drafter.
+"""`GAMMA = "adaptive"`: the costs of rounds by block size, and the drafter.
 
 The costs are measured once, and are stored in a file next to the outputs: a run
 that continues reads them there. They are a part of what decides a row's gammas,
