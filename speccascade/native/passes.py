@@ -47,8 +47,8 @@ def _is_in_all_layers(
   sublayers: Sequence[Sublayer], field: str, name: str
 ) -> bool:
   """Whether the rotary layers have an optional field."""
-  # The native code gets the operands of all layers once, and would read the
-  # operands of a layer that differs as those of the next field.
+  # The native code gets one layout for all layers, and would read the operands
+  # of a layer that differs as those of the next field.
   rotary = [part for part in sublayers if isinstance(part, RotaryAttention)]
   have = [getattr(part, field) is not None for part in rotary]
   if len(set(have)) > 1:
