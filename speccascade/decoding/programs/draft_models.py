@@ -1,7 +1,7 @@
-"""What a drafter is made of: `DRAFT_MODELS`, one row for each kind.
+"""The kinds of draft model: `DRAFT_MODELS`, one row for each.
 
 A *draft model* is what a call of a `Decoder` gets in a drafter's place: a small
-language model, draft heads, or look-ahead embeddings. A `Drafter` that somebody
+language model, draft heads, or look-ahead embeddings. A `Drafter` that a caller
 made is used as it is. A method makes the drafter of its loop out of the draft
 model and of the verifier: `drafter_for`.
 
@@ -54,9 +54,9 @@ class DraftModel:
       that it gives at once, one for each draft in a row; 0 where it gives one
       after another.
     drafts_alone: whether the model writes a text without a verifier.
-    is_maskable: whether a mask of tokens reaches all laws of the model, or of
-      the drafter. Where it does not, some drafts may be tokens that the mask
-      does not allow, which a masked verifier rejects.
+    is_maskable: whether a mask of tokens reaches all distributions of the
+      model, or of the drafter. Where it does not, some drafts may be tokens
+      that the mask does not allow, which a masked verifier rejects.
     first_block_drafts: whether the first block of a text drafts. The hidden
       state that draft heads read is not there yet, while look-ahead embeddings
       and language models read the text alone.
@@ -179,7 +179,7 @@ def _check_drafter(drafter: Drafter, method: Method, shape: BlockShape):
       f"gamma is {shape.gamma}; the drafter given, a {kind}, drafts blocks of"
       f" {depth}: set gamma to {depth}, or change the drafter"
     )
-  # A drafter may have no law of its own at some places.
+  # A drafter may have no distribution of its own at some places.
   drafter.check_review(method.target, shape)
   if drafter.tree is None:
     return

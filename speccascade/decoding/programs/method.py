@@ -19,7 +19,8 @@ class Method:
   Attributes:
     execution: the loop that makes the tokens.
     target: the distribution that tokens are sampled from; None for an execution
-      whose law is not that of a chain of targets (sequence cascade, BiLD).
+      whose distribution is not that of a chain of targets (sequence cascade,
+      BiLD).
     label: the name in the papers.
     greedy_only: whether the method is defined at temperature 0 alone.
     compose: a function from `(models, gamma, alpha)` to the `Drafter` of the
@@ -67,7 +68,7 @@ class Method:
 
   @property
   def goes_on_alone(self) -> bool:
-    """Whether the law is the same where a block has no drafts."""
+    """Whether the distribution is the same where a block has no drafts."""
     target = self.target
     drafts = self.has_blocks and self.compose is None
     return drafts and target is not None and not target.uses_q
