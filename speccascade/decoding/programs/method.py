@@ -12,8 +12,12 @@ from speccascade.decoding.laws.targets import Target
 from speccascade.decoding.loops.execution import Execution
 from speccascade.decoding.programs import draft_models
 from speccascade.decoding.records.decode_settings import FIXED, BlockShape
-from speccascade.decoding.records.drafter import is_drafter
+from speccascade.decoding.records.drafter import Drafter, is_drafter
+from speccascade.decoding.records.language_model import LanguageModel
 from speccascade.settings import fields
+
+# (models, gamma, alpha) -> the `Drafter` of a speculative loop.
+Compose = Callable[[tuple[LanguageModel, ...], int, Any], Drafter]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,7 +40,7 @@ class Method:
   target: Target | None
   label: str
   greedy_only: bool = False
-  compose: Callable | None = None
+  compose: Compose | None = None
   num_drafters: int = 1
 
   @property
@@ -98,7 +102,7 @@ class Method:
       "verification": self.execution.verifications,
     }
 
-  def check_settings(self, **settings: str):
+  def check_settings(self, **settings: str) -> None:
     """Raises SettingError where the method would ignore one of `settings`.
 
     Args:
@@ -118,7 +122,7 @@ class Method:
     """Whether a block may be a tree of drafts."""
     return self.has_blocks and self.compose is None
 
-  def check_takes_trees(self):
+  def check_takes_trees(self) -> None:
     """Raises SettingError where the method drafts in a way of its own.
 
     A method that drafts nothing uses none of the settings of a block, and
@@ -172,7 +176,7 @@ class Method:
     }
     return known.get(self.target.name, f"T[{self.target.name}](q, p)")
 
-  def check_alpha(self, alpha: float | FittedAlpha, vocab_size: int):
+  def check_alpha(self, alpha: float | FittedAlpha, vocab_size: int) -> None:
     """Raises ValueError where alpha is outside the range.
 
     Args:
