@@ -63,7 +63,7 @@ class Branches(struct.PyTreeNode):
   drawing: str = struct.field(pytree_node=False)
   parents: Array
   is_certain: Array
-  # The verifier step divides by them, so they travel with the drafts.
+  # The verifier step reads them, so they travel with the drafts.
   laws: Array | None = None
   has_q: bool = struct.field(pytree_node=False, default=True)
 
