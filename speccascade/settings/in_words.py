@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 import os
 import types
 import typing
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 _MOST_CHARACTERS = 100  # of a value in a message
 
@@ -19,7 +19,7 @@ _NAMES = {
 }
 
 
-def describe_kind(kind) -> str:
+def describe_kind(kind: Any) -> str:
   """Returns a type in words.
 
   Args:
@@ -62,7 +62,7 @@ def _join_alternatives(alternatives: list[str]) -> str:
   return f"{', '.join(others)} or {last}" if others else last
 
 
-def format_value(value) -> str:
+def format_value(value: object) -> str:
   """Returns a value for a message; a long one is cut."""
   try:
     text = repr(value)
