@@ -22,6 +22,7 @@ from speccascade.decoding.laws.targets import Target
 from speccascade.decoding.programs.methods import METHODS
 from speccascade.runtime import files
 from speccascade.study.report import styles, templates
+from speccascade.study.report.markdown import cell_text
 
 TOKENS = ("sleeps", "sings", "reads", "waits")
 # The two models after the same text, at temperature 1.
@@ -32,6 +33,17 @@ ALPHA = 0.3
 FIGURE = "worked_example.svg"
 # Okabe and Ito's blue and vermilion, which the colour-blind can tell apart.
 ACCEPTED, RESIDUAL, GREY = "#0072b2", "#d55e00", "#5a5e66"
+# The table of the page.
+_TITLES = [
+  "token",
+  "q",
+  "p",
+  "the rule",
+  "pi",
+  "a draft of it is accepted",
+  "accepted: min(q, pi)",
+  "residual: max(0, pi - q)",
+]
 _SIZE = (10.2, 5.2)  # inches
 _BAR, _SHIFT = 0.39, 0.205  # width of a bar, and its distance from the token
 _FONT = 8.5  # points
@@ -171,9 +183,31 @@ def examples() -> list[WorkedDraft]:
 def markdown() -> str:
   """Returns the worked draft of the page of methods."""
   lossless, cascade = examples()
-  return templates.load("worked_example.md").render(
-    lossless=lossless, cascade=cascade, figure=FIGURE, decimal=decimal
+  return templates.load("study/report/worked_example.md").render(
+    lossless=lossless,
+    cascade=cascade,
+    figure=FIGURE,
+    decimal=decimal,
+    titles=_TITLES,
+    rows=map(_cells, cascade.outcomes),
   )
+
+
+def _cells(outcome: DraftOutcome) -> list[str]:
+  """Returns the row of a token in the table of the page."""
+  decision = "-"
+  if outcome.left is not None:
+    sides = f"{outcome.left:.3g}", f"{outcome.right:.3g}"
+    decision = "{} < {}: defers" if outcome.deferred else "{} >= {}: keeps it"
+    decision = decision.format(*sides)
+  numbers = (outcome.pi, outcome.chance, outcome.accepted, outcome.residual)
+  return [
+    cell_text(outcome.token),
+    decimal(outcome.q),
+    decimal(outcome.p),
+    decision,
+    *map(decimal, numbers),
+  ]
 
 
 def decimal(number: float) -> str:
