@@ -26,7 +26,7 @@ from speccascade.runtime import files, folders, processes
 from speccascade.runtime.progress import ProgressBar
 from speccascade.settings import fields
 from speccascade.study.measuring.study import Study
-from speccascade.study.report import tables, templates
+from speccascade.study.report import markdown, tables, templates
 from speccascade.study.report.tables import Column
 from speccascade.study.search import writer
 from speccascade.study.search.candidates import run_rounds
@@ -239,39 +239,40 @@ def write(
   """
   lines = [_line(scored) for scored in ranking]
   columns = [Column(title, title) for title in lines[0]]
-  cells = [list(lines[0]), ["---"] * len(columns)]
-  cells += [list(map(templates.cell_text, x.values())) for x in lines]
-  table = "".join(f"| {' | '.join(row)} |\n" for row in cells)
-  report = {
+  study = contest.study
+  task = f"{study.sources.task} {study.sources.split}".strip()
+  page = templates.load("study/search/cascades.md").render(
+    title=f"{study.pair.verifier_name} on {task}",
+    legend=_legend(contest, ranking),
+    titles=[*lines[0]],
+    rows=[map(markdown.cell_text, line.values()) for line in lines],
+  )
+  answer = {
     "report.csv": tables.to_csv(lines, columns),
-    "report.md": f"{_legend(contest, ranking)}\n\n{table}",
+    "report.md": page,
     "best.gin": _gin(ranking[0].cascade),
   }
-  writer.write(folder, report)
+  writer.write(folder, answer)
 
 
 def _legend(contest: Contest, ranking: Sequence[CascadeCandidate]) -> str:
-  """Returns the title of the report, and what the columns of its table mean."""
+  """Returns what the columns of the report's table mean."""
   study = contest.study
-  costs = ", ".join(
-    f"{model.name} {cost:.4g}"
-    for model, cost in zip(study.pair.drafters, contest.weights)
+  names = [model.name for model in study.pair.drafters]
+  speeds = [
+    _tokens_per_s(scored) * scored.row.latency.relative_latency
+    for scored in ranking
+    if scored.row.latency is not None
+  ]
+  (legend,) = writer.sentences(
+    "legend",
+    contest.criterion,
+    list(zip(names, contest.weights)),
+    speeds,
+    contest.point,
+    study.run,
   )
-  task = f"{study.sources.task} {study.sources.split}".strip()
-  title = f"{study.pair.verifier_name} on {task}"
-  return (
-    f"# Cascades for {templates.markdown_text(title)}\n\n"
-    f"Ranked by {contest.criterion.name}; those that went further stand"
-    " higher. SWI weighs calls: verifier 1,"
-    f" {templates.markdown_text(costs) or 'nothing else'}; Max-Gram costs"
-    " nothing. The verifier"
-    " alone has an SWI and a speed-up of 1"
-    f"{_alone(ranking)}. K is in tokens added (increments), a row for each"
-    " level, Max-Gram last; a first row with one entry is plain"
-    " speculative decoding; l is lenience. Temperature"
-    f" {contest.point.temperature:g}, seed {study.run.seed}. Speed-ups"
-    " have their 95% intervals, over examples."
-  )
+  return legend
 
 
 def _gin(cascade: Cascade) -> str:
@@ -288,18 +289,6 @@ def _gin(cascade: Cascade) -> str:
   if cascade.verification == "token":  # the default
     del macros["INNER_VERIFICATION"]
   return writer.gin(macros, "Include after configs/runs/cascade.gin.")
-
-
-def _alone(ranking: Sequence[CascadeCandidate]) -> str:
-  """Returns how fast the verifier was next to the others, "" if untimed."""
-  speeds = [
-    _tokens_per_s(scored) * scored.row.latency.relative_latency
-    for scored in ranking
-    if scored.row.latency is not None
-  ]
-  if not speeds:
-    return ""
-  return f", {min(speeds):.0f} to {max(speeds):.0f} tokens/s next to the others"
 
 
 def describe(ranking: Sequence[CascadeCandidate]) -> str:
