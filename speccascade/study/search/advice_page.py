@@ -179,10 +179,12 @@ def _columns(advice: Advice) -> list[Column]:
     Column("accepted, by position", accepted),
     Column("tokens/block", "here.tokens", 2),
     Column("steps/block", "here.steps", 2),
-    Column("expected", lambda offer: tables.speedup(offer.here.latency), 2),
-    Column("by the clock", lambda offer: tables.speedup(offer.measured), 2),
-    Column("a block one step", lambda x: tables.speedup(x.one_step.latency), 2),
-    Column("gamma there", lambda offer: offer.one_step.gamma or None),
+    Column("predicted", lambda offer: tables.speedup(offer.here.latency), 2),
+    Column("measured", lambda offer: tables.speedup(offer.measured), 2),
+    Column(
+      "if a block is one step", lambda x: tables.speedup(x.one_step.latency), 2
+    ),
+    Column("gamma then", lambda offer: offer.one_step.gamma or None),
   ]
   quality = advice.alone.quality if advice.alone else {}
   for metric in [*quality][:1]:

@@ -1,7 +1,7 @@
 """Successive halving over K and lenience, by SWI or by measured time.
 
-Every candidate decodes a few examples. The best third of the candidates goes on
-to three times as many examples, until one candidate is left. Cascades that a
+Every candidate decodes a few examples. The best third of the candidates gets
+three times as many examples, until one candidate is left. Cascades that a
 config names decode all examples, in one round.
 
 A search leaves in OUTPUT_DIR `rows.jsonl` (a result row for each candidate and
@@ -75,7 +75,7 @@ def search(
     inputs: the examples that are decoded in the last round.
     point: the method and the sampling.
     run: OUTPUT_DIR, and how examples are decoded. OUTPUT_DIR is a new folder,
-      or the folder of the same search, which goes on there. The run's seed
+      or the folder of the same search, which continues there. The run's seed
       draws the candidates too.
     candidates: the cascades that are compared.
     criterion: what makes one cascade better than another.
@@ -135,7 +135,7 @@ def _identity(
 
 def _weights(contest: Contest, ledger: Ledger) -> tuple[float, ...]:
   """Returns the cost of a call of each drafter; `costs.json` stores it."""
-  # A search that goes on ranks by the costs that its first start measured.
+  # A continued search ranks by the costs that its first start measured.
   path = ledger.folder / "costs.json"
   if processes.agree(path.exists):
     read = lambda: files.read_object(path, "drafters")["drafters"]

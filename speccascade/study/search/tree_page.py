@@ -18,11 +18,9 @@ from speccascade.study.search.writer import WrittenAdvice, times
 
 # Titles of tables.
 _ACCEPTANCE = (
-  "the chance that each child is accepted, in a place with as many children"
+  "probability that each child is accepted, by the number of children"
 )
-_SIZES = (
-  "expected tokens of a block, for the best tree of each number of drafts"
-)
+_SIZES = "predicted tokens per block of the best tree of each size"
 
 
 def write(advice: TreeAdvice) -> str:
@@ -104,9 +102,9 @@ def _columns(advice: TreeAdvice) -> list[Column]:
     Column("depth", "point.gamma"),
     Column("tokens/block", "here.tokens", 2),
     Column("steps/block", "here.steps", 2),
-    Column("expected", "here.speedup", 2),
-    Column("by the clock", clock),
-    Column("over the chain's speed", beside),
+    Column("predicted", "here.speedup", 2),
+    Column("measured", clock),
+    Column("over the chain", beside),
     Column("share of the optimum", "optimum", 3),
   ]
 

@@ -27,7 +27,7 @@ class WrittenAdvice:
     warnings: why the answer may be wrong.
     bindings: the macros that make a decode as advised, by name; None where the
       verifier alone is best.
-    is_timed: whether the clock decided.
+    is_timed: whether anything was timed.
     tables: tables in Markdown by their titles; "" is no title.
     details: sentences that say how the answer was found.
     values: the further JSON values.
