@@ -232,7 +232,7 @@ def _advised(
     return points, {offer["drafter"] for offer in offers}
   except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
     raise ValueError(
-      f"{path} is no advice of speccascade.advise: {error!r}"
+      f"{path} is not advice of speccascade.advise: {error!r}"
     ) from error
 
 
@@ -245,7 +245,7 @@ def macros_in(text: str) -> dict[str, str]:
   >>> macros_in("LOSS = 'tvd'\\nEVAL_PERIOD = 5\\nTRAIN_STEPS = 9\\n")
   {'LOSS': "'tvd'", 'TRAIN_STEPS': '9'}
   """
-  # A long value goes on in the lines below, which are indented.
+  # A long value continues in the lines below, which are indented.
   lines = re.findall(r"^([A-Z_]+) = (.*(?:\n[ \t]+.*)*)", text, re.MULTILINE)
   values = {
     name: " ".join(value.replace("\\", "").split()) for name, value in lines

@@ -87,7 +87,7 @@ class Column:
       The value is None where a line has none. An `IntervalEstimate` is printed
       with its interval.
     digits: digits after the point; None prints the value as it is.
-    special: texts of values that are no plain number, such as {0.0: "never"},
+    special: texts of values that are not plain numbers, such as {0.0: "never"},
       in a CSV too. Other infinities and NaN are printed as `NOTHING`.
     has_interval: whether values are estimates. A CSV then has two more columns
       with the ends of the intervals.

@@ -41,7 +41,7 @@ def format_number(
   Args:
     value: a number, None, or anything that is printed as it is.
     digits: digits after the point; None prints the value as it is.
-    special: texts of values that are no plain number.
+    special: texts of values that are not plain numbers.
     sign: "+" gives positive numbers their sign too.
 
   >>> format_number(1.25, 1), format_number(2.0, 1, sign="+")

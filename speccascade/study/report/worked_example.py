@@ -31,7 +31,7 @@ VERIFIER = (0.35, 0.45, 0.1, 0.1)
 LOSSLESS, CASCADE = "spec_decode", "spec_cascade_token_v3"
 ALPHA = 0.3
 FIGURE = "worked_example.svg"
-# Okabe and Ito's blue and vermilion, which the colour-blind can tell apart.
+# Okabe and Ito's blue and vermilion, which the colour-blind can distinguish.
 ACCEPTED, RESIDUAL, GREY = "#0072b2", "#d55e00", "#5a5e66"
 # The table of the page.
 _TITLES = [

@@ -99,7 +99,7 @@ class Section:
 
   @functools.cached_property
   def leads(self) -> list[findings.Lead]:
-    """What the intervals tell apart, a line for each temperature."""
+    """Which differences are significant, a line for each temperature."""
     return findings.leads(self.study.panels, self.clocks)
 
   @property
