@@ -245,7 +245,7 @@ def waits(tokens, q, p):
 """)
   for name, reason in (
     ("normal", "numpy.random.normal is not enumerated"),
-    ("waits", "more than 10,000 random numbers, as a loop does that waits"),
+    ("waits", "more than 10,000 random numbers: it may loop until"),
   ):
     assert command.main([f"{module}:{name}", "--kind=step", ONLY]) == 3
     assert "not judged in 2 of 2 problems: " in capsys.readouterr().out
