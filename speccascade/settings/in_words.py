@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 import os
 import types
 import typing
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 _MOST_CHARACTERS = 100  # of a value in a message
 
@@ -20,39 +20,43 @@ _NAMES = {
 }
 
 
-def describe_kind(kind, *, is_plural: bool = False) -> str:
+def describe_kind(kind) -> str:
   """Returns a type in words.
 
   Args:
     kind: a type, as annotations have them. Rules inside `Annotated` that have a
       method `holds` are described by their own text; other rules are left out.
-    is_plural: whether several values are described, as of the items of a list.
 
   >>> describe_kind(Sequence[int] | None)
   'a list of whole numbers, or None'
   >>> describe_kind(tuple[Literal["a", "b"], float])
   "('a' or 'b', a number)"
   """
+  return _describe(kind, is_plural=False)
+
+
+def _describe(kind: Any, *, is_plural: bool) -> str:
+  """Returns a type in words; in the plural for the items of a list."""
   kind = getattr(kind, "__supertype__", kind)  # of a `NewType`
   origin, args = typing.get_origin(kind) or kind, typing.get_args(kind)
   if origin is Annotated:
-    words = describe_kind(args[0], is_plural=is_plural)
+    words = _describe(args[0], is_plural=is_plural)
     rules = [str(rule) for rule in args[1:] if hasattr(rule, "holds")]
     # A rule is about the whole: "a list of strings, with one item or more".
     return (", " if " of " in words else " ").join([words, *rules])
   if origin is Literal:
     return _join_alternatives([repr(arg) for arg in args])
   if origin in (typing.Union, types.UnionType):
-    several = [describe_kind(arg, is_plural=is_plural) for arg in args]
+    several = [_describe(arg, is_plural=is_plural) for arg in args]
     return _join_alternatives(several)
   if origin is tuple and args[-1:] != (...,):
     return f"({', '.join(map(describe_kind, args))})"
   if origin in (tuple, list, Sequence):
     name = "lists" if is_plural else "a list"
-    return f"{name} of {describe_kind(args[0], is_plural=True)}"
+    return f"{name} of {_describe(args[0], is_plural=True)}"
   name = "dicts" if is_plural else "a dict"
   if origin in (dict, Mapping):
-    values = describe_kind(args[1], is_plural=True) if args else ""
+    values = _describe(args[1], is_plural=True) if args else ""
     return f"{name} of {values}" if args else name
   if typing.is_typeddict(origin):
     return f"{name} with {' and '.join(sorted(origin.__required_keys__))}"

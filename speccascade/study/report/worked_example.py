@@ -22,7 +22,6 @@ from speccascade.decoding.laws.targets import Target
 from speccascade.decoding.programs.methods import METHODS
 from speccascade.runtime import files
 from speccascade.study.report import styles, templates
-from speccascade.study.report.markdown import cell_text
 
 TOKENS = ("sleeps", "sings", "reads", "waits")
 # The two models after the same text, at temperature 1.
@@ -31,19 +30,8 @@ VERIFIER = (0.35, 0.45, 0.1, 0.1)
 LOSSLESS, CASCADE = "spec_decode", "spec_cascade_token_v3"
 ALPHA = 0.3
 FIGURE = "worked_example.svg"
-# Okabe and Ito's blue and vermilion, which the colour-blind can distinguish.
+# Okabe and Ito's blue and vermilion, which the colour-blind can tell apart.
 ACCEPTED, RESIDUAL, GREY = "#0072b2", "#d55e00", "#5a5e66"
-# The table of the page.
-_TITLES = [
-  "token",
-  "q",
-  "p",
-  "the rule",
-  "pi",
-  "a draft of it is accepted",
-  "accepted: min(q, pi)",
-  "residual: max(0, pi - q)",
-]
 _SIZE = (10.2, 5.2)  # inches
 _BAR, _SHIFT = 0.39, 0.205  # width of a bar, and its distance from the token
 _FONT = 8.5  # points
@@ -188,7 +176,6 @@ def markdown() -> str:
     cascade=cascade,
     figure=FIGURE,
     decimal=decimal,
-    titles=_TITLES,
     rows=map(_cells, cascade.outcomes),
   )
 
@@ -202,7 +189,7 @@ def _cells(outcome: DraftOutcome) -> list[str]:
     decision = decision.format(*sides)
   numbers = (outcome.pi, outcome.chance, outcome.accepted, outcome.residual)
   return [
-    cell_text(outcome.token),
+    outcome.token,
     decimal(outcome.q),
     decimal(outcome.p),
     decision,
