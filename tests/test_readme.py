@@ -20,10 +20,10 @@ from speccascade.decoding.loops.speculative import speculative
 from speccascade.decoding.programs.methods import METHODS
 from speccascade.decoding.records import draft_tree
 from speccascade.decoding.verification import tree_steps
+from speccascade.exchange import FORMATS
 from speccascade.study.report import figures, methods_page
 from speccascade.tasks import quality
 from speccascade.tools.examples import quickstart
-from speccascade.tools.exchange.__main__ import FORMATS
 from tests.decoding.laws import test_add_a_rule
 from tests.decoding.verification import test_tree_steps
 
