@@ -16,8 +16,7 @@ import sys
 
 import pytest
 
-from speccascade import smollm
-from speccascade.tools.examples import __main__ as quickstart
+from speccascade import quickstart, smollm
 from tests import conftest
 from tests.decoding import test_execution_laws
 

@@ -8,8 +8,8 @@ import types
 import gin
 import pytest
 
+from speccascade import quickstart
 from speccascade.decoding.programs.methods import METHODS
-from speccascade.tools.examples import __main__ as quickstart
 from speccascade.tools.examples import quickstart as library
 from tests.study.report.synthetic import changed
 from tests.study.rows.test_results import row

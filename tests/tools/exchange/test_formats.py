@@ -9,9 +9,9 @@ import shutil
 
 import pytest
 
+from speccascade import exchange
 from speccascade.generate.batches import decode_counts
 from speccascade.generate.batches.decode_counts import Counts
-from speccascade.tools.exchange import __main__ as exchange
 from speccascade.tools.exchange import decode_folder, formats, spec_bench
 from tests.study.rows import test_results
 
