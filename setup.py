@@ -43,7 +43,7 @@ LAB = [
 
 setuptools.setup(
   name="speccascade",
-  version="0.1.0",
+  version="0.2.0",
   description="Speculative cascades: exact, measured, on T5",
   long_description=(ROOT / "README.md").read_text(encoding="utf-8"),
   long_description_content_type="text/markdown",

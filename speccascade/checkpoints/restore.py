@@ -154,13 +154,9 @@ def open_arrays(
   """
   if layout == "t5x_native":
     return t5x_native.open_arrays(directory, optimizer=optimizer), {}
-  metadata = {}
-  if layout == "speccascade":
-    metadata = step_metadata.read(directory)
-  arrays = orbax_io.open_arrays(
-    directory, metadata.get("checksums"), optimizer=optimizer
-  )
-  return arrays, metadata
+  is_ours = layout == "speccascade"
+  metadata = step_metadata.read(directory) if is_ours else {}
+  return orbax_io.open_arrays(directory, optimizer=optimizer), metadata
 
 
 @dataclasses.dataclass(frozen=True)

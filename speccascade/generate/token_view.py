@@ -350,8 +350,7 @@ def _kind_of(traced: dict) -> str:
   """Returns the kind of a token."""
   if traced["source"] != "draft":
     return traced["source"]
-  # Records of older versions have no writer: a model drafted their drafts.
-  if traced.get("writer", 0) < 0:
+  if traced["writer"] < 0:
     return COPY
   return KEPT if traced["deferred"] else "draft"
 
@@ -360,7 +359,7 @@ def _shown_token(traced: dict, num_models: int) -> dict:
   """Returns what a token and its card show."""
   kind = _KINDS[_kind_of(traced)]
   name = kind.name
-  if num_models > 1 and traced.get("writer", -1) >= 0:
+  if num_models > 1 and traced["writer"] >= 0:
     name += f"; by model {traced['writer'] + 1} of {num_models}"
   token = traced["token"]
   return {

@@ -10,14 +10,15 @@ EXTRAS = {
     *("clu", "gin", "matplotlib", "pandas", "rouge_score", "sacrebleu"),
     *("seqio", "tensorboard", "tensorflow", "tensorflow_datasets"),
   ),
-  "t5x": ("fiddle", "grain", "t5x"),
-  "grammar": ("outlines_core",),
+  "t5x": ("cached_property", "chex", "fiddle", "grain", "jaxtyping"),
   "smollm": ("gguf",),
+  "grammar": ("outlines_core",),
+  "tpu-compiler": ("libtpu",),
 }
 # Those that come with the base install.
 BASE = (
   *("absl", "flax", "jax", "jaxlib", "jinja2", "ml_dtypes", "msgpack"),
-  *("numpy", "optax", "orbax", "platformdirs", "safetensors"),
+  *("numpy", "optax", "orbax", "platformdirs", "safetensors", "scipy"),
   *("sentencepiece", "tensorstore", "tokenizers", "tqdm"),
 )
 _ENVIRONMENT = pathlib.Path(".venv/bin/activate")  # as the launch scripts make
