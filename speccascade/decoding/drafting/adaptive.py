@@ -69,7 +69,7 @@ class AdaptiveDrafter(Drafter, struct.PyTreeNode):
   def check_review(
     self, target: Target | None, settings: ReviewSettings
   ) -> None:
-    """See `Drafter`. The next gamma hangs on how far blocks were accepted."""
+    """See `Drafter`. The next gamma depends on how much was accepted."""
     if target is None or not target.is_lossless:
       if settings.bonus == "verifier":
         raise ValueError(

@@ -87,7 +87,7 @@ class BranchedDrafter(Drafter, struct.PyTreeNode):
   def check_review(
     self, target: Target | None, settings: ReviewSettings
   ) -> None:
-    """Raises ValueError where a law, or a sibling's token, would be missed."""
+    """Raises ValueError where a distribution or a sibling would be missed."""
     if (target is None or target.uses_q) and settings.bonus == "target":
       raise ValueError(_NO_LAW)
     chain = self.drafter

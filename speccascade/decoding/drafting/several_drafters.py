@@ -103,7 +103,7 @@ class SeveralDrafters(Drafter, struct.PyTreeNode):
   def check_review(
     self, target: Target | None, settings: ReviewSettings
   ) -> None:
-    """Raises ValueError where the review needs one law of all drafters."""
+    """Raises ValueError where the review needs one q of all drafters."""
     if settings.verification != "token":
       raise ValueError(
         f"verification is {settings.verification!r}, and the drafts come from"

@@ -37,7 +37,7 @@ class _NodeLaws:
     self._places: dict[int, tuple[int, int]] = {}
 
   def add(self, nodes: Sequence[int], step: Step[None]) -> None:
-    """Adds the laws at some nodes; arrays of the step are [B, P, ...]."""
+    """Adds q at some nodes; arrays of the step are [B, P, ...]."""
     for place, node in enumerate(nodes):
       self._places[node] = len(self._steps), place
     self._steps.append(step)

@@ -95,7 +95,7 @@ class WindowedDrafter(Drafter, struct.PyTreeNode):
   def check_review(
     self, target: Target | None, settings: ReviewSettings
   ) -> None:
-    """See `Drafter`. A target that reads q has no law where nothing drafts."""
+    """See `Drafter`. A target that reads q is undefined without drafts."""
     _check_target(target)
     self.drafter.check_review(target, settings)
 
@@ -223,7 +223,7 @@ class WindowedAdaptiveDrafter(AdaptiveDrafter):
 
 
 def _check_target(target: Target | None) -> None:
-  """Raises ValueError where a target needs a law at every place."""
+  """Raises ValueError where a target needs a distribution at every place."""
   if target is None or target.uses_q:
     raise ValueError(
       "past its window a drafter has no distribution, and the target reads it:"

@@ -50,7 +50,7 @@ def check_decoder(method: Method, shape: BlockShape) -> None:
 
 
 def check_goes_on_alone(method: Method) -> None:
-  """Raises ValueError where a method cannot go on past a drafter's window."""
+  """Raises ValueError where a method cannot pass a drafter's window."""
   if not method.goes_on_alone:
     raise ValueError(
       f"drafter_window is given, and {method.label} needs the drafter at every"

@@ -126,7 +126,7 @@ class Stream:
     return self._run_rounds(0)
 
   def _check_room(self, tokens: np.ndarray) -> None:
-    """Raises ValueError where a row has no room for a turn of `tokens`."""
+    """Raises ValueError where a row has no space for a turn of `tokens`."""
     more = np.sum(tokens != prompts.PAD, axis=1)
     # A pass over the turn writes N slots of every row, however few tokens the
     # row has; the slots after these tokens are free for the row's own output.

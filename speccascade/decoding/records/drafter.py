@@ -110,7 +110,7 @@ class Drafter:
   def check_review(
     self, target: Target | None, settings: ReviewSettings
   ) -> None:
-    """Checks that a review has a stated law with what this drafter proposes.
+    """Checks that a review of this drafter's blocks has a stated distribution.
 
     A drafter may state no distribution at some places, or not one distribution.
 
