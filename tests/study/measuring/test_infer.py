@@ -373,7 +373,7 @@ def test_damaged_files_are_named(run, tmp_path, monkeypatch):
   damage("run.json", cut, "is no JSON, or not whole")
   damage("run.json", lambda _: "[]", "is no JSON object")
   row = run()
-  damage("metrics.json", cut, "no result row, or not whole")
+  damage("metrics.json", cut, "not a whole result row")
   damage("metrics.json", lambda _: "[]", "not a result row")
   (tmp_path / "out" / "metrics.json").unlink()
   damage("predictions.jsonl", cut, "line 6 is damaged")

@@ -146,3 +146,22 @@ def test_trees_have_a_table_of_ranks():
   cells = tables.to_csv([tree], tables.row_columns([tree]))
   assert "4 1 0; 0 2 0" in cells
   assert "0.4 0.1; 0.0 0.4" in cells
+
+
+def test_a_line_is_written_as_soon_as_its_cells_are_known():
+  """The costs of a slice take a minute, so none waits for the next."""
+  written = []
+
+  def rows():
+    yield ["a", "1"]
+    assert written == ["| x | n |", "| --- | ---: |", "| a | 1 |"]
+    yield [markdown.cell_text("b|c"), "20"]
+
+  for line in markdown.table_lines(["x", "n"], rows(), "lr"):
+    written.append(line)
+  assert written[-1] == r"| b\|c | 20 |"
+
+
+def test_a_row_of_another_length_is_refused():
+  with pytest.raises(ValueError, match="zip"):
+    markdown.table(["x", "n"], [["a"]])
