@@ -12,22 +12,15 @@ import zlib
 
 from speccascade.checkpoints import storage
 from speccascade.checkpoints.errors import CheckpointError
-from speccascade.models.draft_heads import HeadsConfig
-from speccascade.models.llama.config import LlamaConfig
+from speccascade.models.architectures import ARCHITECTURES
 from speccascade.models.parameters import Config
-from speccascade.models.t5.config import T5Config
-from speccascade.models.t5gemma.config import T5GemmaConfig
 from speccascade.settings import fields
 
 FORMAT = "speccascade"
 VERSION = 1
 METADATA = "metadata/metadata.json"
-KINDS = {
-  "t5": T5Config,
-  "t5gemma": T5GemmaConfig,
-  "llama": LlamaConfig,
-  "heads": HeadsConfig,
-}
+# The architectures, by the names that are recorded.
+KINDS = {row.name: config for config, row in ARCHITECTURES.items()}
 
 
 def of(
@@ -49,7 +42,7 @@ def of(
     "format": FORMAT,
     "version": VERSION,
     "step": int(step),
-    "kind": next(k for k, v in KINDS.items() if type(config) is v),
+    "kind": ARCHITECTURES[type(config)].name,
     "config": dataclasses.asdict(config),
     "vocabulary": dict(vocabulary) if vocabulary else None,
     "extra": dict(extra or {}),

@@ -1,7 +1,7 @@
-"""Blocks whose drafts at one depth have one law, whatever the drafts before.
+"""Blocks whose drafts at one depth have one distribution, whatever came before.
 
-Draft heads and look-ahead embeddings propose such blocks: they know the laws of
-all depths before they draw the first draft.
+Draft heads and look-ahead embeddings propose such blocks: they know the
+distributions of all depths before they draw the first draft.
 
 Axes: B rows, G depth of a block, N drafts, V vocabulary.
 """
@@ -27,7 +27,7 @@ Array = jax.Array
 
 
 class DepthDrafter(Drafter):
-  """What drafters have in common whose drafts at one depth have one law.
+  """Base of drafters whose drafts at one depth have one distribution.
 
   A drafter that inherits it has these fields, and calls `draft` in `propose`.
 
@@ -55,12 +55,12 @@ class DepthDrafter(Drafter):
   ) -> Proposal:
     """Returns a block of independent drafts.
 
-    Each draft is drawn from the law of its depth, which is the law that the
-    proposal states. So the verification is exact.
+    Each draft is drawn from the distribution of its depth, which is the
+    distribution that the proposal states. So the verification is exact.
 
     Args:
       logits: [B, G or G+1, V], of each depth; the last of G + 1 are those at
-        the place after the last draft.
+        the position after the last draft.
       rngs: [B] typed keys.
       sampling: how logits become distributions.
       known: [B] bool, rows that propose anything.
@@ -108,7 +108,7 @@ def _draw_tree(
   u: Array,
   sampling: Sampling,
 ) -> tuple[Array, Branches]:
-  """Draws a tree whose nodes of one depth have one law."""
+  """Draws a tree whose nodes of one depth have one distribution."""
   depths = tree.node_depths
 
   def laws(nodes: Sequence[int]) -> tuple[Array, Array]:
@@ -129,9 +129,10 @@ def _draw_tree(
 def check_review(target: Any, settings: Any) -> None:
   """Checks that a review has a stated distribution with such blocks.
 
-  Which law a draft has depends on where the draft's block began, and so does a
-  target that uses the drafter's distribution. A verification that weighs whole
-  blocks is exact only where the target does not depend on the block.
+  Which distribution a draft has depends on where the draft's block began, and
+  so does a target that uses the drafter's distribution. A verification that
+  weighs whole blocks is exact only where the target does not depend on the
+  block.
 
   Args:
     target: a `Target`.

@@ -1,4 +1,4 @@
-"""Several drafters that draft beside each other: one path each, one tree."""
+"""Several drafters that draft in parallel: one path each, one tree."""
 
 from typing import Any, ClassVar, cast
 
@@ -29,22 +29,22 @@ Array = jax.Array
 class SeveralDrafters(Drafter, struct.PyTreeNode):
   """Drafts one path from each of K drafters, and merges them into one tree.
 
-  Paths share their nodes as long as their tokens agree. Each draft has the law
-  of its own drafter, and the verifier tries it with that law. So the output has
-  the distribution of the target, however many drafters there are. The
-  verification is "token".
+  Paths share their nodes as long as their tokens agree. Each draft has the
+  distribution of its own drafter, and the verifier tries it with that
+  distribution. So the output has the distribution of the target, however many
+  drafters there are. The verification is "token".
 
   The state ends with [B, N] int32, the draft that each draft of the last
   proposal was merged into.
 
   Several drafters have no one q. A target that uses the drafter's distribution
   takes that of one designated drafter, at every node. It then reads the whole
-  tree in one pass more, after all have drafted, and states its laws. Those of
+  tree in one pass more, after all have drafted, and states its q. Those of
   the other drafters serve for the trials of their own drafts alone.
 
   Attributes:
     drafters: the K drafters, which draft chains of one width G. Each must be
-      able to read the tokens that others wrote: G + 1 of them, or more passes
+      able to read the tokens of the other models: G + 1 of them, or more passes
       are made (`AutoregressiveDrafter.behind`). A block that stops early is a
       shorter path.
     designated: static, the index of the drafter whose distribution the target
@@ -256,7 +256,7 @@ class SeveralDrafters(Drafter, struct.PyTreeNode):
   def _parents(self, drafts: Array, counts: list[Array]) -> Array:
     """Returns the nodes that drafts follow, [B, N] int32; see `Branches`."""
     depth = np.array(self.tree.depths, np.int32)[None]
-    # The drafts of a level stand in the order of the drafters.
+    # The drafts of a level are in the order of the drafters.
     count = jnp.tile(jnp.stack(counts, axis=1), (1, self.tree.depth))
     is_drafted = depth <= count
     # What was not drafted is no sibling of anything.

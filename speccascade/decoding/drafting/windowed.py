@@ -1,8 +1,8 @@
-"""Drafters of a model that was made for shorter texts than its verifier.
+"""Drafters whose model has a shorter window than the verifier.
 
-Past the model's window the verifier goes on alone: a block that the window does
-not hold has no drafts. Which blocks these are depends on lengths alone, so a
-review that is exact for any block is exact here, too.
+Past the model's window the verifier continues alone: a block that the window
+does not hold has no drafts. Which blocks these are depends on lengths alone, so
+a review that is exact for any block is exact here, too.
 """
 
 import dataclasses
@@ -122,7 +122,7 @@ class WindowedDrafter(Drafter, struct.PyTreeNode):
     depth = block_depth(self.drafter)
     fits = _fits(before, prefix, depth, self.window)
     # Rows past the window read one of the tokens that they lack, or none, so
-    # that the pass of the other rows has room for it.
+    # that the pass of the other rows has space for it.
     length = jnp.where(fits, prefix.length, inner[0].length + 1)
     active = prefix.active & fits
     inside = dataclasses.replace(prefix, length=length, active=active)
@@ -192,7 +192,8 @@ class WindowedAdaptiveDrafter(AdaptiveDrafter):
     (model, pace), gamma = super().choose(state[:2], prefix)
     fits = _fits(before, prefix, gamma, self.window)
     pace = pace.replace(gamma=jnp.where(fits, gamma, 0))
-    # A row that goes on unasked does so for the reason that it had when asked.
+    # A row that continues unasked does so for the reason that it had when
+    # asked.
     is_past = jnp.where(idle, was_past, ~fits)
     # The round is one of the sizes, whatever its rows ask for.
     widest = jnp.maximum(pace.gamma, self.sizes[0])

@@ -1,4 +1,4 @@
-"""Targets of published acceptance rules that are no deferral rules.
+"""Targets of published acceptance rules that are not deferral rules.
 
 A published rule accepts a draft x with a probability a(x), and replaces a
 rejected x by a draw of a distribution R_x. If a and R_x depend on q and p
@@ -162,7 +162,7 @@ def lossy_from_p(q, p, *, alpha, sampled):
 
   R is the rejected mass. The acceptance is that of `lossy`. The replacement is
   a draw of p itself: no residual is needed, and the sampler of the large model
-  can go on as it is. At alpha 0 the distribution is not p, since a likely token
+  can run unchanged. At alpha 0 the distribution is not p, since a likely token
   gets a part of R although q drafts it often enough.
 
   At alpha .4, R = .167 and pi = [.367, .367, .2, .067].
@@ -171,7 +171,7 @@ def lossy_from_p(q, p, *, alpha, sampled):
     alpha: scalar in [0, 1).
 
   Source: Liu et al., SPEC-RL (arXiv 2509.23232), whose code accepts with
-  probability min(1, exp(s (log p - log q - b))) and then goes on with the
+  probability min(1, exp(s (log p - log q - b))) and then continues with the
   verifier; alpha is 1 - exp(b), and s is 1 here.
   """
   q, p = sampled
@@ -201,7 +201,7 @@ def mentored_tv(q, p, *, alpha, sampled):
       TV(p, q), pi is q.
 
   Source: arXiv 2609.30474 for the budget in TV. Several distributions have the
-  largest acceptance, and which of them that paper takes was not known here;
+  largest acceptance; we do not know which of them that paper uses;
   the one taken is named above. Tran-Thien has the budget in KL.
   """
   q, p = sampled

@@ -67,9 +67,9 @@ def diff(q, p, *, alpha, sampled=None):
 def opt(q, p, *, alpha, sampled=None):
   """Deferral rule of SpecCascade [OPT]: max q < max p - alpha TV(p, q).
 
-  Defers where the verifier is surer than the drafter by more than the price of
-  deferring. Under speculative execution that price is the chance of cutting the
-  block short, TV(p, q), times alpha.
+  Defers where the verifier is more confident than the drafter by more than the
+  price of deferring. Under speculative execution that price is alpha times the
+  probability of cutting the block short, TV(p, q).
 
   Args:
     q: [..., V] drafter probabilities at temperature 1.

@@ -1,4 +1,4 @@
-"""Learned deferral: rules and a target that are fitted to right answers.
+"""Learned deferral: rules and a target fitted to correct answers.
 
 The plug-in rules take max q and max p for the probabilities that the drafter
 and the verifier are right (Narasimhan et al., Eqs. 5 and 10). Here a small
@@ -12,8 +12,8 @@ function that was fitted to texts with their right tokens y takes their place:
   a function of the same features and of alpha, fitted by
   -log pi(y) + alpha phi TV(p, q), the last term being the chance of rejection.
 
-All of them read q and p alone, at temperature 1. The position of a token is no
-feature, because a rule is not told it.
+All of them read only q and p, at temperature 1. The position of a token is not
+a feature, because a rule does not receive it.
 
 `training.rule_fitting` fits the parameters. Without parameters (alpha is a
 number) each of them is a plug-in that corrects nothing: Chow, Diff and OPT, or
@@ -242,9 +242,9 @@ _OF_OPT = (-1.0, -0.6, -0.3, 0.0, 0.3, 0.6, 0.9)
 def learned(q, p, *, alpha, sampled=None):
   """Learned OPT: defers where g_q < g_p - alpha TV(p, q).
 
-  g_q and g_p are the probabilities that a token of q and of p is the right one,
-  as two heads on ten features of the pair tell them. The heads were fitted to
-  texts with their right tokens. With heads that correct nothing the rule is
+  g_q and g_p are the probabilities that a token of q and of p is correct, as
+  estimated by two heads on ten features of the pair. The heads were fitted to
+  texts with their correct tokens. With heads that correct nothing the rule is
   OPT.
 
   Args:

@@ -48,7 +48,8 @@ def lossy(q, p, *, alpha, sampled):
   min(1, p / ((1 - alpha) q)), and replaces a rejected draft by a draw of
   norm(max(0, p - q)). The exact verifier step with this pi has the same accept
   probability and the same residual. The paper's formula with beta = 1,
-  max{min{q, p / (1 - alpha)}, p}, is no distribution: it sums to more than 1.
+  max{min{q, p / (1 - alpha)}, p}, is not a distribution: it sums to more than
+  1.
 
   At alpha .4 the accepted part is [.333, .3, .15, .05], R = .167, the residual
   is [0, .333, .5, .167], and pi = [.333, .356, .233, .078].
@@ -100,7 +101,7 @@ def optimal_lossy(q, p, keep):
   fixed = jax.lax.stop_gradient((q, p, rejected))
   s = _inverse_beta(*fixed, jnp.ones_like(rejected))
   # At the root the raised part has the mass `rejected`. It is normalised, so
-  # that pi sums to 1 also where steps or rounding end beside the root.
+  # that pi sums to 1 also where steps or rounding end next to the root.
   raised = numerics.normalise(jnp.maximum(p * s - q, 0), p)
   return accepted + rejected * raised
 
@@ -186,7 +187,7 @@ def _keep_of_budget(q: Array, p: Array, budget: Array) -> tuple[Array, Array]:
   """
   terms = numerics.kl_terms(p, q)
   within = jnp.sum(terms, axis=-1, keepdims=True) <= budget
-  # Newton's method ends beside the root by far less than a budget matters.
+  # Newton's method ends next to the root by far less than a budget matters.
   enough = budget * jnp.finfo(p.dtype).eps ** 0.75
 
   def spend(lift: Array, s: Array) -> tuple[Array, Array, Array]:
@@ -270,7 +271,7 @@ def ensemble(q, p, *, alpha, sampled):
   Args:
     alpha: scalar in [0, 1]. Alpha 0 is the verifier, alpha 1 the drafter.
 
-  Source: ours; the plainest mix of two models, to compare the others with.
+  Source: ours; the simplest mix of two models, as a baseline.
   """
   q, p = sampled
   return alpha * q + (1 - alpha) * p

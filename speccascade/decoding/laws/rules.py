@@ -1,4 +1,4 @@
-"""What a deferral rule is: when to take the verifier's token.
+"""The interface of a deferral rule: when to take the verifier's token.
 
 A rule is one pure function `rule(q, p, *, alpha, sampled) -> (left, right)`. It
 defers where `left < right`, strictly. There are two kinds of rule:

@@ -100,7 +100,7 @@ class Step(NamedTuple):
     law: [..., V] distribution that tokens are drawn from.
     token: [...] int32 token drawn from `law`; None where none was wanted.
     is_law: [...] bool, whether the logits gave a distribution. Where it is
-      False the other fields mean nothing.
+      False the other fields are undefined.
   """
 
   plain: Array
@@ -283,7 +283,7 @@ def top_p_mask(p: Array, top_p: Array, ids: Array | None = None) -> Array:
   the probabilities (which order as the numbers do), so that it is one of them.
 
   XLA may take numbers below the least normal one of float32 for 0, which the
-  empty set holds. A `top_p` below it stands for the likeliest token, as that
+  empty set holds. A `top_p` below it means the likeliest token, as that
   number does.
 
   Args:

@@ -20,7 +20,7 @@ def as_target(function: Callable[..., Array], **fields: Any) -> Target:
     **fields: further fields of `Target`.
 
   Raises:
-    ValueError: pi is no distribution; see `check`.
+    ValueError: pi is not a distribution; see `check`.
 
   >>> mix = as_target(lambda q, p: (q + p) / 2)
   >>> float(mix.probs(jnp.array([1.0, 0.0]), jnp.array([0.5, 0.5]))[0])
@@ -39,7 +39,7 @@ def as_target(function: Callable[..., Array], **fields: Any) -> Target:
 def check(
   candidate: Target, *, alpha: float | None = None, vocab_size: int = 7
 ) -> None:
-  """Tries a target on fixed random pairs, and raises if pi is no distribution.
+  """Tries a target on fixed random pairs; raises unless pi is a distribution.
 
   The pairs hold zeros, ties, one-hot rows and q = p.
 

@@ -49,9 +49,9 @@ class Target:
       are the rule's sides, and None where there is no rule.
     name: as in error messages.
     interval: the range of alpha.
-    is_lossless: whether pi is the sampled p itself. Alpha means nothing then.
+    is_lossless: whether pi is the sampled p itself. Alpha is ignored then.
     is_lossless_when_greedy: whether pi is the sampled p at temperature 0,
-      whatever alpha. One alpha stands for all of them there.
+      whatever alpha. There all alphas count as one.
     uses_q: whether pi depends on the drafter at all. The bonus position of a
       target that does needs one more drafter step.
     needs_confidence: whether the target reads q at temperature 1, and so

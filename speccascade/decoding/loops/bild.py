@@ -4,7 +4,7 @@ BiLD is greedy. The drafter writes while it is sure (max q >= fallback), at most
 `WINDOW` tokens. Then the verifier scores these tokens and writes one more. The
 first token that the verifier finds too unlikely is replaced by the verifier's
 own, and the tokens after it are dropped. After such a rollback the verifier
-writes one more token alone before the drafter is asked again. It also writes
+writes one more token alone before the drafter is called again. It also writes
 the very first token alone. A row ends at EOS and at the length limit, as in
 every execution.
 
@@ -52,7 +52,7 @@ class BildDrafter(AutoregressiveDrafter):
 
   The state ends with [B] int32, the length that the prefix will have at the
   next proposal if nothing is rolled back; -1 where no proposal was made yet. So
-  a drafter knows of a rollback without being told.
+  a drafter detects a rollback by itself.
   """
 
   # A length of -1 is never that of a prefix: the first round of a turn drafts

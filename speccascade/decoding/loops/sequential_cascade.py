@@ -1,4 +1,4 @@
-"""Sequential cascades: the verifier is asked only where the rule defers."""
+"""Sequential cascades: the verifier is called only where the rule defers."""
 
 import jax
 import jax.numpy as jnp
@@ -20,9 +20,9 @@ from speccascade.decoding.records.token_buffers import Prefix
 
 Array = jax.Array
 
-# Where the verifier is asked, it first reads the tokens that the drafter wrote
-# since it was last asked, this many in one pass. If the rule defers at tokens 3
-# and 9, it reads tokens 0..2 in one pass, and tokens 3..8 in two.
+# Where the verifier is called, it first reads the tokens that the drafter wrote
+# since it was last called, this many in one pass. If the rule defers at tokens
+# 3 and 9, it reads tokens 0..2 in one pass, and tokens 3..8 in two.
 CATCH_UP = 4
 
 

@@ -66,8 +66,8 @@ class VerticalDrafter(Drafter, ReviewSettings):
       `target`, and the confidence is the inner target at temperature 1.
     verify: static, an inner verifier step of the caller's own; None takes the
       step that `verification` names.
-    behind: static, tokens by others that the reviewer's cache may lack while
-      the pass of the next review still reads them all.
+    behind: static, tokens of other models that the reviewer's cache may lack
+      while the pass of the next review still reads them all.
   """
 
   drafter: Drafter
@@ -139,8 +139,8 @@ class VerticalDrafter(Drafter, ReviewSettings):
       so_far = Prefix(carry["tokens"], length + count, count < need)
       keys = draws.fold_in(rngs, carry["round"])
       drafting, proposal = draft(self.drafter, drafting, so_far, keys, settings)
-      # Review. The reviewer may lack tokens that others wrote since it was last
-      # asked, and reads them in the same pass.
+      # Review. The reviewer may lack tokens that other models wrote since it
+      # was last asked, and reads them in the same pass.
       reviewing, logits, passes = score_and_catch_up(
         self.reviewer, reviewing, so_far, proposal, behind=self.behind
       )
@@ -166,7 +166,7 @@ class VerticalDrafter(Drafter, ReviewSettings):
       # Commit the accepted drafts and the token after them. All of them but the
       # last stay in the caches: with a prefix of 7 tokens, 2 proposed before
       # and 3 new ones, the caches hold 11. A row that waits is rewound to where
-      # it was, and what is written after its count means nothing.
+      # it was, and what is written after its count is undefined.
       total = count + going * (num_accepted + 1)
       state = (reviewing, drafting)
       return {
@@ -198,7 +198,7 @@ class VerticalDrafter(Drafter, ReviewSettings):
     q, q1, bad, writer = (x[:, : self.width + 1] for x in carry["drafts"])
     index = length[:, None] + jnp.arange(self.width)[None]
     in_use = jnp.arange(self.width + 1)[None] < need
-    # What was cut is forgotten: somebody else may write there next.
+    # Rewind past the cut tokens: another drafter may overwrite those slots.
     return self.rewind(carry["state"], length + self.width), Proposal(
       tokens=jnp.take_along_axis(carry["tokens"], index, axis=1),
       count=jnp.full_like(length, self.width),

@@ -1,7 +1,7 @@
-"""What a decoder and its calls are refused for, on the host, before compiling.
+"""Validates decoders and calls on the host, before anything is compiled.
 
 `check_decoder` checks the settings of a decoder, and `check_call` whether
-models, alpha and sampling fit it. What a kind of draft model needs stands in
+models, alpha and sampling fit it. What a kind of draft model needs is in
 its row of `draft_models`. Each error says what was given, what the method
 wants, and what to do.
 """

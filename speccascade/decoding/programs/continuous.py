@@ -1,4 +1,4 @@
-"""Continuous batching: a row that ended makes room for a row that waits.
+"""Continuous batching: a row that ended makes way for a row that waits.
 
 The rows of a batch do not see each other. So each row has the tokens that it
 would have in any other batch.
@@ -75,7 +75,7 @@ def decode_continuously(
       constraints=constraints.replace(begins=begins),
     )
 
-  # Rows that go on have begun, each with keys of its own.
+  # Rows that continue have begun, each with keys of its own.
   going_on = arguments._replace(
     inputs=None, rngs=None, constraints=constraints.replace(begins=None)
   )

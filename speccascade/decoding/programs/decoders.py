@@ -14,6 +14,7 @@ from speccascade.decoding.laws.fitted import FittedAlpha
 from speccascade.decoding.laws.sampling import Sampling
 from speccascade.decoding.loops.execution import Execution, LoopSettings
 from speccascade.decoding.loops.rounds import Loop
+from speccascade.decoding.programs import draft_models
 from speccascade.decoding.programs.call_checks import (
   check_call,
   check_decoder,
@@ -172,7 +173,7 @@ class Decoder(BlockShape, Records):
     It is the decoder without what its program does not depend on: a setting
     that is traced, or that the method does not use, has a fixed value in it. So
     decoders that differ in such settings alone share one program. Methods that
-    share a program are its members, and are told apart by their number.
+    share a program are its members, and are distinguished by their number.
 
     Args:
       greedy: whether at temperature 0.
@@ -269,7 +270,8 @@ class Decoder(BlockShape, Records):
     )
     # Draft heads read the verifier itself, which is masked where it reviews.
     mask = call.constraints.mask
-    drafter = method.drafter_for(
+    drafter = draft_models.drafter_for(
+      method,
       held_to(call.drafter, mask),
       call.verifier,
       self,
@@ -290,7 +292,7 @@ class CallArguments(NamedTuple):
   Attributes:
     drafter: as in a call of `Decoder`; None where the method needs none.
     verifier: as in a call of `Decoder`; None where the method needs none.
-    inputs: [B, S] int32; None for a loop that only goes on.
+    inputs: [B, S] int32; None for a loop that only continues.
     rngs: [B] typed keys; None where a loop has keys of its own.
     alpha: float32 [], as `Execution.host_alpha` made it; or a `FittedAlpha`
       with such an array.

@@ -1,4 +1,4 @@
-"""Several targets in one compiled program, which is told which one to use.
+"""Compiles several targets into one program; a traced index selects one.
 
 Methods of one execution differ in their target alone. A target is a few
 operations next to two models, and a program takes seconds to compile. So a
@@ -28,7 +28,8 @@ class Choice:
   Only the target at `index` is computed.
 
   Attributes:
-    targets: the targets, which all need the drafter's law or all do not.
+    targets: the targets, which all need the drafter's distribution or all do
+      not.
     index: int32 [], traced, the index of the target in use.
   """
 

@@ -2,17 +2,13 @@
 
 from collections.abc import Callable
 import dataclasses
-from typing import Any
 
-from speccascade.decoding.drafting.autoregressive import StopPolicy
 from speccascade.decoding.laws.fitted import FittedAlpha, number_of
 from speccascade.decoding.laws.interval import Interval
 from speccascade.decoding.laws.numerics import as_float32
 from speccascade.decoding.laws.targets import Target
 from speccascade.decoding.loops.execution import Execution
-from speccascade.decoding.programs import draft_models
-from speccascade.decoding.records.decode_settings import FIXED, BlockShape
-from speccascade.decoding.records.drafter import is_drafter
+from speccascade.decoding.records.decode_settings import FIXED
 from speccascade.settings import fields
 
 
@@ -23,7 +19,8 @@ class Method:
   Attributes:
     execution: the loop that makes the tokens.
     target: the distribution that tokens are sampled from; None for an execution
-      whose law is not that of a chain of targets (sequence cascade, BiLD).
+      whose distribution is not that of a chain of targets (sequence cascade,
+      BiLD).
     label: the name in the papers.
     greedy_only: whether the method is defined at temperature 0 alone.
     compose: a function from `(models, gamma, alpha)` to the `Drafter` of the
@@ -71,7 +68,7 @@ class Method:
 
   @property
   def goes_on_alone(self) -> bool:
-    """Whether the law is the same where a block has no drafts."""
+    """Whether the distribution is the same where a block has no drafts."""
     target = self.target
     drafts = self.has_blocks and self.compose is None
     return drafts and target is not None and not target.uses_q
@@ -132,34 +129,6 @@ class Method:
         " another method"
       )
       raise fields.SettingError("tree", fault)
-
-  def drafter_for(
-    self,
-    models: Any,
-    verifier: Any,
-    shape: BlockShape,
-    *,
-    alpha: Any,
-    stop: StopPolicy | None = None,
-  ) -> Any:
-    """Returns what the execution drafts with, while a program is traced.
-
-    Args:
-      models: the draft model, or several language models in a tuple.
-      verifier: the verifier, which draft heads draft for.
-      shape: the settings of a block.
-      alpha: scalar, as `Execution.host_alpha` made it.
-      stop: when a chain ends before gamma drafts; None never ends it early.
-
-    Returns:
-      A `Drafter`; the model itself for a method without blocks.
-    """
-    if not self.has_blocks:
-      return models
-    if self.compose is None or is_drafter(models):
-      row = draft_models.row_of(models)
-      return row.drafter(models, verifier, shape, stop)
-    return self.compose(draft_models.models_of(models), shape.gamma, alpha)
 
   @property
   def law(self) -> str:

@@ -2,8 +2,8 @@
 
 The loop of a `Decoder` is compiled as a program that runs as many rounds as it
 is asked for, so tokens can be shown as they come. They are the tokens that the
-decoder writes at once. Another turn goes on from the caches of the turns
-before. The models read what others wrote in between and read nothing twice, and
+decoder writes at once. Another turn continues from the caches of the turns
+before. The models read external tokens in between, and read nothing twice, and
 the output is what a prompt that holds the whole conversation would give.
 """
 
@@ -77,7 +77,7 @@ class Stream:
       drafter, verifier, inputs, rngs, alpha, sampling, constraints
     )
     self._carry = _begin(self._program, arguments, self.room)
-    # The loop goes on without its inputs.
+    # The loop continues without its inputs.
     self._arguments = arguments._replace(inputs=None)
     self._run_rounds(0)
 
@@ -99,15 +99,15 @@ class Stream:
     has no further turn.
 
     Args:
-      tokens: [B, N] int32, what others wrote after the last turn, with
+      tokens: [B, N] int32, the external tokens after the last turn, with
         `prompts.PAD` at either end. The EOS of the last turn, if it has one, is
         in the text already. A row without any token has no turn. Every N is a
         program of its own: pad to few widths.
       rngs: [B] typed keys, which differ from the keys of the turns before.
 
     Raises:
-      ValueError: the models do not go on from prompts, the tokens are not
-        valid, or a row has no room for them and `max_decode_len` more.
+      ValueError: the models do not continue from prompts, the tokens are not
+        valid, or a row has no space for them and `max_decode_len` more.
     """
     model = self._arguments.verifier or self._arguments.drafter
     name, tokens = type(model).__name__, np.asarray(tokens, np.int32)

@@ -1,11 +1,11 @@
-"""How to decode: each setting once, with its type, its check and its meaning.
+"""Settings of a decode, each defined once: its type, check and meaning.
 
 A record below is the one place that declares a setting. Whatever needs the
 setting inherits the record: `Point` and `Run`, which gin and the API make;
 `Decoder`, which is compiled; and the settings that a loop is traced with. Rows
 of results take their fields from the records too. A new setting is therefore a
 field here, and whatever reads it. The settings of sampling are declared in the
-same way in `laws.sampling`, beside what they make.
+same way in `laws.sampling`, next to what they make.
 """
 
 import dataclasses
@@ -188,13 +188,13 @@ def draft_tree(
   """Returns the shape of a block; None for a chain.
 
   Args:
-    gamma: as in `BlockShape`; where it is no number yet, `drafts` have no
+    gamma: as in `BlockShape`; where it is not a number yet, `drafts` have no
       shape.
     tree: as in `BlockShape`.
     drafts: as in `BlockShape`.
 
   Raises:
-    ValueError: `tree` is no tree.
+    ValueError: `tree` is not a tree.
   """
   if tree is not None:
     if ROOT in tree:

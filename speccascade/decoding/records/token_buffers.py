@@ -1,7 +1,7 @@
 """Token buffers: how blocks are written to them, and where a block is cut.
 
 A buffer holds the start token (or the last token of a prompt), `max_decode_len`
-tokens, and room for one block beyond them. The room matters: XLA's
+tokens, and space for one block beyond them. The space matters: XLA's
 `dynamic_update_slice` silently moves a block that would not fit towards the
 start of the buffer, where it would overwrite good tokens.
 """
@@ -82,7 +82,7 @@ def write_block(buffers: Tree, blocks: Tree, start: Array) -> Tree:
   def write(buffer, block):
     block = block.astype(buffer.dtype)
     # XLA on a CPU, and on a TPU, turns a scatter at per-row offsets into a loop
-    # over rows. A buffer of numbers is small, so all of it is computed anew
+    # over rows. A buffer of numbers is small, so all of it is computed again
     # instead: each slot takes its token of the block, or keeps what it has.
     if buffer.ndim == 2:
       return anew(buffer, block, start)

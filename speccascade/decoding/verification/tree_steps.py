@@ -103,17 +103,17 @@ def tree_token_verify(
 ) -> Verdict:
   """Verifies node by node, each drawn child in a trial of its own.
 
-  At a node, r begins as the target, and q as the law of the first drawn child.
-  A drawn child x is accepted with probability min(1, r(x) / q(x)). When x is
-  rejected, r becomes norm(max(0, r - q)); where children are drawn without
-  replacement, q loses x. When all drawn children are rejected, a token is drawn
-  from r. If the token is a certain child, the path goes on through that child;
-  if not, the token ends the block.
+  At a node, r begins as the target, and q as the distribution of the first
+  drawn child. A drawn child x is accepted with probability min(1, r(x) / q(x)).
+  When x is rejected, r becomes norm(max(0, r - q)); where children are drawn
+  without replacement, q loses x. When all drawn children are rejected, a token
+  is drawn from r. If the token is a certain child, the path continues through
+  that child; if not, the token ends the block.
 
   Args:
     tokens: [B, N] int32 drafts.
     branches: the tree that they form.
-    q: [B, N+1, V] law of the drafter at each node.
+    q: [B, N+1, V] distribution of the drafter at each node.
     pi: [B, N+1, V] target at each node.
     u_accept: [B, N] uniforms in [0, 1), one for each draft.
     u_draw: [B, N+1] uniforms in [0, 1), one for the draw at each node.
@@ -157,7 +157,7 @@ def k_seq_factor(
   """Returns the factor r of `tree_k_seq_verify`, and the numbers that it gives.
 
   Args:
-    law: [..., V], q, the law of the draws at a node.
+    law: [..., V], q, the distribution of the draws at a node.
     target: [..., V], pi, the target there.
     count: [...], K, the number of draws, as a floating-point number.
 
@@ -254,11 +254,11 @@ def tree_traversal_verify(
 ) -> Verdict:
   """Verifies whole paths, leaf after leaf: a later draft rescues earlier ones.
 
-  Each node n has a target P_n, a law Q_n of its next child, and a weight a_n,
-  which is 1 at the root and min(1, a_n P_n(y) / Q_n(y)) at a child y. The first
-  leaf in depth-first order is accepted with its weight as the probability. The
-  root is always accepted, once no other node is left. A leaf y that is rejected
-  is dropped from its parent n:
+  Each node n has a target P_n, a distribution Q_n of its next child, and a
+  weight a_n, which is 1 at the root and min(1, a_n P_n(y) / Q_n(y)) at a child
+  y. The first leaf in depth-first order is accepted with its weight as the
+  probability. The root is always accepted, once no other node is left. A leaf y
+  that is rejected is dropped from its parent n:
 
     g = max(0, a_n P_n - Q_n),  s = sum g,
     a_n <- s / (s + 1 - a_n),  P_n <- g / s,  Q_n <- Q_n without y.

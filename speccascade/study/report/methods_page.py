@@ -162,8 +162,8 @@ def _section(target: Target) -> str:
   if target.kind is not None:
     facts.append(
       f"Parameters: {target.kind.name}, in the file that RULE_PARAMETERS names"
-      " ([learned rules](learned_rule.md)). The position above is worked out"
-      " with parameters that correct nothing."
+      " ([learned rules](learned_rule.md)). The position above uses parameters"
+      " that correct nothing."
     )
   if target.is_lossless_when_greedy:
     facts.append("At temperature 0 pi is p, whatever alpha.")

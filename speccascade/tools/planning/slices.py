@@ -35,8 +35,7 @@ from speccascade import cli
 from speccascade.generate.pair.pairs import PairSpec
 from speccascade.generate.points.point import Point
 from speccascade.generate.run import Run
-from speccascade.models import parameters
-from speccascade.models.model_kinds import KINDS
+from speccascade.models import architectures, parameters
 from speccascade.models.parameters import Config
 from speccascade.models.sharding import meshes
 from speccascade.models.sharding.partitioning import CUT, DATA, MODEL, Layout
@@ -90,7 +89,8 @@ def pass_of(
   read = [
     name for name in parameters.param_shapes(config) if _is_read(name, config)
   ]
-  kind, vocab_size = KINDS[type(config)], config.vocab_size
+  kind = architectures.row_of(config).model
+  vocab_size = config.vocab_size
   sent = hlo.CollectiveCounts()
   num_chips = layout.sizes[MODEL]
   if dict(layout.rules)["heads"] is not None and num_chips > 1:
