@@ -57,6 +57,8 @@ setuptools.setup(
     # The report's templates, its style and its script.
     "speccascade.generate": ["*.html", "*.css"],
     "speccascade.study.report": ["*.html", "*.md", "*.css", "*.js"],
+    "speccascade.study.search": ["*.md"],
+    "speccascade.tools.planning": ["*.md"],
     # The pair of the package, and its card.
     "speccascade.built_in": ["*.md", "*/*"],
     "speccascade": ["py.typed"],

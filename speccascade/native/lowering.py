@@ -33,7 +33,7 @@ def platform() -> str:
   return "gpu" if name in _GPUS else name
 
 
-def tracing_for(tree: Any) -> contextlib.AbstractContextManager:
+def tracing_for(tree: Any) -> contextlib.AbstractContextManager[Any]:
   """Returns a context in which `platform` is that of a program's arguments.
 
   Args:

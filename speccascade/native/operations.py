@@ -36,7 +36,7 @@ def call(
     **static: the handler's attributes.
   """
   library.keep_freed_memory()
-  run = jax.ffi.ffi_call(
+  run: Any = jax.ffi.ffi_call(
     library.target(handler),
     results,
     vmap_method="sequential",

@@ -30,7 +30,9 @@ def _codes(names: Iterable[str], known: tuple[str, ...]) -> np.ndarray:
   return np.asarray([known.index(name) for name in names], np.int32)
 
 
-def _check_mlps(sublayers: Sequence[Sublayer], activations: Sequence[str]):
+def _check_mlps(
+  sublayers: Sequence[Sublayer], activations: Sequence[str]
+) -> None:
   """Raises ValueError where an MLP has no activation for an inner kernel."""
   for sublayer in sublayers:
     if isinstance(sublayer, MlpSublayer) and len(sublayer.inner) != len(

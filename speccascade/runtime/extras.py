@@ -2,6 +2,7 @@
 
 import pathlib
 import sys
+from typing import Any
 
 # The packages that an extra of setup.py brings, by their names in imports.
 EXTRAS = {
@@ -52,11 +53,13 @@ def line(error: BaseException) -> str | None:
   return message
 
 
-def explain_at_exit():
+def explain_at_exit() -> None:
   """Makes Python end with one line where a package is missing."""
   before = sys.excepthook
 
-  def explain(kind, error, trace):
+  def explain(
+    kind: type[BaseException], error: BaseException, trace: Any
+  ) -> None:
     if (message := line(error)) is None:
       before(kind, error, trace)
     else:

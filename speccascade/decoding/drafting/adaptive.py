@@ -13,8 +13,10 @@ from speccascade.decoding.drafting.draft_pace import (
   PaceCosts,
 )
 from speccascade.decoding.laws.sampling import Sampling
+from speccascade.decoding.laws.targets import Target
 from speccascade.decoding.records import feeding
 from speccascade.decoding.records.block_records import Proposal
+from speccascade.decoding.records.decode_settings import ReviewSettings
 from speccascade.decoding.records.drafter import Drafter
 from speccascade.decoding.records.language_model import LanguageModel, State
 from speccascade.decoding.records.token_buffers import Prefix
@@ -64,8 +66,10 @@ class AdaptiveDrafter(Drafter, struct.PyTreeNode):
   def spare_slots(self) -> int:
     return self.sizes[-1] + CATCH_UP_WIDTH
 
-  def check_review(self, target, settings) -> None:
-    """See `Drafter`. The next gamma hangs on how far blocks were accepted."""
+  def check_review(
+    self, target: Target | None, settings: ReviewSettings
+  ) -> None:
+    """See `Drafter`. The next gamma depends on how much was accepted."""
     if target is None or not target.is_lossless:
       if settings.bonus == "verifier":
         raise ValueError(

@@ -3,7 +3,7 @@
 The block has a fixed number of tokens, or ends where a `StopPolicy` says.
 """
 
-from typing import cast
+from typing import Any, cast
 
 from flax import struct
 import jax
@@ -198,10 +198,10 @@ class AutoregressiveDrafter(Drafter, struct.PyTreeNode):
       (*place.shape, vocab_size), numerics.at_least_float32(logits).dtype
     )
 
-    def is_going(carry: dict) -> Array:
+    def is_going(carry: dict[str, Any]) -> Array:
       return (carry["step"] < self.width) & jnp.any(carry["active"])
 
-    def draft(carry: dict) -> dict:
+    def draft(carry: dict[str, Any]) -> dict[str, Any]:
       step, active = carry["step"], carry["active"]
       # Draw a token, unless the policy stops a row before it.
       u_step = jax.lax.dynamic_slice_in_dim(u, step, 1, axis=1)

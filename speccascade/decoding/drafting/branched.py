@@ -15,7 +15,9 @@ from speccascade.decoding.drafting.children import (
 )
 from speccascade.decoding.laws import draws
 from speccascade.decoding.laws.sampling import Sampling
+from speccascade.decoding.laws.targets import Target
 from speccascade.decoding.records.block_records import Branches, Proposal
+from speccascade.decoding.records.decode_settings import ReviewSettings
 from speccascade.decoding.records.draft_tree import (
   NO_NODE,
   ROOT,
@@ -82,9 +84,11 @@ class BranchedDrafter(Drafter, struct.PyTreeNode):
   def width(self) -> int:
     return self.drafter.width + self.num_first - 1
 
-  def check_review(self, target: Any, settings: Any) -> None:
-    """Raises ValueError where a law, or a sibling's token, would be missed."""
-    if target.uses_q and settings.bonus == "target":
+  def check_review(
+    self, target: Target | None, settings: ReviewSettings
+  ) -> None:
+    """Raises ValueError where a distribution or a sibling would be missed."""
+    if (target is None or target.uses_q) and settings.bonus == "target":
       raise ValueError(_NO_LAW)
     chain = self.drafter
     if (

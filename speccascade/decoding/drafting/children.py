@@ -32,7 +32,7 @@ from speccascade.decoding.records.draft_tree import (
 Array = jax.Array
 
 
-def check_verification(verification: str, drawing: str, drafter: str):
+def check_verification(verification: str, drawing: str, drafter: str) -> None:
   """Checks that a verification of trees is exact for a drawing.
 
   Args:
@@ -52,7 +52,7 @@ def check_verification(verification: str, drawing: str, drafter: str):
     )
 
 
-def check_num_children(num: int, drawing: str, vocab_size: int):
+def check_num_children(num: int, drawing: str, vocab_size: int) -> None:
   """Checks that there are as many tokens as children of a node.
 
   Args:

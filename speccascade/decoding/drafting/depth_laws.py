@@ -7,7 +7,6 @@ Axes: B rows, G depth of a block, N drafts, V vocabulary.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +14,9 @@ import jax.numpy as jnp
 from speccascade.decoding.drafting.children import branches_of, draw_level
 from speccascade.decoding.laws import draws
 from speccascade.decoding.laws.sampling import Sampling
+from speccascade.decoding.laws.targets import Target
 from speccascade.decoding.records.block_records import Branches, Proposal
+from speccascade.decoding.records.decode_settings import ReviewSettings
 from speccascade.decoding.records.draft_tree import (
   NO_NODE,
   DraftTree,
@@ -46,7 +47,9 @@ class DepthDrafter(Drafter):
   def width(self) -> int:
     return self.depth if self.tree is None else self.tree.num_drafts
 
-  def check_review(self, target: Any, settings: Any) -> None:
+  def check_review(
+    self, target: Target | None, settings: ReviewSettings
+  ) -> None:
     """Raises ValueError where a review has no distribution with such blocks."""
     check_review(target, settings)
 
@@ -112,7 +115,10 @@ def _draw_tree(
   depths = tree.node_depths
 
   def laws(nodes: Sequence[int]) -> tuple[Array, Array]:
-    at = lambda x: jnp.stack([x[:, depths[node]] for node in nodes], axis=1)
+
+    def at(x: Array) -> Array:
+      return jnp.stack([x[:, depths[node]] for node in nodes], axis=1)
+
     return at(q), at(q1)
 
   drawn = [
@@ -126,7 +132,7 @@ def _draw_tree(
   return drafts, branches.replace(parents=parents)
 
 
-def check_review(target: Any, settings: Any) -> None:
+def check_review(target: Target | None, settings: ReviewSettings) -> None:
   """Checks that a review has a stated distribution with such blocks.
 
   Which distribution a draft has depends on where the draft's block began, and
@@ -141,7 +147,8 @@ def check_review(target: Any, settings: Any) -> None:
   Raises:
     ValueError: the distribution would not be a stated one.
   """
-  if target.uses_q and settings.verification in ("block", "traversal"):
+  uses_q = target is None or target.uses_q
+  if uses_q and settings.verification in ("block", "traversal"):
     raise ValueError(
       f"verification is {settings.verification!r}, and the target uses the"
       " distribution of each draft, which depends on where a block begins: the"

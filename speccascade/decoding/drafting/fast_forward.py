@@ -114,11 +114,14 @@ class FastForwardDrafter(Drafter, struct.PyTreeNode):
   ) -> tuple[State, Proposal]:
     """Drafts where several tokens may follow. See `Drafter`."""
     held, reading = state
+    Carry = tuple[State, Array, Array, Array, Array]
     mask = self.model.automaton
     forced_in = cast(Array, mask.forced)
     reading = self._read(reading, prefix)
 
-    def at_place(narrow: int, carry: tuple, at: tuple) -> tuple[tuple, _Place]:
+    def at_place(
+      narrow: int, carry: Carry, at: tuple[Array, Array]
+    ) -> tuple[Carry, _Place]:
       held, tokens, after, alone, calls = carry
       place, u = at
       end = prefix.length + place

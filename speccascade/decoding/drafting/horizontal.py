@@ -13,6 +13,7 @@ from speccascade.decoding.laws.sampling import Sampling
 from speccascade.decoding.records import token_buffers
 from speccascade.decoding.records.block_records import Proposal
 from speccascade.decoding.records.drafter import Drafter, refuse_tree
+from speccascade.decoding.records.language_model import State
 from speccascade.decoding.records.token_buffers import Prefix
 
 Array = jax.Array
@@ -43,13 +44,13 @@ class HorizontalDrafter(Drafter, struct.PyTreeNode):
 
   def propose(
     self,
-    state: tuple,
+    state: tuple[State, ...],
     prefix: Prefix,
     rngs: Array,
     sampling: Sampling,
     *,
     needs_bonus_law: bool,
-  ) -> tuple[tuple, Proposal]:
+  ) -> tuple[tuple[State, ...], Proposal]:
     """Drafts part after part.
 
     Each drafter continues where the drafter before it stopped, which may be

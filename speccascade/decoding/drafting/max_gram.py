@@ -173,7 +173,9 @@ class MaxGramDrafter(Drafter, struct.PyTreeNode):
     filled = copied + copied_more
 
     # The copies, and then the likeliest token after each token.
-    def chain(previous: Array, step: tuple[Array, Array]):
+    def chain(
+      previous: Array, step: tuple[Array, Array]
+    ) -> tuple[Array, Array]:
       number, copy = step
       token = jnp.where(number < filled, copy, self.next_token[previous])
       return token, token
@@ -235,10 +237,10 @@ def find_continuation(
     token = _read(tokens, jnp.maximum(length - 1 - matched, 0), 1)
     return ends & (shifted == token) & (matched < length)[:, None]
 
-  def is_matched(carry: dict) -> Array:
+  def is_matched(carry: dict[str, Array]) -> Array:
     return jnp.any(carry["longer_ends"])
 
-  def lengthen(carry: dict) -> dict:
+  def lengthen(carry: dict[str, Array]) -> dict[str, Array]:
     matched, ends = carry["matched"], carry["longer_ends"]
     is_longer = jnp.any(ends, axis=1, keepdims=True)
     return {

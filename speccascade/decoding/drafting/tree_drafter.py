@@ -33,16 +33,18 @@ class _NodeLaws:
   """The distributions at the nodes that were read, a level at a time."""
 
   def __init__(self) -> None:
-    self._steps: list[Step] = []
+    self._steps: list[Step[None]] = []
     self._places: dict[int, tuple[int, int]] = {}
 
-  def add(self, nodes: Sequence[int], step: Step) -> None:
-    """Adds the laws at some nodes; arrays of the step are [B, P, ...]."""
+  def add(self, nodes: Sequence[int], step: Step[None]) -> None:
+    """Adds q at some nodes; arrays of the step are [B, P, ...]."""
     for place, node in enumerate(nodes):
       self._places[node] = len(self._steps), place
     self._steps.append(step)
 
-  def at(self, nodes: Sequence[int], values: Callable[[Step], Array]) -> Array:
+  def at(
+    self, nodes: Sequence[int], values: Callable[[Step[None]], Array]
+  ) -> Array:
     """Returns values at nodes, [B, P, ...]; 0 where nothing was read.
 
     Args:

@@ -6,7 +6,6 @@ a review that is exact for any block is exact here, too.
 """
 
 import dataclasses
-from typing import Any
 
 from flax import struct
 import jax
@@ -14,6 +13,7 @@ import jax.numpy as jnp
 
 from speccascade.decoding.drafting.adaptive import AdaptiveDrafter
 from speccascade.decoding.laws.sampling import Sampling
+from speccascade.decoding.laws.targets import Target
 from speccascade.decoding.records import prompts
 from speccascade.decoding.records.block_records import (
   FORCED_PLACES as FORCED,
@@ -22,6 +22,7 @@ from speccascade.decoding.records.block_records import (
   PAST_WINDOW,
   Proposal,
 )
+from speccascade.decoding.records.decode_settings import ReviewSettings
 from speccascade.decoding.records.draft_tree import NO_NODE, DraftTree
 from speccascade.decoding.records.drafter import (
   Drafter,
@@ -52,7 +53,7 @@ def within(drafter: Drafter, window: int) -> Drafter:
   return WindowedDrafter(drafter, window)
 
 
-def check(drafter: Drafter):
+def check(drafter: Drafter) -> None:
   """Raises ValueError where a drafter is not that of one language model."""
   if len(drafter.parts) != 1 or is_drafter(drafter.parts[0]):
     raise ValueError(
@@ -91,8 +92,10 @@ class WindowedDrafter(Drafter, struct.PyTreeNode):
   def width(self) -> int:
     return self.drafter.width
 
-  def check_review(self, target: Any, settings: Any) -> None:
-    """See `Drafter`. A target that reads q has no law where nothing drafts."""
+  def check_review(
+    self, target: Target | None, settings: ReviewSettings
+  ) -> None:
+    """See `Drafter`. A target that reads q is undefined without drafts."""
     _check_target(target)
     self.drafter.check_review(target, settings)
 
@@ -168,7 +171,9 @@ class WindowedAdaptiveDrafter(AdaptiveDrafter):
 
   own_counts = (PAST_WINDOW,)
 
-  def check_review(self, target: Any, settings: Any) -> None:
+  def check_review(
+    self, target: Target | None, settings: ReviewSettings
+  ) -> None:
     """See `Drafter`."""
     _check_target(target)
     super().check_review(target, settings)
@@ -217,8 +222,8 @@ class WindowedAdaptiveDrafter(AdaptiveDrafter):
     )
 
 
-def _check_target(target: Any):
-  """Raises ValueError where a target needs a law at every place."""
+def _check_target(target: Target | None) -> None:
+  """Raises ValueError where a target needs a distribution at every place."""
   if target is None or target.uses_q:
     raise ValueError(
       "past its window a drafter has no distribution, and the target reads it:"

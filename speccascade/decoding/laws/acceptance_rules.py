@@ -26,6 +26,7 @@ from speccascade.decoding.laws.lossy_targets import (
   lenient_target,
   optimal_lossy,
 )
+from speccascade.decoding.laws.rules import Pair
 from speccascade.decoding.laws.targets import target
 
 Array = jax.Array
@@ -45,7 +46,7 @@ _REPLACEMENT_STEPS = 32
   ),
   is_lossless_when_greedy=True,
 )
-def cactus(q, p, *, alpha, sampled):
+def cactus(q: Array, p: Array, *, alpha: Array, sampled: Pair) -> Array:
   """What Cactus samples from.
 
   Cactus accepts a draft x with probability min(1, h(x) / q(x)), where
@@ -140,13 +141,20 @@ def _sorted_replacements(
   key = jnp.where(gets, numerics.ratio(q, p), 2)
   key = jnp.where(is_rejected, scale, key)
   order = jnp.argsort(key, axis=-1)
-  sort = lambda x: jnp.take_along_axis(x, order, axis=-1)
-  below = lambda x: jnp.cumsum(sort(jnp.where(gets, x, 0)), axis=-1)
+
+  def sort(x: Array) -> Array:
+    return jnp.take_along_axis(x, order, axis=-1)
+
+  def below(x: Array) -> Array:
+    return jnp.cumsum(sort(jnp.where(gets, x, 0)), axis=-1)
+
+  def above(x: Array) -> Array:
+    return jnp.cumsum(x[..., ::-1], axis=-1)[..., ::-1]
+
   scale, mass = sort(scale), sort(jnp.where(is_rejected, rejected, 0))
   # Z(c(x)) is at least r(x), since q(x) - c(x) p(x) is r(x) + 1 - c(x) or more.
   # The difference of two sums can be less by rounding.
   weight = numerics.ratio(mass, jnp.maximum(scale * below(p) - below(q), mass))
-  above = lambda x: jnp.cumsum(x[..., ::-1], axis=-1)[..., ::-1]
   added = sort(p) * above(weight * scale) - sort(q) * above(weight)
   added = jnp.where(sort(gets), jnp.maximum(added, 0), 0)
   added = jnp.put_along_axis(q, order, added, axis=-1, inplace=False)
@@ -155,7 +163,7 @@ def _sorted_replacements(
 
 
 @lenient_target
-def lossy_from_p(q, p, *, alpha, sampled):
+def lossy_from_p(q: Array, p: Array, *, alpha: Array, sampled: Pair) -> Array:
   """Lossy speculative decoding that replaces a rejected draft from p.
 
     pi = min(q, p / (1 - alpha)) + R p
@@ -186,7 +194,7 @@ def lossy_from_p(q, p, *, alpha, sampled):
   ),
   is_lossless_when_greedy=True,
 )
-def mentored_tv(q, p, *, alpha, sampled):
+def mentored_tv(q: Array, p: Array, *, alpha: Array, sampled: Pair) -> Array:
   """The distribution that accepts most drafts within a budget of TV(p, pi).
 
   The largest acceptance is 1 - TV(p, q) + alpha. Every distribution between p
@@ -211,11 +219,13 @@ def mentored_tv(q, p, *, alpha, sampled):
   # A budget of TV(p, q) or more is enough for q.
   wanted = 1 - jnp.maximum(tv - alpha, 0)
 
-  def moves(carry: tuple[Array, Array, Array]) -> Array:
+  Carry = tuple[Array | int, Array, Array]
+
+  def moves(carry: Carry) -> Array:
     step, _, has_moved = carry
     return (step < _SHARE_STEPS) & has_moved
 
-  def newton(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+  def newton(carry: Carry) -> Carry:
     step, s, _ = carry
     # The acceptance sum min(q, s p) is concave in s, and straight while the
     # same tokens have s p < q: it is s P + Q there. From s = 1, where it is 1 -
@@ -227,6 +237,6 @@ def mentored_tv(q, p, *, alpha, sampled):
     higher = jnp.clip(higher, s, numerics.LARGEST_FACTOR)
     return step + 1, higher, jnp.any(higher != s)
 
-  start = (0, jnp.ones_like(tv), jnp.array(True))
+  start: Carry = (0, jnp.ones_like(tv), jnp.array(True))
   _, s, _ = jax.lax.while_loop(moves, newton, start)
   return jnp.where(tv < alpha, q, optimal_lossy(q, p, 1 / s))

@@ -42,7 +42,7 @@ class ParameterKind:
   name: str
   plug_in: Callable[[], Any]
 
-  def check(self, alpha: Any, label: str):
+  def check(self, alpha: Any, label: str) -> None:
     """Checks what a user passes as alpha.
 
     Args:

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from speccascade.decoding.laws import numerics
 from speccascade.decoding.laws.interval import LOG, Interval
 from speccascade.decoding.laws.numerics import residual
+from speccascade.decoding.laws.rules import Pair
 from speccascade.decoding.laws.targets import target
 
 Array = jax.Array
@@ -39,7 +40,7 @@ lenient_target = target(interval=_LENIENT, is_lossless_when_greedy=True)
 
 
 @lenient_target
-def lossy(q, p, *, alpha, sampled):
+def lossy(q: Array, p: Array, *, alpha: Array, sampled: Pair) -> Array:
   """What lossy speculative decoding with beta = 1 really samples from.
 
     pi = min(q, p / (1 - alpha)) + R norm(max(0, p - q))
@@ -67,7 +68,7 @@ def lossy(q, p, *, alpha, sampled):
 
 
 @lenient_target
-def lossy_star(q, p, *, alpha, sampled):
+def lossy_star(q: Array, p: Array, *, alpha: Array, sampled: Pair) -> Array:
   """Lossy speculative decoding with the beta at which pi sums to 1.
 
     pi = max{min{q, p / (1 - alpha)}, p / beta}
@@ -86,7 +87,7 @@ def lossy_star(q, p, *, alpha, sampled):
   return optimal_lossy(q, p, 1 - alpha)
 
 
-def optimal_lossy(q, p, keep):
+def optimal_lossy(q: Array, p: Array, keep: Array) -> Array:
   """Returns max{min{q, p / keep}, p / beta} with the beta that sums it to 1.
 
   Args:
@@ -152,7 +153,7 @@ def _inverse_beta(q: Array, p: Array, rejected: Array, start: Array) -> Array:
   ),
   is_lossless_when_greedy=True,
 )
-def mentored(q, p, *, alpha, sampled):
+def mentored(q: Array, p: Array, *, alpha: Array, sampled: Pair) -> Array:
   """The distribution that accepts most drafts within a budget of divergence.
 
   pi is `lossy_star` at the alpha at which KL(p || pi) is the budget, in nats.
@@ -261,7 +262,7 @@ def _keep_of_budget(q: Array, p: Array, budget: Array) -> tuple[Array, Array]:
     0, 1, default=0.3, grid=(0.1, 0.25, 0.4, 0.55, 0.7, 0.85, 1.0)
   )
 )
-def ensemble(q, p, *, alpha, sampled):
+def ensemble(q: Array, p: Array, *, alpha: Array, sampled: Pair) -> Array:
   """The mixture alpha q + (1 - alpha) p of the sampled pair.
 
   At alpha .25, pi = [.275, .375, .263, .088]. At temperature 0 it mixes two

@@ -7,7 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from speccascade.decoding.laws.targets import Pair, Target, target
+from speccascade.decoding.laws.rules import Pair
+from speccascade.decoding.laws.targets import Target, target
 
 Array = jax.Array
 
@@ -28,7 +29,9 @@ def as_target(function: Callable[..., Array], **fields: Any) -> Target:
   """
   name = getattr(function, "__name__", "target")
 
-  def pi_of_sampled(q, p, *, alpha, sampled):
+  def pi_of_sampled(
+    q: Array, p: Array, *, alpha: Array, sampled: Pair
+  ) -> Array:
     return function(*sampled)
 
   result = target(**({"name": name} | fields))(pi_of_sampled)

@@ -24,6 +24,7 @@ from speccascade.decoding.drafting.autoregressive import (
 )
 from speccascade.decoding.laws import numerics
 from speccascade.decoding.laws.interval import LOG, Interval
+from speccascade.decoding.laws.rules import Pair
 from speccascade.decoding.laws.sampling import Sampling
 from speccascade.decoding.laws.targets import target
 from speccascade.decoding.loops.execution import LoopSettings, execution
@@ -41,7 +42,9 @@ FALLBACK = 0.6  # the authors' default threshold on max q
 
 
 @target(uses_q=False)
-def _plain_verifier(q, p, *, alpha, sampled):
+def _plain_verifier(
+  q: Array, p: Array, *, alpha: Array, sampled: Pair
+) -> Array:
   """The verifier at temperature 1, which the rollback reads."""
   # The sampled p is one-hot here, and would find every other token impossible.
   return p

@@ -101,7 +101,9 @@ class Execution:
   is_one_loop: bool = True
 
 
-def execution(label: str, **facts):
+def execution(
+  label: str, **facts: Any
+) -> Callable[[Callable[..., Any]], Execution]:
   """Returns a decorator that makes an `Execution` of a loop.
 
   Args:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 import dataclasses
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -50,10 +51,10 @@ class Loop:
   """
 
   round_: Callable[[Carry], Carry]
-  parts: tuple
+  parts: tuple[Any, ...]
   inputs: Array | None
   settings: LoopSettings
-  prefill: Callable[[], tuple] | None = None
+  prefill: Callable[[], tuple[Any, ...]] | None = None
   width: int = 0
   num_drafts: int | None = None
   observers: tuple[Observer, ...] = ()
@@ -182,10 +183,12 @@ class Loop:
     limit = self.settings.max_decode_len
     emitted = carry.length - carry.begun
 
-    def take_turn(buffer):
+    def take_turn(buffer: Array) -> Array:
       # Row b of the turn begins at begun[b]: 1 in the first turn, since index 0
       # holds the start token.
-      take_row = lambda row, at: jax.lax.dynamic_slice_in_dim(row, at, limit)
+      def take_row(row: Array, at: Array) -> Array:
+        return jax.lax.dynamic_slice_in_dim(row, at, limit)
+
       return jax.vmap(take_row)(buffer, carry.begun)
 
     tokens, trace, log_probs = jax.tree.map(

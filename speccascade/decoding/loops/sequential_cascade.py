@@ -15,7 +15,7 @@ from speccascade.decoding.records.block_records import (
   SEQUENTIAL_Q,
   Stats,
 )
-from speccascade.decoding.records.language_model import LanguageModel
+from speccascade.decoding.records.language_model import LanguageModel, State
 from speccascade.decoding.records.token_buffers import Prefix
 
 Array = jax.Array
@@ -52,7 +52,7 @@ def sequential_cascade(
   """
 
   def advance(
-    models: tuple, prefix: Prefix, u: Array, stats: Stats
+    models: tuple[State, ...], prefix: Prefix, u: Array, stats: Stats
   ) -> NextToken:
     # The drafter reads the last token, and the rule reads the drafter.
     small, large = models
@@ -92,7 +92,7 @@ def sequential_cascade(
     bad |= deferred & ~is_p
     return NextToken((small, large), stats, token, bad, record)
 
-  def prefill() -> tuple:
+  def prefill() -> tuple[State, ...]:
     size = settings.buffer_size(CATCH_UP)
     small = drafter.prefill(inputs, capacity=size)
     return small, verifier.prefill(inputs, capacity=size + CATCH_UP)

@@ -178,7 +178,9 @@ def record_trees(
 
 
 @jax.named_scope("record")
-def record(carry: Carry, new: Record, tokens: Array, block: Array) -> dict:
+def record(
+  carry: Carry, new: Record, tokens: Array, block: Array
+) -> dict[str, Trace | LogProbs]:
   """Returns the recording fields of a carry with N more tokens of each row.
 
   Args:

@@ -6,6 +6,7 @@ execution: draft, review, commit, until the proposal is full.
 """
 
 import functools
+from typing import Any
 
 from flax import struct
 import jax
@@ -17,7 +18,7 @@ from speccascade.decoding.records import token_buffers
 from speccascade.decoding.records.block_records import Proposal, VerifyFunction
 from speccascade.decoding.records.decode_settings import ReviewSettings
 from speccascade.decoding.records.drafter import Drafter, refuse_tree
-from speccascade.decoding.records.language_model import LanguageModel
+from speccascade.decoding.records.language_model import LanguageModel, State
 from speccascade.decoding.records.token_buffers import Prefix
 from speccascade.decoding.verification.review import (
   draft,
@@ -103,13 +104,13 @@ class VerticalDrafter(Drafter, ReviewSettings):
 
   def propose(
     self,
-    state: tuple,
+    state: tuple[State, ...],
     prefix: Prefix,
     rngs: Array,
     sampling: Sampling,
     *,
     needs_bonus_law: bool,
-  ) -> tuple[tuple, Proposal]:
+  ) -> tuple[tuple[State, ...], Proposal]:
     """Repeats the rounds of the inner pair until the proposal is full.
 
     To state the distribution at the bonus position, the inner pair draws one
@@ -129,10 +130,10 @@ class VerticalDrafter(Drafter, ReviewSettings):
 
     # `count` is the number of tokens that a row has proposed so far. Rows reach
     # `need` after different numbers of rounds; a row that has them waits.
-    def lacks(carry):
+    def lacks(carry: dict[str, Any]) -> Array:
       return jnp.any(carry["count"] < need)
 
-    def round_(carry):
+    def round_(carry: dict[str, Any]) -> dict[str, Any]:
       # Draft after the prefix and the tokens proposed so far, with keys of this
       # round's own.
       count, (reviewing, drafting) = carry["count"], carry["state"]

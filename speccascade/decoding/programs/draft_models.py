@@ -39,6 +39,13 @@ from speccascade.decoding.records.language_model import LanguageModel
 Row = TypeVar("Row")
 
 
+# What a call of a `Decoder` gets in a drafter's place; several language models
+# are for methods that compose several.
+DraftModels = (
+  LanguageModel | Heads | Lookahead | Drafter | tuple[LanguageModel, ...]
+)
+
+
 @dataclasses.dataclass(frozen=True)
 class DraftModel:
   """A row of the table: what is asked of a kind of draft model.
@@ -71,14 +78,19 @@ class DraftModel:
   first_block_drafts: bool = True
 
 
-def models_of(drafter) -> tuple:
+def models_of(drafter: Any) -> tuple[Any, ...]:
   """Returns a model or several as a tuple, which is empty for None."""
   if drafter is None:
     return ()
   return drafter if isinstance(drafter, tuple) else (drafter,)
 
 
-def _drafter_of_model(model, verifier, shape, stop) -> Drafter:
+def _drafter_of_model(
+  model: LanguageModel,
+  verifier: LanguageModel,
+  shape: BlockShape,
+  stop: StopPolicy | None,
+) -> Drafter:
   if shape.draft_tree is not None:
     return TreeDrafter(model, shape.draft_tree, shape.tree_drawing)
   if stop is None and FastForwardDrafter.takes(model):
@@ -86,13 +98,23 @@ def _drafter_of_model(model, verifier, shape, stop) -> Drafter:
   return AutoregressiveDrafter(model, shape.gamma, stop, behind=0)
 
 
-def _drafter_of_heads(heads, verifier, shape, stop) -> Drafter:
+def _drafter_of_heads(
+  heads: Heads,
+  verifier: LanguageModel,
+  shape: BlockShape,
+  stop: StopPolicy | None,
+) -> Drafter:
   return HeadsDrafter(
     heads, verifier, shape.gamma, shape.draft_tree, shape.tree_drawing
   )
 
 
-def _drafter_of_embeddings(embeddings, verifier, shape, stop) -> Drafter:
+def _drafter_of_embeddings(
+  embeddings: Lookahead,
+  verifier: LanguageModel,
+  shape: BlockShape,
+  stop: StopPolicy | None,
+) -> Drafter:
   return LookaheadDrafter(
     embeddings.language_model(verifier),
     embeddings.num_heads,
@@ -102,7 +124,11 @@ def _drafter_of_embeddings(embeddings, verifier, shape, stop) -> Drafter:
   )
 
 
-def _check_models(models, method: Method, shape: BlockShape):
+def _check_models(
+  models: LanguageModel | tuple[LanguageModel, ...],
+  method: Method,
+  shape: BlockShape,
+) -> None:
   """Raises ValueError where the method takes more, or fewer, drafters."""
   num = len(models_of(models))
   if method.compose is None and num != 1:
@@ -114,7 +140,7 @@ def _check_models(models, method: Method, shape: BlockShape):
     )
 
 
-def _check_heads(heads, method: Method, shape: BlockShape):
+def _check_heads(heads: Heads, method: Method, shape: BlockShape) -> None:
   """Raises ValueError where draft heads do not fit."""
   _check_depth_laws("draft heads", method, shape)
   if shape.gamma > heads.num_heads:
@@ -125,7 +151,9 @@ def _check_heads(heads, method: Method, shape: BlockShape):
   depth_laws.check_review(method.target, shape)
 
 
-def _check_embeddings(embeddings, method: Method, shape: BlockShape):
+def _check_embeddings(
+  embeddings: Lookahead, method: Method, shape: BlockShape
+) -> None:
   """Raises ValueError where look-ahead embeddings do not fit."""
   _check_depth_laws("look-ahead embeddings", method, shape)
   if shape.gamma > embeddings.num_heads + 1:
@@ -137,7 +165,7 @@ def _check_embeddings(embeddings, method: Method, shape: BlockShape):
   depth_laws.check_review(method.target, shape)
 
 
-def _check_depth_laws(words: str, method: Method, shape: BlockShape):
+def _check_depth_laws(words: str, method: Method, shape: BlockShape) -> None:
   """Raises ValueError where all distributions of a block at once do not fit."""
   # Without a target the loop drafts in a way of its own, as BiLD does.
   drafts_itself = method.compose is not None or method.target is None
@@ -154,7 +182,7 @@ def _check_depth_laws(words: str, method: Method, shape: BlockShape):
     )
 
 
-def _check_drafter(drafter: Drafter, method: Method, shape: BlockShape):
+def _check_drafter(drafter: Drafter, method: Method, shape: BlockShape) -> None:
   """Raises ValueError where a `Drafter` would ignore a setting."""
   label, kind = method.label, type(drafter).__name__
   policy = shape.draft_length.policy
@@ -309,4 +337,4 @@ class PerKind(Generic[Row]):
 # All of them, so that a test finds what a new kind lacks. A `Drafter` is made
 # by a program, used as it is, and never stored or searched: it registers
 # nothing.
-PER_KIND: list[PerKind] = []
+PER_KIND: list[PerKind[Any]] = []

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 import dataclasses
+from typing import Any
 
 from speccascade.decoding.laws.fitted import FittedAlpha, number_of
 from speccascade.decoding.laws.interval import Interval
@@ -9,7 +10,12 @@ from speccascade.decoding.laws.numerics import as_float32
 from speccascade.decoding.laws.targets import Target
 from speccascade.decoding.loops.execution import Execution
 from speccascade.decoding.records.decode_settings import FIXED
+from speccascade.decoding.records.drafter import Drafter
+from speccascade.decoding.records.language_model import LanguageModel
 from speccascade.settings import fields
+
+# (models, gamma, alpha) -> the `Drafter` of a speculative loop.
+Compose = Callable[[tuple[LanguageModel, ...], int, Any], Drafter]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,7 +39,7 @@ class Method:
   target: Target | None
   label: str
   greedy_only: bool = False
-  compose: Callable | None = None
+  compose: Compose | None = None
   num_drafters: int = 1
 
   @property
@@ -95,7 +101,7 @@ class Method:
       "verification": self.execution.verifications,
     }
 
-  def check_settings(self, **settings: str):
+  def check_settings(self, **settings: str) -> None:
     """Raises SettingError where the method would ignore one of `settings`.
 
     Args:
@@ -115,7 +121,7 @@ class Method:
     """Whether a block may be a tree of drafts."""
     return self.has_blocks and self.compose is None
 
-  def check_takes_trees(self):
+  def check_takes_trees(self) -> None:
     """Raises SettingError where the method drafts in a way of its own.
 
     A method that drafts nothing uses none of the settings of a block, and
@@ -141,7 +147,7 @@ class Method:
     }
     return known.get(self.target.name, f"T[{self.target.name}](q, p)")
 
-  def check_alpha(self, alpha: float | FittedAlpha, vocab_size: int):
+  def check_alpha(self, alpha: float | FittedAlpha, vocab_size: int) -> None:
     """Raises ValueError where alpha is outside the range.
 
     Args:

@@ -13,10 +13,13 @@ import jax
 import numpy as np
 
 from speccascade.decoding.laws.sampling import Sampling
-from speccascade.decoding.programs.decoders import Decoder
+from speccascade.decoding.loops.carry import Carry
+from speccascade.decoding.programs.decoders import CallArguments, Decoder
+from speccascade.decoding.programs.draft_models import DraftModels
 from speccascade.decoding.records import prompts
 from speccascade.decoding.records.automaton import NONE, Constraints
 from speccascade.decoding.records.block_records import Decoded
+from speccascade.decoding.records.language_model import Array, LanguageModel
 
 
 class Stream:
@@ -38,16 +41,16 @@ class Stream:
   def __init__(
     self,
     decoder: Decoder,
-    drafter,
-    verifier,
-    inputs,
-    rngs,
+    drafter: DraftModels | None,
+    verifier: LanguageModel | None,
+    inputs: Array | np.ndarray,
+    rngs: Array,
     alpha: float,
     sampling: Sampling,
     *,
     room: int | None = None,
     constraints: Constraints = NONE,
-  ):
+  ) -> None:
     """Reads the inputs; no round is run yet. Arguments as in a call, and:
 
     Args:
@@ -91,7 +94,7 @@ class Stream:
       raise ValueError(f"rounds is {rounds}; wanted 1 or more")
     return self._run_rounds(rounds)
 
-  def turn(self, tokens, rngs) -> Decoded:
+  def turn(self, tokens: Array | np.ndarray, rngs: Array) -> Decoded:
     """Begins another turn of the conversation; returns `decoded`, empty yet.
 
     All models read the tokens after their own tokens, in the caches that they
@@ -122,8 +125,8 @@ class Stream:
     self._carry = _turn(self._program, self._arguments, self._carry, tokens)
     return self._run_rounds(0)
 
-  def _check_room(self, tokens: np.ndarray):
-    """Raises ValueError where a row has no room for a turn of `tokens`."""
+  def _check_room(self, tokens: np.ndarray) -> None:
+    """Raises ValueError where a row has no space for a turn of `tokens`."""
     more = np.sum(tokens != prompts.PAD, axis=1)
     # A pass over the turn writes N slots of every row, however few tokens the
     # row has; the slots after these tokens are free for the row's own output.
@@ -158,17 +161,21 @@ class Stream:
 
 
 @functools.partial(jax.jit, static_argnums=(0, 2))
-def _begin(program, arguments, room):
-  return program.start(arguments, room).begin()
+def _begin(program: Decoder, arguments: CallArguments, room: int) -> Carry:
+  return program.loop(arguments, room).begin()
 
 
 @functools.partial(jax.jit, static_argnums=0, donate_argnums=2)
-def _advance(program, arguments, carry, rounds):
-  loop = program.start(arguments)
+def _advance(
+  program: Decoder, arguments: CallArguments, carry: Carry, rounds: Array
+) -> tuple[Carry, Decoded]:
+  loop = program.loop(arguments)
   carry = loop.advance(carry, rounds)
   return carry, loop.decoded(carry)
 
 
 @functools.partial(jax.jit, static_argnums=0, donate_argnums=2)
-def _turn(program, arguments, carry, tokens):
-  return program.start(arguments).turn(carry, tokens)
+def _turn(
+  program: Decoder, arguments: CallArguments, carry: Carry, tokens: Array
+) -> Carry:
+  return program.loop(arguments).turn(carry, tokens)

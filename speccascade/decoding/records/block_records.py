@@ -34,6 +34,7 @@ class Output(struct.PyTreeNode):
   """
 
   logits: Array
+  # The pass that gives the logits gives these: only the model has them.
   hidden: Array | None = None
 
 
@@ -62,6 +63,7 @@ class Branches(struct.PyTreeNode):
   drawing: str = struct.field(pytree_node=False)
   parents: Array
   is_certain: Array
+  # The verifier step reads them, so they travel with the drafts.
   laws: Array | None = None
   has_q: bool = struct.field(pytree_node=False, default=True)
 
@@ -137,6 +139,7 @@ class Proposal(struct.PyTreeNode):
   bad: Array
   has_bonus_law: Array | bool = True
   writer: Array | int = 0
+  # The verifier's pass and step depend on the shape of each block.
   branches: Branches | None = None
   extra: dict[str, Array] = struct.field(default_factory=dict)
 
@@ -189,6 +192,7 @@ class Verdict(struct.PyTreeNode):
   token: Array
   examined: Array
   read: Array
+  # The decision itself: what the caches keep. A chain keeps its first drafts.
   path: Array | None = None
 
 
@@ -431,8 +435,10 @@ class Decoded(struct.PyTreeNode):
   tokens: Array
   lengths: Array
   stats: Stats
+  # These two are of every execution. Observers are of speculative loops alone.
   trace: Trace | None
   bad_step: Array
   log_probs: LogProbs | None = None
   extra: dict[str, Any] = struct.field(default_factory=dict)
+  # Stops are settings of a call, whatever drafts, and end rows of every loop.
   stopped: Array | None = None

@@ -60,7 +60,7 @@ class DraftLength:
   policy: Literal["fixed", StopRule] = FIXED
   threshold: fields.Share = 0.0
 
-  def __post_init__(self):
+  def __post_init__(self) -> None:
     if self.policy == FIXED and self.threshold:
       fault = (
         f" is {self.threshold}, and {FIXED!r} has none; leave it out, or use"
@@ -131,7 +131,7 @@ class BlockShape(ReviewSettings):
   drafts: Annotated[int, fields.Bounds(1, 1024)] | None = None
   drawing: Drawing | None = None
 
-  def __post_init__(self):
+  def __post_init__(self) -> None:
     """Raises SettingError where the settings of a tree do not fit."""
     if self.tree is not None and self.drafts is not None:
       fault = f" is {self.drafts}, next to a tree; leave out one of the two"

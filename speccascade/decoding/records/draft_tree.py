@@ -58,7 +58,7 @@ class DraftTree:
 
   parents: tuple[int, ...]
 
-  def __post_init__(self):
+  def __post_init__(self) -> None:
     parents = self.parents
     if not 1 <= len(parents) <= MAX_DRAFTS:
       raise ValueError(

@@ -23,8 +23,10 @@ from typing import (
 import jax
 
 from speccascade.decoding.laws.sampling import Sampling
+from speccascade.decoding.laws.targets import Target
 from speccascade.decoding.records import feeding
 from speccascade.decoding.records.block_records import Proposal
+from speccascade.decoding.records.decode_settings import ReviewSettings
 from speccascade.decoding.records.draft_tree import DraftTree
 from speccascade.decoding.records.language_model import (
   LanguageModel,
@@ -105,8 +107,10 @@ class Drafter:
     reaches = self.passes_mask and bool(self.parts)
     return reaches and all(part.is_maskable for part in parts)
 
-  def check_review(self, target: Any, settings: Any) -> None:
-    """Checks that a review has a stated law with what this drafter proposes.
+  def check_review(
+    self, target: Target | None, settings: ReviewSettings
+  ) -> None:
+    """Checks that a review of this drafter's blocks has a stated distribution.
 
     A drafter may state no distribution at some places, or not one distribution.
 

@@ -59,7 +59,7 @@ class MaskedModel(struct.PyTreeNode):
     automaton: what it is held to.
   """
 
-  model: Any
+  model: LanguageModel
   automaton: TokenAutomaton
 
   @property

@@ -62,14 +62,14 @@ def write_block(buffers: Tree, blocks: Tree, start: Array) -> Tree:
     The buffers with the blocks written.
   """
 
-  def write_row(row, values, index):
+  def write_row(row: Array, values: Array, index: Array) -> Array:
     zeros = (np.int32(0),) * (row.ndim - 1)
     return jax.lax.dynamic_update_slice(row, values, (index, *zeros))
 
-  def mapped(buffer, block, start):
+  def mapped(buffer: Array, block: Array, start: Array) -> Array:
     return jax.vmap(write_row)(buffer, block, start)
 
-  def anew(buffer, block, start):
+  def anew(buffer: Array, block: Array, start: Array) -> Array:
     # With start 3 and a block of 2 the offsets of slots 2 to 5 are -1, 0, 1, 2.
     offset = jnp.arange(buffer.shape[1])[None] - start[:, None]
     last = block.shape[1] - 1
@@ -79,7 +79,7 @@ def write_block(buffers: Tree, blocks: Tree, start: Array) -> Tree:
     new = jnp.take_along_axis(block, index, axis=1)
     return jnp.where(is_new, new, buffer)
 
-  def write(buffer, block):
+  def write(buffer: Array, block: Array) -> Array:
     block = block.astype(buffer.dtype)
     # XLA on a CPU, and on a TPU, turns a scatter at per-row offsets into a loop
     # over rows. A buffer of numbers is small, so all of it is computed again

@@ -38,6 +38,7 @@ from speccascade.decoding.records.draft_tree import (
   WITHOUT_REPLACEMENT,
 )
 from speccascade.decoding.verification.tree_walk import (
+  Node,
   TreeDrafts,
   choose_rows,
   drop_token,
@@ -51,7 +52,7 @@ Array = jax.Array
 TreeVerifyFunction = Callable[..., Verdict]
 
 
-def check_branches(verification: str, branches: Branches):
+def check_branches(verification: str, branches: Branches) -> None:
   """Asserts what calls were checked for: exact for how a tree was drawn."""
   drawings = EXACT_FOR.get(verification, DRAWINGS)
   assert branches.laws is None or verification == "token", verification
@@ -63,7 +64,14 @@ def _natively(way: str) -> Callable[[VerifyFunction], VerifyFunction]:
 
   def decorate(step: VerifyFunction) -> VerifyFunction:
     @functools.wraps(step)
-    def verify(tokens, branches, q, pi, u_accept, u_draw) -> Verdict:
+    def verify(
+      tokens: Array,
+      branches: Branches,
+      q: Array,
+      pi: Array,
+      u_accept: Array,
+      u_draw: Array,
+    ) -> Verdict:
       laws = q if branches.laws is None else branches.laws
       if not native.takes(q, pi, laws, u_accept, u_draw):
         return step(tokens, branches, q, pi, u_accept, u_draw)
@@ -127,19 +135,19 @@ def tree_token_verify(
   """
   drafts = TreeDrafts(tokens, branches, q, pi)
 
-  def arrive(node: Array) -> dict:
+  def arrive(node: Array) -> Node:
     return {"residual": law_at(pi, node), "law": drafts.drawn_law(node)}
 
-  def law_of(here: dict, child: Array) -> Array:
+  def law_of(here: Node, child: Array) -> Array:
     if branches.laws is None:
       return here["law"]
     return law_at(branches.laws, jnp.minimum(child, drafts.num - 1))
 
-  def accepts(here: dict, child: Array, u: Array) -> Array:
+  def accepts(here: Node, child: Array, u: Array) -> Array:
     x, law = drafts.token(child), law_of(here, child)
     return u * of_token(law, x) < of_token(here["residual"], x)
 
-  def missed(here: dict, child: Array) -> dict:
+  def missed(here: Node, child: Array) -> Node:
     residual, law = here["residual"], law_of(here, child)
     return {
       "residual": normalise(jnp.maximum(residual - law, 0), residual),
@@ -171,7 +179,7 @@ def k_seq_factor(
     b = jnp.minimum(jnp.sum(common, axis=-1), 1)
     return common, b, 1 - (1 - b) ** count
 
-  def halve(_, bounds):
+  def halve(_: Array, bounds: tuple[Array, Array]) -> tuple[Array, Array]:
     low, high = bounds
     middle = (low + high) / 2
     _, b, any_of = terms(middle)
@@ -211,7 +219,7 @@ def tree_k_seq_verify(
   """
   drafts = TreeDrafts(tokens, branches, q, pi)
 
-  def arrive(node: Array) -> dict:
+  def arrive(node: Array) -> Node:
     law, target = law_at(q, node), law_at(pi, node)
     of_node = (branches.parents == node[:, None]) & drafts.is_drawn
     count = jnp.sum(of_node, axis=1).astype(law.dtype)
@@ -230,12 +238,12 @@ def tree_k_seq_verify(
       ),
     }
 
-  def accepts(here: dict, child: Array, u: Array) -> Array:
+  def accepts(here: Node, child: Array, u: Array) -> Array:
     x = drafts.token(child)
     scaled = here["factor"] * of_token(here["law"], x)
     return u * scaled < of_token(here["target"], x)
 
-  def missed(here: dict, child: Array) -> dict:
+  def missed(here: Node, child: Array) -> Node:
     return {}
 
   return walk(
@@ -290,10 +298,10 @@ def tree_traversal_verify(
     here = here.reshape(*here.shape, *[1] * (values.ndim - 2))
     return jnp.where(here, new[:, None], values)
 
-  def is_open(carry: dict) -> Array:
+  def is_open(carry: dict[str, Array]) -> Array:
     return jnp.any(~carry["done"])
 
-  def step(carry: dict) -> dict:
+  def step(carry: dict[str, Array]) -> dict[str, Array]:
     node, level = carry["node"], carry["level"]
     weight = of_token(carry["weight"], level)
     fits = (branches.parents == node[:, None]) & is_visited

@@ -24,6 +24,8 @@ from speccascade.decoding.records.draft_tree import (
 )
 
 Array = jax.Array
+# What a step knows at a node: [B, ...] by name.
+Node = dict[str, Array]
 
 
 class TreeDrafts:
@@ -135,7 +137,7 @@ def choose_rows(condition: Array, yes: Any, no: Any) -> Any:
   Both are pytrees of one structure, whose leaves all have axis 0 = B.
   """
 
-  def one(yes, no):
+  def one(yes: Array, no: Array) -> Array:
     return jnp.where(condition.reshape(-1, *[1] * (yes.ndim - 1)), yes, no)
 
   return jax.tree.map(one, yes, no)
@@ -146,9 +148,9 @@ def walk(
   u_accept: Array,
   u_draw: Array,
   *,
-  arrive: Callable[[Array], dict],
-  accepts: Callable[[dict, Array, Array], Array],
-  missed: Callable[[dict, Array], dict],
+  arrive: Callable[[Array], Node],
+  accepts: Callable[[Node, Array, Array], Array],
+  missed: Callable[[Node, Array], Node],
 ) -> Verdict:
   """Goes down from the root, one trial or one draw of each row at a time.
 
@@ -165,13 +167,13 @@ def walk(
       the dict that change.
   """
 
-  def here_at(node: Array) -> dict:
+  def here_at(node: Array) -> Node:
     return {"node": node, "next": jnp.zeros_like(node)} | arrive(node)
 
-  def is_open(carry: dict) -> Array:
+  def is_open(carry: dict[str, Any]) -> Array:
     return jnp.any(~carry["done"])
 
-  def step(carry: dict) -> dict:
+  def step(carry: dict[str, Any]) -> dict[str, Any]:
     here, done = carry["here"], carry["done"]
     node = here["node"]
     # A trial of the next drawn child.

@@ -148,9 +148,30 @@ def examples() -> list[WorkedDraft]:
 def markdown() -> str:
   """Returns the worked draft of the page of methods."""
   lossless, cascade = examples()
-  return templates.load("worked_example.md").render(
-    lossless=lossless, cascade=cascade, figure=FIGURE, decimal=decimal
+  return templates.load("study/report/worked_example.md").render(
+    lossless=lossless,
+    cascade=cascade,
+    figure=FIGURE,
+    decimal=decimal,
+    rows=map(_cells, cascade.outcomes),
   )
+
+
+def _cells(outcome: DraftOutcome) -> list[str]:
+  """Returns the row of a token in the table of the page."""
+  decision = "-"
+  if outcome.left is not None:
+    sides = f"{outcome.left:.3g}", f"{outcome.right:.3g}"
+    decision = "{} < {}: defers" if outcome.deferred else "{} >= {}: keeps it"
+    decision = decision.format(*sides)
+  numbers = (outcome.pi, outcome.chance, outcome.accepted, outcome.residual)
+  return [
+    outcome.token,
+    decimal(outcome.q),
+    decimal(outcome.p),
+    decision,
+    *map(decimal, numbers),
+  ]
 
 
 def decimal(number: float) -> str:
