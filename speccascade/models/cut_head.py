@@ -40,6 +40,7 @@ def cut(params: Mapping[str, Any], ids: np.ndarray) -> dict[str, Any]:
     ids: [N] ids of rows of the head, ascending, without repetition.
   """
   decoder, tree = dict(params["decoder"]), dict(params)
+  kernel: Any
   dense = decoder.pop("logits_dense", None)
   if dense is None:
     head = params["token_embedder"]["embedding"]
