@@ -185,8 +185,9 @@ def _parse(content: bytes, path: Any) -> Stored:
   except (ValueError, LookupError, RecursionError) as error:
     raise CheckpointError(
       f"{os.fspath(path)!s:.200} does not hold ids"
-      f" ({storage.first_line(error)}); wanted what python -m speccascade.draft_vocabulary writes, a JSON list"
-      " of ids, or one id a line"
+      f" ({storage.first_line(error)}); wanted what python -m"
+      " speccascade.draft_vocabulary writes, a JSON list of ids, or one id a"
+      " line"
     ) from error
 
 
