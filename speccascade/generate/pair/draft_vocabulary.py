@@ -42,6 +42,13 @@ def checked(setting):
     raise PairError(str(error)) from error
 
 
+def size(setting) -> int:
+  """Returns how many tokens a setting names; 0 where nothing is cut."""
+  if isinstance(setting, str | os.PathLike):
+    setting = frequent_tokens.read(setting).ids
+  return setting if isinstance(setting, int) else len(setting or ())
+
+
 def cut_drafters(pair, setting, vocabulary):
   """Returns a pair whose drafters draft the tokens of a draft vocabulary.
 
