@@ -15,7 +15,7 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 
 from speccascade.checkpoints import CheckpointError, storage
-from speccascade.runtime import files
+from speccascade.runtime import files, folders
 from speccascade.settings import fields
 from speccascade.text import chat, prompting, text_files
 
@@ -120,7 +120,9 @@ def write(
     "num_tokens": found.num_tokens,
     "vocabulary": prompting.identity(vocabulary),
   }
-  files.write_whole(path, json.dumps(content) + "\n")
+  path = pathlib.Path(path)
+  with folders.sole_writer(path.parent, "the folder", file=path.name):
+    files.write_whole(path, json.dumps(content) + "\n")
   return found
 
 
