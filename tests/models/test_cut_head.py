@@ -32,12 +32,12 @@ def changed(config, **changes):
 
 CONFIGS = {
   "t5": growing.T5,
-  "t5 tied": changed(growing.T5, logits_via_embedding=True),
+  "t5_tied": changed(growing.T5, logits_via_embedding=True),
   "llama": changed(growing.LLAMA, logits_via_embedding=False),
-  "llama tied": growing.LLAMA,
+  "llama_tied": growing.LLAMA,
   "gemma": growing.GEMMA,
   "t5gemma": growing.T5GEMMA,
-  "t5gemma 2": growing.T5GEMMA2,
+  "t5gemma_2": growing.T5GEMMA2,
 }
 
 
@@ -52,15 +52,15 @@ def models(name, kernels=None):
   ("name", "kernels"),
   [
     *((name, None) for name in CONFIGS),
-    ("t5 tied", "float32"),
+    ("t5_tied", "float32"),
     ("llama", "bfloat16"),
     ("gemma", "bfloat16"),
     *toy.nightly(
       [
         ("t5", "bfloat16"),
-        ("t5gemma 2", "bfloat16"),
-        ("llama tied", "bfloat16"),
-        ("llama tied", "bfloat16_products"),
+        ("t5gemma_2", "bfloat16"),
+        ("llama_tied", "bfloat16"),
+        ("llama_tied", "bfloat16_products"),
       ]
     ),
   ],
@@ -94,7 +94,7 @@ def test_nothing_is_read_where_no_position_is_wanted():
 
 def test_an_untied_head_is_left_out_and_a_tied_one_stays():
   sizes = {}
-  for name in ("llama", "llama tied"):
+  for name in ("llama", "llama_tied"):
     for lm in models(name):
       leaves = jax.tree.leaves(lm.params)
       sizes.setdefault(name, []).append(sum(leaf.size for leaf in leaves))
@@ -102,7 +102,7 @@ def test_an_untied_head_is_left_out_and_a_tied_one_stays():
   more = len(IDS) * (width + 1)  # and the ids
   whole, cut = sizes["llama"]
   assert cut == whole - V * width + more
-  whole, cut = sizes["llama tied"]
+  whole, cut = sizes["llama_tied"]
   assert cut == whole + more
 
 
@@ -144,8 +144,8 @@ def propose(drafter, state, prefix, rngs, sampling):
   ("name", "kernels", "temperature", "top_p"),
   [
     ("llama", "bfloat16", 0.7, None),
-    ("t5 tied", "float32", 0.0, None),
-    *toy.nightly([("llama tied", "bfloat16", 1.0, 0.6)]),
+    ("t5_tied", "float32", 0.0, None),
+    *toy.nightly([("llama_tied", "bfloat16", 1.0, 0.6)]),
   ],
 )
 def test_a_native_chain_draws_kept_tokens_and_feeds_them(
