@@ -151,7 +151,8 @@ def read(path: fields.Path) -> Stored:
   content = storage.Directory(folder or ".").read(name) if name else None
   if content is None:
     raise CheckpointError(
-      f"there is no file of ids at {os.fspath(path)!r:.200}"
+      f"there is no file of ids at {os.fspath(path)!r:.200}; give one that"
+      " python -m speccascade.draft_vocabulary wrote, or ids"
     )
   return _parse(content, path)
 

@@ -14,6 +14,7 @@ from typing import Annotated
 import jax
 import numpy as np
 
+from speccascade.checkpoints import CheckpointError
 from speccascade.generate.pair.pair_checks import PairError
 from speccascade.models.cached_lm import CachedLM
 from speccascade.settings import fields
@@ -45,7 +46,7 @@ def checked(setting):
 def size(setting) -> int:
   """Returns how many tokens a setting names; 0 where nothing is cut."""
   if isinstance(setting, str | os.PathLike):
-    setting = frequent_tokens.read(setting).ids
+    setting = _read(setting).ids
   return setting if isinstance(setting, int) else len(setting or ())
 
 
@@ -103,6 +104,14 @@ def _cut(model, setting, vocabulary):
   )
 
 
+def _read(path) -> frequent_tokens.Stored:
+  """Returns the draft vocabulary of a file."""
+  try:
+    return frequent_tokens.read(path)
+  except CheckpointError as error:
+    raise PairError(f"DRAFT_VOCABULARY: {error}") from error
+
+
 def _ids(model, setting, vocabulary) -> Sequence[int]:
   """Returns the ids that a setting names for a drafter."""
   num = None
@@ -118,7 +127,7 @@ def _ids(model, setting, vocabulary) -> Sequence[int]:
         " speccascade.draft_vocabulary, or give ids or a file of them"
       )
   elif isinstance(setting, str | os.PathLike):
-    place, stored = os.fspath(setting), frequent_tokens.read(setting)
+    place, stored = os.fspath(setting), _read(setting)
   else:
     return setting
   differs = token_names.difference(
