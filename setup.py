@@ -43,7 +43,7 @@ LAB = [
 
 setuptools.setup(
   name="speccascade",
-  version="0.1.0",
+  version="0.2.0",
   description="Speculative cascades: exact, measured, on T5",
   long_description=(ROOT / "README.md").read_text(encoding="utf-8"),
   long_description_content_type="text/markdown",
@@ -57,6 +57,8 @@ setuptools.setup(
     # The report's templates, its style and its script.
     "speccascade.generate": ["*.html", "*.css"],
     "speccascade.study.report": ["*.html", "*.md", "*.css", "*.js"],
+    "speccascade.study.search": ["*.md"],
+    "speccascade.tools.planning": ["*.md"],
     # The pair of the package, and its card.
     "speccascade.built_in": ["*.md", "*/*"],
     "speccascade": ["py.typed"],

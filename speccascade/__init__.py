@@ -12,7 +12,7 @@ if sys.argv[:1] == ["-m"]:  # a command, before its modules are imported
 
   extras.explain_at_exit()
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # Public name -> the module that defines it.
 _PUBLIC = {

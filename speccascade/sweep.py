@@ -54,7 +54,7 @@ def describe(outcome) -> str:
   where = f"{len(outcome.rows)} points in {outcome.folder}/rows.jsonl"
   if outcome.stop:
     return (
-      f"stopped by {outcome.stop.name} with {where}; the same command goes on"
+      f"stopped by {outcome.stop.name} with {where}; the same command continues"
       " from there"
     )
   if outcome.num_shown:

@@ -16,8 +16,7 @@ import sys
 
 import pytest
 
-from speccascade import smollm
-from speccascade.tools.examples import __main__ as quickstart
+from speccascade import quickstart, smollm
 from tests import conftest
 from tests.decoding import test_execution_laws
 
@@ -251,7 +250,7 @@ def test_a_job_on_a_machine(checkout):
   assert started.returncode == 0
   home = checkout.folder / "fakes/home/speccascade"
   calls = (checkout.folder / "venv/calls").read_text()
-  assert calls.endswith("constraints.txt jax[cuda12] --editable .\n")
+  assert calls.endswith("constraints.txt jax[cuda12] --editable .[lab]\n")
   again = checkout.launch(BOX, "run", "false")
   assert "wmt runs already: bash -c 'echo begun" in again.stdout
   (home / "go").touch()

@@ -221,3 +221,18 @@ def test_every_number_of_the_readme_has_a_row():
   assert unmapped(text + " It is 3.72 times as fast.") == ["3.72"]
   assert unmapped(text + " 33 (20 to 40) times") == ["33 (20 to 40)"]
   assert "1.72" in unmapped(text.replace("[1.71 (", "[1.72 ("))
+
+
+def intervals(text: str) -> list[str]:
+  """Returns the values with a 95% interval of a text, without plus signs."""
+  text = " ".join(text.replace("+", "").split())
+  return re.findall(r"-?[\d.]+ \[[-\d. ,a-z]*\d\]", text)
+
+
+def test_every_interval_of_the_results_is_of_a_committed_table():
+  tables = set()
+  for path in RESULTS.rglob("*.md"):
+    tables.update(intervals(path.read_text("utf-8")))
+  found = intervals((ROOT / "docs/results.md").read_text("utf-8"))
+  assert len(found) > 150
+  assert [x for x in found if x not in tables] == []

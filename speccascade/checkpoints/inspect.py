@@ -114,11 +114,10 @@ def check(source: str) -> int:
   if layout in restore.OTHERS:
     params, _ = restore.OTHERS[layout].read(directory)
     return len(architecture.flatten(params))
-  arrays, metadata = restore.open_arrays(directory, layout, optimizer=True)
+  arrays, _ = restore.open_arrays(directory, layout, optimizer=True)
   items = [arrays]
   if directory.has("opt_state/_METADATA"):
-    checksums = metadata.get("checksums")
-    items.append(orbax_io.open_item(directory, "opt_state", checksums))
+    items.append(orbax_io.open_item(directory, "opt_state"))
   for item in items:
     item.read(item.arrays)
   return sum(len(item.arrays) for item in items)

@@ -9,7 +9,7 @@ Orbax writes a step directory of this package, whole or not at all:
     metadata/    metadata.json, see `step_metadata`
 
 Arrays are stored as T5X stores them, as zarr in OCDBT, and each chunk has a
-checksum (`array_writer`). Earlier versions wrote zarr3, which is read as well.
+checksum (`array_writer`). Arrays of zarr3, Orbax's other format, are read too.
 
 Reading opens the arrays with tensorstore, as Orbax does inside. So the same
 code reads local paths and `gs://` without further packages, does not need the
@@ -207,7 +207,6 @@ def _first_process():
 
 def open_arrays(
   directory: storage.Directory,
-  checksums: Mapping | None = None,
   *,
   optimizer: bool,
 ) -> stored_arrays.StoredArrays:
@@ -215,7 +214,6 @@ def open_arrays(
 
   Args:
     directory: the step directory, which holds `state/_METADATA`.
-    checksums: `checksums` of `step_metadata.read`; None for T5X's checkpoints.
     optimizer: whether to open the optimizer's slots too.
 
   Raises:
@@ -223,7 +221,7 @@ def open_arrays(
       it.
   """
   is_wanted = lambda name: stored_arrays.is_wanted(name, optimizer)
-  state = open_item(directory, "state", checksums, is_wanted)
+  state = open_item(directory, "state", is_wanted)
   if not any(name.startswith("target/") for name in state.arrays):
     folders = sorted({x.partition("/")[0] for x in _index(directory / "state")})
     raise CheckpointError(
@@ -255,8 +253,7 @@ def read_opt_state(path: str | os.PathLike, like: Any) -> Any:
   item = directory / "opt_state"
   if not item.has("_METADATA"):
     raise CheckpointError(f"{item.url} is not there: saved without opt_state")
-  checksums = step_metadata.read(directory)["checksums"]
-  state = open_item(directory, "opt_state", checksums)
+  state = open_item(directory, "opt_state")
   wanted, structure = _leaves_by_name(like)
   if odd := sorted(wanted.keys() ^ state.arrays.keys()):
     raise CheckpointError(
@@ -283,7 +280,6 @@ def read_opt_state(path: str | os.PathLike, like: Any) -> Any:
 def open_item(
   directory: storage.Directory,
   name: str,
-  checksums: Mapping | None,
   is_wanted: Callable[[str], bool] = lambda name: True,
 ) -> stored_arrays.StoredArrays:
   """Opens the arrays of an item of a step directory.
@@ -291,7 +287,6 @@ def open_item(
   Args:
     directory: the step directory.
     name: "state" or "opt_state".
-    checksums: `checksums` of `step_metadata.read`; None for T5X's checkpoints.
     is_wanted: a function from the name of an array to whether it is opened.
   """
   item = directory / name
@@ -299,7 +294,6 @@ def open_item(
   return stored_arrays.StoredArrays.open(
     str(item),
     {key: spec for key, spec in _index(item).items() if is_wanted(key)},
-    checksums=None if checksums is None else checksums.get(name, {}),
   )
 
 

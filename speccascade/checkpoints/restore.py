@@ -12,6 +12,7 @@ A file NAME.gguf has the layout of llama.cpp.
 
 from collections.abc import Mapping
 import dataclasses
+import functools
 import os
 import re
 from typing import Any
@@ -153,50 +154,78 @@ def open_arrays(
   """
   if layout == "t5x_native":
     return t5x_native.open_arrays(directory, optimizer=optimizer), {}
-  metadata = {}
-  if layout == "speccascade":
-    metadata = step_metadata.read(directory)
-  arrays = orbax_io.open_arrays(
-    directory, metadata.get("checksums"), optimizer=optimizer
-  )
-  return arrays, metadata
+  is_ours = layout == "speccascade"
+  metadata = step_metadata.read(directory) if is_ours else {}
+  return orbax_io.open_arrays(directory, optimizer=optimizer), metadata
 
 
-def layout_of(directory: Directory) -> str | None:
-  """Returns the layout of a complete step directory; None for others."""
-  if directory.has(t5x_native.INDEX):
-    return "t5x_native"
-  if directory.has("state/_METADATA"):
-    # On a local disk Orbax renames a directory that is complete. On gs:// it
-    # writes this file at last.
-    if directory.remote and not directory.has("state/commit_success.txt"):
-      return None
-    # A folder for the metadata without the file is a damaged checkpoint of this
-    # package. Read as T5X's, it would lose its architecture.
-    metadata_folder = os.path.dirname(step_metadata.METADATA)
-    is_ours = directory.has(step_metadata.METADATA)
-    is_ours = is_ours or os.path.isdir(f"{directory}/{metadata_folder}")
-    return "speccascade" if is_ours else "t5x_orbax"
-  if directory.has(hugging_face.CONFIG) and (
-    directory.has(safetensors_files.WEIGHTS)
-    or directory.has(safetensors_files.INDEX)
-  ):
-    return "hugging_face"
-  return None
+@dataclasses.dataclass(frozen=True)
+class Folder:
+  """What there is to read in a directory.
+
+  The files are asked for once, when an answer first needs them; a directory
+  that may have changed is read by another `Folder`.
+
+  Attributes:
+    directory: the directory, or a GGUF file.
+  """
+
+  directory: Directory
+
+  @functools.cached_property
+  def layout(self) -> str | None:
+    """The layout of a complete checkpoint; None where there is none."""
+    directory = self.directory
+    if directory.url.endswith(gguf_file.SUFFIX):
+      return "gguf"
+    if directory.has(t5x_native.INDEX):
+      return "t5x_native"
+    if directory.has("state/_METADATA"):
+      # On a local disk Orbax renames a directory that is complete. On gs:// it
+      # writes this file at last.
+      if directory.remote and not directory.has("state/commit_success.txt"):
+        return None
+      # A folder for the metadata without the file is a damaged checkpoint of
+      # this package. Read as T5X's, it would lose its architecture.
+      metadata_folder = os.path.dirname(step_metadata.METADATA)
+      is_ours = directory.has(step_metadata.METADATA)
+      is_ours = is_ours or os.path.isdir(f"{directory}/{metadata_folder}")
+      return "speccascade" if is_ours else "t5x_orbax"
+    if directory.has(hugging_face.CONFIG) and (
+      directory.has(safetensors_files.WEIGHTS)
+      or directory.has(safetensors_files.INDEX)
+    ):
+      return "hugging_face"
+    return None
+
+  @functools.cached_property
+  def steps(self) -> dict[int, "Folder"]:
+    """The complete steps of a run directory, in ascending order.
+
+    A directory that is still being written has a suffix to its name, or lacks
+    the file that decides its layout. It is left out.
+    """
+    matches = map(_STEP.fullmatch, self.directory.children())
+    folders = {
+      int(match[1]): Folder(self.directory / match[0])
+      for match in matches
+      if match
+    }
+    return {
+      step: folders[step] for step in sorted(folders) if folders[step].layout
+    }
+
+  @property
+  def checkpoint(self) -> "Folder | None":
+    """The folder itself, or its latest step; None where it has neither."""
+    if self.layout:
+      return self
+    return self.steps[max(self.steps)] if self.steps else None
 
 
 def steps(path: str | os.PathLike) -> list[int]:
-  """Returns the complete steps of a run directory, in ascending order.
-
-  A directory that is still being written has a suffix to its name, or lacks the
-  file that decides its layout. It is left out.
-  """
-  directory, complete = Directory(path), []
-  for name in directory.children():
-    match = _STEP.fullmatch(name)
-    if match and layout_of(directory / name):
-      complete.append(int(match[1]))
-  return sorted(complete)
+  """Returns the complete steps of a run directory; see `Folder.steps`."""
+  return list(Folder(Directory(path)).steps)
 
 
 def vocabulary_directory(path: str | os.PathLike) -> Directory | None:
@@ -218,14 +247,14 @@ def resolve(path: str | os.PathLike) -> tuple[Directory, str]:
   Raises:
     CheckpointError: there is no checkpoint at the path.
   """
-  directory = Directory(path)
-  if directory.url.endswith(gguf_file.SUFFIX):
-    return directory, "gguf"
-  if layout := layout_of(directory):
-    return directory, layout
-  if complete := steps(path):
-    latest = directory / f"checkpoint_{complete[-1]}"
-    if len(complete) > 1:
-      logging.info("%s holds steps %s: taking the latest", directory, complete)
-    return latest, layout_of(latest)
-  raise no_checkpoint.error_of(directory, os.fspath(path))
+  folder = Folder(Directory(path))
+  found = folder.checkpoint
+  if found is None:
+    raise no_checkpoint.error_of(folder.directory, os.fspath(path))
+  if found is not folder and len(folder.steps) > 1:
+    logging.info(
+      "%s holds steps %s: taking the latest",
+      folder.directory,
+      list(folder.steps),
+    )
+  return found.directory, found.layout

@@ -12,23 +12,15 @@ import zlib
 
 from speccascade.checkpoints import storage
 from speccascade.checkpoints.errors import CheckpointError
-from speccascade.checkpoints.old_checksums import OldChecksums
-from speccascade.models.draft_heads import HeadsConfig
-from speccascade.models.llama.config import LlamaConfig
+from speccascade.models.architectures import ARCHITECTURES
 from speccascade.models.parameters import Config
-from speccascade.models.t5.config import T5Config
-from speccascade.models.t5gemma.config import T5GemmaConfig
 from speccascade.settings import fields
 
 FORMAT = "speccascade"
 VERSION = 1
 METADATA = "metadata/metadata.json"
-KINDS = {
-  "t5": T5Config,
-  "t5gemma": T5GemmaConfig,
-  "llama": LlamaConfig,
-  "heads": HeadsConfig,
-}
+# The architectures, by the names that are recorded.
+KINDS = {row.name: config for config, row in ARCHITECTURES.items()}
 
 
 def of(
@@ -50,7 +42,7 @@ def of(
     "format": FORMAT,
     "version": VERSION,
     "step": int(step),
-    "kind": next(k for k, v in KINDS.items() if type(config) is v),
+    "kind": ARCHITECTURES[type(config)].name,
     "config": dataclasses.asdict(config),
     "vocabulary": dict(vocabulary) if vocabulary else None,
     "extra": dict(extra or {}),
@@ -68,8 +60,7 @@ def read(directory: storage.Directory) -> dict:
   """Returns metadata.json of a step directory that this package wrote.
 
   Returns:
-    The metadata. `config` is one of `KINDS`. `checksums` are
-    {item: {name: OldChecksums}}, or None for a checkpoint that has none here.
+    The metadata; `config` is one of `KINDS`.
 
   Raises:
     CheckpointError: the file cannot be parsed, is not as it was written, or is
@@ -87,28 +78,20 @@ def read(directory: storage.Directory) -> dict:
         f"{where} is of version {metadata['version']!r:.60}; this package "
         f"reads up to {VERSION}: install a later one"
       )
-    crc32 = metadata.pop("crc32", None)
-    if crc32 not in (None, _checksum(metadata)):
+    if metadata.pop("crc32") != _checksum(metadata):
       raise CheckpointError(f"{where} is not as it was written: copy it again")
     for name, kind in {
       "config": dict,
       "vocabulary": dict | None,
       "extra": dict,
-      "checksums": dict | None,
     }.items():
       if not isinstance(metadata.setdefault(name), kind):
         raise TypeError(f"{name} is {metadata[name]!r:.60}")
     vocabulary = metadata["vocabulary"] or {}
     if not all(isinstance(value, str) for value in vocabulary.values()):
       raise TypeError(f"vocabulary is {vocabulary!r:.60}")
-    sums = metadata["checksums"] and {
-      item: {name: OldChecksums(**each) for name, each in arrays.items()}
-      for item, arrays in metadata["checksums"].items()
-    }
-    # Checkpoints that are older than this package's Llama have no kind.
-    kind = metadata.setdefault("kind", "t5")
+    kind = metadata["kind"]
     fields.one_of(list(KINDS), kind=kind)
-    config = fields.build(KINDS[kind], metadata["config"])
-    return metadata | {"config": config, "checksums": sums}
+    return metadata | {"config": fields.build(KINDS[kind], metadata["config"])}
 
   return directory.read_json(METADATA, parse)

@@ -206,9 +206,14 @@ class Directory:
         num_bytes += os.path.getsize(os.path.join(folder, name))
     return num_bytes
 
-  def read(self, name: str) -> bytes | None:
-    """Returns the content of a file; None if there is no such file."""
-    self.check_file(name)
+  def read(self, name: str, most: int | None = None) -> bytes | None:
+    """Returns the content of a file; None if there is no such file.
+
+    Args:
+      name: name of the file.
+      most: see `check_file`.
+    """
+    self.check_file(name, most)
     result = self._ask(f"read {self}/{name}", lambda store: store.read(name))
     return result.value if result.state == "value" else None
 
@@ -223,8 +228,7 @@ class Directory:
       CheckpointNotFoundError: there is no such file.
       CheckpointError: the file is no JSON, or `parse` fails.
     """
-    self.check_file(name, _INDEX_BYTES)
-    content = self.read(name)
+    content = self.read(name, _INDEX_BYTES)
     if content is None:
       raise CheckpointNotFoundError(f"{self}/{name} is missing")
     with parsing(f"{self}/{name}"):

@@ -22,7 +22,6 @@ from speccascade.checkpoints.errors import (
   CheckpointError,
   CheckpointNotFoundError,
 )
-from speccascade.checkpoints.old_checksums import OldChecksums
 
 _NUM_READERS = 32  # threads, each of which reads one array at a time
 
@@ -81,15 +80,12 @@ class StoredArrays:
   Attributes:
     where: the checkpoint, for messages.
     arrays: NumPy's or tensorstore's arrays, by name.
-    checksums: the checksums of an older checkpoint of this package, by the
-      names of arrays; None for all others.
     has_bits: whether arrays of uint16 hold the bits of bfloat16.
   """
 
   where: str
   arrays: Mapping[str, Any]
   _: dataclasses.KW_ONLY
-  checksums: Mapping[str, OldChecksums] | None = None
   has_bits: bool = False
 
   @classmethod
@@ -126,7 +122,7 @@ class StoredArrays:
   @property
   def has_checksums(self) -> bool:
     """Whether every chunk has a checksum, which reading the chunk checks."""
-    return self.checksums is not None or all(
+    return all(
       {"name": "crc32c"} in codec.get("codecs", ())
       or (codec.get("compressor") or {}).get("id") == "gzip"
       for codec in self._codecs()
@@ -193,12 +189,7 @@ class StoredArrays:
       value = array[part]
     else:
       with _explain_errors(name, self.where, array):
-        if self.checksums is None:
-          value = array[part].read().result()
-        elif sums := self.checksums.get(name):
-          value = sums.read(array, part)
-        else:
-          raise CheckpointError("it has no checksums, but others have")
+        value = array[part].read().result()
     is_bits = self.has_bits and value.dtype == np.uint16
     return value.view(ml_dtypes.bfloat16) if is_bits else value
 

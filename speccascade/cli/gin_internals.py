@@ -38,7 +38,6 @@ _NO_VALUES = re.compile(
   r"No values supplied by Gin or caller for arguments: (\[[^\]]*\])"
 )
 _CALL = re.compile(r"In call to configurable '([^']+)'")
-_NO_MODULE = re.compile(r"No module named '([^']+)'")
 _NO_FILE = re.compile(r"Unable to open file: (.*?)\. Searched")
 
 
@@ -127,12 +126,6 @@ def missing_arguments(text: str) -> tuple[str, list[str]] | None:
 def are_bindings_missing(text: str) -> bool:
   """Returns whether an error says that parameters without values are used."""
   return text.startswith("Required bindings for")
-
-
-def missing_module(text: str) -> str | None:
-  """Returns the module that an error says is not there."""
-  match = _NO_MODULE.match(text)
-  return match[1] if match else None
 
 
 def missing_file(text: str) -> str | None:

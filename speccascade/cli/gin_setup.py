@@ -14,7 +14,7 @@ import traceback
 
 import gin
 
-from speccascade.cli import gin_internals, moved_modules, quiet
+from speccascade.cli import gin_internals, quiet
 from speccascade.runtime import extras, shown_text
 from speccascade.settings.fields import SettingError
 
@@ -237,9 +237,6 @@ def _name_in_errors(source: str):
 
 def _near_misses(text: str) -> str:
   """Returns a hint for the unknown name in an error's text, or ""."""
-  if (module := gin_internals.missing_module(text)) is not None:
-    line = moved_modules.import_line(module)
-    return f"; the module moved, write: {line}" if line else ""
   if (name := gin_internals.unknown_name(text)) is not None:
     return _did_you_mean(name, gin_internals.configurable_names())
   if (unknown := gin_internals.unknown_parameter(text)) is not None:
@@ -277,7 +274,7 @@ def _did_you_mean(name: str, known: Iterable[str]) -> str:
   num_parts = name.count(".") + 1
   tails = {".".join(full.split(".")[-num_parts:]) for full in known}
   close = difflib.get_close_matches(name, sorted(tails), n=3, cutoff=0.6)
-  if not close and num_parts > 1:  # the name of a module that moved
+  if not close and num_parts > 1:  # the name with another module
     last = name.rpartition(".")[2]
     close = sorted(tail for tail in tails if tail.rpartition(".")[2] == last)
   return f", did you mean {' or '.join(close)}?" if close else ""

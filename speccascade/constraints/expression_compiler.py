@@ -18,9 +18,6 @@ MISSING = (
   "a grammar needs outlines-core, which is not installed: pip install"
   " 'speccascade[grammar]'"
 )
-# outlines-core drops what follows a match, such as "ab" of "a|ab", and the half
-# of a token after it. Nothing follows a mark that no text has.
-_END = "\U0010ffff"
 _LOCK = threading.Lock()
 _running: Worker | None = None
 # Escapes, classes and what looks around, in the syntax of Rust's regex.
@@ -90,7 +87,7 @@ def compiled(pattern: str) -> tuple[ByteAutomaton, np.ndarray]:
         expression_sandbox.MOST_BYTES,
       )
     try:
-      answer = _running.ask(json.dumps({"pattern": _marked(pattern)}).encode())
+      answer = _running.ask(json.dumps({"pattern": _grouped(pattern)}).encode())
     except WorkerError as error:
       most = f"{expression_sandbox.MOST_BYTES >> 20} MB"
       raise ConstraintError(
@@ -104,11 +101,10 @@ def compiled(pattern: str) -> tuple[ByteAutomaton, np.ndarray]:
   return _trimmed(answer)
 
 
-def _marked(pattern: str) -> str:
-  """Returns an expression with `_END` after it."""
+def _grouped(pattern: str) -> str:
+  """Returns an expression as one group."""
   # A comment of the flag x would take the bracket in.
-  end = "\n)" if _has_comments(pattern) else ")"
-  return f"(?:{pattern}{end}{_END}"
+  return f"(?:{pattern}\n)" if _has_comments(pattern) else f"(?:{pattern})"
 
 
 def _has_comments(pattern: str) -> bool:
@@ -116,21 +112,15 @@ def _has_comments(pattern: str) -> bool:
 
 
 def _trimmed(answer: dict) -> tuple[ByteAutomaton, np.ndarray]:
-  """Returns the automaton of an answer without `_END` and dead states."""
+  """Returns the automaton of an answer without dead states."""
   columns = np.array(answer["columns"], np.int32)
   step = np.frombuffer(base64.b64decode(answer["step"]), np.int32)
   step = step.reshape(-1, columns.max() + 1)
   num = len(step)
   step = np.where(step < 0, num, step)
   step = np.pad(step, ((0, 1), (0, 0)), constant_values=num)
-  marked = np.zeros(num + 1, bool)
-  marked[list(answer["finals"])] = True
-  # A text may end where the mark may follow, which is then taken away.
-  after = np.arange(num + 1)
-  for byte in _END.encode():
-    after = step[after, columns[byte]]
-  is_final = marked[after]
-  step = np.where(marked[step], num, step)
+  is_final = np.zeros(num + 1, bool)
+  is_final[answer["finals"]] = True
   lives = _leading_to_ends(step, is_final)
   lives[0] = True
   lives[num] = False

@@ -18,15 +18,15 @@ class Run(Records, TextLimits):
   below. They are checked when the record is made.
 
   Attributes:
-    output_dir: a new folder, or the folder of this run, which then goes on;
+    output_dir: a new folder, or the folder of this run, which then continues;
       None where nothing is written.
     max_decode_len: the most tokens of an output, EOS counted.
     batch_size: rows decoded at once where nothing is timed. 1 shares its
       programs with the timed runs.
-    refill: whether a row that ended makes room for the next example at once,
+    refill: whether a row that ended makes way for the next example at once,
       before its batch has ended.
     one_at_a_time: whether a decode answers its examples one at a time, all
-      turns of a question, by the clock. Every turn has a record then.
+      turns of a question, timed. Every turn has a record then.
     num_lengths: how many source lengths batches are padded to. Each length is
       another program of every method. None takes all of `padding.buckets`.
     seed: the seed of the keys.

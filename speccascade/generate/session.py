@@ -1,4 +1,4 @@
-"""What decodes share: `Session`, the models, the inputs and the programs.
+"""`Session`: the models, the inputs and the programs that decodes share.
 
 `Session.batches` decodes the examples at a point, and `Session.records` makes
 records of what was decoded.
@@ -159,7 +159,7 @@ class Session:
   def settings(
     self, point: Point, *, trials: int | None = None
   ) -> PointSettings:
-    """Returns the settings of a point's row, by which rows are told apart.
+    """Returns the settings of a point's row, by which rows are distinguished.
 
     Args:
       point: the method and its settings.

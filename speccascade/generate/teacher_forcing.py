@@ -42,7 +42,7 @@ def tokens_before(
 ) -> jax.Array:
   """Returns [B, T] int32, the token before each token of texts.
 
-  Before token 0 stands the start token, or the last token of the prompt.
+  Before token 0 comes the start token, or the last token of the prompt.
   """
   first = prompts.start(model, inputs)[:, None]
   return jnp.concatenate([first, tokens[:, :-1]], axis=1)

@@ -8,7 +8,7 @@ style, in Okabe and Ito's colours: every kind of token has an underline of its
 own, so that no kind is known by its colour alone.
 
 A decode with `TRACE = "trees"` records all drafts of each block. Those that
-lost, since they are not on the accepted path and no accepted draft beside them
+lost, since they are not on the accepted path and no accepted draft next to them
 has their token, are listed below the text.
 """
 
@@ -93,7 +93,7 @@ _KINDS = {
   "forced": _Kind(
     "forced",
     "forced, the only token that may follow",
-    "The grammar allows no other token here, so that nobody drafted it.",
+    "The grammar allows no other token here, so it was not drafted.",
   ),
 }
 _HOW_TO_READ = (
@@ -224,7 +224,7 @@ def _template() -> jinja2.Template:
 def source_html(record: dict) -> str:
   """Returns the source of a record; it needs `STYLE`.
 
-  Texts of several methods have one source, which stands above all of them.
+  Texts of several methods have one source, which is shown above all of them.
 
   Args:
     record: a record as `records.records` returns it.
@@ -235,7 +235,7 @@ def source_html(record: dict) -> str:
 def reference_html(record: dict) -> str:
   """Returns the first reference of a record; nothing where it has none.
 
-  It needs `STYLE`, and stands above the texts, as the source does.
+  It needs `STYLE`, and is shown above the texts, as the source does.
 
   Args:
     record: a record as `records.records` returns it.
@@ -350,8 +350,7 @@ def _kind_of(traced: dict) -> str:
   """Returns the kind of a token."""
   if traced["source"] != "draft":
     return traced["source"]
-  # Records of older versions have no writer: a model drafted their drafts.
-  if traced.get("writer", 0) < 0:
+  if traced["writer"] < 0:
     return COPY
   return KEPT if traced["deferred"] else "draft"
 
@@ -360,7 +359,7 @@ def _shown_token(traced: dict, num_models: int) -> dict:
   """Returns what a token and its card show."""
   kind = _KINDS[_kind_of(traced)]
   name = kind.name
-  if num_models > 1 and traced.get("writer", -1) >= 0:
+  if num_models > 1 and traced["writer"] >= 0:
     name += f"; by model {traced['writer'] + 1} of {num_models}"
   token = traced["token"]
   return {

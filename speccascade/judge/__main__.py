@@ -74,7 +74,9 @@ def load(place: str, replaces: bool = False) -> Callable:
   """
   module_name, _, name = place.rpartition(":")
   if not module_name or not name:
-    raise ValueError(f"{place!r} names no function; give MODULE:FUNCTION")
+    raise ValueError(
+      f"{place!r} does not name a function; give MODULE:FUNCTION"
+    )
   path = pathlib.Path(module_name)
   if module_name.endswith(".py") and not path.is_file():
     raise ValueError(f"there is no file {module_name}")
@@ -109,7 +111,7 @@ def load(place: str, replaces: bool = False) -> Callable:
     ) from error
   if not callable(function):
     raise ValueError(
-      f"{name} of {module_name} is no function but {type(function).__name__}"
+      f"{name} of {module_name} is not a function but {type(function).__name__}"
     )
   return function
 

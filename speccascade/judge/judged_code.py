@@ -79,7 +79,7 @@ def tokens_of(what) -> tuple:
   """Returns a tuple of integers from a list, an array or a tensor.
 
   Raises:
-    ValueError: it is no list of tokens.
+    ValueError: it is not a list of tokens.
   """
   wanted = "return a list or an array of integers"
   if hasattr(what, "detach"):
@@ -128,7 +128,7 @@ def tokens_of_rounds(
 def check_rows(written, problem: Problem):
   """Raises ValueError unless there is a row of tokens for each prompt."""
   num = len(problem.prompts)
-  # (Rows of several lengths are no array.)
+  # (Rows of several lengths are not an array.)
   if not isinstance(written, list | tuple) and np.ndim(written) == 0:
     what = _kind(written)
   elif len(written) != num:

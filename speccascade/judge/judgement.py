@@ -19,7 +19,7 @@ class JudgedProblem:
     passed: whether the distribution is right.
     note: what else was seen, in a few words.
     raised: whether the judged code failed: it raised, did not end, or returned
-      what are no tokens.
+      what are not tokens.
   """
 
   label: str

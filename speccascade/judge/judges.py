@@ -146,7 +146,7 @@ def judge_sampler(
     settings: those of "temperature", "top_k" and "top_p" that it takes.
     num_rows: more than 1 if it takes problems of several prompts.
     target: the claimed distribution, a function of the rows (q, p); None is p.
-    claimed: the claimed distribution of whole texts, where it is no chain of
+    claimed: the claimed distribution of whole texts, where it is not a chain of
       targets: a function from a problem to the probability of each text.
     exact: whether its random functions are replaced, and its distribution is
       enumerated; it is sampled otherwise.
@@ -238,7 +238,7 @@ def _judge(
     judged.append(answer.line)
     warnings |= answer.warnings
     if len(judged) == 1 and answer.line.raised and answer.line.tv == 1:
-      break  # Code that always fails need not be asked the others.
+      break  # Code that always fails need not be run on the others.
     if answer.law is not None:
       (passed if answer.line.passed else failed)[problem] = answer
   name = getattr(code, "__qualname__", None) or type(code).__name__
@@ -271,7 +271,7 @@ def _check(function, kind: str, **given):
     except (TypeError, ValueError, OverflowError):
       right = False
     if not right:
-      raise ValueError(f"{name} is {value!r}; wanted is {wanted}")
+      raise ValueError(f"{name} is {value!r}; wanted {wanted}")
 
 
 def _those(only: str, problems: Iterable[Problem]) -> list[Problem]:

@@ -31,7 +31,7 @@ class ShortContext(RightSampler):
 
 
 class StaleContext(RightSampler):
-  """Rejected drafts stay in the verifier's cache; the text goes on after them.
+  """Rejected drafts stay in the verifier's cache; the text follows them.
 
   In the other form the cache is cut to the length of the text, but the last
   token was never fed: the rejected draft is in its place.

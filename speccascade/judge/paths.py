@@ -255,7 +255,7 @@ class _Enumeration:
 
     best = next(filter(leads, alike), None)
     if best is None:
-      raise NotCoveredError("the noise of a draw is no race of its columns")
+      raise NotCoveredError("the noise of a draw is not a race of its columns")
 
     def ratio(index, other, scale=1.0):
       """Returns weight of index / weight of other.

@@ -145,8 +145,8 @@ class Problem:
       )
     if not (np.all(pi >= 0) and np.allclose(pi.sum(-1), 1, atol=1e-4)):
       raise ValueError(
-        "target returned rows that are no distributions: each must be 0 or more"
-        " and sum to 1"
+        "target returned rows that are not distributions: each must be"
+        " nonnegative and sum to 1"
       )
     return pi
 

@@ -5,8 +5,8 @@ where the code has imported them. The functions are replaced as attributes of
 their modules: code that holds a function or a generator from before is not
 covered, and the enumeration notices it. Code that is imported meanwhile may
 hold them: they draw from the real generators until a run makes the source
-active. Real generators go on underneath. Their states tell the source which
-numbers a second seeding repeats.
+active. Real generators keep running underneath: from their states the source
+knows which numbers a second seeding repeats.
 """
 
 from collections.abc import Callable, Iterator
@@ -31,7 +31,7 @@ _REFUSED = (
 )
 
 
-# The one source, which generators that code makes at import go on asking.
+# The one source, which generators made at import keep asking.
 SOURCE = RandomSource()
 _GENERATOR = np.random.Generator
 
@@ -181,7 +181,7 @@ class ScriptedGenerator:
 
 
 def _switch_methods():
-  """Has scripted generators draw from the real ones while no run goes on."""
+  """Has scripted generators draw from the real ones outside of runs."""
   for name, method in list(vars(ScriptedGenerator).items()):
     if not name.startswith("_"):
 

@@ -7,7 +7,7 @@ from speccascade.judge.scripted import NotCoveredError, RandomSource
 
 
 def _switched(source: RandomSource, new: Callable, old: Callable) -> Callable:
-  """Returns a function that is `new` while runs go on, and `old` else."""
+  """Returns a function that is `new` during runs, and `old` else."""
 
   def function(*args, **kwargs):
     return (new if source.active else old)(*args, **kwargs)
@@ -29,7 +29,7 @@ class Replacements:
       owner: the module or class.
       name: of the attribute.
       value: a function.
-      switches: whether it is the old one while no run goes on.
+      switches: whether it is the old one while no run is in progress.
     """
     own, old = name in vars(owner), getattr(owner, name)
     self._before.append((owner, name, own, old))

@@ -106,7 +106,7 @@ class Script:
       at: how many numbers the same request has drawn before.
 
     Raises:
-      ValueError: the weights are no distribution, as libraries say it.
+      ValueError: the weights are not a distribution, as libraries say it.
     """
     total = float(sum(weights))
     if not (0 < total < np.inf) or min(weights) < 0:
@@ -131,8 +131,8 @@ class Script:
     place = len(self.coordinates)
     if place >= MOST_NUMBERS:
       raise NotCoveredError(
-        f"a run asks for more than {MOST_NUMBERS:,} random numbers, as a loop"
-        " does that waits for one; sample the code instead"
+        f"a run asks for more than {MOST_NUMBERS:,} random numbers: it may loop"
+        " until it draws a certain one; sample the code instead"
       )
     if place < len(self._chosen):
       value = self._chosen[place]
@@ -161,7 +161,8 @@ class RandomSource:
   """Stands for all generators while code runs; see `replaced`.
 
   Attributes:
-    active: whether a run goes on; replaced functions are the real ones else.
+    active: whether a run is in progress; otherwise replaced functions are the
+      real ones.
     script: of the run.
     race_width: uniforms of this many columns are taken as the noise of races;
       None takes no uniforms so.

@@ -25,8 +25,8 @@ LayerCache = tuple[jax.Array, jax.Array]  # keys [B,H,D,L], values [B,H,L,D]
 
 # With more rows than this, a loop over rows compiles to less code.
 MAX_UNROLLED_ROWS = 16
-# A TPU writes a block to so many slots by a product, which writes all slots
-# anew: docs/accelerators.md has the cycles of both ways.
+# A TPU writes a block to so many slots by a product, which rewrites all
+# slots: docs/slices.md has the cycles of both ways.
 MOST_MULTIPLIED_SLOTS = 512
 
 

@@ -92,7 +92,7 @@ class TrainedHeads(struct.PyTreeNode):
     tree = partitioning.map_by_path(params, put)
     if donate:
       params.clear()
-    return cast(Self, kind(tree, HeadsNetwork(config)))
+    return kind(tree, HeadsNetwork(config))
 
   @property
   def config(self) -> HeadsConfig:

@@ -1,4 +1,4 @@
-"""C++ for a CPU, where XLA is slow: a block of few tokens, and its laws."""
+"""C++ for a CPU, where XLA is slow: blocks of few tokens, and draws."""
 
 from speccascade.native.chain_calls import (
   ChainDraws,

@@ -1,4 +1,4 @@
-"""A chain of drafts in one call: passes of a drafter, and draws from its laws.
+"""A chain of drafts in one call: passes of a drafter, and draws from its q.
 
 Axes: B rows, G drafts, L tokens of the buffer, V vocabulary, E model width, N
 columns of the head, P passes: G, or G + 1 where the law after the last draft is
@@ -77,7 +77,7 @@ def draft_chain(
 
   All numbers are, to the bit, those of `decoder_pass`, `laws`, `nucleus` and
   `draw` in turn: a pass over what the cache lacks of the prefix, and then the
-  law, a token, and a pass over that token, again and again.
+  distribution, a token, and a pass over that token, again and again.
 
   Args:
     prefix: a `ChainPrefix`.

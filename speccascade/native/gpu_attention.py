@@ -16,12 +16,17 @@ head width.
 """
 
 import functools
+from typing import Any
 
 import jax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
 import jax.numpy as jnp
 
+# A reference to an array in the device's memory.
+Ref = Any
+# The running maximum and sum of the weights, and the mixed values.
+Softmax = tuple[jax.Array, jax.Array, jax.Array]
 # A score that no slot can have; its weight is 0.
 _NONE = -1e30
 _LEAST = 16  # of each side of a product
@@ -34,17 +39,17 @@ def _padded(size: int, least: int = _LEAST) -> int:
 
 
 def _kernel(
-  start_ref,
-  query_ref,
-  new_keys_ref,
-  new_values_ref,
-  bias_ref,
-  keys_ref,
-  values_ref,
-  out_ref,
-  *written_refs,
+  start_ref: Ref,
+  query_ref: Ref,
+  new_keys_ref: Ref,
+  new_values_ref: Ref,
+  bias_ref: Ref,
+  keys_ref: Ref,
+  values_ref: Ref,
+  out_ref: Ref,
+  *written_refs: Ref,
   scale: float,
-):
+) -> None:
   """Attends for one row and one key head, and writes the row's new tokens.
 
   Without `written_refs` no token is new, and all slots are seen.
@@ -71,7 +76,7 @@ def _kernel(
   bias_head = jnp.minimum(head_of, bias_ref.shape[1] - 1)
   bias_query = jnp.minimum(query_of, bias_ref.shape[2] - 1)
 
-  def biases(slot, is_slot):
+  def biases(slot: jax.Array, is_slot: jax.Array) -> jax.Array:
     return triton.load(
       bias_ref.at[
         bias_row, bias_head[:, None], bias_query[:, None], slot[None, :]
@@ -80,7 +85,13 @@ def _kernel(
       other=0.0,
     ).astype(jnp.float32)
 
-  def add(carry, keys, values, slot, is_slot):
+  def add(
+    carry: Softmax,
+    keys: jax.Array,
+    values: jax.Array,
+    slot: jax.Array,
+    is_slot: jax.Array,
+  ) -> Softmax:
     """Adds slots to the running softmax: keys [D, S], values [S, D]."""
     most, total, mixed = carry
     scores = triton.dot(queries, keys, allow_tf32=False) + biases(slot, is_slot)
@@ -98,7 +109,7 @@ def _kernel(
   num_seen = start_ref[row] if written_refs else num_slots
   part = min(_SLOTS, _padded(num_slots))
 
-  def add_part(number, carry):
+  def add_part(number: jax.Array, carry: Softmax) -> Softmax:
     slot = number * part + jnp.arange(part)
     is_slot = slot < num_seen
     keys = triton.load(
@@ -156,7 +167,15 @@ def _kernel(
   )
 
 
-def _call(arrays, query, keys, outputs, aliases, scale, interpret):
+def _call(
+  arrays: tuple[jax.Array, ...],
+  query: jax.Array,
+  keys: jax.Array,
+  outputs: tuple[jax.ShapeDtypeStruct, ...],
+  aliases: dict[int, int],
+  scale: float,
+  interpret: bool,
+) -> Any:
   """Returns what the kernel writes, of one program a row and key head."""
   return pl.pallas_call(
     functools.partial(_kernel, scale=scale),

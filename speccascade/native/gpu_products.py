@@ -10,15 +10,17 @@ the same cache, and the rest is done by the program that has the numbers.
 Axes: M rows, E inputs, F outputs.
 """
 
+from collections.abc import Callable
 import functools
 import operator
+from typing import Any
 
 import jax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
 import jax.numpy as jnp
 
-ACTIVATIONS = {
+ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
   "gelu": jax.nn.gelu,
   "relu": jax.nn.relu,
   "silu": jax.nn.silu,
@@ -40,14 +42,14 @@ def _num_columns(num_out: int) -> int:
 
 
 def _kernel(
-  *refs,
+  *refs: Any,
   num_kernels: int,
   has_norm: bool,
   has_residual: bool,
   activations: tuple[str, ...],
   epsilon: float,
   columns: int,
-):
+) -> None:
   """Computes some columns of each product; see `products`."""
   given = iter(refs)
   x_ref = next(given)
@@ -60,7 +62,7 @@ def _kernel(
   is_row = row < num_rows
   num_parts = pl.cdiv(num_in, _INPUTS)
 
-  def part(number):
+  def part(number: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Returns a part of the rows, [M, _INPUTS], and its inputs."""
     inputs = number * _INPUTS + jnp.arange(_INPUTS)
     is_input = inputs < num_in
@@ -74,7 +76,7 @@ def _kernel(
   factor = None
   if has_norm:
 
-    def square(number, total):
+    def square(number: jax.Array, total: jax.Array) -> jax.Array:
       x = part(number)[0].astype(jnp.float32)
       return total + jnp.sum(x * x, axis=1)
 
@@ -84,7 +86,9 @@ def _kernel(
 
   column = pl.program_id(0) * columns + jnp.arange(columns)
 
-  def multiply(number, sums):
+  def multiply(
+    number: jax.Array, sums: tuple[jax.Array, ...]
+  ) -> tuple[jax.Array, ...]:
     x, inputs, is_input = part(number)
     if scale_ref is not None and factor is not None:
       # Cast before the scale, as `layers.LayerNorm` does.

@@ -1,6 +1,6 @@
 """Compiles the native handlers on first use, and makes them known to XLA.
 
-The compiled file lies in a folder that only the user can enter. Its name is
+The compiled file is in a folder that only the user can enter. Its name is
 made from all that it depends on, and it ends with the SHA-256 of the bytes
 before, so that a file cut short is noticed. (`speccascade.runtime.files` could
 do the same, but the core imports jax, flax and numpy only.)
@@ -66,7 +66,7 @@ def cache_folder() -> pathlib.Path:
   """Returns the folder of compiled files, and makes it with mode 0700.
 
   Raises:
-    NativeError: others can write to the folder, or another user owns it.
+    NativeError: other users can write to the folder, or another user owns it.
   """
   cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
   folder = pathlib.Path(cache).expanduser() / "speccascade" / "native"
@@ -94,7 +94,7 @@ def compile_source(compiler: str, flags: tuple[str, ...]) -> bytes:
     folder = pathlib.Path(name)
     commands, objects = [], []
     for number, unit in enumerate(_units()):
-      # One file that includes the others, so that headers are read once.
+      # One file that includes the rest, so that headers are read once.
       source = folder / f"unit_{number}.cc"
       lines = [f'#include "{path}"\n' for path in unit]
       source.write_text("".join(lines), encoding="utf-8")
@@ -179,7 +179,7 @@ def library_file(extra_flags: tuple[str, ...] = ()) -> pathlib.Path:
       "compiling native code, once on this machine", file=sys.stderr, flush=True
     )
     library = compile_source(compiler, tuple(flags))
-    # Written beside its place, then moved there: nobody sees a part of it.
+    # Written to a temporary file and renamed, so readers see no partial file.
     with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
       file.write(library + hashlib.sha256(library).digest())
       file.flush()

@@ -1,4 +1,4 @@
-"""Which platform a program is traced for: its CPU, a GPU or a TPU.
+"""The platform for which a program is traced: a CPU, a GPU or a TPU.
 
 JAX traces a program before it knows where the program will run. What has the
 same shapes on all platforms branches by `jax.lax.platform_dependent`, which is
@@ -33,7 +33,7 @@ def platform() -> str:
   return "gpu" if name in _GPUS else name
 
 
-def tracing_for(tree: Any) -> contextlib.AbstractContextManager:
+def tracing_for(tree: Any) -> contextlib.AbstractContextManager[Any]:
   """Returns a context in which `platform` is that of a program's arguments.
 
   Args:

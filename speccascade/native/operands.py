@@ -1,6 +1,7 @@
 """The operands and results of a native pass, each checked as it is added."""
 
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -125,7 +126,7 @@ class PassOperands:
     for operand in sublayer.operands(batch, num_fed):
       self.add(operand.array, operand.shape)
 
-  def call(self, name: str, **attributes) -> list[jax.Array]:
+  def call(self, name: str, **attributes: Any) -> list[jax.Array]:
     """Returns the results of a call with these operands.
 
     Args:

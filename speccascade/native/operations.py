@@ -1,7 +1,7 @@
-"""Products, attention, laws of logits and draws from them, in one call each.
+"""Products, attention, and distributions of logits with draws from them.
 
-Attention reads a cache in place. `speccascade.decoding` defines the laws and
-the draws; its functions call these where they can.
+Attention reads a cache in place. `speccascade.decoding` defines the
+distributions and the draws; its functions call these where they can.
 
 Axes: B rows, N queries, G drafted tokens, L slots of a cache, H heads, D head
 width, V vocabulary.
@@ -36,7 +36,7 @@ def call(
     **static: the handler's attributes.
   """
   library.keep_freed_memory()
-  run = jax.ffi.ffi_call(
+  run: Any = jax.ffi.ffi_call(
     library.target(handler),
     results,
     vmap_method="sequential",
@@ -48,7 +48,7 @@ def call(
 def products(x: jax.Array, kernels: Sequence[Panels]) -> list[jax.Array]:
   """Returns x times each kernel, [..., out], computed and returned in float32.
 
-  A row's result is the same to the bit whatever rows stand beside it.
+  A row's result is the same to the bit whatever other rows there are.
 
   Args:
     x: [..., in] float32.
@@ -88,8 +88,8 @@ def attend(
 ) -> jax.Array:
   """Returns softmax(query key + bias) value, [B, N, H, D] float32.
 
-  A query's result is the same to the bit whatever queries and rows stand beside
-  it, and however far past the last slot that it sees `reach` is.
+  A query's result is the same to the bit whatever the other queries and rows,
+  and however far past the last slot that it sees `reach` is.
 
   Args:
     query: [B, N, H, D] float32, scaled.
@@ -142,19 +142,20 @@ def laws(
   column: int,
   greedy: bool,
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-  """Returns each row's law, a token drawn from it, and whether it is a law.
+  """Returns each row's distribution, a token drawn from it, and its validity.
 
   Args:
     logits: [..., V] float32. A row with NaN or +inf, or with nothing but -inf,
-      has no law.
+      has no distribution.
     temperature: [] float32; not used where greedy.
     u: [..., N] float32 uniforms in [0, 1). None draws no token, and returns 0
       in its place. Not used where greedy.
     column: static, which of the N uniforms to use.
-    greedy: static; the law is one-hot at the first of the largest logits.
+    greedy: static; the distribution is one-hot at the first of the largest
+      logits.
 
   Returns:
-    (law [..., V] float32, token [...] int32, is it a law [...] bool).
+    (`law` [..., V] float32, token [...] int32, `is_law` [...] bool).
   """
   if u is None:
     u = jnp.zeros((*logits.shape[:-1], 0), jnp.float32)
@@ -177,13 +178,13 @@ def laws(
 def plain_laws(
   logits: jax.Array, law: jax.Array, temperature: jax.Array
 ) -> jax.Array:
-  """Returns each row's law at temperature 1, [..., V] float32.
+  """Returns each row's distribution at temperature 1, [..., V] float32.
 
-  It is `law` itself where that is the law at temperature 1 already.
+  It is `law` itself where that is the distribution at temperature 1 already.
 
   Args:
     logits: [..., V] float32, as in `laws`.
-    law: [..., V] float32, the law of these logits at `temperature`.
+    law: [..., V] float32, the distribution of these logits at `temperature`.
     temperature: [] float32.
   """
   result = jax.ShapeDtypeStruct(logits.shape, jnp.float32)
@@ -191,7 +192,7 @@ def plain_laws(
 
 
 def nucleus(law: jax.Array, top_p: jax.Array) -> jax.Array:
-  """Returns the smallest set of likeliest tokens that holds `top_p`, as a law.
+  """Returns `law` over the smallest set of likeliest tokens with mass `top_p`.
 
   Args:
     law: [..., V] float32.
@@ -216,7 +217,7 @@ def draw(weights: jax.Array, u: jax.Array) -> jax.Array:
 
 
 def overlap(q: jax.Array, p: jax.Array) -> jax.Array:
-  """Returns sum_v min(q, p), [...] float32, of two laws [..., V] float32."""
+  """Returns sum_v min(q, p), [...] float32, of q and p [..., V] float32."""
   result = jax.ShapeDtypeStruct(q.shape[:-1], jnp.float32)
   return call("Overlap", result, q, p)
 

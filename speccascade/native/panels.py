@@ -1,7 +1,7 @@
 """Kernels as the native code reads them: in panels of 64 columns.
 
-XLA's CPU backend packs a kernel anew at every product of two or more rows. Here
-a kernel is packed once, when a model is created for decoding.
+XLA's CPU backend packs a kernel again at every product of two or more rows.
+Here a kernel is packed once, when a model is created for decoding.
 
 Column j of a kernel is column j % 64 of its panel j // 64: column 70 is column
 6 of panel 1.

@@ -30,7 +30,9 @@ def _codes(names: Iterable[str], known: tuple[str, ...]) -> np.ndarray:
   return np.asarray([known.index(name) for name in names], np.int32)
 
 
-def _check_mlps(sublayers: Sequence[Sublayer], activations: Sequence[str]):
+def _check_mlps(
+  sublayers: Sequence[Sublayer], activations: Sequence[str]
+) -> None:
   """Raises ValueError where an MLP has no activation for an inner kernel."""
   for sublayer in sublayers:
     if isinstance(sublayer, MlpSublayer) and len(sublayer.inner) != len(
@@ -47,8 +49,8 @@ def _is_in_all_layers(
   sublayers: Sequence[Sublayer], field: str, name: str
 ) -> bool:
   """Whether the rotary layers have an optional field."""
-  # The native code is told once for all layers, and would read the operands of
-  # a layer that differs as those of the next field.
+  # The native code gets one layout for all layers, and would read the operands
+  # of a layer that differs as those of the next field.
   rotary = [part for part in sublayers if isinstance(part, RotaryAttention)]
   have = [getattr(part, field) is not None for part in rotary]
   if len(set(have)) > 1:
@@ -122,12 +124,12 @@ def decoder_pass(
 ) -> tuple[tuple[KeysValues, ...], jax.Array | None, jax.Array | None]:
   """Feeds a block of tokens through sublayers, a last norm and a head.
 
-  A position's result is the same to the bit whatever rows and positions stand
-  beside it. The caches are written in place where nothing else reads them; a
+  A position's result is the same to the bit whatever the other rows and
+  positions. The caches are written in place where nothing else reads them; a
   key or value that is not finite is written as 0. Rows that are fed nothing
   cost nothing, nor do places of the block that no row is fed. The results of
   places that are not fed are 0, except where a wanted position is past the fed
-  ones: its result means nothing.
+  ones: its result is undefined.
 
   Args:
     tokens: [B, N] int32; an id past an end of the table is read as that end.

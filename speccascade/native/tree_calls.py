@@ -37,10 +37,10 @@ def tree_walk(
     tokens: [B, N] int32 drafts.
     parents: [B, N] int32, the node that each draft follows, which is before it.
     is_certain: [B, N] bool.
-    q: [B, N+1, V] float32, laws of the drafter at the nodes.
+    q: [B, N+1, V] float32, distributions of the drafter at the nodes.
     pi: [B, N+1, V] float32, target at the nodes.
-    laws: [B, N, V] float32, the law that each draft was drawn from; None takes
-      the laws at the nodes.
+    laws: [B, N, V] float32, the distribution that each draft was drawn from;
+      None takes the distributions at the nodes.
     u_accept: [B, N] float32 uniforms in [0, 1).
     u_draw: [B, N+1] float32 uniforms in [0, 1).
     depth: static, G.
@@ -86,12 +86,12 @@ def tree_children(
   """Returns the children of each parent, in the order in which they are tried.
 
   Args:
-    q: [B, P, V] float32, the law at each parent.
+    q: [B, P, V] float32, the distribution at each parent.
     plain: [B, P, V] float32, the confidence there.
     u: [B, P, K] float32 uniforms in [0, 1).
     num_certain: static, the likeliest tokens that come first.
-    drops: static, whether a token is chosen once. Where the law has no token
-      left, the likeliest other one stands in, which is certain.
+    drops: static, whether a token is chosen once. Where the distribution has no
+      token left, the likeliest other one is taken, which is certain.
     greedy: static, whether the likeliest tokens are those of `plain`; else they
       are those of q, and then those of `plain`.
 

@@ -13,7 +13,7 @@ from speccascade.runtime import files
 
 
 def read_npz(
-  path: str | os.PathLike, bounds: files.FileBounds = files.TEXTS
+  path: str | os.PathLike[str], bounds: files.FileBounds = files.TEXTS
 ) -> dict[str, np.ndarray]:
   """Returns the arrays of a `.npz` file, by name.
 
@@ -34,7 +34,7 @@ def read_npz(
 
 
 def read_npy(
-  path: str | os.PathLike, mmap_mode: Literal["r"] | None = None
+  path: str | os.PathLike[str], mmap_mode: Literal["r"] | None = None
 ) -> np.ndarray:
   """Returns the array of a `.npy` file.
 
@@ -55,7 +55,9 @@ def read_npy(
 
 
 def _load(
-  path, mmap_mode=None, bounds: files.FileBounds = files.TEXTS
+  path: str | os.PathLike[str],
+  mmap_mode: Literal["r"] | None = None,
+  bounds: files.FileBounds = files.TEXTS,
 ) -> np.ndarray | dict[str, np.ndarray]:
   """Returns the array of a `.npy` file, or the arrays of a `.npz` file."""
   # A missing file and a file without permission are not damaged. Opening the
@@ -71,7 +73,8 @@ def _load(
     with content:
       # The sizes stand in the file's own list. zipfile reads no more than they
       # say.
-      size = sum(member.file_size for member in content.zip.infolist())
+      members = [] if content.zip is None else content.zip.infolist()
+      size = sum(member.file_size for member in members)
       most = bounds.of_compressed(os.path.getsize(path))
       if size > most:
         raise ValueError(f"it holds {size:,} bytes, want {most:,} at most")

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 import pathlib
 import re
 import sys
+from typing import Any, NoReturn, cast
 
 from speccascade.runtime import shown_text, standard_error, standard_output
 
@@ -38,17 +39,17 @@ class Parser(argparse.ArgumentParser):
       formatter_class=argparse.RawDescriptionHelpFormatter,
     )
 
-  def error(self, message: str):
+  def error(self, message: str) -> NoReturn:
     """Prints one line about a wrong flag, and exits."""
     sys.exit(fail(message, 2))
 
-  def print_help(self, file=None):
+  def print_help(self, file: Any = None) -> None:
     """Prints the help; argparse itself is silent where it cannot be written."""
     print(self.format_help(), end="", file=file)
 
   def run(
     self,
-    function: Callable,
+    function: Callable[..., int | None],
     argv: Sequence[str] | None,
     interrupted: str = "interrupted",
   ) -> int:
@@ -65,7 +66,7 @@ class Parser(argparse.ArgumentParser):
       flags = vars(self.parse_args(argv))
       code = function(**flags) or 0
     except SystemExit as stop:  # after `--help`, or a wrong flag
-      sys.exit(finish(stop.code))
+      sys.exit(finish(cast(int, stop.code)))
     except (ValueError, OSError) as error:
       code = fail(error)
     except KeyboardInterrupt:
@@ -101,6 +102,6 @@ def finish(code: int) -> int:
   return code if error is None else code or fail(error)
 
 
-def _cut_middle(match: re.Match) -> str:
+def _cut_middle(match: re.Match[str]) -> str:
   """Returns both ends of a long word, such as a path or a list."""
   return f"{match[0][:99]}...{match[0][-99:]}"

@@ -1,5 +1,7 @@
 """Keeps compiled programs between processes."""
 
+from typing import Any
+
 import jax
 from jax.experimental.compilation_cache import compilation_cache
 
@@ -13,6 +15,7 @@ def keep() -> None:
   JAX_COMPILATION_CACHE_DIR or `jax.config` names already is left as it is, and
   JAX_ENABLE_COMPILATION_CACHE=false keeps no program.
   """
-  if jax.config.jax_compilation_cache_dir is None:
-    jax.config.update("jax_compilation_cache_dir", str(files.cache_dir("jax")))
+  config: Any = jax.config  # (its types leave the name out)
+  if config.jax_compilation_cache_dir is None:
+    config.update("jax_compilation_cache_dir", str(files.cache_dir("jax")))
     compilation_cache.reset_cache()  # JAX may have noted that there was none

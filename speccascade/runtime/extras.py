@@ -2,6 +2,7 @@
 
 import pathlib
 import sys
+from typing import Any
 
 # The packages that an extra of setup.py brings, by their names in imports.
 EXTRAS = {
@@ -9,14 +10,15 @@ EXTRAS = {
     *("clu", "gin", "matplotlib", "pandas", "rouge_score", "sacrebleu"),
     *("seqio", "tensorboard", "tensorflow", "tensorflow_datasets"),
   ),
-  "t5x": ("fiddle", "grain", "t5x"),
-  "grammar": ("outlines_core",),
+  "t5x": ("cached_property", "chex", "fiddle", "grain", "jaxtyping"),
   "smollm": ("gguf",),
+  "grammar": ("outlines_core",),
+  "tpu-compiler": ("libtpu",),
 }
 # Those that come with the base install.
 BASE = (
   *("absl", "flax", "jax", "jaxlib", "jinja2", "ml_dtypes", "msgpack"),
-  *("numpy", "optax", "orbax", "platformdirs", "safetensors"),
+  *("numpy", "optax", "orbax", "platformdirs", "safetensors", "scipy"),
   *("sentencepiece", "tensorstore", "tokenizers", "tqdm"),
 )
 _ENVIRONMENT = pathlib.Path(".venv/bin/activate")  # as the launch scripts make
@@ -51,11 +53,13 @@ def line(error: BaseException) -> str | None:
   return message
 
 
-def explain_at_exit():
+def explain_at_exit() -> None:
   """Makes Python end with one line where a package is missing."""
   before = sys.excepthook
 
-  def explain(kind, error, trace):
+  def explain(
+    kind: type[BaseException], error: BaseException, trace: Any
+  ) -> None:
     if (message := line(error)) is None:
       before(kind, error, trace)
     else:

@@ -13,12 +13,14 @@ import math
 import os
 import pathlib
 import shutil
-from typing import IO, NamedTuple
+from typing import IO, Any, NamedTuple
 import zlib
 
 
 @contextlib.contextmanager
-def open_whole(path: str | os.PathLike, mode: str = "w") -> Iterator[IO]:
+def open_whole(
+  path: str | os.PathLike[str], mode: str = "w"
+) -> Iterator[IO[Any]]:
   """Opens a file that takes the place of `path` when the block ends well.
 
   The folder of the file is created if it does not exist. After an error, or
@@ -54,7 +56,7 @@ def open_whole(path: str | os.PathLike, mode: str = "w") -> Iterator[IO]:
 
 
 @contextlib.contextmanager
-def name_file_in_errors(path: str | os.PathLike) -> Iterator[None]:
+def name_file_in_errors(path: str | os.PathLike[str]) -> Iterator[None]:
   """Adds the name of a file to OSErrors that the block raises without one.
 
   The error for a full disk, for example, names no file.
@@ -67,7 +69,9 @@ def name_file_in_errors(path: str | os.PathLike) -> Iterator[None]:
     raise OSError(error.errno, error.strerror, os.fspath(path)) from error
 
 
-def write_whole(path: str | os.PathLike, content: str | bytes | Iterable[str]):
+def write_whole(
+  path: str | os.PathLike[str], content: str | bytes | Iterable[str]
+) -> None:
   """Writes a file whole or not at all, as `open_whole` does.
 
   Args:
@@ -82,7 +86,7 @@ def write_whole(path: str | os.PathLike, content: str | bytes | Iterable[str]):
 
 
 @contextlib.contextmanager
-def make_whole_folder(path: str | os.PathLike) -> Iterator[pathlib.Path]:
+def make_whole_folder(path: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
   """Gives a new folder that is renamed to `path` when the block ends well.
 
   After an error the new folder is removed. A killed process leaves the new
@@ -141,8 +145,8 @@ class BoundedReader:
 
   def __init__(
     self,
-    file: IO[bytes],
-    path: str | os.PathLike,
+    file: IO[bytes] | gzip.GzipFile,
+    path: str | os.PathLike[str],
     bounds: FileBounds,
     most: float,
   ):
@@ -190,7 +194,7 @@ class BoundedReader:
 
 @contextlib.contextmanager
 def open_bytes(
-  path: str | os.PathLike, bounds: FileBounds = TEXTS
+  path: str | os.PathLike[str], bounds: FileBounds = TEXTS
 ) -> Iterator[BoundedReader]:
   """Opens a file to read its bytes; a file named `*.gz` is decompressed.
 
@@ -214,7 +218,7 @@ def open_bytes(
     raise ValueError(f"{path} is not whole gzip data: {error}") from error
 
 
-def read_object(path: str | os.PathLike, *names: str) -> dict:
+def read_object(path: str | os.PathLike[str], *names: str) -> dict[str, Any]:
   """Returns the JSON object in a file.
 
   Args:
@@ -235,7 +239,7 @@ def read_object(path: str | os.PathLike, *names: str) -> dict:
   return value
 
 
-def find(path: str | os.PathLike) -> pathlib.Path | None:
+def find(path: str | os.PathLike[str]) -> pathlib.Path | None:
   """Returns the path of a file that may be compressed; None if there is none.
 
   Args:

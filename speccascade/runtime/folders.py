@@ -22,7 +22,9 @@ _ENDS = (
 )
 # Paths of the lock files that callers up the stack hold already. A function
 # that asks for a folder again does not wait for its own caller.
-_held_locks = contextvars.ContextVar("held_locks", default=frozenset())
+_held_locks: contextvars.ContextVar[frozenset[pathlib.Path]] = (
+  contextvars.ContextVar("held_locks", default=frozenset())
+)
 
 
 class OutputError(ValueError):
@@ -31,7 +33,7 @@ class OutputError(ValueError):
 
 @contextlib.contextmanager
 def sole_writer(
-  folder: str | os.PathLike, name: str = "OUTPUT_DIR", *, file: str = ""
+  folder: str | os.PathLike[str], name: str = "OUTPUT_DIR", *, file: str = ""
 ) -> Iterator[None]:
   """Keeps other jobs from writing to a folder until the block ends.
 
@@ -91,7 +93,9 @@ def sole_writer(
     yield
 
 
-def check_files(folder: str | os.PathLike, label: str, file: str = ""):
+def check_files(
+  folder: str | os.PathLike[str], label: str, file: str = ""
+) -> None:
   """Checks that no folder stands where a file will be written.
 
   The error would otherwise come with the writing, after hours of work.
@@ -116,7 +120,7 @@ def check_files(folder: str | os.PathLike, label: str, file: str = ""):
       )
 
 
-def _remove_empty(folders: Iterable[pathlib.Path]):
+def _remove_empty(folders: Iterable[pathlib.Path]) -> None:
   """Removes folders, innermost first, and leaves those that are not empty."""
   for folder in folders:
     with contextlib.suppress(OSError, ValueError):

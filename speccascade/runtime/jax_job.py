@@ -16,9 +16,10 @@ here, and `tests/runtime/test_processes.py` fails.
 """
 
 import sys
+from typing import Any
 
 
-def _state():
+def _state() -> Any:
   """Returns JAX's state of the job; None if this process is the whole job."""
   # Only a process that has imported JAX can have joined a job. Importing JAX
   # here would cost a second in command lines that do not need it.
@@ -42,7 +43,7 @@ def count() -> int:
   return state.num_processes if state else 1
 
 
-def set_value(name: str, value: str):
+def set_value(name: str, value: str) -> None:
   """Stores a text in the job's key-value store, over an older one.
 
   Args:

@@ -7,6 +7,7 @@ import pathlib
 import platform
 import re
 import resource
+from typing import Any
 
 import jax
 
@@ -28,7 +29,7 @@ def total() -> int:
   return stats["bytes_limit"] if "bytes_limit" in stats else machine()
 
 
-def check(num_bytes: float, **settings):
+def check(num_bytes: float, **settings: Any) -> None:
   """Raises ValueError if the device has less memory than a run needs.
 
   Args:
@@ -53,7 +54,7 @@ def holds_many_programs() -> bool:
   return maps.exists() and maps.read_bytes().count(b"\n") > MOST_MAPS
 
 
-def give_back():
+def give_back() -> None:
   """Returns freed memory from the C library to the system.
 
   The C library keeps freed memory for later allocations. After a checkpoint was

@@ -40,7 +40,7 @@ def is_first() -> bool:
   return index() == 0
 
 
-def set_time_limit(seconds: float):
+def set_time_limit(seconds: float) -> None:
   """Sets how many seconds a process waits for another one."""
   global _limit_s
   _limit_s = seconds
@@ -66,7 +66,7 @@ def agree(make: Callable[[], Any]) -> Any:
   return json.loads(wait_for_values(key, 1)[0])
 
 
-def meet():
+def meet() -> None:
   """Waits until every process of the job has called this function.
 
   Raises:
@@ -78,7 +78,7 @@ def meet():
     wait_for_values(key, count())
 
 
-def set_value(key: str, value: str):
+def set_value(key: str, value: str) -> None:
   """Sets the value that this process has for a key."""
   # Six digits keep the values of `read_values` in the order of the processes.
   jax_job.set_value(f"speccascade/{key}/{index():06d}", value)

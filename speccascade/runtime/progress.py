@@ -3,6 +3,7 @@
 import re
 import sys
 import time
+from typing import Any, TextIO
 
 from tqdm import tqdm
 
@@ -52,7 +53,7 @@ def in_notebook() -> bool:
   return "ipykernel" in sys.modules
 
 
-class ProgressBar(tqdm):
+class ProgressBar(tqdm):  # type: ignore[misc]  # tqdm has no types
   """A bar of tqdm on stderr, if stderr is a terminal.
 
   A log shows lines instead: the first state of the bar, its last state, and one
@@ -60,7 +61,9 @@ class ProgressBar(tqdm):
   stdout. In a job of several processes only the first process shows the bar.
   """
 
-  def __init__(self, *args, limit_s: float | None = None, **settings):
+  def __init__(
+    self, *args: Any, limit_s: float | None = None, **settings: Any
+  ) -> None:
     """Takes the arguments of tqdm.
 
     Args:
@@ -75,7 +78,7 @@ class ProgressBar(tqdm):
     settings.setdefault("smoothing", 0)
     settings["unit"] = f" {settings.get('unit', 'it').strip()}"
     settings["disable"] = settings.get("disable") or not processes.is_first()
-    self._lines = None
+    self._lines: _Lines | None = None
     if not sys.stderr.isatty():
       has_total = args or settings.get("total") is not None
       line_format = _FORMAT if has_total else _NO_TOTAL
@@ -92,7 +95,7 @@ class ProgressBar(tqdm):
       _open_bars.append(self)
 
   @property
-  def format_dict(self) -> dict:
+  def format_dict(self) -> dict[str, Any]:
     """The values that tqdm puts into a format; with a limit also "left"."""
     values = super().format_dict
     if self._limit_s is not None:
@@ -104,12 +107,12 @@ class ProgressBar(tqdm):
         values["left"] = f"about {self.format_interval(left_s)} left"
     return values
 
-  def close(self):
+  def close(self) -> None:
     """Ends the bar."""
     _open_bars[:] = [bar for bar in _open_bars if bar is not self]
     super().close()
 
-  def note(self, text: str):
+  def note(self, text: str) -> None:
     """Shows at once, beside the bar, what takes its time; "" removes it."""
     if text and self._lines is not None:
       self._lines.make_due()
@@ -119,13 +122,13 @@ class ProgressBar(tqdm):
 class _Lines:
   """A file for tqdm that keeps one state in `LINE_S` seconds, as a line."""
 
-  def __init__(self, file):
+  def __init__(self, file: TextIO) -> None:
     self._file = file
     self._last_state = ""  # the last state that tqdm wrote
     self._shown_state = ""  # the last state that the log shows
     self._shown_at_s = -LINE_S  # so that the first state is due
 
-  def write(self, text: str):
+  def write(self, text: str) -> None:
     """Takes a state, and shows it if one is due or the bar has ended."""
     state = " ".join(_CURSOR_MOVES.sub("", text).split())
     # tqdm also writes line breaks and cursor moves alone, which are no state.
@@ -138,16 +141,16 @@ class _Lines:
       self._shown_state = self._last_state
       self._shown_at_s = time.monotonic()
 
-  def make_due(self):
+  def make_due(self) -> None:
     """Makes the next state one that is shown."""
     self._shown_at_s = -LINE_S
 
-  def flush(self):
+  def flush(self) -> None:
     """Flushes the file."""
     self._file.flush()
 
 
-def note(text: str):
+def note(text: str) -> None:
   """Shows a note on the bar that was opened last; see `ProgressBar.note`.
 
   Without an open bar, nothing is shown.

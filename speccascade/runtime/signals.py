@@ -15,6 +15,7 @@ import os
 import signal
 import sys
 import threading
+from typing import cast
 
 from speccascade.runtime import processes
 
@@ -40,22 +41,22 @@ class Stop:
   def __bool__(self) -> bool:
     return self.signal is not None
 
-  def ask(self, number: int):
+  def ask(self, number: int) -> None:
     """Asks the loop to stop, because of a signal of this number."""
     self.signal = number
 
-  def close(self):
+  def close(self) -> None:
     """Ends the listening for signals of other processes."""
 
   @property
   def name(self) -> str:
     """The signal's name, e.g. "SIGTERM"."""
-    return signal.Signals(self.signal).name
+    return signal.Signals(cast(int, self.signal)).name
 
   @property
   def exit_code(self) -> int:
     """The exit code that a shell shows for a process that the signal ended."""
-    return 128 + self.signal
+    return 128 + cast(int, self.signal)
 
 
 class Interrupted(KeyboardInterrupt):
@@ -84,9 +85,9 @@ def interruptible(goes_on: str) -> Iterator[None]:
   Raises:
     Interrupted: a signal ended the block.
   """
-  asked = []
+  asked: list[int] = []
 
-  def handle(number: int):
+  def handle(number: int) -> None:
     asked.append(number)
     raise KeyboardInterrupt
 
@@ -125,11 +126,11 @@ def _handled(
   former_handlers = {number: signal.getsignal(number) for number in numbers}
   is_handled = threading.Event()
 
-  def restore():
+  def restore() -> None:
     for number, handler in former_handlers.items():
       signal.signal(number, handler)
 
-  def on_signal(number, frame):
+  def on_signal(number: int, frame: object) -> None:
     del frame
     is_handled.set()
     # From here on a signal ends the process, even if its work hangs.
@@ -159,7 +160,7 @@ def _saying_that_it_waits(
   former = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
   is_over = threading.Event()
 
-  def listen():
+  def listen() -> None:
     while not is_over.is_set():
       number = os.read(reader, 1)[0]
       if number in numbers and not is_handled.wait(_WAITS_S):
@@ -198,9 +199,9 @@ class _JobStop(Stop):
     1         9              9           10
   """
 
-  def __init__(self):
+  def __init__(self) -> None:
     super().__init__()
-    self._asked_signal = None
+    self._asked_signal: int | None = None
     self._num_looks, self._last_look = 0, math.inf
     self._key, self._lock = f"stop/{next(_JOB_NUMBERS)}", threading.Lock()
     self._is_over = threading.Event()
@@ -217,7 +218,7 @@ class _JobStop(Stop):
         self.signal = self._asked_signal
     return super().__bool__()
 
-  def ask(self, number: int):
+  def ask(self, number: int) -> None:
     """Asks the loops of all processes to stop.
 
     A signal handler calls this method at any line of the main thread, which may
@@ -225,7 +226,7 @@ class _JobStop(Stop):
     """
     self._asked_signal = number
 
-  def _listen(self):
+  def _listen(self) -> None:
     """Waits for a signal of any process, then agrees on the last look."""
     while not self._is_over.wait(_LISTEN_S):
       if self._asked_signal is not None:
@@ -240,7 +241,7 @@ class _JobStop(Stop):
           self._last_look = 1 + max(map(int, looks))
         return
 
-  def close(self):
+  def close(self) -> None:
     """Ends the listening for signals of other processes, and its thread."""
     self._is_over.set()
 

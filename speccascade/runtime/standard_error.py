@@ -4,13 +4,14 @@ Native code writes to the descriptor of standard error, past Python's own
 `sys.stderr`. So the descriptor itself is redirected here.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 import contextlib
 import os
 import re
 import sys
 import tempfile
 import time
+from typing import Any, TextIO, cast
 
 # Lines that TensorFlow's native code writes while it loads, and its tokenizers
 # while they are created, whatever the log level is.
@@ -27,7 +28,7 @@ _NOISE = re.compile(
 class _Tolerant:
   """A text stream that drops what it cannot write."""
 
-  def __init__(self, stream):
+  def __init__(self, stream: TextIO) -> None:
     self._stream = stream
 
   def write(self, text: str) -> int:
@@ -36,16 +37,16 @@ class _Tolerant:
       self._stream.write(text)
     return len(text)
 
-  def flush(self):
+  def flush(self) -> None:
     """Flushes the stream."""
     with contextlib.suppress(OSError, ValueError):
       self._stream.flush()
 
-  def __getattr__(self, name):
+  def __getattr__(self, name: str) -> Any:
     return getattr(self._stream, name)
 
 
-def make_safe():
+def make_safe() -> None:
   """Lets a process work on whose standard streams are closed.
 
   A descriptor that is closed is opened on /dev/null. The next file that is
@@ -66,11 +67,11 @@ def make_safe():
       stream = open(number, mode, encoding="utf-8", closefd=False)  # noqa: SIM115
       setattr(sys, name, stream)
   if not isinstance(sys.stderr, _Tolerant):
-    sys.stderr = _Tolerant(sys.stderr)
+    sys.stderr = cast(TextIO, _Tolerant(sys.stderr))
 
 
 @contextlib.contextmanager
-def hide_failing_threads():
+def hide_failing_threads() -> Iterator[None]:
   """Drops what is written to stderr if the block fails.
 
   For blocks whose threads each print a traceback of the same fault. The error
@@ -89,7 +90,7 @@ def hide_failing_threads():
 
 
 @contextlib.contextmanager
-def hold_back(passes: Callable[[bytes], bool]):
+def hold_back(passes: Callable[[bytes], bool]) -> Iterator[None]:
   """Holds back stderr until the block ends, and then lets some lines pass.
 
   Python's own `sys.stderr` writes to the same descriptor. Its lines are held
@@ -114,14 +115,14 @@ def hold_back(passes: Callable[[bytes], bool]):
       os.dup2(terminal, 2)
       os.close(terminal)
       held.seek(0)
-      passed = b"".join(filter(passes, held))
+      passed = b"".join(line for line in held if passes(line))
       if passed:
         with contextlib.suppress(OSError):  # Nobody reads stderr any more.
           os.write(2, passed)
 
 
 @contextlib.contextmanager
-def native_logs():
+def native_logs() -> Iterator[None]:
   """Holds back what native code writes to stderr, and drops the known noise.
 
   All other lines are written when the block ends.

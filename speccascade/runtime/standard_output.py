@@ -4,10 +4,11 @@ Texts are shown without the control characters that they have, see `shown_text`.
 An error of the stream names its file, e.g. "standard output (/dev/full)".
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 import contextlib
 import os
 import sys
+from typing import Any, TextIO, cast
 
 from speccascade.runtime import files, shown_text
 
@@ -17,7 +18,7 @@ _TITLE = "standard output"
 class _Shown:
   """A text stream that shows control characters, and names itself in errors."""
 
-  def __init__(self, stream):
+  def __init__(self, stream: TextIO) -> None:
     self._stream = stream
 
   def write(self, text: str) -> int:
@@ -26,17 +27,17 @@ class _Shown:
       self._stream.write(shown_text.visible(text))
     return len(text)
 
-  def writelines(self, lines):
+  def writelines(self, lines: Iterable[str]) -> None:
     """Writes texts one after the other."""
     for line in lines:
       self.write(line)
 
-  def flush(self):
+  def flush(self) -> None:
     """Flushes the stream."""
     with files.name_file_in_errors(_name()):
       self._stream.flush()
 
-  def __getattr__(self, name):
+  def __getattr__(self, name: str) -> Any:
     return getattr(self._stream, name)
 
 
@@ -49,10 +50,10 @@ def _name() -> str:
   return _TITLE
 
 
-def make_safe():
+def make_safe() -> None:
   """Lets standard output show control characters, from here on."""
   if not isinstance(sys.stdout, _Shown):
-    sys.stdout = _Shown(sys.stdout)
+    sys.stdout = cast(TextIO, _Shown(sys.stdout))
 
 
 def run(main: Callable[[], int | None]) -> int:
@@ -68,8 +69,8 @@ def run(main: Callable[[], int | None]) -> int:
   try:
     code = main() or 0
     error = finish()
-  except SystemExit as stop:  # of argparse
-    code, error = stop.code, finish()
+  except SystemExit as stop:  # of argparse, whose codes are numbers
+    code, error = cast(int, stop.code), finish()
   except OSError as failed:
     if not str(failed.filename).startswith(_TITLE):
       raise
@@ -80,7 +81,7 @@ def run(main: Callable[[], int | None]) -> int:
   return code or int(error is not None)
 
 
-def drop():
+def drop() -> None:
   """Drops what is not written yet, and what is written from here on."""
   # Python flushes stdout once more when it ends, and would fail again.
   with contextlib.suppress(OSError, ValueError):

@@ -17,13 +17,15 @@ import signal
 import sys
 
 
-def main():
+def main() -> None:
   """Answers requests until stdin ends."""
   paths, seconds, num_bytes, file = map(json.loads, sys.argv[1:])
   sys.path[:] = paths
   # Ctrl-C is for the process that waits for the answer.
   signal.signal(signal.SIGINT, signal.SIG_IGN)
   spec = importlib.util.spec_from_file_location("worker", file)
+  assert spec is not None
+  assert spec.loader is not None
   worker = importlib.util.module_from_spec(spec)
   spec.loader.exec_module(worker)
   worker.prepare()
@@ -38,7 +40,7 @@ def main():
     sys.stdout.flush()
 
 
-def _limit_memory(num_bytes: int):
+def _limit_memory(num_bytes: int) -> None:
   """Sets how much memory the system gives this process."""
   import resource
 

@@ -15,6 +15,7 @@ import signal
 import subprocess
 import sys
 import time
+from typing import IO, Any, cast
 
 from speccascade.runtime import worker_main
 
@@ -47,6 +48,9 @@ class Worker:
       stdout=subprocess.PIPE,
       stderr=subprocess.DEVNULL,
     )
+    # (Both are pipes.)
+    self._stdin = cast(IO[bytes], self._process.stdin)
+    self._stdout = cast(IO[bytes], self._process.stdout)
     atexit.register(self._end)
 
   @property
@@ -55,7 +59,7 @@ class Worker:
     # A process that was forked from this one has pipes that it must not share.
     return self._owner == os.getpid() and self._process.poll() is None
 
-  def ask(self, request: bytes) -> dict:
+  def ask(self, request: bytes) -> dict[str, Any]:
     """Returns the answer to a request.
 
     Args:
@@ -64,10 +68,9 @@ class Worker:
     Raises:
       WorkerError: the process ended before it answered, or was ended.
     """
-    pipes = self._process.stdin, self._process.stdout
     try:
-      pipes[0].write(request + b"\n")
-      pipes[0].flush()
+      self._stdin.write(request + b"\n")
+      self._stdin.flush()
       if (line := self._read_line()) is not None:
         return json.loads(line)
     except OSError:
@@ -86,7 +89,7 @@ class Worker:
     if self._owner != os.getpid():
       return 0
     self._process.kill()
-    for pipe in (self._process.stdin, self._process.stdout):
+    for pipe in (self._stdin, self._stdout):
       with contextlib.suppress(OSError):  # What it did not take is given up.
         pipe.close()
     return self._process.wait()
@@ -94,7 +97,7 @@ class Worker:
   def _read_line(self) -> bytes | None:
     """Returns the next line of the process; None where there is none."""
     deadline, parts = time.monotonic() + _MOST_WAIT_S, []
-    pipe = self._process.stdout.fileno()
+    pipe = self._stdout.fileno()
     while True:
       left = deadline - time.monotonic()
       if left <= 0 or not select.select([pipe], [], [], left)[0]:

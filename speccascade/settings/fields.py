@@ -26,7 +26,7 @@ import numbers
 import os
 import types
 import typing
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from speccascade.settings import in_words
 
@@ -67,7 +67,7 @@ class Bounds:
   low_open: bool = False
   high_open: bool = False
 
-  def holds(self, value) -> bool:
+  def holds(self, value: float) -> bool:
     """Returns whether a number is in the range."""
     above = value > self.low if self.low_open else value >= self.low
     below = value < self.high if self.high_open else value <= self.high
@@ -91,7 +91,7 @@ class Keys:
 
   names: tuple[str, ...]
 
-  def holds(self, value) -> bool:
+  def holds(self, value: Iterable[str]) -> bool:
     """Returns whether a dict has the keys."""
     return set(self.names) <= set(value)
 
@@ -114,15 +114,23 @@ Positive = Annotated[int, Bounds(1, MOST)]
 Count = Annotated[int, Bounds(0, 2**63 - 1)]  # a sum over a run
 Size = Annotated[int, Bounds(1, 2**16)]  # size of an axis, or a small number
 Share = Annotated[float, Bounds(0, 1)]
-Path = str | os.PathLike
-# A text that may have the byte 0, which names of files cannot.
+# `isinstance` takes no path with a subscript. `Content` is a text that may have
+# the byte 0, which names of files cannot.
 if typing.TYPE_CHECKING:
+  from _typeshed import DataclassInstance
+
+  Path = str | os.PathLike[str]
   Content = str
 else:
+  Path = str | os.PathLike
   Content = typing.NewType("Content", str)
 
+# What is checked, a class or a function; and a dataclass that JSON makes.
+Owner = TypeVar("Owner", bound=Callable[..., Any])
+Record = TypeVar("Record", bound="DataclassInstance")
 
-def checked(owner):
+
+def checked(owner: Owner) -> Owner:
   """Makes a function, or a dataclass, check its arguments by their types.
 
   Args:
@@ -132,18 +140,19 @@ def checked(owner):
     SettingError: when it is called with an argument that does not fit. The
       error's owner is the decorated function or class.
   """
+  made: Any = owner
   is_class = isinstance(owner, type)
-  function = owner.__init__ if is_class else owner
+  function = made.__init__ if is_class else made
   signature = inspect.signature(function)
 
   # Annotations are read at the first call: they may name classes that are
   # defined further down in their module.
   @functools.cache
-  def kinds():
+  def kinds() -> dict[str, Any]:
     return _hints(function)
 
   @functools.wraps(function)
-  def call(*args, **kwargs):
+  def call(*args: Any, **kwargs: Any) -> Any:
     try:
       bound = signature.bind(*args, **kwargs)
     except TypeError:
@@ -158,14 +167,15 @@ def checked(owner):
         bound.arguments[name] = fit(name, value, kind, owner=decorated)
     return function(*bound.args, **bound.kwargs)
 
-  call.__signature__ = signature  # gin reads parameters from here
+  wrapped: Any = call
+  wrapped.__signature__ = signature  # gin reads parameters from here
   if not is_class:
-    return call
-  owner.__init__ = call
+    return wrapped
+  made.__init__ = wrapped
   return owner
 
 
-def build(kind: type, values: object):
+def build(kind: type[Record], values: object) -> Record:
   """Returns a dataclass made from JSON, checked field by field.
 
   Args:
@@ -195,7 +205,9 @@ def build(kind: type, values: object):
   return kind(**arguments)
 
 
-def fit(name: str, value, kind, *, owner=None, builds: bool = False):
+def fit(
+  name: str, value: Any, kind: Any, *, owner: Any = None, builds: bool = False
+) -> Any:
   """Returns a value in the form that a type asks for: lists become tuples.
 
   Args:
@@ -222,7 +234,7 @@ def fit(name: str, value, kind, *, owner=None, builds: bool = False):
     raise SettingError(name, f": {error}", owner) from error
 
 
-def _hints(function) -> dict[str, Any]:
+def _hints(function: Any) -> dict[str, Any]:
   """Returns {name: type} of named parameters or fields."""
   # The type at *args is that of each of many values, which have no names.
   parameters: Mapping[str, inspect.Parameter] = {}
@@ -237,7 +249,7 @@ def _hints(function) -> dict[str, Any]:
   }
 
 
-def _fit(value, kind, builds: bool):
+def _fit(value: Any, kind: Any, builds: bool) -> Any:
   """Does the work of `fit`; _WrongKindError is for a value of another type."""
   origin, args = typing.get_origin(kind) or kind, typing.get_args(kind)
   if origin is Annotated:
@@ -268,7 +280,9 @@ def _fit(value, kind, builds: bool):
   return value
 
 
-def _fit_rules(value, kind, rules: Sequence, builds: bool):
+def _fit_rules(
+  value: Any, kind: Any, rules: Sequence[Any], builds: bool
+) -> Any:
   """Returns a value in the form of a type, if the rules hold for it too."""
   value = _fit(value, kind, builds)
   for rule in rules:
@@ -279,7 +293,7 @@ def _fit_rules(value, kind, rules: Sequence, builds: bool):
   return value
 
 
-def _fit_union(value, kinds: Sequence, builds: bool):
+def _fit_union(value: Any, kinds: Sequence[Any], builds: bool) -> Any:
   """Returns a value in the form of the first type that it fits."""
   for kind in kinds:
     with contextlib.suppress(_WrongKindError):
@@ -287,7 +301,7 @@ def _fit_union(value, kinds: Sequence, builds: bool):
   raise _WrongKindError
 
 
-def _fit_typed_dict(value, kind, builds: bool) -> dict:
+def _fit_typed_dict(value: Any, kind: Any, builds: bool) -> dict[str, Any]:
   """Returns a dict with values in the form of a TypedDict; more keys may be."""
   _require(isinstance(value, Mapping))
   _require(kind.__required_keys__ <= set(value))
@@ -297,7 +311,7 @@ def _fit_typed_dict(value, kind, builds: bool) -> dict:
   }
 
 
-def _fit_dict(value, kinds: tuple, builds: bool) -> dict:
+def _fit_dict(value: Any, kinds: Sequence[Any], builds: bool) -> dict[Any, Any]:
   """Returns a dict with its keys and its values in the form of two types."""
   _require(isinstance(value, Mapping))
   key_kind, part_kind = kinds
@@ -310,13 +324,13 @@ def _fit_dict(value, kinds: tuple, builds: bool) -> dict:
   return fitted
 
 
-def _require(condition: bool):
+def _require(condition: bool) -> None:
   """Raises _WrongKindError if a condition does not hold."""
   if not condition:
     raise _WrongKindError
 
 
-def _is_plain(value, kind) -> bool:
+def _is_plain(value: Any, kind: Any) -> bool:
   """Returns whether a value is of a type that has no parts."""
   if kind in (Any, object, inspect.Parameter.empty):
     return True
@@ -357,13 +371,13 @@ def is_utf8(value: str) -> bool:
   return True
 
 
-def freeze(instance):
+def freeze(instance: object) -> None:
   """Turns the lists of a frozen dataclass, perhaps from JSON, into tuples.
 
   Lists inside of lists become tuples, too.
   """
 
-  def frozen(value):
+  def frozen(value: Any) -> Any:
     return tuple(map(frozen, value)) if isinstance(value, list) else value
 
   for name, value in vars(instance).items():
@@ -371,7 +385,7 @@ def freeze(instance):
       object.__setattr__(instance, name, frozen(value))
 
 
-def of_json(text: str | bytes):
+def of_json(text: str | bytes) -> Any:
   """Returns the value of a JSON text.
 
   Raises:
@@ -383,7 +397,7 @@ def of_json(text: str | bytes):
     raise ValueError("JSON nested too deep") from error
 
 
-def at_least(least: int, **values):
+def at_least(least: int, **values: Any) -> None:
   """Raises SettingError if a setting is no whole number, or below `least`.
 
   Args:
@@ -409,7 +423,9 @@ def suggest(name: str, known: Iterable[str]) -> str:
   return f"wanted one of {', '.join(known)}"
 
 
-def one_of(known: Collection, *, error=ValueError, **values):
+def one_of(
+  known: Collection[Any], *, error: type[Exception] = ValueError, **values: Any
+) -> None:
   """Raises an error if a setting is not among the `known` values.
 
   Args:

@@ -13,22 +13,26 @@ Python then shows, in `help` and in a notebook, every field as a keyword with
 its default and its description, and a name that is no field is refused.
 """
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 import dataclasses
 import functools
 import inspect
 import re
 import typing
-from typing import Any
+from typing import Any, TypeVar
 
 from speccascade.settings import fields
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 # An entry of a docstring's "Attributes:" section, and of its "Args:" section.
 _ATTRIBUTE = re.compile(r"^  (\w+): (.*(?:\n    .*)*)", re.MULTILINE)
 _SETTINGS = re.compile(r"^  \*\*\w+: .*(?:\n    .*)*", re.MULTILINE)
 
 
-def takes(*records: type, without: Collection[str] = ()):
+def takes(
+  *records: type, without: Collection[str] = ()
+) -> Callable[[Function], Function]:
   """Returns a decorator of a function that passes settings on to records.
 
   The fields of the records take the place of the function's `**settings` in its
@@ -44,7 +48,7 @@ def takes(*records: type, without: Collection[str] = ()):
     that is neither a parameter nor a field, with the near misses.
   """
 
-  def decorate(function):
+  def decorate(function: Function) -> Function:
     signature = inspect.signature(function)
     named = [
       parameter
@@ -64,7 +68,7 @@ def takes(*records: type, without: Collection[str] = ()):
     known = [each.name for each in parameters if each.name != "self"]
 
     @functools.wraps(function)
-    def call(*args, **kwargs):
+    def call(*args: Any, **kwargs: Any) -> Any:
       for name in kwargs:
         if name not in known:
           hint = fields.suggest(name, known)
@@ -72,9 +76,10 @@ def takes(*records: type, without: Collection[str] = ()):
           raise fields.SettingError(name, fault, call)
       return function(*args, **kwargs)
 
-    call.__signature__ = signature.replace(parameters=parameters)
-    call.__doc__ = _replace_settings(function.__doc__, [*entries.values()])
-    return call
+    wrapped: Any = call
+    wrapped.__signature__ = signature.replace(parameters=parameters)
+    wrapped.__doc__ = _replace_settings(function.__doc__, [*entries.values()])
+    return wrapped
 
   return decorate
 

@@ -5,8 +5,8 @@ sandbox, with plain data alone: it cannot read attributes that begin with an
 underscore, and cannot call methods that change data. What a filter such as
 `center`, or a text that is joined to itself, can take of memory and time is not
 bounded by the sandbox. So the process is: the system ends it after `MOST_S` of
-work, and gives it `MOST_BYTES` of memory at most; see `worker_main`, which
-imports this file. It imports nothing of this package, so that the process
+work, and gives it `MOST_BYTES` of memory at most; see `runtime.worker_main`,
+which imports this file. It imports nothing of this package, so that the process
 starts fast and holds little.
 """
 

@@ -14,6 +14,7 @@ import jax
 import numpy as np
 
 from speccascade.decoding.laws.draws import row_keys
+from speccascade.models.architectures import drafts_alone
 from speccascade.models.parameters import Config, network
 from speccascade.models.sharding.partitioning import fetch, layout_of
 from speccascade.settings import fields
@@ -249,7 +250,7 @@ def evaluation(
   held_out = data.read(evaluating.split, evaluating.num_examples, run)
   # Heads change no text, so that nothing is decoded with them.
   sources, score = (), None
-  if not kind_of(model).has_verifier:
+  if drafts_alone(model):
     sources, score = task_decoding(data, evaluating)
   return Evaluation(
     list(training_batches.eval_batches(held_out, **data.shapes)),

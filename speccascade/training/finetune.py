@@ -13,6 +13,7 @@ from typing import Any
 from speccascade.checkpoints import storage
 from speccascade.checkpoints.errors import CheckpointError
 from speccascade.models import draft_heads
+from speccascade.models.architectures import drafts_alone
 from speccascade.models.parameters import Config
 from speccascade.models.sharding.partitioning import Layout
 from speccascade.runtime import folders, processes
@@ -148,7 +149,7 @@ def prepare(
   from speccascade.text import vocabularies
 
   training_checks.check_kind(model, data, objective)
-  kind, folder = kind_of(model), model_dir.folder
+  alone, folder = drafts_alone(model), model_dir.folder
   is_tuned = objective.tuning is not None
   layout = run.mesh.layout_for(model, data.batch_size)
   # Parameters that cannot fit are refused before anything is read.
@@ -158,7 +159,7 @@ def prepare(
   # Vocabulary and teacher are compared before the data is tokenized.
   vocabulary = data.prompting.vocabulary
   teacher = initial_params = None
-  if kind.has_verifier:
+  if not alone:
     training_checks.check_verifier(data, layout)
     teacher = teachers.read(data.teacher_checkpoint, model, data.identity)
     verifier, params = teacher.module, teacher.params
@@ -167,7 +168,7 @@ def prepare(
     need.add_model(model)
   training_checks.check_texts(vocabulary, model, data)
   vocabularies.check_saved(vocabulary, folder, "MODEL_DIR")
-  if not kind.has_verifier:
+  if alone:
     teacher = _read_teacher(model, data, objective, layout)
   if teacher:
     need.add_teacher(teacher, is_tuned=is_tuned)

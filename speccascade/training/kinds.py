@@ -1,6 +1,6 @@
-"""The kinds of models that are trained: a row of `KINDS` for each.
+"""How each kind of draft model is trained: `KINDS`.
 
-A new kind of draft model is a row, and a module that says what it learns: the
+A new kind registers its `Kind`, and has a module that says what it learns: the
 functions of `head_losses` and of `lookahead_losses` are such functions.
 """
 
@@ -8,16 +8,11 @@ from collections.abc import Callable
 import dataclasses
 import itertools
 
-from speccascade.models.draft_heads import (
-  BLOCKWISE,
-  LOOKAHEAD,
-  MEDUSA,
-  HeadsConfig,
-)
-from speccascade.models.llama.config import LlamaConfig
+from speccascade.decoding.programs.draft_models import PerKind
+from speccascade.decoding.records.drafter import Heads, Lookahead
+from speccascade.decoding.records.language_model import LanguageModel
+from speccascade.models import architectures
 from speccascade.models.parameters import Config
-from speccascade.models.t5.config import T5Config
-from speccascade.models.t5gemma.config import T5GemmaConfig
 from speccascade.training import head_losses, lesson, lookahead_losses, states
 from speccascade.training.lesson import (
   DEPTH_NAMES,
@@ -40,9 +35,6 @@ class Kind:
       teacher, whether the verifier is tuned).
     num_vectors: how many vectors of logits a row has in memory at a time, of
       (number of target places of a row, config, objective).
-    is_prompted: whether the model is decoder-only, or drafts for such a model.
-    has_verifier: whether the model drafts for one verifier alone. The verifier
-      is its teacher, and gives it its shape.
     reads_hidden: whether each step reads the verifier's hidden states of the
       data's texts, whatever the loss.
     draws: whether each step draws random numbers besides those of dropout.
@@ -54,8 +46,6 @@ class Kind:
   measure: Callable[[Reading], Metrics]
   metric_names: Callable[[Config, bool, bool], tuple[str, ...]]
   num_vectors: Callable[[int, Config, Objective], int]
-  is_prompted: Callable[[Config], bool]
-  has_verifier: bool = False
   reads_hidden: bool = False
   draws: bool = False
   initial: str = "random parameters"
@@ -79,7 +69,6 @@ _MODEL = Kind(
   num_vectors=lambda width, config, objective: (
     (1 + objective.needs_teacher) * width
   ),
-  is_prompted=lambda config: False,
   no_tuning=" is for draft heads, and MODEL is a language model: leave it out",
 )
 
@@ -107,8 +96,6 @@ _HEADS = Kind(
   measure=head_losses.measure,
   metric_names=_depth_names,
   num_vectors=_vectors_of_heads,
-  is_prompted=lambda config: config.prompted,
-  has_verifier=True,
   reads_hidden=True,
   initial="the verifier's own law",
 )
@@ -120,8 +107,6 @@ _LOOKAHEAD = Kind(
   num_vectors=lambda width, config, objective: (
     (1 + objective.needs_teacher) * config.num_heads
   ),
-  is_prompted=lambda config: config.prompted,
-  has_verifier=True,
   draws=True,
   initial="random look-ahead embeddings",
   no_tuning=(
@@ -130,27 +115,17 @@ _LOOKAHEAD = Kind(
   ),
 )
 
-KINDS = {
-  T5Config: _MODEL,
-  T5GemmaConfig: _MODEL,
-  LlamaConfig: dataclasses.replace(_MODEL, is_prompted=lambda config: True),
-  MEDUSA: _HEADS,
-  BLOCKWISE: _HEADS,
-  LOOKAHEAD: _LOOKAHEAD,
-}
+KINDS = PerKind[Kind](__name__, "KINDS", "how they are trained")
+KINDS.register(LanguageModel, _MODEL)
+KINDS.register(Heads, _HEADS)
+KINDS.register(Lookahead, _LOOKAHEAD)
 
 
 def kind_of(config: Config) -> Kind:
   """Returns how a model is trained."""
-  is_heads = isinstance(config, HeadsConfig)
-  return KINDS[config.kind if is_heads else type(config)]
-
-
-def is_prompted(config: Config) -> bool:
-  """Whether a model is decoder-only, or drafts for such a model."""
-  return kind_of(config).is_prompted(config)
+  return KINDS[architectures.kind_of(config)]
 
 
 def input_names(config: Config) -> tuple[str, ...]:
   """Returns the names of the token arrays that a model's batches must have."""
-  return states.CAUSAL if is_prompted(config) else states.INPUTS
+  return states.CAUSAL if architectures.is_prompted(config) else states.INPUTS

@@ -30,7 +30,7 @@ class Meter:
 
   Attributes:
     optimizer: has the learning rate of each step.
-    on_log: see `trainer.fit`.
+    on_log: see `trainer.TrainingJob.take_steps`.
     bar: the progress bar.
     num_examples: examples since the last log entry.
     window_start_s: when the first of them was begun, by the monotonic clock,

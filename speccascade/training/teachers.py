@@ -19,13 +19,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from speccascade.checkpoints import restore, storage
+from speccascade.models.architectures import drafts_alone
 from speccascade.models.parameters import Config, network, place_params
 from speccascade.models.sharding.partitioning import fetch
 from speccascade.runtime import array_files, files, processes
 from speccascade.runtime.progress import ProgressBar
 from speccascade.text import token_names
 from speccascade.training import training_batches
-from speccascade.training.kinds import kind_of
 from speccascade.training.states import Teacher
 
 # How many texts one file of hidden states holds. A run that is killed computes
@@ -66,9 +66,9 @@ def read(
   if not known and storage.Directory(checkpoint.path).vocabulary():
     known = vocabularies.load(checkpoint.path).identity
   fault = None
-  if kind_of(config).has_verifier:
+  if not drafts_alone(config):
     fault = "has draft heads; wanted a language model"
-  elif kind_of(model).has_verifier:
+  elif not drafts_alone(model):
     # Heads take their shape from their verifier.
     pass
   elif type(config) is not type(model):

@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from speccascade.models.architectures import drafts_alone
 from speccascade.models.parameters import Config, check_params, network
 from speccascade.models.sharding import meshes
 from speccascade.models.sharding.partitioning import layout_of
@@ -25,7 +26,6 @@ from speccascade.training import (
 )
 from speccascade.training.batch_checks import check_batch
 from speccascade.training.checkpointing import Checkpoints
-from speccascade.training.kinds import kind_of
 from speccascade.training.meter import Meter, Metrics
 from speccascade.training.objectives import Objective
 from speccascade.training.states import Teacher, TrainState
@@ -115,15 +115,22 @@ class TrainingJob:
   """A training run whose models and data have been read.
 
   Attributes:
-    config: the architecture.
-    batches: see `fit`. An iterator cannot be read again, so a run over an
-      iterator cannot be resumed.
-    checkpoints: where the run begins, and where it saves.
+    config: the architecture, with its dropout rate and its activations' dtype.
+    batches: a list of batches, which is repeated; a function that returns the
+      batches from a position on; or an iterator, which is read from position
+      `state.step - state.first_step` on. An iterator cannot be read again, so a
+      run over an iterator cannot be resumed. Batches may differ in shape: one
+      program is compiled for each shape.
+    checkpoints: where the run begins, and where it saves; None for a job of
+      which only `take_steps` is called.
     settings: how long the run is, where it starts, how often it is measured.
-    optimizer: see `fit`, as of the next three.
-    objective: what is minimised.
-    teacher: the model whose distributions are learned.
-    written: who writes the texts of a step.
+    optimizer: an optimizer from `optimizers`; T5 v1.1's Adafactor at 1e-3 by
+      default, and where it is None.
+    objective: what is minimised; T5 v1.1's objective by default, and where it
+      is None.
+    teacher: the model whose distributions are learned, which an objective
+      needs whose loss reads a teacher.
+    written: who writes the texts of a step; None takes the batches as they are.
     evaluation: measures (config, parameters), as an `evaluate.Evaluation` does;
       None evaluates nothing.
     writer: has `write_scalars(step, {name: value})`
@@ -136,7 +143,7 @@ class TrainingJob:
 
   config: Config
   batches: Batches
-  checkpoints: Checkpoints
+  checkpoints: Checkpoints | None
   settings: TrainingRun
   _: dataclasses.KW_ONLY
   optimizer: optimizers.Optimizer | None = optimizers.T5_FINE_TUNING
@@ -169,11 +176,16 @@ class TrainingJob:
         read: everything fits, and the caller may write down the configuration.
 
     Raises:
-      ValueError: a checkpoint, a batch or a setting does not fit.
+      ValueError: a checkpoint, a batch or a setting does not fit, or the job
+        has no checkpoints.
       LossNotFiniteError: the loss became NaN or infinite; checkpoints that were
         saved before stay.
     """
     settings, checkpoints = self.settings, self.checkpoints
+    if checkpoints is None:
+      raise ValueError(
+        "the job has no checkpoints: give it some, or call take_steps"
+      )
     state, source = checkpoints.start(
       self.optimizer,
       seed=settings.seed,
@@ -195,20 +207,8 @@ class TrainingJob:
     # The first signal is caught from before the first step until after the last
     # save, so it interrupts no save; the loop reads it between two steps.
     with contextlib.closing(checkpoints), signals.catch() as stop:
-      state = fit(
-        self.config,
-        self.batches,
-        steps=train_steps,
-        state=state,
-        optimizer=self.optimizer,
-        objective=self.objective,
-        teacher=self.teacher,
-        written=self.written,
-        log_every=settings.log_period,
-        on_log=self._log,
-        callbacks=self._callbacks(),
-        stop=stop,
-        progress=settings.progress,
+      state = self.take_steps(
+        state, on_log=self._log, callbacks=self._callbacks(), stop=stop
       )
       # A stopped run saves between its periods. A run that was stopped before
       # its first step has nothing to save.
@@ -221,6 +221,98 @@ class TrainingJob:
       checkpoint=None if saved is None else checkpoints.path(saved),
       stop=stop,
     )
+
+  def take_steps(
+    self,
+    state: TrainState,
+    *,
+    on_log: Callable[[int, Metrics], None] | None = None,
+    callbacks: Sequence[Every] = (),
+    stop: Any = False,
+  ) -> TrainState:
+    """Trains from a state, and returns the state after the job's last step.
+
+    The result depends on the job and the arguments alone. A run that is stopped
+    anywhere and continued from its state ends with the state of the unbroken
+    run; on a CPU the two states agree to the bit.
+
+    Args:
+      state: the state to go on from, which the run writes over;
+        `TrainState.create` makes one of parameters. Where it lies on a mesh,
+        the batches are cut for the mesh.
+      on_log: called with (step, metrics) every `log_period` steps. The metrics
+        are "loss", "z_loss" and "accuracy", means over target tokens;
+        "grad_norm", the mean over steps; "learning_rate" of the last step; and
+        "examples_per_s".
+      callbacks: the callbacks; those that are due are called in this order.
+      stop: read before each step; the run ends when it is true. See
+        `signals.catch`.
+
+    Raises:
+      ValueError: the parameters or a batch do not fit the model, the batches
+        run out, or the objective's loss reads a teacher and there is no
+        teacher.
+      LossNotFiniteError: the loss became NaN or infinite; no callback has been
+        called with a state after that step.
+    """
+    config, optimizer, settings = self.config, self.optimizer, self.settings
+    check_params(config, verifier_tuning.model_params(state.params))
+    step, steps = int(state.step), settings.train_steps
+    if step >= steps:
+      return state
+    teacher = _teacher_in_use(self.teacher, self.objective, config)
+    module, layout = network(config), layout_of(state.params)
+    train_step = training_step.programs(
+      module, optimizer, self.objective, layout
+    )
+    position = step - int(state.first_step)
+    numbered = enumerate(_batches_from(self.batches, position), position)
+    checked = (check_batch(batch, config, i) for i, batch in numbered)
+    # The first batches are read before the first step, so that XLA compiles
+    # several shapes at once while the device already trains on the first one.
+    ahead = list(itertools.islice(checked, min(LOOK_AHEAD, steps - step)))
+    for batch in ahead:
+      train_step.prepare(state, batch, teacher)
+    with ProgressBar(
+      total=steps,
+      initial=step,
+      desc="train",
+      unit="step",
+      disable=not settings.progress,
+      mininterval=1.0,
+    ) as bar:
+      meter = Meter(optimizer, on_log, bar)
+      for batch in itertools.chain(ahead, checked):
+        # Stop: the processes of a job agree on a step by counting these looks,
+        # so each process looks exactly once before each step.
+        if stop:
+          break
+        if self.written is not None:
+          batch = self.written(batch, step, module, state.params)
+        # Step: the call returns before the device is done. The old state is
+        # donated to the step and must not be read afterwards.
+        if not train_step.prepare(state, batch, teacher).done():
+          note(f"compiling {train_step.num_ready + 1} of {len(train_step)}")
+        state = train_step(state, batch, teacher)
+        step += 1
+        # Measure: totals are read before any callback, so that a loss that is
+        # not finite raises before a callback can save or evaluate the state.
+        due = [each for each in callbacks if each.is_due(step, steps)]
+        is_logged = step == steps or step % settings.log_period == 0
+        state = meter.count_step(step, state, batch, is_logged, bool(due))
+        # Call back: evaluations and checkpoints do not count as training time.
+        start_s = time.monotonic()
+        for callback in due:
+          callback.call(state)
+        meter.leave_out(time.monotonic() - start_s)
+        if step == steps:
+          break
+      else:
+        raise ValueError(
+          f"the batches ran out after step {step}, {steps} were asked for; "
+          "give more, or a list to go round"
+        )
+    return jax.block_until_ready(state)
 
   def _callbacks(self) -> list[Every]:
     """Returns what the run does between steps, in this order."""
@@ -289,112 +381,54 @@ def fit(
 ) -> TrainState:
   """Trains a model and returns its state after step `steps`.
 
-  The result depends on the arguments alone. A run that is stopped anywhere and
-  continued from its state ends with the state of the unbroken run; on a CPU the
-  two states agree to the bit.
+  It is `TrainingJob.take_steps` of a job without checkpoints.
 
   Args:
-    model: the architecture, with its dropout rate and its activations' dtype.
-    batches: a list of batches, which is repeated; a function that returns the
-      batches from a position on; or an iterator, which is read from position
-      `state.step - state.first_step` on. Batches may differ in shape: one
-      program is compiled for each shape.
+    model: see `TrainingJob.config`.
+    batches: see `TrainingJob`.
     steps: global step to stop at. Without `state` this is the number of steps.
-    state: the state to go on from, which the run writes over;
-      `TrainState.create` makes one of parameters. Where it lies on a mesh, the
-      batches are cut for the mesh. None draws parameters from `seed`.
+    state: the state to go on from; see `TrainingJob.take_steps`. None draws
+      parameters from `seed`.
     seed: seeds the parameters and dropout, where there is no `state`.
-    optimizer: an optimizer from `optimizers`; T5 v1.1's Adafactor at 1e-3 by
-      default, and where it is None.
-    objective: what is minimised; T5 v1.1's objective by default, and where it
-      is None.
-    teacher: the model whose distributions are learned, which an objective
-      needs whose loss reads a teacher.
-    written: who writes the texts of a step; None takes the batches as they are.
+    optimizer: see `TrainingJob`, as of the next three.
+    objective: what is minimised.
+    teacher: the model whose distributions are learned.
+    written: who writes the texts of a step.
     log_every: steps between two calls of `on_log`; the metrics are means over
       these steps.
-    on_log: called with (step, metrics). The metrics are "loss", "z_loss" and
-      "accuracy", means over target tokens; "grad_norm", the mean over steps;
-      "learning_rate" of the last step; and "examples_per_s".
-    callbacks: the callbacks; those that are due are called in this order.
-    stop: read before each step; the run ends when it is true. See
-      `signals.catch`.
+    on_log: see `TrainingJob.take_steps`, as of the next two.
+    callbacks: what is called between steps.
+    stop: whether to end the run.
     progress: whether to show a progress bar.
 
   Raises:
-    ValueError: the parameters or a batch do not fit the model, the batches run
-      out, or the objective's loss reads a teacher and there is no teacher.
-    LossNotFiniteError: the loss became NaN or infinite; no callback has been
-      called with a state after that step.
+    ValueError: see `TrainingJob.take_steps`.
+    LossNotFiniteError: the loss became NaN or infinite.
   """
-  module = network(model)
-  optimizer = optimizer or optimizers.T5_FINE_TUNING
-  objective = objective or objectives.T5_FINE_TUNING
   if state is None:
-    params = states.init_params(module, seed)
+    optimizer = optimizer or optimizers.T5_FINE_TUNING
+    params = states.init_params(network(model), seed)
     state = TrainState.create(params, optimizer, seed=seed)
-  check_params(model, verifier_tuning.model_params(state.params))
-  step = int(state.step)
-  if step >= steps:
+  if steps < 1:
     return state
-  teacher = _teacher_in_use(teacher, objective, model)
-  layout = layout_of(state.params)
-  train_step = training_step.programs(module, optimizer, objective, layout)
-  position = step - int(state.first_step)
-  numbered = enumerate(_batches_from(batches, position), position)
-  checked = (check_batch(batch, model, i) for i, batch in numbered)
-  # The first batches are read before the first step, so that XLA compiles
-  # several shapes at once while the device already trains on the first one.
-  ahead = list(itertools.islice(checked, min(LOOK_AHEAD, steps - step)))
-  for batch in ahead:
-    train_step.prepare(state, batch, teacher)
-  with ProgressBar(
-    total=steps,
-    initial=step,
-    desc="train",
-    unit="step",
-    disable=not progress,
-    mininterval=1.0,
-  ) as bar:
-    meter = Meter(optimizer, on_log, bar)
-    for batch in itertools.chain(ahead, checked):
-      # Stop: the processes of a job agree on a step by counting these looks, so
-      # each process looks exactly once before each step.
-      if stop:
-        break
-      if written is not None:
-        batch = written(batch, step, module, state.params)
-      # Step: the call returns before the device is done. The old state is
-      # donated to the step and must not be read afterwards.
-      if not train_step.prepare(state, batch, teacher).done():
-        note(f"compiling {train_step.num_ready + 1} of {len(train_step)}")
-      state = train_step(state, batch, teacher)
-      step += 1
-      # Measure: totals are read before any callback, so that a loss that is not
-      # finite raises before a callback can save or evaluate the state.
-      due = [callback for callback in callbacks if callback.is_due(step, steps)]
-      is_logged = step == steps or step % log_every == 0
-      state = meter.count_step(step, state, batch, is_logged, bool(due))
-      # Call back: evaluations and checkpoints do not count as training time.
-      start_s = time.monotonic()
-      for callback in due:
-        callback.call(state)
-      meter.leave_out(time.monotonic() - start_s)
-      if step == steps:
-        break
-    else:
-      raise ValueError(
-        f"the batches ran out after step {step}, {steps} were asked for; "
-        "give more, or a list to go round"
-      )
-  return jax.block_until_ready(state)
+  job = TrainingJob(
+    model,
+    batches,
+    None,
+    TrainingRun(steps, log_period=log_every, progress=progress),
+    optimizer=optimizer,
+    objective=objective,
+    teacher=teacher,
+    written=written,
+  )
+  return job.take_steps(state, on_log=on_log, callbacks=callbacks, stop=stop)
 
 
 def _teacher_in_use(
   teacher: Teacher | None, objective: Objective, config: Config
 ) -> Teacher | None:
   """Returns the teacher, or None where a step does not need it."""
-  if kind_of(config).has_verifier:
+  if not drafts_alone(config):
     if teacher is None:
       raise ValueError("draft heads need a teacher: the verifier")
     return teacher

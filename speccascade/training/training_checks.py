@@ -4,10 +4,11 @@ Each check is of settings that are right by themselves, and wrong for the model
 that is trained.
 """
 
+from speccascade.models.architectures import drafts_alone, is_prompted
 from speccascade.models.parameters import Config
 from speccascade.models.sharding.partitioning import Layout
 from speccascade.settings import fields
-from speccascade.training.kinds import is_prompted, kind_of
+from speccascade.training.kinds import kind_of
 from speccascade.training.objectives import Objective
 from speccascade.training.training_data import TrainingData
 
@@ -28,7 +29,7 @@ def check_kind(model: Config, data: TrainingData, objective: Objective) -> None:
   if kind.no_tuning and objective.tuning is not None:
     raise fields.SettingError("tuning", kind.no_tuning, Objective)
   for name in ("student_text", "earlier_drafters"):
-    if kind.has_verifier and getattr(data, name):
+    if not drafts_alone(model) and getattr(data, name):
       raise fields.SettingError(
         name,
         " is for drafters that are models; leave it out for draft heads, and"

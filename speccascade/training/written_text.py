@@ -16,7 +16,7 @@ from speccascade.decoding.laws.draws import row_keys
 from speccascade.decoding.laws.sampling import Sampling
 from speccascade.decoding.programs import decoders
 from speccascade.decoding.records import prompts
-from speccascade.models.model_kinds import KINDS
+from speccascade.models import architectures
 from speccascade.models.parameters import Config
 from speccascade.models.sharding.partitioning import fetch, layout_of
 from speccascade.settings import fields
@@ -153,7 +153,9 @@ class WrittenText:
 
 def model_of(config: Config, params: Any):
   """Returns the language model of parameters, which decodes where they lie."""
-  return KINDS[type(config)].create(config, params, layout=layout_of(params))
+  return architectures.row_of(config).model.create(
+    config, params, layout=layout_of(params)
+  )
 
 
 def write(

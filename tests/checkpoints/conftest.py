@@ -3,7 +3,6 @@
 import hashlib
 import json
 import shutil
-import zlib
 
 from flax import serialization
 import jax
@@ -71,30 +70,6 @@ def saved(tmp_path_factory, source, golden_config):
   return path
 
 
-@pytest.fixture(scope="session")
-def saved_before(saved, tmp_path_factory, source):
-  """The same as older versions wrote it: in OCDBT, with CRC-32s in JSON."""
-  path = tmp_path_factory.mktemp("before") / "checkpoint_7"
-  shutil.copytree(saved / "metadata", path / "metadata")
-  file = path / "metadata" / "metadata.json"
-  values = json.loads(file.read_text())
-  del values["crc32"]
-  values["checksums"] = {}
-  for item, tree in trees(source).items():
-    options = ocp.SaveArgs(chunk_byte_size=8192)
-    with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as saver:
-      save_args = jax.tree.map(lambda leaf: options, tree)  # noqa: B023
-      saver.save(path / item, args=ocp.args.PyTreeSave(tree, save_args))
-    values["checksums"][item] = {
-      name: old_checksums(np.asarray(value))
-      for name, value in architecture.flatten(tree).items()
-    }
-  text = json.dumps(values, sort_keys=True)
-  values["crc32"] = zlib.crc32(text.encode())
-  file.write_text(json.dumps(values))
-  return path
-
-
 class Zarr3Writer(ocp.type_handlers.NumpyHandler):
   """Writes zarr3 with a checksum after each chunk of up to 8,192 bytes."""
 
@@ -114,7 +89,7 @@ class Zarr3Writer(ocp.type_handlers.NumpyHandler):
 
 @pytest.fixture(scope="session")
 def saved_zarr3(saved, tmp_path_factory, source):
-  """The same as versions wrote it whose arrays were zarr3."""
+  """The same with arrays of zarr3, which Orbax can write."""
   path = tmp_path_factory.mktemp("zarr3") / "checkpoint_7"
   shutil.copytree(saved / "metadata", path / "metadata")
   registry = ocp.type_handlers.create_type_handler_registry(
@@ -137,19 +112,6 @@ def trees(source):
     "state": {"target": source.params, "state": state},
     "opt_state": {"mu": source.params},
   }
-
-
-def old_checksums(value):
-  """Returns an array's entry in metadata.json, for chunks of 8,192 bytes."""
-  grid = chunks.chunk_shape(value.shape, 8192 // value.dtype.itemsize)
-  counts = [size // chunk for size, chunk in zip(value.shape, grid)]
-  sums = []
-  for index in np.ndindex(*counts):
-    part = value[tuple(slice(i * n, i * n + n) for i, n in zip(index, grid))]
-    sums.append(zlib.crc32(part.tobytes()))
-  shape = list(value.shape)
-  kind = {"dtype": value.dtype.name, "shape": shape}
-  return kind | {"chunks": grid, "crc32": sums}
 
 
 def hashes(params):

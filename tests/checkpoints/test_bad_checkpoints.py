@@ -12,6 +12,7 @@ import os
 import resource
 import shutil
 import time
+import zlib
 
 import msgpack
 import numpy as np
@@ -58,13 +59,17 @@ def put(tree, changes):
     functools.reduce(operator.getitem, outer, tree)[name] = value
 
 
-def as_json(name, **changes):
-  """Changes values in a JSON file."""
+def as_json(name, *, without=None, **changes):
+  """Changes values in a JSON file, and its checksum where it has one."""
 
   def change(path):
     values = json.loads((path / name).read_text())
-    values.pop("crc32", None)  # as in files of older versions
+    has_checksum = values.pop("crc32", None) is not None
+    values.pop(without, None)
     put(values, changes)
+    if has_checksum and "crc32" not in {without, *changes}:
+      text = json.dumps(values, sort_keys=True)
+      values["crc32"] = zlib.crc32(text.encode())
     (path / name).write_text(json.dumps(values))
 
   return change
@@ -126,7 +131,6 @@ TREE = "state/_METADATA"
 CONFIG = "config.json"
 DICT_NAME = "('target', 'decoder', 'decoder_norm', 'scale')"
 BROKEN = "cannot be parsed"
-ENTRY = {"dtype": "float32", "shape": [1], "chunks": [1], "crc32": [1, 2]}
 PIPE = "is no regular file"
 
 # A folder, a function that damages a copy of it, and a pattern of the message.
@@ -245,6 +249,8 @@ CASES = {
       ({"format": ["x"]}, "has format"),
       ({"format": "other"}, "has format 'other'"),
       ({"crc32": 1}, "is not as it was written"),
+      ({"crc32": None}, "is not as it was written"),
+      ({"kind": "other"}, "kind is 'other'"),
       ({"version": "1"}, BROKEN),
       ({"version": 2}, "of version 2"),
       ({"config": [1]}, "config is"),
@@ -257,12 +263,14 @@ CASES = {
       ({"vocabulary": "abc"}, "vocabulary is 'abc'"),
       ({"vocabulary": {"path": 5}}, "vocabulary is"),
       ({"extra": [1]}, "extra is"),
-      ({"checksums": 5}, "checksums is 5"),
-      ({"checksums": {"state": 5}}, BROKEN),
-      ({"checksums": {"state": {}}}, "it has no checksums, but others have"),
-      ({"checksums": {"state": {"target": ENTRY}}}, "2 checksums of"),
     )
   },
+  "metadata without checksum": (
+    "ours",
+    as_json(META, without="crc32"),
+    "crc32",
+  ),
+  "metadata without kind": ("ours", as_json(META, without="kind"), "kind"),
   "metadata cut": ("ours", content(META, b'{"format": "specc'), BROKEN),
   "metadata no object": ("ours", content(META, b"[1, 2]"), BROKEN),
   "metadata not UTF-8": ("ours", content(META, b'{"a": "\xff"}'), BROKEN),
@@ -383,10 +391,8 @@ def test_paths_of_no_directory(path):
   [
     ("saved", "metadata.json"),
     ("saved", "/d/"),
-    ("saved_before", "/d/"),
     ("saved_zarr3", "/d/"),
     pytest.param("saved", "", marks=pytest.mark.slow),
-    pytest.param("saved_before", "", marks=pytest.mark.slow),
     pytest.param("saved_zarr3", "", marks=pytest.mark.slow),
   ],
 )
@@ -457,7 +463,7 @@ def test_a_missing_chunk_of_zeros_is_found(saved, tmp_path, item):
   """Every chunk is written, also where an optimizer's state is zero."""
   path = tmp_path / "checkpoint_7"
   shutil.copytree(saved, path)
-  arrays = orbax_io.open_item(storage.Directory(path), item, None)
+  arrays = orbax_io.open_item(storage.Directory(path), item)
   for name in arrays.arrays:
     stored = arrays.arrays[name].kvstore
     [chunk] = [key for key in stored.list().result() if key != b".zarray"]
@@ -473,7 +479,7 @@ def test_a_changed_bit_of_an_arrays_description_is_found(saved, tmp_path, name):
   """Each bit of .zarray: an error, another shape, or the same values."""
   path = tmp_path / "checkpoint_7"
   shutil.copytree(saved, path)
-  item = orbax_io.open_item(storage.Directory(path), "state", None)
+  item = orbax_io.open_item(storage.Directory(path), "state")
   stored = item.arrays[name].kvstore
   spec = {"driver": "zarr", "kvstore": stored.spec().to_json()}
   spec["fill_missing_data_reads"] = False
@@ -500,36 +506,11 @@ def test_a_changed_bit_of_an_arrays_description_is_found(saved, tmp_path, name):
     read()
 
 
-def test_older_checksums_are_checked_for_a_part(saved_before, source):
-  arrays, _ = restore.open_arrays(
-    *restore.resolve(saved_before), optimizer=False
-  )
-  whole, sums = source.params["token_embedder"], arrays.checksums[NAME]
-  assert sums.chunks == [64, 32]
-  part = whole["embedding"][PART]
-  same(arrays.read_part(NAME, PART), part)
-  sums.crc32[3] += 1
-  same(arrays.read_part(NAME, PART), part)
-  sums.crc32[2] += 1
-  file = r"/ocdbt.process_0/d/\w+; "
-  message = f"{NAME} of .*chunk 2.0 is not as it was written; it is in .*{file}"
-  with pytest.raises(CheckpointError, match=message):
-    arrays.read_part(NAME, PART)
-
-
-@pytest.mark.parametrize("folder", ["saved_before", "saved_zarr3"])
-def test_older_checkpoints_are_read(request, folder, tmp_path, source):
-  path, like = tmp_path / "checkpoint_7", {"mu": source.params}
-  shutil.copytree(request.getfixturevalue(folder), path)
-  arrays, _ = restore.open_arrays(*restore.resolve(path), optimizer=True)
+def test_zarr3_is_read(saved_zarr3, source):
+  like = {"mu": source.params}
+  arrays, _ = restore.open_arrays(*restore.resolve(saved_zarr3), optimizer=True)
   assert arrays.has_checksums
-  for _ in ("with checksums", "without"):
-    checkpoint = load(path, optimizer=True)
-    same(checkpoint.params, source.params)
-    same(checkpoint.optimizer, source.optimizer)
-    same(orbax_io.read_opt_state(path, like), like)
-    values = json.loads((path / META).read_text())
-    values = {
-      k: v for k, v in values.items() if k not in ("checksums", "crc32")
-    }
-    (path / META).write_text(json.dumps(values))
+  checkpoint = load(saved_zarr3, optimizer=True)
+  same(checkpoint.params, source.params)
+  same(checkpoint.optimizer, source.optimizer)
+  same(orbax_io.read_opt_state(saved_zarr3, like), like)

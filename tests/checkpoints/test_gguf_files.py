@@ -2,7 +2,9 @@
 
 import dataclasses
 import importlib.util
+import os
 import pathlib
+import resource
 
 import jax
 import numpy as np
@@ -20,6 +22,7 @@ from speccascade.checkpoints import (
 from speccascade.decoding.records import prompts
 from speccascade.models import LlamaLM
 from speccascade.models.llama.config import RopeScaling
+from tests.checkpoints import gguf_files
 from tests.checkpoints.test_llama_files import KINDS
 
 
@@ -232,6 +235,32 @@ def test_a_damaged_gguf_file(write_gguf):
     load(path)
   with pytest.raises(CheckpointError, match="there is no file"):
     load(f"{path}.gguf")
+
+
+@pytest.mark.parametrize("fault", gguf_files.FAULTS)
+def test_a_header_that_promises_too_much(tmp_path, fault):
+  pytest.importorskip("gguf")
+  content, message = gguf_files.FAULTS[fault]
+  path = tmp_path / "a.gguf"
+  path.write_bytes(content)
+  before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+  with pytest.raises(CheckpointError) as error:
+    load(path)
+  assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < before + 50_000
+  line = str(error.value)
+  assert str(path) in line
+  assert message in line
+  assert "\n" not in line
+
+
+def test_a_large_file_may_not_promise_more_values(tmp_path, monkeypatch):
+  pytest.importorskip("gguf")
+  monkeypatch.setattr(gguf_file, "_MOST_READS", 1000)
+  path = tmp_path / "a.gguf"
+  path.write_bytes(gguf_files.FAULTS["10^9 bytes"][0])
+  os.truncate(path, 2**31)  # takes no room on disk
+  with pytest.raises(CheckpointError, match="more than 1,000 values"):
+    load(path)
 
 
 @pytest.mark.slow

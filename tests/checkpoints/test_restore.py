@@ -79,6 +79,30 @@ def test_a_run_directory_gives_its_latest_complete_step(copy_of, tmp_path):
   assert load(run).path == str(run / "checkpoint_1000")
 
 
+@pytest.mark.parametrize("remote", [False, True], ids=["local", "bucket"])
+def test_each_file_is_looked_for_once(golden, bucket, monkeypatch, remote):
+  for name in ("checkpoint_2000", "checkpoint_3000"):
+    shutil.copytree(golden / "t5x_orbax" / "checkpoint_3000", bucket / name)
+  asked = []
+
+  def counted(method):
+    def ask(directory, name="", *args):
+      asked.append((method.__name__, f"{directory}/{name}"))
+      return method(directory, *filter(None, [name]), *args)
+
+    return ask
+
+  for name in ("has", "children", "check_file"):
+    method = counted(getattr(storage.Directory, name))
+    monkeypatch.setattr(storage.Directory, name, method)
+  run = "gs://bucket" if remote else str(bucket)
+  directory, layout = restore.resolve(run)
+  assert (str(directory), layout) == (f"{run}/checkpoint_3000", "t5x_orbax")
+  directory.read_json("state/_METADATA")
+  assert {name for name, _ in asked} == {"has", "children", "check_file"}
+  assert len(asked) == len(set(asked))
+
+
 def test_the_config_is_checked_against_the_checkpoints_own(
   golden, golden_config
 ):

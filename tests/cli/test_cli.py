@@ -10,9 +10,8 @@ import gin
 import pytest
 
 from speccascade import cli
-from speccascade.cli import gin_setup, moved_modules
+from speccascade.cli import gin_setup
 from speccascade.generate.run import Run
-from speccascade.study.report import methods_page
 from tests import cli_target
 
 BASE = """
@@ -35,12 +34,6 @@ def base(tmp_path):
   path.write_text(BASE)
   cli_target.CALLS.clear()
   yield path
-  gin.clear_config()
-
-
-@pytest.fixture
-def cleared():
-  yield
   gin.clear_config()
 
 
@@ -125,7 +118,7 @@ def test_near_misses(base, capfd):
   assert line.startswith("no config uses MODLE_DIR, did you mean MODEL_DIR?")
   line = fails(capfd, file, *REQUIRED, "--gin.cli_target.wrok.steps=1")
   assert "did you mean cli_target.work?" in line
-  # A module that moved is not near, and has a class or function of the name.
+  # Another module's name is not near, but has a function of that name.
   line = fails(capfd, file, *REQUIRED, "--gin.settings.work.steps=1")
   assert "did you mean cli_target.work?" in line
   line = fails(capfd, file, *REQUIRED, "--gin.work.stps=1")
@@ -227,7 +220,7 @@ def test_help_lists_macros(base, tmp_path, capfd):
   [line] = re.findall(
     "^  METHOD = required +listed by python -m (.+) --table$", out, re.M
   )
-  assert line == methods_page.__name__
+  assert line == "speccascade.report.methods_page"
   assert "DRAFTER_CHECKPOINT = required " in out  # which decode.gin includes
 
 
@@ -263,23 +256,3 @@ def test_no_error_is_longer_than_a_paragraph(capsys):
     assert len(said) < 1300
     assert said.startswith(f"error: {text[:90]}")
     assert said.endswith(f"{text.strip()[-9:]}\n")
-
-
-@pytest.mark.usefixtures("cleared")
-@pytest.mark.parametrize("old", moved_modules.MOVED)
-def test_a_module_at_its_old_place_is_found_at_its_new_one(old, tmp_path):
-  package, _, name = old.rpartition(".")
-  config = tmp_path / "config.gin"
-  first = "from __gin__ import dynamic_registration\n"
-  config.write_text(f"{first}from {package} import {name}\n")
-  with pytest.raises(gin_setup.ConfigError) as error:
-    gin_setup.parse([str(config)], [])
-  assert "\n" not in str(error.value)
-  _, found, line = str(error.value).partition("; the module moved, write: ")
-  assert found
-  # What was bound by the module's old name is bound by the new line, too.
-  config.write_text(f"{first}{line}\n")
-  gin_setup.parse([str(config)], [])
-  names = {}
-  exec(line, names)
-  assert names[name].__name__ == moved_modules.MOVED[old]

@@ -4,30 +4,29 @@ import itertools
 import json
 import random
 
-from outlines_core import Index, Vocabulary
-
-_BYTES = Vocabulary(300, {bytes([byte]): [byte] for byte in range(256)})
-# Nothing in a text begins as the first mark or is the second. Without marks
-# outlines-core follows matches from each place on, and ends at the first.
-_BEGIN, _END = "\0", "\U0010ffff"
+from speccascade.constraints import expression_compiler
 
 
 class Walks:
   """Random texts of an expression."""
 
   def __init__(self, expression: str):
-    self._index = Index(f"{_BEGIN}(?:{expression}){_END}", _BYTES)
-    self._moves = self._index.get_transitions()
-    self._finals = set(self._index.get_final_states())
-    state = self._index.get_initial_state()
-    self._start = self._moves[state][0]
+    automaton, self._is_final = expression_compiler.compiled(expression)
+    self._moves = [
+      [(byte, int(row[automaton.columns[byte]])) for byte in range(256)]
+      for row in automaton.step[:-1]
+    ]
+    dead = len(self._moves)
+    self._moves = [
+      [move for move in moves if move[1] != dead] for moves in self._moves
+    ]
     before: dict[int, set[int]] = {}
-    for each, moves in self._moves.items():
-      for after in moves.values():
+    for each, moves in enumerate(self._moves):
+      for _, after in moves:
         before.setdefault(after, set()).add(each)
     # How far each state is from an end.
-    self._far = dict.fromkeys(self._finals, 0)
-    waiting = list(self._finals)
+    waiting = [state for state in range(dead) if self._is_final[state]]
+    self._far = dict.fromkeys(waiting, 0)
     for state in waiting:
       for each in before.get(state, ()):
         if each not in self._far:
@@ -36,18 +35,22 @@ class Walks:
 
   def text(self, rng: random.Random, most: int = 40) -> str:
     """Returns a random text; past `most` bytes it takes a short way out."""
-    state, written = self._start, []
-    while state not in self._finals:
-      moves = sorted(self._moves[state].items())
-      if len(written) >= most:
-        moves = [min(moves, key=lambda move: self._far[move[1]])]
-      # Rare bytes are as likely as common ones.
-      by_state: dict[int, list[int]] = {}
+    state, written = 0, bytearray()
+    while True:
+      moves = self._moves[state]
+      # Rare bytes are as likely as common ones, and an end is one of them.
+      by_state: dict[int | None, list[int]] = {}
       for byte, after in moves:
         by_state.setdefault(after, []).append(byte)
-      state = rng.choice(sorted(by_state))
+      if self._is_final[state]:
+        by_state[None] = []
+      if len(written) >= most:
+        near = min(by_state, key=lambda each: self._far.get(each, -1))
+        by_state = {near: by_state[near]}
+      state = rng.choice(list(by_state))
+      if state is None:
+        return written.decode()
       written.append(rng.choice(by_state[state]))
-    return bytes(written).decode().removesuffix(_END)
 
 
 def compact(value) -> str:

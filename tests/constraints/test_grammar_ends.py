@@ -161,11 +161,41 @@ def test_expressions_are_those_of_python():
   texts = [
     "".join(x) for n in range(5) for x in itertools.product("abé{", repeat=n)
   ]
-  texts += ["\U0010fffe", "a\U0001f642", "x"]
+  # No code point is a mark of the compiler's own.
+  texts += ["\U0010fffe", "a\U0001f642", "x", "\U0010ffff", "a\U0010ffffb"]
+  texts += ["\0", "\0\0", "\0\0ab", "ab\0\0ab", "a\0"]
   for _ in range(60):
     pattern = expression(rng, 3)
     match = matches(pattern)
     for text in texts:
+      assert match(text) == bool(re.fullmatch(pattern, text)), (pattern, text)
+
+
+@pytest.mark.parametrize(
+  "pattern",
+  [
+    r'"([^"\\]|\\["\\bfnrt]){0,2000}"',
+    r'"(?:[^"\\]|\\.){0,200}"',
+    r".{0,200}",
+    r"(?s).{0,200}",
+    r"(?s:\x00.|..){0,200}",
+    r"(?:0|[1-9]{2}){0,400}",
+  ],
+)
+def test_repeats_take_time_by_their_number(pattern):
+  # Where matches that begin later are followed too, some take 2**n states.
+  expression_compiler.compiled.cache_clear()
+  expression_compiler.compiled("a")  # the process has begun
+  began = time.monotonic()
+  expression_compiler.compiled(pattern)
+  assert time.monotonic() - began < 3
+
+
+@pytest.mark.parametrize("mark", ["\0", "\0\0", "\U0010ffff"])
+def test_a_text_may_have_every_code_point(mark):
+  for pattern in (f"a{mark}b", f"a({mark}b)?{mark}?", "(?s)a.{1,3}?"):
+    match = matches(pattern)
+    for text in (f"a{mark}b", f"a{mark}", "a", mark, "", f"a{mark}b{mark}"):
       assert match(text) == bool(re.fullmatch(pattern, text)), (pattern, text)
 
 
@@ -191,6 +221,7 @@ def test_a_text_goes_on_after_a_match_in_every_spelling():
     (r"\bab", "looks for a word's border"),
     (r"(a)\1", "refers back to a group"),
     ("a)(b", r"'\)' at 1 has no"),
+    (r"ab|b[^\s\S]", "cannot be compiled: has a part that no text matches"),
     ("[" * 3000, "cannot be compiled"),
     ("(" * 3000 + ")" * 3000, "cannot be compiled"),
     ("a{1,1000000000}", "has too many states to compile within"),

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from speccascade.constraints import expressions
+from speccascade.constraints import expression_compiler, expressions
 from speccascade.constraints.automaton_tables import ConstraintError
 
 jsonschema = pytest.importorskip("jsonschema")
@@ -472,3 +472,32 @@ def test_a_schema_that_says_nothing_is_json_of_bounded_depth():
   assert not matches(expression, "[[[1]]]")
   for text in ("", "[1,]", "{1:2}", "nul", "01"):
     assert not matches(expression, text)
+
+
+@pytest.mark.parametrize(
+  "schema",
+  [
+    TEXT | {"maxLength": 200},
+    TEXT | {"minLength": 50, "maxLength": 2000},
+    INTEGER | {"multipleOf": 7},
+    TEXT | {"pattern": "^[a-z ]+$", "maxLength": 200},
+    TEXT | {"pattern": "[0-9]", "minLength": 5, "maxLength": 60},
+    {"type": "array", "items": TEXT | {"maxLength": 100}, "maxItems": 10},
+  ],
+)
+def test_lengths_and_multiples_compile_in_time(schema):
+  expression_compiler.compiled.cache_clear()
+  expression_compiler.compiled("a")  # the process has begun
+  began = time.monotonic()
+  expression_compiler.compiled(of(schema))
+  assert time.monotonic() - began < 3
+
+
+def test_strings_may_have_every_code_point():
+  automaton, is_final = expression_compiler.compiled(of(TEXT))
+  for code in (0x20, 0xE000, 0xFFFF, 0x10FFFE, 0x10FFFF):
+    state = 0
+    for byte in f'"a{chr(code)}b"'.encode():
+      state = automaton.step[state, automaton.columns[byte]]
+    assert state < len(is_final)
+    assert is_final[state]

@@ -115,7 +115,7 @@ def test_settings_of_ids_and_of_the_byte_0():
   assert TextLimits(stop=["\0"], banned=["a\0"]).stop == ("\0",)
   with pytest.raises(ValueError, match="stop has the id -1; wanted ids from 0"):
     TextLimits(stop=(-1,))
-  with pytest.raises(ValueError, match="a list, each a text or a whole number"):
+  with pytest.raises(ValueError, match="a list of strings or whole numbers"):
     TextLimits(stop=("\ud800",))
 
 

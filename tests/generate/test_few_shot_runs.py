@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from speccascade import decode
-from speccascade.tools.exchange import __main__ as exchange
+from speccascade import decode, exchange
 from tests import mains
 from tests.generate import llamas
 from tests.tasks import few_shot_files

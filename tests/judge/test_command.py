@@ -186,7 +186,7 @@ def test_code_that_fails_is_one_line_and_exits_with_2(name, tmp_path, capsys):
     ("1 / 0", "raises ZeroDivisionError: division by zero"),
     ("import sys; sys.exit(0)", "raises SystemExit: 0"),
     ("import no_such_module", "No module named 'no_such_module'"),
-    ("step = [0]", "step of FILE is no function but list"),
+    ("step = [0]", "step of FILE is not a function but list"),
     ("def others(): pass", "FILE has no function step; it has others"),
     (None, "there is no file FILE"),
   ],
@@ -245,7 +245,7 @@ def waits(tokens, q, p):
 """)
   for name, reason in (
     ("normal", "numpy.random.normal is not enumerated"),
-    ("waits", "more than 10,000 random numbers, as a loop does that waits"),
+    ("waits", "more than 10,000 random numbers: it may loop until"),
   ):
     assert command.main([f"{module}:{name}", "--kind=step", ONLY]) == 3
     assert "not judged in 2 of 2 problems: " in capsys.readouterr().out
@@ -310,7 +310,10 @@ def test_the_page_and_the_help_name_the_exit_codes(capsys):
 @pytest.mark.parametrize(
   ("words", "message"),
   [
-    (["judged_here", "--kind=step"], "names no function; give MODULE:FUNCTION"),
+    (
+      ["judged_here", "--kind=step"],
+      "does not name a function; give MODULE:FUNCTION",
+    ),
     (["judged_here:nothing", "--kind=step"], "has no function nothing"),
     (["nowhere_at_all:step", "--kind=step"], "cannot import nowhere_at_all"),
     (["nowhere.py:step", "--kind=step"], "there is no file nowhere.py"),
@@ -335,13 +338,13 @@ def test_the_page_and_the_help_name_the_exit_codes(capsys):
     *(
       (["judged_here:sampler", "--kind=sampler", *words], message)
       for *words, message in (
-        ("--resolution=-1", "resolution is -1.0; wanted is a number above 0"),
+        ("--resolution=-1", "resolution is -1.0; wanted a number above 0"),
         ("--resolution=nan", "resolution is nan; wanted"),
         ("--resolution=1", "resolution is 1.0; wanted"),
         ("--false_alarm=0", "false_alarm is 0.0; wanted"),
         ("--false_alarm=2", "false_alarm is 2.0; wanted"),
-        ("--batch=0", "batch is 0; wanted is an integer above 0"),
-        ("--num_rows=0", "num_rows is 0; wanted is 1 or 2"),
+        ("--batch=0", "batch is 0; wanted an integer above 0"),
+        ("--num_rows=0", "num_rows is 0; wanted 1 or 2"),
         ("--num_rows=-3", "num_rows is -3; wanted"),
         ("--seed=-1", "seed is -1; wanted"),
         ("--num_rows=2", "--batch=1", "batch must be num_rows or more"),

@@ -284,7 +284,7 @@ def test_what_is_asked_wrongly():
       judge.judge_verify(RIGHT, **wrong)
   for target, message in (
     (lambda q, p: p[0], r"target returned float64 of shape \(2,\)"),
-    (lambda q, p: 2 * p, "no distributions"),
+    (lambda q, p: 2 * p, "not distributions"),
   ):
     with pytest.raises(ValueError, match=message):
       judge.judge_step(RIGHT, target=target, only="V = 2, gamma 1")

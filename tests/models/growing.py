@@ -6,9 +6,8 @@ from flax import traverse_util
 import jax.numpy as jnp
 import numpy as np
 
-from speccascade.models import T5GemmaConfig
+from speccascade.models import T5GemmaConfig, architectures
 from speccascade.models.llama.config import LlamaConfig
-from speccascade.models.model_kinds import KINDS
 from speccascade.models.parameters import param_shapes
 from tests import toy
 from tests.models.feeding import extend, feed, int32, prefill
@@ -95,7 +94,9 @@ def network(config, kernel_dtype=None, *, noise=0.0):
     for path, shape in param_shapes(config).items()
   }
   params = traverse_util.unflatten_dict(params, sep="/")
-  return KINDS[type(config)].create(config, params, kernel_dtype=kernel_dtype)
+  return architectures.row_of(config).model.create(
+    config, params, kernel_dtype=kernel_dtype
+  )
 
 
 def start(lm, capacity=24):

@@ -96,7 +96,7 @@ def test_a_signal_during_a_long_call_says_that_it_waits(name, caught):
 
 def test_a_decode_that_a_signal_ends_says_so(tmp_path, monkeypatch):
   monkeypatch.setattr(infer, "_make_study", lambda *_: end(signal.SIGTERM))
-  message = f"ended by SIGTERM; the same command goes on .* in {tmp_path}/out"
+  message = f"ended by SIGTERM; the same command continues .* in {tmp_path}/out"
   with pytest.raises(signals.Interrupted, match=message):
     infer.infer(
       pair=PairSpec(),

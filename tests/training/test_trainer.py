@@ -318,3 +318,16 @@ def test_none_is_the_default(tmp_path):
     BARE, batches, steps=1, optimizer=None, objective=None, progress=False
   )
   assert trainer.fit(BARE, batches, steps=1, state=mine) is mine
+
+
+def test_a_job_without_checkpoints_takes_steps():
+  batches = [random_batch(i) for i in range(2)]
+  settings = trainer.TrainingRun(3, progress=False)
+  job = trainer.TrainingJob(BARE, batches, None, settings)
+  start = lambda: trainer.fit(BARE, batches, steps=0)
+  assert start().step == 0
+  mine = job.take_steps(start())
+  theirs = trainer.fit(BARE, batches, steps=3, progress=False)
+  same(mine.params, theirs.params)
+  with pytest.raises(ValueError, match=r"no checkpoints.*take_steps"):
+    job.run()

@@ -13,8 +13,10 @@ from speccascade.decoding.drafting.draft_pace import (
   PaceCosts,
 )
 from speccascade.decoding.laws.sampling import Sampling
+from speccascade.decoding.laws.targets import Target
 from speccascade.decoding.records import feeding
 from speccascade.decoding.records.block_records import Proposal
+from speccascade.decoding.records.decode_settings import ReviewSettings
 from speccascade.decoding.records.drafter import Drafter
 from speccascade.decoding.records.language_model import LanguageModel, State
 from speccascade.decoding.records.token_buffers import Prefix
@@ -64,8 +66,10 @@ class AdaptiveDrafter(Drafter, struct.PyTreeNode):
   def spare_slots(self) -> int:
     return self.sizes[-1] + CATCH_UP_WIDTH
 
-  def check_review(self, target, settings) -> None:
-    """See `Drafter`. The next gamma hangs on how far blocks were accepted."""
+  def check_review(
+    self, target: Target | None, settings: ReviewSettings
+  ) -> None:
+    """See `Drafter`. The next gamma depends on how much was accepted."""
     if target is None or not target.is_lossless:
       if settings.bonus == "verifier":
         raise ValueError(
@@ -92,14 +96,14 @@ class AdaptiveDrafter(Drafter, struct.PyTreeNode):
     """Returns the state and [B] int32, the gammas of the next block."""
     model, pace = state
     chosen = pace.next(self.costs, self.sizes, prefix.length)
-    # A row that is done learns nothing while others go on.
+    # A row that is done learns nothing while other rows continue.
     pace = jax.tree.map(
       lambda old, new: jnp.where(prefix.active, new, old), pace, chosen
     )
     return (model, pace), pace.gamma
 
   def is_idle(self, state: State, prefix: Prefix) -> Array:
-    """Returns [] bool, whether all rows go on without drafts, unasked."""
+    """Returns [] bool, whether all rows continue without drafts, unasked."""
     idle = state[1].is_idle(prefix.length) | ~prefix.active
     return jnp.all(idle) & jnp.any(prefix.active)
 
@@ -119,7 +123,7 @@ class AdaptiveDrafter(Drafter, struct.PyTreeNode):
     drafts = prefix.active & (pace.gamma > 0)
     model = self._read_missed(model, prefix, drafts)
     # A row that drafts nothing reads one of the tokens that it lacks, so that
-    # the pass of the other rows has room for it.
+    # the pass of the other rows has space for it.
     length = jnp.where(drafts, prefix.length, model.length + 1)
     chain = AutoregressiveDrafter(self.model, self.width, behind=0)
     (model,), proposal = chain.propose(
@@ -129,7 +133,7 @@ class AdaptiveDrafter(Drafter, struct.PyTreeNode):
       sampling,
       needs_bonus_law=needs_bonus_law,
     )
-    # Counts are those of the row alone, whatever the others draft.
+    # Counts are those of the row alone, whatever the other rows draft.
     count = jnp.minimum(pace.gamma, self.width)
     num_passes = count + int(needs_bonus_law)
     calls = pace.passes(prefix.length) + num_passes

@@ -3,7 +3,7 @@
 The block has a fixed number of tokens, or ends where a `StopPolicy` says.
 """
 
-from typing import cast
+from typing import Any, cast
 
 from flax import struct
 import jax
@@ -69,7 +69,7 @@ class AutoregressiveDrafter(Drafter, struct.PyTreeNode):
     model: the language model.
     width: static, gamma.
     stop: a `StopPolicy`, or None to fill the block.
-    behind: static, tokens of the prefix that others wrote since the last
+    behind: static, tokens of the prefix that other models wrote since the last
       proposal and that one pass can read. More tokens take more passes. 0 means
       that every block is this drafter's own, as in a plain speculative loop.
       The cache lacks at most two tokens then: the last draft and the bonus
@@ -98,7 +98,7 @@ class AutoregressiveDrafter(Drafter, struct.PyTreeNode):
     *,
     needs_bonus_law: bool,
   ) -> tuple[tuple[State], Proposal]:
-    """Drafts token after token; the last is fed for the bonus law alone."""
+    """Drafts token after token; the last is fed only for the bonus position."""
     # One uniform for each draft, then the first logits, then the block.
     u = draws.uniforms(rngs, self.width)
     [held] = state
@@ -198,10 +198,10 @@ class AutoregressiveDrafter(Drafter, struct.PyTreeNode):
       (*place.shape, vocab_size), numerics.at_least_float32(logits).dtype
     )
 
-    def is_going(carry: dict) -> Array:
+    def is_going(carry: dict[str, Any]) -> Array:
       return (carry["step"] < self.width) & jnp.any(carry["active"])
 
-    def draft(carry: dict) -> dict:
+    def draft(carry: dict[str, Any]) -> dict[str, Any]:
       step, active = carry["step"], carry["active"]
       # Draw a token, unless the policy stops a row before it.
       u_step = jax.lax.dynamic_slice_in_dim(u, step, 1, axis=1)
@@ -213,7 +213,8 @@ class AutoregressiveDrafter(Drafter, struct.PyTreeNode):
       state, after = feeding.feed(self.model, carry["state"], token, fed)
       logits = jnp.where(active[:, None], after, carry["logits"])
       # Write it at this step. What is written for a row that stopped stands at
-      # its count or after it, where the bonus overwrites it or nobody looks.
+      # its count or after it, where the bonus overwrites it or it is never
+      # read.
       drafts = jax.tree.map(
         lambda buffer, new: buffer.at[:, step].set(new),
         carry["drafts"],

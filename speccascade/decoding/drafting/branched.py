@@ -1,4 +1,4 @@
-"""A chain of drafts with siblings beside its first draft."""
+"""A chain of drafts with siblings next to its first draft."""
 
 import functools
 from typing import Any, ClassVar
@@ -15,7 +15,9 @@ from speccascade.decoding.drafting.children import (
 )
 from speccascade.decoding.laws import draws
 from speccascade.decoding.laws.sampling import Sampling
+from speccascade.decoding.laws.targets import Target
 from speccascade.decoding.records.block_records import Branches, Proposal
+from speccascade.decoding.records.decode_settings import ReviewSettings
 from speccascade.decoding.records.draft_tree import (
   NO_NODE,
   ROOT,
@@ -37,7 +39,7 @@ _NO_LAW = (
 
 @functools.cache
 def _tree(num_first: int, length: int) -> DraftTree:
-  """Returns the shape of a chain with siblings beside its first draft."""
+  """Returns the shape of a chain with siblings next to its first draft."""
   # The first draft is the chain's, then its siblings, then the chain.
   rest = length - 1
   chain = [0, *range(num_first, num_first + rest - 1)][:rest]
@@ -49,12 +51,13 @@ class BranchedDrafter(Drafter, struct.PyTreeNode):
 
   The first token of a block is rejected more often than any other one is
   reached, and a rejected first draft loses the whole block. Its siblings cost
-  no pass of a drafter. They are drawn from the law of the first draft without
-  the tokens drawn before. At temperature 0 they are the likeliest other tokens.
+  no pass of a drafter. They are drawn from the distribution of the first draft
+  without the tokens drawn before. At temperature 0 they are the likeliest other
+  tokens.
 
-  Nothing follows a sibling, and the drafter has no law there. So the target
-  there is the verifier: methods whose target uses the drafter's law take this
-  drafter with the bonus "verifier" alone.
+  Nothing follows a sibling, and the drafter has no distribution there. So the
+  target there is the verifier: methods whose target uses the drafter's
+  distribution take this drafter with the bonus "verifier" alone.
 
   Attributes:
     drafter: drafts chains; a cascade of drafters, for example.
@@ -81,9 +84,11 @@ class BranchedDrafter(Drafter, struct.PyTreeNode):
   def width(self) -> int:
     return self.drafter.width + self.num_first - 1
 
-  def check_review(self, target: Any, settings: Any) -> None:
-    """Raises ValueError where a law, or a sibling's token, would be missed."""
-    if target.uses_q and settings.bonus == "target":
+  def check_review(
+    self, target: Target | None, settings: ReviewSettings
+  ) -> None:
+    """Raises ValueError where a distribution or a sibling would be missed."""
+    if (target is None or target.uses_q) and settings.bonus == "target":
       raise ValueError(_NO_LAW)
     chain = self.drafter
     if (
@@ -116,8 +121,8 @@ class BranchedDrafter(Drafter, struct.PyTreeNode):
     """Drafts the chain, then siblings of its first draft.
 
     Raises:
-      ValueError: the drafter drafts trees, a law is asked for where a sibling
-        was drafted, or there are fewer tokens than first drafts.
+      ValueError: the drafter drafts trees, a distribution is asked for where a
+        sibling was drafted, or there are fewer tokens than first drafts.
     """
     refuse_tree(self.drafter, "a BranchedDrafter")
     if needs_bonus_law:

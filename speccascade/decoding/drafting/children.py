@@ -1,9 +1,10 @@
 """How the children of a node are chosen, and which of them are certain.
 
-A child is *drawn* or *certain*. A drawn child is a random token of a known law,
-and the verifier tries it as it tries the draft of a chain. A certain child is a
-function of the prefix. It needs no trial: the verifier draws its own token, and
-where that token is a certain child, the path goes on through the child.
+A child is *drawn* or *certain*. A drawn child is a random token of a known
+distribution, and the verifier tries it as it tries the draft of a chain. A
+certain child is a function of the prefix. It needs no trial: the verifier draws
+its own token, and where that token is a certain child, the path continues
+through the child.
 
 Axes: B rows, P parents, K children of each, V vocabulary, N drafts of a tree.
 """
@@ -31,7 +32,7 @@ from speccascade.decoding.records.draft_tree import (
 Array = jax.Array
 
 
-def check_verification(verification: str, drawing: str, drafter: str):
+def check_verification(verification: str, drawing: str, drafter: str) -> None:
   """Checks that a verification of trees is exact for a drawing.
 
   Args:
@@ -40,7 +41,7 @@ def check_verification(verification: str, drawing: str, drafter: str):
     drafter: who draws, as the message is to call it.
 
   Raises:
-    ValueError: the output would not have the law of the target.
+    ValueError: the output would not have the distribution of the target.
   """
   wanted = EXACT_FOR.get(verification, DRAWINGS)
   if drawing not in wanted:
@@ -51,7 +52,7 @@ def check_verification(verification: str, drawing: str, drafter: str):
     )
 
 
-def check_num_children(num: int, drawing: str, vocab_size: int):
+def check_num_children(num: int, drawing: str, vocab_size: int) -> None:
   """Checks that there are as many tokens as children of a node.
 
   Args:
@@ -82,10 +83,10 @@ def draw_children(
   """Returns the children of each parent, in the order in which they are tried.
 
   Where q has fewer tokens than children are wanted, the tokens that are left
-  stand in as certain children, the likeliest at temperature 1 first.
+  become certain children, the likeliest at temperature 1 first.
 
   Args:
-    q: [B, P, V], the law at each parent.
+    q: [B, P, V], the distribution at each parent.
     confidence: [B, P, V], the drafter's confidence there.
     u: [B, P, K] uniforms in [0, 1), one for each child.
     drawing: static, one of `DRAWINGS`.
@@ -115,7 +116,7 @@ def draw_children(
   if native.takes(q, confidence, u):
     return native.tree_children(
       q,
-      # Independent draws read the law alone.
+      # Independent draws read the distribution alone.
       q if num_drawn == num and drawing == IID else confidence,
       u,
       num_certain=num - num_drawn,
@@ -238,7 +239,7 @@ def merge_siblings(tokens: Array, tree: DraftTree) -> Array:
   Independent draws may repeat a token. The draws stay drafts of their own,
   since the verifier tries each of them. What follows the later ones is given to
   the first one, at which the verifier may arrive: the children of equal
-  siblings are all draws of one law.
+  siblings are all draws of one distribution.
 
   Args:
     tokens: [B, N] int32 drafts.

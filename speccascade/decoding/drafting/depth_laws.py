@@ -1,13 +1,12 @@
-"""Blocks whose drafts at one depth have one law, whatever the drafts before.
+"""Blocks whose drafts at one depth have one distribution, whatever came before.
 
-Draft heads and look-ahead embeddings propose such blocks: they know the laws of
-all depths before they draw the first draft.
+Draft heads and look-ahead embeddings propose such blocks: they know the
+distributions of all depths before they draw the first draft.
 
 Axes: B rows, G depth of a block, N drafts, V vocabulary.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +14,9 @@ import jax.numpy as jnp
 from speccascade.decoding.drafting.children import branches_of, draw_level
 from speccascade.decoding.laws import draws
 from speccascade.decoding.laws.sampling import Sampling
+from speccascade.decoding.laws.targets import Target
 from speccascade.decoding.records.block_records import Branches, Proposal
+from speccascade.decoding.records.decode_settings import ReviewSettings
 from speccascade.decoding.records.draft_tree import (
   NO_NODE,
   DraftTree,
@@ -27,7 +28,7 @@ Array = jax.Array
 
 
 class DepthDrafter(Drafter):
-  """What drafters have in common whose drafts at one depth have one law.
+  """Base of drafters whose drafts at one depth have one distribution.
 
   A drafter that inherits it has these fields, and calls `draft` in `propose`.
 
@@ -46,7 +47,9 @@ class DepthDrafter(Drafter):
   def width(self) -> int:
     return self.depth if self.tree is None else self.tree.num_drafts
 
-  def check_review(self, target: Any, settings: Any) -> None:
+  def check_review(
+    self, target: Target | None, settings: ReviewSettings
+  ) -> None:
     """Raises ValueError where a review has no distribution with such blocks."""
     check_review(target, settings)
 
@@ -55,12 +58,12 @@ class DepthDrafter(Drafter):
   ) -> Proposal:
     """Returns a block of independent drafts.
 
-    Each draft is drawn from the law of its depth, which is the law that the
-    proposal states. So the verification is exact.
+    Each draft is drawn from the distribution of its depth, which is the
+    distribution that the proposal states. So the verification is exact.
 
     Args:
       logits: [B, G or G+1, V], of each depth; the last of G + 1 are those at
-        the place after the last draft.
+        the position after the last draft.
       rngs: [B] typed keys.
       sampling: how logits become distributions.
       known: [B] bool, rows that propose anything.
@@ -108,11 +111,14 @@ def _draw_tree(
   u: Array,
   sampling: Sampling,
 ) -> tuple[Array, Branches]:
-  """Draws a tree whose nodes of one depth have one law."""
+  """Draws a tree whose nodes of one depth have one distribution."""
   depths = tree.node_depths
 
   def laws(nodes: Sequence[int]) -> tuple[Array, Array]:
-    at = lambda x: jnp.stack([x[:, depths[node]] for node in nodes], axis=1)
+
+    def at(x: Array) -> Array:
+      return jnp.stack([x[:, depths[node]] for node in nodes], axis=1)
+
     return at(q), at(q1)
 
   drawn = [
@@ -126,12 +132,13 @@ def _draw_tree(
   return drafts, branches.replace(parents=parents)
 
 
-def check_review(target: Any, settings: Any) -> None:
+def check_review(target: Target | None, settings: ReviewSettings) -> None:
   """Checks that a review has a stated distribution with such blocks.
 
-  Which law a draft has depends on where the draft's block began, and so does a
-  target that uses the drafter's distribution. A verification that weighs whole
-  blocks is exact only where the target does not depend on the block.
+  Which distribution a draft has depends on where the draft's block began, and
+  so does a target that uses the drafter's distribution. A verification that
+  weighs whole blocks is exact only where the target does not depend on the
+  block.
 
   Args:
     target: a `Target`.
@@ -140,7 +147,8 @@ def check_review(target: Any, settings: Any) -> None:
   Raises:
     ValueError: the distribution would not be a stated one.
   """
-  if target.uses_q and settings.verification in ("block", "traversal"):
+  uses_q = target is None or target.uses_q
+  if uses_q and settings.verification in ("block", "traversal"):
     raise ValueError(
       f"verification is {settings.verification!r}, and the target uses the"
       " distribution of each draft, which depends on where a block begins: the"

@@ -1,4 +1,4 @@
-"""How many tokens a row drafts next, from what became of its own drafts.
+"""Chooses a row's next draft length from its acceptance history.
 
 A draft costs time, and is worth what it saves. With a chance a that a draft is
 accepted, a block of gamma drafts writes (1 - a^(gamma + 1)) / (1 - a) tokens in
@@ -81,7 +81,7 @@ class Pace(struct.PyTreeNode):
     )
 
   def begin_turn(self, held: Array) -> "Pace":
-    """Returns the memory after others wrote up to `held` [B] int32 and more."""
+    """Returns the memory after external tokens up to `held` [B] int32."""
     return self.replace(
       held=jnp.maximum(self.held, held), length=jnp.zeros_like(self.length)
     )
@@ -96,7 +96,7 @@ class Pace(struct.PyTreeNode):
     return jnp.where(lacks > 2, passes, 0)
 
   def is_idle(self, length: Array) -> Array:
-    """Returns [B] bool, the rows that go on without drafts, unasked."""
+    """Returns [B] bool, the rows that continue without drafts, unasked."""
     began = (self.length > 0) & (self.gamma == 0)
     return began & (length - self.length < IDLE_ROUNDS)
 
@@ -147,7 +147,7 @@ class Pace(struct.PyTreeNode):
     best = _best(self._acceptance, costs.rounds, sizes, reading)
     pace = self
     if 0 in sizes:
-      # A trial begins anew, from the prior, once the time for it is saved up.
+      # A trial restarts from the prior, once the time for it is saved up.
       # It is not made where no acceptance would make drafts pay.
       prior = jnp.full((1,), PRIOR_MEAN, jnp.float32)
       first = _best(prior, costs.rounds, sizes, jnp.zeros_like(prior))

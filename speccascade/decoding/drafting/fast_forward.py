@@ -2,10 +2,10 @@
 
 A token is *forced* where the mask allows no other, as the braces and the keys
 of a JSON schema are. It has probability 1 under the masked models and under
-every target of them, so a review accepts it with certainty, and the law of a
-text is the same whether it was drafted or not. Here it is written into the
-block without a pass. The pass that draws the next draft reads it, along with
-the other tokens that the model's cache lacks.
+every target of them, so a review accepts it with certainty, and the
+distribution of a text is the same whether it was drafted or not. Here it is
+written into the block without a pass. The pass that draws the next draft reads
+it, along with the other tokens that the model's cache lacks.
 """
 
 import functools
@@ -42,7 +42,7 @@ class _Reading(struct.PyTreeNode):
 
 
 class _Place(struct.PyTreeNode):
-  """What stands at one place of a block, [B, ...], or at all, [B, G+1, ...]."""
+  """The values at one place of a block, [B, ...], or at all, [B, G+1, ...]."""
 
   token: Array  # int32; index G, if there is one, holds no token
   q: Array  # this and the others as in `Proposal`
@@ -95,7 +95,7 @@ class FastForwardDrafter(Drafter, struct.PyTreeNode):
   def catch_up(
     self, state: State, tokens: Array, upto: Array, *, wide: int
   ) -> State:
-    """Reads what others wrote before another turn. See `Drafter`."""
+    """Reads external tokens before another turn. See `Drafter`."""
     held, reading = super().catch_up(state, tokens, upto, wide=wide)
     # A new text follows the token at index `upto`.
     begins = upto > 0
@@ -114,11 +114,14 @@ class FastForwardDrafter(Drafter, struct.PyTreeNode):
   ) -> tuple[State, Proposal]:
     """Drafts where several tokens may follow. See `Drafter`."""
     held, reading = state
+    Carry = tuple[State, Array, Array, Array, Array]
     mask = self.model.automaton
     forced_in = cast(Array, mask.forced)
     reading = self._read(reading, prefix)
 
-    def at_place(narrow: int, carry: tuple, at: tuple) -> tuple[tuple, _Place]:
+    def at_place(
+      narrow: int, carry: Carry, at: tuple[Array, Array]
+    ) -> tuple[Carry, _Place]:
       held, tokens, after, alone, calls = carry
       place, u = at
       end = prefix.length + place

@@ -49,21 +49,23 @@ class HeadsDrafter(DepthDrafter, struct.PyTreeNode):
   """Drafts with heads over the verifier's last hidden state.
 
   With n tokens in a row the verifier has read n - 1 of them, since it drew the
-  last token itself. Its hidden state at token n - 1 gives the law of token n by
-  its own output projection, and head k gives a law of token n + k. So head 1
-  drafts the first token of a block, head 2 the second one, and so on.
+  last token itself. Its hidden state at token n - 1 gives the distribution of
+  token n by its own output projection, and head k gives a distribution of token
+  n + k. So head 1 drafts the first token of a block, head 2 the second one, and
+  so on.
 
-  Each head looks at the hidden state alone: the stated law of draft j does not
-  depend on the drafts before it, nor on the last token of the row. It is the
-  law that draft j is drawn from, and so the verification is exact. In a tree
-  all nodes of one depth have one law.
+  Each head reads only the hidden state: the stated distribution of draft j does
+  not depend on the drafts before it, nor on the last token of the row. It is
+  the distribution that draft j is drawn from, and so the verification is exact.
+  In a tree all nodes of one depth have one distribution.
 
-  In the first round, and after somebody else wrote tokens, there is no hidden
+  In the first round, and after external tokens, there is no hidden
   state of the last token but one. The heads then propose nothing, and the round
   writes one token, which the verifier draws.
 
-  At the place after the last draft the heads have a law where there is one more
-  head than drafts in depth; else the target at that place is the verifier.
+  At the position after the last draft the heads have a distribution where there
+  is one more head than drafts in depth; else the target at that place is the
+  verifier.
 
   Attributes:
     heads: the heads.
@@ -109,7 +111,7 @@ class HeadsDrafter(DepthDrafter, struct.PyTreeNode):
   def catch_up(
     self, state: HeadsState, tokens: Array, upto: Array, *, wide: int
   ) -> HeadsState:
-    """Forgets: of what others wrote the heads have no hidden state."""
+    """Forgets: the heads have no hidden state of external tokens."""
     read = jnp.where(upto > state.read, _NOTHING, state.read)
     return state._replace(read=read)
 

@@ -1,6 +1,6 @@
 """Several drafters in a row: the horizontal cascade.
 
-The later a token stands in a block, the less likely it survives the review, so
+The later a token is in a block, the less likely it is accepted, so
 later tokens may come from cheaper drafters.
 """
 
@@ -13,6 +13,7 @@ from speccascade.decoding.laws.sampling import Sampling
 from speccascade.decoding.records import token_buffers
 from speccascade.decoding.records.block_records import Proposal
 from speccascade.decoding.records.drafter import Drafter, refuse_tree
+from speccascade.decoding.records.language_model import State
 from speccascade.decoding.records.token_buffers import Prefix
 
 Array = jax.Array
@@ -43,21 +44,21 @@ class HorizontalDrafter(Drafter, struct.PyTreeNode):
 
   def propose(
     self,
-    state: tuple,
+    state: tuple[State, ...],
     prefix: Prefix,
     rngs: Array,
     sampling: Sampling,
     *,
     needs_bonus_law: bool,
-  ) -> tuple[tuple, Proposal]:
+  ) -> tuple[tuple[State, ...], Proposal]:
     """Drafts part after part.
 
-    Each drafter goes on where the drafter before it stopped, which may be
+    Each drafter continues where the drafter before it stopped, which may be
     before its width is full: row b of the block has no gap.
     """
     for drafter in self.drafters:
       refuse_tree(drafter, "a horizontal cascade")
-    # Buffers for the whole block, with room for it after the prefix.
+    # Buffers for the whole block, with space for it after the prefix.
     length, width = prefix.length, self.width
     rows = length.shape[0]
     tokens = jnp.pad(prefix.tokens, ((0, 0), (0, width)))

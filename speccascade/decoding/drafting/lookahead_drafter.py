@@ -27,22 +27,23 @@ class LookaheadDrafter(DepthDrafter, struct.PyTreeNode):
 
   The pass reads the tokens of the text that the cache lacks, the last token of
   the text among them, and after it look-ahead embeddings 1, 2, .... The output
-  at the last token is the verifier's own law of the next token, and the output
-  at embedding i is a law of the token i places later. So the first draft of a
-  block is drawn from the verifier's law p itself, and embedding i drafts the
-  token after draft i. After the pass the cache is rewound to the text: no later
-  pass sees an embedding.
+  at the last token is the verifier's own distribution of the next token, and
+  the output at embedding i is a distribution of the token i places later. So
+  the first draft of a block is drawn from the verifier's distribution p itself,
+  and embedding i drafts the token after draft i. After the pass the cache is
+  rewound to the text: no later pass sees an embedding.
 
-  The law of draft j is a law given the text alone: it does not depend on drafts
-  1 to j - 1, which the pass has not read. Each draft is drawn from the law that
-  is stated for it, and independently of the others given the text. So a
-  lossless method writes exactly the verifier's law. It accepts the first draft
-  of each block with probability sum_v min(p, q), which is 1 but for rounding:
-  p and q are one law, computed in passes of other widths. In a tree all nodes
-  of one depth have one law.
+  The distribution of draft j is conditional on the text alone: it does
+  not depend on drafts 1 to j - 1, which the pass has not read. Each draft is
+  drawn from the distribution that is stated for it, and independently of the
+  others given the text. So a lossless method writes exactly the verifier's
+  distribution. It accepts the first draft of each block with probability sum_v
+  min(p, q), which is 1 but for rounding: p and q are one distribution, computed
+  in passes of other widths. In a tree all nodes of one depth have one
+  distribution.
 
-  At the place after the last draft there is a law where one embedding more is
-  left; else the target at that place is the verifier.
+  At the position after the last draft there is a distribution where one
+  embedding more is left; else the target at that place is the verifier.
 
   The drafter has a cache of its own, as large as the verifier's. One pass of
   the verifier's network for each block drafts, and another one verifies.
@@ -56,10 +57,10 @@ class LookaheadDrafter(DepthDrafter, struct.PyTreeNode):
     drawing: static, see `DepthDrafter`.
 
   Source: Monea et al., "PaSS: Parallel Speculative Sampling" (arXiv
-  2311.13581), whose drafts are chains. That drafts are drawn from the laws at
-  the embeddings, and verified by the ratio of the verifier to these laws,
-  follows Leviathan et al. (arXiv 2211.17192). Trees, and the law at the place
-  after the last draft, are this package's.
+  2311.13581), whose drafts are chains. That drafts are drawn from the
+  distributions at the embeddings, and verified by the ratio of the verifier to
+  these distributions, follows Leviathan et al. (arXiv 2211.17192). Trees, and
+  the distribution at the place after the last draft, are this package's.
   """
 
   model: LanguageModel
@@ -96,7 +97,7 @@ class LookaheadDrafter(DepthDrafter, struct.PyTreeNode):
         f"a block of depth {self.depth} needs {self.depth - 1} look-ahead"
         f" embeddings, and there are {self.num_ahead}; make it less deep"
       )
-    # The last token of the text gives the law of the first draft.
+    # The last token of the text gives the distribution of the first draft.
     has_bonus = needs_bonus_law and self.num_ahead >= self.depth
     num = self.depth - 1 + has_bonus
     # A block writes G + 1 tokens at most, and the cache held all tokens before
@@ -107,7 +108,7 @@ class LookaheadDrafter(DepthDrafter, struct.PyTreeNode):
       prefix.tokens, held.length, missing, self.depth + 1, num
     )
     count = jnp.where(prefix.active, missing + num, 0)
-    # Where 3 tokens are missing they stand at places 0, 1 and 2 of the block.
+    # Where 3 tokens are missing they are at places 0, 1 and 2 of the block.
     # Places 2, 3, ... are read: the last token, and the embeddings after it.
     read = (missing - 1)[:, None] + jnp.arange(num + 1, dtype=jnp.int32)[None]
     read = jnp.clip(read, 0, block.shape[1] - 1)

@@ -32,7 +32,7 @@ class MaxGramDrafter(Drafter, struct.PyTreeNode):
 
   Where the copy does not fill the block, the drafter searches once more, in the
   generated tokens with the copy after them. A chain of bigrams fills the rest.
-  For a model that goes on from prompts, the prompt counts as generated.
+  For a model that continues from prompts, the prompt counts as generated.
 
   A proposal is deterministic, so its distribution is one-hot. It says nothing
   about confidence.
@@ -40,7 +40,7 @@ class MaxGramDrafter(Drafter, struct.PyTreeNode):
   Attributes:
     next_token: [V] int32, the likeliest token after each token.
     width: static, the largest number of tokens of a proposal.
-    prompted: static, whether it drafts for a model that goes on from prompts.
+    prompted: static, whether it drafts for a model that continues from prompts.
     fills: static, whether the bigram chain fills a block. If not, a proposal
       ends where nothing more can be copied, and may be empty.
   """
@@ -67,7 +67,7 @@ class MaxGramDrafter(Drafter, struct.PyTreeNode):
         only copies, and does not fill its blocks.
       width: the largest number of tokens of a proposal.
       vocab_size: V.
-      prompted: whether it drafts for a model that goes on from prompts.
+      prompted: whether it drafts for a model that continues from prompts.
 
     Raises:
       ValueError: the table is longer than the vocabulary, or holds ids that are
@@ -113,7 +113,7 @@ class MaxGramDrafter(Drafter, struct.PyTreeNode):
     *,
     needs_bonus_law: bool,
   ) -> tuple[tuple[Array], Proposal]:
-    """Copies; the law of the bonus is one-hot, unknown without a next copy."""
+    """Copies; q at the bonus is one-hot, unknown without a next copy."""
     # One token more than the width, for the bonus position.
     drafts, count = self._copy(state[0], prefix.tokens, prefix.length)
     if self.fills:
@@ -173,7 +173,9 @@ class MaxGramDrafter(Drafter, struct.PyTreeNode):
     filled = copied + copied_more
 
     # The copies, and then the likeliest token after each token.
-    def chain(previous: Array, step: tuple[Array, Array]):
+    def chain(
+      previous: Array, step: tuple[Array, Array]
+    ) -> tuple[Array, Array]:
       number, copy = step
       token = jnp.where(number < filled, copy, self.next_token[previous])
       return token, token
@@ -185,7 +187,7 @@ class MaxGramDrafter(Drafter, struct.PyTreeNode):
 
 
 def _longer(tokens: Array, num: int) -> Array:
-  """Returns [B, N + num]: tokens [B, N] with room for more after them."""
+  """Returns [B, N + num]: tokens [B, N] with space for more after them."""
   return jnp.pad(tokens, ((0, 0), (0, num)))
 
 
@@ -214,7 +216,7 @@ def find_continuation(
 
   Returns:
     [B, num] int32, the tokens after the leftmost occurrence of the longest
-    suffix, and [B] int32, how many of them lie within the text.
+    suffix, and [B] int32, how many of them are within the text.
   """
   # All places of the text are searched at once, and the suffix grows token by
   # token. In the text 1 2 5 1 2 7 and for the tokens 9 1 2:
@@ -235,10 +237,10 @@ def find_continuation(
     token = _read(tokens, jnp.maximum(length - 1 - matched, 0), 1)
     return ends & (shifted == token) & (matched < length)[:, None]
 
-  def is_matched(carry: dict) -> Array:
+  def is_matched(carry: dict[str, Array]) -> Array:
     return jnp.any(carry["longer_ends"])
 
-  def lengthen(carry: dict) -> dict:
+  def lengthen(carry: dict[str, Array]) -> dict[str, Array]:
     matched, ends = carry["matched"], carry["longer_ends"]
     is_longer = jnp.any(ends, axis=1, keepdims=True)
     return {

@@ -1,6 +1,6 @@
-"""Several drafters that draft beside each other: one path each, one tree."""
+"""Several drafters that draft in parallel: one path each, one tree."""
 
-from typing import Any, ClassVar, cast
+from typing import ClassVar, cast
 
 from flax import struct
 import jax
@@ -11,8 +11,10 @@ from speccascade.decoding.drafting.autoregressive import AutoregressiveDrafter
 from speccascade.decoding.drafting.children import merge_siblings
 from speccascade.decoding.laws import draws
 from speccascade.decoding.laws.sampling import Sampling
+from speccascade.decoding.laws.targets import Target
 from speccascade.decoding.records import feeding
 from speccascade.decoding.records.block_records import Branches, Proposal
+from speccascade.decoding.records.decode_settings import ReviewSettings
 from speccascade.decoding.records.draft_tree import (
   IID,
   NO_NODE,
@@ -29,22 +31,22 @@ Array = jax.Array
 class SeveralDrafters(Drafter, struct.PyTreeNode):
   """Drafts one path from each of K drafters, and merges them into one tree.
 
-  Paths share their nodes as long as their tokens agree. Each draft has the law
-  of its own drafter, and the verifier tries it with that law. So the output has
-  the distribution of the target, however many drafters there are. The
-  verification is "token".
+  Paths share their nodes as long as their tokens agree. Each draft has the
+  distribution of its own drafter, and the verifier tries it with that
+  distribution. So the output has the distribution of the target, however many
+  drafters there are. The verification is "token".
 
   The state ends with [B, N] int32, the draft that each draft of the last
   proposal was merged into.
 
   Several drafters have no one q. A target that uses the drafter's distribution
   takes that of one designated drafter, at every node. It then reads the whole
-  tree in one pass more, after all have drafted, and states its laws. Those of
+  tree in one pass more, after all have drafted, and states its q. Those of
   the other drafters serve for the trials of their own drafts alone.
 
   Attributes:
     drafters: the K drafters, which draft chains of one width G. Each must be
-      able to read the tokens that others wrote: G + 1 of them, or more passes
+      able to read the tokens of the other models: G + 1 of them, or more passes
       are made (`AutoregressiveDrafter.behind`). A block that stops early is a
       shorter path.
     designated: static, the index of the drafter whose distribution the target
@@ -98,28 +100,30 @@ class SeveralDrafters(Drafter, struct.PyTreeNode):
   def width(self) -> int:
     return self.tree.num_drafts
 
-  def check_review(self, target: Any, settings: Any) -> None:
-    """Raises ValueError where the review needs one law of all drafters."""
+  def check_review(
+    self, target: Target | None, settings: ReviewSettings
+  ) -> None:
+    """Raises ValueError where the review needs one q of all drafters."""
     if settings.verification != "token":
       raise ValueError(
         f"verification is {settings.verification!r}, and the drafts come from"
         " several drafters, which have no one distribution; set verification"
         " 'token'"
       )
-    if self._scorer is None and target.uses_q:
+    if self._scorer is None and (target is None or target.uses_q):
       raise ValueError(
         "the target uses the drafter's distribution, and several drafters have"
         " no one distribution; set DESIGNATED_DRAFTER (`designated`) to the"
         " index of one of them, or use a method whose target is the verifier"
       )
 
-  def prefill(self, inputs: Array, *, capacity: int) -> tuple:
+  def prefill(self, inputs: Array, *, capacity: int) -> tuple[State, ...]:
     states = super().prefill(inputs, capacity=capacity)
     return (*states, jnp.zeros((inputs.shape[0], self.width), jnp.int32))
 
   def keep(
-    self, state: tuple, length: Array, path: Array, count: Array
-  ) -> tuple:
+    self, state: tuple[State, ...], length: Array, path: Array, count: Array
+  ) -> tuple[State, ...]:
     """Keeps of each drafter what its own path shares of `path`.
 
     The designated drafter read all paths, and keeps all of `path`.
@@ -147,13 +151,13 @@ class SeveralDrafters(Drafter, struct.PyTreeNode):
 
   def propose(
     self,
-    state: tuple,
+    state: tuple[State, ...],
     prefix: Prefix,
     rngs: Array,
     sampling: Sampling,
     *,
     needs_bonus_law: bool,
-  ) -> tuple[tuple, Proposal]:
+  ) -> tuple[tuple[State, ...], Proposal]:
     """Drafts a path with each drafter, and merges the paths.
 
     Raises:
@@ -256,7 +260,7 @@ class SeveralDrafters(Drafter, struct.PyTreeNode):
   def _parents(self, drafts: Array, counts: list[Array]) -> Array:
     """Returns the nodes that drafts follow, [B, N] int32; see `Branches`."""
     depth = np.array(self.tree.depths, np.int32)[None]
-    # The drafts of a level stand in the order of the drafters.
+    # The drafts of a level are in the order of the drafters.
     count = jnp.tile(jnp.stack(counts, axis=1), (1, self.tree.depth))
     is_drafted = depth <= count
     # What was not drafted is no sibling of anything.

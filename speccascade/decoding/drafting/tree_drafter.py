@@ -30,19 +30,21 @@ Array = jax.Array
 
 
 class _NodeLaws:
-  """The laws at the nodes that were read, a level at a time."""
+  """The distributions at the nodes that were read, a level at a time."""
 
   def __init__(self) -> None:
-    self._steps: list[Step] = []
+    self._steps: list[Step[None]] = []
     self._places: dict[int, tuple[int, int]] = {}
 
-  def add(self, nodes: Sequence[int], step: Step) -> None:
-    """Adds the laws at some nodes; arrays of the step are [B, P, ...]."""
+  def add(self, nodes: Sequence[int], step: Step[None]) -> None:
+    """Adds q at some nodes; arrays of the step are [B, P, ...]."""
     for place, node in enumerate(nodes):
       self._places[node] = len(self._steps), place
     self._steps.append(step)
 
-  def at(self, nodes: Sequence[int], values: Callable[[Step], Array]) -> Array:
+  def at(
+    self, nodes: Sequence[int], values: Callable[[Step[None]], Array]
+  ) -> Array:
     """Returns values at nodes, [B, P, ...]; 0 where nothing was read.
 
     Args:
@@ -69,7 +71,7 @@ class _NodeLaws:
     return jnp.concatenate(arrays, axis=1) if len(arrays) > 1 else arrays[0]
 
   def both(self, nodes: Sequence[int]) -> tuple[Array, Array]:
-    """Returns the laws and the confidences at nodes, [B, P, V] each."""
+    """Returns q and the confidences at nodes, [B, P, V] each."""
     return self.at(nodes, lambda x: x.law), self.at(nodes, lambda x: x.plain)
 
 
@@ -78,7 +80,7 @@ class TreeDrafter(Drafter, struct.PyTreeNode):
 
   The model reads a level of the tree in one pass, so a tree takes as many
   passes as a chain of its depth. Drafts that nothing follows are not read,
-  unless the target needs the drafter's law after them.
+  unless the target needs the drafter's distribution after them.
 
   Attributes:
     model: the language model.
@@ -118,9 +120,9 @@ class TreeDrafter(Drafter, struct.PyTreeNode):
     self, state: tuple[State], length: Array, path: Array, count: Array
   ) -> tuple[State]:
     """Keeps the accepted path, without a last draft that was not read."""
-    # The state's length tells how many drafts were read: with a bonus law all
-    # of them, and never all without one. A row that is not active read none,
-    # and keeps none.
+    # The state's length tells how many drafts were read: with a bonus
+    # distribution all of them, and never all without one. A row that is not
+    # active read none, and keeps none.
     all_read = state[0].length - length >= self.width
     place = jnp.stack([self._places(False), self._places(True)])
     place = jnp.where(all_read[:, None], place[1:2], place[0:1])
@@ -174,7 +176,7 @@ class TreeDrafter(Drafter, struct.PyTreeNode):
       )
       drafts.append(new)
       certain.append(is_certain)
-      # Read those whose own law is needed.
+      # Read those whose own distribution is needed.
       members = [draft for draft in level if is_read[draft]]
       if members:
         read += members

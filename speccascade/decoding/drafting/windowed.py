@@ -1,12 +1,11 @@
-"""Drafters of a model that was made for shorter texts than its verifier.
+"""Drafters whose model has a shorter window than the verifier.
 
-Past the model's window the verifier goes on alone: a block that the window does
-not hold has no drafts. Which blocks these are depends on lengths alone, so a
-review that is exact for any block is exact here, too.
+Past the model's window the verifier continues alone: a block that the window
+does not hold has no drafts. Which blocks these are depends on lengths alone, so
+a review that is exact for any block is exact here, too.
 """
 
 import dataclasses
-from typing import Any
 
 from flax import struct
 import jax
@@ -14,6 +13,7 @@ import jax.numpy as jnp
 
 from speccascade.decoding.drafting.adaptive import AdaptiveDrafter
 from speccascade.decoding.laws.sampling import Sampling
+from speccascade.decoding.laws.targets import Target
 from speccascade.decoding.records import prompts
 from speccascade.decoding.records.block_records import (
   FORCED_PLACES as FORCED,
@@ -22,6 +22,7 @@ from speccascade.decoding.records.block_records import (
   PAST_WINDOW,
   Proposal,
 )
+from speccascade.decoding.records.decode_settings import ReviewSettings
 from speccascade.decoding.records.draft_tree import NO_NODE, DraftTree
 from speccascade.decoding.records.drafter import (
   Drafter,
@@ -52,7 +53,7 @@ def within(drafter: Drafter, window: int) -> Drafter:
   return WindowedDrafter(drafter, window)
 
 
-def check(drafter: Drafter):
+def check(drafter: Drafter) -> None:
   """Raises ValueError where a drafter is not that of one language model."""
   if len(drafter.parts) != 1 or is_drafter(drafter.parts[0]):
     raise ValueError(
@@ -91,8 +92,10 @@ class WindowedDrafter(Drafter, struct.PyTreeNode):
   def width(self) -> int:
     return self.drafter.width
 
-  def check_review(self, target: Any, settings: Any) -> None:
-    """See `Drafter`. A target that reads q has no law where nothing drafts."""
+  def check_review(
+    self, target: Target | None, settings: ReviewSettings
+  ) -> None:
+    """See `Drafter`. A target that reads q is undefined without drafts."""
     _check_target(target)
     self.drafter.check_review(target, settings)
 
@@ -122,7 +125,7 @@ class WindowedDrafter(Drafter, struct.PyTreeNode):
     depth = block_depth(self.drafter)
     fits = _fits(before, prefix, depth, self.window)
     # Rows past the window read one of the tokens that they lack, or none, so
-    # that the pass of the other rows has room for it.
+    # that the pass of the other rows has space for it.
     length = jnp.where(fits, prefix.length, inner[0].length + 1)
     active = prefix.active & fits
     inside = dataclasses.replace(prefix, length=length, active=active)
@@ -168,7 +171,9 @@ class WindowedAdaptiveDrafter(AdaptiveDrafter):
 
   own_counts = (PAST_WINDOW,)
 
-  def check_review(self, target: Any, settings: Any) -> None:
+  def check_review(
+    self, target: Target | None, settings: ReviewSettings
+  ) -> None:
     """See `Drafter`."""
     _check_target(target)
     super().check_review(target, settings)
@@ -192,7 +197,8 @@ class WindowedAdaptiveDrafter(AdaptiveDrafter):
     (model, pace), gamma = super().choose(state[:2], prefix)
     fits = _fits(before, prefix, gamma, self.window)
     pace = pace.replace(gamma=jnp.where(fits, gamma, 0))
-    # A row that goes on unasked does so for the reason that it had when asked.
+    # A row that continues unasked does so for the reason that it had when
+    # asked.
     is_past = jnp.where(idle, was_past, ~fits)
     # The round is one of the sizes, whatever its rows ask for.
     widest = jnp.maximum(pace.gamma, self.sizes[0])
@@ -216,8 +222,8 @@ class WindowedAdaptiveDrafter(AdaptiveDrafter):
     )
 
 
-def _check_target(target: Any):
-  """Raises ValueError where a target needs a law at every place."""
+def _check_target(target: Target | None) -> None:
+  """Raises ValueError where a target needs a distribution at every place."""
   if target is None or target.uses_q:
     raise ValueError(
       "past its window a drafter has no distribution, and the target reads it:"

@@ -1,4 +1,4 @@
-"""Targets of published acceptance rules that are no deferral rules.
+"""Targets of published acceptance rules that are not deferral rules.
 
 A published rule accepts a draft x with a probability a(x), and replaces a
 rejected x by a draw of a distribution R_x. If a and R_x depend on q and p
@@ -26,6 +26,7 @@ from speccascade.decoding.laws.lossy_targets import (
   lenient_target,
   optimal_lossy,
 )
+from speccascade.decoding.laws.rules import Pair
 from speccascade.decoding.laws.targets import target
 
 Array = jax.Array
@@ -45,7 +46,7 @@ _REPLACEMENT_STEPS = 32
   ),
   is_lossless_when_greedy=True,
 )
-def cactus(q, p, *, alpha, sampled):
+def cactus(q: Array, p: Array, *, alpha: Array, sampled: Pair) -> Array:
   """What Cactus samples from.
 
   Cactus accepts a draft x with probability min(1, h(x) / q(x)), where
@@ -140,13 +141,20 @@ def _sorted_replacements(
   key = jnp.where(gets, numerics.ratio(q, p), 2)
   key = jnp.where(is_rejected, scale, key)
   order = jnp.argsort(key, axis=-1)
-  sort = lambda x: jnp.take_along_axis(x, order, axis=-1)
-  below = lambda x: jnp.cumsum(sort(jnp.where(gets, x, 0)), axis=-1)
+
+  def sort(x: Array) -> Array:
+    return jnp.take_along_axis(x, order, axis=-1)
+
+  def below(x: Array) -> Array:
+    return jnp.cumsum(sort(jnp.where(gets, x, 0)), axis=-1)
+
+  def above(x: Array) -> Array:
+    return jnp.cumsum(x[..., ::-1], axis=-1)[..., ::-1]
+
   scale, mass = sort(scale), sort(jnp.where(is_rejected, rejected, 0))
   # Z(c(x)) is at least r(x), since q(x) - c(x) p(x) is r(x) + 1 - c(x) or more.
   # The difference of two sums can be less by rounding.
   weight = numerics.ratio(mass, jnp.maximum(scale * below(p) - below(q), mass))
-  above = lambda x: jnp.cumsum(x[..., ::-1], axis=-1)[..., ::-1]
   added = sort(p) * above(weight * scale) - sort(q) * above(weight)
   added = jnp.where(sort(gets), jnp.maximum(added, 0), 0)
   added = jnp.put_along_axis(q, order, added, axis=-1, inplace=False)
@@ -155,14 +163,14 @@ def _sorted_replacements(
 
 
 @lenient_target
-def lossy_from_p(q, p, *, alpha, sampled):
+def lossy_from_p(q: Array, p: Array, *, alpha: Array, sampled: Pair) -> Array:
   """Lossy speculative decoding that replaces a rejected draft from p.
 
     pi = min(q, p / (1 - alpha)) + R p
 
   R is the rejected mass. The acceptance is that of `lossy`. The replacement is
   a draw of p itself: no residual is needed, and the sampler of the large model
-  can go on as it is. At alpha 0 the distribution is not p, since a likely token
+  can run unchanged. At alpha 0 the distribution is not p, since a likely token
   gets a part of R although q drafts it often enough.
 
   At alpha .4, R = .167 and pi = [.367, .367, .2, .067].
@@ -171,7 +179,7 @@ def lossy_from_p(q, p, *, alpha, sampled):
     alpha: scalar in [0, 1).
 
   Source: Liu et al., SPEC-RL (arXiv 2509.23232), whose code accepts with
-  probability min(1, exp(s (log p - log q - b))) and then goes on with the
+  probability min(1, exp(s (log p - log q - b))) and then continues with the
   verifier; alpha is 1 - exp(b), and s is 1 here.
   """
   q, p = sampled
@@ -186,7 +194,7 @@ def lossy_from_p(q, p, *, alpha, sampled):
   ),
   is_lossless_when_greedy=True,
 )
-def mentored_tv(q, p, *, alpha, sampled):
+def mentored_tv(q: Array, p: Array, *, alpha: Array, sampled: Pair) -> Array:
   """The distribution that accepts most drafts within a budget of TV(p, pi).
 
   The largest acceptance is 1 - TV(p, q) + alpha. Every distribution between p
@@ -201,7 +209,7 @@ def mentored_tv(q, p, *, alpha, sampled):
       TV(p, q), pi is q.
 
   Source: arXiv 2609.30474 for the budget in TV. Several distributions have the
-  largest acceptance, and which of them that paper takes was not known here;
+  largest acceptance; we do not know which of them that paper uses;
   the one taken is named above. Tran-Thien has the budget in KL.
   """
   q, p = sampled
@@ -211,11 +219,13 @@ def mentored_tv(q, p, *, alpha, sampled):
   # A budget of TV(p, q) or more is enough for q.
   wanted = 1 - jnp.maximum(tv - alpha, 0)
 
-  def moves(carry: tuple[Array, Array, Array]) -> Array:
+  Carry = tuple[Array | int, Array, Array]
+
+  def moves(carry: Carry) -> Array:
     step, _, has_moved = carry
     return (step < _SHARE_STEPS) & has_moved
 
-  def newton(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+  def newton(carry: Carry) -> Carry:
     step, s, _ = carry
     # The acceptance sum min(q, s p) is concave in s, and straight while the
     # same tokens have s p < q: it is s P + Q there. From s = 1, where it is 1 -
@@ -227,6 +237,6 @@ def mentored_tv(q, p, *, alpha, sampled):
     higher = jnp.clip(higher, s, numerics.LARGEST_FACTOR)
     return step + 1, higher, jnp.any(higher != s)
 
-  start = (0, jnp.ones_like(tv), jnp.array(True))
+  start: Carry = (0, jnp.ones_like(tv), jnp.array(True))
   _, s, _ = jax.lax.while_loop(moves, newton, start)
   return jnp.where(tv < alpha, q, optimal_lossy(q, p, 1 / s))

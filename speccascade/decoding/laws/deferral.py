@@ -8,6 +8,7 @@ Narasimhan et al. are arXiv 2405.19261.
 
 import math
 
+import jax
 import jax.numpy as jnp
 
 from speccascade.decoding.laws import greedy_lenience, token_rules
@@ -21,7 +22,9 @@ from speccascade.decoding.laws.numerics import (
   of_token,
   total_variation,
 )
-from speccascade.decoding.laws.rules import Rule, rule
+from speccascade.decoding.laws.rules import Pair, Rule, Sides, rule
+
+Array = jax.Array
 
 
 @rule(
@@ -30,7 +33,9 @@ from speccascade.decoding.laws.rules import Rule, rule
   default=0.3,
   grid=(0.0, 0.15, 0.3, 0.45, 0.6, 0.75, 0.9),
 )
-def chow(q, p=None, *, alpha, sampled=None):
+def chow(
+  q: Array, p: Array | None = None, *, alpha: Array, sampled: Pair | None = None
+) -> Sides:
   """Chow's rule: defers where the drafter is unsure, max q < 1 - alpha.
 
   Args:
@@ -50,7 +55,9 @@ def chow(q, p=None, *, alpha, sampled=None):
   high=1,
   grid=(-0.6, -0.3, -0.1, 0.0, 0.1, 0.3, 0.6),
 )
-def diff(q, p, *, alpha, sampled=None):
+def diff(
+  q: Array, p: Array, *, alpha: Array, sampled: Pair | None = None
+) -> Sides:
   """Difference of confidences: defers where max q < max p - alpha.
 
   Args:
@@ -64,12 +71,14 @@ def diff(q, p, *, alpha, sampled=None):
 # |max p - max q| <= TV(p, q): at temperature 1 the rule defers wherever the
 # models differ at alpha <= -1, and nowhere at alpha >= 1.
 @rule(grid=(-1.0, -0.6, -0.3, 0.0, 0.3, 0.6, 0.9))
-def opt(q, p, *, alpha, sampled=None):
+def opt(
+  q: Array, p: Array, *, alpha: Array, sampled: Pair | None = None
+) -> Sides:
   """Deferral rule of SpecCascade [OPT]: max q < max p - alpha TV(p, q).
 
-  Defers where the verifier is surer than the drafter by more than the price of
-  deferring. Under speculative execution that price is the chance of cutting the
-  block short, TV(p, q), times alpha.
+  Defers where the verifier is more confident than the drafter by more than the
+  price of deferring. Under speculative execution that price is alpha times the
+  probability of cutting the block short, TV(p, q).
 
   Args:
     q: [..., V] drafter probabilities at temperature 1.
@@ -90,7 +99,7 @@ def opt(q, p, *, alpha, sampled=None):
   return max_prob(q), max_prob(p) - alpha * tv
 
 
-def _exceeds(value, alpha):
+def _exceeds(value: Array, alpha: Array) -> Sides:
   """Returns the sides of a rule that defers where a value exceeds alpha."""
   return jnp.full_like(value, alpha), value
 
@@ -101,7 +110,9 @@ def _exceeds(value, alpha):
   default=1.0,
   grid=(0.0, 0.25, 0.5, 1.0, 1.5, 2.0, 3.0),
 )
-def chow_log(q, p=None, *, alpha, sampled=None):
+def chow_log(
+  q: Array, p: Array | None = None, *, alpha: Array, sampled: Pair | None = None
+) -> Sides:
   """Chow's rule for the log loss: defers where the entropy H(q) > alpha.
 
   Args:
@@ -118,7 +129,9 @@ def chow_log(q, p=None, *, alpha, sampled=None):
   high=math.log,
   grid=(-2.0, -1.0, -0.5, 0.0, 0.5, 1.0, 2.0),
 )
-def diff_log(q, p, *, alpha, sampled=None):
+def diff_log(
+  q: Array, p: Array, *, alpha: Array, sampled: Pair | None = None
+) -> Sides:
   """Difference of entropies: defers where H(q) > H(p) + alpha.
 
   Args:
@@ -131,7 +144,9 @@ def diff_log(q, p, *, alpha, sampled=None):
 
 
 @rule(grid=(-4.0, -2.0, -1.0, 0.0, 1.0, 2.0, 4.0))
-def opt_log(q, p, *, alpha, sampled=None):
+def opt_log(
+  q: Array, p: Array, *, alpha: Array, sampled: Pair | None = None
+) -> Sides:
   """OPT for the log loss: defers where H(q) > H(p) + alpha TV(sampled).
 
   Args:
@@ -157,7 +172,9 @@ def opt_log(q, p, *, alpha, sampled=None):
   default=0.3,
   grid=(0.0, 0.15, 0.3, 0.45, 0.6, 0.75, 0.9),
 )
-def bild_tv(q, p, *, alpha, sampled=None):
+def bild_tv(
+  q: Array, p: Array, *, alpha: Array, sampled: Pair | None = None
+) -> Sides:
   """BiLD* with D = TV(q, p): defers where D exceeds alpha, in [0, 1]."""
   return _exceeds(total_variation(q, p), alpha)
 
@@ -168,7 +185,9 @@ def bild_tv(q, p, *, alpha, sampled=None):
   grid=(0.02, 0.1, 0.3, 0.6, 1.0, 2.0, 4.0),
   scale=LOG,
 )
-def bild_kl(q, p, *, alpha, sampled=None):
+def bild_kl(
+  q: Array, p: Array, *, alpha: Array, sampled: Pair | None = None
+) -> Sides:
   """BiLD* with D = KL(q || p) in nats: defers where D exceeds alpha >= 0.
 
   KL in this direction is BiLD's own metric, -log p(x), averaged over x ~ q,
@@ -183,7 +202,9 @@ def bild_kl(q, p, *, alpha, sampled=None):
   default=0.1,
   grid=(0.01, 0.05, 0.1, 0.2, 0.3, 0.45, 0.6),
 )
-def bild_js(q, p, *, alpha, sampled=None):
+def bild_js(
+  q: Array, p: Array, *, alpha: Array, sampled: Pair | None = None
+) -> Sides:
   """BiLD* with D = JS(q, p) in nats: defers where D exceeds alpha."""
   return _exceeds(jensen_shannon(q, p), alpha)
 
@@ -194,7 +215,9 @@ def bild_js(q, p, *, alpha, sampled=None):
   grid=(0.1, 0.3, 0.7, 1.5, 2.5, 4.0, 6.0),
   scale=LOG,
 )
-def bild_nll(q, p, *, alpha, sampled=None):
+def bild_nll(
+  q: Array, p: Array, *, alpha: Array, sampled: Pair | None = None
+) -> Sides:
   """BiLD* with D = -log p(argmax q) in nats, BiLD's own metric.
 
   Defers where D exceeds alpha >= 0. Ties of q go to the lowest id.

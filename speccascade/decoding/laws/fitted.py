@@ -42,11 +42,11 @@ class ParameterKind:
   name: str
   plug_in: Callable[[], Any]
 
-  def check(self, alpha: Any, label: str):
+  def check(self, alpha: Any, label: str) -> None:
     """Checks what a user passes as alpha.
 
     Args:
-      alpha: a `FittedAlpha`, or a number, which stands for the plug-in.
+      alpha: a `FittedAlpha`, or a number, which selects the plug-in.
       label: the name of the method, for the message.
 
     Raises:
@@ -78,7 +78,7 @@ def with_parameters(
 
   Returns:
     A scalar array for a rule without parameters, and a `FittedAlpha` for a
-    rule with parameters. A number stands for the rule's plug-in.
+    rule with parameters. A number selects the rule's plug-in.
   """
   if kind is not None and not isinstance(alpha, FittedAlpha):
     alpha = FittedAlpha(alpha, kind.plug_in())

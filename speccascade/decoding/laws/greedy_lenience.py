@@ -9,11 +9,13 @@ import jax
 import jax.numpy as jnp
 
 from speccascade.decoding.laws.numerics import first_argmax
-from speccascade.decoding.laws.rules import rule
+from speccascade.decoding.laws.rules import Pair, Sides, rule
 from speccascade.decoding.laws.token_rules import RATIOS, token_v3
 
+Array = jax.Array
 
-def _or_argmax(left, p):
+
+def _or_argmax(left: Array, p: Array) -> Array:
   """Returns `left` with infinity at p's arg-max, which is always kept then."""
   best = jax.nn.one_hot(first_argmax(p), p.shape[-1], dtype=bool)
   return jnp.where(best, jnp.inf, left)
@@ -27,7 +29,9 @@ def _or_argmax(left, p):
   per_token=True,
   needs_confidence=False,
 )
-def lenient_leviathan(q, p, *, alpha, sampled=None):
+def lenient_leviathan(
+  q: Array, p: Array, *, alpha: Array, sampled: Pair | None = None
+) -> Sides:
   """Keeps v where p(v) >= l max p, with l = 1 - alpha.
 
   The paper prints "<=", which is a sign error: it would drop the arg-max.
@@ -45,7 +49,9 @@ def lenient_leviathan(q, p, *, alpha, sampled=None):
   grid=RATIOS,
   per_token=True,
 )
-def lenient_cs_paper(q, p, *, alpha, sampled=None):
+def lenient_cs_paper(
+  q: Array, p: Array, *, alpha: Array, sampled: Pair | None = None
+) -> Sides:
   """Keeps v if it is p's arg-max, or q(v) <= l p(v), with l = 1 / (1 - alpha).
 
   Source: Chen et al., Cascade Speculative Drafting (arXiv 2312.11462), section
@@ -64,7 +70,9 @@ def lenient_cs_paper(q, p, *, alpha, sampled=None):
   per_token=True,
   needs_confidence=False,
 )
-def lenient_cs_code(q, p, *, alpha, sampled=None):
+def lenient_cs_code(
+  q: Array, p: Array, *, alpha: Array, sampled: Pair | None = None
+) -> Sides:
   """Keeps v if it is p's arg-max, or p(v) > 1 / l, with l = 1 / (1 - alpha).
 
   This is what the authors' code does: the drafter's probability in the test is

@@ -77,7 +77,7 @@ class Interval:
   def ends(self, vocab_size: int) -> tuple[float, float]:
     """Returns (low, high) as numbers."""
 
-    def number(end) -> float:
+    def number(end: float | Callable[[int], float]) -> float:
       return end(vocab_size) if callable(end) else end
 
     return number(self.low), number(self.high)

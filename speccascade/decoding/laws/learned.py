@@ -1,4 +1,4 @@
-"""Learned deferral: rules and a target that are fitted to right answers.
+"""Learned deferral: rules and a target fitted to correct answers.
 
 The plug-in rules take max q and max p for the probabilities that the drafter
 and the verifier are right (Narasimhan et al., Eqs. 5 and 10). Here a small
@@ -12,8 +12,8 @@ function that was fitted to texts with their right tokens y takes their place:
   a function of the same features and of alpha, fitted by
   -log pi(y) + alpha phi TV(p, q), the last term being the chance of rejection.
 
-All of them read q and p alone, at temperature 1. The position of a token is no
-feature, because a rule is not told it.
+All of them read only q and p, at temperature 1. The position of a token is not
+a feature, because a rule does not receive it.
 
 `training.rule_fitting` fits the parameters. Without parameters (alpha is a
 number) each of them is a plug-in that corrects nothing: Chow, Diff and OPT, or
@@ -30,7 +30,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from speccascade.decoding.laws.fitted import ParameterKind
+from speccascade.decoding.laws.fitted import FittedAlpha, ParameterKind
 from speccascade.decoding.laws.interval import Interval
 from speccascade.decoding.laws.numerics import (
   entropy,
@@ -40,7 +40,7 @@ from speccascade.decoding.laws.numerics import (
   ratio,
   total_variation,
 )
-from speccascade.decoding.laws.rules import rule
+from speccascade.decoding.laws.rules import Pair, Sides, rule
 from speccascade.decoding.laws.targets import target
 
 Array = jax.Array
@@ -136,7 +136,10 @@ def _lead(x: Parameter, ndim: int) -> Array:
 
 def zero_network(num_inputs: int, num_outputs: int) -> Network:
   """Returns a `Network` of NumPy float32 arrays whose outputs are all 0."""
-  zeros = lambda *shape: np.zeros(shape, np.float32)
+
+  def zeros(*shape: int) -> np.ndarray:
+    return np.zeros(shape, np.float32)
+
   return Network(
     mean=zeros(num_inputs),
     scale=np.ones(num_inputs, np.float32),
@@ -221,7 +224,9 @@ def _logit(x: Array) -> Array:
   return jnp.log(x) - jnp.log1p(-x)
 
 
-def verifier_logit(network: Network, seen: Array, alpha: Array) -> Array:
+def verifier_logit(
+  network: Network, seen: Array, alpha: Array | float
+) -> Array:
   """Returns the logit [...] of phi, the verifier's weight in the mixture.
 
   Args:
@@ -239,12 +244,14 @@ _OF_OPT = (-1.0, -0.6, -0.3, 0.0, 0.3, 0.6, 0.9)
 
 
 @rule(grid=_OF_OPT, kind=HEADS)
-def learned(q, p, *, alpha, sampled=None):
+def learned(
+  q: Array, p: Array, *, alpha: FittedAlpha, sampled: Pair | None = None
+) -> Sides:
   """Learned OPT: defers where g_q < g_p - alpha TV(p, q).
 
-  g_q and g_p are the probabilities that a token of q and of p is the right one,
-  as two heads on ten features of the pair tell them. The heads were fitted to
-  texts with their right tokens. With heads that correct nothing the rule is
+  g_q and g_p are the probabilities that a token of q and of p is correct, as
+  estimated by two heads on ten features of the pair. The heads were fitted to
+  texts with their correct tokens. With heads that correct nothing the rule is
   OPT.
 
   Args:
@@ -265,7 +272,13 @@ def learned(q, p, *, alpha, sampled=None):
   grid=(0.0, 0.15, 0.3, 0.45, 0.6, 0.75, 0.9),
   kind=CALIBRATION,
 )
-def chow_calibrated(q, p=None, *, alpha, sampled=None):
+def chow_calibrated(
+  q: Array,
+  p: Array | None = None,
+  *,
+  alpha: FittedAlpha,
+  sampled: Pair | None = None,
+) -> Sides:
   """Calibrated Chow: defers where c_q(max q) < 1 - alpha.
 
   c_q is an increasing function, fitted to how often the arg-max of q is the
@@ -285,7 +298,9 @@ def chow_calibrated(q, p=None, *, alpha, sampled=None):
 @rule(
   low=-1, high=1, grid=(-0.6, -0.3, -0.1, 0.0, 0.1, 0.3, 0.6), kind=CALIBRATION
 )
-def diff_calibrated(q, p, *, alpha, sampled=None):
+def diff_calibrated(
+  q: Array, p: Array, *, alpha: FittedAlpha, sampled: Pair | None = None
+) -> Sides:
   """Calibrated Diff: defers where c_q(max q) < c_p(max p) - alpha.
 
   c_q and c_p are increasing functions, fitted to how often the arg-max of q and
@@ -301,7 +316,9 @@ def diff_calibrated(q, p, *, alpha, sampled=None):
 
 
 @rule(grid=_OF_OPT, kind=CALIBRATION)
-def opt_calibrated(q, p, *, alpha, sampled=None):
+def opt_calibrated(
+  q: Array, p: Array, *, alpha: FittedAlpha, sampled: Pair | None = None
+) -> Sides:
   """Calibrated OPT: defers where c_q(max q) < c_p(max p) - alpha TV(p, q).
 
   c_q and c_p are the functions of calibrated Diff.
@@ -322,7 +339,7 @@ def opt_calibrated(q, p, *, alpha, sampled=None):
   needs_confidence=True,
   kind=MIXTURE,
 )
-def mixture(q, p, *, alpha, sampled):
+def mixture(q: Array, p: Array, *, alpha: FittedAlpha, sampled: Pair) -> Array:
   """The learned mixture (1 - phi) q + phi p of the sampled pair.
 
   phi is a network's function of ten features of the pair and of alpha. It was

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from speccascade.decoding.laws import numerics
 from speccascade.decoding.laws.interval import LOG, Interval
 from speccascade.decoding.laws.numerics import residual
+from speccascade.decoding.laws.rules import Pair
 from speccascade.decoding.laws.targets import target
 
 Array = jax.Array
@@ -39,7 +40,7 @@ lenient_target = target(interval=_LENIENT, is_lossless_when_greedy=True)
 
 
 @lenient_target
-def lossy(q, p, *, alpha, sampled):
+def lossy(q: Array, p: Array, *, alpha: Array, sampled: Pair) -> Array:
   """What lossy speculative decoding with beta = 1 really samples from.
 
     pi = min(q, p / (1 - alpha)) + R norm(max(0, p - q))
@@ -48,7 +49,8 @@ def lossy(q, p, *, alpha, sampled):
   min(1, p / ((1 - alpha) q)), and replaces a rejected draft by a draw of
   norm(max(0, p - q)). The exact verifier step with this pi has the same accept
   probability and the same residual. The paper's formula with beta = 1,
-  max{min{q, p / (1 - alpha)}, p}, is no distribution: it sums to more than 1.
+  max{min{q, p / (1 - alpha)}, p}, is not a distribution: it sums to more than
+  1.
 
   At alpha .4 the accepted part is [.333, .3, .15, .05], R = .167, the residual
   is [0, .333, .5, .167], and pi = [.333, .356, .233, .078].
@@ -66,7 +68,7 @@ def lossy(q, p, *, alpha, sampled):
 
 
 @lenient_target
-def lossy_star(q, p, *, alpha, sampled):
+def lossy_star(q: Array, p: Array, *, alpha: Array, sampled: Pair) -> Array:
   """Lossy speculative decoding with the beta at which pi sums to 1.
 
     pi = max{min{q, p / (1 - alpha)}, p / beta}
@@ -85,7 +87,7 @@ def lossy_star(q, p, *, alpha, sampled):
   return optimal_lossy(q, p, 1 - alpha)
 
 
-def optimal_lossy(q, p, keep):
+def optimal_lossy(q: Array, p: Array, keep: Array) -> Array:
   """Returns max{min{q, p / keep}, p / beta} with the beta that sums it to 1.
 
   Args:
@@ -100,7 +102,7 @@ def optimal_lossy(q, p, keep):
   fixed = jax.lax.stop_gradient((q, p, rejected))
   s = _inverse_beta(*fixed, jnp.ones_like(rejected))
   # At the root the raised part has the mass `rejected`. It is normalised, so
-  # that pi sums to 1 also where steps or rounding end beside the root.
+  # that pi sums to 1 also where steps or rounding end next to the root.
   raised = numerics.normalise(jnp.maximum(p * s - q, 0), p)
   return accepted + rejected * raised
 
@@ -151,7 +153,7 @@ def _inverse_beta(q: Array, p: Array, rejected: Array, start: Array) -> Array:
   ),
   is_lossless_when_greedy=True,
 )
-def mentored(q, p, *, alpha, sampled):
+def mentored(q: Array, p: Array, *, alpha: Array, sampled: Pair) -> Array:
   """The distribution that accepts most drafts within a budget of divergence.
 
   pi is `lossy_star` at the alpha at which KL(p || pi) is the budget, in nats.
@@ -186,7 +188,7 @@ def _keep_of_budget(q: Array, p: Array, budget: Array) -> tuple[Array, Array]:
   """
   terms = numerics.kl_terms(p, q)
   within = jnp.sum(terms, axis=-1, keepdims=True) <= budget
-  # Newton's method ends beside the root by far less than a budget matters.
+  # Newton's method ends next to the root by far less than a budget matters.
   enough = budget * jnp.finfo(p.dtype).eps ** 0.75
 
   def spend(lift: Array, s: Array) -> tuple[Array, Array, Array]:
@@ -260,7 +262,7 @@ def _keep_of_budget(q: Array, p: Array, budget: Array) -> tuple[Array, Array]:
     0, 1, default=0.3, grid=(0.1, 0.25, 0.4, 0.55, 0.7, 0.85, 1.0)
   )
 )
-def ensemble(q, p, *, alpha, sampled):
+def ensemble(q: Array, p: Array, *, alpha: Array, sampled: Pair) -> Array:
   """The mixture alpha q + (1 - alpha) p of the sampled pair.
 
   At alpha .25, pi = [.275, .375, .263, .088]. At temperature 0 it mixes two
@@ -270,7 +272,7 @@ def ensemble(q, p, *, alpha, sampled):
   Args:
     alpha: scalar in [0, 1]. Alpha 0 is the verifier, alpha 1 the drafter.
 
-  Source: ours; the plainest mix of two models, to compare the others with.
+  Source: ours; the simplest mix of two models, as a baseline.
   """
   q, p = sampled
   return alpha * q + (1 - alpha) * p

@@ -163,7 +163,7 @@ def bisect(holds: Callable[[Array], Array], low: Array, high: Array) -> Array:
     high: int, the shape of `low`.
   """
 
-  def narrow(bounds):
+  def narrow(bounds: tuple[Array, Array]) -> tuple[Array, Array]:
     low, high = bounds
     middle = low + (high - low) // 2
     yes = holds(middle)

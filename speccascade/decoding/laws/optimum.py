@@ -1,9 +1,9 @@
-"""The largest chance that any exact verification accepts one of several drafts.
+"""The best acceptance of several drafts under any exact verification.
 
 Several tokens are drafted for one place. Whatever verifies them, the emitted
-token has the law pi, and so the chance that it is one of the drafts has a
-largest value, the optimum. `analysis.draft_acceptance` has the same on the
-host, for every way to draw and any number of drafts.
+token has the distribution pi, and so the chance that it is one of the drafts
+has a largest value, the optimum. `analysis.draft_acceptance` has the same on
+the host, for every way to draw and any number of drafts.
 
 Axes: B rows, K drafts of the place, V vocabulary.
 """
@@ -23,7 +23,7 @@ def of_drafts(q: Array, pi: Array, tokens: Array, certain: Array) -> Array:
   them the draw of q without them is accepted as a single draft is.
 
   Args:
-    q: [B, V], the law of the drafter.
+    q: [B, V], the distribution of the drafter.
     pi: [B, V], the target.
     tokens: [B, K] int32, the drafts.
     certain: [B, K] bool, the drafts that are a function of the prefix. Where
@@ -46,7 +46,7 @@ def of_draws(q: Array, pi: Array, num: int) -> Array:
   tokens with the largest q / pi, or at the empty set.
 
   Args:
-    q: [B, V], the law of the drafter.
+    q: [B, V], the distribution of the drafter.
     pi: [B, V], the target.
     num: static, K.
 
@@ -59,8 +59,8 @@ def of_draws(q: Array, pi: Array, num: int) -> Array:
 def of_two_without_replacement(q: Array, pi: Array) -> Array:
   """Returns the optimum of two draws, the second without the first, [B].
 
-  As `of_draws`; the chance that both are in H is the sum over x in H of
-  q(x) (q(H) - q(x)) / (1 - q(x)). It takes a law of two tokens or more.
+  As `of_draws`; the chance that both are in H is the sum over x in H of q(x)
+  (q(H) - q(x)) / (1 - q(x)). It takes a distribution of two tokens or more.
   """
   q, pi = _by_ratio(q, pi)
   # The likeliest token is taken apart: 1 - q, which float32 rounds where q is
@@ -77,7 +77,7 @@ def of_two_without_replacement(q: Array, pi: Array) -> Array:
 
 
 def _by_ratio(q: Array, pi: Array) -> tuple[Array, Array]:
-  """Returns both laws with the tokens sorted by q / pi, the largest first."""
+  """Returns q and pi with the tokens sorted by q / pi, the largest first."""
   nothing = jnp.where(q > 0, jnp.inf, 0)
   key = jnp.where(pi > 0, q / jnp.where(pi > 0, pi, 1), nothing)
   _, q, pi = jax.lax.sort((-key, q, pi), dimension=1, num_keys=1)

@@ -1,4 +1,4 @@
-"""What a deferral rule is: when to take the verifier's token.
+"""The interface of a deferral rule: when to take the verifier's token.
 
 A rule is one pure function `rule(q, p, *, alpha, sampled) -> (left, right)`. It
 defers where `left < right`, strictly. There are two kinds of rule:
@@ -30,9 +30,11 @@ from speccascade.decoding.laws.interval import Interval
 from speccascade.decoding.laws.numerics import check_shape
 
 Array = jax.Array
+Pair = tuple[Array, Array]  # the drafter's q and the verifier's p
+Sides = tuple[Array, Array]  # left and right
 
 # (q, p, *, alpha, sampled) -> (left, right): `Rule`.
-RuleFunction = Callable[..., tuple[Array, Array]]
+RuleFunction = Callable[..., Sides]
 
 
 def defers(left: Array, right: Array) -> Array:
@@ -71,8 +73,8 @@ class Rule:
     p: Array | None = None,
     *,
     alpha: Array | float | FittedAlpha,
-    sampled: tuple[Array, Array] | None = None,
-  ) -> tuple[Array, Array]:
+    sampled: Pair | None = None,
+  ) -> Sides:
     """Returns (left, right): [...] each, or [..., V] each for a token rule.
 
     Args:
@@ -109,7 +111,7 @@ class Rule:
     return self.function.__name__
 
   @property
-  def __doc__(self):
+  def __doc__(self) -> str | None:  # type: ignore[override]  # each rule's own
     return self.function.__doc__
 
 

@@ -14,7 +14,7 @@ model does.
 
 import dataclasses
 import math
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Generic, NamedTuple, TypeVar, overload
 
 from flax import struct
 import jax
@@ -92,7 +92,10 @@ class SamplingSettings:
     return values
 
 
-class Step(NamedTuple):
+Token = TypeVar("Token", bound=Array | None, covariant=True)
+
+
+class Step(NamedTuple, Generic[Token]):
   """The distributions of the next token, and a draw.
 
   Attributes:
@@ -100,12 +103,12 @@ class Step(NamedTuple):
     law: [..., V] distribution that tokens are drawn from.
     token: [...] int32 token drawn from `law`; None where none was wanted.
     is_law: [...] bool, whether the logits gave a distribution. Where it is
-      False the other fields mean nothing.
+      False the other fields are undefined.
   """
 
   plain: Array
   law: Array
-  token: Array
+  token: Token
   is_law: Array
 
 
@@ -180,9 +183,17 @@ class Sampling:
     logits = numerics.at_least_float32(logits)
     return _law(logits, jnp.ones((), jnp.float32), None, 0)[0]
 
+  @overload
+  def step(
+    self, logits: Array, u: None = None, column: int = 0
+  ) -> Step[None]: ...
+
+  @overload
+  def step(self, logits: Array, u: Array, column: int = 0) -> Step[Array]: ...
+
   def step(
     self, logits: Array, u: Array | None = None, column: int = 0
-  ) -> Step:
+  ) -> Step[Array | None]:
     """Returns both distributions of logits, and a token.
 
     Args:
@@ -218,11 +229,18 @@ class Sampling:
     return Step(plain, law, token, is_law if kept is logits else is_whole)
 
 
-def _law(logits, temperature, u, column, greedy=False):
+def _law(
+  logits: Array,
+  temperature: Array,
+  u: Array | None,
+  column: int,
+  greedy: bool = False,
+) -> tuple[Array, Array | None, Array]:
   """Returns `law`, `token` and `is_law` of a `Step`, at one temperature.
 
   Where native code is available, one call of it computes the same numbers.
   """
+  token: Array | None
   if native.takes(logits, *([] if u is None else [u])):
     return native.laws(logits, temperature, u, column=column, greedy=greedy)
   if greedy:
@@ -251,7 +269,7 @@ def _likely(law: Array, min_p: Array) -> Array:
   return numerics.normalise(jnp.where(law >= least, law, 0), law)
 
 
-def _draw(law, u, column):
+def _draw(law: Array, u: Array | None, column: int) -> Array | None:
   return (
     None if u is None else draws.draw(law, u[..., column].astype(law.dtype))
   )
@@ -283,7 +301,7 @@ def top_p_mask(p: Array, top_p: Array, ids: Array | None = None) -> Array:
   the probabilities (which order as the numbers do), so that it is one of them.
 
   XLA may take numbers below the least normal one of float32 for 0, which the
-  empty set holds. A `top_p` below it stands for the likeliest token, as that
+  empty set holds. A `top_p` below it means the likeliest token, as that
   number does.
 
   Args:
@@ -303,7 +321,7 @@ def top_p_mask(p: Array, top_p: Array, ids: Array | None = None) -> Array:
   top_p = jnp.minimum(top_p, jnp.sum(searched, axis=-1, keepdims=True))
   bits = jax.lax.bitcast_convert_type(searched, int_type)
 
-  def mass(keep):
+  def mass(keep: Array) -> Array:
     return jnp.sum(jnp.where(keep, searched, 0), axis=-1, keepdims=True)
 
   # The largest threshold whose tokens still hold top_p: mass(bits >= low) >=

@@ -7,7 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from speccascade.decoding.laws.targets import Pair, Target, target
+from speccascade.decoding.laws.rules import Pair
+from speccascade.decoding.laws.targets import Target, target
 
 Array = jax.Array
 
@@ -20,7 +21,7 @@ def as_target(function: Callable[..., Array], **fields: Any) -> Target:
     **fields: further fields of `Target`.
 
   Raises:
-    ValueError: pi is no distribution; see `check`.
+    ValueError: pi is not a distribution; see `check`.
 
   >>> mix = as_target(lambda q, p: (q + p) / 2)
   >>> float(mix.probs(jnp.array([1.0, 0.0]), jnp.array([0.5, 0.5]))[0])
@@ -28,7 +29,9 @@ def as_target(function: Callable[..., Array], **fields: Any) -> Target:
   """
   name = getattr(function, "__name__", "target")
 
-  def pi_of_sampled(q, p, *, alpha, sampled):
+  def pi_of_sampled(
+    q: Array, p: Array, *, alpha: Array, sampled: Pair
+  ) -> Array:
     return function(*sampled)
 
   result = target(**({"name": name} | fields))(pi_of_sampled)
@@ -39,7 +42,7 @@ def as_target(function: Callable[..., Array], **fields: Any) -> Target:
 def check(
   candidate: Target, *, alpha: float | None = None, vocab_size: int = 7
 ) -> None:
-  """Tries a target on fixed random pairs, and raises if pi is no distribution.
+  """Tries a target on fixed random pairs; raises unless pi is a distribution.
 
   The pairs hold zeros, ties, one-hot rows and q = p.
 

@@ -31,10 +31,9 @@ from speccascade.decoding.laws.fitted import (
 )
 from speccascade.decoding.laws.interval import ANY, Interval
 from speccascade.decoding.laws.numerics import check_shape
-from speccascade.decoding.laws.rules import Rule, defers
+from speccascade.decoding.laws.rules import Pair, Rule, defers
 
 Array = jax.Array
-Pair = tuple[Array, Array]  # the drafter's q and the verifier's p
 
 # (q, p, *, alpha, sampled) -> (pi, left, right): `Target`.
 TargetFunction = Callable[..., tuple[Array, Array | None, Array | None]]
@@ -49,9 +48,9 @@ class Target:
       are the rule's sides, and None where there is no rule.
     name: as in error messages.
     interval: the range of alpha.
-    is_lossless: whether pi is the sampled p itself. Alpha means nothing then.
+    is_lossless: whether pi is the sampled p itself. Alpha is ignored then.
     is_lossless_when_greedy: whether pi is the sampled p at temperature 0,
-      whatever alpha. One alpha stands for all of them there.
+      whatever alpha. There all alphas count as one.
     uses_q: whether pi depends on the drafter at all. The bonus position of a
       target that does needs one more drafter step.
     needs_confidence: whether the target reads q at temperature 1, and so
@@ -172,7 +171,9 @@ def target(**fields: Any) -> Callable[[Callable[..., Array]], Target]:
 
   def decorate(function: Callable[..., Array]) -> Target:
     @functools.wraps(function)
-    def without_sides(q, p, *, alpha, sampled):
+    def without_sides(
+      q: Array, p: Array, *, alpha: Array, sampled: Pair
+    ) -> tuple[Array, None, None]:
       return function(q, p, alpha=alpha, sampled=sampled), None, None
 
     return Target(without_sides, **({"name": function.__name__} | fields))
@@ -181,7 +182,7 @@ def target(**fields: Any) -> Callable[[Callable[..., Array]], Target]:
 
 
 @target(uses_q=False, is_lossless=True)
-def lossless(q, p, *, alpha, sampled):
+def lossless(q: Array, p: Array, *, alpha: Array, sampled: Pair) -> Array:
   """The verifier itself: pi = p. Alpha is not used.
 
   Source: Leviathan et al. (arXiv 2211.17192); Narasimhan et al. (arXiv
@@ -233,7 +234,9 @@ def _lift(rule: Rule, mix: Callable[[Array, Array, Array], Array]) -> Target:
       defers.
   """
 
-  def function(q, p, *, alpha, sampled):
+  def function(
+    q: Array, p: Array, *, alpha: Array | FittedAlpha, sampled: Pair
+  ) -> tuple[Array, Array, Array]:
     left, right = rule(q, p, alpha=alpha, sampled=sampled)
     return mix(defers(left, right), *sampled), left, right
 

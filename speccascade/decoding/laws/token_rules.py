@@ -16,7 +16,7 @@ from speccascade.decoding.laws.numerics import (
   first_argmax,
   max_prob,
 )
-from speccascade.decoding.laws.rules import rule
+from speccascade.decoding.laws.rules import Pair, Sides, rule
 
 Array = jax.Array
 
@@ -25,7 +25,7 @@ Array = jax.Array
 RATIOS = (0.0, 0.2, 0.4, 0.6, 0.8, 0.9, 0.97)
 
 
-def for_each_token(value, p):
+def for_each_token(value: Array, p: Array) -> Array:
   """Returns a value [...] of each position as [..., V], once for each token."""
   return jnp.broadcast_to(value[..., None], p.shape)
 
@@ -37,7 +37,9 @@ def for_each_token(value, p):
   grid=(-0.4, -0.2, 0.0, 0.2, 0.4, 0.6, 0.8),
   per_token=True,
 )
-def token_v1(q, p, *, alpha, sampled=None):
+def token_v1(
+  q: Array, p: Array, *, alpha: Array, sampled: Pair | None = None
+) -> Sides:
   """Token-specific rule V1: keeps v where q(v) >= max p - alpha.
 
   Args:
@@ -57,7 +59,9 @@ def token_v1(q, p, *, alpha, sampled=None):
   per_token=True,
   needs_confidence=False,
 )
-def token_v2(q, p, *, alpha, sampled=None):
+def token_v2(
+  q: Array, p: Array, *, alpha: Array, sampled: Pair | None = None
+) -> Sides:
   """Token-specific rule V2: keeps v where p(v) >= max p - alpha.
 
   Args:
@@ -76,7 +80,9 @@ def token_v2(q, p, *, alpha, sampled=None):
   per_token=True,
   needs_confidence=False,
 )
-def token_v3(q, p, *, alpha, sampled=None):
+def token_v3(
+  q: Array, p: Array, *, alpha: Array, sampled: Pair | None = None
+) -> Sides:
   """Token-specific rule V3: keeps v where p(v) >= (1 - alpha) max p.
 
   At alpha 0 the verifier's arg-max is still kept, so its probability in the
@@ -101,7 +107,9 @@ def token_v3(q, p, *, alpha, sampled=None):
   per_token=True,
   needs_confidence=False,
 )
-def typical(q, p, *, alpha, sampled=None):
+def typical(
+  q: Array, p: Array, *, alpha: Array, sampled: Pair | None = None
+) -> Sides:
   """Typical acceptance as a keep-set: keeps v where p(v) > min(e, d exp(-H)).
 
   H is the entropy of p. The comparison is ">" in Medusa, and a rule keeps on
@@ -128,7 +136,9 @@ def typical(q, p, *, alpha, sampled=None):
   per_token=True,
   needs_confidence=False,
 )
-def top_k(q, p, *, alpha, sampled=None):
+def top_k(
+  q: Array, p: Array, *, alpha: Array, sampled: Pair | None = None
+) -> Sides:
   """Top-k acceptance: keeps the alpha likeliest tokens of p.
 
   Tokens as likely as the last of them are kept, too.
@@ -165,7 +175,9 @@ def top_k(q, p, *, alpha, sampled=None):
   per_token=True,
   needs_confidence=False,
 )
-def min2(q, p, *, alpha, sampled=None):
+def min2(
+  q: Array, p: Array, *, alpha: Array, sampled: Pair | None = None
+) -> Sides:
   """Keeps p's arg-max, and the second v where p(v) >= (1 - alpha) max p.
 
   It is rule V3 with at most two tokens. Of equal tokens the lower ids come

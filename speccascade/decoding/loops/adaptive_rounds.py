@@ -15,6 +15,8 @@ from speccascade.decoding.loops.carry import (
 )
 
 Array = jax.Array
+# The size of the next round, and what `pack` returned.
+Packed = tuple[Array, tuple[Array, Carry]]
 
 
 def of_widest(
@@ -42,10 +44,10 @@ def of_widest(
     # loop.
     shapes = counted_shapes(carry)
 
-    def is_next(size: int, state: tuple) -> Array:
+    def is_next(size: int, state: Packed) -> Array:
       return state[0] == size
 
-    def run(size: int, state: tuple) -> tuple:
+    def run(size: int, state: Packed) -> Packed:
       before = unpack(state[1], shapes)
       after = round_of(drafter.of_width(size), before)
       again = jnp.array(False)

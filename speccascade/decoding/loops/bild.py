@@ -4,7 +4,7 @@ BiLD is greedy. The drafter writes while it is sure (max q >= fallback), at most
 `WINDOW` tokens. Then the verifier scores these tokens and writes one more. The
 first token that the verifier finds too unlikely is replaced by the verifier's
 own, and the tokens after it are dropped. After such a rollback the verifier
-writes one more token alone before the drafter is asked again. It also writes
+writes one more token alone before the drafter is called again. It also writes
 the very first token alone. A row ends at EOS and at the length limit, as in
 every execution.
 
@@ -24,6 +24,7 @@ from speccascade.decoding.drafting.autoregressive import (
 )
 from speccascade.decoding.laws import numerics
 from speccascade.decoding.laws.interval import LOG, Interval
+from speccascade.decoding.laws.rules import Pair
 from speccascade.decoding.laws.sampling import Sampling
 from speccascade.decoding.laws.targets import target
 from speccascade.decoding.loops.execution import LoopSettings, execution
@@ -41,7 +42,9 @@ FALLBACK = 0.6  # the authors' default threshold on max q
 
 
 @target(uses_q=False)
-def _plain_verifier(q, p, *, alpha, sampled):
+def _plain_verifier(
+  q: Array, p: Array, *, alpha: Array, sampled: Pair
+) -> Array:
   """The verifier at temperature 1, which the rollback reads."""
   # The sampled p is one-hot here, and would find every other token impossible.
   return p
@@ -52,7 +55,7 @@ class BildDrafter(AutoregressiveDrafter):
 
   The state ends with [B] int32, the length that the prefix will have at the
   next proposal if nothing is rolled back; -1 where no proposal was made yet. So
-  a drafter knows of a rollback without being told.
+  a drafter detects a rollback by itself.
   """
 
   # A length of -1 is never that of a prefix: the first round of a turn drafts

@@ -48,7 +48,7 @@ class Carry(struct.PyTreeNode):
   begun: Array
   done: Array
   bad_step: Array
-  models: tuple
+  models: tuple[Any, ...]
   stats: Stats
   trace: Trace | None
   log_probs: LogProbs | None
@@ -68,7 +68,7 @@ class Carry(struct.PyTreeNode):
 # operation writes them, and slices that XLA fuses into their users read them.
 
 
-def _counted(carry: Carry) -> dict:
+def _counted(carry: Carry) -> dict[str, Any]:
   """Returns the fields that are packed, by name."""
   return {
     "length": carry.length,
@@ -79,7 +79,7 @@ def _counted(carry: Carry) -> dict:
   }
 
 
-def counted_shapes(carry: Carry) -> dict:
+def counted_shapes(carry: Carry) -> dict[str, Any]:
   """Returns shapes and dtypes of the packed fields, which `unpack` needs."""
   return jax.eval_shape(_counted, carry)
 
@@ -111,7 +111,7 @@ def pack(carry: Carry) -> tuple[Array, Carry]:
   return packed, carry.replace(**dict.fromkeys(_counted(carry)))
 
 
-def unpack(packed: tuple[Array, Carry], shapes: dict) -> Carry:
+def unpack(packed: tuple[Array, Carry], shapes: dict[str, Any]) -> Carry:
   """Returns the carry that `pack` took apart.
 
   Args:

@@ -1,4 +1,4 @@
-"""What a round of draft and verification adds to the counters."""
+"""Counts a round of draft and verification."""
 
 import jax
 import jax.numpy as jnp

@@ -79,8 +79,8 @@ class Execution:
     host_alpha: a function from the user's alpha to the loop's alpha, computed
       on the host in float64.
     pass_width: tokens of one verifier pass, where there are no blocks.
-    is_predictable: whether counts and costs tell the speed. They do not where
-      calls are of several widths.
+    is_predictable: whether counts and costs determine the speed. They do not
+      where calls are of several widths.
     is_one_loop: whether the execution can run some rounds at a time. Otherwise
       it has several loops, and `run` itself returns `Decoded`.
   """
@@ -101,7 +101,9 @@ class Execution:
   is_one_loop: bool = True
 
 
-def execution(label: str, **facts):
+def execution(
+  label: str, **facts: Any
+) -> Callable[[Callable[..., Any]], Execution]:
   """Returns a decorator that makes an `Execution` of a loop.
 
   Args:

@@ -1,4 +1,4 @@
-"""What a speculative loop counts and records only for some drafters.
+"""Counters and records that a speculative loop has only for some drafters.
 
 An `Observer` adds counters to `Stats.extra`, columns to `Trace.extra`, or
 buffers to `Decoded.extra`, under names of its own. The loop itself knows none

@@ -17,7 +17,7 @@ from speccascade.decoding.records.block_records import (
   SEQUENTIAL_Q,
   Stats,
 )
-from speccascade.decoding.records.language_model import LanguageModel
+from speccascade.decoding.records.language_model import LanguageModel, State
 from speccascade.decoding.records.token_buffers import Prefix
 
 Array = jax.Array
@@ -48,7 +48,7 @@ def oracle_cascade(
   """
 
   def advance(
-    models: tuple, prefix: Prefix, u: Array, stats: Stats
+    models: tuple[State, ...], prefix: Prefix, u: Array, stats: Stats
   ) -> NextToken:
     # Both models read the last token.
     calls = prefix.active.astype(jnp.int32)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 import dataclasses
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -23,7 +24,7 @@ from speccascade.decoding.records.drafter import catch_up, is_drafter
 
 Array = jax.Array
 
-# Tokens that somebody else wrote between two turns are read in passes of this
+# Tokens added between turns (the user's message) are read in passes of this
 # many. A wider pass would compile to a program that most turns do not fill.
 TURN_WIDTH = 128
 
@@ -37,23 +38,23 @@ class Loop:
       not done, and leaves the other rows as they are.
     parts: the models and drafters. `Carry.models` begins with their states, in
       this order. The last part is the model that says where rows start.
-    inputs: [B, S] int32; None for a loop that goes on from a `Carry`.
+    inputs: [B, S] int32; None for a loop that continues from a `Carry`.
     settings: `LoopSettings`.
     prefill: () -> `Carry.models` before any round; None takes the states that
       the parts' own `prefill` returns.
     width: static, gamma: drafts that a block may write; 0 for methods without
       blocks.
-    num_drafts: static, the drafts of a block, for which caches need room. A
+    num_drafts: static, the drafts of a block, for which caches need space. A
       tree has more of them than a block may write; None is `width`.
     observers: what counts and records more than every loop does.
     done: [B] bool, rows that are not decoded at all; None decodes every row.
   """
 
   round_: Callable[[Carry], Carry]
-  parts: tuple
+  parts: tuple[Any, ...]
   inputs: Array | None
   settings: LoopSettings
-  prefill: Callable[[], tuple] | None = None
+  prefill: Callable[[], tuple[Any, ...]] | None = None
   width: int = 0
   num_drafts: int | None = None
   observers: tuple[Observer, ...] = ()
@@ -146,14 +147,14 @@ class Loop:
   def turn(self, carry: Carry, new: Array) -> Carry:
     """Returns the state before the first round of the next turn.
 
-    The tokens of somebody else follow the tokens so far, as if a prompt had
-    ended with them. Every model reads them except for the last one, which the
-    first pass of the turn feeds.
+    Appends external tokens, e.g. the user's message, as if they ended the
+    prompt. Every model reads them except for the last one, which the first pass
+    of the turn feeds.
 
     Args:
       carry: the state after the turn before; rows that are still going stop
         where they are.
-      new: [B, N] int32 tokens of somebody else, `prompts.PAD` at either end. A
+      new: [B, N] int32 external tokens, `prompts.PAD` at either end. A
         row without any such token has no turn and stays done, and so does a row
         that met a fault.
     """
@@ -182,10 +183,12 @@ class Loop:
     limit = self.settings.max_decode_len
     emitted = carry.length - carry.begun
 
-    def take_turn(buffer):
+    def take_turn(buffer: Array) -> Array:
       # Row b of the turn begins at begun[b]: 1 in the first turn, since index 0
       # holds the start token.
-      take_row = lambda row, at: jax.lax.dynamic_slice_in_dim(row, at, limit)
+      def take_row(row: Array, at: Array) -> Array:
+        return jax.lax.dynamic_slice_in_dim(row, at, limit)
+
       return jax.vmap(take_row)(buffer, carry.begun)
 
     tokens, trace, log_probs = jax.tree.map(
@@ -249,7 +252,7 @@ def commit(
   bad = active & ~ended & (fault < num)
   length = carry.length + emitted
   carry = carry.replace(
-    # The whole block is written; what stands after `length` means nothing, and
+    # The whole block is written; what is after `length` is undefined, and
     # the next block overwrites it.
     tokens=token_buffers.write_block(carry.tokens, new, carry.length),
     length=length,

@@ -1,4 +1,4 @@
-"""Sequential cascades: the verifier is asked only where the rule defers."""
+"""Sequential cascades: the verifier is called only where the rule defers."""
 
 import jax
 import jax.numpy as jnp
@@ -15,14 +15,14 @@ from speccascade.decoding.records.block_records import (
   SEQUENTIAL_Q,
   Stats,
 )
-from speccascade.decoding.records.language_model import LanguageModel
+from speccascade.decoding.records.language_model import LanguageModel, State
 from speccascade.decoding.records.token_buffers import Prefix
 
 Array = jax.Array
 
-# Where the verifier is asked, it first reads the tokens that the drafter wrote
-# since it was last asked, this many in one pass. If the rule defers at tokens 3
-# and 9, it reads tokens 0..2 in one pass, and tokens 3..8 in two.
+# Where the verifier is called, it first reads the tokens that the drafter wrote
+# since it was last called, this many in one pass. If the rule defers at tokens
+# 3 and 9, it reads tokens 0..2 in one pass, and tokens 3..8 in two.
 CATCH_UP = 4
 
 
@@ -52,7 +52,7 @@ def sequential_cascade(
   """
 
   def advance(
-    models: tuple, prefix: Prefix, u: Array, stats: Stats
+    models: tuple[State, ...], prefix: Prefix, u: Array, stats: Stats
   ) -> NextToken:
     # The drafter reads the last token, and the rule reads the drafter.
     small, large = models
@@ -92,7 +92,7 @@ def sequential_cascade(
     bad |= deferred & ~is_p
     return NextToken((small, large), stats, token, bad, record)
 
-  def prefill() -> tuple:
+  def prefill() -> tuple[State, ...]:
     size = settings.buffer_size(CATCH_UP)
     small = drafter.prefill(inputs, capacity=size)
     return small, verifier.prefill(inputs, capacity=size + CATCH_UP)

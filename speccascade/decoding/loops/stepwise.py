@@ -4,7 +4,7 @@ One model alone is the reference that the other methods are tested against.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -21,7 +21,7 @@ from speccascade.decoding.records.block_records import (
   Decoded,
   Stats,
 )
-from speccascade.decoding.records.language_model import LanguageModel
+from speccascade.decoding.records.language_model import LanguageModel, State
 from speccascade.decoding.records.token_buffers import Prefix
 
 Array = jax.Array
@@ -39,7 +39,7 @@ class NextToken(NamedTuple):
     record: the `Record` of the token.
   """
 
-  models: tuple
+  models: tuple[Any, ...]
   stats: Stats
   token: Array
   bad: Array
@@ -47,13 +47,13 @@ class NextToken(NamedTuple):
 
 
 def stepwise(
-  advance: Callable[[tuple, Prefix, Array, Stats], NextToken],
+  advance: Callable[[tuple[Any, ...], Prefix, Array, Stats], NextToken],
   *,
   parts: tuple[LanguageModel, ...],
   inputs: Array,
   rngs: Array,
   settings: LoopSettings,
-  prefill: Callable[[], tuple] | None = None,
+  prefill: Callable[[], tuple[Any, ...]] | None = None,
   done: Array | None = None,
 ) -> Loop:
   """Returns the loop that writes token after token.
@@ -177,7 +177,7 @@ def sampling_loop(
   """
 
   def advance(
-    models: tuple, prefix: Prefix, u: Array, stats: Stats
+    models: tuple[Any, ...], prefix: Prefix, u: Array, stats: Stats
   ) -> NextToken:
     state, score = models
     calls = prefix.active.astype(jnp.int32)
@@ -197,7 +197,7 @@ def sampling_loop(
       record = Record(source, deferred, p1=plain, p=law, pi=law)
     return NextToken((state, score), stats, token, ~is_law, record)
 
-  def prefill() -> tuple:
+  def prefill() -> tuple[State, Array]:
     state = model.prefill(inputs, capacity=settings.buffer_size(0))
     return state, jnp.zeros(inputs.shape[:1], jnp.float32)
 

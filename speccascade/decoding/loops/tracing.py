@@ -41,8 +41,8 @@ class Record(struct.PyTreeNode):
   Attributes:
     source: [B, N] int32, as in `Trace`.
     deferred: [B, N] bool, as in `Trace`.
-    left: [B, N] float, as in `Trace`; NaN where no rule was asked.
-    right: [B, N] float, as in `Trace`; NaN where no rule was asked.
+    left: [B, N] float, as in `Trace`; NaN where no rule was evaluated.
+    right: [B, N] float, as in `Trace`; NaN where no rule was evaluated.
     q1: [B, N, V] the drafter at temperature 1.
     p1: [B, N, V] the verifier at temperature 1.
     q: [B, N, V] the drafter as sampled.
@@ -52,7 +52,7 @@ class Record(struct.PyTreeNode):
     known_q1: [B, N] bool, where q1 is also a confidence: a copied token has a
       known q, which is one-hot, but no confidence.
     known_p: [B, N] bool, where p and p1 are distributions of the verifier.
-    writer: as in `Proposal`; it means nothing for tokens of the verifier.
+    writer: as in `Proposal`; it is undefined for tokens of the verifier.
     extra: [B, N] columns of observers, as in `Trace`.
   """
 
@@ -157,7 +157,7 @@ def record_trees(
 
   Args:
     trees: the blocks so far. What a row that has ended writes is overwritten or
-      means nothing.
+      is undefined.
     tokens: [B, N] int32, the drafts.
     branches: the tree that they form.
     path: [B, G] int32, the accepted drafts in order of depth.
@@ -178,7 +178,9 @@ def record_trees(
 
 
 @jax.named_scope("record")
-def record(carry: Carry, new: Record, tokens: Array, block: Array) -> dict:
+def record(
+  carry: Carry, new: Record, tokens: Array, block: Array
+) -> dict[str, Trace | LogProbs]:
   """Returns the recording fields of a carry with N more tokens of each row.
 
   Args:

@@ -1,10 +1,10 @@
 """Cascade Speculative Drafting: the drafter that a matrix K describes.
 
 K[i][j] is the number of tokens that drafter j adds to a block of level i. The
-drafters stand in order of size, the largest first; the last may be a Max-Gram
+drafters are in order of size, the largest first; the last may be a Max-Gram
 copier. Level i is a horizontal cascade of the drafters i, i+1, ...: each adds
 its tokens where the one before stopped. A neural drafter j does not write its
-tokens alone. It reviews drafts of level j + 1, so it stands at the top of a
+tokens alone. It reviews drafts of level j + 1, so it is at the top of a
 vertical cascade. The speculative loop reviews the blocks of level 0.
 
 Example: a medium model, a small model and a copier, with
@@ -101,7 +101,7 @@ def cascade_drafter(
   Args:
     models: neural drafters, the largest first; may be empty.
     bottom: the Max-Gram copier at the end, or None. It copies from prompts if
-      the models go on from prompts.
+      the models continue from prompts.
     matrix: K, with a row and a column for each drafter, `bottom` last.
     meaning: the meaning of K; see `increments`.
     lenience: l >= 1 of the inner reviews. A review accepts a draft x with
@@ -140,7 +140,7 @@ def cascade_drafter(
   by_token = verify is steps.token_verify
 
   def behind(i: int, j: int) -> int:
-    """Returns how many tokens others write until drafter j is asked again.
+    """Returns how many tokens the others write until drafter j is called again.
 
     The cache of drafter j lacks these tokens, and one wide pass reads them.
     With the K of the module's docstring, a block of level 0 has 29 tokens and
@@ -169,7 +169,7 @@ def cascade_drafter(
     inner = level(j + 1)
     if inner is None:
       # Nothing drafts for it, so it drafts alone. It does not feed its own last
-      # draft before it is asked again, so its cache lacks one token more.
+      # draft before it is called again, so its cache lacks one token more.
       return AutoregressiveDrafter(models[j], width, behind=behind(i, j) + 1)
     if is_lenient and not by_token and isinstance(inner, HorizontalDrafter):
       raise ValueError(

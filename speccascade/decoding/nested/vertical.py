@@ -6,6 +6,7 @@ execution: draft, review, commit, until the proposal is full.
 """
 
 import functools
+from typing import Any
 
 from flax import struct
 import jax
@@ -17,7 +18,7 @@ from speccascade.decoding.records import token_buffers
 from speccascade.decoding.records.block_records import Proposal, VerifyFunction
 from speccascade.decoding.records.decode_settings import ReviewSettings
 from speccascade.decoding.records.drafter import Drafter, refuse_tree
-from speccascade.decoding.records.language_model import LanguageModel
+from speccascade.decoding.records.language_model import LanguageModel, State
 from speccascade.decoding.records.token_buffers import Prefix
 from speccascade.decoding.verification.review import (
   draft,
@@ -66,8 +67,8 @@ class VerticalDrafter(Drafter, ReviewSettings):
       `target`, and the confidence is the inner target at temperature 1.
     verify: static, an inner verifier step of the caller's own; None takes the
       step that `verification` names.
-    behind: static, tokens by others that the reviewer's cache may lack while
-      the pass of the next review still reads them all.
+    behind: static, tokens of other models that the reviewer's cache may lack
+      while the pass of the next review still reads them all.
   """
 
   drafter: Drafter
@@ -103,13 +104,13 @@ class VerticalDrafter(Drafter, ReviewSettings):
 
   def propose(
     self,
-    state: tuple,
+    state: tuple[State, ...],
     prefix: Prefix,
     rngs: Array,
     sampling: Sampling,
     *,
     needs_bonus_law: bool,
-  ) -> tuple[tuple, Proposal]:
+  ) -> tuple[tuple[State, ...], Proposal]:
     """Repeats the rounds of the inner pair until the proposal is full.
 
     To state the distribution at the bonus position, the inner pair draws one
@@ -129,18 +130,18 @@ class VerticalDrafter(Drafter, ReviewSettings):
 
     # `count` is the number of tokens that a row has proposed so far. Rows reach
     # `need` after different numbers of rounds; a row that has them waits.
-    def lacks(carry):
+    def lacks(carry: dict[str, Any]) -> Array:
       return jnp.any(carry["count"] < need)
 
-    def round_(carry):
+    def round_(carry: dict[str, Any]) -> dict[str, Any]:
       # Draft after the prefix and the tokens proposed so far, with keys of this
       # round's own.
       count, (reviewing, drafting) = carry["count"], carry["state"]
       so_far = Prefix(carry["tokens"], length + count, count < need)
       keys = draws.fold_in(rngs, carry["round"])
       drafting, proposal = draft(self.drafter, drafting, so_far, keys, settings)
-      # Review. The reviewer may lack tokens that others wrote since it was last
-      # asked, and reads them in the same pass.
+      # Review. The reviewer may lack tokens that other models wrote since it
+      # was last asked, and reads them in the same pass.
       reviewing, logits, passes = score_and_catch_up(
         self.reviewer, reviewing, so_far, proposal, behind=self.behind
       )
@@ -166,7 +167,7 @@ class VerticalDrafter(Drafter, ReviewSettings):
       # Commit the accepted drafts and the token after them. All of them but the
       # last stay in the caches: with a prefix of 7 tokens, 2 proposed before
       # and 3 new ones, the caches hold 11. A row that waits is rewound to where
-      # it was, and what is written after its count means nothing.
+      # it was, and what is written after its count is undefined.
       total = count + going * (num_accepted + 1)
       state = (reviewing, drafting)
       return {
@@ -198,7 +199,7 @@ class VerticalDrafter(Drafter, ReviewSettings):
     q, q1, bad, writer = (x[:, : self.width + 1] for x in carry["drafts"])
     index = length[:, None] + jnp.arange(self.width)[None]
     in_use = jnp.arange(self.width + 1)[None] < need
-    # What was cut is forgotten: somebody else may write there next.
+    # Rewind past the cut tokens: another drafter may overwrite those slots.
     return self.rewind(carry["state"], length + self.width), Proposal(
       tokens=jnp.take_along_axis(carry["tokens"], index, axis=1),
       count=jnp.full_like(length, self.width),

@@ -1,10 +1,12 @@
-"""What a decoder and its calls are refused for, on the host, before compiling.
+"""Validates decoders and calls on the host, before anything is compiled.
 
 `check_decoder` checks the settings of a decoder, and `check_call` whether
-models, alpha and sampling fit it. What a kind of draft model needs stands in
+models, alpha and sampling fit it. What a kind of draft model needs is in
 its row of `draft_models`. Each error says what was given, what the method
 wants, and what to do.
 """
+
+from typing import Any
 
 import jax
 
@@ -12,7 +14,7 @@ from speccascade.decoding.drafting import children
 from speccascade.decoding.laws.fitted import FittedAlpha
 from speccascade.decoding.laws.sampling import Sampling
 from speccascade.decoding.programs import draft_models
-from speccascade.decoding.programs.draft_models import models_of
+from speccascade.decoding.programs.draft_models import DraftModels, models_of
 from speccascade.decoding.programs.method import Method
 from speccascade.decoding.records.automaton import Constraints
 from speccascade.decoding.records.decode_settings import (
@@ -20,9 +22,10 @@ from speccascade.decoding.records.decode_settings import (
   BlockShape,
 )
 from speccascade.decoding.records.drafter import is_drafter
+from speccascade.decoding.records.language_model import LanguageModel
 
 
-def check_decoder(method: Method, shape: BlockShape):
+def check_decoder(method: Method, shape: BlockShape) -> None:
   """Checks that a method uses the settings of a block.
 
   Raises:
@@ -46,8 +49,8 @@ def check_decoder(method: Method, shape: BlockShape):
     )
 
 
-def check_goes_on_alone(method: Method):
-  """Raises ValueError where a method cannot go on past a drafter's window."""
+def check_goes_on_alone(method: Method) -> None:
+  """Raises ValueError where a method cannot pass a drafter's window."""
   if not method.goes_on_alone:
     raise ValueError(
       f"drafter_window is given, and {method.label} needs the drafter at every"
@@ -58,12 +61,12 @@ def check_goes_on_alone(method: Method):
 def check_call(
   method: Method,
   shape: BlockShape,
-  drafter,
-  verifier,
+  drafter: DraftModels | None,
+  verifier: LanguageModel | None,
   alpha: float | FittedAlpha,
   sampling: Sampling,
   constraints: Constraints,
-):
+) -> None:
   """Checks what a call of a `Decoder` gets.
 
   Args:
@@ -91,7 +94,9 @@ def check_call(
   _check_constraints(method, drafter, vocab_size, constraints)
 
 
-def _check_roles(method: Method, drafter, verifier):
+def _check_roles(
+  method: Method, drafter: DraftModels | None, verifier: LanguageModel | None
+) -> None:
   """Raises ValueError where a model that the method needs is None."""
   execution = method.execution
   for role, model, is_needed in (
@@ -102,7 +107,9 @@ def _check_roles(method: Method, drafter, verifier):
       raise ValueError(f"{method.label} needs a {role}; none was given")
 
 
-def _check_children(shape: BlockShape, drafter, vocab_size: int):
+def _check_children(
+  shape: BlockShape, drafter: DraftModels | None, vocab_size: int
+) -> None:
   """Raises ValueError where a node has more children than there are tokens."""
   tree, drawing = shape.draft_tree, str(shape.tree_drawing)
   if is_drafter(drafter):
@@ -111,7 +118,7 @@ def _check_children(shape: BlockShape, drafter, vocab_size: int):
     children.check_num_children(max(tree.num_children), drawing, vocab_size)
 
 
-def _shared_vocab_size(models: tuple) -> int:
+def _shared_vocab_size(models: tuple[LanguageModel, ...]) -> int:
   """Returns the vocabulary size of all models; raises where sizes differ."""
   sizes = [model.vocab_size for model in models]
   if len(set(sizes)) > 1:
@@ -122,10 +129,12 @@ def _shared_vocab_size(models: tuple) -> int:
   return sizes[0]
 
 
-def _check_kinds(drafter, verifier):
+def _check_kinds(
+  drafter: DraftModels | None, verifier: LanguageModel | None
+) -> None:
   """Raises ValueError where some models start from prompts, and some do not."""
 
-  def starts_rows(part) -> bool:
+  def starts_rows(part: Any) -> bool:
     return hasattr(part, "prompted")
 
   # A drafter is a tree: language models in it say what they start from, and so
@@ -141,7 +150,7 @@ def _check_kinds(drafter, verifier):
     )
 
 
-def _check_temperature(method: Method, sampling: Sampling):
+def _check_temperature(method: Method, sampling: Sampling) -> None:
   """Raises ValueError where a method of temperature 0 is to sample."""
   if method.greedy_only and not sampling.greedy:
     raise ValueError(
@@ -150,7 +159,7 @@ def _check_temperature(method: Method, sampling: Sampling):
     )
 
 
-def _check_confidence(method: Method, drafter):
+def _check_confidence(method: Method, drafter: DraftModels | None) -> None:
   """Raises ValueError where the rule reads a confidence that is missing."""
   target = method.target
   has_confidence = not is_drafter(drafter) or drafter.has_confidence
@@ -164,8 +173,11 @@ def _check_confidence(method: Method, drafter):
 
 
 def _check_constraints(
-  method: Method, drafter, vocab_size: int, constraints: Constraints
-):
+  method: Method,
+  drafter: DraftModels | None,
+  vocab_size: int,
+  constraints: Constraints,
+) -> None:
   """Raises ValueError where texts cannot be held to an automaton."""
   for name in ("mask", "stops"):
     automaton = getattr(constraints, name)

@@ -1,10 +1,10 @@
-"""Continuous batching: a row that ended makes room for a row that waits.
+"""Continuous batching: a row that ended makes way for a row that waits.
 
 The rows of a batch do not see each other. So each row has the tokens that it
 would have in any other batch.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 import functools
 
 import jax
@@ -12,16 +12,20 @@ import jax.numpy as jnp
 import numpy as np
 
 from speccascade.decoding.laws.sampling import Sampling
+from speccascade.decoding.loops.carry import Carry
 from speccascade.decoding.programs.decoders import CallArguments, Decoder
+from speccascade.decoding.programs.draft_models import DraftModels
 from speccascade.decoding.records.automaton import NONE, Constraints
 from speccascade.decoding.records.block_records import Decoded
-from speccascade.decoding.records.language_model import Array
+from speccascade.decoding.records.language_model import Array, LanguageModel
+
+State = tuple[Carry, Array]  # of the rows, with their keys
 
 
 def decode_continuously(
   decoder: Decoder,
-  drafter,
-  verifier,
+  drafter: DraftModels | None,
+  verifier: LanguageModel | None,
   inputs: np.ndarray,
   rngs: Array,
   alpha: float,
@@ -62,7 +66,7 @@ def decode_continuously(
   )
   refill = min(refill or -(-rows // 4), rows)
 
-  def read(indices) -> CallArguments:
+  def read(indices: Sequence[int] | np.ndarray) -> CallArguments:
     """Returns the arguments of `refill` inputs: the last index is repeated."""
     padded = np.full(refill, indices[-1])
     padded[: len(indices)] = indices
@@ -75,7 +79,7 @@ def decode_continuously(
       constraints=constraints.replace(begins=begins),
     )
 
-  # Rows that go on have begun, each with keys of its own.
+  # Rows that continue have begun, each with keys of its own.
   going_on = arguments._replace(
     inputs=None, rngs=None, constraints=constraints.replace(begins=None)
   )
@@ -112,7 +116,9 @@ def decode_continuously(
     owner[ended] = -1
 
 
-def _empty_state(program, arguments, rows: int, rngs) -> tuple:
+def _empty_state(
+  program: Decoder, arguments: CallArguments, rows: int, rngs: Array
+) -> State:
   """Returns (carry, keys) of `rows` slots that are all done."""
   first = jax.eval_shape(functools.partial(_begin, program), arguments)
   carry = jax.tree.map(
@@ -122,27 +128,31 @@ def _empty_state(program, arguments, rows: int, rngs) -> tuple:
   return carry.replace(done=done), rngs[np.zeros(rows, int)]
 
 
-def _begin(program, arguments):
-  return program.start(arguments).begin()
+def _begin(program: Decoder, arguments: CallArguments) -> Carry:
+  return program.loop(arguments).begin()
 
 
 # Caches are large, so a state is donated to the call that makes the next state.
 
 
 @functools.partial(jax.jit, static_argnums=0, donate_argnums=2)
-def _fill(program, arguments, state, slots):
+def _fill(
+  program: Decoder, arguments: CallArguments, state: State, slots: Array
+) -> State:
   """Begins rows in some slots of the state; a slot past its end is dropped."""
 
-  def put(old, new):
+  def put(old: Array, new: Array) -> Array:
     return old.at[slots].set(new, mode="drop")
 
   return jax.tree.map(put, state, (_begin(program, arguments), arguments.rngs))
 
 
 @functools.partial(jax.jit, static_argnums=0, donate_argnums=2)
-def _advance(program, arguments, state, going):
+def _advance(
+  program: Decoder, arguments: CallArguments, state: State, going: Array
+) -> tuple[State, Decoded]:
   """Runs rounds until at most `going` rows are not done."""
   carry, rngs = state
-  loop = program.start(arguments._replace(rngs=rngs))
+  loop = program.loop(arguments._replace(rngs=rngs))
   carry = loop.advance(carry, going=going)
   return (carry, rngs), loop.decoded(carry)

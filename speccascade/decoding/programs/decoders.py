@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax
 import numpy as np
@@ -14,11 +14,13 @@ from speccascade.decoding.laws.fitted import FittedAlpha
 from speccascade.decoding.laws.sampling import Sampling
 from speccascade.decoding.loops.execution import Execution, LoopSettings
 from speccascade.decoding.loops.rounds import Loop
+from speccascade.decoding.programs import draft_models
 from speccascade.decoding.programs.call_checks import (
   check_call,
   check_decoder,
   check_goes_on_alone,
 )
+from speccascade.decoding.programs.draft_models import DraftModels
 from speccascade.decoding.programs.families import choose, family
 from speccascade.decoding.programs.method import Method
 from speccascade.decoding.programs.methods import find
@@ -34,10 +36,13 @@ from speccascade.decoding.records.decode_settings import (
   ReviewSettings,
 )
 from speccascade.decoding.records.draft_tree import TOP_K
-from speccascade.decoding.records.language_model import Array
+from speccascade.decoding.records.language_model import Array, LanguageModel
 from speccascade.decoding.records.masked_model import held_to
 from speccascade.settings import fields
 from speccascade.settings.fields import values_of
+
+# Token ids, or their shape alone where a call is only lowered.
+Inputs = Array | np.ndarray | jax.ShapeDtypeStruct
 
 # What a verification of trees is on a chain.
 _OF_CHAIN = {"token": "token", "traversal": "block", "k_seq": "token"}
@@ -77,7 +82,7 @@ class Decoder(BlockShape, Records):
   shared: bool = False
   drafter_window: fields.Positive | None = None
 
-  def __post_init__(self):
+  def __post_init__(self) -> None:
     super().__post_init__()
     check_decoder(self.method, self)
     if self.drafter_window is not None:
@@ -85,10 +90,10 @@ class Decoder(BlockShape, Records):
 
   def __call__(
     self,
-    drafter,
-    verifier,
-    inputs,
-    rngs,
+    drafter: DraftModels | None,
+    verifier: LanguageModel | None,
+    inputs: Inputs,
+    rngs: Array,
     alpha: float | FittedAlpha,
     sampling: Sampling,
     constraints: Constraints = NONE,
@@ -124,10 +129,10 @@ class Decoder(BlockShape, Records):
 
   def call(
     self,
-    drafter,
-    verifier,
-    inputs,
-    rngs,
+    drafter: DraftModels | None,
+    verifier: LanguageModel | None,
+    inputs: Inputs,
+    rngs: Array,
     alpha: float | FittedAlpha,
     sampling: Sampling,
     constraints: Constraints = NONE,
@@ -138,7 +143,7 @@ class Decoder(BlockShape, Records):
     """
     self.check(drafter, verifier, alpha, sampling, constraints)
     execution = self.method.execution
-    model = verifier if execution.needs_verifier else drafter
+    model: Any = verifier if execution.needs_verifier else drafter
     # (Shapes alone, which `lower` may get, have no tokens to check.)
     if model.prompted and not isinstance(inputs, jax.ShapeDtypeStruct):
       prompts.check(inputs, model.vocab_size)
@@ -156,7 +161,7 @@ class Decoder(BlockShape, Records):
       constraints=constraints,
     )
 
-  def lower(self, *arguments) -> jax.stages.Lowered:
+  def lower(self, *arguments: Any) -> jax.stages.Lowered:
     """Returns the traced program of a call; all arrays may be shapes alone.
 
     Shapes with a sharding on devices of `jax.experimental.topologies` give the
@@ -172,7 +177,7 @@ class Decoder(BlockShape, Records):
     It is the decoder without what its program does not depend on: a setting
     that is traced, or that the method does not use, has a fixed value in it. So
     decoders that differ in such settings alone share one program. Methods that
-    share a program are its members, and are told apart by their number.
+    share a program are its members, and are distinguished by their number.
 
     Args:
       greedy: whether at temperature 0.
@@ -219,18 +224,18 @@ class Decoder(BlockShape, Records):
 
   def check(
     self,
-    drafter,
-    verifier,
+    drafter: DraftModels | None,
+    verifier: LanguageModel | None,
     alpha: float | FittedAlpha,
     sampling: Sampling,
     constraints: Constraints = NONE,
-  ):
+  ) -> None:
     """Checks what a call gets, without decoding; raises as a call does."""
     check_call(
       self.method, self, drafter, verifier, alpha, sampling, constraints
     )
 
-  def run(self, *arguments) -> Decoded:
+  def run(self, *arguments: Any) -> Decoded:
     """Decodes, while a program is traced; takes the `CallArguments`."""
     loop = self.start(CallArguments(*arguments))
     if isinstance(loop, Decoded):
@@ -269,7 +274,8 @@ class Decoder(BlockShape, Records):
     )
     # Draft heads read the verifier itself, which is masked where it reviews.
     mask = call.constraints.mask
-    drafter = method.drafter_for(
+    drafter = draft_models.drafter_for(
+      method,
       held_to(call.drafter, mask),
       call.verifier,
       self,
@@ -283,6 +289,10 @@ class Decoder(BlockShape, Records):
       drafter, verifier, call.inputs, call.rngs, settings
     )
 
+  def loop(self, call: "CallArguments", room: int | None = None) -> Loop:
+    """Returns what `start` does, of an execution that is one loop."""
+    return cast(Loop, self.start(call, room))
+
 
 class CallArguments(NamedTuple):
   """The traced arguments of `Decoder.run`.
@@ -290,7 +300,7 @@ class CallArguments(NamedTuple):
   Attributes:
     drafter: as in a call of `Decoder`; None where the method needs none.
     verifier: as in a call of `Decoder`; None where the method needs none.
-    inputs: [B, S] int32; None for a loop that only goes on.
+    inputs: [B, S] int32; None for a loop that only continues.
     rngs: [B] typed keys; None where a loop has keys of its own.
     alpha: float32 [], as `Execution.host_alpha` made it; or a `FittedAlpha`
       with such an array.
@@ -302,7 +312,7 @@ class CallArguments(NamedTuple):
 
   drafter: Any
   verifier: Any
-  inputs: Array | None
+  inputs: Inputs | None
   rngs: Array | None
   alpha: Any
   threshold: Any
@@ -321,7 +331,7 @@ def _host_alpha(execution: Execution, alpha: Any) -> Any:
 _run = jax.jit(Decoder.run, static_argnums=0)
 
 
-def decoder(name: str, **settings) -> Decoder:
+def decoder(name: str, **settings: Any) -> Decoder:
   """Returns the `Decoder` of a method.
 
   Args:

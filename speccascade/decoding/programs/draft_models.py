@@ -1,19 +1,18 @@
-"""What a drafter is made of: `DRAFT_MODELS`, one row for each kind.
+"""The kinds of draft model: `DRAFT_MODELS`, one row for each.
 
 A *draft model* is what a call of a `Decoder` gets in a drafter's place: a small
-language model, draft heads, or look-ahead embeddings. A `Drafter` that somebody
+language model, draft heads, or look-ahead embeddings. A `Drafter` that a caller
 made is used as it is. A method makes the drafter of its loop out of the draft
-model and of the verifier: `Method.drafter_for`.
+model and of the verifier: `drafter_for`.
 
-The lab has tables with the same keys: what a kind costs
-(`study/evaluation/timing.py`), how many bytes it takes
-(`tools/planning/model_bytes.py`), what a search asks of it
-(`study/search/draft_kinds.py`) and how it is trained (`training/kinds.py`).
+A new kind of draft model is a row of the table. What a ring outside of the core
+asks of each kind is a `PerKind` of that ring, where the new kind registers what
+it answers. `PER_KIND` has them all.
 """
 
 from collections.abc import Callable
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import Any, Generic, TypeVar
 
 from speccascade.decoding.drafting import children, depth_laws
 from speccascade.decoding.drafting.autoregressive import (
@@ -24,6 +23,7 @@ from speccascade.decoding.drafting.fast_forward import FastForwardDrafter
 from speccascade.decoding.drafting.heads_drafter import HeadsDrafter
 from speccascade.decoding.drafting.lookahead_drafter import LookaheadDrafter
 from speccascade.decoding.drafting.tree_drafter import TreeDrafter
+from speccascade.decoding.programs.method import Method
 from speccascade.decoding.records.decode_settings import FIXED, BlockShape
 from speccascade.decoding.records.drafter import (
   Drafter,
@@ -36,8 +36,14 @@ from speccascade.decoding.records.drafter import (
 )
 from speccascade.decoding.records.language_model import LanguageModel
 
-if TYPE_CHECKING:
-  from speccascade.decoding.programs.method import Method
+Row = TypeVar("Row")
+
+
+# What a call of a `Decoder` gets in a drafter's place; several language models
+# are for methods that compose several.
+DraftModels = (
+  LanguageModel | Heads | Lookahead | Drafter | tuple[LanguageModel, ...]
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,34 +55,42 @@ class DraftModel:
       of a loop. `shape` is a `BlockShape`, and `stop` a `StopPolicy` or None.
     check: a function of `(model, method, shape)`, which raises ValueError where
       a `Method` with such blocks cannot draft with the model.
+    takes: whether a model is of this kind. None for language models, which are
+      what no other row takes.
     num_distributions: a function from a model to the number of distributions
       that it gives at once, one for each draft in a row; 0 where it gives one
       after another.
     drafts_alone: whether the model writes a text without a verifier.
-    is_maskable: whether a mask of tokens reaches all laws of the model, or of
-      the drafter. Where it does not, some drafts may be tokens that the mask
-      does not allow, which a masked verifier rejects.
+    is_maskable: whether a mask of tokens reaches all distributions of the
+      model, or of the drafter. Where it does not, some drafts may be tokens
+      that the mask does not allow, which a masked verifier rejects.
     first_block_drafts: whether the first block of a text drafts. The hidden
       state that draft heads read is not there yet, while look-ahead embeddings
       and language models read the text alone.
   """
 
   drafter: Callable[[Any, Any, BlockShape, StopPolicy | None], Drafter]
-  check: Callable[[Any, "Method", BlockShape], None]
+  check: Callable[[Any, Method, BlockShape], None]
+  takes: Callable[[Any], bool] | None = None
   num_distributions: Callable[[Any], int] = lambda model: 0
   drafts_alone: bool = False
   is_maskable: Callable[[Any], bool] = lambda model: False
   first_block_drafts: bool = True
 
 
-def models_of(drafter) -> tuple:
+def models_of(drafter: Any) -> tuple[Any, ...]:
   """Returns a model or several as a tuple, which is empty for None."""
   if drafter is None:
     return ()
   return drafter if isinstance(drafter, tuple) else (drafter,)
 
 
-def _drafter_of_model(model, verifier, shape, stop) -> Drafter:
+def _drafter_of_model(
+  model: LanguageModel,
+  verifier: LanguageModel,
+  shape: BlockShape,
+  stop: StopPolicy | None,
+) -> Drafter:
   if shape.draft_tree is not None:
     return TreeDrafter(model, shape.draft_tree, shape.tree_drawing)
   if stop is None and FastForwardDrafter.takes(model):
@@ -84,13 +98,23 @@ def _drafter_of_model(model, verifier, shape, stop) -> Drafter:
   return AutoregressiveDrafter(model, shape.gamma, stop, behind=0)
 
 
-def _drafter_of_heads(heads, verifier, shape, stop) -> Drafter:
+def _drafter_of_heads(
+  heads: Heads,
+  verifier: LanguageModel,
+  shape: BlockShape,
+  stop: StopPolicy | None,
+) -> Drafter:
   return HeadsDrafter(
     heads, verifier, shape.gamma, shape.draft_tree, shape.tree_drawing
   )
 
 
-def _drafter_of_embeddings(embeddings, verifier, shape, stop) -> Drafter:
+def _drafter_of_embeddings(
+  embeddings: Lookahead,
+  verifier: LanguageModel,
+  shape: BlockShape,
+  stop: StopPolicy | None,
+) -> Drafter:
   return LookaheadDrafter(
     embeddings.language_model(verifier),
     embeddings.num_heads,
@@ -100,7 +124,11 @@ def _drafter_of_embeddings(embeddings, verifier, shape, stop) -> Drafter:
   )
 
 
-def _check_models(models, method: "Method", shape: BlockShape):
+def _check_models(
+  models: LanguageModel | tuple[LanguageModel, ...],
+  method: Method,
+  shape: BlockShape,
+) -> None:
   """Raises ValueError where the method takes more, or fewer, drafters."""
   num = len(models_of(models))
   if method.compose is None and num != 1:
@@ -112,7 +140,7 @@ def _check_models(models, method: "Method", shape: BlockShape):
     )
 
 
-def _check_heads(heads, method: "Method", shape: BlockShape):
+def _check_heads(heads: Heads, method: Method, shape: BlockShape) -> None:
   """Raises ValueError where draft heads do not fit."""
   _check_depth_laws("draft heads", method, shape)
   if shape.gamma > heads.num_heads:
@@ -123,7 +151,9 @@ def _check_heads(heads, method: "Method", shape: BlockShape):
   depth_laws.check_review(method.target, shape)
 
 
-def _check_embeddings(embeddings, method: "Method", shape: BlockShape):
+def _check_embeddings(
+  embeddings: Lookahead, method: Method, shape: BlockShape
+) -> None:
   """Raises ValueError where look-ahead embeddings do not fit."""
   _check_depth_laws("look-ahead embeddings", method, shape)
   if shape.gamma > embeddings.num_heads + 1:
@@ -135,7 +165,7 @@ def _check_embeddings(embeddings, method: "Method", shape: BlockShape):
   depth_laws.check_review(method.target, shape)
 
 
-def _check_depth_laws(words: str, method: "Method", shape: BlockShape):
+def _check_depth_laws(words: str, method: Method, shape: BlockShape) -> None:
   """Raises ValueError where all distributions of a block at once do not fit."""
   # Without a target the loop drafts in a way of its own, as BiLD does.
   drafts_itself = method.compose is not None or method.target is None
@@ -152,7 +182,7 @@ def _check_depth_laws(words: str, method: "Method", shape: BlockShape):
     )
 
 
-def _check_drafter(drafter: Drafter, method: "Method", shape: BlockShape):
+def _check_drafter(drafter: Drafter, method: Method, shape: BlockShape) -> None:
   """Raises ValueError where a `Drafter` would ignore a setting."""
   label, kind = method.label, type(drafter).__name__
   policy = shape.draft_length.policy
@@ -177,7 +207,7 @@ def _check_drafter(drafter: Drafter, method: "Method", shape: BlockShape):
       f"gamma is {shape.gamma}; the drafter given, a {kind}, drafts blocks of"
       f" {depth}: set gamma to {depth}, or change the drafter"
     )
-  # A drafter may have no law of its own at some places.
+  # A drafter may have no distribution of its own at some places.
   drafter.check_review(method.target, shape)
   if drafter.tree is None:
     return
@@ -192,17 +222,19 @@ def _check_drafter(drafter: Drafter, method: "Method", shape: BlockShape):
     )
 
 
+# A model is of the first kind that takes it.
 DRAFT_MODELS: dict[type, DraftModel] = {
-  LanguageModel: DraftModel(
-    _drafter_of_model,
-    _check_models,
-    drafts_alone=True,
-    is_maskable=lambda models: True,
+  Drafter: DraftModel(
+    lambda drafter, verifier, shape, stop: drafter,
+    _check_drafter,
+    takes=is_drafter,
+    is_maskable=lambda drafter: drafter.is_maskable,
   ),
   Heads: DraftModel(
     _drafter_of_heads,
     _check_heads,
-    lambda heads: heads.num_heads,
+    takes=is_heads,
+    num_distributions=lambda heads: heads.num_heads,
     first_block_drafts=False,
   ),
   # The first draft is drawn from the verifier's own distribution, so that K
@@ -210,12 +242,14 @@ DRAFT_MODELS: dict[type, DraftModel] = {
   Lookahead: DraftModel(
     _drafter_of_embeddings,
     _check_embeddings,
-    lambda embeddings: embeddings.num_heads + 1,
+    takes=is_lookahead,
+    num_distributions=lambda embeddings: embeddings.num_heads + 1,
   ),
-  Drafter: DraftModel(
-    lambda drafter, verifier, shape, stop: drafter,
-    _check_drafter,
-    is_maskable=lambda drafter: drafter.is_maskable,
+  LanguageModel: DraftModel(
+    _drafter_of_model,
+    _check_models,
+    drafts_alone=True,
+    is_maskable=lambda models: True,
   ),
 }
 
@@ -227,12 +261,8 @@ def kind_of(model: Any) -> type:
     model: a draft model; or several language models in a tuple, which are of
       the kind that each of them is.
   """
-  for is_kind, kind in (
-    (is_drafter, Drafter),
-    (is_heads, Heads),
-    (is_lookahead, Lookahead),
-  ):
-    if is_kind(model):
+  for kind, row in DRAFT_MODELS.items():
+    if row.takes is not None and row.takes(model):
       return kind
   return LanguageModel
 
@@ -240,3 +270,71 @@ def kind_of(model: Any) -> type:
 def row_of(model: Any) -> DraftModel:
   """Returns the row of a draft model; see `kind_of`."""
   return DRAFT_MODELS[kind_of(model)]
+
+
+def drafter_for(
+  method: Method,
+  models: Any,
+  verifier: Any,
+  shape: BlockShape,
+  *,
+  alpha: Any,
+  stop: StopPolicy | None = None,
+) -> Any:
+  """Returns what a method's execution drafts with, while a program is traced.
+
+  Args:
+    method: the row of the method.
+    models: the draft model, or several language models in a tuple.
+    verifier: the verifier, which draft heads draft for.
+    shape: the settings of a block.
+    alpha: scalar, as `Execution.host_alpha` made it.
+    stop: when a chain ends before gamma drafts; None never ends it early.
+
+  Returns:
+    A `Drafter`; the model itself for a method without blocks.
+  """
+  if not method.has_blocks:
+    return models
+  if method.compose is None or is_drafter(models):
+    return row_of(models).drafter(models, verifier, shape, stop)
+  return method.compose(models_of(models), shape.gamma, alpha)
+
+
+class PerKind(Generic[Row]):
+  """What one module outside of the core asks of each kind of draft model.
+
+  Attributes:
+    place: the name of this object, as in "speccascade.training.kinds.KINDS".
+    what: what it says of a kind, for errors.
+    rows: what is registered, by the keys of `DRAFT_MODELS`.
+  """
+
+  def __init__(self, module: str, name: str, what: str):
+    self.place, self.what = f"{module}.{name}", what
+    self.rows: dict[type, Row] = {}
+    PER_KIND.append(self)
+
+  def register(self, kind: type, row: Row) -> None:
+    """Adds what is said of a kind, a key of `DRAFT_MODELS`."""
+    self.rows[kind] = row
+
+  def __getitem__(self, kind: type) -> Row:
+    """Returns what is registered for a kind.
+
+    Raises:
+      NotImplementedError: nothing is.
+    """
+    if kind not in self.rows:
+      name = self.place.rpartition(".")[2]
+      raise NotImplementedError(
+        f"{self.place} does not say {self.what} for draft models of the kind"
+        f" {kind.__name__}: call {name}.register({kind.__name__}, ...)"
+      )
+    return self.rows[kind]
+
+
+# All of them, so that a test finds what a new kind lacks. A `Drafter` is made
+# by a program, used as it is, and never stored or searched: it registers
+# nothing.
+PER_KIND: list[PerKind[Any]] = []

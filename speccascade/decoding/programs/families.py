@@ -1,4 +1,4 @@
-"""Several targets in one compiled program, which is told which one to use.
+"""Compiles several targets into one program; a traced index selects one.
 
 Methods of one execution differ in their target alone. A target is a few
 operations next to two models, and a program takes seconds to compile. So a
@@ -6,13 +6,15 @@ program may hold the targets of several methods, and get the index of one of
 them as a traced argument.
 """
 
+from collections.abc import Callable
 import dataclasses
 import functools
-from typing import cast
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
 
+from speccascade.decoding.laws.rules import Pair, Sides
 from speccascade.decoding.laws.targets import Target
 from speccascade.decoding.loops.execution import Execution
 from speccascade.decoding.programs.method import Method
@@ -28,7 +30,8 @@ class Choice:
   Only the target at `index` is computed.
 
   Attributes:
-    targets: the targets, which all need the drafter's law or all do not.
+    targets: the targets, which all need the drafter's distribution or all do
+      not.
     index: int32 [], traced, the index of the target in use.
   """
 
@@ -46,19 +49,29 @@ class Choice:
     flags = [target.reads_tokens for target in self.targets]
     return jnp.asarray(flags)[self.index]
 
-  def at(self, q, p, tokens, *, alpha, sampled) -> tuple[Array, Array, Array]:
+  def at(
+    self,
+    q: Array,
+    p: Array,
+    tokens: Array | Callable[[Array], Array],
+    *,
+    alpha: Array,
+    sampled: Pair,
+  ) -> tuple[Array, Array, Array]:
     """See `Target.at`."""
 
-    def at(target, q, p, alpha, sampled):
+    def at(
+      target: Target, q: Array, p: Array, alpha: Array, sampled: Pair
+    ) -> tuple[Array, Array, Array]:
       return target.at(q, p, tokens, alpha=alpha, sampled=sampled)
 
     return self._switch(at, q, p, alpha, sampled)
 
-  def early(self, q, alpha) -> tuple[Array, Array]:
+  def early(self, q: Array, alpha: Array) -> Sides:
     """See `Target.early`."""
     return self._switch(Target.early, q, alpha)
 
-  def _switch(self, branch, *operands):
+  def _switch(self, branch: Callable[..., Any], *operands: Any) -> Any:
     """Returns `branch(target, *operands)` of the target at `index`."""
     branches = [functools.partial(branch, target) for target in self.targets]
     return jax.lax.switch(self.index, branches, *operands)

@@ -4,16 +4,18 @@ from collections.abc import Callable
 import dataclasses
 from typing import Any
 
-from speccascade.decoding.drafting.autoregressive import StopPolicy
 from speccascade.decoding.laws.fitted import FittedAlpha, number_of
 from speccascade.decoding.laws.interval import Interval
 from speccascade.decoding.laws.numerics import as_float32
 from speccascade.decoding.laws.targets import Target
 from speccascade.decoding.loops.execution import Execution
-from speccascade.decoding.programs import draft_models
-from speccascade.decoding.records.decode_settings import FIXED, BlockShape
-from speccascade.decoding.records.drafter import is_drafter
+from speccascade.decoding.records.decode_settings import FIXED
+from speccascade.decoding.records.drafter import Drafter
+from speccascade.decoding.records.language_model import LanguageModel
 from speccascade.settings import fields
+
+# (models, gamma, alpha) -> the `Drafter` of a speculative loop.
+Compose = Callable[[tuple[LanguageModel, ...], int, Any], Drafter]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,7 +25,8 @@ class Method:
   Attributes:
     execution: the loop that makes the tokens.
     target: the distribution that tokens are sampled from; None for an execution
-      whose law is not that of a chain of targets (sequence cascade, BiLD).
+      whose distribution is not that of a chain of targets (sequence cascade,
+      BiLD).
     label: the name in the papers.
     greedy_only: whether the method is defined at temperature 0 alone.
     compose: a function from `(models, gamma, alpha)` to the `Drafter` of the
@@ -36,7 +39,7 @@ class Method:
   target: Target | None
   label: str
   greedy_only: bool = False
-  compose: Callable | None = None
+  compose: Compose | None = None
   num_drafters: int = 1
 
   @property
@@ -71,7 +74,7 @@ class Method:
 
   @property
   def goes_on_alone(self) -> bool:
-    """Whether the law is the same where a block has no drafts."""
+    """Whether the distribution is the same where a block has no drafts."""
     target = self.target
     drafts = self.has_blocks and self.compose is None
     return drafts and target is not None and not target.uses_q
@@ -98,7 +101,7 @@ class Method:
       "verification": self.execution.verifications,
     }
 
-  def check_settings(self, **settings: str):
+  def check_settings(self, **settings: str) -> None:
     """Raises SettingError where the method would ignore one of `settings`.
 
     Args:
@@ -118,7 +121,7 @@ class Method:
     """Whether a block may be a tree of drafts."""
     return self.has_blocks and self.compose is None
 
-  def check_takes_trees(self):
+  def check_takes_trees(self) -> None:
     """Raises SettingError where the method drafts in a way of its own.
 
     A method that drafts nothing uses none of the settings of a block, and
@@ -133,34 +136,6 @@ class Method:
       )
       raise fields.SettingError("tree", fault)
 
-  def drafter_for(
-    self,
-    models: Any,
-    verifier: Any,
-    shape: BlockShape,
-    *,
-    alpha: Any,
-    stop: StopPolicy | None = None,
-  ) -> Any:
-    """Returns what the execution drafts with, while a program is traced.
-
-    Args:
-      models: the draft model, or several language models in a tuple.
-      verifier: the verifier, which draft heads draft for.
-      shape: the settings of a block.
-      alpha: scalar, as `Execution.host_alpha` made it.
-      stop: when a chain ends before gamma drafts; None never ends it early.
-
-    Returns:
-      A `Drafter`; the model itself for a method without blocks.
-    """
-    if not self.has_blocks:
-      return models
-    if self.compose is None or is_drafter(models):
-      row = draft_models.row_of(models)
-      return row.drafter(models, verifier, shape, stop)
-    return self.compose(draft_models.models_of(models), shape.gamma, alpha)
-
   @property
   def law(self) -> str:
     """What the method samples from, in a few words."""
@@ -172,7 +147,7 @@ class Method:
     }
     return known.get(self.target.name, f"T[{self.target.name}](q, p)")
 
-  def check_alpha(self, alpha: float | FittedAlpha, vocab_size: int):
+  def check_alpha(self, alpha: float | FittedAlpha, vocab_size: int) -> None:
     """Raises ValueError where alpha is outside the range.
 
     Args:

@@ -4,9 +4,9 @@ The `target` of a row is the distribution that the row's output is sampled from,
 so one parametrised test covers the table. Labels are the papers' own.
 """
 
-from collections.abc import Callable
 import functools
 
+import jax
 import jax.numpy as jnp
 
 from speccascade.decoding.drafting.autoregressive import AutoregressiveDrafter
@@ -71,13 +71,18 @@ from speccascade.decoding.loops.speculative import speculative
 from speccascade.decoding.loops.stepwise import drafter_alone, verifier_alone
 from speccascade.decoding.nested.cascade import cascade_drafter
 from speccascade.decoding.nested.vertical import VerticalDrafter
-from speccascade.decoding.programs.method import Method
+from speccascade.decoding.programs.method import Compose, Method
 from speccascade.decoding.records.decode_settings import block_width
 from speccascade.decoding.records.drafter import Drafter
+from speccascade.decoding.records.language_model import LanguageModel
 from speccascade.settings import fields
 
+Array = jax.Array
 
-def _cascade_drafting(models, gamma, alpha) -> Drafter:
+
+def _cascade_drafting(
+  models: tuple[LanguageModel, ...], gamma: int, alpha: Array
+) -> Drafter:
   """Returns the default cascade: gamma reviewed tokens, two copied tokens."""
   # The first drafter writes the gamma tokens that it writes in plain
   # speculative decoding, in fewer calls, each of which reviews two tokens of
@@ -98,10 +103,12 @@ def _cascade_drafting(models, gamma, alpha) -> Drafter:
   return cascade_drafter(models, copier, matrix)
 
 
-def _reviewed_pair(inner: Target) -> Callable:
+def _reviewed_pair(inner: Target) -> Compose:
   """Returns a `compose` of two models, one of which reviews the other's."""
 
-  def compose(models, gamma, alpha) -> Drafter:
+  def compose(
+    models: tuple[LanguageModel, ...], gamma: int, alpha: Array
+  ) -> Drafter:
     medium, small = models
     return VerticalDrafter(
       # The others may have written a whole block since it drafted last.

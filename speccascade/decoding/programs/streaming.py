@@ -2,8 +2,8 @@
 
 The loop of a `Decoder` is compiled as a program that runs as many rounds as it
 is asked for, so tokens can be shown as they come. They are the tokens that the
-decoder writes at once. Another turn goes on from the caches of the turns
-before. The models read what others wrote in between and read nothing twice, and
+decoder writes at once. Another turn continues from the caches of the turns
+before. The models read external tokens in between, and read nothing twice, and
 the output is what a prompt that holds the whole conversation would give.
 """
 
@@ -13,10 +13,13 @@ import jax
 import numpy as np
 
 from speccascade.decoding.laws.sampling import Sampling
-from speccascade.decoding.programs.decoders import Decoder
+from speccascade.decoding.loops.carry import Carry
+from speccascade.decoding.programs.decoders import CallArguments, Decoder
+from speccascade.decoding.programs.draft_models import DraftModels
 from speccascade.decoding.records import prompts
 from speccascade.decoding.records.automaton import NONE, Constraints
 from speccascade.decoding.records.block_records import Decoded
+from speccascade.decoding.records.language_model import Array, LanguageModel
 
 
 class Stream:
@@ -38,16 +41,16 @@ class Stream:
   def __init__(
     self,
     decoder: Decoder,
-    drafter,
-    verifier,
-    inputs,
-    rngs,
+    drafter: DraftModels | None,
+    verifier: LanguageModel | None,
+    inputs: Array | np.ndarray,
+    rngs: Array,
     alpha: float,
     sampling: Sampling,
     *,
     room: int | None = None,
     constraints: Constraints = NONE,
-  ):
+  ) -> None:
     """Reads the inputs; no round is run yet. Arguments as in a call, and:
 
     Args:
@@ -77,7 +80,7 @@ class Stream:
       drafter, verifier, inputs, rngs, alpha, sampling, constraints
     )
     self._carry = _begin(self._program, arguments, self.room)
-    # The loop goes on without its inputs.
+    # The loop continues without its inputs.
     self._arguments = arguments._replace(inputs=None)
     self._run_rounds(0)
 
@@ -91,7 +94,7 @@ class Stream:
       raise ValueError(f"rounds is {rounds}; wanted 1 or more")
     return self._run_rounds(rounds)
 
-  def turn(self, tokens, rngs) -> Decoded:
+  def turn(self, tokens: Array | np.ndarray, rngs: Array) -> Decoded:
     """Begins another turn of the conversation; returns `decoded`, empty yet.
 
     All models read the tokens after their own tokens, in the caches that they
@@ -99,15 +102,15 @@ class Stream:
     has no further turn.
 
     Args:
-      tokens: [B, N] int32, what others wrote after the last turn, with
+      tokens: [B, N] int32, the external tokens after the last turn, with
         `prompts.PAD` at either end. The EOS of the last turn, if it has one, is
         in the text already. A row without any token has no turn. Every N is a
         program of its own: pad to few widths.
       rngs: [B] typed keys, which differ from the keys of the turns before.
 
     Raises:
-      ValueError: the models do not go on from prompts, the tokens are not
-        valid, or a row has no room for them and `max_decode_len` more.
+      ValueError: the models do not continue from prompts, the tokens are not
+        valid, or a row has no space for them and `max_decode_len` more.
     """
     model = self._arguments.verifier or self._arguments.drafter
     name, tokens = type(model).__name__, np.asarray(tokens, np.int32)
@@ -122,8 +125,8 @@ class Stream:
     self._carry = _turn(self._program, self._arguments, self._carry, tokens)
     return self._run_rounds(0)
 
-  def _check_room(self, tokens: np.ndarray):
-    """Raises ValueError where a row has no room for a turn of `tokens`."""
+  def _check_room(self, tokens: np.ndarray) -> None:
+    """Raises ValueError where a row has no space for a turn of `tokens`."""
     more = np.sum(tokens != prompts.PAD, axis=1)
     # A pass over the turn writes N slots of every row, however few tokens the
     # row has; the slots after these tokens are free for the row's own output.
@@ -158,17 +161,21 @@ class Stream:
 
 
 @functools.partial(jax.jit, static_argnums=(0, 2))
-def _begin(program, arguments, room):
-  return program.start(arguments, room).begin()
+def _begin(program: Decoder, arguments: CallArguments, room: int) -> Carry:
+  return program.loop(arguments, room).begin()
 
 
 @functools.partial(jax.jit, static_argnums=0, donate_argnums=2)
-def _advance(program, arguments, carry, rounds):
-  loop = program.start(arguments)
+def _advance(
+  program: Decoder, arguments: CallArguments, carry: Carry, rounds: Array
+) -> tuple[Carry, Decoded]:
+  loop = program.loop(arguments)
   carry = loop.advance(carry, rounds)
   return carry, loop.decoded(carry)
 
 
 @functools.partial(jax.jit, static_argnums=0, donate_argnums=2)
-def _turn(program, arguments, carry, tokens):
-  return program.start(arguments).turn(carry, tokens)
+def _turn(
+  program: Decoder, arguments: CallArguments, carry: Carry, tokens: Array
+) -> Carry:
+  return program.loop(arguments).turn(carry, tokens)

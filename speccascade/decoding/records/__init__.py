@@ -1,1 +1,1 @@
-"""What rooms pass on: models, drafters, trees, blocks, settings, tokens."""
+"""Shared records: models, drafters, trees, blocks, settings, tokens."""

@@ -1,4 +1,4 @@
-"""Automata over tokens: what a text may go on with, and where it ends.
+"""Automata over tokens: what a text may continue with, and where it ends.
 
 An automaton reads the tokens of a text one after another. Its state after a
 token says which tokens may follow, and whether the text ends there. A grammar,
@@ -16,7 +16,7 @@ import jax.numpy as jnp
 Array = jax.Array
 
 START = 0  # the state before the first token of every text
-# The few steps of a block are unrolled, and fused. What others wrote between
+# The few steps of a block are unrolled, and fused. External tokens between
 # two turns is a chain of many more.
 _UNROLLED = 16
 

@@ -34,6 +34,7 @@ class Output(struct.PyTreeNode):
   """
 
   logits: Array
+  # The pass that gives the logits gives these: only the model has them.
   hidden: Array | None = None
 
 
@@ -51,17 +52,18 @@ class Branches(struct.PyTreeNode):
       drafts that a row does not propose. It differs from the tree's own parent
       where an independent draw repeats a sibling's token.
     is_certain: [B, N] bool, drafts that are a function of the prefix.
-    laws: [B, N, V], the law that each draft was drawn from, where it is not the
-      law at the draft's node: several drafters have several laws there. None
-      takes the laws at the nodes.
-    has_q: static, whether the laws at the nodes are those of one drafter, so
-      that a target may use them.
+    laws: [B, N, V], the distribution that each draft was drawn from, where it
+      is not the distribution at the draft's node: several drafters have several
+      distributions there. None takes the distributions at the nodes.
+    has_q: static, whether the distributions at the nodes are those of one
+      drafter, so that a target may use them.
   """
 
   tree: DraftTree = struct.field(pytree_node=False)
   drawing: str = struct.field(pytree_node=False)
   parents: Array
   is_certain: Array
+  # The verifier step reads them, so they travel with the drafts.
   laws: Array | None = None
   has_q: bool = struct.field(pytree_node=False, default=True)
 
@@ -97,17 +99,17 @@ class Proposal(struct.PyTreeNode):
   """A drafted block, and the distribution that each token was drawn from.
 
   The block is a chain of drafts, or a tree of them. In a chain N = G, and draft
-  i stands at index i. The law at index i is that after i drafts, from which
-  draft i is drawn. In a tree `branches` says which drafts follow which, and the
-  law at index n is that at node n, from which the children of the node are
-  drawn.
+  i is at index i. The distribution at index i is that after i drafts, from
+  which draft i is drawn. In a tree `branches` says which drafts follow which,
+  and the distribution at index n is that at node n, from which the children of
+  the node are drawn.
 
   Attributes:
     tokens: [B, N] int32; row b of a chain proposes the first `count[b]`.
     count: [B] int32 in 0..N.
     q: [B, N+1, V] distribution at each node. In a chain, index `count[b]` is
       the distribution at the bonus position, and means something only where it
-      was asked for. Later rows mean nothing.
+      was asked for. Later rows are undefined.
     q1: [B, N+1, V] the drafter's confidence: its distribution at temperature 1,
       unfiltered. Where a token is copied it is `q` itself.
     copied: [B, N+1] bool, tokens that no model drafted. Their distribution is
@@ -137,6 +139,7 @@ class Proposal(struct.PyTreeNode):
   bad: Array
   has_bonus_law: Array | bool = True
   writer: Array | int = 0
+  # The verifier's pass and step depend on the shape of each block.
   branches: Branches | None = None
   extra: dict[str, Array] = struct.field(default_factory=dict)
 
@@ -189,6 +192,7 @@ class Verdict(struct.PyTreeNode):
   token: Array
   examined: Array
   read: Array
+  # The decision itself: what the caches keep. A chain keeps its first drafts.
   path: Array | None = None
 
 
@@ -216,7 +220,7 @@ class Stats(struct.PyTreeNode):
     drafter_calls: forward passes of the drafter, all its models together.
     calls_by_model: [B, M] int32, forward passes of each model of the drafter (a
       vertical or horizontal drafter has several).
-    verifier_calls: positions or blocks for which the verifier was asked.
+    verifier_calls: positions or blocks for which the verifier was called.
     verifier_extends: forward passes of the verifier, catch-up included.
     expected_acceptance: [B] float32, the sum of sum_v min(q, pi) over examined
       drafts.
@@ -314,8 +318,8 @@ SOURCES = (
 class Trace(struct.PyTreeNode):
   """Who wrote each token, and why. T = max_decode_len; K = top tokens stored.
 
-  What stands past the length of a row means nothing, and hangs on the rows
-  beside it.
+  Entries past a row's length are undefined, and may depend on the rest of the
+  batch.
 
   Attributes:
     source: [B, T] int32, one of DRAFT .. FORCED.
@@ -324,7 +328,7 @@ class Trace(struct.PyTreeNode):
       the verifier's.
     deferred: [B, T] bool, whether the rule deferred here.
     left: [B, T] float32, the left side of the rule, which defers where left <
-      right; NaN where no rule was asked.
+      right; NaN where no rule was evaluated.
     right: [B, T] float32, the right side of the rule. A token rule is read at
       the draft, or, in a sequential execution, at the token written.
     tv: [B, T] float32, TV(p, q) of the sampled pair; NaN where q or p is
@@ -359,7 +363,7 @@ class Trace(struct.PyTreeNode):
 class DraftedTrees(struct.PyTreeNode):
   """All drafts of the trees of a text. J = max_decode_len + 1 blocks.
 
-  What stands after the last block of a row means nothing.
+  Entries after the last block of a row are undefined.
 
   Attributes:
     tokens: [B, J, N] int32, the drafts of each block.
@@ -380,7 +384,7 @@ class LogProbs(struct.PyTreeNode):
   Every field is [B, T] float32. It is NaN after the end of a row and where the
   distribution is unknown, and -inf where a known distribution gives the token
   no mass. docs/definitions.md says what the sums of these numbers mean. The
-  last four fields say how pi and the token stand to p1, the verifier at
+  last four fields say how pi and the token compare with p1, the verifier at
   temperature 1, unfiltered, whatever was sampled from.
 
   Attributes:
@@ -431,8 +435,10 @@ class Decoded(struct.PyTreeNode):
   tokens: Array
   lengths: Array
   stats: Stats
+  # These two are of every execution. Observers are of speculative loops alone.
   trace: Trace | None
   bad_step: Array
   log_probs: LogProbs | None = None
   extra: dict[str, Any] = struct.field(default_factory=dict)
+  # Stops are settings of a call, whatever drafts, and end rows of every loop.
   stopped: Array | None = None

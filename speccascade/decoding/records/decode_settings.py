@@ -1,11 +1,11 @@
-"""How to decode: each setting once, with its type, its check and its meaning.
+"""Settings of a decode, each defined once: its type, check and meaning.
 
 A record below is the one place that declares a setting. Whatever needs the
 setting inherits the record: `Point` and `Run`, which gin and the API make;
 `Decoder`, which is compiled; and the settings that a loop is traced with. Rows
 of results take their fields from the records too. A new setting is therefore a
 field here, and whatever reads it. The settings of sampling are declared in the
-same way in `laws.sampling`, beside what they make.
+same way in `laws.sampling`, next to what they make.
 """
 
 import dataclasses
@@ -60,7 +60,7 @@ class DraftLength:
   policy: Literal["fixed", StopRule] = FIXED
   threshold: fields.Share = 0.0
 
-  def __post_init__(self):
+  def __post_init__(self) -> None:
     if self.policy == FIXED and self.threshold:
       fault = (
         f" is {self.threshold}, and {FIXED!r} has none; leave it out, or use"
@@ -131,7 +131,7 @@ class BlockShape(ReviewSettings):
   drafts: Annotated[int, fields.Bounds(1, 1024)] | None = None
   drawing: Drawing | None = None
 
-  def __post_init__(self):
+  def __post_init__(self) -> None:
     """Raises SettingError where the settings of a tree do not fit."""
     if self.tree is not None and self.drafts is not None:
       fault = f" is {self.drafts}, next to a tree; leave out one of the two"
@@ -188,13 +188,13 @@ def draft_tree(
   """Returns the shape of a block; None for a chain.
 
   Args:
-    gamma: as in `BlockShape`; where it is no number yet, `drafts` have no
+    gamma: as in `BlockShape`; where it is not a number yet, `drafts` have no
       shape.
     tree: as in `BlockShape`.
     drafts: as in `BlockShape`.
 
   Raises:
-    ValueError: `tree` is no tree.
+    ValueError: `tree` is not a tree.
   """
   if tree is not None:
     if ROOT in tree:

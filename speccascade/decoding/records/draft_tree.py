@@ -35,8 +35,8 @@ GREEDY_AND_RANDOM: Literal["greedy_and_random"] = "greedy_and_random"
 TOP_K: Literal["top_k"] = "top_k"
 Drawing = Literal["iid", "without_replacement", "greedy_and_random", "top_k"]
 DRAWINGS = (IID, WITHOUT_REPLACEMENT, GREEDY_AND_RANDOM, TOP_K)
-# Verifications of trees that have the law of the target for some drawings
-# alone. The others have it for all of them.
+# Verifications of trees that have the distribution of the target for some
+# drawings alone. The others have it for all of them.
 EXACT_FOR = {"k_seq": (IID,)}
 
 
@@ -58,7 +58,7 @@ class DraftTree:
 
   parents: tuple[int, ...]
 
-  def __post_init__(self):
+  def __post_init__(self) -> None:
     parents = self.parents
     if not 1 <= len(parents) <= MAX_DRAFTS:
       raise ValueError(

@@ -1,6 +1,6 @@
-"""What a drafter is to the core, and what else may stand in a drafter's place.
+"""The `Drafter` interface, and the objects accepted instead of a drafter.
 
-A `Drafter` proposes a block of tokens. `Heads` and `Lookahead` are no drafters
+A `Drafter` proposes a block of tokens. `Heads` and `Lookahead` are not drafters
 yet: they were trained for one verifier, and a `Decoder` makes a drafter of them
 and of that verifier. All three are pytrees whose leaves are parameters, as a
 `LanguageModel` is.
@@ -23,8 +23,10 @@ from typing import (
 import jax
 
 from speccascade.decoding.laws.sampling import Sampling
+from speccascade.decoding.laws.targets import Target
 from speccascade.decoding.records import feeding
 from speccascade.decoding.records.block_records import Proposal
+from speccascade.decoding.records.decode_settings import ReviewSettings
 from speccascade.decoding.records.draft_tree import DraftTree
 from speccascade.decoding.records.language_model import (
   LanguageModel,
@@ -100,31 +102,33 @@ class Drafter:
 
   @property
   def is_maskable(self) -> bool:
-    """Static: whether a mask of tokens reaches every law of a proposal."""
+    """Static: whether a mask of tokens reaches all of a proposal's q."""
     parts = [part for part in self.parts if is_drafter(part)]
     reaches = self.passes_mask and bool(self.parts)
     return reaches and all(part.is_maskable for part in parts)
 
-  def check_review(self, target: Any, settings: Any) -> None:
-    """Checks that a review has a stated law with what this drafter proposes.
+  def check_review(
+    self, target: Target | None, settings: ReviewSettings
+  ) -> None:
+    """Checks that a review of this drafter's blocks has a stated distribution.
 
-    A drafter may state no law at some places, or not one law.
+    A drafter may state no distribution at some places, or not one distribution.
 
     Args:
       target: a `Target`.
       settings: `ReviewSettings`.
 
     Raises:
-      ValueError: the target or the verification needs such a law.
+      ValueError: the target or the verification needs such a distribution.
     """
 
   @property
   def spare_slots(self) -> int:
     """Static: slots that the parts' caches need beyond a row's tokens.
 
-    A pass writes all its slots, whatever its count. So a cache needs room after
-    its last token for the tokens of a proposal, and for the pass that catches
-    up.
+    A pass writes all its slots, whatever its count. So a cache needs space
+    after its last token for the tokens of a proposal, and for the pass that
+    catches up.
     """
     return 0
 
@@ -149,7 +153,7 @@ class Drafter:
       state: from `propose`.
       length: [B] int32, as in that `propose`.
       path: [B, G] int32, the accepted drafts in order of depth. In a chain
-        draft i stands at index i.
+        draft i is at index i.
       count: [B] int32, how many of them to keep.
 
     Returns:
@@ -160,7 +164,7 @@ class Drafter:
   def catch_up(
     self, state: State, tokens: Array, upto: Array, *, wide: int
   ) -> State:
-    """Reads what others wrote before another turn; see `catch_up` below."""
+    """Reads external tokens before another turn; see `catch_up` below."""
     return self._of_parts(
       state,
       lambda part, inner: catch_up(part, inner, tokens, upto, wide=wide),
@@ -204,7 +208,7 @@ class Drafter:
 def catch_up(
   part: Part, state: State, tokens: Array, upto: Array, *, wide: int
 ) -> State:
-  """Feeds a model, or all models of a drafter, the tokens that others wrote.
+  """Feeds a model, or all models of a drafter, external tokens.
 
   Args:
     part: the model or drafter.
@@ -299,7 +303,7 @@ class Lookahead(Protocol):
 
   @property
   def vocab_size(self) -> int:
-    """V, the number of tokens; look-ahead embeddings are no tokens."""
+    """V, the number of tokens; look-ahead embeddings are not tokens."""
 
   @property
   def num_heads(self) -> int:

@@ -1,6 +1,6 @@
-"""How a language model is fed the tokens of a prefix that its cache lacks.
+"""Feeds a language model the tokens of a prefix that its cache lacks.
 
-A model's cache can lack tokens because somebody else wrote them: the verifier
+A model's cache can lack tokens that it did not write: the verifier
 after a block, another drafter of a cascade, or the other side of a
 conversation. The model then catches up in wide passes, and not token by token.
 """
@@ -58,7 +58,7 @@ def feed_block(
 
   Returns:
     The state, and the logits [B, read, V] after tokens `first`, `first + 1`,
-    ... of the prefix. Logits of tokens that are not fed now mean nothing.
+    ... of the prefix. Logits of tokens that are not fed now are undefined.
   """
   # A cache that holds 4 tokens is fed the tokens 4, 5, 6, ... of the buffer.
   # Indices past its end belong to tokens after `count`, which are ignored.
@@ -99,7 +99,7 @@ def feed_to(
       that are fed, `upto - narrow <= first < upto`, and the cache does not hold
       token `first` yet.
     read: static, how many logits of each row: those after tokens `first`,
-      `first + 1`, .... Logits after token `upto - 1` mean nothing.
+      `first + 1`, .... Logits after token `upto - 1` are undefined.
     narrow: static, at least `read`.
     wide: static, at least `narrow`.
 

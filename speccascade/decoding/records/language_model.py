@@ -1,4 +1,4 @@
-"""The door of the core to a network: what a language model is.
+"""The `LanguageModel` interface, through which the core calls a network.
 
 A decoder never knows which network it drives. A `LanguageModel` feeds tokens
 and returns logits. It is a pytree whose leaves are parameters, so it passes
@@ -65,7 +65,7 @@ class LanguageModel(Part, Protocol):
 
   @property
   def prompted(self) -> bool:
-    """Whether a row goes on from its own prompt, as in a decoder-only model.
+    """Whether a row continues from its own prompt, as in a decoder-only model.
 
     A model that is not prompted reads a source and begins at a start token: its
     `start_id`, or `prompts.START_ID` where it has none.
@@ -86,7 +86,7 @@ class LanguageModel(Part, Protocol):
     Row b feeds `tokens[b, :count[b]]`, and its length grows by `count[b]`. The
     tokens after the first `count[b]` are ignored, and their logits mean
     nothing. They may still be written to slots after the row's length, so every
-    row must have room for N more tokens.
+    row must have space for N more tokens.
 
     Args:
       state: from `prefill`, `extend`, `rewind` or `keep`.
@@ -98,7 +98,7 @@ class LanguageModel(Part, Protocol):
         last W slots of the row, once the N tokens are written. The last N
         columns are the tokens of this call; the columns before them are tokens
         of the tree that earlier calls fed. `[b, j]` is how far the token in
-        column j stands past the window's first slot. The tokens before the
+        column j is past the window's first slot. The tokens before the
         window are a chain, and every token sees them all.
       ancestors: [B, N, W] bool, for trees: `[b, i, j]` says that token i of
         this call sees the token in column j. Every token sees itself, which is
@@ -147,12 +147,14 @@ class ChainModel(Protocol):
     """Drafts after the tokens so far, as calls of `extend` would.
 
     The first pass feeds the tokens of the prefix that the cache lacks. Then
-    each draft is drawn and fed. The last draft is fed for the bonus law alone,
-    so there are G + 1 passes where it is needed, and else G.
+    each draft is drawn and fed. The last draft is fed for the bonus
+    distribution alone, so there are G + 1 passes where it is needed, and else
+    G.
 
     Args:
-      state: the state of the model. Where the bonus law is needed, the cache
-        lacks the last token of the prefix; else the last token or the last two.
+      state: the state of the model. Where the bonus distribution is needed, the
+        cache lacks the last token of the prefix; else the last token or the
+        last two.
       prefix: the tokens so far. Rows that are not active are fed nothing after
         the first pass.
       u: [B, G] uniforms in [0, 1), one for each draft.

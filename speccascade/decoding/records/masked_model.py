@@ -3,7 +3,7 @@
 A masked model gives, after each prefix, the model's own distribution over the
 tokens that may follow, and no mass to any other token. That is an ordinary
 conditional distribution of the prefix, q' or p'. Drafters, targets and verifier
-steps need nothing else of a model, so every law that holds for q and p holds
+steps need nothing else of a model, so everything true of q and p holds
 for q' and p'. It is not the model conditioned on the whole text being allowed.
 
 Axes: B rows, N fed tokens, W window of a tree, R read positions, L token slots,
@@ -32,9 +32,9 @@ class MaskedState(struct.PyTreeNode):
   Attributes:
     inner: the state of the model.
     after: [B, L] int32, the automaton's state after the token in each slot;
-      slots past the length mean nothing.
+      slots past the length are undefined.
     begun: [B] int32, the slot of the token that the text follows: the start
-      token, the last token of a prompt, or the last token of somebody else's
+      token, the last token of a prompt, or the last token of an external
       turn. The automaton is in its start state there.
   """
 
@@ -59,7 +59,7 @@ class MaskedModel(struct.PyTreeNode):
     automaton: what it is held to.
   """
 
-  model: Any
+  model: LanguageModel
   automaton: TokenAutomaton
 
   @property
@@ -69,7 +69,7 @@ class MaskedModel(struct.PyTreeNode):
 
   @property
   def prompted(self) -> bool:
-    """Static: whether a row goes on from its own prompt."""
+    """Static: whether a row continues from its own prompt."""
     return self.model.prompted
 
   @property
@@ -195,7 +195,7 @@ def _masked(logits: Array, mask: Array) -> Array:
 def held_to(part: Any, automaton: TokenAutomaton | None) -> Any:
   """Returns a part of a pair with every language model in it masked.
 
-  Draft heads and look-ahead embeddings are no language models, and a copy is
+  Draft heads and look-ahead embeddings are not language models, and a copy is
   not drawn from one. They stay as they are, and propose tokens that a masked
   verifier may reject.
 

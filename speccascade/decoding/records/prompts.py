@@ -1,4 +1,4 @@
-"""Prompts: the texts that decoder-only models go on from.
+"""Prompts: the texts that decoder-only models continue from.
 
 An encoder-decoder reads a source and begins at a start token. A decoder-only
 model (`prompted`) has no source: its inputs are prompts. `prefill` reads each
@@ -50,7 +50,7 @@ def prefill_tokens(inputs: Array) -> tuple[Array, Array]:
 
   Returns:
     [B, S-1] int32 tokens at the left end, and [B] int32 how many of them count.
-    The entries after them mean nothing, but are valid ids.
+    The entries after them are undefined, but are valid ids.
   """
   return jnp.maximum(align(inputs)[:, :-1], 0), lengths(inputs) - 1
 

@@ -1,7 +1,7 @@
 """Token buffers: how blocks are written to them, and where a block is cut.
 
 A buffer holds the start token (or the last token of a prompt), `max_decode_len`
-tokens, and room for one block beyond them. The room matters: XLA's
+tokens, and space for one block beyond them. The space matters: XLA's
 `dynamic_update_slice` silently moves a block that would not fit towards the
 start of the buffer, where it would overwrite good tokens.
 """
@@ -62,14 +62,14 @@ def write_block(buffers: Tree, blocks: Tree, start: Array) -> Tree:
     The buffers with the blocks written.
   """
 
-  def write_row(row, values, index):
+  def write_row(row: Array, values: Array, index: Array) -> Array:
     zeros = (np.int32(0),) * (row.ndim - 1)
     return jax.lax.dynamic_update_slice(row, values, (index, *zeros))
 
-  def mapped(buffer, block, start):
+  def mapped(buffer: Array, block: Array, start: Array) -> Array:
     return jax.vmap(write_row)(buffer, block, start)
 
-  def anew(buffer, block, start):
+  def anew(buffer: Array, block: Array, start: Array) -> Array:
     # With start 3 and a block of 2 the offsets of slots 2 to 5 are -1, 0, 1, 2.
     offset = jnp.arange(buffer.shape[1])[None] - start[:, None]
     last = block.shape[1] - 1
@@ -79,10 +79,10 @@ def write_block(buffers: Tree, blocks: Tree, start: Array) -> Tree:
     new = jnp.take_along_axis(block, index, axis=1)
     return jnp.where(is_new, new, buffer)
 
-  def write(buffer, block):
+  def write(buffer: Array, block: Array) -> Array:
     block = block.astype(buffer.dtype)
     # XLA on a CPU, and on a TPU, turns a scatter at per-row offsets into a loop
-    # over rows. A buffer of numbers is small, so all of it is computed anew
+    # over rows. A buffer of numbers is small, so all of it is computed again
     # instead: each slot takes its token of the block, or keeps what it has.
     if buffer.ndim == 2:
       return anew(buffer, block, start)

@@ -121,7 +121,7 @@ def score_and_catch_up(
   Args:
     verifier: the language model.
     state: the verifier's state.
-    prefix: the tokens so far, in a buffer with room for the block.
+    prefix: the tokens so far, in a buffer with space for the block.
     proposal: the block.
     behind: static, tokens that the cache may lack besides the last one while
       one pass is enough.
@@ -237,7 +237,7 @@ def _verify_tree(
     alpha=settings.alpha,
     sampled=(block.q, scored.p),
   )
-  # A fault on the path spoils the token at its own index. One beside the path
+  # A fault on the path spoils the token at its own index. One next to the path
   # was read only by a step that weighs whole trees: it spoils the last token.
   step, num_accepted = _places(block), verdict.num_accepted
   is_on_path = scored.bad & (step <= num_accepted[:, None])
@@ -255,7 +255,7 @@ def _places(block: Proposal) -> Array:
 
 
 def _padded_drafts(block: Proposal) -> Array:
-  """Returns the drafts of a chain [B, G+1]; nobody looks at the last one."""
+  """Returns the drafts of a chain [B, G+1]; the last one is never read."""
   return jnp.pad(block.tokens, ((0, 0), (0, 1)))
 
 

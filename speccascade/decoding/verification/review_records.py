@@ -1,4 +1,4 @@
-"""What a review is told, and what it says of a block."""
+"""Inputs and outputs of the review of a block."""
 
 import dataclasses
 from typing import Any
@@ -27,7 +27,7 @@ class BlockSettings(ReviewSettings):
   Attributes:
     sampling: how logits become the distributions that tokens are drawn from.
     target: a `Target`, or a `Choice` of several; None for an execution whose
-      law is not that of a chain of targets.
+      distribution is not that of a chain of targets.
     alpha: scalar, traced, as `Execution.host_alpha` made it.
     verify: static, a verifier step of the caller's own; None takes the step
       that `verification` names.
@@ -40,7 +40,7 @@ class BlockSettings(ReviewSettings):
 
   @property
   def needs_bonus_law(self) -> bool:
-    """Whether the bonus token needs the drafter's law at its position."""
+    """Whether the bonus token needs q at its position."""
     return self.target.uses_q and self.bonus == "target"
 
   @property
@@ -62,7 +62,7 @@ class ScoredBlock(struct.PyTreeNode):
     p1: [B, N+1, V] the verifier at temperature 1.
     p: [B, N+1, V] the verifier as sampled.
     pi: [B, N+1, V] the target. Its bonus row is what the bonus is drawn from.
-    known_q: [B, N+1] bool, where the drafter was asked and has a distribution.
+    known_q: [B, N+1] bool, where the drafter was called and has a distribution.
     is_mix: [B, N+1] bool, where pi is the target of both distributions.
       Elsewhere pi is p, whatever the target: at a bonus that is drawn from the
       verifier, and at a copied token that is reviewed without lenience.

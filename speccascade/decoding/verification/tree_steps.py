@@ -38,6 +38,7 @@ from speccascade.decoding.records.draft_tree import (
   WITHOUT_REPLACEMENT,
 )
 from speccascade.decoding.verification.tree_walk import (
+  Node,
   TreeDrafts,
   choose_rows,
   drop_token,
@@ -51,7 +52,7 @@ Array = jax.Array
 TreeVerifyFunction = Callable[..., Verdict]
 
 
-def check_branches(verification: str, branches: Branches):
+def check_branches(verification: str, branches: Branches) -> None:
   """Asserts what calls were checked for: exact for how a tree was drawn."""
   drawings = EXACT_FOR.get(verification, DRAWINGS)
   assert branches.laws is None or verification == "token", verification
@@ -63,7 +64,14 @@ def _natively(way: str) -> Callable[[VerifyFunction], VerifyFunction]:
 
   def decorate(step: VerifyFunction) -> VerifyFunction:
     @functools.wraps(step)
-    def verify(tokens, branches, q, pi, u_accept, u_draw) -> Verdict:
+    def verify(
+      tokens: Array,
+      branches: Branches,
+      q: Array,
+      pi: Array,
+      u_accept: Array,
+      u_draw: Array,
+    ) -> Verdict:
       laws = q if branches.laws is None else branches.laws
       if not native.takes(q, pi, laws, u_accept, u_draw):
         return step(tokens, branches, q, pi, u_accept, u_draw)
@@ -103,17 +111,17 @@ def tree_token_verify(
 ) -> Verdict:
   """Verifies node by node, each drawn child in a trial of its own.
 
-  At a node, r begins as the target, and q as the law of the first drawn child.
-  A drawn child x is accepted with probability min(1, r(x) / q(x)). When x is
-  rejected, r becomes norm(max(0, r - q)); where children are drawn without
-  replacement, q loses x. When all drawn children are rejected, a token is drawn
-  from r. If the token is a certain child, the path goes on through that child;
-  if not, the token ends the block.
+  At a node, r begins as the target, and q as the distribution of the first
+  drawn child. A drawn child x is accepted with probability min(1, r(x) / q(x)).
+  When x is rejected, r becomes norm(max(0, r - q)); where children are drawn
+  without replacement, q loses x. When all drawn children are rejected, a token
+  is drawn from r. If the token is a certain child, the path continues through
+  that child; if not, the token ends the block.
 
   Args:
     tokens: [B, N] int32 drafts.
     branches: the tree that they form.
-    q: [B, N+1, V] law of the drafter at each node.
+    q: [B, N+1, V] distribution of the drafter at each node.
     pi: [B, N+1, V] target at each node.
     u_accept: [B, N] uniforms in [0, 1), one for each draft.
     u_draw: [B, N+1] uniforms in [0, 1), one for the draw at each node.
@@ -127,19 +135,19 @@ def tree_token_verify(
   """
   drafts = TreeDrafts(tokens, branches, q, pi)
 
-  def arrive(node: Array) -> dict:
+  def arrive(node: Array) -> Node:
     return {"residual": law_at(pi, node), "law": drafts.drawn_law(node)}
 
-  def law_of(here: dict, child: Array) -> Array:
+  def law_of(here: Node, child: Array) -> Array:
     if branches.laws is None:
       return here["law"]
     return law_at(branches.laws, jnp.minimum(child, drafts.num - 1))
 
-  def accepts(here: dict, child: Array, u: Array) -> Array:
+  def accepts(here: Node, child: Array, u: Array) -> Array:
     x, law = drafts.token(child), law_of(here, child)
     return u * of_token(law, x) < of_token(here["residual"], x)
 
-  def missed(here: dict, child: Array) -> dict:
+  def missed(here: Node, child: Array) -> Node:
     residual, law = here["residual"], law_of(here, child)
     return {
       "residual": normalise(jnp.maximum(residual - law, 0), residual),
@@ -157,7 +165,7 @@ def k_seq_factor(
   """Returns the factor r of `tree_k_seq_verify`, and the numbers that it gives.
 
   Args:
-    law: [..., V], q, the law of the draws at a node.
+    law: [..., V], q, the distribution of the draws at a node.
     target: [..., V], pi, the target there.
     count: [...], K, the number of draws, as a floating-point number.
 
@@ -171,7 +179,7 @@ def k_seq_factor(
     b = jnp.minimum(jnp.sum(common, axis=-1), 1)
     return common, b, 1 - (1 - b) ** count
 
-  def halve(_, bounds):
+  def halve(_: Array, bounds: tuple[Array, Array]) -> tuple[Array, Array]:
     low, high = bounds
     middle = (low + high) / 2
     _, b, any_of = terms(middle)
@@ -211,7 +219,7 @@ def tree_k_seq_verify(
   """
   drafts = TreeDrafts(tokens, branches, q, pi)
 
-  def arrive(node: Array) -> dict:
+  def arrive(node: Array) -> Node:
     law, target = law_at(q, node), law_at(pi, node)
     of_node = (branches.parents == node[:, None]) & drafts.is_drawn
     count = jnp.sum(of_node, axis=1).astype(law.dtype)
@@ -230,12 +238,12 @@ def tree_k_seq_verify(
       ),
     }
 
-  def accepts(here: dict, child: Array, u: Array) -> Array:
+  def accepts(here: Node, child: Array, u: Array) -> Array:
     x = drafts.token(child)
     scaled = here["factor"] * of_token(here["law"], x)
     return u * scaled < of_token(here["target"], x)
 
-  def missed(here: dict, child: Array) -> dict:
+  def missed(here: Node, child: Array) -> Node:
     return {}
 
   return walk(
@@ -254,11 +262,11 @@ def tree_traversal_verify(
 ) -> Verdict:
   """Verifies whole paths, leaf after leaf: a later draft rescues earlier ones.
 
-  Each node n has a target P_n, a law Q_n of its next child, and a weight a_n,
-  which is 1 at the root and min(1, a_n P_n(y) / Q_n(y)) at a child y. The first
-  leaf in depth-first order is accepted with its weight as the probability. The
-  root is always accepted, once no other node is left. A leaf y that is rejected
-  is dropped from its parent n:
+  Each node n has a target P_n, a distribution Q_n of its next child, and a
+  weight a_n, which is 1 at the root and min(1, a_n P_n(y) / Q_n(y)) at a child
+  y. The first leaf in depth-first order is accepted with its weight as the
+  probability. The root is always accepted, once no other node is left. A leaf y
+  that is rejected is dropped from its parent n:
 
     g = max(0, a_n P_n - Q_n),  s = sum g,
     a_n <- s / (s + 1 - a_n),  P_n <- g / s,  Q_n <- Q_n without y.
@@ -290,10 +298,10 @@ def tree_traversal_verify(
     here = here.reshape(*here.shape, *[1] * (values.ndim - 2))
     return jnp.where(here, new[:, None], values)
 
-  def is_open(carry: dict) -> Array:
+  def is_open(carry: dict[str, Array]) -> Array:
     return jnp.any(~carry["done"])
 
-  def step(carry: dict) -> dict:
+  def step(carry: dict[str, Array]) -> dict[str, Array]:
     node, level = carry["node"], carry["level"]
     weight = of_token(carry["weight"], level)
     fits = (branches.parents == node[:, None]) & is_visited

@@ -1,8 +1,8 @@
-"""The walk down a drafted tree, from node to node, for `tree_steps`.
+"""Walks down a drafted tree, node by node, for `tree_steps`.
 
 `TreeDrafts` answers what a verifier step asks of a tree: which draft follows a
-node, which token the draft is, and which law the draft was drawn from. `walk`
-tries the drafts and goes down to the last node that stands. `path_verdict`
+node, which token the draft is, and which distribution the draft was drawn from.
+`walk` tries the drafts and goes down to the last accepted node. `path_verdict`
 makes the verdict of the path to that node.
 
 Axes: B rows, N drafts, V vocabulary, G depth of the tree.
@@ -24,6 +24,8 @@ from speccascade.decoding.records.draft_tree import (
 )
 
 Array = jax.Array
+# What a step knows at a node: [B, ...] by name.
+Node = dict[str, Array]
 
 
 class TreeDrafts:
@@ -32,7 +34,7 @@ class TreeDrafts:
   Attributes:
     tokens: [B, N] int32.
     branches: the tree.
-    q: [B, N+1, V] laws of the drafter at the nodes.
+    q: [B, N+1, V] distributions of the drafter at the nodes.
     pi: [B, N+1, V] target at the nodes.
   """
 
@@ -47,7 +49,7 @@ class TreeDrafts:
 
   @property
   def is_drawn(self) -> Array:
-    """[B, N] bool, the drafts that were drawn from a law."""
+    """[B, N] bool, the drafts that were drawn from a distribution."""
     return ~self.branches.is_certain
 
   def next_child(
@@ -68,7 +70,7 @@ class TreeDrafts:
     return jnp.min(jnp.where(fits, self.index, self.num), axis=1)
 
   def token(self, draft: Array) -> Array:
-    """Returns the token of `draft` [B]. For N, no draft, it means nothing."""
+    """Returns the token of `draft` [B]. For N, no draft, it is undefined."""
     last = jnp.minimum(draft, self.num - 1)
     return of_token(self.tokens, last)
 
@@ -91,26 +93,26 @@ class TreeDrafts:
     return self.next_child(node, jnp.zeros_like(node)) < self.num
 
   def drawn_law(self, node: Array) -> Array:
-    """Returns the law of the first drawn child of `node` [B], [B, V].
+    """Returns the distribution of the first drawn child of `node` [B], [B, V].
 
     Certain children are chosen before any child is drawn, and a drawn child is
-    none of them. So the law is q without their tokens.
+    none of them. So the distribution is q without their tokens.
     """
     q = law_at(self.q, node)
     if self.branches.drawing in (IID, TOP_K):
       # Where a child is drawn, no sibling of it is certain.
       return q
     taken = (self.branches.parents == node[:, None]) & self.branches.is_certain
-    # Index V is past the end of the law, and is dropped.
+    # Index V is past the end of the distribution, and is dropped.
     index = jnp.where(taken, self.tokens, q.shape[1])
     row = jnp.arange(q.shape[0])[:, None]
     return normalise(q.at[row, index].set(0, mode="drop"), q)
 
   def without(self, law: Array, token: Array) -> Array:
-    """Returns the law of the sibling that is drawn after `token`, [B, V].
+    """Returns the distribution of the sibling drawn after `token`, [B, V].
 
     Args:
-      law: [B, V], the law that `token` was drawn from.
+      law: [B, V], the distribution that `token` was drawn from.
       token: [B] int32.
     """
     if self.branches.drawing != WITHOUT_REPLACEMENT:
@@ -119,7 +121,7 @@ class TreeDrafts:
 
 
 def law_at(laws: Array, node: Array) -> Array:
-  """Returns the law at `node` [B], which is [B, V], of `laws` [B, N+1, V]."""
+  """Returns the row at `node` [B], which is [B, V], of `laws` [B, N+1, V]."""
   return jnp.take_along_axis(laws, node[:, None, None], axis=1)[:, 0]
 
 
@@ -135,7 +137,7 @@ def choose_rows(condition: Array, yes: Any, no: Any) -> Any:
   Both are pytrees of one structure, whose leaves all have axis 0 = B.
   """
 
-  def one(yes, no):
+  def one(yes: Array, no: Array) -> Array:
     return jnp.where(condition.reshape(-1, *[1] * (yes.ndim - 1)), yes, no)
 
   return jax.tree.map(one, yes, no)
@@ -146,9 +148,9 @@ def walk(
   u_accept: Array,
   u_draw: Array,
   *,
-  arrive: Callable[[Array], dict],
-  accepts: Callable[[dict, Array, Array], Array],
-  missed: Callable[[dict, Array], dict],
+  arrive: Callable[[Array], Node],
+  accepts: Callable[[Node, Array, Array], Array],
+  missed: Callable[[Node, Array], Node],
 ) -> Verdict:
   """Goes down from the root, one trial or one draw of each row at a time.
 
@@ -165,13 +167,13 @@ def walk(
       the dict that change.
   """
 
-  def here_at(node: Array) -> dict:
+  def here_at(node: Array) -> Node:
     return {"node": node, "next": jnp.zeros_like(node)} | arrive(node)
 
-  def is_open(carry: dict) -> Array:
+  def is_open(carry: dict[str, Any]) -> Array:
     return jnp.any(~carry["done"])
 
-  def step(carry: dict) -> dict:
+  def step(carry: dict[str, Any]) -> dict[str, Any]:
     here, done = carry["here"], carry["done"]
     node = here["node"]
     # A trial of the next drawn child.

@@ -369,7 +369,8 @@ class Pair:
         hold. Where the caches are full, the whole conversation is read again.
       max_decode_len: the most tokens of an answer, EOS counted.
       seed: the seed of the keys. Chats of one seed and the same messages have
-        the same answers, and turns of a chat draw anew; None takes a fresh one.
+        the same answers, and turns of a chat draw again; None takes a fresh
+        one.
       **settings: the fields of `Point`, `Records`, `TextLimits` and
         `TextSettings`.
 
@@ -424,7 +425,7 @@ class Pair:
   ) -> Point:
     """Returns a point with the costs of its rounds, which are measured once.
 
-    The rounds are of `rows` rows; None stands for one text at a time.
+    The rounds are of `rows` rows; None means one text at a time.
     """
     if not point.is_adaptive:
       return point
@@ -473,7 +474,7 @@ def _point_settings(settings: dict) -> dict[str, Any]:
   """Returns the fields of `Point`; the depth of a tree is its gamma."""
   values = select(settings, Point)
   if values.get("tree") is not None and "gamma" not in values:
-    # The tree is checked while gamma is no number.
+    # The tree is checked while gamma is not a number.
     shape = Point(LOSSLESS, gamma="auto", tree=values["tree"]).draft_tree
     values["gamma"] = shape.depth
   return values

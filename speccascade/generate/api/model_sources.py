@@ -52,7 +52,7 @@ def read_model(
     **options: further arguments of `load_model`.
 
   Raises:
-    PairError: the source is no model, or a model in memory does not lie on the
+    PairError: the source is not a model, or a model in memory is not on the
       mesh.
     CheckpointError: the checkpoint cannot be read.
   """
@@ -157,7 +157,7 @@ def read_vocabulary(vocabulary, models: ModelPair, name: str = "vocabulary"):
 
 
 def _read_own_vocabulary(models: ModelPair):
-  """Reads the vocabulary that lies beside a checkpoint, or that it records."""
+  """Reads the vocabulary stored with a checkpoint, or that it records."""
   from speccascade.text import vocabularies
 
   # The verifier's vocabulary is searched first: its ids are the pair's.

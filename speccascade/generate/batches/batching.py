@@ -51,7 +51,7 @@ class Speed:
   A batch whose program had to be compiled first counts apart from the others.
 
   Attributes:
-    tokens: the numbers of emitted tokens. The key True stands for batches whose
+    tokens: the numbers of emitted tokens. The key True is for batches whose
       seconds include compiling, and False for the others.
     seconds: the seconds of decoding, by the same keys.
   """
@@ -254,7 +254,7 @@ class Batches:
     """Decodes all examples, in as many batches as it takes.
 
     Examples of like lengths are decoded together, because a batch is padded to
-    its longest input. With REFILL a row that ended makes room for the next
+    its longest input. With REFILL a row that ended makes way for the next
     example of its padded length.
 
     Args:
@@ -285,7 +285,7 @@ class Batches:
         decoded = self.decode(batch, trial)
         tick(len(batch))
       parts.append(decoded)
-      # Rows that only pad the batch are no output.
+      # Rows that only pad the batch are not output.
       num_tokens = int(decoded.lengths[: len(batch)].sum())
       self.speed.add(num_tokens, time.monotonic() - start_s, is_first)
       if is_first:
@@ -345,7 +345,7 @@ class Batches:
 
   @property
   def _refills(self) -> bool:
-    """Whether a row that ended makes room for the next example."""
+    """Whether a row that ended makes way for the next example."""
     # Only the inputs and the keys of a row can be exchanged, and only on one
     # device. A drafter of another vocabulary has inputs of its own for each
     # row.
@@ -361,7 +361,7 @@ class Batches:
     return padding.width_of(batch, self.lengths)
 
   def program_key(self, batch: Sequence[Source]) -> Hashable:
-    """Returns what tells the program of a batch from all other programs."""
+    """Returns what distinguishes the program of a batch."""
     is_continuous = len(batch) > self.num_rows
     return self._key(self._width(batch), is_continuous)
 

@@ -1,4 +1,4 @@
-"""What a decode counted, and the rates that its counts give.
+"""The counters of a decode, and the rates computed from them.
 
 Each rate has one name and one meaning in result rows, tables and docs;
 docs/definitions.md lists them. A ratio with the denominator 0 is None: a method
@@ -158,7 +158,7 @@ def summary(counts: Counts, *, adaptive: bool = False) -> dict:
     block. It is the axis of Narasimhan et al., arXiv:2405.19261, Figure 1.
   rule_deferral_rate: emitted positions at which the rule deferred / tokens
     emitted.
-  forced_rate: tokens that nobody drafted, since a mask allowed no other /
+  forced_rate: tokens that were not drafted, since a mask allowed no other /
     tokens emitted. Only texts with such tokens have it.
   past_window_rate: blocks without drafts past the window of the drafter /
     blocks. Only texts with such blocks have it.

@@ -80,7 +80,7 @@ def pad_batch(
   Args:
     batch: the examples, at least one and at most `rows`.
     rows: the number of rows of the padded batch. Copies of the last example
-      fill the rows that are left; nobody reads their outputs.
+      fill the rows that are left; their outputs are not read.
     lengths: the lengths to choose from, in ascending order. S is the least of
       them that holds all examples.
     prompted: whether the examples are prompts. Their padding is `prompts.PAD`,

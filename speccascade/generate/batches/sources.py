@@ -32,7 +32,7 @@ class Source:
     messages: the messages of a conversation; () for a text.
     question: the fields `text_files.QUESTION` of a benchmark's question; empty
       for other examples.
-    stop: the strings and ids that end this example's output, beside the
+    stop: the strings and ids that end this example's output, in addition to the
       decode's own.
   """
 
@@ -212,7 +212,7 @@ def sources_of_texts(
 
   Args:
     texts: a text, or a list of texts. A conversation, which is a list of
-      messages, may stand in the place of a text.
+      messages, may replace a text.
     prompting: the `Prompting` that makes the tokens.
     max_len: the most tokens of an example, EOS counted.
     truncate: whether a longer text is cut. It is refused otherwise.
@@ -222,7 +222,7 @@ def sources_of_texts(
   """
   texts = [texts] if isinstance(texts, str) else texts
   # A set has no order, and a text's random numbers go by its place. A message
-  # is no list of texts: a conversation is a list of messages.
+  # is not a list of texts: a conversation is a list of messages.
   no_list = isinstance(texts, bytes | Mapping | set | frozenset)
   if no_list or not hasattr(texts, "__iter__"):
     raise InputError(

@@ -57,8 +57,8 @@ class Cascade:
       than 1 make it a tree, see `BranchedDrafter`.
 
   Raises:
-    ValueError: K is no square matrix of the stated meaning, or a bigram table
-      comes without Max-Gram.
+    ValueError: K is not a square matrix of the stated meaning, or a bigram
+      table comes without Max-Gram.
   """
 
   k: Sequence[Sequence[Annotated[int, fields.Bounds(0, 1024)]]]
@@ -223,7 +223,7 @@ class SideBySide:
         f"DESIGNATED_DRAFTER is {self.designated}, and DRAFTER_CHECKPOINT names"
         f" {len(lms)} drafters; wanted 0 to {len(lms) - 1}, or None"
       )
-    # A drafter reads the tokens that the others wrote: a path, and one more.
+    # A drafter reads the tokens of the other drafters: a path, and one more.
     behind = self.length + 1
     return SeveralDrafters(
       tuple(

@@ -14,7 +14,7 @@ from speccascade import checkpoints
 from speccascade.checkpoints import generation_settings, storage
 from speccascade.decoding.programs import draft_models
 from speccascade.generate.pair.pair_checks import PairError, cut_rows
-from speccascade.models import intersection, model_kinds
+from speccascade.models import architectures, intersection
 from speccascade.models.cached_lm import CachedLM
 from speccascade.models.draft_heads import fingerprint
 from speccascade.models.heads_model import TrainedHeads
@@ -34,7 +34,7 @@ class Model:
     name: the name of the checkpoint and its step, for tables and rows.
     path: the path of the checkpoint; "" for a model made in memory.
     vocabulary: the identity {"path", "sha256"} of the vocabulary file that the
-      checkpoint records, or that lies beside it. None where it is unknown.
+      checkpoint records, or that is stored with it. None where it is unknown.
     num_parameters: the number of parameters in the checkpoint, or None for a
       model made in memory.
     fingerprint: what `draft_heads.fingerprint` says of a verifier's parameters;
@@ -68,7 +68,7 @@ class Model:
     Models without a limit, such as T5 with its relative positions, have an
     infinite window.
     """
-    # Models that are no neural networks have no module.
+    # Models that are not neural networks have no module.
     config = getattr(getattr(self.lm, "module", None), "config", None)
     return getattr(config, "longest_text", math.inf)
 
@@ -122,7 +122,7 @@ def load_model(
     layout.check(config, role.upper())
   # Donated parameters are freed one by one as they are packed, so that memory
   # need not hold the checkpoint and the model at the same time.
-  lm = model_kinds.KINDS[type(config)].create(
+  lm = architectures.row_of(config).model.create(
     config, params, dtype, kernel_dtype=kernel_dtype, donate=True, layout=layout
   )
   if rows is not None and rows > config.vocab_size:
@@ -149,8 +149,7 @@ def check_role(config: Config, role: str, path: Any) -> None:
     role: "drafter" or "verifier".
     path: of the model's checkpoint, for the message.
   """
-  kind = draft_models.DRAFT_MODELS[model_kinds.kind_of(config)]
-  if role == "verifier" and not kind.drafts_alone:
+  if role == "verifier" and not architectures.drafts_alone(config):
     raise PairError(
       f"{path} has draft heads; the verifier must be a language model: set"
       " DRAFTER_CHECKPOINT to the heads, and VERIFIER_CHECKPOINT to the model"
@@ -190,7 +189,7 @@ def _vocabulary_identity(
 ) -> Mapping[str, str] | None:
   """Returns {"path", "sha256"} of a model's vocabulary; None if unknown."""
   # A checkpoint of this package records it. For another one it is the
-  # vocabulary that lies in the checkpoint's folder.
+  # vocabulary in the checkpoint's folder.
   if checkpoint.vocabulary is not None:
     return checkpoint.vocabulary
   path = vocabulary_paths.vocabulary_path_of(checkpoint.path)
@@ -203,7 +202,7 @@ def _vocabulary_identity(
   except (ValueError, OSError) as error:
     if lm.prompted:
       raise
-    # A T5 may be given another vocabulary than the one beside it.
+    # A T5 may be given another vocabulary than the one next to it.
     logging.warning(
       "%s: the vocabulary beside it is not read, and is not compared (%s)",
       checkpoint.path,

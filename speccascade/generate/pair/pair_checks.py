@@ -5,7 +5,8 @@ rows after the tokenizer's last id only round the table up, and models of one
 family round differently: Qwen2.5 has 151,936 rows up to 3B and 152,064 rows
 from 7B on; Gemma 3 has 262,144 rows up to 1B and 262,208 rows from 4B on. The
 verifier of such a pair keeps its rows, so that a lossless method writes exactly
-its law. A drafter is cut to these rows, or never drafts those that it lacks.
+its distribution. A drafter is cut to these rows, or never drafts those that it
+lacks.
 """
 
 from collections.abc import Iterable
@@ -144,7 +145,7 @@ def check_vocabulary(pair, vocabulary, name: str = "VOCABULARY"):
   for model in pair.models:
     rows = model.lm.vocab_size
     if vocabulary.vocab_size > rows:
-      # A token that somebody added, such as padding, and whose row nobody
+      # An added token, such as padding, whose row was never
       # added: texts seldom have it, and `check_rows` refuses those that do.
       added = getattr(vocabulary, "added_from", lambda first: None)(rows)
       if added is None:
@@ -213,7 +214,7 @@ def check_sources(
     sources: the examples.
     most_new: the most tokens of an output.
     methods: the methods that decode; () where they are not known. Methods that
-      go on without a drafter do not need its window to hold a text.
+      continue without a drafter do not need its window to hold a text.
   """
   methods = tuple(methods)
   goes_on = bool(methods) and all(goes_on_alone(pair, x) for x in methods)
@@ -253,7 +254,7 @@ def _own(model):
 
 
 def goes_on_alone(pair, method: Method) -> bool:
-  """Whether a method goes on where the window of the drafter ends.
+  """Whether a method continues where the window of the drafter ends.
 
   Args:
     pair: the `ModelPair`.
@@ -271,7 +272,7 @@ def goes_on_alone(pair, method: Method) -> bool:
 def drafter_window(
   pair, sources: Sources, most_new: int, method: Method
 ) -> int | None:
-  """Returns the window past which the verifier of a decoder goes on alone.
+  """Returns the window past which the verifier of a decoder continues alone.
 
   Args:
     pair: the `ModelPair`.

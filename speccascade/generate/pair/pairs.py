@@ -49,7 +49,7 @@ class ModelPair:
     dtype: the description of the number formats, for rows; see
       `describe_dtypes`.
     composed: a `Drafter` that combines the drafters, and perhaps drafters that
-      are no neural networks. It drafts in their place. None where the drafters
+      are not neural networks. It drafts in their place. None where the drafters
       are not combined.
     composed_name: the name of `composed`, for rows.
     shared: the `SharedTokens` of drafters that have another vocabulary than the
@@ -261,7 +261,7 @@ class PairSpec:
     dtype: the type of the activations. None keeps the architecture's type.
     kernel_dtype: the type of the kernels; see `T5LM.create`.
     cascade: how the drafters are combined: in a cascade, perhaps with drafters
-      that are no neural networks, or side by side; or prompt lookup, without
+      that are not neural networks, or side by side; or prompt lookup, without
       any. None combines none: several drafters then stay a tuple, for a method
       that takes several.
     drafter_vocabulary: the path of the drafters' vocabulary, if it differs from
@@ -285,7 +285,7 @@ class PairSpec:
 
   @property
   def vocabulary_path(self) -> str | None:
-    """The path of the vocabulary that lies beside a checkpoint, or None.
+    """The path of the vocabulary that is stored with a checkpoint, or None.
 
     The verifier's checkpoint is searched first, then the drafters'.
     """

@@ -152,7 +152,7 @@ class SharedTokens:
       inputs: [B, S] int32 ids of the verifier, padded as
         `LanguageModel.prefill` takes them.
       prompted: whether the inputs are prompts.
-      most: the most ids that the drafter's window has room for.
+      most: the most ids that the drafter's window has space for.
 
     Returns:
       [B, S'] int32 ids of the drafter, with the padding after them.

@@ -1,10 +1,10 @@
-"""What `speccascade.advise` wrote to a file: a gamma, and costs.
+"""Reads the file that `speccascade.advise` wrote: a gamma, and costs.
 
 `GAMMA = "auto"` takes the gamma, and `GAMMA = "adaptive"` the costs.
 
 The gamma is read from a file and not measured when a run starts. So two starts
-of one command decode alike, a killed run can go on, and a busy machine at the
-moment of the start does not silently decide the gamma.
+of one command decode alike, a killed run can continue, and a busy machine at
+the moment of the start does not silently decide the gamma.
 """
 
 import dataclasses

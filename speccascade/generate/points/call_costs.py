@@ -1,4 +1,4 @@
-"""What calls of the models cost: `Costs`."""
+"""The costs of model calls: `Costs`."""
 
 import dataclasses
 from typing import Annotated

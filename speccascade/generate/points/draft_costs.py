@@ -1,8 +1,8 @@
-"""`GAMMA = "adaptive"`: what rounds of each block size cost, and the drafter.
+"""`GAMMA = "adaptive"`: the costs of rounds by block size, and the drafter.
 
-The costs are measured once, and lie in a file beside the outputs: a run that
-goes on reads them there. They are a part of what decides a row's gammas, so the
-same costs give the same outputs, and others perhaps not.
+The costs are measured once, and are stored in a file next to the outputs: a run
+that continues reads them there. They are a part of what decides a row's gammas,
+so the same costs give the same outputs; different costs may not.
 """
 
 from collections.abc import Sequence

@@ -48,7 +48,7 @@ class Point(SamplingSettings, BlockShape):
   Attributes:
     method: a name in `METHODS`.
     alpha: the parameter of the rule or target; None takes the method's default.
-    gamma: block size; methods without blocks do not use it. "auto" stands for
+    gamma: block size; methods without blocks do not use it. "auto" means
       the size that `advice` names, see `advice_files.resolve_gamma`. With
       "adaptive" each row chooses the size of each block; see docs/adaptive.md.
     draft_length: "fixed", or (policy, threshold) as in ("max_prob", 0.4); see

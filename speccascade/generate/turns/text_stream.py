@@ -44,7 +44,7 @@ class TokenStream:
       arrays [T]; None if the run does not record them.
     decoded: the `Decoded` of this turn so far, of one row.
     calls: the calls of compiled programs that this turn took, of which the
-      first one reads the prompt, or what others wrote since the last turn. Of
+      first one reads the prompt, or the external tokens since the last turn. Of
       each call, the tokens that the turn has after it, and its seconds.
     width: the tokens that the first of these calls reads, padded. Each width is
       a program of its own.
@@ -66,7 +66,7 @@ class TokenStream:
     self._source, self._rounds, self._run = [source], rounds, batches.run
     self._limits = batches.run.also(source.stop)
     self._pair, self._prompt_len = batches.pair, len(source.tokens)
-    # Whether the verifier needs no drafter, or goes on alone past its window.
+    # Whether the verifier needs no drafter, or continues alone past its window.
     is_alone = not batches.point.spec.execution.needs_drafter
     self._is_alone = is_alone or batches.decoder.drafter_window is not None
     prepared = batches.prepare(self._source, number)
@@ -88,7 +88,7 @@ class TokenStream:
     return bool(self._stream.ended[0])
 
   def fits(self, num: int) -> bool:
-    """Returns whether caches and models have room for another turn.
+    """Returns whether caches and models have space for another turn.
 
     Args:
       num: the number of tokens that the turn begins with. The caches must also
@@ -121,7 +121,7 @@ class TokenStream:
     """Begins another turn, in the caches of the turns before.
 
     Args:
-      tokens: the tokens that others wrote after the last output, perhaps with
+      tokens: the external tokens after the last output, perhaps with
         `prompts.PAD` at the end.
       number: the number of the turn, from which its random keys are made.
 

@@ -250,13 +250,13 @@ def _embedding_loops(embeddings, blocks: Blocks, nums: list[int]) -> _HotLoops:
 
 
 # What is timed of each kind of draft model: a function from the model, the
-# blocks, and the numbers of distributions that are drawn at once. The keys are
-# those of `decoding.programs.draft_models.DRAFT_MODELS`.
-DRAFT_LOOPS: dict[type, Callable[[Any, Blocks, list[int]], _HotLoops]] = {
-  LanguageModel: _model_loops,
-  Heads: _head_loops,
-  Lookahead: _embedding_loops,
-}
+# blocks, and the numbers of distributions that are drawn at once.
+DRAFT_LOOPS = draft_models.PerKind[
+  Callable[[Any, Blocks, list[int]], _HotLoops]
+](__name__, "DRAFT_LOOPS", "how the cost of drafting is timed")
+DRAFT_LOOPS.register(LanguageModel, _model_loops)
+DRAFT_LOOPS.register(Heads, _head_loops)
+DRAFT_LOOPS.register(Lookahead, _embedding_loops)
 
 
 @functools.partial(jax.jit, static_argnums=(3, 4, 5))

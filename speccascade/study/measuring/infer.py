@@ -1,6 +1,6 @@
 """Decodes a task's split, or a file, by one method.
 
-A run that was killed goes on where it stopped. It leaves these files in
+A killed run continues where it stopped. It leaves these files in
 OUTPUT_DIR:
   predictions.jsonl: a line for each example and trial.
   metrics.json: one `ResultRow`.
@@ -99,10 +99,10 @@ def infer(
     NoDistributionError: a model gave no distribution. The message names the
       example and the step.
   """
-  goes_on = f"the same command goes on from what is in {run.folder}"
+  resume = f"the same command continues from what is in {run.folder}"
   if run.one_at_a_time:
     run = dataclasses.replace(run, batch_size=1)
-  with folders.sole_writer(run.folder), signals.interruptible(goes_on):
+  with folders.sole_writer(run.folder), signals.interruptible(resume):
     study, point = _make_study(pair, inputs, point, run, measuring)
     shards, speed = _decode(study, point)
     on_start(shards.folder)
@@ -212,7 +212,7 @@ def _identity(study: Study, point: Point) -> dict[str, Any]:
     "log_probs": run.log_probs or None,
     "batch_size": run.batch_size,
     "one_at_a_time": run.one_at_a_time or None,
-    # A row's gammas hang on them.
+    # They determine each row's gammas.
     "draft_costs": None,
   }
   if isinstance(point.draft_costs, DraftCosts) and point.is_adaptive:

@@ -80,7 +80,7 @@ def measure(
     One row for each of `points`, in their order.
 
   Raises:
-    TypeError: an item of `points` is no `Point`.
+    TypeError: an item of `points` is not a `Point`.
     NoDistributionError: a model gave no distribution. The message names the
       example and the step.
   """

@@ -20,7 +20,7 @@ from typing import Any
 
 from speccascade import cli
 from speccascade.runtime import files
-from speccascade.study.report import templates
+from speccascade.study.report import markdown, templates
 
 NAMES = ("card.md", "card.json")
 # The macros of a run's configuration that a card names, in their order.
@@ -95,8 +95,14 @@ class ModelCard:
 
   def to_markdown(self) -> str:
     """Returns the card as Markdown."""
-    return templates.load("card.md").render(
-      card=self, columns=_COLUMNS, hash_rows=hash_rows(self.hashes)
+    return templates.load("study/report/card.md").render(
+      card=self,
+      titles=[*_COLUMNS.values()],
+      points=[[_cell(x[name]) for name in _COLUMNS] for x in self.points],
+      files=[
+        [markdown.cell_text(name), str(size), digest]
+        for name, (size, digest) in self.hashes.items()
+      ],
     )
 
   def to_json(self) -> str:
@@ -117,12 +123,13 @@ class ModelCard:
     return paths
 
 
-def hash_rows(hashes: Mapping[str, tuple[int, str]]) -> list[str]:
-  """Returns rows of Markdown: file, bytes, SHA-256."""
-  return [
-    f"| {templates.cell_text(name)} | {size} | {digest} |"
-    for name, (size, digest) in hashes.items()
-  ]
+def _cell(value) -> str:
+  """Returns the cell of a value; it is empty where the value is not known."""
+  if value is None:
+    return ""
+  if isinstance(value, float):
+    return f"{value:.3g}"
+  return markdown.cell_text(str(value))
 
 
 def hashes_of(
@@ -225,7 +232,7 @@ def _advised(
     return points, {offer["drafter"] for offer in offers}
   except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
     raise ValueError(
-      f"{path} is no advice of speccascade.advise: {error!r}"
+      f"{path} is not advice of speccascade.advise: {error!r}"
     ) from error
 
 
@@ -238,7 +245,7 @@ def macros_in(text: str) -> dict[str, str]:
   >>> macros_in("LOSS = 'tvd'\\nEVAL_PERIOD = 5\\nTRAIN_STEPS = 9\\n")
   {'LOSS': "'tvd'", 'TRAIN_STEPS': '9'}
   """
-  # A long value goes on in the lines below, which are indented.
+  # A long value continues in the lines below, which are indented.
   lines = re.findall(r"^([A-Z_]+) = (.*(?:\n[ \t]+.*)*)", text, re.MULTILINE)
   values = {
     name: " ".join(value.replace("\\", "").split()) for name, value in lines

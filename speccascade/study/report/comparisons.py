@@ -1,7 +1,7 @@
 """Methods compared: with the large model, with lossy decoding, with truncation.
 
 Table 2 has two summary numbers of each method. Two further tables compare the
-frontiers of methods. A latency is by the clock of the points.
+frontiers of methods. Latencies are measured or modelled, as the points say.
 """
 
 from collections.abc import Sequence
@@ -247,7 +247,7 @@ class FrontierComparison(MethodLine):
       return "no interval"
     if self.gap.low > 0:
       return "better"
-    return "worse" if self.gap.high < 0 else "not told apart"
+    return "worse" if self.gap.high < 0 else "not significant"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -347,8 +347,8 @@ def gap_table(study: MeasuredStudy) -> Table:
   return Table(
     f"differences_{study.clock.name}",
     f"Cascades compared with lossy speculative decoding, {study.clock.title}",
-    "The mean difference of the two frontiers over the latencies that both"
-    " have, and the difference within the latency of the fastest SpecDecode"
+    "The mean difference of the two frontiers over their common latency range,"
+    " and the difference within the latency of the fastest SpecDecode"
     " point; [95% intervals of the paired bootstrap]. The lossy variants write"
     " what SpecDecode writes when decoding is greedy, so cascades are then"
     " compared with SpecDecode. Methods that share no latency are left out.",
@@ -405,7 +405,7 @@ def truncation_table(study: MeasuredStudy) -> Table:
     f"truncation_{study.clock.name}",
     f"Lossy methods compared with the truncated large model,"
     f" {study.clock.title}",
-    "The mean difference of two frontiers over the latencies that both have: a"
+    "The mean difference of two frontiers over their common latency range: a"
     " lossy method's, and lossless speculation's with the large model at all of"
     " its samplings; and the difference of the highest qualities, whatever the"
     " latency; [95% intervals of the paired bootstrap].",

@@ -1,8 +1,8 @@
 """The figures of a report: quality against speed, and what explains it.
 
 A figure has panels next to each other, and one legend. To the right is faster:
-speed is in times the speed of the large model alone, by the clock of the
-panels. Bars are 95% intervals.
+speed is relative to the large model alone, measured or modelled. Bars are 95%
+intervals.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -66,7 +66,7 @@ def make_line(
 ) -> DrawnLine:
   """Returns the line of some points, with the places that none lacks."""
   if marks is None:
-    # Alphas are written only where they tell the points apart.
+    # Alphas are written only where they distinguish the points.
     alphas = [point.settings.alpha for point in points]
     varies = len(set(alphas)) > 1
     marks = ["" if x is None else f"{x:.2g}" for x in alphas] if varies else ()

@@ -68,7 +68,7 @@ class Lead:
   """What is known about the fastest points at the large model's quality.
 
   Attributes:
-    case: what the intervals tell apart: a case of `claim` in sentences.txt.
+    case: which differences are significant: a case of `claim` in sentences.txt.
     panel: the points of one temperature, that of the large model among them.
     named: the point that the claim names; None where no point is as good as the
       large model.
@@ -89,7 +89,7 @@ class Lead:
 
   @property
   def claim(self) -> str:
-    """What the intervals tell apart, in a line."""
+    """Which differences are significant, in a line."""
     return templates.sentence("claim", self, self.named, self.plain)
 
   @property

@@ -192,7 +192,7 @@ class Measured:
 
   @functools.cached_property
   def latency(self) -> IntervalEstimate | None:
-    """The latency by the clock, relative to the latency of the verifier.
+    """The latency, relative to the latency of the verifier.
 
     Measured latency is a mean over seeds, whose interval is made as in `score`.
     None where a row was not timed, or where the clock does not know a cost.

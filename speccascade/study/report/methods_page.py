@@ -8,7 +8,6 @@ The text of each rule and target is its docstring, and the numbers come from the
 functions themselves.
 """
 
-from collections.abc import Sequence
 import inspect
 import re
 import sys
@@ -17,7 +16,7 @@ import textwrap
 from speccascade import cli
 from speccascade.decoding.laws.targets import Target
 from speccascade.decoding.programs.methods import METHODS
-from speccascade.study.report import templates, worked_example
+from speccascade.study.report import markdown, templates, worked_example
 
 VOCAB_SIZE = 32128
 WIDTH = 79
@@ -43,10 +42,7 @@ def methods_table(vocab_size: int) -> str:
   Args:
     vocab_size: V, which the range of alpha of some rules depends on.
   """
-  lines = [
-    "| name | label | execution | sampled from | alpha |",
-    "| --- | --- | --- | --- | --- |",
-  ]
+  rows = []
   for name, method in METHODS.items():
     alpha = "-"
     if method.uses_alpha:
@@ -54,10 +50,9 @@ def methods_table(vocab_size: int) -> str:
     execution = method.execution.label
     if method.greedy_only:
       execution += ", greedy only"
-    lines.append(
-      f"| `{name}` | {method.label} | {execution} | {method.law} | {alpha} |"
-    )
-  return "\n".join(lines)
+    rows.append([f"`{name}`", method.label, execution, method.law, alpha])
+  titles = ["name", "label", "execution", "sampled from", "alpha"]
+  return markdown.table(titles, rows)
 
 
 def known_targets() -> dict[str, Target]:
@@ -94,13 +89,6 @@ def example_row(target: Target) -> list[str]:
     f"{sum(draft.accepted for draft in drafts):.2f}",
     f"{max(draft.pi / draft.p for draft in drafts):.2f}",
   ]
-
-
-def _table(rows: Sequence[Sequence[str]]) -> str:
-  """Returns the table of the worked position."""
-  head = ["target", "alpha", "the rule", "pi", "accepted", "max pi/p"]
-  rule = ["---", "---:", "---", "---", "---:", "---:"]
-  return "\n".join(f"| {' | '.join(row)} |" for row in [head, rule, *rows])
 
 
 def sections(docstring: str) -> dict[str, str]:
@@ -162,8 +150,8 @@ def _section(target: Target) -> str:
   if target.kind is not None:
     facts.append(
       f"Parameters: {target.kind.name}, in the file that RULE_PARAMETERS names"
-      " ([learned rules](learned_rule.md)). The position above is worked out"
-      " with parameters that correct nothing."
+      " ([learned rules](learned_rule.md)). The position above uses parameters"
+      " that correct nothing."
     )
   if target.is_lossless_when_greedy:
     facts.append("At temperature 0 pi is p, whatever alpha.")
@@ -199,10 +187,14 @@ def page() -> str:
   numbers = (", ".join(f"{x:g}" for x in probs) for probs in (Q, P))
   q, p = numbers
   paragraphs = worked_example.markdown().split("\n\n")
-  intro = templates.load("methods.md").render(
+  intro = templates.load("study/report/methods.md").render(
     q=q,
     p=p,
-    table=_table([example_row(x) for x in found.values()]),
+    table=markdown.table(
+      ["target", "alpha", "the rule", "pi", "accepted", "max pi/p"],
+      map(example_row, found.values()),
+      "lrllrr",
+    ),
     methods=methods_table(VOCAB_SIZE),
     vocab_size=VOCAB_SIZE,
     drawn="\n\n".join(map(_fill, paragraphs)),

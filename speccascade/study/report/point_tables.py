@@ -385,7 +385,7 @@ def losses(study: MeasuredStudy, model: Clock | None) -> Table:
       Column("tokens/block", "tokens_per_block", 2),
       Column("c", lambda line: line.point.mean("costs", "c"), 3),
       Column("v", cost_of_pass, 2),
-      Column("block, by its calls", "predicted_block", 2),
+      Column("block, predicted", "predicted_block", 2),
       Column("block, measured", "measured_block", 2),
       Column("latency if v = 1 (modelled)", modelled, 3),
     ),

@@ -128,7 +128,7 @@ def _traced_records(path: pathlib.Path, shared: dict) -> Iterator[dict]:
         token_view.check_tree(tree)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
       raise ValueError(
-        f"{path} line {number} is no decoded example ({error}); remove it"
+        f"{path} line {number} is not a decoded example ({error}); remove it"
       ) from error
     if trace is not None:
       yield record

@@ -9,7 +9,7 @@ from speccascade.decoding.programs.methods import METHODS
 from speccascade.settings.fields import names_of
 
 # The methods of a family take these in turn, from the family's own marker and
-# the solid line on. So methods can be told apart without colours too.
+# the solid line on. So methods can be distinguished without colours.
 _MARKERS = ("o", "^", "s", "D", "v", "P", "X", "*", "<", ">", "p", "h")
 _DASHES = ("-", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (6, 1.5, 1.5, 1.5)))
 

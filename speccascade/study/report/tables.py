@@ -10,12 +10,11 @@ from speccascade.generate.batches.decode_counts import Counts
 from speccascade.study.evaluation.walltime import Latency
 from speccascade.study.report import templates
 from speccascade.study.report.frontier import IntervalEstimate, inverse
+from speccascade.study.report.markdown import cell_text, printable, table
 from speccascade.study.report.templates import (
   NOTHING,
-  cell_text,
   format_estimate,
   format_number,
-  printable,
 )
 from speccascade.study.rows.results import ResultRow
 
@@ -88,7 +87,7 @@ class Column:
       The value is None where a line has none. An `IntervalEstimate` is printed
       with its interval.
     digits: digits after the point; None prints the value as it is.
-    special: texts of values that are no plain number, such as {0.0: "never"},
+    special: texts of values that are not plain numbers, such as {0.0: "never"},
       in a CSV too. Other infinities and NaN are printed as `NOTHING`.
     has_interval: whether values are estimates. A CSV then has two more columns
       with the ends of the intervals.
@@ -322,20 +321,14 @@ def markdown(lines: Sequence, columns: Sequence[Column] = TRADE_OFF) -> str:
     lines: objects that the columns take their values from.
     columns: in order. A column without any value is left out.
   """
-  padded_columns = []
-  for column in _select_filled(lines, columns):
-    cells = [column.title, *(column.text(line) for line in lines)]
-    cells = list(map(cell_text, cells))
-    width = max(map(len, cells))
+  shown = _select_filled(lines, columns)
+  return table(
+    [cell_text(column.title) for column in shown],
+    [[cell_text(column.text(line)) for column in shown] for line in lines],
     # Numbers are aligned to the right, which Markdown marks with a colon.
-    if column.digits is None:
-      cells.insert(1, "-" * width)
-      padded_columns.append([cell.ljust(width) for cell in cells])
-    else:
-      cells.insert(1, "-" * (width - 1) + ":")
-      padded_columns.append([cell.rjust(width) for cell in cells])
-  rows = zip(*padded_columns)
-  return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+    "".join("l" if column.digits is None else "r" for column in shown),
+    is_padded=True,
+  )
 
 
 def to_csv(lines: Sequence, columns: Sequence[Column] = TRADE_OFF) -> str:
@@ -361,5 +354,5 @@ def to_html(lines: Sequence, columns: Sequence[Column] = TRADE_OFF) -> str:
     lines: objects that the columns take their values from.
     columns: in order. A column without any value is left out.
   """
-  template = templates.load("table.html")
+  template = templates.load("study/report/table.html")
   return template.render(lines=lines, columns=_select_filled(lines, columns))

@@ -3,24 +3,22 @@
 from collections.abc import Mapping
 import math
 import pathlib
-import re
 import types
 
 import jinja2
 
+import speccascade
 from speccascade.runtime import shown_text
+from speccascade.study.report import markdown
 from speccascade.study.report.frontier import IntervalEstimate
 
 NOTHING = "-"
 NEVER = {math.inf: "never", -math.inf: "never"}
-_ELEMENT = re.compile(r"<(?=[A-Za-z/!?])")
-_LINK = re.compile(
-  r"\](?=[(:\[])"
-)  # between the text of a link and its address
+SENTENCES = "study/report/sentences.txt"
 _PLAIN = types.MappingProxyType({})
 # Values are escaped in HTML alone. A name that a template lacks is an error.
 ENVIRONMENT = jinja2.Environment(
-  loader=jinja2.FileSystemLoader(pathlib.Path(__file__).parent),
+  loader=jinja2.FileSystemLoader(pathlib.Path(speccascade.__file__).parent),
   autoescape=jinja2.select_autoescape(["html"]),
   trim_blocks=True,
   lstrip_blocks=True,
@@ -43,7 +41,7 @@ def format_number(
   Args:
     value: a number, None, or anything that is printed as it is.
     digits: digits after the point; None prints the value as it is.
-    special: texts of values that are no plain number.
+    special: texts of values that are not plain numbers.
     sign: "+" gives positive numbers their sign too.
 
   >>> format_number(1.25, 1), format_number(2.0, 1, sign="+")
@@ -84,56 +82,6 @@ def format_estimate(
   return f"{value} [{low}, {high}]" if has_ends else value
 
 
-def printable(text: str) -> str:
-  r"""Returns a text in one line, whose other characters are escaped.
-
-  Labels and names of rows are anybody's text. Control characters would move
-  the cursor of a terminal, and marks of direction would turn what follows.
-
-  >>> printable("a\nb\x1b[2J é")
-  'a\\nb\\x1b[2J é'
-  """
-  if text.isprintable():
-    return text
-  # The escape of Python, such as \n or \u202e.
-  return "".join(
-    letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text
-  )
-
-
-def markdown_text(text: str) -> str:
-  """Returns a text that Markdown shows as it is, without elements or links.
-
-  >>> markdown_text("<b>1 < 2"), markdown_text("[a](javascript:b) [1, 2]")
-  ('&lt;b>1 < 2', '[a&#93;(javascript:b) [1, 2]')
-  """
-  # After a backslash of the text another one would be text itself.
-  return _LINK.sub("&#93;", _ELEMENT.sub("&lt;", printable(text)))
-
-
-def cell_text(text: str) -> str:
-  r"""Returns a text as a cell of a Markdown table, whose bars end no cell.
-
-  >>> cell_text("a|b")
-  'a\\|b'
-  """
-  return markdown_text(text).replace("|", r"\|")
-
-
-def code_span(text: str) -> str:
-  """Returns a text as code within a line of Markdown, whatever it has.
-
-  >>> code_span("GAMMA = 3"), code_span("a`b")
-  ('`GAMMA = 3`', '`` a`b ``')
-  """
-  text = printable(text)
-  longest = max(map(len, re.findall("`+", text)), default=0)
-  if not longest:
-    return f"`{text}`"
-  fence = "`" * (longest + 1)
-  return f"{fence} {text} {fence}"
-
-
 def _estimate(estimate: IntervalEstimate, digits: int, sign: str = "") -> str:
   """Returns an estimate with its interval as a sentence has it."""
   return format_estimate(estimate, digits, NEVER, sign)
@@ -145,36 +93,38 @@ def _upper_first(text: str) -> str:
 
 
 ENVIRONMENT.filters |= {
-  "cell_text": cell_text,
-  "code_span": code_span,
+  "cell_text": markdown.cell_text,
+  "code_span": markdown.code_span,
   "estimate": _estimate,
-  "markdown_text": markdown_text,
+  "markdown_text": markdown.markdown_text,
   "upper_first": _upper_first,
 }
+ENVIRONMENT.globals["markdown_table"] = markdown.table
 
 
 def load(name: str) -> jinja2.Template:
-  """Returns a template of this folder.
+  """Returns a template.
 
   Args:
-    name: the name of the file.
+    name: the path of the file, below the package `speccascade`.
   """
   return ENVIRONMENT.get_template(name)
 
 
-def sentences(macro: str, *facts) -> list[str]:
-  """Returns the sentences of a macro of sentences.txt.
+def sentences(macro: str, *facts, file: str = SENTENCES) -> list[str]:
+  """Returns the sentences of a macro.
 
   Args:
     macro: the name of the macro.
     *facts: what its sentences say.
+    file: the file of the macro, see `load`.
   """
-  text = getattr(load("sentences.txt").module, macro)(*facts)
+  text = getattr(load(file).module, macro)(*facts)
   paragraphs = (" ".join(part.split()) for part in text.split("\n\n"))
   return [paragraph for paragraph in paragraphs if paragraph]
 
 
-def sentence(macro: str, *facts) -> str:
-  """Returns the one sentence of a macro of sentences.txt, see `sentences`."""
-  (only,) = sentences(macro, *facts)
+def sentence(macro: str, *facts, file: str = SENTENCES) -> str:
+  """Returns the one sentence of a macro, see `sentences`."""
+  (only,) = sentences(macro, *facts, file=file)
   return only

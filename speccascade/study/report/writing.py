@@ -99,7 +99,7 @@ class Section:
 
   @functools.cached_property
   def leads(self) -> list[findings.Lead]:
-    """What the intervals tell apart, a line for each temperature."""
+    """Which differences are significant, a line for each temperature."""
     return findings.leads(self.study.panels, self.clocks)
 
   @property
@@ -342,7 +342,7 @@ def texts(
 
 def markdown(sections: Sequence[Section]) -> str:
   """Returns report.md."""
-  text = templates.load("report.md").render(
+  text = templates.load("study/report/report.md").render(
     sections=sections, longest=_LONG, to_markdown=tables.markdown
   )
   return text.rstrip() + "\n"
@@ -370,7 +370,7 @@ def page(
     tick()
     return addresses
 
-  return templates.load("page.html").render(
+  return templates.load("study/report/page.html").render(
     sections=sections,
     examples=examples,
     files=[*sources, "rows.csv", "report.md"],

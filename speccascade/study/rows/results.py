@@ -231,7 +231,7 @@ def read_lines(
     bounds: what the file may hold.
 
   Raises:
-    ValueError: the file is no gzip data, or holds more than `bounds` allows.
+    ValueError: the file is not gzip data, or holds more than `bounds` allows.
   """
   with files.open_bytes(path, bounds) as file:
     for line in file:
@@ -274,6 +274,4 @@ def read_row(path: str | os.PathLike) -> ResultRow:
     with files.open_bytes(path, _ROWS) as file:
       return ResultRow.from_json(file.read().decode())
   except ValueError as error:
-    raise ValueError(
-      f"{path} is no result row, or not whole: {error}"
-    ) from error
+    raise ValueError(f"{path} is not a whole result row: {error}") from error

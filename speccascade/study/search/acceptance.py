@@ -223,8 +223,8 @@ def rank_rates_along(
       distributions.
 
   Returns:
-    [D, K, K, N, T] float64; 0 for ranks that are no child, and after the end of
-    a text.
+    [D, K, K, N, T] float64; 0 for ranks without a child, and after the end of a
+      text.
   """
   kind = kind_of(study.pair)
   num_depths = kind.num_depths(max_depth)

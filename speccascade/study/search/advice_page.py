@@ -19,8 +19,7 @@ from speccascade.study.search.candidates import (
   loss,
 )
 from speccascade.study.search.draft_kinds import kind_of
-from speccascade.study.search.offers import Drafting
-from speccascade.study.search.writer import WrittenAdvice, times
+from speccascade.study.search.writer import WrittenAdvice
 
 _MOST_OFFERS = 13  # lines of the table
 
@@ -57,7 +56,7 @@ def answer(advice: Advice, argv: Sequence[str] = ()) -> WrittenAdvice:
     warnings=advice.warnings,
     bindings=advice.choice and _bindings(advice, advice.choice),
     is_timed=advice.lossless is not None,
-    tables=[tables.markdown(shown, _columns(advice))] if shown else [],
+    tables={"": tables.markdown(shown, _columns(advice))} if shown else {},
     details=_details(advice),
     values={
       "about": advice_files.about(advice.point, advice.study.pair),
@@ -92,128 +91,59 @@ def _sentences(advice: Advice) -> list[str]:
   """Returns what to use and how fast it is, or why nothing pays."""
   best, exact = advice.choice, advice.lossless
   if exact is None:
-    return [
-      "use the verifier alone: the time was over before the clock had told"
-      " whether anything pays"
-    ]
+    return writer.sentences("untimed", None)
   if best is None:
-    return _reasons_against(exact, advice.drafting_of(exact))
-  lines = [f"use {_name(best, advice)}: {_speed(best)}"]
-  if best.row is not None:
-    lines.append(_quality(best, advice))
-  if best is not exact:
-    lines.append(
-      f"with the verifier's own distribution: {_name(exact, advice)}:"
-      f" {_speed(exact)}"
+    here, drafting = exact.here, advice.drafting_of(exact)
+    return writer.sentences(
+      "method_loses",
+      exact,
+      drafting.costs.v[block_width(here.gamma)],
+      drafting.overhead_of(here.gamma),
+      drafting.least_rate(LEAST_SPEEDUP),
+      LEAST_SPEEDUP,
     )
-  return lines
+  quality = _quality(best, advice) if best.row is not None else None
+  return writer.sentences(
+    "method_answer", best, exact, advice.num_drafters, quality
+  )
 
 
 def _details(advice: Advice) -> list[str]:
   """Returns which examples were decoded, what passes cost, and more."""
   settings = advice.study.settings(advice.point)
-  lines = [
-    writer.examples(settings, f"verifier {settings.verifier}"),
-    *map(_costs, advice.draftings),
-  ]
+  lines = writer.examples(settings, f"verifier {settings.verifier}")
+  for drafting in advice.draftings:
+    pair, costs = drafting.study.pair, drafting.costs
+    describe = kind_of(pair).describe(pair.drafter_name, costs)
+    lines += writer.sentences(
+      "method_costs", describe, costs, drafting.overhead
+    )
   quality = advice.alone.quality if advice.alone else {}
-  if quality:
-    metric = next(iter(quality))
-    alone = [(advice.alone, "the verifier")] + [
-      (offer.row, offer.study.pair.drafter_name)
-      for offer in advice.decoded
-      if offer.point.method == DRAFTER
-    ]
-    scores = [f"{x.quality[metric]['value']:.1f} {name}" for x, name in alone]
-    lines.append(f"{metric} of each alone: {', '.join(scores)}")
+  metric = next(iter(quality), None)
+  rows = [("the verifier", advice.alone)] + [
+    (offer.study.pair.drafter_name, offer.row)
+    for offer in advice.decoded
+    if offer.point.method == DRAFTER
+  ]
+  scores = [(name, x.quality[metric]["value"]) for name, x in rows if metric]
   best = advice.choice or advice.lossless
-  if best is not None:
-    lines.append(
-      "where a block costs one step, as on an accelerator that waits for its"
-      f" memory, {_with_gamma(best.point.method, best.one_step.gamma)} is"
-      f" expected to be {times(best.one_step.latency)} times as fast"
-    )
-  if advice.wanted.max_loss is not None and advice.alone and not quality:
-    lines.append(
-      "the examples have no references: only methods with the verifier's own"
-      " distribution were considered"
-    )
-  return lines
-
-
-def _costs(drafting: Drafting) -> str:
-  """Returns the sentence that says what a drafter and the verifier cost."""
-  costs, pair = drafting.costs, drafting.study.pair
-  widths = [width for width in costs.v if width > 1]
-  blocks = ", ".join(f"{costs.v[width]:.2f}" for width in widths)
-  loop = " and ".join(
-    f"{steps:.2f} at gamma {gamma}"
-    for gamma, steps in sorted(drafting.overhead.items())
-  )
-  return (
-    f"{kind_of(pair).describe(pair.drafter_name, costs)} of one of the verifier"
-    f" ({1e3 * costs.verifier_step_s:.2f} ms); the verifier's pass over"
-    f" {', '.join(map(str, widths))} tokens v = {blocks}; the loop around a"
-    f" block {loop or 'was not timed'}"
-  )
-
-
-def _reasons_against(offer: Candidate, drafting: Drafting) -> list[str]:
-  """Returns the sentences that say why speculation does not pay."""
-  here = offer.here
-  width = block_width(here.gamma)
-  v, loop = drafting.costs.v[width], drafting.overhead_of(here.gamma)
-  needed = drafting.least_rate(LEAST_SPEEDUP)
-  rate = "no rate" if needed is None else f"about {needed:.2f} at every token"
-  first = here.by_position[0]
-  share = "an unknown share" if first is None else f"{first:.2f}"
   return [
-    "nothing pays: use the verifier alone. The best is"
-    f" {_with_gamma(offer.point.method, here.gamma)}, {_speed(offer)}",
-    f"why: a block writes {here.tokens:.2f} tokens and costs {here.steps:.2f}"
-    f" steps of the verifier: {v:.2f} for its pass over {width} tokens,"
-    f" {here.steps - v - loop:.2f} for drafting, {loop:.2f} for the loop",
-    f"{share} of the first drafts are accepted; at these costs {rate} would"
-    f" make it {LEAST_SPEEDUP} times as fast",
+    *lines,
+    *writer.sentences("method_details", advice, best, metric, scores),
   ]
 
 
-def _name(offer: Candidate, advice: Advice) -> str:
-  """Returns a method with its settings, and its drafter where several are."""
-  point = offer.point
-  name = point.method
-  if point.spec.uses_alpha and point.method != DRAFTER:
-    name += f", alpha {point.alpha:g}"
-  if point.spec.has_blocks:
-    name += f", gamma {point.gamma}"
-  if advice.num_drafters > 1:
-    name += f", drafter {offer.study.pair.drafter_name}"
-  return name
-
-
-def _with_gamma(method: str, gamma: int) -> str:
-  """Returns a method with its gamma, which is 0 for a model alone."""
-  return f"{method} with gamma {gamma}" if gamma else method
-
-
-def _speed(offer: Candidate) -> str:
-  """Returns how fast a timed offer is, and how fast it was expected to be."""
-  return (
-    f"{times(offer.measured)} times as fast as the verifier by the clock"
-    f" ({offer.here.speedup:.2f} by acceptance and costs)"
-  )
-
-
-def _quality(offer: Candidate, advice: Advice) -> str:
-  """Returns the sentence that compares an offer's quality to the verifier's."""
-  name = next(iter(offer.row.quality))
-  mine, large = (x.quality[name]["value"] for x in (offer.row, advice.alone))
+def _quality(offer: Candidate, advice: Advice) -> dict[str, object]:
+  """Returns an offer's quality, the verifier's, and the difference."""
+  metric = next(iter(offer.row.quality))
+  mine, large = (x.quality[metric]["value"] for x in (offer.row, advice.alone))
   lost = loss(offer.row, advice.alone)
-  return (
-    f"it has {mine:.1f} {name} on these examples, the verifier {large:.1f}"
-    f" (difference {mine - large:+.1f} [{-lost.high:+.1f}, {-lost.low:+.1f}]);"
-    " a sweep on more of them tells it better"
-  )
+  return {
+    "metric": metric,
+    "value": mine,
+    "large": large,
+    "gain": (mine - large, -lost.high, -lost.low),
+  }
 
 
 def _offers_of_interest(advice: Advice) -> list[Candidate]:
@@ -249,10 +179,12 @@ def _columns(advice: Advice) -> list[Column]:
     Column("accepted, by position", accepted),
     Column("tokens/block", "here.tokens", 2),
     Column("steps/block", "here.steps", 2),
-    Column("expected", lambda offer: tables.speedup(offer.here.latency), 2),
-    Column("by the clock", lambda offer: tables.speedup(offer.measured), 2),
-    Column("a block one step", lambda x: tables.speedup(x.one_step.latency), 2),
-    Column("gamma there", lambda offer: offer.one_step.gamma or None),
+    Column("predicted", lambda offer: tables.speedup(offer.here.latency), 2),
+    Column("measured", lambda offer: tables.speedup(offer.measured), 2),
+    Column(
+      "if a block is one step", lambda x: tables.speedup(x.one_step.latency), 2
+    ),
+    Column("gamma then", lambda offer: offer.one_step.gamma or None),
   ]
   quality = advice.alone.quality if advice.alone else {}
   for metric in [*quality][:1]:

@@ -50,7 +50,7 @@ _FIXED_SETTINGS = (
   "seed",
 )
 # How many times as fast as the best point so far a point must promise to be, in
-# order to be decoded. Differences below that drown in the noise of a few
+# order to be decoded. Smaller differences are within the noise of a few
 # examples.
 _MARGIN = 1.03
 # Hot loops have shown a gamma to be this much too slow, compared with another.
@@ -69,7 +69,7 @@ _LAST_STEPS = 1
 
 @dataclasses.dataclass(eq=False)
 class Advice:
-  """What a search found. It grows while the search goes on.
+  """What a search found. It grows during the search.
 
   Attributes:
     study: the study of the first drafter with the verifier.
@@ -146,13 +146,14 @@ def advise(
   if point.verification != "token" or point.policy.policy != "fixed":
     raise ValueError(
       "advice is of VERIFICATION 'token' and DRAFT_LENGTH 'fixed', whose"
-      f" acceptance two distributions tell; got {point.verification!r} and"
+      f" acceptance follows from two distributions; got"
+      f" {point.verification!r} and"
       f" {point.draft_length!r}"
     )
   if point.is_tree:
     raise ValueError(
-      "advice is of chains of drafts, whose acceptance two distributions tell;"
-      " leave TREE and DRAFTS out"
+      "advice is of chains of drafts, whose acceptance follows from two"
+      " distributions; leave TREE and DRAFTS out"
     )
   with folders.sole_writer(run.folder):
     study = read_study(pair, inputs, run, measuring)
@@ -278,12 +279,12 @@ class Searcher:
     advice.draftings.append(drafting)
     with self.steps.uncounted("acceptance along the texts"):
       by_gamma = drafting.by_gamma(lossless, texts)
-    # What is promised stands until the clock has spoken.
+    # Keep the predicted offer until it has been timed.
     advice.offers.append(max(by_gamma.values(), key=by_promise))
     timed = self._time_gammas(drafting.gammas, by_gamma)
     if timed:
       fastest = min(timed, key=by_clock)
-      # With the loop's overhead by the clock, expectations differ.
+      # With the measured overhead of the loop, predictions differ.
       drafting = advice.draftings[-1] = drafting.calibrate(timed)
       offer = drafting.by_gamma(lossless, texts)[fastest.point.gamma]
       advice.timed.append(dataclasses.replace(offer, measured=fastest.measured))
@@ -315,7 +316,7 @@ class Searcher:
     step = f"costs of {name}"
     costs, loops = measure_costs(study, points, self.rounds, self.steps, step)
     for width, number in scatter.scatter_of_loops(loops).items():
-      self.passes[f"{width} next to {name}"] = number
+      self.passes[f"{width} with {name}"] = number
     return Drafting(study, costs, texts, gammas)
 
   def _time_gammas(
@@ -417,7 +418,7 @@ class Searcher:
   def _time(self, offers: Sequence[Candidate]) -> list[Candidate]:
     """Returns offers of one drafter with their latency, timed in turns."""
     gammas = ", ".join(str(offer.point.gamma) for offer in offers)
-    name = f"the clock: {offers[0].point.spec.label}, gamma {gammas}"
+    name = f"timing of {offers[0].point.spec.label}, gamma {gammas}"
     timed = time_in_turns(offers, self.steps, name)
     for offer in timed:
       name = f"{offer.point.method} with gamma {offer.point.gamma}"

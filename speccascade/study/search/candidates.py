@@ -1,9 +1,9 @@
 """The candidates of a search, what is expected of them, and its rounds.
 
-Every search of this room proposes candidates and measures them, round after
+Every search proposes candidates and measures them, round after
 round: what is proposed follows from what was measured; see `run_rounds`. A
-sweep and the search for cascades measure whole rows. Advice expects most of
-what it tells, and measures the rest.
+sweep and the search for cascades measure whole rows. Advice predicts most of
+its figures, and measures the rest.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,7 +28,7 @@ from speccascade.tasks.inputs import Inputs
 
 DRAFTER = "drafter"
 # The lower end of a speed-up from which on a point pays. Of two equal programs
-# the clock has shown one to be 1.05 [1.01, 1.08] times as fast.
+# one was measured to be 1.05 [1.01, 1.08] times as fast.
 LEAST_SPEEDUP = 1.05
 _Candidate = TypeVar("_Candidate")
 
@@ -101,7 +101,7 @@ class Candidate:
       largest that any exact verification reaches with drafts drawn so; None
       where it was not worked out.
     row: quality and counts; None until the point was decoded.
-    measured: the latency by the clock; None until the point was timed.
+    measured: the measured latency; None until the point was timed.
   """
 
   study: Study
@@ -135,7 +135,7 @@ class Candidate:
 
   @property
   def pays(self) -> bool:
-    """Whether its speed-up by the clock, interval and all, is high enough."""
+    """Whether the whole interval of its measured speed-up is high enough."""
     if self.measured is None:
       return False
     return 1 / self.measured.relative_high > LEAST_SPEEDUP

@@ -1,4 +1,4 @@
-"""What a search asks of each kind of draft model, in one table.
+"""What a search asks of each kind of draft model: `KINDS`.
 
 A language model drafts token by token, so the distribution of a draft does not
 depend on its place in the block. Draft heads and look-ahead embeddings draft a
@@ -169,17 +169,16 @@ _HEADS = DraftKind(
   describe=_describe_heads,
   levels="the heads draft all levels of a tree at once",
 )
-# The keys are those of `decoding.programs.draft_models.DRAFT_MODELS`.
-KINDS: dict[type, DraftKind] = {
-  LanguageModel: DraftKind(
-    has_depths=False,
-    always=("drafter", "verifier"),
-    laws=_model_laws,
-    chain_steps=_model_chain_steps,
-    tree_steps=_model_tree_steps,
-    describe=_describe_model,
-    levels="a level of a tree is expected to cost the drafter one step",
-  ),
-  Heads: _HEADS,
-  Lookahead: dataclasses.replace(_HEADS, laws=_lookahead_laws),
-}
+_MODEL = DraftKind(
+  has_depths=False,
+  always=("drafter", "verifier"),
+  laws=_model_laws,
+  chain_steps=_model_chain_steps,
+  tree_steps=_model_tree_steps,
+  describe=_describe_model,
+  levels="a level of a tree is expected to cost the drafter one step",
+)
+KINDS = draft_models.PerKind[DraftKind](__name__, "KINDS", "what a search asks")
+KINDS.register(LanguageModel, _MODEL)
+KINDS.register(Heads, _HEADS)
+KINDS.register(Lookahead, dataclasses.replace(_HEADS, laws=_lookahead_laws))

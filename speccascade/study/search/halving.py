@@ -1,7 +1,7 @@
 """Successive halving over K and lenience, by SWI or by measured time.
 
-Every candidate decodes a few examples. The best third of the candidates goes on
-to three times as many examples, until one candidate is left. Cascades that a
+Every candidate decodes a few examples. The best third of the candidates gets
+three times as many examples, until one candidate is left. Cascades that a
 config names decode all examples, in one round.
 
 A search leaves in OUTPUT_DIR `rows.jsonl` (a result row for each candidate and
@@ -26,7 +26,7 @@ from speccascade.runtime import files, folders, processes
 from speccascade.runtime.progress import ProgressBar
 from speccascade.settings import fields
 from speccascade.study.measuring.study import Study
-from speccascade.study.report import tables, templates
+from speccascade.study.report import markdown, tables, templates
 from speccascade.study.report.tables import Column
 from speccascade.study.search import writer
 from speccascade.study.search.candidates import run_rounds
@@ -75,7 +75,7 @@ def search(
     inputs: the examples that are decoded in the last round.
     point: the method and the sampling.
     run: OUTPUT_DIR, and how examples are decoded. OUTPUT_DIR is a new folder,
-      or the folder of the same search, which goes on there. The run's seed
+      or the folder of the same search, which continues there. The run's seed
       draws the candidates too.
     candidates: the cascades that are compared.
     criterion: what makes one cascade better than another.
@@ -135,7 +135,7 @@ def _identity(
 
 def _weights(contest: Contest, ledger: Ledger) -> tuple[float, ...]:
   """Returns the cost of a call of each drafter; `costs.json` stores it."""
-  # A search that goes on ranks by the costs that its first start measured.
+  # A continued search ranks by the costs that its first start measured.
   path = ledger.folder / "costs.json"
   if processes.agree(path.exists):
     read = lambda: files.read_object(path, "drafters")["drafters"]
@@ -239,39 +239,40 @@ def write(
   """
   lines = [_line(scored) for scored in ranking]
   columns = [Column(title, title) for title in lines[0]]
-  cells = [list(lines[0]), ["---"] * len(columns)]
-  cells += [list(map(templates.cell_text, x.values())) for x in lines]
-  table = "".join(f"| {' | '.join(row)} |\n" for row in cells)
-  report = {
+  study = contest.study
+  task = f"{study.sources.task} {study.sources.split}".strip()
+  page = templates.load("study/search/cascades.md").render(
+    title=f"{study.pair.verifier_name} on {task}",
+    legend=_legend(contest, ranking),
+    titles=[*lines[0]],
+    rows=[map(markdown.cell_text, line.values()) for line in lines],
+  )
+  answer = {
     "report.csv": tables.to_csv(lines, columns),
-    "report.md": f"{_legend(contest, ranking)}\n\n{table}",
+    "report.md": page,
     "best.gin": _gin(ranking[0].cascade),
   }
-  writer.write(folder, report)
+  writer.write(folder, answer)
 
 
 def _legend(contest: Contest, ranking: Sequence[CascadeCandidate]) -> str:
-  """Returns the title of the report, and what the columns of its table mean."""
+  """Returns what the columns of the report's table mean."""
   study = contest.study
-  costs = ", ".join(
-    f"{model.name} {cost:.4g}"
-    for model, cost in zip(study.pair.drafters, contest.weights)
+  names = [model.name for model in study.pair.drafters]
+  speeds = [
+    _tokens_per_s(scored) * scored.row.latency.relative_latency
+    for scored in ranking
+    if scored.row.latency is not None
+  ]
+  (legend,) = writer.sentences(
+    "legend",
+    contest.criterion,
+    list(zip(names, contest.weights)),
+    speeds,
+    contest.point,
+    study.run,
   )
-  task = f"{study.sources.task} {study.sources.split}".strip()
-  title = f"{study.pair.verifier_name} on {task}"
-  return (
-    f"# Cascades for {templates.markdown_text(title)}\n\n"
-    f"Ranked by {contest.criterion.name}; those that went further stand"
-    " higher. SWI weighs calls: verifier 1,"
-    f" {templates.markdown_text(costs) or 'nothing else'}; Max-Gram costs"
-    " nothing. The verifier"
-    " alone has an SWI and a speed-up of 1"
-    f"{_alone(ranking)}. K is in tokens added (increments), a row for each"
-    " level, Max-Gram last; a first row with one entry is plain"
-    " speculative decoding; l is lenience. Temperature"
-    f" {contest.point.temperature:g}, seed {study.run.seed}. Speed-ups"
-    " have their 95% intervals, over examples."
-  )
+  return legend
 
 
 def _gin(cascade: Cascade) -> str:
@@ -288,18 +289,6 @@ def _gin(cascade: Cascade) -> str:
   if cascade.verification == "token":  # the default
     del macros["INNER_VERIFICATION"]
   return writer.gin(macros, "Include after configs/runs/cascade.gin.")
-
-
-def _alone(ranking: Sequence[CascadeCandidate]) -> str:
-  """Returns how fast the verifier was next to the others, "" if untimed."""
-  speeds = [
-    _tokens_per_s(scored) * scored.row.latency.relative_latency
-    for scored in ranking
-    if scored.row.latency is not None
-  ]
-  if not speeds:
-    return ""
-  return f", {min(speeds):.0f} to {max(speeds):.0f} tokens/s next to the others"
 
 
 def describe(ranking: Sequence[CascadeCandidate]) -> str:

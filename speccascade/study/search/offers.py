@@ -1,6 +1,6 @@
 """What the points of a drafter promise: offers, by acceptance and costs.
 
-An offer is a candidate of which it is told what is expected. Acceptance along
+An offer is a candidate with a predicted speed-up. Acceptance along
 texts gives the blocks that a point needs, and costs give what each block takes.
 """
 

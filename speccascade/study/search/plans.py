@@ -187,7 +187,7 @@ class Plan:
 
 
 def _check_baseline(baseline: Mapping[str, Any]):
-  """Raises SettingError where a baseline is no sampling of the large model."""
+  """Raises SettingError unless a baseline is a sampling of the large model."""
   known = [*names_of(SamplingSettings), "method"]
   for name in baseline:
     if name not in known:

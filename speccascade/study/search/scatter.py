@@ -1,9 +1,8 @@
-"""Whether timings scatter so much that the answer should not be trusted.
+"""Whether timings are too noisy for the answer to be trusted.
 
-Costs are the least of several rounds, and competitors take turns, so other work
-on the machine does little harm while it comes and goes. Where the median round
-took much longer than the least round, the least round itself was probably
-disturbed too.
+Costs are the minimum of several rounds, and competitors take turns, so other
+work on the machine does little harm while it comes and goes. Where the median
+round took much longer than the fastest, the fastest was probably disturbed too.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,7 +11,7 @@ import numpy as np
 
 from speccascade.study.evaluation.timing import CostLoops
 
-# How much longer than the least round the median round may take.
+# How much longer than the fastest round the median round may take.
 LIMIT = 0.15
 
 
@@ -24,7 +23,7 @@ def scatter(seconds: Sequence[float]) -> float | None:
 
   Returns:
     0.1 where the median round took a tenth longer. None where there is one
-    round, which tells nothing.
+    round.
 
   >>> round(scatter([1.0, 1.3, 1.1, 1.2, 9.0]), 3)
   0.2
@@ -63,16 +62,15 @@ def warning(
   faults = [fault for fault in faults if fault is not None]
   if faults:
     return (
-      "the timings scatter, as they do next to other work:"
-      f" {'; '.join(faults)}. Costs, gamma and speed-ups may be off. Run this"
-      " again on an idle machine, or with more rounds: greater ROUNDS, REPEATS"
-      " and TIME_LIMIT_S"
+      f"timing noise, as from other work on the machine: {'; '.join(faults)}."
+      " Costs, gamma and speed-ups may be off. Run this again on an idle"
+      " machine, or raise ROUNDS, REPEATS and TIME_LIMIT_S"
     )
   scatters = [*passes.values(), *decodes.values()]
   if all(value is None for value in scatters):
     return (
-      "each timing was made once, so that nothing tells whether other work on"
-      " the machine disturbed it; a greater TIME_LIMIT_S leaves time for more"
+      "everything was timed once, so timing noise is unknown; raise"
+      " TIME_LIMIT_S for more rounds"
     )
   return None
 
@@ -87,7 +85,6 @@ def _describe_worst(
     return None
   worst = max(wide, key=known.get)
   return (
-    f"of {worst} the median round took {known[worst]:.0%} longer than the"
-    f" least, and {len(wide)} of {len(known)} {kind} scatter by more than"
-    f" {LIMIT:.0%}"
+    f"median {1 + known[worst]:.3g}x the minimum for {worst}; over"
+    f" {1 + LIMIT:g}x for {len(wide)} of {len(known)} {kind}"
   )

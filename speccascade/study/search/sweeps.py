@@ -3,7 +3,7 @@
 A sweep leaves in OUTPUT_DIR `rows.jsonl` (a `ResultRow` for each point),
 `examples.jsonl` (which model wrote each token of a few examples), `config.gin`
 (the resolved configuration) and `run.json` (the settings that a later start is
-compared with). The same sweep goes on in a folder where it was killed.
+compared with). A killed sweep continues in its folder.
 """
 
 from collections.abc import Callable, Sequence
@@ -83,7 +83,7 @@ def sweep(
     common: the settings that all points share and that the plan does not name,
       of a method that uses all of them, such as "spec_decode".
     run: OUTPUT_DIR, and how examples are decoded for quality. OUTPUT_DIR is a
-      new folder or the folder of the same sweep, which goes on there. The
+      new folder or the folder of the same sweep, which continues there. The
       second start may add methods, alphas, gammas, temperatures and seeds.
     measuring: what is measured. The timed examples are drawn from all examples
       by a fixed seed.

@@ -4,6 +4,7 @@ import numpy as np
 
 from speccascade.generate.points.point import Point
 from speccascade.study.report import tables
+from speccascade.study.report.frontier import IntervalEstimate
 from speccascade.study.report.tables import Column
 from speccascade.study.search import writer
 from speccascade.study.search.candidates import (
@@ -15,6 +16,12 @@ from speccascade.study.search.draft_kinds import kind_of
 from speccascade.study.search.tree_search import TreeAdvice
 from speccascade.study.search.writer import WrittenAdvice, times
 
+# Titles of tables.
+_ACCEPTANCE = (
+  "probability that each child is accepted, by the number of children"
+)
+_SIZES = "predicted tokens per block of the best tree of each size"
+
 
 def write(advice: TreeAdvice) -> str:
   """Writes trees.md, trees.json and trees.gin; returns the first of them."""
@@ -23,19 +30,13 @@ def write(advice: TreeAdvice) -> str:
 
 def answer(advice: TreeAdvice) -> WrittenAdvice:
   """Returns the advice as text, as JSON values, and as settings."""
-  pages = []
+  pages = {}
   if advice.offers:
-    pages.append(tables.markdown(advice.offers, _columns(advice)))
+    pages[""] = tables.markdown(advice.offers, _columns(advice))
   if advice.acceptance is not None:
-    pages.append(
-      "the chance that each child is accepted, in a place with as many"
-      f" children:\n\n{_acceptance_table(advice.acceptance)}"
-    )
+    pages[_ACCEPTANCE] = _acceptance_table(advice.acceptance)
   if advice.tokens_by_size is not None:
-    pages.append(
-      "expected tokens of a block, for the best tree of each number of"
-      f" drafts:\n\n{_sizes_table(advice.tokens_by_size)}"
-    )
+    pages[_SIZES] = _sizes_table(advice.tokens_by_size)
   return WrittenAdvice(
     sentences=_sentences(advice),
     warnings=advice.warnings,
@@ -54,62 +55,30 @@ def answer(advice: TreeAdvice) -> WrittenAdvice:
 
 def _sentences(advice: TreeAdvice) -> list[str]:
   """Returns which tree to use, or that a chain is best, or nothing pays."""
-  best, chain, method = advice.choice, advice.chain, advice.point.method
+  best, method = advice.choice, advice.point.method
   if not advice.timed:
-    return [
-      "use the verifier alone: the time was over before the clock had told"
-      f" whether anything pays with {method}"
-    ]
+    return writer.sentences("untimed", method)
   if best is None:
     fastest = min(advice.timed, key=by_clock)
-    return [
-      f"nothing pays with {method}: use the verifier alone. The best is"
-      f" {_name(fastest)}, {times(fastest.measured)} times as fast",
-      _sum(fastest),
-    ]
-  lines = [
-    f"use {method} with {_name(best)}: {times(best.measured)} times as fast as"
-    f" the verifier by the clock ({best.here.speedup:.2f} by its passes alone)"
-  ]
-  if not best.point.is_tree:
-    trees = [x for x in advice.timed if x.point.is_tree]
-    if trees:
-      tree = min(trees, key=by_clock)
-      lines.append(f"no tree is faster; the fastest is {_name(tree)}")
-      lines.append(_sum(tree))
-    return lines
-  ratio, low, high = _beside(best, chain)
-  lines.append(
-    f"compared with the fastest chain, {_name(chain)}, it is {ratio:.2f}"
-    f" [{low:.2f}, {high:.2f}] times as fast"
-    + (": the clock does not tell the two apart" if low <= 1 <= high else "")
-  )
-  return lines
-
-
-def _sum(offer: Candidate) -> str:
-  """Returns the sentence that says what a block of an offer costs."""
-  return (
-    f"why: a block of {_name(offer)} writes {offer.here.tokens:.2f} tokens, and"
-    f" its passes cost {offer.here.steps:.2f} steps of the verifier; the loop"
-    " around them costs more on top"
+    return writer.sentences("tree_loses", method, fastest)
+  trees = [x for x in advice.timed if x.point.is_tree]
+  return writer.sentences(
+    "tree_answer",
+    method,
+    best,
+    advice.chain,
+    _beside(best, advice.chain),
+    min(trees, key=by_clock, default=None),
   )
 
 
-def _beside(offer: Candidate, other: Candidate) -> tuple[float, float, float]:
-  """Returns how many times as fast an offer is as another, and the interval."""
+def _beside(offer: Candidate, other: Candidate) -> IntervalEstimate:
+  """Returns how many times as fast an offer is as another."""
   # The resamples of both are of the same examples.
   ratio = other.measured.relative_latency / offer.measured.relative_latency
   replicates = np.divide(other.measured.replicates, offer.measured.replicates)
   low, high = np.quantile(replicates, [0.025, 0.975])
-  return float(ratio), float(low), float(high)
-
-
-def _name(offer: Candidate) -> str:
-  """Returns what an offer is, in words."""
-  if not offer.point.is_tree:
-    return f"a chain of {offer.point.gamma}"
-  return f"a tree of {len(offer.parents)} drafts, {offer.point.gamma} deep"
+  return IntervalEstimate(float(ratio), float(low), float(high))
 
 
 def _columns(advice: TreeAdvice) -> list[Column]:
@@ -124,8 +93,7 @@ def _columns(advice: TreeAdvice) -> list[Column]:
   def beside(offer: Candidate) -> str | None:
     if offer.measured is None:
       return None
-    ratio, low, high = _beside(offer, advice.chain)
-    return f"{ratio:.2f} [{low:.2f}, {high:.2f}]"
+    return "{:.2f} [{:.2f}, {:.2f}]".format(*_beside(offer, advice.chain))
 
   return [
     Column("", lambda x: "chosen" if x is advice.choice else None),
@@ -134,9 +102,9 @@ def _columns(advice: TreeAdvice) -> list[Column]:
     Column("depth", "point.gamma"),
     Column("tokens/block", "here.tokens", 2),
     Column("steps/block", "here.steps", 2),
-    Column("expected", "here.speedup", 2),
-    Column("by the clock", clock),
-    Column("over the chain's speed", beside),
+    Column("predicted", "here.speedup", 2),
+    Column("measured", clock),
+    Column("over the chain", beside),
     Column("share of the optimum", "optimum", 3),
   ]
 
@@ -187,23 +155,13 @@ def _details(advice: TreeAdvice) -> list[str]:
   """Returns which examples were decoded, and what passes cost."""
   settings = advice.study.settings(advice.point)
   models = f"verifier {settings.verifier}, drafter {settings.drafter}"
-  lines = [writer.examples(settings, models)]
   costs, kind = advice.costs, kind_of(advice.study.pair)
-  if costs is not None:
-    passes = ", ".join(
-      f"{costs.v[width]:.2f} over {width}" for width in sorted(costs.v)[1:]
-    )
-    lines.append(
-      f"{kind.describe('the drafter', costs)} of one of the verifier"
-      f" ({1e3 * costs.verifier_step_s:.2f} ms); a pass of the verifier costs"
-      f" {passes}"
-    )
+  describe = kind.describe("the drafter", costs) if costs else ""
   return [
-    *lines,
-    "tokens of a block are expected from the distributions along the texts;"
-    f" {kind.levels}",
-    f"an offer pays whose speed-up is above {LEAST_SPEEDUP} by its whole"
-    " interval",
+    *writer.examples(settings, models),
+    *writer.sentences(
+      "tree_details", describe, costs, kind.levels, LEAST_SPEEDUP
+    ),
   ]
 
 
@@ -235,8 +193,7 @@ def _offer(offer: Candidate, advice: TreeAdvice) -> dict:
   measured = beside = None
   if offer.measured is not None:
     measured = tables.speedup(offer.measured)._asdict()
-    names = ("value", "low", "high")
-    beside = dict(zip(names, _beside(offer, advice.chain)))
+    beside = _beside(offer, advice.chain)._asdict()
   return {
     "parents": [*offer.parents],
     "is_chain": not offer.point.is_tree,

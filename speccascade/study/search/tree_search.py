@@ -101,7 +101,7 @@ class WantedTrees:
 
 @dataclasses.dataclass(eq=False)
 class TreeAdvice:
-  """What a search for a tree found. It grows while the search goes on.
+  """What a search for a tree found. It grows during the search.
 
   Attributes:
     study: the pair and the examples.
@@ -130,13 +130,13 @@ class TreeAdvice:
 
   @property
   def choice(self) -> Candidate | None:
-    """The fastest candidate by the clock; None where nothing pays."""
+    """The fastest timed candidate; None where nothing pays."""
     paying = [offer for offer in self.offers if offer.pays]
     return min(paying, key=by_clock, default=None)
 
   @property
   def chain(self) -> Candidate | None:
-    """The fastest chain by the clock."""
+    """The fastest timed chain."""
     chains = [offer for offer in self.timed if not offer.point.is_tree]
     return min(chains, key=by_clock, default=None)
 
@@ -246,7 +246,7 @@ def _search_all(
       for offer in advice.offers
     ]
   budget.share = 1.0
-  advice.offers = time_in_turns(advice.offers, steps, "the clock")
+  advice.offers = time_in_turns(advice.offers, steps, "timing")
 
 
 def offers_of(

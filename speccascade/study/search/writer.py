@@ -27,8 +27,8 @@ class WrittenAdvice:
     warnings: why the answer may be wrong.
     bindings: the macros that make a decode as advised, by name; None where the
       verifier alone is best.
-    is_timed: whether the clock decided.
-    tables: tables in Markdown, each with a title or without.
+    is_timed: whether anything was timed.
+    tables: tables in Markdown by their titles; "" is no title.
     details: sentences that say how the answer was found.
     values: the further JSON values.
     command: a command to paste, or "".
@@ -38,7 +38,7 @@ class WrittenAdvice:
   warnings: Sequence[str]
   bindings: Mapping[str, object] | None
   is_timed: bool
-  tables: Sequence[str]
+  tables: Mapping[str, str]
   details: Sequence[str]
   values: Mapping[str, object]
   command: str = ""
@@ -54,16 +54,7 @@ class WrittenAdvice:
   @property
   def text(self) -> str:
     """The answer, what to paste, the tables, and how it was found."""
-    warnings = [f"warning: {line}" for line in self.warnings]
-    command = f"to decode so:\n\n{_fenced(self.command)}"
-    parts = [
-      _bullets([*self.sentences, *warnings]),
-      *([command] if self.command else []),
-      f"in a config:\n\n{_fenced(self.snippet)}",
-      *self.tables,
-      _bullets(self.details),
-    ]
-    return "\n".join(parts)
+    return templates.load("study/search/answer.md").render(answer=self)
 
   @property
   def json(self) -> dict[str, object]:
@@ -115,33 +106,32 @@ def gin(settings: Mapping[str, object], comment: str = "") -> str:
   return "".join(lines)
 
 
-def _fenced(text: str) -> str:
-  """Returns lines as a block of code in Markdown."""
-  return f"```\n{text.rstrip()}\n```\n"
+def times(latency: Latency) -> str:
+  """Returns a speed-up with its interval, as "1.68 [1.58, 1.79]"."""
+  return "{:.2f} [{:.2f}, {:.2f}]".format(*tables.speedup(latency))
 
 
-def _bullets(lines: Sequence[str]) -> str:
-  """Returns lines as a list in Markdown."""
-  return "".join(f"- {templates.markdown_text(line)}\n" for line in lines)
+templates.ENVIRONMENT.filters["times"] = times
 
 
-def examples(settings: PointSettings, models: str) -> str:
+def sentences(macro: str, *facts) -> list[str]:
+  """Returns the sentences of a macro of this folder's sentences.txt.
+
+  Args:
+    macro: the name of the macro.
+    *facts: what its sentences say.
+  """
+  return templates.sentences(macro, *facts, file="study/search/sentences.txt")
+
+
+def examples(settings: PointSettings, models: str) -> list[str]:
   """Returns the sentence that says what was decoded, and on which device.
 
   Args:
     settings: settings of a row of the search.
     models: the models in words.
   """
-  where = f"{settings.task} {settings.split}".strip()
-  return (
-    f"{settings.num_examples} examples of {where} at temperature"
-    f" {settings.temperature:g}, {models}, on {device_name()}"
-  )
-
-
-def times(latency: Latency) -> str:
-  """Returns a speed-up with its interval, as "1.68 [1.58, 1.79]"."""
-  return "{:.2f} [{:.2f}, {:.2f}]".format(*tables.speedup(latency))
+  return sentences("examples", settings, models, device_name())
 
 
 def decode_command(

@@ -28,7 +28,8 @@ from speccascade.study.search import sweeps
 
 CONFIGS = "configs/quickstart"
 MODELS = ("small", "large")
-FASTER, SLOWER, UNSURE = "faster than", "slower than", "not told apart from"
+FASTER, SLOWER = "faster than", "slower than"
+UNSURE = "not significantly different from"
 
 # Macros and parameters for a run of seconds instead of minutes, as tests want
 # it. The models learn nothing.
@@ -188,7 +189,7 @@ def findings(rows: Sequence[ResultRow]) -> list[str]:
   ties = ""
   if num_ties := agreement["near_ties"]:
     ties = (
-      f" ({num_ties} more part from them at a near tie, where two choices are"
+      f" ({num_ties} more diverge at a near tie, where two choices are"
       " within 1e-4)"
     )
   return [
@@ -225,8 +226,8 @@ def _describe_blocks(study: MeasuredStudy) -> str:
   v = np.median(_pass_costs(points))
   return (
     f"of {len(points)} points with blocks, {num_by_verdict[FASTER]} are faster"
-    f" than the large model by the clock, {num_by_verdict[SLOWER]} are slower,"
-    f" and {num_by_verdict[UNSURE]} are not told apart from it: a block writes"
+    f" than the large model, {num_by_verdict[SLOWER]} are slower, and"
+    f" {num_by_verdict[UNSURE]} do not differ significantly: a block writes"
     f" {np.median(tokens):.1f} tokens, and costs a pass of v = {v:.2f} steps of"
     " the large model, gamma drafter steps of c ="
     f" {study.cost_ratio:.2f} each (medians), and the loop around them"

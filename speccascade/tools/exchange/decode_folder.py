@@ -136,8 +136,8 @@ class DecodeFolder:
         yield _answer(record, self.row.settings.method)
       except ValueError as error:
         raise ValueError(
-          f"{self.predictions} line {number} is no decoded example ({error});"
-          " remove the file, and decode again"
+          f"{self.predictions} line {number} is not a decoded example"
+          f" ({error}); remove the file, and decode again"
         ) from error
 
   def by_question(self) -> list[list[list[Answer]]]:

@@ -364,9 +364,9 @@ def _check(setting: str, path: str, wanted: Mapping):
   arrays, _ = restore.open_arrays(directory, layout, optimizer=False)
   if arrays.is_zarr3:
     raise ValueError(
-      f"{setting} {path} has arrays of zarr3, as an earlier version wrote"
-      " them, and T5X reads zarr: write it again with python -m"
-      " speccascade.checkpoints.convert --format=speccascade"
+      f"{setting} {path} has arrays of zarr3, and T5X reads zarr: write it"
+      " again with python -m speccascade.checkpoints.convert"
+      " --format=speccascade"
     )
   shapes = {name: tuple(x.shape) for name, x in flatten(wanted).items()}
   if text := misfits(arrays.params, shapes):

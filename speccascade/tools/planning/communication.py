@@ -82,7 +82,7 @@ def communication(
   layout.check_rows(BATCH_SIZE=run.batch_size)
   models = decoding_plan.architectures(pair, point)
   for config in models.values():
-    model_bytes.row_of(config).check_layout(layout)
+    model_bytes.check_layout(config, layout)
 
   def count(models):
     program = few_layers.compile_decode(

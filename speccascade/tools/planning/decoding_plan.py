@@ -10,6 +10,7 @@ from speccascade.generate.pair.model_loading import check_role
 from speccascade.generate.pair.pairs import PairSpec
 from speccascade.generate.points.point import Point
 from speccascade.generate.run import Run
+from speccascade.models.architectures import drafts_alone
 from speccascade.models.parameters import Config
 from speccascade.models.sharding import meshes
 from speccascade.tasks.inputs import Inputs
@@ -49,7 +50,7 @@ def _architecture(role: str, config, path, dtype: str | None) -> Config:
     config = checkpoints.load(path, lazy=True).require_config()
   check_role(config, role, path)
   # Draft heads keep float32; see `HeadsModel.create`.
-  if dtype is not None and not model_bytes.row_of(config).is_over_verifier:
+  if dtype is not None and drafts_alone(config):
     config = dataclasses.replace(config, dtype=dtype)
   return config
 
@@ -80,17 +81,15 @@ def plan(
       if role != "verifier" and mesh.drafter == "whole":
         layout = verifier_layout.whole()
       layout.check(config, role.upper())
-      row, kernel_dtype = model_bytes.row_of(config), pair.kernel_dtype
-      row.check_layout(verifier_layout)
-      if row.is_over_verifier:
-        kernel_dtype = None
+      model_bytes.check_layout(config, verifier_layout)
+      kernel_dtype = pair.kernel_dtype if drafts_alone(config) else None
       bytes_of[role] = footprint.weights(config, layout, kernel_dtype)
       if num_kept and role != "verifier" and not row.is_over_verifier:
         bytes_of[role] += footprint.cut_head(config, kernel_dtype, num_kept)
       decode = DecodeSizes(
         verifier, layout, (run.batch_size, source_len), capacity
       )
-      bytes_of["caches"] += row.state(config, decode)
+      bytes_of["caches"] += model_bytes.row_of(config).state(config, decode)
       # A drafter, too, keeps the logits of a whole block until it is verified.
       positions = run.batch_size * width
       bytes_of["distributions"] += footprint.laws(

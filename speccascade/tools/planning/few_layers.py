@@ -11,8 +11,7 @@ from speccascade.decoding import row_keys
 from speccascade.generate.pair.pairs import PairSpec
 from speccascade.generate.points.point import Point
 from speccascade.generate.run import Run
-from speccascade.models import parameters
-from speccascade.models.model_kinds import KINDS
+from speccascade.models import architectures, parameters
 from speccascade.models.parameters import Config
 from speccascade.models.sharding.partitioning import Layout
 from speccascade.tasks.inputs import Inputs
@@ -35,7 +34,7 @@ def shape_model(config: Config, layout: Layout, kernel_dtype: str):
     )
     for name, parameter in parameters.describe(config).items()
   }
-  kind = KINDS[type(config)]
+  kind = architectures.row_of(config).model
   return kind(parameters.tree(leaves), parameters.network(config), layout)
 
 

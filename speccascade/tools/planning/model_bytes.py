@@ -1,6 +1,6 @@
 """The bytes of each kind of draft model: `BYTES`.
 
-The keys are those of `decoding.programs.draft_models.DRAFT_MODELS`. Draft heads
+Draft heads
 have neither layers nor caches, so `footprint` cannot count what a step stores
 of them. Look-ahead embeddings take the layers and the cache of their verifier.
 """
@@ -9,9 +9,10 @@ from collections.abc import Callable, Mapping
 import dataclasses
 from typing import Any, NamedTuple
 
+from speccascade.decoding.programs.draft_models import PerKind
 from speccascade.decoding.records.drafter import Heads, Lookahead
 from speccascade.decoding.records.language_model import LanguageModel
-from speccascade.models import model_kinds
+from speccascade.models import architectures
 from speccascade.models.draft_heads import MEDUSA, HeadsConfig
 from speccascade.models.parameters import Config
 from speccascade.models.sharding.partitioning import Layout
@@ -79,46 +80,49 @@ class StepNumbers(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class ModelBytes:
-  """A row of the table: what a plan asks of a kind of draft model.
+  """What a plan asks of a kind of draft model.
 
   Attributes:
     state: a function from an architecture and a `DecodeSizes` to the bytes that
       a model holds between two blocks, on each device.
     step: a function from an architecture and a `BatchSizes` to a `StepNumbers`.
-    is_over_verifier: whether the model is made for one verifier. It then lies
-      on one device, in float32, and its shape is the verifier's.
   """
 
   state: Callable[[Any, DecodeSizes], float]
   step: Callable[[Any, BatchSizes], StepNumbers]
-  is_over_verifier: bool = True
 
-  def check_layout(self, layout: Layout) -> None:
-    """Raises ValueError where the model is to lie on more devices than one."""
-    if self.is_over_verifier and any(x > 1 for x in layout.sizes.values()):
-      raise ValueError(
-        "draft heads lie on one device, and a mesh is set: leave MESH out"
-      )
 
-  def shaped(self, config: Config, verifier: Config | None) -> Config:
-    """Returns an architecture with the shape of its verifier, if it has one.
+def check_layout(config: Config, layout: Layout) -> None:
+  """Raises ValueError where draft heads are to lie on several devices.
 
-    Raises:
-      ValueError: there is no verifier, or it is no language model.
-    """
-    if not self.is_over_verifier:
-      return config
-    if verifier is None or row_of(verifier).is_over_verifier:
-      raise ValueError(
-        "draft heads need a TEACHER_CHECKPOINT, which is their verifier and a"
-        " language model: set it"
-      )
-    return config.shaped_like(verifier)
+  A model that is made for one verifier lies on one device, in float32.
+  """
+  is_split = any(x > 1 for x in layout.sizes.values())
+  if is_split and not architectures.drafts_alone(config):
+    raise ValueError(
+      "draft heads lie on one device, and a mesh is set: leave MESH out"
+    )
+
+
+def shaped(config: Config, verifier: Config | None) -> Config:
+  """Returns an architecture with the shape of its verifier, if it has one.
+
+  Raises:
+    ValueError: there is no verifier, or it is no language model.
+  """
+  if architectures.drafts_alone(config):
+    return config
+  if verifier is None or not architectures.drafts_alone(verifier):
+    raise ValueError(
+      "draft heads need a TEACHER_CHECKPOINT, which is their verifier and a"
+      " language model: set it"
+    )
+  return config.shaped_like(verifier)
 
 
 def _caches(config: Config, decode: DecodeSizes) -> float:
-  kind, (_, *of_decode) = model_kinds.KINDS[type(config)], decode
-  return footprint.caches(kind, config, *of_decode)
+  model, (_, *of_decode) = architectures.row_of(config).model, decode
+  return footprint.caches(model, config, *of_decode)
 
 
 def _model_step(config: Config, batch: BatchSizes) -> StepNumbers:
@@ -157,13 +161,12 @@ def _embeddings_step(config: HeadsConfig, batch: BatchSizes) -> StepNumbers:
   return StepNumbers(stored, num_laws, num_laws, batch.rows)
 
 
-BYTES: dict[type, ModelBytes] = {
-  LanguageModel: ModelBytes(_caches, _model_step, is_over_verifier=False),
-  Heads: ModelBytes(_hidden_states, _heads_step),
-  Lookahead: ModelBytes(_embeddings_state, _embeddings_step),
-}
+BYTES = PerKind[ModelBytes](__name__, "BYTES", "how many bytes are held")
+BYTES.register(LanguageModel, ModelBytes(_caches, _model_step))
+BYTES.register(Heads, ModelBytes(_hidden_states, _heads_step))
+BYTES.register(Lookahead, ModelBytes(_embeddings_state, _embeddings_step))
 
 
 def row_of(config: Config) -> ModelBytes:
-  """Returns the row of an architecture."""
-  return BYTES[model_kinds.kind_of(config)]
+  """Returns what a plan asks of an architecture."""
+  return BYTES[architectures.kind_of(config)]

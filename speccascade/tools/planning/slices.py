@@ -35,12 +35,12 @@ from speccascade import cli
 from speccascade.generate.pair.pairs import PairSpec
 from speccascade.generate.points.point import Point
 from speccascade.generate.run import Run
-from speccascade.models import parameters
-from speccascade.models.model_kinds import KINDS
+from speccascade.models import architectures, parameters
 from speccascade.models.parameters import Config
 from speccascade.models.sharding import meshes
 from speccascade.models.sharding.partitioning import CUT, DATA, MODEL, Layout
 from speccascade.study.papers import published, speedup
+from speccascade.study.report import markdown, templates
 from speccascade.tools.planning import (
   chips,
   decoding_plan,
@@ -90,7 +90,8 @@ def pass_of(
   read = [
     name for name in parameters.param_shapes(config) if _is_read(name, config)
   ]
-  kind, vocab_size = KINDS[type(config)], config.vocab_size
+  kind = architectures.row_of(config).model
+  vocab_size = config.vocab_size
   sent = hlo.CollectiveCounts()
   num_chips = layout.sizes[MODEL]
   if dict(layout.rules)["heads"] is not None and num_chips > 1:
@@ -294,12 +295,6 @@ def _compiled(models, mesh, pair, inputs, point, run) -> Cost:
   return Cost(mesh, held, token, block, draft=None, gamma=point.widest)
 
 
-HEAD = (
-  "| slice | data x model | GB held | {} | collectives | sent, MB | memory, us"
-  " | compute, us | network, us | limit | token, ms | block, ms | speed-up |"
-)
-
-
 def lines(*, compiles: bool = False, **settings) -> Iterator[str]:
   """Yields the lines of the costs as a Markdown table.
 
@@ -309,31 +304,39 @@ def lines(*, compiles: bool = False, **settings) -> Iterator[str]:
     compiles: whether a compiler for TPUs is asked.
     **settings: settings of `costs`.
   """
-  names = "read, GB | Mcycles" if compiles else "weights, GB | caches, MB"
-  yield HEAD.format(names)
-  yield "| --- | --- |" + " ---: |" * 8 + " --- |" + " ---: |" * 3
-  for name, cost in costs(compiles=compiles, **settings):
-    block, sizes = cost.block, cost.mesh.shape
-    if compiles:
-      own = [block.reads["round"] / 1e9, block.cycles / 1e6]
-    else:
-      own = [block.reads["weights"] / 1e9, block.reads["caches"] / 1e6]
-    cells = [
-      name,
-      f"{sizes[DATA]} x {sizes[MODEL]}",
-      f"{cost.num_bytes / 1e9:.3g}",
-      *(f"{number:.3g}" for number in own),
-      str(block.sent.total()),
-      f"{hlo.sent_bytes(block.sent) / 1e6:.3g}",
-    ]
-    cells += [f"{seconds * 1e6:.3g}" for seconds in block.times().values()]
-    cells += [
-      block.limit(),
-      f"{cost.token.seconds() * 1e3:.3g}",
-      f"{cost.block_s * 1e3:.3g}",
-      f"{cost.speedup():.2f}",
-    ]
-    yield f"| {' | '.join(cells)} |"
+  own = ["weights, GB", "caches, MB"]
+  if compiles:
+    own = ["read, GB", "Mcycles"]
+  titles = ["slice", "data x model", "GB held", *own, "collectives", "sent, MB"]
+  titles += ["memory, us", "compute, us", "network, us", "limit"]
+  titles += ["token, ms", "block, ms", "speed-up"]
+  rows = (
+    _cells(name, cost, compiles)
+    for name, cost in costs(compiles=compiles, **settings)
+  )
+  return markdown.table_lines(titles, rows, "ll" + "r" * 8 + "lrrr")
+
+
+def _cells(name: str, cost: Cost, compiles: bool) -> list[str]:
+  """Returns the row of a slice."""
+  block, sizes = cost.block, cost.mesh.shape
+  if compiles:
+    own = [block.reads["round"] / 1e9, block.cycles / 1e6]
+  else:
+    own = [block.reads["weights"] / 1e9, block.reads["caches"] / 1e6]
+  return [
+    name,
+    f"{sizes[DATA]} x {sizes[MODEL]}",
+    f"{cost.num_bytes / 1e9:.3g}",
+    *(f"{number:.3g}" for number in own),
+    str(block.sent.total()),
+    f"{hlo.sent_bytes(block.sent) / 1e6:.3g}",
+    *(f"{seconds * 1e6:.3g}" for seconds in block.times().values()),
+    block.limit(),
+    f"{cost.token.seconds() * 1e3:.3g}",
+    f"{cost.block_s * 1e3:.3g}",
+    f"{cost.speedup():.2f}",
+  ]
 
 
 def main():
@@ -346,22 +349,11 @@ def main():
   settings = cli.bindings_of(infer.infer)
   for line in lines(compiles=compiles, **settings):
     print(line, flush=True)
-  point, run = settings["point"], settings["run"]
-  print(
-    f"\n{run.batch_size} rows, gamma {point.widest}, drafts accepted at {RATE}"
-    f" (assumed); TPU v4: {V4.flops:.3g} FLOP/s, {V4.memory / 1e9:g} GB at"
-    f" {V4.bandwidth:.3g} B/s, links of {V4.link_bandwidth:.3g} B/s and"
-    f" {HOP_S * 1e6:.0f} us."
+  template = templates.load("tools/planning/slices.md")
+  note = template.render(
+    **settings, rate=RATE, chip=V4, hop_s=HOP_S, compiles=compiles
   )
-  if compiles:
-    print(
-      "Compiled for, not run on. Cycles and collectives are the compiler's."
-    )
-  else:
-    print(
-      "Computed, not measured. A compiler's figures take their place with: pip"
-      " install -c constraints.txt -e '.[tpu-compiler]'"
-    )
+  print(f"\n{note}")
 
 
 if __name__ == "__main__":

@@ -5,13 +5,13 @@ import itertools
 
 from speccascade import checkpoints
 from speccascade.models import layers
+from speccascade.models.architectures import drafts_alone, is_prompted
 from speccascade.models.parameters import Config
 from speccascade.models.sharding import meshes
 from speccascade.models.sharding.partitioning import DATA
 from speccascade.tools.planning import footprint, model_bytes
 from speccascade.tools.planning.model_bytes import BatchSizes
 from speccascade.training import optimizers, training_checks
-from speccascade.training.kinds import is_prompted
 from speccascade.training.objectives import Objective
 from speccascade.training.trainer import TrainingRun
 from speccascade.training.training_data import TrainingData
@@ -43,7 +43,7 @@ def plan(
     stored = checkpoints.load(data.teacher_checkpoint, lazy=True)
     teacher = stored.require_config()
   row = model_bytes.row_of(model)
-  model = row.shaped(model, teacher)
+  model = model_bytes.shaped(model, teacher)
   models = {"model": model} | ({} if teacher is None else {"teacher": teacher})
   lengths = data.task_feature_lengths
   # The prompt and the output of a decoder-only model are one text.
@@ -65,7 +65,7 @@ def plan(
     if objective.microbatches > 1:
       # The gradients of a part of the batch, and the sum over the parts.
       bytes_of["gradients"] *= 2
-    row.check_layout(layout)
+    model_bytes.check_layout(model, layout)
     batch = BatchSizes(teacher, layout, rows, width, lengths, objective.remat)
     step = row.step(model, batch)
 
@@ -82,7 +82,7 @@ def plan(
       layout.check(teacher, "TEACHER")
       # The teacher's logits are alive while the model's are: the divergence
       # reads both.
-      if not row.is_over_verifier or objective.needs_teacher:
+      if drafts_alone(model) or objective.needs_teacher:
         bytes_of["logits"] += laws(teacher, step.num_taught)
       bytes_of["teacher"] = footprint.weights(teacher, layout, None)
     return bytes_of

@@ -38,13 +38,13 @@ the rare token is always the first <- test_a_fault_that_one_problem
 - for row, token in enumerate((2, 0, 2)):
 + for row, token in enumerate((0, 0, 0)):
 
-=== generate/points/round_times.py study/measuring/test_round_times.py
+=== generate/points/round_times.py generate/points/test_round_times.py
 sixteen passes that catch up cost as one
-- wide_s = least_s["catch_up"] / timing.PASSES
+- wide_s = least_s["catch_up"] / pass_loops.PASSES
 + wide_s = least_s["catch_up"]
 costs know the draws of the first trial
-- prepared = batches.prepare(examples, _TRIAL)
-+ prepared = batches.prepare(examples)
+- examples[: batches.num_rows], _TRIAL)
++ examples[: batches.num_rows])
 
 === decoding/drafting/fast_forward.py decoding/drafting/test_fast_forward.py
 a drafter alone holds what was rejected <- test_passes_are_those
@@ -120,7 +120,7 @@ an answer's time is that of its steps <- test_what_is_compiled_again
 - for _, seconds in answer.calls
 + for _, seconds in steps.calls
 
-=== generate/points/round_times.py study/measuring/test_round_times.py
+=== generate/points/round_times.py generate/points/test_round_times.py
 a disturbed prefill leaves nothing for rounds
 - max(least_s[size] - prefill_s, least_s[size] / 2)
 + (least_s[size] - prefill_s)

@@ -36,19 +36,20 @@ ENVIRONMENT = {
 }
 
 
-def link(folder: pathlib.Path, package: pathlib.Path):
-  """Makes a folder in which one package stands beside this recording.
+def link(folder: pathlib.Path, package: pathlib.Path, recorder: pathlib.Path):
+  """Makes a folder in which one package stands beside a recording program.
 
   Args:
     folder: is made.
     package: the checkout that the package and its configs are taken from.
+    recorder: the checkout that the recording program is taken from.
   """
   folder.mkdir(parents=True)
   for name, root in (
     ("speccascade", package),
     ("configs", package),
-    ("tests", ROOT),
-    ("docs", ROOT),
+    ("tests", recorder),
+    ("docs", recorder),
   ):
     (folder / name).symlink_to(root / name)
 
@@ -95,6 +96,12 @@ def main() -> int:
     "--head", type=pathlib.Path, default=ROOT, help="a checkout (this one)"
   )
   parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS)
+  parser.add_argument(
+    "--own_recorder",
+    action="store_true",
+    help="record each side by the program of its own checkout: for commits"
+    " between which modules moved",
+  )
   parser.add_argument("--bound", type=float, default=differences.BOUND)
   parser.add_argument("--jobs", type=int, default=os.cpu_count())
   args = parser.parse_args()
@@ -105,7 +112,7 @@ def main() -> int:
     subprocess.run([*git, "add", "--detach", base, args.base], check=True)
     try:
       for side, package in zip(SIDES, (base, args.head.resolve())):
-        link(out / side, package)
+        link(out / side, package, package if args.own_recorder else ROOT)
       with futures.ThreadPoolExecutor(args.jobs) as pool:
         jobs = [(out / side, part) for part in parts for side in SIDES]
         codes = list(pool.map(lambda job: record(*job), jobs))

@@ -314,7 +314,7 @@ def test_a_t5_has_no_chat(pair):
 
 
 def test_methods_that_compare_refuses(pair):
-  message = "methods is .*; wanted a list, each a text or "
+  message = "methods is .*; wanted a list of strings, or "
   for methods in (7, [("spec_cascade_opt",)], [("spec_cascade_opt", "0.3")]):
     with pytest.raises(ValueError, match=message):
       pair.compare("one", methods, **SHORT)

@@ -1,25 +1,26 @@
 """What rounds cost, where rows choose their own gammas."""
 
+import functools
+
 import jax
 import numpy as np
 import pytest
 
 from speccascade.decoding.drafting.draft_pace import SIZES
 from speccascade.generate.batches.batching import Batches
-from speccascade.generate.points import round_times
+from speccascade.generate.points import pass_loops, round_times
 from speccascade.generate.points.point import Point
-from speccascade.generate.run import Measuring, Run
-from speccascade.study.evaluation import timing
-from speccascade.study.measuring.study import Study
+from speccascade.generate.run import Run
+from speccascade.generate.session import Session
 from tests.study.search import test_advisor as chains
 
 NUM, LENGTH = 8, 4
 
 
 @pytest.fixture
-def study():
+def session():
   run = Run(max_decode_len=LENGTH, batch_size=NUM, num_lengths=1)
-  return Study(chains.pair(NUM), chains.sources(NUM), run, Measuring())
+  return Session(chains.pair(NUM), chains.sources(NUM), run)
 
 
 @pytest.fixture
@@ -36,7 +37,7 @@ def prepared(monkeypatch):
 
 
 @pytest.fixture
-def measure(study, monkeypatch):
+def measure(session, monkeypatch):
   """Measures by a clock that says what a round of each size takes."""
 
   def call(method, rounds_s, *, prefill_s=4.0, least_s=None):
@@ -49,12 +50,15 @@ def measure(study, monkeypatch):
           num = int(np.max(decode().stats.num_blocks))
           least[name] = prefill_s + num * rounds_s[name]
         elif name in passes_s:
-          least[name] = timing.PASSES * passes_s[name]
+          least[name] = pass_loops.PASSES * passes_s[name]
       assert {*calls} == {*least}
       return least | (least_s or {})
 
     monkeypatch.setattr(round_times.least_times, "least_seconds", least_seconds)
-    return round_times.measure(study, Point(method, gamma="adaptive"))
+    return round_times.measure(
+      Point(method, gamma="adaptive"),
+      functools.partial(session.batches, shared=False),
+    )
 
   return call
 
@@ -62,7 +66,7 @@ def measure(study, monkeypatch):
 RISING = dict(zip(SIZES, (2.0, 3.0, 4.0, 5.0, 6.0, 7.0)))
 
 
-def test_costs_are_of_one_round_and_of_one_pass(measure, study, prepared):
+def test_costs_are_of_one_round_and_of_one_pass(measure, session, prepared):
   costs = measure("spec_decode", RISING)
   assert costs.sizes == SIZES
   assert costs.rounds == pytest.approx((1, 1.5, 2, 2.5, 3, 3.5))
@@ -70,9 +74,9 @@ def test_costs_are_of_one_round_and_of_one_pass(measure, study, prepared):
   # Costs that were measured on the draws of a decode would know its texts.
   [timed] = prepared
   draws = np.asarray(jax.random.key_data(timed.rngs))
-  batches = study.batches(Point("spec_decode"))
+  batches = session.batches(Point("spec_decode"))
   for trial in range(3):
-    decode = batches.prepare(study.examples[:NUM], trial)
+    decode = batches.prepare(session.examples[:NUM], trial)
     assert np.all(draws != np.asarray(jax.random.key_data(decode.rngs)))
 
 

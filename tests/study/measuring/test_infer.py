@@ -6,6 +6,7 @@ import json
 import numpy as np
 import pytest
 
+from speccascade import report
 from speccascade.decoding.drafting.draft_pace import SIZES
 from speccascade.generate.batches.batching import NoDistributionError
 from speccascade.generate.batches.sources import InputError
@@ -15,7 +16,6 @@ from speccascade.generate.points.draft_costs import DraftCosts
 from speccascade.generate.points.point import Point
 from speccascade.generate.points.point_settings import settings_of
 from speccascade.study.measuring import infer
-from speccascade.study.report import __main__ as report
 from speccascade.study.rows import results
 from speccascade.study.rows.run_folder import OutputError, Shards
 from speccascade.tools.exchange import decode_folder

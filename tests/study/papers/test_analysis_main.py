@@ -1,6 +1,6 @@
 """The one-screen command."""
 
-from speccascade.study.papers.__main__ import main
+from speccascade.analysis import main
 
 
 def test_prints_the_best_gamma_and_table_1(capsys):

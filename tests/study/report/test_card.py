@@ -130,7 +130,7 @@ def test_files_that_do_not_fit_are_refused(checkpoint, tmp_path, capsys):
   )
   path.write_text("[]")
   assert card.main(flags) == 1
-  assert "is no advice of speccascade.advise" in capsys.readouterr().err
+  assert "is not advice of speccascade.advise" in capsys.readouterr().err
 
 
 def test_what_a_card_says_is_text():

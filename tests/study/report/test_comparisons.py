@@ -170,7 +170,7 @@ def test_losses_have_their_reasons():
   (notice,) = findings.notices(groups.MeasuredStudy(study.panels[1].points))
   for part in (
     "T = 1, gamma 5: spec_decode takes 1.",
-    "a block costs 2.73 steps by its calls, and took 3.41, for ",
+    "a block is predicted to cost 2.73 steps, took 3.41, and writes ",
   ):
     assert part in notice
   assert findings.notices(synthetic.study(methods=["verifier"])) == []
@@ -194,10 +194,12 @@ def test_findings_say_what_the_tables_say(study):
   assert f"measured: {lead.claim}; {lead.details}." in text
   assert lead.claim.startswith("spec_cascade_opt ")
   assert lead.claim.endswith(" times as fast as spec_decode")
-  assert "modelled: by its calls " in text
+  assert "modelled: predicted from its calls, " in text
   for clock in ("measured", "modelled"):
-    assert f"{clock}, no point beats these in both BLEU and times as" in text
-  assert "in 199 of 200 examples; 1 more part from them" in "\n".join(greedy)
+    assert f"{clock}, Pareto front (BLEU at times as fast): " in text
+  assert "in 199 of 200 examples; 1 more diverge at a near tie" in "\n".join(
+    greedy
+  )
   # Where there is no near tie, nothing is said of near ties.
   exact = {"identical": 200, "near_ties": 0, "num_examples": 200}
   rows = [changed(x, agreement=exact) for x in synthetic.rows()]
@@ -214,8 +216,8 @@ def test_findings_say_what_the_tables_say(study):
     (60, 0, None),
     (72, 0, "+2.0. The small model is better than the"),
     (72, 1, "+2.0 [+1.0, +3.0]. The small model is better"),
-    (72, 5, "+2.0 [-3.0, +7.0]. The examples do not tell"),
-    (68, 5, "-2.0 [-7.0, +3.0]. The examples do not tell"),
+    (72, 5, "+2.0 [-3.0, +7.0]. On these examples the two models"),
+    (68, 5, "-2.0 [-7.0, +3.0]. On these examples the two models"),
     (68, 1, None),
   ],
 )

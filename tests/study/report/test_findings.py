@@ -72,7 +72,7 @@ def test_a_winner_that_intervals_do_not_support_is_not_claimed():
   )
   assert clause.startswith("spec_cascade_opt 0.1 is 1.49 [1.")
   assert (
-    "as fast as the large model, and not told apart from spec_dec" in clause
+    "large model, which does not differ significantly from spec_dec" in clause
   )
   assert "(1.45 [1." in clause
   assert "71.0 BLEU against 70.0, a difference of +1.0" in clause
@@ -101,7 +101,7 @@ def test_other_methods_may_be_as_fast_as_the_winner():
   )
   assert clause.startswith("spec_cascade_opt 0.1 is 2.00 [")
   assert "and 1.80 [1." in clause
-  assert "not told apart from 1 of the 2 other methods" in clause
+  assert "not significantly faster than 1 of the 2 other methods" in clause
 
 
 def test_only_a_measured_alpha_is_named():
@@ -213,9 +213,9 @@ def test_rows_without_times_say_how_to_draw_the_modelled_figure():
   rows = [changed(x, latency=None) for x in synthetic.rows(temperatures=(1.0,))]
   (section,) = writing.sections_of(rows)
   assert section.untimed.startswith(
-    "Nothing was timed. c = 0.12 (--cost_ratio)"
+    "Nothing was timed. The modelled figure is for c = 0.12 (--cost_ratio)"
   )
-  assert "by its calls" in section.leads[0].claim
+  assert "predicted from its calls" in section.leads[0].claim
   (bare,) = writing.sections_of([changed(x, costs=None) for x in rows])
   assert bare.untimed.startswith("Nothing was timed. --cost_ratio=0.1, ")
   assert not bare.leads
@@ -225,7 +225,7 @@ def test_calls_have_no_interval():
   study = synthetic.study(temperatures=(1.0,))
   model = measured.modelled_clock(study.cost_ratio)
   lead = findings.lead_of(study.panels[0].by(model))
-  assert lead.claim.startswith("by its calls ")
+  assert lead.claim.startswith("predicted from its calls, ")
   assert " would be " in lead.claim
   assert "[" not in lead.claim
 

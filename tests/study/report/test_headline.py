@@ -82,8 +82,8 @@ def test_greedy_points_have_a_line_and_dots_of_their_own():
 
 def test_the_readmes_picture_is_of_committed_rows(tmp_path, capsys):
   root = pathlib.Path(__file__).parents[3]
-  readme = (root / "README.md").read_text(encoding="utf-8")
-  command = readme.partition("speccascade.study.report.headline ")[2]
+  page = (root / "docs/reports.md").read_text(encoding="utf-8")
+  command = page.partition("speccascade.report.headline ")[2]
   words = command.partition("```")[0].replace("\\\n", " ").split()
   folders = [str(root / word) for word in words if "results/" in word]
   path = tmp_path / "headline.svg"

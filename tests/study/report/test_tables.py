@@ -10,7 +10,7 @@ import re
 import pytest
 
 from speccascade.generate.batches import decode_counts
-from speccascade.study.report import groups, point_tables, tables, templates
+from speccascade.study.report import groups, markdown, point_tables, tables
 from speccascade.study.report.frontier import IntervalEstimate
 from speccascade.study.report.tables import Column
 from tests.study.report import synthetic
@@ -89,12 +89,12 @@ def test_anybodys_text_stays_a_text():
   ]
   # The address of a link, however it is written, is text.
   for text in ("[a](b)", "![a](b)", "[a][b]", "[b]: c", r"[a\](b)"):
-    shown = templates.markdown_text(text)
+    shown = markdown.markdown_text(text)
     assert not re.search(r"\][(:\[]", shown)
     assert html.unescape(shown) == text
   # Labels as they are.
   for text in ("SpecCascade [OPT]", "Lossy*", "-", "-inf", "é", "2 [1, 3]"):
-    assert templates.markdown_text(text) == text
+    assert markdown.markdown_text(text) == text
 
 
 def test_html_is_escaped():

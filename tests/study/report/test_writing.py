@@ -8,8 +8,8 @@ import re
 
 import pytest
 
+from speccascade import report
 from speccascade.runtime import files
-from speccascade.study.report import __main__ as report
 from speccascade.study.report import shown_examples, writing
 from speccascade.study.rows import results
 from tests.generate import test_token_view

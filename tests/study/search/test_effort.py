@@ -129,12 +129,12 @@ def test_loops_of_the_verifier_are_judged():
   ("passes", "decodes", "part"),
   [
     ({"a": 0.15, "b": 0.01}, {"c": 0.1}, None),
-    ({"a": 0.151, "b": 0.4, "c": 0.0}, {}, "of b the median round took 40%"),
-    ({"a": 0.151, "b": 0.4, "c": 0.0}, {}, "2 of 3 passes scatter by more tha"),
-    ({"a": 0.0}, {"d": 0.2}, "of d the median round took 20% longer than the"),
-    ({"a": 0.0}, {"d": 0.2}, "1 of 1 whole decodes scatter"),
+    ({"a": 0.151, "b": 0.4, "c": 0.0}, {}, "median 1.4x the minimum for b; "),
+    ({"a": 0.151, "b": 0.4, "c": 0.0}, {}, "over 1.15x for 2 of 3 passes"),
+    ({"a": 0.0}, {"d": 0.2}, "median 1.2x the minimum for d; "),
+    ({"a": 0.0}, {"d": 0.2}, "over 1.15x for 1 of 1 whole decodes"),
     ({"a": 0.0}, {"d": 0.2}, "Run this again on an idle machine"),
-    ({"a": None}, {"d": None}, "each timing was made once"),
+    ({"a": None}, {"d": None}, "everything was timed once"),
     ({"a": None}, {"d": 0.0}, None),
   ],
 )

@@ -156,7 +156,7 @@ def test_calls_and_speeds_stand_in_the_report(contest, tmp_path):
     f"| {label} | 2 | 3.448 |  |  | 4.000 |",
     "medium 0.25, small 0.125",
     "| 2.00 [1.60, 2.50] | 200 |",
-    "100 to 100 tokens/s next to the others",
+    "100 to 100 tokens/s in turns with the others",
   ):
     assert text in report
   assert len((tmp_path / "report.csv").read_text().splitlines()) == 3

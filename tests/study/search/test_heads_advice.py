@@ -228,7 +228,9 @@ def test_heads_pay(clocks, tmp_path):
   assert best.one_step.steps == pytest.approx(1 + 0.2)
   text = advice_page.write(advice)
   assert "use spec_decode, gamma 3: " in text
-  assert "a draft from 1, 3 heads of my heads costs 0.100, 0.200 of" in text
+  assert (
+    "a draft from 1, 3 heads of my heads costs 0.100, 0.200 verifier" in text
+  )
   snippet = (tmp_path / "advice.gin").read_text()
   assert snippet == 'METHOD = "spec_decode"\nGAMMA = 3\n'
   # The decode takes them.

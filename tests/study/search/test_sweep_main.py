@@ -102,7 +102,7 @@ def test_it_says_how_it_ended(monkeypatch, tmp_path, capsys, number):
   if number:
     code, num_shown = 128 + number, 0
     lines = [
-      f"stopped by {number.name} with {where}; the same command goes on from"
+      f"stopped by {number.name} with {where}; the same command continues from"
       " there"
     ]
   stop = number and Stop(number)

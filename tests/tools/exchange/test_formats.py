@@ -9,9 +9,9 @@ import shutil
 
 import pytest
 
+from speccascade import exchange
 from speccascade.generate.batches import decode_counts
 from speccascade.generate.batches.decode_counts import Counts
-from speccascade.tools.exchange import __main__ as exchange
 from speccascade.tools.exchange import decode_folder, formats, spec_bench
 from tests.study.rows import test_results
 
@@ -333,12 +333,12 @@ def changed(**aux) -> list[dict]:
       without("trace"),
       "or with --gin.ONE_AT_A_TIME=True",
     ),
-    ("spec_bench", changed(trace={}), "line 2 is no decoded example"),
-    ("spec_bench", changed(trace={"block": [-1]}), "line 2 is no decoded"),
-    ("speed_bench", without("counts"), "line 2 is no decoded example"),
-    ("speed_bench", changed(question={"turns": 5}), "line 2 is no decoded"),
-    ("speed_bench", [5], "line 1 is no decoded example"),
-    ("speed_bench", [{}], "line 1 is no decoded example"),
+    ("spec_bench", changed(trace={}), "line 2 is not a decoded example"),
+    ("spec_bench", changed(trace={"block": [-1]}), "line 2 is not a"),
+    ("speed_bench", without("counts"), "line 2 is not a decoded example"),
+    ("speed_bench", changed(question={"turns": 5}), "line 2 is not a"),
+    ("speed_bench", [5], "line 1 is not a decoded example"),
+    ("speed_bench", [{}], "line 1 is not a decoded example"),
     ("speed_bench", records()[:1], "has 1 records, and metrics.json counts 2"),
   ],
 )
@@ -355,7 +355,7 @@ def test_a_text_may_hold_nul(written):
   answers, _ = written("speed_bench", lines=lines)
   assert answers[1]["choices"][0]["turns"] == ["one\0two"]
   lines[1]["prediction"] = 5
-  assert "line 2 is no decoded example" in written("spec_bench", lines=lines)
+  assert "line 2 is not a decoded example" in written("spec_bench", lines=lines)
 
 
 def test_wrong_flags(folder, written, tmp_path, capsys):
