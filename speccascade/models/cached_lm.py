@@ -4,6 +4,7 @@ Axes: B rows, N fed tokens, R read positions, L slots, H heads, D head width, V
 vocabulary, E model width.
 """
 
+from collections.abc import Sequence
 import dataclasses
 import functools
 from typing import Any, ClassVar, NamedTuple, Self
@@ -19,7 +20,12 @@ from speccascade.decoding.laws.sampling import Sampling
 from speccascade.decoding.records.block_records import DraftedChain, Output
 from speccascade.decoding.records.language_model import Array
 from speccascade.decoding.records.token_buffers import Prefix
-from speccascade.models import gpu_passes, native_passes, tree_windows
+from speccascade.models import (
+  cut_head,
+  gpu_passes,
+  native_passes,
+  tree_windows,
+)
 from speccascade.models.block import Block
 from speccascade.models.cache import constrain, keep_path
 from speccascade.models.parameters import Config, network, prepare
@@ -139,6 +145,45 @@ class CachedLM:
     """Returns the model with some attributes changed."""
     return dataclasses.replace(self, **changes)
 
+  def cut_to(self, ids: Sequence[int] | np.ndarray) -> Self:
+    """Returns the model with a head that keeps some tokens; see `cut_head`.
+
+    It reads all tokens. The logits of the others are -inf.
+
+    Args:
+      ids: [N] ids in 0..V-1, in any order. Ids past the table's rows, which
+        never have a finite logit, are left out.
+
+    Raises:
+      ValueError: no id has a row, an id is out of range or stands twice, the
+        head is cut already, or the model is on a mesh.
+    """
+    kept = np.sort(np.asarray(ids).reshape(-1))
+    if not np.issubdtype(kept.dtype, np.integer) or not kept.size:
+      raise ValueError(
+        f"a head is cut to the ids {kept.tolist()!s:.60}; wanted integers, and"
+        " one at least"
+      )
+    wrong = kept[(kept < 0) | (kept >= self.vocab_size)]
+    if wrong.size:
+      raise ValueError(
+        f"a head is cut to the id {wrong[-1]}; wanted ids from 0 to"
+        f" {self.vocab_size - 1}, which the model has"
+      )
+    twice = kept[1:][kept[1:] == kept[:-1]]
+    if twice.size:
+      raise ValueError(
+        f"a head is cut to the id {twice[0]} twice; give it once"
+      )
+    if cut_head.NAME in self.params:
+      raise ValueError("the head is cut already; cut the model as it was read")
+    if self.layout is not None:
+      raise ValueError("the head of a model on a mesh cannot be cut")
+    kept = kept[kept < self.module.config.vocab_size]
+    if not kept.size:
+      raise ValueError("no id that a head is cut to has a row in it")
+    return self.replace(params=cut_head.cut(self.params, kept))
+
   @property
   def vocab_size(self) -> int:
     """V, the number of tokens."""
@@ -228,7 +273,10 @@ class CachedLM:
     return state, Output(logits=self._widened(logits), hidden=hidden)
 
   def _widened(self, x: Array, fill: float = -np.inf) -> Array:
-    """Returns x [..., rows of the table] as [..., V]; `fill` is added."""
+    """Returns x [..., columns of the head] as [..., V]; `fill` is added."""
+    cut = self.params.get(cut_head.NAME)
+    if cut is not None:
+      return cut_head.spread(x, cut["ids"], self.vocab_size, fill)
     num_more = self.vocab_size - x.shape[-1]
     if not num_more:
       return x

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 
 from speccascade import native
 from speccascade.decoding.records.block_records import DraftedChain
+from speccascade.models import cut_head
 from speccascade.models.block import Block
 from speccascade.models.layers import look_up
 from speccascade.models.llama import rotary
@@ -182,13 +183,18 @@ def _decoder(
     angles = rotary.angles_by_window(config, positions)
     sublayers = [*_llama_sublayers(config, decoder, state, angles)]
     options["epsilon"] = config.norm_epsilon
+  cut = params.get(cut_head.NAME)
+  if cut is not None:
+    head = cut["kernel"]
+  elif config.logits_via_embedding:
+    head = table
+  else:
+    head = decoder["logits_dense"]["kernel"]
   return _Decoder(
     table=table,
     sublayers=sublayers,
     scale=decoder["decoder_norm"]["scale"],
-    head=table
-    if config.logits_via_embedding
-    else decoder["logits_dense"]["kernel"],
+    head=head,
     options=options,
   )
 
@@ -253,6 +259,8 @@ def draft_chain(
 ) -> tuple[Pairs, DraftedChain]:
   """Returns (caches, chain) of a drafted chain; see `CachedLM.draft_chain`.
 
+  With a cut head the chain's distributions are over its N tokens.
+
   Args:
     config: the architecture.
     params: its parameters, packed.
@@ -273,6 +281,7 @@ def draft_chain(
     decoder.head,
     first_width=first_width,
     num_passes=num_passes,
+    ids=params[cut_head.NAME]["ids"] if cut_head.NAME in params else None,
     **decoder.options,
   )
   return caches, DraftedChain(tokens=tokens, q=q, logits=logits, bad=bad)

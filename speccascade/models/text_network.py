@@ -13,7 +13,7 @@ from flax.linen.partitioning import with_sharding_constraint
 import jax
 import jax.numpy as jnp
 
-from speccascade.models import attention, cache
+from speccascade.models import attention, cache, cut_head
 from speccascade.models.block import Block
 
 
@@ -45,11 +45,20 @@ class TextNetwork(nn.Module):
     return self.init(rng, *inputs, **self.initial_options)
 
   def logits(self, x: jax.Array) -> jax.Array:
-    """Returns logits [B, T, V] float32 of hidden states [B, T, E]."""
+    """Returns logits [B, T, V] float32 of hidden states [B, T, E].
+
+    With a cut head there are the logits of its N tokens alone; see `cut_head`.
+    """
     config = self.config
-    head = self.token_embedder if config.logits_via_embedding else self.decoder
+    is_tied = config.logits_via_embedding
+    if self.has_variable("params", cut_head.NAME):
+      cut: Any = self.get_variable("params", cut_head.NAME)
+      logits = cut_head.logits(x, cut)
+      logits = logits * self.token_embedder.factor if is_tied else logits
+    else:
+      logits = (self.token_embedder if is_tied else self.decoder).logits(x)
     axes = ("batch", "length", "vocab")
-    logits = with_sharding_constraint(head.logits(x), axes)
+    logits = with_sharding_constraint(logits, axes)
     return attention.soft_cap(logits, getattr(config, "logit_cap", None))
 
   def extend(

@@ -1,7 +1,8 @@
 """A chain of drafts in one call: passes of a drafter, and draws from its q.
 
-Axes: B rows, G drafts, L tokens of the buffer, V vocabulary, E model width, P
-passes: G, or G + 1 where the law after the last draft is wanted.
+Axes: B rows, G drafts, L tokens of the buffer, V vocabulary, E model width, N
+columns of the head, P passes: G, or G + 1 where the law after the last draft is
+wanted. N is V unless the head is cut.
 """
 
 from collections.abc import Sequence
@@ -68,6 +69,7 @@ def draft_chain(
   first_width: int,
   num_passes: int,
   activations: Sequence[str],
+  ids: jax.Array | None = None,
   factor: float = 1.0,
   epsilon: float = 1e-6,
 ) -> tuple[tuple[KeysValues, ...], jax.Array, jax.Array, jax.Array, jax.Array]:
@@ -84,23 +86,27 @@ def draft_chain(
     sublayers: in order, with angles of `angles_of_chain` tokens of each row
       where they are rotary.
     scale: [E] float32, scale of the last norm.
-    head: `Panels` [E, V], of the kind of all other panels.
+    head: `Panels` [E, N], of the kind of all other panels.
     first_width: static, the most tokens that a cache lacks of its prefix.
     num_passes: static, P.
     activations: names in `passes.ACTIVATIONS`.
+    ids: [N] int32, the token of each column of the head; None where column i is
+      token i.
     factor: factor of the logits.
     epsilon: added to the mean square in a norm.
 
   Returns:
     ((keys, values) of each cached sublayer; tokens [B, G] int32; the laws that
-    they were drawn from, [B, G+1, V] float32, 0 at index G where P = G; logits
-    [B, P, V] float32; [B, G+1] bool, where logits have no law).
+    they were drawn from, [B, G+1, N] float32, 0 at index G where P = G; logits
+    [B, P, N] float32; [B, G+1] bool, where logits have no law).
 
   Raises:
     ValueError: shapes or dtypes do not fit, or the layers are not alike.
   """
   (batch, num_drafts), [width] = draws.u.shape, scale.shape
-  vocab_size = head.num_out
+  num_columns = head.num_out
+  if ids is None:
+    ids = jnp.zeros((0,), jnp.int32)
   operands = PassOperands(sublayers[0].out)
   operands.add(prefix.tokens, (batch, prefix.tokens.shape[1]), jnp.int32)
   table_attributes = operands.add_table(table, width)
@@ -111,9 +117,10 @@ def draft_chain(
   top_p = None if draws.greedy else draws.top_p
   operands.add(draws.temperature, ())
   operands.add(jnp.ones((), jnp.float32) if top_p is None else top_p, ())
+  operands.add(ids, (num_columns if len(ids) else 0,), jnp.int32)
   operands.add_result((batch, num_drafts), jnp.int32)
-  operands.add_result((batch, num_drafts + 1, vocab_size))
-  operands.add_result((batch, num_passes, vocab_size))
+  operands.add_result((batch, num_drafts + 1, num_columns))
+  operands.add_result((batch, num_passes, num_columns))
   operands.add_result((batch, num_drafts + 1), jnp.bool_)
   num_before = len(operands.results)  # results before the caches
   num_angles = angles_of_chain(first_width, num_passes)
@@ -124,7 +131,7 @@ def draft_chain(
       f"a chain of {num_angles} tokens does not fit {operands.num_slots} slots"
     )
   operands.add(scale, (width,))
-  operands.add(head, (width, vocab_size))
+  operands.add(head, (width, num_columns))
   results = operands.call(
     "DraftChain",
     first_width=np.int64(first_width),

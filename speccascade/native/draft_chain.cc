@@ -3,8 +3,9 @@
 // what a call of its own would compute, to the bit. `AutoregressiveDrafter` in
 // speccascade.decoding says what a chain is.
 //
-// Axes: B rows, G drafts, V vocabulary, L tokens of the buffer, P passes: G, or
-// G + 1 where the law after the last draft is wanted.
+// Axes: B rows, G drafts, V columns of the head, L tokens of the buffer, P
+// passes: G, or G + 1 where the law after the last draft is wanted. The columns
+// are the whole vocabulary, or the tokens `ids` [V] of it.
 #include "decoder.h"
 #include "laws.h"
 
@@ -76,7 +77,8 @@ static ffi::Error draft_chain(
     ffi::BufferR1<ffi::S32> length, ffi::BufferR1<ffi::S32> held,
     ffi::BufferR1<ffi::S32> end, ffi::BufferR1<ffi::PRED> active,
     ffi::BufferR2<ffi::F32> u, ffi::BufferR0<ffi::F32> temperature,
-    ffi::BufferR0<ffi::F32> top_p, ffi::RemainingArgs args,
+    ffi::BufferR0<ffi::F32> top_p, ffi::BufferR1<ffi::S32> ids,
+    ffi::RemainingArgs args,
     ffi::ResultBufferR2<ffi::S32> drafts, ffi::ResultBufferR3<ffi::F32> laws,
     ffi::ResultBufferR3<ffi::F32> logits, ffi::ResultBufferR2<ffi::PRED> bad,
     ffi::RemainingRets caches, ffi::Dictionary dictionary) {
@@ -92,6 +94,8 @@ static ffi::Error draft_chain(
   const LawMaker write{temperature.typed_data()[0], settings.greedy, V};
   const float goal = top_p.typed_data()[0], *uniform = u.typed_data();
   const bool has_top_p = settings.has_top_p;
+  const int32_t* token_of =
+      ids.element_count() ? ids.typed_data() : nullptr;
   float *q = laws->typed_data(), *x = logits->typed_data();
   bool* is_bad = bad->typed_data();
   Feed feed(tokens, length.typed_data(), held.typed_data(), end.typed_data(),
@@ -117,8 +121,10 @@ static ffi::Error draft_chain(
     auto stages = Stages::create(worth(pool, COST * B * V, 6));
     stages->add(B, draw_row);
     Stages::run(pool, stages);
-    for (long b = 0; step < G && b < B; b++)
+    for (long b = 0; step < G && b < B; b++) {
+      if (token_of) drawn[b] = token_of[drawn[b]];
       drafts->typed_data()[b * G + step] = drawn[b];
+    }
     feed.advance(drawn.data(), active.typed_data());
   }
   // Without a law after the last draft, zeros stand there.
@@ -141,6 +147,7 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(DraftChain, draft_chain,
                                   .Arg<ffi::BufferR2<ffi::F32>>()
                                   .Arg<ffi::BufferR0<ffi::F32>>()
                                   .Arg<ffi::BufferR0<ffi::F32>>()
+                                  .Arg<ffi::BufferR1<ffi::S32>>()
                                   .RemainingArgs()
                                   .Ret<ffi::BufferR2<ffi::S32>>()
                                   .Ret<ffi::BufferR3<ffi::F32>>()

@@ -222,6 +222,22 @@ def test_a_pass_is_the_plain_pass(name, monkeypatch):
     close(got, want)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["tied t5", "biased"])
+def test_a_pass_with_a_cut_head_is_the_plain_pass(name, monkeypatch):
+  monkeypatch.setenv("SPECCASCADE_NATIVE", "0")
+  config = MODELS[name]
+  kind = T5LM if isinstance(config, T5Config) else LlamaLM
+  lm = kind.init(config, jax.random.key(0)).cut_to(range(1, 48, 3))
+  prompt = jnp.asarray(np.random.default_rng(4).integers(3, 40, (2, 6)))
+  *got, hidden = blocks("interpreted", lm, prompt)
+  *want, plain = blocks("off", lm, prompt)
+  close(hidden, plain)
+  for x, y in zip(got, want):
+    assert np.isfinite(x).sum() == x.size // 3
+    close(x[..., 1::3], y[..., 1::3])
+
+
 def test_the_kernels_say_where_they_are_left_out(caplog):
   config = MODELS["llama"]
   lm = LlamaLM.init(config, jax.random.key(0))

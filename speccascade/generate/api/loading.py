@@ -22,6 +22,7 @@ from speccascade.generate.api.text_settings import TextSettings
 from speccascade.generate.batches import padding
 from speccascade.generate.batches.batching import Programs
 from speccascade.generate.batches.sources import InputError, Sources
+from speccascade.generate.pair import draft_vocabulary as draft_vocabularies
 from speccascade.generate.pair.pair_checks import PairError
 from speccascade.generate.pair.pairs import ModelPair
 from speccascade.generate.points import advice_files, round_times
@@ -55,6 +56,7 @@ def load_pair(
   verifier: ModelSource | None = None,
   vocabulary=None,
   drafter_vocabulary=None,
+  draft_vocabulary=None,
   dtype: str = "float32",
   kernel_dtype: str = "float32",
   mesh: Mapping[str, int] | Mesh | None = None,
@@ -87,6 +89,12 @@ def load_pair(
     drafter_vocabulary: the vocabulary of a drafter that does not share the
       verifier's, written as `vocabulary` is; the drafter then drafts the tokens
       that both have, see docs/decoder_only.md.
+    draft_vocabulary: the tokens that the drafter may draft: ids; the path of a
+      file of ids; or a number N for the first N ids of the file
+      draft_vocabulary.json in the drafter's folder, which python -m
+      speccascade.draft_vocabulary counts. The drafter's head computes these
+      tokens and those that end a text. None keeps all; see
+      docs/decoder_only.md.
     dtype: the dtype of the activations, "float32" or "bfloat16". A model in
       memory keeps its own.
     kernel_dtype: the dtype of the kernels, "float32" or "bfloat16", which
@@ -126,11 +134,15 @@ def load_pair(
     drafter_vocabulary = model_sources.read_vocabulary(
       drafter_vocabulary, models, name
     )
-  return Pair(models.over(vocabulary, drafter_vocabulary), vocabulary)
+  cut = draft_vocabularies.checked(draft_vocabulary)
+  return Pair(models.over(vocabulary, drafter_vocabulary, cut), vocabulary)
 
 
 def built_in_pair(
-  *, dtype: str = "float32", kernel_dtype: str = "float32"
+  *,
+  draft_vocabulary=None,
+  dtype: str = "float32",
+  kernel_dtype: str = "float32",
 ) -> "Pair":
   """Reads the small pair that comes with the package, to try things out.
 
@@ -138,15 +150,17 @@ def built_in_pair(
   as "A clever witch sells the new car.", and knows no other words.
 
   Args:
+    draft_vocabulary: as in `load_pair`.
     dtype: as in `load_pair`.
     kernel_dtype: as in `load_pair`.
 
   Raises:
-    PairError: a dtype is unknown.
+    PairError: a dtype is unknown, or the draft vocabulary does not fit.
   """
   return load_pair(
     drafter=built_in.drafter(),
     verifier=built_in.verifier(),
+    draft_vocabulary=draft_vocabulary,
     dtype=dtype,
     kernel_dtype=kernel_dtype,
   )

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from speccascade import native
 from speccascade.decoding.programs import draft_models
 from speccascade.decoding.records.drafter import Drafter
+from speccascade.generate.pair import draft_vocabulary as draft_vocabularies
 from speccascade.generate.pair.cascades import Cascade, SideBySide
 from speccascade.generate.pair.model_loading import Model, load_model
 from speccascade.generate.pair.pair_checks import (
@@ -176,25 +177,31 @@ class ModelPair:
     """Whether every drafter step costs the same, because one model drafts."""
     return len(self.drafters) == 1 and self.composed is None
 
-  def over(self, vocabulary, drafter_vocabulary=None) -> "ModelPair":
+  def over(
+    self, vocabulary, drafter_vocabulary=None, draft_vocabulary=None
+  ) -> "ModelPair":
     """Returns the pair over one vocabulary, checked.
 
     Args:
       vocabulary: the vocabulary in use, which is the verifier's.
       drafter_vocabulary: the drafters' own vocabulary; None where they share
         the verifier's. They then draft the tokens that both have.
+      draft_vocabulary: as `PairSpec.draft_vocabulary`.
 
     Raises:
       PairError: the models, or the vocabularies, do not belong together.
     """
     if drafter_vocabulary is None or not self.drafters:
-      check_models(self)
-      check_vocabulary(self, vocabulary)
-      return self
-    # Both vocabularies are checked there.
-    pair = share_tokens(self, vocabulary, drafter_vocabulary)
-    check_models(pair)
-    return pair
+      pair = self
+      check_models(pair)
+      check_vocabulary(pair, vocabulary)
+    else:
+      # Both vocabularies are checked there.
+      pair = share_tokens(self, vocabulary, drafter_vocabulary)
+      check_models(pair)
+    if draft_vocabulary is None:
+      return pair
+    return draft_vocabularies.cut_drafters(pair, draft_vocabulary, vocabulary)
 
   def combine_drafters(
     self, cascade, method, vocabulary_sha256=None
@@ -259,6 +266,9 @@ class PairSpec:
       that takes several.
     drafter_vocabulary: the path of the drafters' vocabulary, if it differs from
       the verifier's; see `shared_tokens.share_tokens`.
+    draft_vocabulary: the tokens that the drafters may draft: ids, the path of a
+      file of ids, or a number N for the first N ids of the file
+      `frequent_tokens.FILE` beside a drafter. None keeps all tokens.
     mesh: the devices, and the part of the models that each device holds.
   """
 
@@ -270,6 +280,7 @@ class PairSpec:
   kernel_dtype: Literal[*KERNEL_DTYPES] = "float32"
   cascade: Cascade | SideBySide | PromptLookup | None = None
   drafter_vocabulary: Annotated[object, check_vocabulary_path] = None
+  draft_vocabulary: draft_vocabularies.Setting = None
   mesh: meshes.Mesh = meshes.ONE
 
   @property
@@ -350,7 +361,8 @@ class PairSpec:
       from speccascade.text import vocabularies
 
       drafter_vocabulary = vocabularies.load(os.fspath(self.drafter_vocabulary))
-    return pair.over(vocabulary, drafter_vocabulary)
+    cut = self.draft_vocabulary if needs_drafter else None
+    return pair.over(vocabulary, drafter_vocabulary, cut)
 
   def _load_drafters(self, **options) -> tuple[Model, ...]:
     """Reads the drafters, each with the options of `load_model`."""

@@ -5,6 +5,7 @@ import dataclasses
 
 from speccascade import checkpoints
 from speccascade.checkpoints import CheckpointNotFoundError
+from speccascade.generate.pair import draft_vocabulary
 from speccascade.generate.pair.model_loading import check_role
 from speccascade.generate.pair.pairs import PairSpec
 from speccascade.generate.points.point import Point
@@ -69,6 +70,7 @@ def plan(
   width = _block_width(pair, point, models)
   capacity = run.max_decode_len + 2 + width
   verifier = models.get("verifier")
+  num_kept = draft_vocabulary.size(pair.draft_vocabulary)
 
   def bytes_on(mesh: meshes.Mesh) -> dict[str, float]:
     verifier_layout = mesh.abstract()
@@ -82,6 +84,8 @@ def plan(
       model_bytes.check_layout(config, verifier_layout)
       kernel_dtype = pair.kernel_dtype if drafts_alone(config) else None
       bytes_of[role] = footprint.weights(config, layout, kernel_dtype)
+      if num_kept and role != "verifier" and drafts_alone(config):
+        bytes_of[role] += footprint.cut_head(config, kernel_dtype, num_kept)
       decode = DecodeSizes(
         verifier, layout, (run.batch_size, source_len), capacity
       )

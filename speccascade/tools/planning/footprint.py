@@ -143,6 +143,26 @@ def weights(
   return total
 
 
+def cut_head(config: Config, kernel_dtype: str, num: int) -> int:
+  """Returns how many bytes more a model takes whose head keeps some tokens.
+
+  An untied head is left out then, and the bytes are fewer; see
+  `models.cut_head`.
+
+  Args:
+    config: the architecture of a language model.
+    kernel_dtype: dtype of the kernels, as in `T5LM.create`.
+    num: how many tokens are kept.
+  """
+  is_tied = config.logits_via_embedding
+  table, dense = "token_embedder/embedding", "decoder/logits_dense/kernel"
+  name = table if is_tied else dense
+  stored = parameters.storage(config, name, kernel_dtype).dtype
+  row_bytes = config.emb_dim * jnp.dtype(stored).itemsize
+  num_rows = num if is_tied else num - config.vocab_size
+  return num_rows * row_bytes + 4 * num  # and the ids
+
+
 def caches(
   kind: type, config: Config, layout: Layout, inputs: tuple, capacity: int
 ) -> float:

@@ -45,6 +45,10 @@ _INPUTS = {
     *("5", '"/nowhere"', '"/dev/zero"', '"@base"', '"@base/in.jsonl"', "None"),
   ),
   "DRAFTER_VOCABULARY": (*_PATH, '""', '" "', '"/nowhere"', '"/dev/zero"'),
+  "DRAFT_VOCABULARY": (
+    *("0", "-5", "2.5", "[]", "[-1]", "[2.5]", "True", _LARGE, '""', '" "'),
+    *('"/nowhere"', '"/dev/zero"', "[3, 3]", "[99999999]", "{}"),
+  ),
   "NUM_EXAMPLES": _whole(),
   "USE_CACHED_TASKS": _BOOLEAN,
 }

@@ -239,6 +239,41 @@ a native law is made of NaN <- test_what_is_no_law_is_seen_wherever_it_stands
 - ~(x < INFINITY - Floats{})
 + (x == INFINITY - Floats{})
 
+=== native/draft_chain.cc models/test_cut_head.py
+a native chain feeds columns of a cut head as tokens <-
+  test_a_native_chain_draws_kept_tokens_and_feeds_them
+- if (token_of) drawn[b] = token_of[drawn[b]];
++ if (token_of && step + 1 == G) drawn[b] = token_of[drawn[b]];
+
+=== models/cut_head.py models/test_cut_head.py
+a tied head is cut to its first rows <- test_logits_are_the_whole_heads_at_kept
+- kernel = jnp.asarray(head)[index].T
++ kernel = jnp.asarray(head)[: len(ids)].T
+a cut head in panels is cut to its first rows <-
+  test_logits_are_the_whole_heads_at_kept
+- columns = np.asarray(head.columns(index)).T
++ columns = np.asarray(head.columns(jnp.arange(len(ids)))).T
+the whole head of an untied model stays in memory <-
+  test_an_untied_head_is_left_out_and_a_tied_one_stays
+- dense = decoder.pop("logits_dense", None)
++ dense = decoder.get("logits_dense")
+
+=== models/text_network.py models/test_cut_head.py
+a cut head of a tied T5 has no factor <- test_logits_are_the_whole_heads_at_kept
+- logits * self.token_embedder.factor if is_tied else logits
++ logits
+
+=== text/frequent_tokens.py generate/pair/test_draft_vocabulary.py
+a draft vocabulary counts special tokens like others <-
+  test_special_tokens_come_first_and_then_the_most_frequent
+- ids = [*kept, *others[: num - len(kept)]]
++ ids = by_count[:num]
+
+=== generate/pair/draft_vocabulary.py generate/pair/test_draft_vocabulary.py
+the end of a text is cut <- test_texts_are_the_verifiers_and_ends_are_kept
+- np.setdiff1d(ends[ends < lm.vocab_size], ids)
++ ids[:0]
+
 === native/draft_chain.cc models/test_native_chains.py
 a native chain is written as if one token came first <-
   test_a_chain_equals_the_steps_to_the_bit

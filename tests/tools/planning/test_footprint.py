@@ -391,6 +391,30 @@ def test_a_plan_of_decoding_with_heads(saved):
     plan(verifier_checkpoint=saved("other", heads))
 
 
+@pytest.mark.parametrize("is_tied", [False, True])
+def test_a_plan_of_decoding_with_a_draft_vocabulary(saved, is_tied, tmp_path):
+  config = dataclasses.replace(T5, logits_via_embedding=is_tied)
+  ids = tmp_path / "ids.json"
+  ids.write_text("[1, 3, 5]")
+  paths = {
+    "drafter_checkpoint": saved("small", config),
+    "verifier_checkpoint": saved("large", T5),
+  }
+  lm = T5LM.init(config, KEY).cut_to([1, 3, 5])
+  for setting in (ids, (1, 3, 5), 3):
+    plan = decoding_plan.plan(
+      PairSpec(draft_vocabulary=setting, **paths),
+      Inputs(
+        input_file="-",
+        vocabulary=tiny.Vocabulary(),
+        task_feature_lengths={"inputs": 128},
+      ),
+      Point("spec_decode", gamma=2),
+      Run(batch_size=32),
+    )
+    assert plan.bytes_on(meshes.ONE)["drafter"] == num_bytes(lm)
+
+
 def test_a_plan_of_decoding_trees(saved):
   paths = [saved(name, T5) for name in ("one", "two", "large")]
   inputs = Inputs(

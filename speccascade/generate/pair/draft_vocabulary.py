@@ -1,0 +1,149 @@
+"""Drafters that draft the most frequent tokens alone: a draft vocabulary.
+
+The drafter's head is sliced once, when a pair is loaded; see
+`models.cut_head`. Its distribution, restricted to the kept tokens and
+renormalised, is q. So a lossless method writes the verifier's texts, whatever
+is kept, and the target of a cascade that reads q reads the restricted one.
+"""
+
+from collections.abc import Sequence
+import dataclasses
+import os
+from typing import Annotated
+
+import jax
+import numpy as np
+
+from speccascade.checkpoints import CheckpointError
+from speccascade.generate.pair.pair_checks import PairError
+from speccascade.models.cached_lm import CachedLM
+from speccascade.settings import fields
+from speccascade.text import frequent_tokens, prompting, token_names
+
+# N of a counted file beside the drafter; the path of a file of ids; or ids.
+Setting = (
+  fields.Positive
+  | fields.Path
+  | Annotated[Sequence[fields.NonNegative], fields.NOT_EMPTY]
+  | None
+)
+
+
+def checked(setting):
+  """Returns a draft vocabulary that a caller gives, an array as a tuple.
+
+  Raises:
+    PairError: it is of the wrong kind.
+  """
+  if isinstance(setting, np.ndarray | jax.Array | range):
+    setting = np.asarray(setting).tolist()
+  try:
+    return fields.fit("draft_vocabulary", setting, Setting)
+  except fields.SettingError as error:
+    raise PairError(str(error)) from error
+
+
+def size(setting) -> int:
+  """Returns how many tokens a setting names; 0 where nothing is cut."""
+  if isinstance(setting, str | os.PathLike):
+    setting = _read(setting).ids
+  return setting if isinstance(setting, int) else len(setting or ())
+
+
+def cut_drafters(pair, setting, vocabulary):
+  """Returns a pair whose drafters draft the tokens of a draft vocabulary.
+
+  The tokens that end a text are always kept.
+
+  Args:
+    pair: the `ModelPair`, checked.
+    setting: as `PairSpec.draft_vocabulary`.
+    vocabulary: the vocabulary in use.
+
+  Raises:
+    PairError: a drafter has no head that can be cut, or the setting does not
+      name tokens of it.
+  """
+  if pair.shared is not None:
+    raise PairError(
+      "DRAFT_VOCABULARY has ids of the verifier's vocabulary, and with"
+      " DRAFTER_VOCABULARY the drafter has ids of its own; leave one of them"
+      " out"
+    )
+  if not pair.drafters:
+    raise PairError(
+      "DRAFT_VOCABULARY cuts the head of a drafter that is a model, and the"
+      " pair has none; leave it out"
+    )
+  drafters = tuple(_cut(model, setting, vocabulary) for model in pair.drafters)
+  return dataclasses.replace(pair, drafters=drafters)
+
+
+def _cut(model, setting, vocabulary):
+  """Returns a drafter with a cut head, and a name that says so."""
+  lm = model.lm
+  if not isinstance(lm, CachedLM):
+    raise PairError(
+      f"DRAFT_VOCABULARY cuts the head of a T5, a T5Gemma or a Llama that"
+      f" drafts, and {model.name} is a {type(lm).__name__}; leave it out"
+    )
+  if lm.layout is not None:
+    raise PairError(
+      f"DRAFT_VOCABULARY cuts the head of a drafter on one device, and"
+      f" {model.name} is on a mesh; set MESH = None, or leave it out"
+    )
+  ids = np.asarray(_ids(model, setting, vocabulary))
+  ends = np.atleast_1d(prompting.eos_ids(vocabulary))
+  kept = np.concatenate([ids, np.setdiff1d(ends[ends < lm.vocab_size], ids)])
+  try:
+    cut = lm.cut_to(kept)
+  except ValueError as error:
+    raise PairError(f"DRAFT_VOCABULARY of {model.name}: {error}") from error
+  return dataclasses.replace(
+    model, lm=cut, name=f"{model.name} cut to {len(kept)}"
+  )
+
+
+def _read(path) -> frequent_tokens.Stored:
+  """Returns the draft vocabulary of a file."""
+  try:
+    return frequent_tokens.read(path)
+  except CheckpointError as error:
+    raise PairError(f"DRAFT_VOCABULARY: {error}") from error
+
+
+def _ids(model, setting, vocabulary) -> Sequence[int]:
+  """Returns the ids that a setting names for a drafter."""
+  num = None
+  if isinstance(setting, int):
+    num, stored = setting, None
+    if model.path:
+      stored = frequent_tokens.read_beside(model.path)
+    place = frequent_tokens.file_beside(model.path or "MODEL")
+    if stored is None:
+      raise PairError(
+        f"DRAFT_VOCABULARY is {num}, and there is no {place} that says which"
+        f" {num} tokens are the most frequent: count them with python -m"
+        " speccascade.draft_vocabulary, or give ids or a file of them"
+      )
+  elif isinstance(setting, str | os.PathLike):
+    place, stored = os.fspath(setting), _read(setting)
+  else:
+    return setting
+  differs = token_names.difference(
+    stored.vocabulary,
+    prompting.identity(vocabulary),
+    read_other=lambda: vocabulary,
+  )
+  if differs:
+    raise PairError(
+      f"DRAFT_VOCABULARY {place} was counted with the vocabulary"
+      f" {stored.vocabulary['path']}, and the pair has another ({differs});"
+      " count again with the pair's"
+    )
+  if num is not None and num > len(stored.ids):
+    raise PairError(
+      f"DRAFT_VOCABULARY is {num}, and {place} has {len(stored.ids)} tokens;"
+      " give at most that number, or count more texts"
+    )
+  return stored.ids[:num]

@@ -1,0 +1,203 @@
+"""A head that keeps some tokens: the whole head's logits at these alone."""
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from speccascade import native
+from speccascade.decoding import METHODS, Sampling
+from speccascade.decoding.drafting.autoregressive import AutoregressiveDrafter
+from speccascade.decoding.laws import draws
+from speccascade.decoding.programs.decoders import Decoder
+from speccascade.decoding.records.token_buffers import Prefix
+from speccascade.models import cut_head
+from speccascade.models.cached_lm import CachedLM
+from tests import toy
+from tests.models import growing
+from tests.models.feeding import NEEDS_NATIVE, feed, int32
+
+V = growing.V
+# In no order; column 7, say, is not token 7.
+IDS = (41, 3, 8, 2, 5, 30, 17, 49, 6)
+CUT = np.setdiff1d(np.arange(V), IDS)
+
+
+def changed(config, **changes):
+  return dataclasses.replace(config, **changes)
+
+
+CONFIGS = {
+  "t5": growing.T5,
+  "t5_tied": changed(growing.T5, logits_via_embedding=True),
+  "llama": changed(growing.LLAMA, logits_via_embedding=False),
+  "llama_tied": growing.LLAMA,
+  "gemma": growing.GEMMA,
+  "t5gemma": growing.T5GEMMA,
+  "t5gemma_2": growing.T5GEMMA2,
+}
+
+
+@functools.cache
+def models(name, kernels=None):
+  """Returns a network with its whole head, and with a cut one."""
+  whole = growing.network(CONFIGS[name], kernels)
+  return whole, whole.cut_to(IDS)
+
+
+@pytest.mark.parametrize(
+  ("name", "kernels"),
+  [
+    *((name, None) for name in CONFIGS),
+    ("t5_tied", "float32"),
+    ("llama", "bfloat16"),
+    ("gemma", "bfloat16"),
+    *toy.nightly(
+      [
+        ("t5", "bfloat16"),
+        ("t5gemma_2", "bfloat16"),
+        ("llama_tied", "bfloat16"),
+        ("llama_tied", "bfloat16_products"),
+      ]
+    ),
+  ],
+)
+def test_logits_are_the_whole_heads_at_kept_tokens(name, kernels):
+  whole, cut = models(name, kernels)
+  assert cut.vocab_size == whole.vocab_size
+  block, count = [[3, 40, 5], [7, 8, 9], [2, 4, 6]], [3, 3, 2]
+  state, actual = feed(cut, growing.start(cut), block, count)
+  _, wanted = feed(whole, growing.start(whole), block, count)
+  assert np.all(np.isneginf(actual[..., CUT]))
+  got, want = (x[..., sorted(IDS)] for x in (actual, wanted))
+  np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+  if kernels and native.is_available():
+    # A column of panels is the same wherever it stands.
+    np.testing.assert_array_equal(got, want)
+  # The hidden states of the whole model project to the same logits.
+  out = cut.extend(state, int32([[3]] * 3), int32([1] * 3))[1]
+  np.testing.assert_allclose(cut.project(out.hidden), out.logits, rtol=1e-5)
+
+
+def test_nothing_is_read_where_no_position_is_wanted():
+  for kernels in (None, "bfloat16"):
+    _, cut = models("llama", kernels)
+    none = jnp.zeros((3, 0), jnp.int32)
+    tokens = int32([[3, 4]] * 3)
+    state = growing.start(cut)
+    _, out = cut.extend(state, tokens, int32([2] * 3), read=none)
+    assert out.logits.shape == (3, 0, V)
+
+
+def test_an_untied_head_is_left_out_and_a_tied_one_stays():
+  sizes = {}
+  for name in ("llama", "llama_tied"):
+    for lm in models(name):
+      leaves = jax.tree.leaves(lm.params)
+      sizes.setdefault(name, []).append(sum(leaf.size for leaf in leaves))
+  width = growing.LLAMA.emb_dim
+  more = len(IDS) * (width + 1)  # and the ids
+  whole, cut = sizes["llama"]
+  assert cut == whole - V * width + more
+  whole, cut = sizes["llama_tied"]
+  assert cut == whole + more
+
+
+def test_rows_past_the_table_stay_without_a_logit():
+  whole, _ = models("llama")
+  cut = whole.replace(rows=V + 6).cut_to([*IDS, V + 2])
+  assert cut.params[cut_head.NAME]["ids"].tolist() == sorted(IDS)
+  _, logits = feed(cut, growing.start(cut), [[3]] * 3, [1] * 3)
+  assert logits.shape[-1] == V + 6
+  assert np.isfinite(logits).sum(-1).tolist() == [[len(IDS)]] * 3
+
+
+@pytest.mark.parametrize(
+  ("ids", "message"),
+  [
+    ([], "one at least"),
+    ([3.5], "wanted integers"),
+    ([3, -1], "the id -1; wanted ids from 0 to 49"),
+    ([3, 50], "the id 50; wanted"),
+    ([4, 3, 4], "the id 4 twice"),
+  ],
+)
+def test_ids_that_are_none_of_the_models(ids, message):
+  whole, cut = models("t5")
+  with pytest.raises(ValueError, match=message):
+    whole.cut_to(np.asarray(ids))
+  with pytest.raises(ValueError, match="cut already"):
+    cut.cut_to(IDS)
+
+
+def propose(drafter, state, prefix, rngs, sampling):
+  return drafter.propose(
+    (state,), Prefix(*prefix), rngs, sampling, needs_bonus_law=True
+  )[1]
+
+
+@NEEDS_NATIVE
+@pytest.mark.parametrize(
+  ("name", "kernels", "temperature", "top_p"),
+  [
+    ("llama", "bfloat16", 0.7, None),
+    ("t5_tied", "float32", 0.0, None),
+    *toy.nightly([("llama_tied", "bfloat16", 1.0, 0.6)]),
+  ],
+)
+def test_a_native_chain_draws_kept_tokens_and_feeds_them(
+  name, kernels, temperature, top_p, monkeypatch
+):
+  """Distributions are those of the steps, which feed tokens of all ids."""
+  _, lm = models(name, kernels)
+  sampling = Sampling.create(temperature, top_p=top_p)
+  drafter = AutoregressiveDrafter(lm, 4, behind=0)
+  state = growing.start(lm)
+  tokens = jnp.asarray(np.random.default_rng(0).integers(2, 50, (3, 24)))
+  arguments = (
+    drafter,
+    state,
+    (tokens.astype(jnp.int32), state.length + 1, jnp.ones((3,), bool)),
+    draws.row_keys(0, 0, np.arange(3)),
+    sampling,
+  )
+  actual = jax.jit(propose)(*arguments)
+  assert not actual.bad.any()
+  assert set(np.ravel(actual.tokens)) <= set(IDS)
+  assert len(set(np.ravel(actual.tokens))) > 2
+  assert not actual.q[..., CUT].any()
+  with monkeypatch.context() as patch:
+    patch.setattr(CachedLM, "draft_chain", lambda *args, **kwargs: None)
+    want = jax.jit(lambda *args: propose(*args))(*arguments)
+  np.testing.assert_array_equal(actual.tokens, want.tokens)
+  np.testing.assert_allclose(actual.q, want.q, atol=1e-6)
+  np.testing.assert_allclose(actual.q1, want.q1, atol=1e-6)
+
+
+@pytest.mark.parametrize("kernels", [None, "bfloat16"])
+@pytest.mark.parametrize("name", ["t5", "llama"])
+def test_a_greedy_lossless_decode_is_the_verifiers(name, kernels):
+  """The verifier writes tokens that its drafter cannot draft."""
+  verifier = growing.network(CONFIGS[name], kernels)
+  kept = [i for i in range(V) if i % 3 != 1]
+  drafter = growing.network(CONFIGS[name], kernels, noise=0.1).cut_to(kept)
+  rng = np.random.default_rng(2)
+  inputs = jnp.asarray(rng.integers(2, 50, (4, 6)), jnp.int32)
+  written = {}
+  for method in ("spec_decode", "verifier"):
+    decoder = Decoder(METHODS[method], gamma=3, max_decode_len=12, eos_id=1)
+    written[method] = decoder(
+      drafter if method == "spec_decode" else None,
+      verifier,
+      inputs,
+      draws.row_keys(0, 0, np.arange(4)),
+      METHODS[method].default_alpha,
+      toy.GREEDY,
+    )
+  actual, wanted = written["spec_decode"], written["verifier"]
+  np.testing.assert_array_equal(actual.tokens, wanted.tokens)
+  assert np.sum(actual.stats.accepted) > 2
+  assert not np.isin(actual.tokens, kept).all()
