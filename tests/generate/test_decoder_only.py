@@ -315,6 +315,7 @@ def test_a_turn_fits_up_to_the_last_slot(num, room, window, fits):
   stream._run, stream._prompt_len = Run(max_decode_len=8), 4
   models = [types.SimpleNamespace(window=x) for x in (99, window)]
   stream._pair = types.SimpleNamespace(models=models)
+  stream._is_alone = False
   assert stream.fits(num) == fits
   padded = stream.pad_turn([1] * num, [2, num])
   assert padded == ([1] * num if fits else None)

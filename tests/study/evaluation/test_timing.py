@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from speccascade.decoding import Sampling
+from speccascade.generate.points import pass_loops
 from speccascade.models.t5_lm import T5LM
 from speccascade.study.evaluation import timing, walltime
 from tests.training.conftest import TINY
@@ -156,9 +157,9 @@ def test_no_loop_is_compiled_after_the_time(monkeypatch, limit):
     if clock.now >= limit:
       raise TimeoutError
 
-  monkeypatch.setattr(timing, "_prefill", lambda model, *_: compiled(model))
+  monkeypatch.setattr(pass_loops, "_prefill", lambda model, *_: compiled(model))
   monkeypatch.setattr(
-    timing, "_feed_blocks", lambda model, *args: compiled(model, args[-2])
+    pass_loops, "_feed_blocks", lambda model, *args: compiled(model, args[-2])
   )
   call = functools.partial(
     timing.cost_loops,

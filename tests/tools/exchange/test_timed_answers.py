@@ -136,7 +136,7 @@ def test_what_is_compiled_again_and_which_clock_a_time_is_of(monkeypatch):
   monkeypatch.setattr(TimedAnswers, "_converse", converse)
   answers = object.__new__(TimedAnswers)
   answers._met, answers._run = set(), Run(max_decode_len=LIMIT)
-  answers._study = types.SimpleNamespace(records=lambda *_: [{"aux": {}}])
+  answers._session = types.SimpleNamespace(records=lambda *_: [{"aux": {}}])
   # A first turn is met, then a further one of its width, and then both.
   for widths, wanted in (
     ([8], [1, 1, LIMIT]),
