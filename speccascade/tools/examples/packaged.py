@@ -32,10 +32,11 @@ Two T5 models that translate the sentences of the built-in task (English to
 German, `speccascade/tasks/generated`). The sentences are generated, so nobody
 else's text is in the models. They are for trying out what the package does, and
 for nothing else."""
-_RECIPE = """\
-by `python -m speccascade.quickstart.packaged`, which trains with
-  `configs/built_in/train_small.gin` and `configs/built_in/train_large.gin`, and
-  writes the last checkpoints in bfloat16 in the layout of transformers"""
+_RECIPE = (
+  "by `python -m speccascade.quickstart.packaged`, which trains with"
+  " `configs/built_in/train_small.gin` and `configs/built_in/train_large.gin`,"
+  " and writes the last checkpoints in bfloat16 in the layout of transformers"
+)
 _CLOSING = """\
 A training elsewhere gives models of the same quality, but not the same bits."""
 
