@@ -102,6 +102,8 @@ setuptools.setup(
     "tpu-compiler": [
       "libtpu>=0.0.42; sys_platform == 'linux' and platform_machine == 'x86_64'"
     ],
+    # The pages as a site with search: mkdocs.yml.
+    "site": ["mkdocs-material>=9.6"],
     "dev": [
       *LAB,
       "gguf>=0.17",
@@ -109,6 +111,7 @@ setuptools.setup(
       "import-linter>=2.5",  # holds imports to the rings, in pyproject.toml
       "ipykernel>=6.29",
       "jsonschema>=4.20",  # what grammars of schemas are held to
+      "mkdocs-material>=9.6",
       "mypy>=1.15",  # types of the core
       "nbclient>=0.10",
       "outlines-core>=0.2.14",
