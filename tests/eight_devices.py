@@ -238,7 +238,7 @@ def train(folder, *, mesh, optimizer="adafactor", dims=1, kind="t5", steps=20):
   losses, state = fit(model, batches, optimizer, steps, state)
   results = evaluate.teacher_forced(model, state.params, batches)
   results["losses"] = losses
-  if kind != "llama" and optimizer == "adafactor":
+  if "encoder_input_tokens" in batches[0] and optimizer == "adafactor":
     sources = list(batches[0]["encoder_input_tokens"])
     some = {"max_decode_len": 4, "batch_size": ROWS}
     outputs = evaluate.greedy(model, state.params, sources, **some)
@@ -322,10 +322,11 @@ def texts(kind: str) -> list[dict]:
   rng = np.random.default_rng(1)
   tokens = lambda num: rng.integers(2, 16, (ROWS, num)).astype(np.int32)
   names = {"decoder_target_tokens": 8, "encoder_input_tokens": SOURCE_LEN}
-  if kind == "llama":
+  is_prompted = kind in ("llama", "gemma")
+  if is_prompted:
     names = {"decoder_target_tokens": 8, "decoder_input_tokens": 8}
   batches = [{name: tokens(n) for name, n in names.items()} for _ in range(3)]
-  if kind == "llama":
+  if is_prompted:
     for batch in batches:
       batch["decoder_loss_weights"] = np.ones((ROWS, 8), np.float32)
   return batches

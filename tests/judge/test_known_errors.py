@@ -39,6 +39,14 @@ SHOWN = {
 }
 
 
+# Errors that change a distribution by less than 0.05 in the problem above: the
+# problem in which samples show them, and the resolution that it takes.
+FAINT = {
+  known_errors.BonusOfLastDraft: ("V = 2, one round", 0.05),
+  loop_errors.MergedCandidates: ("top-k 2, temperature 1.7", 0.05),
+}
+
+
 def test_the_list_is_whole():
   assert {*SHOWN, known_errors.AcceptsAtZero} == {*judge.KNOWN_ERRORS}
   names = {error.name for error in judge.KNOWN_ERRORS}
@@ -339,8 +347,11 @@ def test_the_right_sampler_passes_in_all_problems():
   ),
 )
 def test_samples_show_an_error_too(error, only):
+  only, resolution = FAINT.get(error, (only, 0.1))
   sampler = known_errors.sampler_of(error)
-  judgement = judge.judge_sampler(sampler, only=only, resolution=0.1, **ALL)
+  judgement = judge.judge_sampler(
+    sampler, only=only, resolution=resolution, **ALL
+  )
   assert not judgement.passed
   assert error.name in judgement.causes
 
