@@ -26,6 +26,9 @@ def started(num, main, *flags, devices=2, of_each=(), job=None, **macros):
     free.bind(("localhost", 0))
     address = f"localhost:{free.getsockname()[1]}"
   forced = f"--xla_force_host_platform_device_count={devices}"
+  if devices > 1:
+    # Otherwise devices begin all-reduces in different orders, and wait forever.
+    forced += " --xla_cpu_enable_concurrency_optimized_scheduler=false"
   env = os.environ | {
     "JAX_PLATFORMS": "cpu",
     "JAX_DISABLE_MOST_OPTIMIZATIONS": "true",

@@ -121,7 +121,7 @@ def test_a_mesh_sweeps_and_searches_alike(run):
   [
     {},
     {"optimizer": "adamw", "dims": 2},
-    # Not a Gemma: its all-reduces wait for each other on forced CPU devices.
+    {"kind": "gemma"},
     {"kind": "t5gemma"},
     {"kind": "t5gemma2"},
     {"kind": "llama"},
