@@ -160,7 +160,7 @@ def test_a_rule_is_fitted_and_decodes(
     row = json.loads((tmp_path / "decode" / "metrics.json").read_text())
     assert row["settings"]["rule_parameters"] == rule.digest
     message = mains.refused(mains.start(decode, capsys, config, **macros))
-  assert "RULE_PARAMETERS is None, and SpecCascade [Learned] has" in message
+  assert "RULE_PARAMETERS is None, and method" in message
 
 
 @pytest.mark.parametrize(

@@ -114,6 +114,13 @@ def megabytes() -> str:
   return f"{size / 1e6:.0f}"
 
 
+def installed(what: str) -> list[str]:
+  """Returns the gigabytes of an install."""
+  section = "The quick start, and what to do after it"
+  row = f"`pip install -c constraints.txt -e {what}`"
+  return [f"{x:g}" for x in cell("docs/quickstart.md", section, row, "on disk")]
+
+
 def lookup(column: str) -> list[str]:
   """Returns the row of prompt lookup of a table that has no rows of its own."""
   section = "With an hour's drafter"
@@ -150,6 +157,11 @@ CLAIMS: dict[str, Callable[[], Sequence[str]]] = {
   "need Python {} or newer": lambda: re.findall(
     'python_requires=">=(.*?)"', (ROOT / "setup.py").read_text("utf-8")
   ),
+  "the Python API ({} GB, without TensorFlow), and `-e '.[lab]'` adds what the"
+  " commands need ({} to {} GB)": lambda: [
+    *installed("."),
+    *installed("'.[lab]'"),
+  ],
   "It is tiny ({} MB)": lambda: [megabytes()],
   "`{}`, alpha {} as in the picture": cascade,
   GREEDY_ROW: lambda: [

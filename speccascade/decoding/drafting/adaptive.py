@@ -75,7 +75,7 @@ class AdaptiveDrafter(Drafter, struct.PyTreeNode):
         raise ValueError(
           "gamma is 'adaptive', and bonus 'verifier' draws the token after a"
           " whole block from another distribution, so that the output would"
-          " hang on the gammas: set bonus to 'target'"
+          " depend on the gammas: set bonus to 'target'"
         )
       if 0 in self.sizes:
         raise ValueError(

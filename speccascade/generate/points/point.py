@@ -107,7 +107,7 @@ class Point(SamplingSettings, BlockShape):
     elif self.spec.uses_bonus and self.bonus == "verifier":
       kind = (
         "bonus 'verifier' draws the token after a whole block from another"
-        " distribution, so that the output would hang on the gammas"
+        " distribution, so that the output would depend on the gammas"
       )
     elif self.draft_costs is not None:
       sizes = self.draft_costs.sizes
@@ -121,9 +121,9 @@ class Point(SamplingSettings, BlockShape):
     """Raises SettingError where the parameters of the rule are missing."""
     kind, fault = self.spec.target.kind.name, None
     if self.rule_parameters is None:
-      fault = f" is None, and {self.spec.label} has parameters"
+      fault = f" is None, and method {self.method!r} has parameters"
     elif kind not in self.rule_file.parameters:
-      fault = f" names a file without {kind}, which {self.spec.label} has"
+      fault = f" names a file without {kind}, which method {self.method!r} has"
     if fault:
       fault += ": name the file that python -m speccascade.learned_rule writes"
       raise fields.SettingError("rule_parameters", fault, Point)

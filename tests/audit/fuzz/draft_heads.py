@@ -55,9 +55,13 @@ _DECODED: tuple[tuple[str, str, Mapping[str, str]], ...] = (
   ),
   ("advise", "name a gamma of 1 to 2", {"GAMMAS": "[3, 5]"}),
   ("advise.trees", "drafts no trees", {"METHOD": '"token_cascade_chow"'}),
-  *(
-    (command, "whose acceptance", {"DRAFTER_CHECKPOINT": "lookahead"})
-    for command in ("advise", "advise.trees")
+  (
+    *("advise", "name a gamma of 1 to 2"),
+    {"DRAFTER_CHECKPOINT": "lookahead", "GAMMAS": "[3, 5]"},
+  ),
+  (
+    *("advise.trees", "drafts no trees"),
+    {"DRAFTER_CHECKPOINT": "lookahead", "METHOD": '"token_cascade_chow"'},
   ),
   (
     *("sweep", "set gamma to 2 or less"),

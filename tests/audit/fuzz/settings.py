@@ -64,10 +64,7 @@ _VALUES = {
     **_MEMORY,
     "TASK_FEATURE_LENGTHS": _LENGTHS,
     "TRUNCATE": _BOOLEAN,
-    "METHOD": (
-      *('"spec_decod"', "5", "None", '["spec_decode"]', '""'),
-      '"spec_cascade_learned"',  # without RULE_PARAMETERS
-    ),
+    "METHOD": (*('"spec_decod"', "5", "None", '["spec_decode"]', '""'),),
     "RULE_PARAMETERS": ("5", "[5]"),
     "ALPHA": _number("0.3", "0"),  # spec_decode has none
     "GAMMA": _whole("None", "1000000"),
@@ -255,6 +252,7 @@ _GENERATED = {
 }
 _SLICES = ("test[:5", "test[5]", "test[:a]", "test[:2]+test[3:]", "test[1:2:3]")
 _TOGETHER = (
+  ("decode", "RULE_PARAMETERS is None", {"METHOD": '"spec_cascade_learned"'}),
   ("decode", "DRAFTS", {"DRAFTS": "1024", "GAMMA": "1024"}),
   ("decode", "DRAFTS", {"DRAFTS": "1024", "GAMMA": "3"}),
   *(

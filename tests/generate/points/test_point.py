@@ -206,8 +206,8 @@ def test_costs_predict_where_calls_are_of_one_width():
 def test_a_learned_rule_needs_the_file_of_its_parameters(tmp_path):
   name = "spec_cascade_learned"
   message = (
-    r"rule_parameters is None, and SpecCascade \[Learned\] has parameters:"
-    " name the file that python -m speccascade.learned_rule writes"
+    "rule_parameters is None, and method 'spec_cascade_learned' has"
+    " parameters: name the file that python -m speccascade.learned_rule writes"
   )
   with pytest.raises(SettingError, match=message):
     Point(name)
@@ -215,7 +215,7 @@ def test_a_learned_rule_needs_the_file_of_its_parameters(tmp_path):
     parameters = learned.KINDS[kind].plug_in()
     path = tmp_path / f"{number}.npz"
     rule_files.write(path, {kind: parameters}, {})
-  message = "rule_parameters names a file without heads, which SpecCascade"
+  message = "rule_parameters names a file without heads, which method"
   with pytest.raises(SettingError, match=message):
     Point(name, rule_parameters=tmp_path / "0.npz")
   point = Point(name, 0.5, rule_parameters=tmp_path / "1.npz")
@@ -235,7 +235,10 @@ def test_a_learned_rule_needs_the_file_of_its_parameters(tmp_path):
     ({"method": "cascade_drafting"}, "drafts in a way of its own"),
     ({"tree": (2, 1)}, "a tree has one shape"),
     ({"draft_length": ("max_prob", 0.4)}, "'max_prob' ends blocks by itself"),
-    ({"method": "spec_cascade_opt", "bonus": "verifier"}, "hang on the gammas"),
+    (
+      {"method": "spec_cascade_opt", "bonus": "verifier"},
+      "depend on the gammas",
+    ),
     ({"draft_costs": DraftCosts((1, 2), (1.2, 1.5), 0.3)}, "lack the size 0"),
     ({"draft_costs": "/nowhere"}, "DRAFT_COSTS /nowhere is not there"),
   ],
