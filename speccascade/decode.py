@@ -21,14 +21,14 @@ from speccascade import cli
 def main():
   """Decodes as gin files configure `infer.infer`, and prints a summary."""
   from speccascade.generate import token_view
-  from speccascade.generate.points import point
+  from speccascade.generate.points import point, point_checks
   from speccascade.models.sharding import meshes
   from speccascade.study.measuring import environment, infer
 
   # None is no alpha: it takes the method's default.
   names = {"ALPHA", "point.Point.alpha"} & cli.command_line_names()
   if names and cli.bindings_of(point.Point).get("alpha") is not None:
-    cli.configure(point.Point)().check_alpha_is_used()
+    point_checks.check_alpha_is_used(cli.configure(point.Point)())
   mesh = cli.configure(meshes.Mesh)()
   with environment.report_run(mesh.layout()):
     outcome = cli.configure(infer.infer)(

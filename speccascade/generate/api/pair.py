@@ -22,7 +22,7 @@ from speccascade.generate.batches.batching import Programs
 from speccascade.generate.batches.sources import InputError, Sources
 from speccascade.generate.pair.pair_checks import PairError
 from speccascade.generate.pair.pairs import ModelPair
-from speccascade.generate.points import advice_files, round_times
+from speccascade.generate.points import advice_files, point_checks, round_times
 from speccascade.generate.points.point import Point
 from speccascade.generate.run import Run
 from speccascade.generate.session import Session
@@ -163,7 +163,7 @@ class Pair:
         (method, None) if isinstance(method, str) else method
       )
     common = Point(LOSSLESS, alpha=None, **_point_settings(settings))
-    common.check_shared(name for name, _ in method_alphas)
+    point_checks.check_shared(common, [name for name, _ in method_alphas])
     points = [
       self._resolve(common.of(name, alpha=alpha), alpha)
       for name, alpha in method_alphas
@@ -293,8 +293,8 @@ class Pair:
   def _resolve(self, point: Point, alpha: float | None) -> Point:
     """Returns a point of this pair, with its gamma as a decoder takes it."""
     if alpha is not None:
-      point.check_alpha_is_used()
-    point.check_draft_costs_are_used()
+      point_checks.check_alpha_is_used(point)
+    point_checks.check_draft_costs_are_used(point)
     return advice_files.resolve_gamma(point, self.models)
 
   def _priced(

@@ -19,7 +19,8 @@ from speccascade.decoding.records.language_model import LanguageModel
 from speccascade.generate.pair.pairs import ModelPair
 from speccascade.generate.points.call_costs import Costs
 from speccascade.generate.points.draft_costs import DraftCosts
-from speccascade.generate.points.point import ADAPTIVE, AUTO, Point
+from speccascade.generate.points.point import AUTO, Point
+from speccascade.generate.points.point_checks import ADAPTIVE
 from speccascade.settings import fields
 
 FILE_NAME = "advice.json"

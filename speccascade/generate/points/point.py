@@ -1,6 +1,5 @@
 """A point of a trade-off: a method, and the settings that it decodes with."""
 
-from collections.abc import Iterable
 import dataclasses
 import functools
 from typing import Annotated, Literal, Self
@@ -24,12 +23,13 @@ from speccascade.decoding.records.decode_settings import (
   DraftLengthText,
   block_width,
 )
+from speccascade.generate.points import point_checks
 from speccascade.generate.points.draft_costs import WIDEST, DraftCosts
+from speccascade.generate.points.point_checks import ADAPTIVE
 from speccascade.settings import fields
 from speccascade.settings.fields import values_of
 
 AUTO = "auto"
-ADAPTIVE = "adaptive"
 
 
 @fields.checked
@@ -81,8 +81,8 @@ class Point(SamplingSettings, BlockShape):
     try:
       super().__post_init__()
       if self.is_adaptive:
-        self._check_adaptive()
-      self.spec.check_settings(**self._optional)
+        point_checks.check_adaptive(self)
+      self.spec.check_settings(**self.optional_settings)
       if self.is_tree:
         self.spec.check_takes_trees()
     except fields.SettingError as error:
@@ -93,40 +93,7 @@ class Point(SamplingSettings, BlockShape):
         f" {self.temperature:g}"
       )
     if self.spec.has_parameters:
-      self._check_parameters()
-
-  def _check_adaptive(self):
-    """Raises SettingError where a row cannot choose its gammas."""
-    kind = ""
-    if self.spec.compose is not None:
-      kind = f"{self.spec.label} drafts in a way of its own"
-    elif self.is_tree:
-      kind = "a tree has one shape"
-    elif self.policy.policy != FIXED:
-      kind = f"draft_length {self.policy.policy!r} ends blocks by itself"
-    elif self.spec.uses_bonus and self.bonus == "verifier":
-      kind = (
-        "bonus 'verifier' draws the token after a whole block from another"
-        " distribution, so that the output would depend on the gammas"
-      )
-    elif self.draft_costs is not None:
-      sizes = self.draft_costs.sizes
-      if self.spec.is_lossless and 0 not in sizes:
-        kind = "draft_costs lack the size 0, which a lossless method uses"
-    if kind:
-      fault = f" is {ADAPTIVE!r}, and {kind}: set a number, or change that"
-      raise fields.SettingError("gamma", fault, Point)
-
-  def _check_parameters(self):
-    """Raises SettingError where the parameters of the rule are missing."""
-    kind, fault = self.spec.target.kind.name, None
-    if self.rule_parameters is None:
-      fault = f" is None, and method {self.method!r} has parameters"
-    elif kind not in self.rule_file.parameters:
-      fault = f" names a file without {kind}, which method {self.method!r} has"
-    if fault:
-      fault += ": name the file that python -m speccascade.learned_rule writes"
-      raise fields.SettingError("rule_parameters", fault, Point)
+      point_checks.check_parameters(self)
 
   @property
   def rule_file(self) -> rule_files.RuleFile:
@@ -142,7 +109,7 @@ class Point(SamplingSettings, BlockShape):
     return FittedAlpha(self.alpha, jax.tree.map(jnp.asarray, parameters))
 
   @property
-  def _optional(self) -> dict[str, str]:
+  def optional_settings(self) -> dict[str, str]:
     """The values of the settings in `Method.settings`."""
     policy = DraftLength.parse(self.draft_length).policy
     return {"draft_length": policy, "verification": self.verification}
@@ -159,7 +126,7 @@ class Point(SamplingSettings, BlockShape):
     """
     values_of_method = methods.find(method).settings
     defaults = {"alpha": None}
-    for name, value in self._optional.items():
+    for name, value in self.optional_settings.items():
       if value not in values_of_method[name]:
         defaults[name] = values_of_method[name][0]
     if not methods.find(method).takes_trees:
@@ -168,39 +135,6 @@ class Point(SamplingSettings, BlockShape):
       # Points of one method and sampling are then equal, and are decoded once.
       changes |= {"gamma": Point.gamma, "draft_costs": None}
     return dataclasses.replace(self, method=method, **defaults | changes)
-
-  def check_shared(self, names: Iterable[str]):
-    """Raises SettingError where none of several methods uses a setting.
-
-    Args:
-      names: names of the methods that share the settings of the point.
-    """
-    several = [methods.find(name) for name in dict.fromkeys(names)]
-    for name, value in self._optional.items():
-      if not any(value in method.settings[name] for method in several):
-        labels = ", ".join(method.label for method in several)
-        fault = f" is {value!r}; none of {labels} uses it: leave it out"
-        raise fields.SettingError(name, fault, Point)
-    if self.is_tree and not any(method.takes_trees for method in several):
-      labels = ", ".join(method.label for method in several)
-      fault = f" is given; none of {labels} drafts trees: leave it out"
-      raise fields.SettingError("tree", fault, Point)
-
-  def check_alpha_is_used(self):
-    """Raises SettingError where the method does not use alpha."""
-    if not self.spec.uses_alpha:
-      fault = f" is {self.alpha:g}; {self.spec.label} takes none: leave it out"
-      raise fields.SettingError("alpha", fault, Point)
-
-  def check_draft_costs_are_used(self):
-    """Raises SettingError where costs are given that choose no gamma."""
-    if self.draft_costs is not None and self.gamma != ADAPTIVE:
-      fault = (
-        f" are given, and gamma is {self.gamma!r}: set it to {ADAPTIVE!r},"
-      )
-      raise fields.SettingError(
-        "draft_costs", f"{fault} or leave them out", Point
-      )
 
   @property
   def is_tree(self) -> bool:

@@ -23,7 +23,12 @@ from speccascade.generate import records
 from speccascade.generate.batches.batching import Speed
 from speccascade.generate.batches.sources import Source
 from speccascade.generate.pair.pairs import PairSpec
-from speccascade.generate.points import advice_files, draft_costs, round_times
+from speccascade.generate.points import (
+  advice_files,
+  draft_costs,
+  point_checks,
+  round_times,
+)
 from speccascade.generate.points.draft_costs import DraftCosts
 from speccascade.generate.points.point import Point
 from speccascade.generate.records import Outputs
@@ -135,7 +140,7 @@ def _make_study(
   pair: PairSpec, inputs: Inputs, point: Point, run: Run, measuring: Measuring
 ) -> tuple[Study, Point]:
   """Returns the study, and the point with its gamma or costs; checks both."""
-  point.check_draft_costs_are_used()
+  point_checks.check_draft_costs_are_used(point)
   sources, spec = inputs.read(pair.vocabulary_path), point.spec
   # A timed method is compared with the verifier, and the costs that predict its
   # speed are measured on both models.

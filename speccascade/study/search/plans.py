@@ -9,6 +9,7 @@ from speccascade.decoding.laws.sampling import Sampling, SamplingSettings
 from speccascade.decoding.programs import methods
 from speccascade.decoding.records.decode_settings import BlockSize
 from speccascade.decoding.records.language_model import LanguageModel
+from speccascade.generate.points import point_checks
 from speccascade.generate.points.point import Point
 from speccascade.settings import fields
 from speccascade.settings.fields import names_of
@@ -129,7 +130,7 @@ class Plan:
     # that a mistake costs no time.
     named = self._named_grids(names, vocab_size)
     every = [*always, *names]
-    common.check_shared(every)
+    point_checks.check_shared(common, every)
     curves = grid.curves(
       common,
       every,

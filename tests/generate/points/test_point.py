@@ -8,6 +8,7 @@ from speccascade.checkpoints import rule_files
 from speccascade.decoding.laws import learned
 from speccascade.decoding.programs.decoders import DraftLength
 from speccascade.generate.batches.decode_counts import Counts
+from speccascade.generate.points import point_checks
 from speccascade.generate.points.call_costs import Costs
 from speccascade.generate.points.draft_costs import DraftCosts
 from speccascade.generate.points.point import Point
@@ -84,7 +85,7 @@ def test_a_method_of_its_own_drafts_leaves_the_tree_out():
   assert point.of("cascade_drafting").tree is None
   assert point.of("spec_cascade_opt").tree == (2, 1)
   with pytest.raises(SettingError, match="none of CS Drafting drafts trees"):
-    point.check_shared(["cascade_drafting"])
+    point_checks.check_shared(point, ["cascade_drafting"])
   assert point.of("bild", temperature=0.0).tree is None
 
 
@@ -153,11 +154,11 @@ def test_a_method_takes_what_it_uses_of_common_settings():
   bild = Point("bild", temperature=0.0, draft_length=("max_prob", 0.6))
   assert bild.of("verifier").draft_length == "fixed"
   # Where none of them uses a setting, it is no setting of theirs.
-  common.check_shared(["verifier", "spec_decode"])
+  point_checks.check_shared(common, ["verifier", "spec_decode"])
   with pytest.raises(SettingError, match=r"draft_length .* none of Large mod"):
-    common.check_shared(["verifier", "cascade_drafting"])
+    point_checks.check_shared(common, ["verifier", "cascade_drafting"])
   with pytest.raises(SettingError, match="verification is 'block'; none of"):
-    common.check_shared(["bild", "verifier"])
+    point_checks.check_shared(common, ["bild", "verifier"])
 
 
 MAX_PROB = ("max_prob", 0.5)
@@ -253,13 +254,13 @@ def test_costs_that_choose_no_gamma_are_refused():
   costs = DraftCosts((0, 1), (1.0, 1.3), 0.2)
   message = "draft_costs are given, and gamma is 3: set it to 'adaptive', or"
   with pytest.raises(SettingError, match=message):
-    Point(
-      "spec_decode", gamma=3, draft_costs=costs
-    ).check_draft_costs_are_used()
+    point_checks.check_draft_costs_are_used(
+      Point("spec_decode", gamma=3, draft_costs=costs)
+    )
   point = Point("spec_decode", gamma="adaptive", draft_costs=costs)
-  point.check_draft_costs_are_used()
+  point_checks.check_draft_costs_are_used(point)
   verifier = point.of("verifier")
-  verifier.check_draft_costs_are_used()
+  point_checks.check_draft_costs_are_used(verifier)
   # Points that are equal are decoded once.
   assert verifier == Point("spec_decode", gamma=2).of("verifier")
 
