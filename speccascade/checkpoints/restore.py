@@ -231,13 +231,15 @@ def steps(path: str | os.PathLike) -> list[int]:
 def vocabulary_directory(path: str | os.PathLike) -> Directory | None:
   """Returns the directory with a checkpoint's vocabulary; None if none has it.
 
-  The vocabulary is in the checkpoint's own directory, or in the run directory
-  of a step.
+  The vocabulary is in the checkpoint's own directory, in the run directory of a
+  step, or in the latest step of a run directory.
   """
   places = [Directory(path)]
   run, _, name = places[0].url.rpartition("/")
   if run and _STEP.fullmatch(name):
     places.append(Directory(run))
+  elif latest := Folder(places[0]).checkpoint:
+    places.append(latest.directory)
   return next((place for place in places if place.vocabulary()), None)
 
 

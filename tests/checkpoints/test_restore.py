@@ -79,6 +79,19 @@ def test_a_run_directory_gives_its_latest_complete_step(copy_of, tmp_path):
   assert load(run).path == str(run / "checkpoint_1000")
 
 
+def test_a_vocabulary_may_lie_in_the_latest_step(copy_of, tmp_path):
+  # A converted GGUF file leaves its tokenizer beside the arrays.
+  source = copy_of("t5x_native") / "checkpoint_3000"
+  steps = [tmp_path / "run" / f"checkpoint_{step}" for step in (1, 2)]
+  for step in steps:
+    shutil.copytree(source, step)
+  assert restore.vocabulary_directory(tmp_path / "run") is None
+  (steps[1] / "tokenizer.json").write_text("{}")
+  for path in (tmp_path / "run", steps[1]):
+    assert restore.vocabulary_directory(path).url == str(steps[1])
+  assert restore.vocabulary_directory(steps[0]) is None
+
+
 @pytest.mark.parametrize("remote", [False, True], ids=["local", "bucket"])
 def test_each_file_is_looked_for_once(golden, bucket, monkeypatch, remote):
   for name in ("checkpoint_2000", "checkpoint_3000"):
