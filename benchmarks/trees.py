@@ -1,4 +1,4 @@
-"""Trees of drafts compared with chains, in calls and by the clock, in one run.
+"""Compares trees of drafts with chains, in calls and in wall-clock time.
 
   python -m benchmarks.trees --pair out/quickstart
   python -m benchmarks.trees --drafter out/small --verifier out/large \

@@ -79,7 +79,7 @@ if [ $part = quick ]; then
   exit
 fi
 say "doctests"
-# (One module imports T5X, which is no dependency.)
+# (One module imports T5X, which is not a dependency.)
 JAX_DISABLE_MOST_OPTIMIZATIONS=true run_pytest --doctest-modules speccascade \
   --ignore=speccascade/tools/integrations/t5x_models.py
 wait $types

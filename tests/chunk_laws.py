@@ -88,9 +88,9 @@ def roll_out(
       joint = mass[start][:, None] * law[context[start]]
       for e in range(1, m + 1):
         here = np.arange(size**m) // size ** (m - e)
-        for goes_on, into in ((~ended, mass), (ended, out)):
+        for continues, into in ((~ended, mass), (ended, out)):
           grown = np.zeros((size**start, size**e))
-          pick = goes_on & (emitted == e)
+          pick = continues & (emitted == e)
           np.add.at(grown, (slice(None), here[pick]), joint[:, pick])
           if pick.any():
             into[start + e] += grown.reshape(-1)

@@ -322,14 +322,14 @@ def test_what_is_named_is_there(page):
     assert re.search(f"def test_.*{word}", (ROOT / file).read_text("utf-8"))
 
 
-def test_docstrings_name_modules_and_functions_of_their_room():
+def test_docstrings_name_modules_and_functions_of_their_package():
   package = ROOT / "speccascade"
-  rooms = collections.defaultdict(dict)
+  packages = collections.defaultdict(dict)
   for path in sorted(package.rglob("*.py")):
-    room = path.relative_to(package).parts[0]
-    rooms[room][path] = path.read_text(encoding="utf-8")
+    name = path.relative_to(package).parts[0]
+    packages[name][path] = path.read_text(encoding="utf-8")
   wrong = []
-  for texts in rooms.values():
+  for texts in packages.values():
     whole = "\n".join(texts.values())
     modules = {part for path in texts for part in (path.stem, path.parent.name)}
     for path, text in texts.items():

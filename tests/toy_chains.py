@@ -19,7 +19,7 @@ class ChainPair:
   Attributes:
     q_logits: [V] * n + [V] float64, oldest context axis first.
     p_logits: the same, the verifier's.
-    prompt: tokens that rows go on from, after others of their own; n or more,
+    prompt: tokens that rows continue, after others of their own; n or more,
       or none: then a start token is fed.
   """
 

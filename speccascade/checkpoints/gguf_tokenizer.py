@@ -173,7 +173,7 @@ def _of_merges(
   merges = list(_value(metadata, "merges", ()))
   for merge in merges:
     if merge.count(" ") != 1:
-      raise CheckpointError(f"{where}: the merge {merge!r:.60} is no pair")
+      raise CheckpointError(f"{where}: the merge {merge!r:.60} is not a pair")
   added = [
     {
       "id": token_id,

@@ -78,8 +78,8 @@ _OF_TYPE: dict[str, dict[str, tuple[Callable, str]]] = {
   "string": {
     "minLength": _COUNT,
     "maxLength": _COUNT,
-    "pattern": (lambda x: isinstance(x, str), "a text"),
-    "format": (lambda x: isinstance(x, str), "a text"),
+    "pattern": (lambda x: isinstance(x, str), "a string"),
+    "format": (lambda x: isinstance(x, str), "a string"),
   },
   "array": {
     "items": _SCHEMA,
@@ -119,7 +119,7 @@ _OF_ANY: dict[str, tuple[Callable, str]] = {
   "if": _SCHEMA,
   "then": _SCHEMA,
   "else": _SCHEMA,
-  "$ref": (lambda x: isinstance(x, str), "a text"),
+  "$ref": (lambda x: isinstance(x, str), "a string"),
 }
 KNOWN = _OF_ANY | {k: v for each in _OF_TYPE.values() for k, v in each.items()}
 TYPE_OF = {name: kind for kind, names in _OF_TYPE.items() for name in names}
@@ -317,7 +317,7 @@ class Document:
       refuse(
         keyword,
         place,
-        f"is {value}, and floating point does not tell its multiples",
+        f"is {value}, and floating point does not determine its multiples",
         "take a whole number",
       )
 

@@ -148,7 +148,7 @@ def constraints(
     vocabulary: the tokens, as `token_bytes.read` takes them.
     text_of: ids -> text, as outputs are written.
     eos_ids: the ids that end an output.
-    vocab_size: V of the models; ids past the vocabulary are no text.
+    vocab_size: V of the models; ids past the vocabulary are not text.
     own_stops: the stops that each text has beside those of the limits.
 
   Returns:

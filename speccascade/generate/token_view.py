@@ -196,7 +196,7 @@ def losing_drafts(tree: dict) -> list[list[LosingDraft]]:
 
 
 def _visible(text) -> str:
-  """Returns a text whose control characters are signs."""
+  """Returns a string with its control characters as signs."""
   return str(text).translate(_CONTROLS)
 
 

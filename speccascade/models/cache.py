@@ -120,7 +120,7 @@ def add_products(
   """As `write_slots`, by a product that moves the block to its slots.
 
   A TPU multiplies where it would go through the rows one by one. All slots are
-  written anew. With start 3 the second new token is multiplied by 1 for slot 4
+  written again. With start 3 the second new token is multiplied by 1 for slot 4
   and by 0 for all other slots, so that sums are exact. Of a float32 number a
   product of bfloat16 would keep 8 bits, so the highest precision is asked for.
   """

@@ -87,7 +87,7 @@ class HeadsConfig:
 
 
 def fingerprint(params: Mapping) -> str:
-  """Returns a digest that tells a model's parameters from other ones.
+  """Returns a digest that identifies a model's parameters.
 
   It covers the names and shapes of all arrays, and the numbers of those that
   have one axis: the scales of norms, which every step of training changes. So
@@ -165,7 +165,8 @@ class HeadsNetwork(nn.Module):
     return self.init(rng, jnp.zeros((1, self.config.emb_dim)))
 
   def __call__(self, hidden: jax.Array) -> jax.Array:
-    """Returns [..., K, E or V]: what is left to do of each head is no module's.
+    """Returns [..., K, E or V]: what is left to do of each head is not a
+    module's.
 
     Args:
       hidden: [..., E]; not used of look-ahead embeddings, which are returned as

@@ -141,7 +141,7 @@ class FiniteContext:
     # the row begins. With a window from slot 5 on, the token 2 places before a
     # node of depth 1 is at depth -1: it is held in slot 5 - 1 = 4.
     columns = jnp.arange(depth.shape[1], dtype=jnp.int32)[None]
-    # (Slots before the row begins are no ancestors, whatever is read there.)
+    # (Slots before the row begins are not ancestors, whatever is read there.)
     slots = jnp.maximum(first[:, None] + columns, 0)
     window = jnp.take_along_axis(fed, slots, axis=1)
     wanted = tree_windows.depth_of_fed(depth, ancestors.shape[1]) - back

@@ -190,7 +190,7 @@ class NgramLM(FiniteContext, struct.PyTreeNode):
       _check(unigram, levels)
     except (ValueError, KeyError, TypeError, RecursionError) as e:
       raise ValueError(
-        f"{path} is no n-gram model, or not whole ({e}); make it again with"
+        f"{path} is not an n-gram model, or not whole ({e}); make it again with"
         " python -m speccascade.ngrams"
       ) from e
     levels = jax.tree.map(jnp.asarray, levels)

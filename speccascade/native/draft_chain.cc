@@ -59,7 +59,7 @@ struct Feed {
     return batch;
   }
 
-  // Goes on to one draft of each row that is active.
+  // Advances to one draft of each row that is active.
   void advance(const int32_t* drafts, const bool* active) {
     width = 1;
     tokens.assign(drafts, drafts + count.size());

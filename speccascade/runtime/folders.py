@@ -78,7 +78,7 @@ def sole_writer(
       at_end.callback(path.unlink, missing_ok=True)
       if not file:
         check_files(path.parent, label)
-      # Nobody else writes here now, so that these part files belong to nobody.
+      # No other process writes here now, so these part files are left over.
       for part in path.parent.glob(f".{glob.escape(file) or '*'}.*.part"):
         part.unlink()
     except OutputError:
@@ -168,5 +168,5 @@ def _lock(file: IO[str]) -> str:
       time.sleep(0.05)
     return "another job"
   except OSError:
-    pass  # A file system without locks: the run goes on without one.
+    pass  # A file system without locks: the run continues without one.
   return ""

@@ -211,7 +211,7 @@ def open_split(task, split, lengths, *, use_cached=False, seed=0):
       f" {', '.join(splits)}{hint}"
     )
   if name != split and not getattr(task.source, "takes_sums", True):
-    _ends_of(split)  # raises where it is no slice of one split
+    _ends_of(split)  # raises where it is not a slice of one split
   options = {"use_cached": use_cached, "seed": seed, "try_in_mem_cache": False}
   slices_itself = isinstance(task.source, seqio.TfdsDataSource)
   ends = None

@@ -59,8 +59,8 @@ def to_json(content: bytes, added: Mapping[str, int]) -> bytes:
     added: {token: id} of further tokens, as added_tokens.json has them.
 
   Raises:
-    ValueError: the model is no BPE or unigram model, or an added token has the
-      id of a piece.
+    ValueError: the model is not a BPE or unigram model, or an added token has
+      the id of a piece.
   """
   proto = sentencepiece_model_pb2.ModelProto.FromString(content)
   kind = proto.trainer_spec.model_type

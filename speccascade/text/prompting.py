@@ -137,8 +137,8 @@ class Prompting:
       ids = list(getattr(vocabulary, "prompt", vocabulary.encode)(text))
     if not ids:
       raise ValueError(
-        "is an empty prompt, and a decoder-only model goes on from one token or"
-        " more; give a text"
+        "is an empty prompt, and a decoder-only model continues from one token"
+        " or more; give a text"
       )
     if len(ids) <= max_len:
       return ids, False

@@ -36,7 +36,7 @@ def load(
 
   Raises:
     FileNotFoundError: there is no file, or it cannot be fetched.
-    ValueError: the file is no vocabulary, or has other special ids than T5.
+    ValueError: the file is not a vocabulary, or has other special ids than T5.
   """
   if path == byte_vocabulary.NAME:
     return ByteVocabulary(extra_ids=extra_ids or 0)

@@ -2,8 +2,8 @@
 
 A step cuts each text of a batch at a random place, and puts the look-ahead
 embeddings in the place of the tokens after the cut. The verifier reads the cut
-texts, and its outputs at the embeddings learn the tokens that the text goes on
-with. The verifier stays as it is.
+texts, and its outputs at the embeddings learn the tokens that the text
+continues with. The verifier stays as it is.
 
 Axes: B rows, T target length, K look-ahead embeddings, V vocabulary.
 """
@@ -22,7 +22,8 @@ Array = jax.Array
 
 
 class CutBatch(NamedTuple):
-  """A batch whose texts go on with look-ahead embeddings after a random place.
+  """A batch whose texts continue with look-ahead embeddings after a random
+  place.
 
   Attributes:
     batch: the batch, with ids V to V + K - 1 in the cut texts; see `states`.

@@ -61,7 +61,7 @@ class TrainingData:
       next start need not tokenize it again; None tokenizes at each start.
     teacher_cache_dir: a folder that holds a decoder-only teacher's hidden
       states for the training split, in float16; None computes the teacher's
-      distributions anew in each step.
+      distributions in each step.
     num_examples: how many examples of the training split are used, the first
       ones; None takes all.
     buckets: the widths of batches; None pads all batches to the feature

@@ -111,7 +111,7 @@ def _make_gradients(
   def summed_loss(params, step, rng, teacher, rows):
     if count > 1 and rng is not None:
       # Each part draws for itself. Part i of n holds the rows i, i + n,
-      # i + 2 n, ..., so the number of its first row tells the parts apart.
+      # i + 2 n, ..., so the number of its first row identifies the part.
       rng = jax.random.fold_in(rng, rows["numbers"][0])
     reading = Reading(
       module,

@@ -131,7 +131,7 @@ TREE = "state/_METADATA"
 CONFIG = "config.json"
 DICT_NAME = "('target', 'decoder', 'decoder_norm', 'scale')"
 BROKEN = "cannot be parsed"
-PIPE = "is no regular file"
+PIPE = "is not a regular file"
 
 # A folder, a function that damages a copy of it, and a pattern of the message.
 CASES = {

@@ -99,7 +99,7 @@ def test_texts_are_cut_as_the_file_says(original, cut, pieces):
     ({"token_type": [1]}, "with 1 types: it is damaged"),
     ({"eos_token_id": None}, "says no token that ends a text"),
     ({"eos_token_id": 10**6}, "token 1000000 of 320"),
-    ({"merges": ["a"]}, "the merge 'a' is no pair"),
+    ({"merges": ["a"]}, "the merge 'a' is not a pair"),
     ({"merges": [5]}, "merges is .* wanted a list of strings"),
     ({"tokens": 5}, "tokens is 5; wanted a list of strings"),
     ({"token_type": "ab"}, "token_type is 'ab'; wanted a list of whole"),

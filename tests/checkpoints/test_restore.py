@@ -142,12 +142,12 @@ def test_the_config_is_read_off_the_arrays_where_nothing_says_it(
     (["adapter_config.json", "adapter_model.bin"], "an adapter of another mod"),
     (["a-Q8_0.gguf", "b.txt"], r"a-Q8_0\.gguf, a model in one file: give /"),
     (["config.json", "tf_model.h5"], "want safetensors"),
-    (["notes.txt"], "it holds notes.txt; wanted is checkpoint"),
+    (["notes.txt"], "it holds notes.txt; wanted checkpoint"),
     (["checkpoint_5.tmp-1/checkpoint"], "no complete checkpoint"),
     ([], "nothing at"),
   ],
 )
-def test_what_is_no_checkpoint_says_what_to_do(tmp_path, files, message):
+def test_what_is_not_a_checkpoint_says_what_to_do(tmp_path, files, message):
   for name in files:
     (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).write_bytes(b"x")
@@ -203,7 +203,7 @@ def test_paths_that_are_none(golden, bucket, path, kind, message):
   assert message in str(error.value)
 
 
-def test_a_bucket_out_of_reach_is_told_at_once(monkeypatch, capfd):
+def test_a_bucket_out_of_reach_is_reported_at_once(monkeypatch, capfd):
   monkeypatch.setenv("TENSORSTORE_GCS_HTTP_URL", "http://127.0.0.1:1")
   monkeypatch.setattr(storage, "_FIRST_CONTACT_S", 0.5)
   start = time.monotonic()
@@ -235,7 +235,7 @@ def test_a_bucket_out_of_reach_is_told_at_once(monkeypatch, capfd):
     ),
     ("gs://bbb/a\\b", "has a backslash"),
     ("a\\b", "has a backslash"),
-    ("a\udcffb", "has a backslash, or a byte that is no UTF-8"),
+    ("a\udcffb", "has a backslash, or a byte that is not UTF-8"),
   ],
 )
 def test_what_tensorstore_takes_for_no_path(path, message):

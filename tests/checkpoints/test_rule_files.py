@@ -27,7 +27,7 @@ def test_a_file_gives_back_what_was_written(tmp_path):
   assert found.about == {"task": "a"}
   assert found.parameters.keys() == wanted.keys()
   jax.tree.map(np.testing.assert_array_equal, dict(found.parameters), wanted)
-  # Another content under the same name is read anew, and has another digest.
+  # Another content under the same name is read again, and has another digest.
   rule_files.write(path, {"heads": parameters(1)["heads"]}, {})
   other = rule_files.read(path)
   assert [*other.parameters] == ["heads"]

@@ -114,7 +114,7 @@ def test_version_2_holds_bfloat16_as_bits(copy_of, bfloat16_params):
   [
     ("encoder/encoder_norm/scale/m", r"has momentum \(encoder/encoder_norm/sc"),
     ("0/mu", "not Adafactor's"),
-    ("odd", "has odd, which is no slot"),
+    ("odd", "has odd, which is not a slot"),
   ],
 )
 def test_other_optimizers_are_refused_only_when_asked_for(

@@ -53,7 +53,7 @@ def test_texts_match(any_vocabulary, pattern):
   try:
     automaton = expressions.automaton(pattern, known, [eos_id])
   except ConstraintError as error:
-    # A vocabulary may lack digits, say, and is told which.
+    # A vocabulary may lack digits, say, and the error says which.
     lacking = re.search("no token for '(.)'", str(error))
     spelled = set().union(*known.tokens)
     assert lacking is None or not set(lacking[1].encode()) <= spelled

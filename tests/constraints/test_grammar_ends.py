@@ -199,7 +199,7 @@ def test_a_text_may_have_every_code_point(mark):
       assert match(text) == bool(re.fullmatch(pattern, text)), (pattern, text)
 
 
-def test_a_text_goes_on_after_a_match_in_every_spelling():
+def test_a_text_continues_after_a_match_in_every_spelling():
   # "a|ab" by the first match alone is "a", and "(abcd)+" once.
   tables = grammars.automaton("(abcd)+|a", KNOWN, [1])
   for tokens in ([2, 3, 4, 5] * 2, [6, 7, 2, 3, 7], [2]):

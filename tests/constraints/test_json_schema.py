@@ -461,7 +461,7 @@ def test_references_hold_with_the_keywords_beside_them():
     assert matches(expression, value) == (value in (5, 10, 15, 20))
 
 
-def test_equal_schemas_that_hold_together_are_no_work():
+def test_equal_schemas_that_hold_together_take_no_work():
   assert of(levels(18, "allOf")) == of(INTEGER)
 
 

@@ -138,7 +138,7 @@ def cells(pair, law, block: enumeration.Block, verification) -> dict:
 
 
 def answers(count: int, verification: str) -> list[tuple[bool, ...]]:
-  """Returns the patterns of yes and no that a verifier step tells apart."""
+  """Returns the patterns of yes and no that a verifier step distinguishes."""
   if verification == "block":
     return list(itertools.product([False, True], repeat=count))
   some = [(True,) * n + (False,) for n in range(count)]

@@ -117,7 +117,7 @@ def block(
     pi = np.where(at_bonus[..., None], law.p[path], pi)
   drafted = position[:-1] < count[..., None]
   draft_q = _at(q[:, :, :gamma], np.broadcast_to(drafts, (*shape, gamma)))
-  # Of the drafts that agree up to `count`, the one that goes on with zeros.
+  # Of the drafts that agree up to `count`, the one that continues with zeros.
   draft_prob = np.where(
     np.all(drafted | (drafts == 0), axis=-1),
     np.prod(np.where(drafted, draft_q, 1), axis=-1),
@@ -189,7 +189,7 @@ def _num_accepted(call, thresholds, drafted, draft_prob):
   u_draw = np.full(chance.shape, 0.5)
   num, _ = call(near, u_draw)
   other, _ = call(far, u_draw)
-  # Cells narrower than the edge are not told apart.
+  # Cells narrower than the edge are not distinguished.
   possible = (chance > 1e-9) & (draft_prob > 0)[..., None]
   assert np.array_equal(num[possible], other[possible]), (
     "verify accepts or rejects elsewhere than at the threshold"

@@ -66,7 +66,7 @@ def pairs_of_tokens(size: int) -> TokenAutomaton:
 def two_after_zero(size: int) -> TokenAutomaton:
   """Returns a mask of even texts, none empty, in which a 2 follows each 0.
 
-  Its states tell the parity of a text, so that each token counts.
+  Its states hold the parity of a text, so that each token counts.
   """
   # The states after an even text and an odd one, that end in a 0 or in another.
   zero, other = np.array([1, 2]), np.array([3, 4])

@@ -50,7 +50,7 @@ def laws_of(name, chain, alpha=None, **settings):
     name: of the row.
     chain: a `toy.Pair`.
     alpha: None for `telling_alpha`.
-    **settings: of the `Sampling`; temperature 1 unless told.
+    **settings: of the `Sampling`; temperature 1 by default.
   """
   if alpha is None:
     alpha = telling_alpha(name, chain.vocab_size, chain.order)

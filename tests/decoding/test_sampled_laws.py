@@ -40,7 +40,7 @@ def test_the_test_itself():
   other = law.copy()
   other[np.argsort(law)[-2:]] *= [0.6, 1.4]
   assert goodness.p_value(counts, other) < toy.LEVEL
-  impossible = np.flatnonzero(law == 0)[0]  # goes on after an EOS
+  impossible = np.flatnonzero(law == 0)[0]  # continues after an EOS
   counts[impossible] = 1
   assert goodness.p_value(counts, law) == 0
 
@@ -82,7 +82,7 @@ def assert_samples(
     size = models[1].vocab_size, options["max_decode_len"]
     kinds = range(len(inputs))
     counts += np.stack([toy.counts(decoded, *size, kind == k) for k in kinds])
-  near = 0.02 * math.sqrt(ROWS / rows)  # so many rows do not tell them apart
+  near = 0.02 * math.sqrt(ROWS / rows)  # so many rows do not distinguish them
   for seen, law, wrong_laws in zip(counts, laws, mistakes):
     assert seen.sum() == rows
     assert goodness.p_value(seen, law) > toy.LEVEL
@@ -290,9 +290,9 @@ def t5_sequence_law(pi: np.ndarray) -> np.ndarray:
   """Returns the law of sequences, in the order of `toy_chains.sequences`."""
   first, second, third = pi[0, 0, 0], pi[:, 0, 1], pi[:, :, 2]
   one = np.where(np.arange(T5_VOCAB) == toy_chains.EOS, first, 0)
-  goes_on = (first - one)[:, None] * second
-  two = np.where(np.arange(T5_VOCAB) == toy_chains.EOS, goes_on, 0)
-  three = (goes_on - two)[..., None] * third
+  continues = (first - one)[:, None] * second
+  two = np.where(np.arange(T5_VOCAB) == toy_chains.EOS, continues, 0)
+  three = (continues - two)[..., None] * third
   law = np.concatenate([x.reshape(-1) for x in (one, two, three)])
   return law / law.sum()  # it is in float32
 

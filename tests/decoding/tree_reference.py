@@ -50,7 +50,7 @@ class Tree:
     prefix: the tokens before the tree.
     ranking: the law whose largest tokens are the certain children, in place of
       q; None takes q. At temperature 0, where q is one-hot, the drafter's law
-      at temperature 1 tells the tokens apart.
+      at temperature 1 distinguishes the tokens.
   """
 
   q: Law
@@ -208,7 +208,7 @@ def draft_outcomes(tree: Tree) -> Iterator[Draft]:
   num_nodes = len(tree.parents)
 
   def extend(node, draft):
-    """Yields the drafts that go on with the children of `node` and later."""
+    """Yields the drafts that continue with the children of `node` and later."""
     if node == num_nodes:
       yield draft
       return
@@ -336,7 +336,7 @@ def _walk(position: Position, trials, reach: float):
   """Yields the outcomes of a verification that goes position by position.
 
   At each position the drafts are tried one after another. After the first one
-  that is accepted, the verification goes on at its children. Where all are
+  that is accepted, the verification continues at its children. Where all are
   refused, a token is drawn from a last law; it may equal a child, which is then
   accepted after all.
 

@@ -158,7 +158,7 @@ def answered(pair, tokens):
 
 
 @pytest.mark.slow
-def test_a_conversation_goes_on_in_its_caches(pair):
+def test_a_conversation_continues_in_its_caches(pair):
   chat = pair.chat(system="the rug", rounds=2, log_probs=True, **GREEDY)
   assert chat.answer is None
   vocabulary, held = pair.vocabulary, []
@@ -185,7 +185,7 @@ def test_a_conversation_goes_on_in_its_caches(pair):
 
 
 @pytest.mark.slow
-def test_a_conversation_begins_anew_where_it_must(pair):
+def test_a_conversation_restarts_where_it_must(pair):
   chat = pair.chat(room=20, **GREEDY)
   list(chat.send("a"))
   next(chat.send("b"), None)  # left in the middle

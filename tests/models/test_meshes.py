@@ -53,7 +53,7 @@ def test_a_mesh_decodes_what_one_device_does(run):
   assert texts[1] == texts[0]
   assert (single["kernel"], cut["kernel"]) == (1, 1 / 4)
   # A round sends what each sublayer and the embedding adds up, all logits, and
-  # how many rows go on; the drafter, whole, sends nothing.
+  # how many rows continue; the drafter, whole, sends nothing.
   assert cut["sent"]["round"] == {
     "all-reduce f32[4,4,16] 4": 4,
     "all-gather f32[4,4,16] 4": 1,
@@ -138,7 +138,7 @@ def test_all_meshes_train_alike(run, case):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("optimizer", ["adafactor", "adamw"])
-def test_a_run_goes_on_on_other_meshes(run, tmp_path, optimizer):
+def test_a_run_continues_on_other_meshes(run, tmp_path, optimizer):
   case = {"call": "resume", "optimizer": optimizer}
   case["mesh"] = {"data": 2, "model": 2}
   case["then"] = [{"data": 2, "model": 1}, {"model": 8}, {"data": 4}]

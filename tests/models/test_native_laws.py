@@ -70,7 +70,7 @@ def test_greedy_is_one_hot_at_the_first_best(build, size):
 
 @pytest.mark.parametrize("greedy", [False, True])
 @pytest.mark.parametrize("size", [7, 70])
-def test_what_is_no_law_is_seen_wherever_it_stands(build, size, greedy):
+def test_invalid_probabilities_are_found_at_any_place(build, size, greedy):
   x = np.zeros((2 * size + 2, size), np.float32)
   np.fill_diagonal(x[:size], np.nan)
   np.fill_diagonal(x[size:-2], np.inf)

@@ -1,4 +1,4 @@
-"""The n-gram model: its law against a slow twin, its files, its door."""
+"""The n-gram model: its distribution against a slow twin, and its files."""
 
 import functools
 import json
@@ -147,10 +147,12 @@ def test_bad_files_are_named(tmp_path):
   with pytest.raises(ValueError, match="or not whole"):
     NgramLM.load(path)
   np.savez(path, unigram=np.ones(3))
-  with pytest.raises(ValueError, match="is no n-gram model"):
+  with pytest.raises(ValueError, match="is not an n-gram model"):
     NgramLM.load(path)
   path.write_bytes(b"")
-  with pytest.raises(ValueError, match=r"counts.npz is no .* is empty, or dam"):
+  with pytest.raises(
+    ValueError, match=r"counts.npz is not .* is empty, or dam"
+  ):
     NgramLM.load(path)
 
 
@@ -176,7 +178,7 @@ def test_arrays_that_do_not_fit_are_refused(tmp_path):
     np.savez(path, **arrays | {name: value})
     with pytest.raises(ValueError, match=message) as error:
       NgramLM.load(path)
-    assert "counts.npz is no n-gram model" in str(error.value)
+    assert "counts.npz is not an n-gram model" in str(error.value)
 
 
 @pytest.mark.parametrize(

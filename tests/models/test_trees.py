@@ -111,7 +111,7 @@ def test_a_tree_equals_its_paths_and_one_is_kept(name, is_grown):
     lengths |= {*count}
     if i % 3:
       continue
-    # Keep this path, and go on from it.
+    # Keep this path, and continue from it.
     kept = keep(lm, fed, int32(HELD), int32(path), int32(count))
     np.testing.assert_array_equal(kept.length, np.array(HELD) + count)
     _, actual = feed(lm, kept, text, [4] * 3)

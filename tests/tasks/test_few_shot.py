@@ -279,17 +279,17 @@ def test_mistakes(tmp_path, monkeypatch):
   for i, (row, fault) in enumerate(
     (
       ({"context": "x", "question": "y"}, "has no field 'answers/text'"),
-      ({"context": 3}, "has 3 as 'context', which is no text"),
+      ({"context": 3}, "has 3 as 'context', which is not a string"),
       (
         {"context": "x", "question": "y", "answers": {"text": [1]}},
-        "which is no list of texts",
+        "which is not a list of strings",
       ),
       (
         {"context": "x", "question": "y", "answers": {"text": "Rome"}},
-        "has 'Rome' as 'answers/text', which is no list of texts",
+        "has 'Rome' as 'answers/text', which is not a list of strings",
       ),
-      ({"context": ["x"]}, r"has \['x'\] as 'context', which is no text"),
-      ({"context": "\ud800"}, "as 'context', which is no text"),
+      ({"context": ["x"]}, r"has \['x'\] as 'context', which is not a string"),
+      ({"context": "\ud800"}, "as 'context', which is not a string"),
       (["x"], "it is "),
     )
   ):

@@ -179,14 +179,17 @@ FEW = [*MMLU_LINE["choices"][:3]]
   [
     ("", "{path} has no question"),
     ("\n", "{path} has no question"),
-    ("Why?,w,x,y,z,A\nWhy?,w,x,y,A\n", "{path}/a.csv, line 2 is no question"),
-    ("Why?,w,x,y,z,A,B\n", "{path}/a.csv, line 1 is no question of MMLU: want"),
-    ("A\n", "{path}/a.csv, line 1 is no question of MMLU: wanted six columns"),
+    ("Why?,w,x,y,z,A\nWhy?,w,x,y,A\n", "a.csv, line 2 is not a question"),
+    ("Why?,w,x,y,z,A,B\n", "{path}/a.csv, line 1 is not a question of MMLU"),
+    (
+      "A\n",
+      "{path}/a.csv, line 1 is not a question of MMLU: wanted six columns",
+    ),
     ("Why?,w,x,y,z,E\n", "last read was ['Why?', 'w', 'x', 'y', 'z', 'E']"),
-    ('Why?,w,x,y,z,A\n"Why?,w,x,y', "{path}/a.csv, line 2 is no question"),
+    ('Why?,w,x,y,z,A\n"Why?,w,x,y', "{path}/a.csv, line 2 is not a question"),
     (
       "a" * 200_000,
-      "{path}/a.csv, line 1 is no question of MMLU (field larger",
+      "{path}/a.csv, line 1 is not a question of MMLU (field larger",
     ),
     (b"Why?,w,x,y,z,A\n\xff", "{path}/a.csv, line 2: invalid UTF-8"),
     ([b"\xff"], "{path}.jsonl.gz, line 1: invalid UTF-8"),

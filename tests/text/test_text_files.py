@@ -95,7 +95,7 @@ def test_jsonl(tmp_path):
     Example(1, "a", ("x",)),
     Example(3, "b", ("y", "z", "w")),
   ]
-  # A source without a target can be decoded, and is no example of a task.
+  # A source without a target can be decoded, and is not an example of a task.
   path = write(tmp_path / "b.jsonl", text + GOOD.decode())
   assert text_files.read_texts(path)[2] == Example(4, "one")
   with pytest.raises(ValueError, match='line 4 has no "targets"'):
@@ -193,7 +193,7 @@ def test_parquet(tmp_path):
   assert [question.inputs for question in questions] == ["c", "d"]
   assert questions[0].question["question_id"] == "x1"
   assert not questions[1].question
-  # Texts may be stored as bytes; bytes that are no text are none.
+  # Texts may be stored as bytes; bytes that are not text are none.
   as_bytes = {
     "inputs": "ü?".encode(),
     "targets": ["ä".encode(), b"b"],
@@ -210,7 +210,9 @@ def test_parquet(tmp_path):
   with pytest.raises(ValueError, match="wanted a JSON object with the text"):
     text_files.read_texts(path)
   path.write_bytes(b"PAR1, and no more")
-  with pytest.raises(ValueError, match=r"test\.parquet is no Parquet: .") as no:
+  with pytest.raises(
+    ValueError, match=r"test\.parquet is not Parquet: ."
+  ) as no:
     text_files.read_texts(path)
   assert "\n" not in str(no.value)
   with pytest.raises(FileNotFoundError, match="does not exist"):

@@ -1,4 +1,4 @@
-"""The training loop: what it computes, how it stops, how it goes on."""
+"""The training loop: what it computes, how it stops, how it continues."""
 
 import dataclasses
 import functools
@@ -78,7 +78,7 @@ def test_the_loss_falls():
 
 
 @pytest.mark.parametrize("kind", ["list", "function", "iterator"])
-def test_a_run_goes_on_to_the_bit_wherever_it_is_broken(unbroken, kind):
+def test_a_run_continues_to_the_bit_wherever_it_is_broken(unbroken, kind):
   """Dropout is on; the pieces are 5, 1 and 6 steps long."""
   broken = None
   for steps in (5, 6, STEPS):
@@ -101,8 +101,8 @@ def test_parameters_are_drawn_from_the_seed():
   assert np.abs(heads[0] - heads[1]).max() > 1e-3
 
 
-def test_dropout_draws_anew_at_each_step_and_from_the_seed():
-  """The same batch and parameters: only the masks can tell losses apart."""
+def test_dropout_draws_at_each_step_and_from_the_seed():
+  """The same batch and parameters: only the masks can make losses differ."""
   params = states.init_params(Transformer(TINY), 0)
 
   def loss(seed, step):
@@ -221,7 +221,7 @@ def test_callbacks_come_at_their_steps_and_at_the_end():
   assert seen == [(3, 3), (3, 6), (3, 7), (0, 7)]
 
 
-def test_evaluations_are_no_training_time(monkeypatch):
+def test_evaluations_are_not_training_time(monkeypatch):
   clock = types.SimpleNamespace(now=0.0, monotonic=lambda: clock.now)
   monkeypatch.setattr(trainer, "time", clock)
   monkeypatch.setattr(meter, "time", clock)

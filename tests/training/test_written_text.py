@@ -95,7 +95,7 @@ def test_shares_are_shares_of_steps():
   assert WrittenText(seed=1).author(0) == "data"
 
 
-def test_a_decoder_only_model_goes_on_from_prompts():
+def test_a_decoder_only_model_continues_prompts():
   module = CausalTransformer(LLAMA)
   params = jax.device_get(states.init_params(module, 0))
   # Prompts of 3, 1 and 2 tokens, and an empty row.

@@ -68,9 +68,7 @@ class Loop:
     """
     settings, inputs = self.settings, self.inputs
     if inputs is None:
-      raise ValueError(
-        "a loop without inputs goes on from a `Carry`: `advance`"
-      )
+      raise ValueError("a loop without inputs continues a `Carry`: `advance`")
     rows, size = inputs.shape[0], settings.buffer_size(self.width)
     start = prompts.start(self.parts[-1], inputs)
     done = jnp.zeros((rows,), bool) if self.done is None else self.done

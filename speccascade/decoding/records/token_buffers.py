@@ -69,7 +69,7 @@ def write_block(buffers: Tree, blocks: Tree, start: Array) -> Tree:
   def mapped(buffer: Array, block: Array, start: Array) -> Array:
     return jax.vmap(write_row)(buffer, block, start)
 
-  def anew(buffer: Array, block: Array, start: Array) -> Array:
+  def rewritten(buffer: Array, block: Array, start: Array) -> Array:
     # With start 3 and a block of 2 the offsets of slots 2 to 5 are -1, 0, 1, 2.
     offset = jnp.arange(buffer.shape[1])[None] - start[:, None]
     last = block.shape[1] - 1
@@ -85,9 +85,9 @@ def write_block(buffers: Tree, blocks: Tree, start: Array) -> Tree:
     # over rows. A buffer of numbers is small, so all of it is computed again
     # instead: each slot takes its token of the block, or keeps what it has.
     if buffer.ndim == 2:
-      return anew(buffer, block, start)
+      return rewritten(buffer, block, start)
     return jax.lax.platform_dependent(
-      buffer, block, start, tpu=anew, default=mapped
+      buffer, block, start, tpu=rewritten, default=mapped
     )
 
   return jax.tree.map(write, buffers, blocks)

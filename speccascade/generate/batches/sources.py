@@ -218,16 +218,16 @@ def sources_of_texts(
     truncate: whether a longer text is cut. It is refused otherwise.
 
   Raises:
-    InputError: there is no text, an item is no text, or a text is too long.
+    InputError: there is no text, an item is not a string, or one is too long.
   """
   texts = [texts] if isinstance(texts, str) else texts
   # A set has no order, and a text's random numbers go by its place. A message
-  # is not a list of texts: a conversation is a list of messages.
+  # is not a list of strings: a conversation is a list of messages.
   no_list = isinstance(texts, bytes | Mapping | set | frozenset)
   if no_list or not hasattr(texts, "__iter__"):
     raise InputError(
-      f"texts is of type {type(texts).__name__}; wanted a text, or a list of"
-      " texts or of messages"
+      f"texts is of type {type(texts).__name__}; wanted a string, or a list"
+      " of strings or of messages"
     )
   texts = list(texts)
   # A list of messages is one conversation, and not several texts.
@@ -251,7 +251,7 @@ def sources_of_texts(
 
 
 def _check_text(index: int, text):
-  """Raises InputError unless an item is a text that UTF-8 can hold."""
+  """Raises InputError unless an item is a string that UTF-8 can hold."""
   try:
     text.encode("utf-8")
   except AttributeError as error:

@@ -140,7 +140,7 @@ def predicted_speedup(
 
 
 def is_predictable(point: Point) -> bool:
-  """Returns whether counts and costs tell the speed of a point.
+  """Returns whether counts and costs determine the speed of a point.
 
   They do not where calls are of several widths: where the drafter is a cascade
   itself or drafts a tree, where rows choose their gammas, and in BiLD.

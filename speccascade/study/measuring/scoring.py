@@ -90,7 +90,7 @@ def score(
 ) -> dict[str, dict]:
   """Returns the scores of texts; {} where no reference is known.
 
-  The trials of an example are resampled together, because they are no
+  The trials of an example are resampled together, because they are not
   independent samples. The resamples are the same for every point, so that the
   replicates of two points can be compared in pairs.
 

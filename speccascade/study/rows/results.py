@@ -31,7 +31,7 @@ _Ratio = Annotated[float, fields.Bounds(0)]
 
 
 def _is_short(text: str):
-  """Raises ValueError where a text is too long for a label."""
+  """Raises ValueError where a string is too long for a label."""
   if len(text) > 1000:
     raise ValueError(f"has {len(text):,} characters, wanted 1,000 at most")
 

@@ -1,7 +1,7 @@
 """Runs cases in a worker that has imported everything once, and watches it.
 
-A worker that hangs, takes too much memory or dies is ended, and another goes on
-with the next case.
+A worker that hangs, takes too much memory or dies is ended, and another
+continues with the next case.
 """
 
 from collections.abc import Iterator, Sequence

@@ -75,7 +75,7 @@ the prior is ignored <- test_the_first_gamma
 a gamma reads the batch <- test_adaptive.py::test_a_row_alone_is_that_row_in
 - best = _best(self._acceptance, costs.rounds, sizes, reading)
 + best = _best(self._acceptance[:1], costs.rounds, sizes, reading[:1])
-what others wrote counts as a block <- test_what_others_wrote
+external tokens count as a block <- test_tokens_between
 - emitted = jnp.where(self.length > 0, length - self.length, 0)
 + emitted = length - self.length
 old blocks weigh as much as new ones <- test_gammas_grow
@@ -163,7 +163,8 @@ a fault in a row of drafters is not passed on <-
   ../loops/test_faults.py::test_a_cascade_passes_a_fault_on
 - part.bad
 + part.bad & False
-a drafter that stopped early leaves a gap <- test_the_next_drafter_goes_on_where
+a drafter that stopped early leaves a gap <-
+  test_the_next_drafter_continues_where
 - count += part.count
 + count += drafter.width
 a row of drafters knows the bonus where its last one does not <-
@@ -305,11 +306,11 @@ K is always read as increments <-
 a token comes from the reviewer in spite of lenience <- test_a_token_is_drawn
 - lossy_targets.lossy
 + targets.lossless
-a reviewer reads what others wrote in passes of its own <-
+a reviewer reads external tokens in passes of its own <-
   ../nested/test_cascade.py::test_each_model_reads_what_others_wrote_in_its_next_pass
 - behind=behind(i, j),
 + behind=0,
-a drafter reads what others wrote in passes of its own <-
+a drafter reads external tokens in passes of its own <-
   ../nested/test_cascade.py::test_each_model_reads_what_others_wrote_in_its_next_pass
 - behind=behind(i, j) + 1)
 + behind=0)
@@ -322,26 +323,26 @@ inner blocks are always verified token by token <- test_inner_blocks_are
 
 === decoding/drafting/fast_forward.py
 a forced token is drawn like another <-
-  test_rows_do_not_hang_on_their_batch[spec_decode]
+  test_rows_do_not_depend_on_their_batch[spec_decode]
 - token = jnp.where(forced, only, token)
 + pass
 a forced token has the law of a pass that was not made <-
-  test_rows_do_not_hang_on_their_batch[spec_decode]
+  test_rows_do_not_depend_on_their_batch[spec_decode]
 - q=jnp.where(forced[:, None], certain, q),
 + q=q,
 a forced token has the confidence of a pass that was not made <-
-  test_rows_do_not_hang_on_their_batch[spec_cascade_opt]
+  test_rows_do_not_depend_on_their_batch[spec_cascade_opt]
 - q1=jnp.where(forced[:, None], certain, q1),
 + q1=q1,
 a forced token costs a pass <-
   test_forced_tokens_cost_no_pass_of_the_drafter[2]
 - draws_here = prefix.active & ~forced
 + draws_here = prefix.active
-rows that wait count what others read <-
-  test_rows_do_not_hang_on_their_batch[spec_decode]
+rows that wait count what other rows read <-
+  test_rows_do_not_depend_on_their_batch[spec_decode]
 - calls += jnp.where(draws_here, passes, 0)
 + calls += jnp.where(is_read, passes, 0)
-a turn goes on in the state of the turn before <-
+a turn continues in the state of the turn before <-
   test_a_turn_begins_where_texts_begin[spec_decode]
 - after = jnp.where(begins, START, reading.after)
 + after = reading.after

@@ -55,7 +55,7 @@ a drafter alone has not read a turn <- test_passes_are_those
 + _Reading(length, after, reading.held)
 
 === decoding/drafting/draft_pace.py decoding/drafting/test_draft_pace.py
-a row holds the drafts that were rejected <- test_a_rejected_draft
+a row holds the drafts that were rejected <- test_the_drafter_does_not_hold
 - held=jnp.minimum(self.held, length - 1),
 + held=self.held,
 
@@ -176,18 +176,18 @@ a turn wider than its answer has no room
 rounds begin after their share <- test_one_round_may_begin
 - is_needed=needs_one and not measured
 + is_needed=needs_one
-the clock goes on after its share <- test_timings_end
+the clock continues after its share <- test_timings_end
 - is_over=steps.budget.is_spent
 + is_over=steps.budget.is_over
 
 === study/search/offers.py
     study/search/test_effort.py::test_timings_end_with_their_share
-hot loops go on after their share
+hot loops continue after their share
 -       tick=budget.tick_of(name),
 -       is_over=budget.is_spent
 +       tick=budget.tick_of(name),
 +       is_over=budget.is_over
-whole decodes go on after their share
+whole decodes continue after their share
 - tick=budget.tick_of(by_decodes),
 -         is_over=budget.is_spent
 + tick=budget.tick_of(by_decodes),
@@ -221,7 +221,7 @@ a full batch of a bucket joins the next one <- test_small_sets
 every epoch has one order <- test_an_epoch
 - np.random.default_rng([self.seed, epoch])
 + np.random.default_rng([self.seed, 0])
-a run that goes on keeps the plan of another epoch <- test_an_epoch
+a run that continues keeps the plan of another epoch <- test_an_epoch
 - self._last_plan.get("epoch") != epoch
 + "epoch" not in self._last_plan
 

@@ -43,7 +43,7 @@ padding of a source is read as a token <- test_inputs_are_read_token_by_token
 a drafter of another vocabulary takes no room <- test_a_slot_takes_what_its
 - return getattr(self.model, "slot_bytes", 0)
 + return 0
-a root of another vocabulary is told by its slot <-
+a root of another vocabulary is read by its slot <-
   ../models/test_trees.py::test_a_tree_equals_its_paths_and_one_is_kept[intersection-grown]
 - steps = tree_windows.depth_of_fed(depth, num_fed)
 + first = state.length
@@ -235,7 +235,7 @@ a native token after a full block is a residual <- test_replacements_are_those
 + if (true)
 
 === native/laws.h models/test_native_laws.py
-a native law is made of NaN <- test_what_is_no_law_is_seen_wherever_it_stands
+a native law is made of NaN <- test_invalid_probabilities_are_found_at_any_place
 - ~(x < INFINITY - Floats{})
 + (x == INFINITY - Floats{})
 

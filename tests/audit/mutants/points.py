@@ -75,7 +75,8 @@ heads draft for nothing <- test_heads_advice.py::test_heads_pay
 a loop may cost less than nothing <- test_advisor.py::test_a_loop_costs_nothing
 - max(0.0, float(more / num))
 + float(more / num)
-a prefill is no multiple of the smoothed step <- test_advisor.py::test_costs_do
+a prefill is in units other than the smoothed step <-
+  test_advisor.py::test_costs_do
 - verifier_prefill=costs.verifier_prefill / unit
 + verifier_prefill=costs.verifier_prefill
 

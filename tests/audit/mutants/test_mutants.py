@@ -25,7 +25,7 @@ def test_mutants_fit_the_code():
 QUICK = ("p for pi", "an EOS inside a block does not end it")
 
 
-def test_a_mutant_that_no_longer_fits_is_told():
+def test_a_mutant_that_no_longer_fits_is_reported():
   gone = MUTANTS[0] | {"old": "this text is nowhere"}
   verdict, detail = run.run(gone)
   assert verdict == run.BROKEN

@@ -141,7 +141,7 @@ the verifier learns while the heads warm up <-
 + self.rate
 
 === training/tuned_checkpoints.py training/test_head_training.py
-a run goes on with the verifier of before <-
+a run continues with the earlier verifier <-
   test_a_tuned_verifier_is_found[medusa-t5]
 - return {HEADS: params, VERIFIER: tuned}
 + return {HEADS: params, VERIFIER: self.verifier.params}

@@ -302,7 +302,7 @@ a chain is kept beside an accepted sibling <-
 an empty block has siblings <- test_an_empty_block_has_no_siblings
 - jnp.where(chain.count > 0, chain.count + num - 1, 0)
 + chain.count + num - 1
-a chain goes on where it stopped beside its siblings <-
+a chain continues where it stopped beside its siblings <-
   test_verifications.py::test_every_other_verification_is_exact
 - jnp.where(drafts < count[:, None], parents, NO_NODE)
 + jnp.where(count[:, None] > 0, parents, NO_NODE)

@@ -123,7 +123,8 @@ def law(kind: str, method, alpha, sampling, branching, num: int) -> np.ndarray:
 
 @functools.cache
 def telling_alpha(kind: str, method, branching, num: int) -> float:
-  """Returns the alpha at which a law tells best that there are `num` places.
+  """Returns the alpha at which a distribution shows best that there are `num`
+  places.
 
   Args:
     kind: see `law`.

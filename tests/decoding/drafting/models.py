@@ -70,7 +70,7 @@ def propose(
   active=None,
   needs_bonus_law=False,
 ):
-  """Returns the proposals after a prefix, the start token unless told.
+  """Returns the proposals after a prefix, the start token by default.
 
   Args:
     drafter: a `Drafter`.

@@ -42,7 +42,7 @@ NEVER = 99  # an EOS that no chain writes
 
 @dataclasses.dataclass(frozen=True)
 class Kind:
-  """What tells heads from embeddings.
+  """What distinguishes heads from embeddings.
 
   Attributes:
     of_logits: a function from logits [K, V, V] to a draft model.

@@ -12,7 +12,7 @@ from tests.decoding.records.test_prompts import SIDES
 def drafts(drafter, sources, written):
   """Returns the proposals after many texts of their lengths, [N, width].
 
-  Of a drafter on prompts these are the sources; what was written goes on from
+  Of a drafter on prompts these are the sources; what was written continues
   their last tokens.
   """
   if drafter.prompted:

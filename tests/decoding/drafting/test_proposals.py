@@ -79,7 +79,7 @@ def test_inner_blocks_are_verified_as_asked(verify, share):
   assert abs(accepted - share) < 5 * np.sqrt(share * (1 - share) / num)
 
 
-def test_the_next_drafter_goes_on_where_one_stopped():
+def test_the_next_drafter_continues_where_one_stopped():
   # Both are one model, so that greedily they write its chain; the first one
   # stops early where it is unsure.
   num, size = 32, 6

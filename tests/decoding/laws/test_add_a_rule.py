@@ -1,4 +1,4 @@
-"""Adding a rule, as the README tells it: ten lines, and it decodes."""
+"""Adding a rule, as the README shows it: ten lines, and it decodes."""
 
 import dataclasses
 

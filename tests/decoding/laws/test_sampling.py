@@ -282,7 +282,7 @@ def test_uniforms_are_those_of_each_key():
   assert u.shape == (5, 3)
   assert u.dtype == jnp.float32
   np.testing.assert_array_equal(u[3:], draws.uniforms(keys[3:], 3))
-  # Bit for bit JAX's own: 23 bits, of which a tail hangs on the lowest.
+  # Bit for bit JAX's own: 23 bits, of which a tail depends on the lowest.
   np.testing.assert_array_equal(u, [jax.random.uniform(k, (3,)) for k in keys])
   folded = draws.fold_in(keys, jnp.arange(5))
   expected = jnp.stack([jax.random.fold_in(k, i) for i, k in enumerate(keys)])

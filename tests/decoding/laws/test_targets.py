@@ -227,7 +227,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("what", REFUSED)
-def test_what_is_no_distribution_is_refused_with_the_sum(what):
+def test_what_is_not_a_distribution_is_refused_with_the_sum(what):
   function, message = REFUSED[what]
   with pytest.raises(ValueError, match=message):
     as_target(function, name="mine")
@@ -265,7 +265,7 @@ def test_thresholds_are_unscaled_and_mixtures_scaled():
 
 
 def test_what_a_target_says_of_itself():
-  # uses_q: whether pi hangs on q; needs_confidence: on q at temperature 1.
+  # uses_q: whether pi depends on q; needs_confidence: on q at temperature 1.
   assert targets.lossless.name == "lossless"
   assert not targets.lossless.uses_q
   assert not targets.lossless.needs_confidence

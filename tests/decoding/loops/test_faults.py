@@ -1,4 +1,4 @@
-"""Laws that are no distribution: which end a row, where, and which do not."""
+"""Laws that are not distributions: which end a row, where, and which do not."""
 
 import functools
 
@@ -18,7 +18,7 @@ each_fault = pytest.mark.parametrize("fault", FAULTS)
 
 
 def spoiled(row, fault: str):
-  """Returns logits that are no law; but for "nothing" one number is wrong."""
+  """Returns invalid logits; except for "nothing", one number is wrong."""
   if fault == "nothing":
     return jnp.full_like(row, -jnp.inf)
   return row.at[..., 2].set(FAULTS[fault])
@@ -120,7 +120,7 @@ def decode(name, drafter, verifier, *, gamma=2, length=8, **options):
   """Returns (tokens, where it went bad, stats) of source 1."""
   options |= {"gamma": gamma, "max_decode_len": length, "eos_id": NEVER}
   decoded = toy.decode(name, (drafter, verifier), inputs=2, **options)
-  # Source 0 goes on whatever becomes of its neighbour.
+  # Source 0 continues whatever happens to its neighbour.
   assert (decoded.lengths[0], decoded.bad_step[0]) == (length, -1)
   return (
     decoded.tokens[1, : decoded.lengths[1]].tolist(),
@@ -162,7 +162,7 @@ def test_a_fault_at_the_bonus_position_is_seen(name, fault):
   [("spec_decode", 0.0), ("spec_cascade_token_v3", 0.3), ("bild", 3.0)],
 )
 def test_a_fault_after_a_rejected_draft_ends_nothing(name, alpha, who, fault):
-  """The drafter says 2 3 after 0; the verifier has 4 for the 3, and goes on.
+  """The drafter says 2 3 after 0; the verifier has 4 for the 3, and continues.
 
   Whoever has no law after a 3 is never asked for one that is used.
   """

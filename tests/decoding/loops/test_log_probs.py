@@ -51,7 +51,7 @@ def float64():
 
 @functools.cache
 def alpha_of(name: str) -> float:
-  """An alpha that float32 holds, and that tells pi from p and from q."""
+  """An alpha that float32 holds, at which pi differs from p and from q."""
   return float(np.float32(telling_alpha(name, 3, 2)))
 
 
@@ -266,7 +266,7 @@ def test_copied_tokens_have_no_q():
   ],
 )
 def test_a_baseline_and_a_rule_are_compared_with_one_reference(settings, pi):
-  """The numbers tell pi from the verifier at temperature 1, unfiltered."""
+  """The numbers are those of pi, not of the verifier unfiltered at 1."""
   plain = jnp.array([[[0.5, 0.3, 0.15, 0.05]] * 4])
   tokens = jnp.array([[0, 1, 2, 3]])
   p1, p = Sampling.create(**settings).laws(jnp.log(plain))

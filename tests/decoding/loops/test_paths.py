@@ -402,7 +402,8 @@ def test_sequence_paths(name, alpha, monkeypatch):
     ):
       np.testing.assert_array_equal(counted, expected)
     np.testing.assert_allclose(decoded.trace.left[:, 0], score, atol=1e-5)
-    # No chain of targets has its law; what a discarded draft had is not told.
+    # No chain of targets has its distribution; that of a discarded draft is not
+    # known.
     assert np.all(np.isnan(decoded.log_probs.pi))
     inside = np.arange(3) < decoded.lengths[:, None]
     for field, known in zip(

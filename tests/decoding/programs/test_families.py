@@ -52,7 +52,7 @@ def test_a_shared_program_decodes_as_the_method_alone(temperature, some):
 
 
 def test_a_choice_is_the_target_that_it_names():
-  """Its law, and what a record says of it, on pairs that are sampled anew."""
+  """Its law, and what a record says of it, on newly sampled pairs."""
   q1, p1 = trial_pairs(5)
   q, p = (jnp.flip(x, axis=0)[:, None] for x in (q1, p1))
   q1, p1 = q1[:, None], p1[:, None]

@@ -116,7 +116,7 @@ def test_a_drafter_that_does_not_fit_is_refused(name, changes, message):
   assert "\n" not in str(caught.value)
 
 
-def test_a_bonus_that_changes_nothing_is_no_other_program():
+def test_a_bonus_that_changes_nothing_shares_its_program():
   for name in ("spec_decode", "cascade_drafting", "token_cascade_chow", "bild"):
     programs = {
       decoders.decoder(name, **SETTINGS, bonus=bonus).program(greedy=True)

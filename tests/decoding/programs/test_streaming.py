@@ -206,7 +206,7 @@ def test_a_turn_that_cannot_be():
   assert stream.decoded.lengths[1] > 0
   source = toy.whole(prompted=False)
   stream = stream_of("verifier", (None, source[1]), jnp.ones((2, 1), jnp.int32))
-  with pytest.raises(ValueError, match="a WholeLM goes on from a source"):
+  with pytest.raises(ValueError, match="a WholeLM continues a source"):
     stream.turn([[2], [2]], rngs)
 
 

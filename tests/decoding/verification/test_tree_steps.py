@@ -227,8 +227,8 @@ def test_drafts_of_several_drafters_have_laws_of_their_own(num, greedy):
   assert reference.sequence_error(target, law, 3) < EXACT
 
 
-# Those of which a pair of laws here tells who was designated.
-TELLING = ("spec_cascade_opt", "ensemble", "spec_cascade_chow")
+# Those for which a pair of models here shows which drafter was designated.
+DESIGNATING = ("spec_cascade_opt", "ensemble", "spec_cascade_chow")
 
 
 @pytest.mark.parametrize("designated", [0, 1])
@@ -240,7 +240,7 @@ TELLING = ("spec_cascade_opt", "ensemble", "spec_cascade_chow")
       for name, method in METHODS.items()
       if method.takes_trees and method.target.uses_q and not method.greedy_only
     ],
-    TELLING[:1],
+    DESIGNATING[:1],
   ),
 )
 def test_the_target_of_several_drafters_uses_one_of_them(method, designated):
@@ -268,7 +268,7 @@ def test_the_target_of_several_drafters_uses_one_of_them(method, designated):
   )
   assert reference.sequence_error(target, law, 3) < EXACT
   # The test would not see a target of the other one's if it were the same.
-  assert method not in TELLING or np.abs(others - pi).max() > 0.01
+  assert method not in DESIGNATING or np.abs(others - pi).max() > 0.01
 
 
 def test_an_empty_residual_is_the_target(either_way):

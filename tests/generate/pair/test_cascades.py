@@ -133,8 +133,8 @@ def test_what_does_not_fit_is_refused(run, tmp_path, changes, cascade, message):
   ("changes", "message"),
   [
     ({"drafter_checkpoint": ["small"]}, "names 1 drafters; side by side"),
-    ({"method": "spec_cascade_token_v2"}, "have no one distribution"),
-    ({"verification": "traversal"}, "have no one distribution"),
+    ({"method": "spec_cascade_token_v2"}, "have no single distribution"),
+    ({"verification": "traversal"}, "have no single distribution"),
     ({"method": "token_cascade_chow"}, "has none"),
   ],
 )

@@ -152,7 +152,7 @@ def test_a_method_takes_what_it_uses_of_common_settings():
   assert drafting.gamma == 3
   bild = Point("bild", temperature=0.0, draft_length=("max_prob", 0.6))
   assert bild.of("verifier").draft_length == "fixed"
-  # Where none of them uses a setting, it is no setting of theirs.
+  # Where none of them uses a setting, it is not a setting of theirs.
   common.check_shared(["verifier", "spec_decode"])
   with pytest.raises(SettingError, match=r"draft_length .* none of Large mod"):
     common.check_shared(["verifier", "cascade_drafting"])
@@ -220,7 +220,7 @@ def test_a_learned_rule_needs_the_file_of_its_parameters(tmp_path):
     Point(name, rule_parameters=tmp_path / "0.npz")
   point = Point(name, 0.5, rule_parameters=tmp_path / "1.npz")
   assert point.decoder_alpha.alpha == 0.5
-  # Rows tell parameters apart, and those of other methods do not change.
+  # Rows distinguish parameters, and those of other methods do not change.
   digest = settings_of(point, **RUN).rule_parameters
   assert digest == rule_files.read(tmp_path / "1.npz").digest
   plain = Point("spec_cascade_opt", rule_parameters=tmp_path / "1.npz")

@@ -142,12 +142,12 @@ def test_rows_choose_their_gammas(run, tmp_path, lines, monkeypatch):
   assert costs.sizes == SIZES
   assert costs.rounds[0] == 1
   assert list(costs.rounds) == sorted(costs.rounds)
-  # Other costs would give other gammas: no run goes on with them.
+  # Other costs would give other gammas: no run continues with them.
   dear = tmp_path / "dear.json"
   dataclasses.replace(costs, catch_up=2 * costs.catch_up).write(dear)
   with pytest.raises(ValueError, match="draft_costs"):
     run(**settings, draft_costs=dear)
-  # A run that goes on measures nothing, and nor does one that is handed them.
+  # A run that continues measures nothing, and nor does one that is handed them.
   # What the first process read is JSON for the others.
   monkeypatch.setattr(round_times, "measure", None)
   monkeypatch.setattr(
@@ -370,8 +370,8 @@ def test_damaged_files_are_named(run, tmp_path, monkeypatch):
   monkeypatch.setattr(infer, "LEAST_EXAMPLES", 2)
   monkeypatch.setattr(infer, "LEAST_BATCHES", 1)
   damage("shards/00001-of-00003.jsonl", cut, r"line 2 is damaged .*; remove")
-  damage("run.json", cut, "is no JSON, or not whole")
-  damage("run.json", lambda _: "[]", "is no JSON object")
+  damage("run.json", cut, "is not JSON, or not whole")
+  damage("run.json", lambda _: "[]", "is not a JSON object")
   row = run()
   damage("metrics.json", cut, "not a whole result row")
   damage("metrics.json", lambda _: "[]", "not a result row")

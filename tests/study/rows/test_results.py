@@ -97,7 +97,7 @@ def test_rows_have_every_setting_with_its_type():
         assert kinds[name] == kind
   for name in LEFT_OUT:
     assert getattr(SETTINGS, name) is None
-  # A row may choose its gammas, which is no shape of a block.
+  # A row may choose its gammas, which is not a shape of a block.
   assert kinds["gamma"] == BlockSize | Literal["adaptive"] | None
 
 

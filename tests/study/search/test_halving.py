@@ -105,7 +105,7 @@ def scored(contest, cascade, num=2, **changes):
   return contest.score(dataclasses.replace(candidate, row=row))
 
 
-def told(ranking):
+def summary(ranking):
   """What a search says of its candidates, in order."""
   return [(x.cascade, x.row, x.calls, x.swi, x.value) for x in ranking]
 
@@ -128,14 +128,14 @@ def test_halving_keeps_the_best_and_resumes(contest, count, tmp_path):
   # 100 tokens over 11 verifier calls and 8 calls of the medium model.
   assert best.calls == (8, 0)
   assert best.swi == pytest.approx(100 / (11 + 8 * 0.25))
-  # A search that was killed within a line goes on from the whole ones.
+  # A search that was killed within a line continues from the whole ones.
   text = path.read_text()
   cut = text.index("\n", len(text) // 2) + 1
   path.write_text(text[: cut + 25])
   done = text[:cut].count("\n")
   count.clear()
   again = halving.halve(contest, cascades, ledger(), rounds)
-  assert told(again) == told(ranking)
+  assert summary(again) == summary(ranking)
   assert len(count) == 13 - done
   assert path.read_text() == text
 

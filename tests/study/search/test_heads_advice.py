@@ -319,7 +319,7 @@ def test_the_best_tree_of_heads(clocks, tmp_path, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["medusa", "blockwise", "lookahead"])
 def test_a_decode_takes_the_answer(kind, tmp_path, monkeypatch):
-  """A tiny T5 with heads on disk, by the clock of this machine."""
+  """A tiny T5 with heads on disk, timed on this machine."""
   large = tiny.save(tmp_path / "large", 1)
   heads = tiny.save_heads(tmp_path / "heads", large, kind=kind)
   lines = [json.dumps({"inputs": text, "targets": "one"}) for text in "abcd"]
@@ -363,5 +363,5 @@ def test_a_decode_takes_the_answer(kind, tmp_path, monkeypatch):
     effort=quick,
   )
   assert searched.acceptance.shape == (most, 2, 2)
-  # A tree of more drafts than a block has depths is no chain.
+  # A tree of more drafts than a block has depths is not a chain.
   assert any(offer.point.is_tree for offer in searched.offers)

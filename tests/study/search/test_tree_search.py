@@ -72,7 +72,7 @@ def test_a_text_tells_the_blocks_of_a_tree(
   more = decoded.stats.num_blocks
   more = more - blocks.blocks(rates, decoded.lengths, tree).num
   if temperature == 0 or drawing == "top_k":
-    # The text tells which child each of its tokens is.
+    # The text shows which child each of its tokens is.
     np.testing.assert_allclose(more, 0, atol=1e-5)
     return
   assert np.std(more) > 0.2
@@ -257,5 +257,5 @@ def test_the_drafter_must_have_one_cost(monkeypatch):
   steps = types.SimpleNamespace(
     step=lambda name: contextlib.nullcontext(), budget=budget
   )
-  with pytest.raises(ValueError, match="whose steps have no one cost"):
+  with pytest.raises(ValueError, match="whose steps have no single cost"):
     measure_costs(study_of(num=4), [Point("spec_decode")], 1, steps, "costs")

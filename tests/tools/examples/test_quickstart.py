@@ -236,7 +236,7 @@ def test_one_timed_sentence_tells_nothing():
 def test_no_winner_is_claimed_that_intervals_do_not_support(
   method, value, latency, clause
 ):
-  """These rows have no replicates, so nothing tells two methods apart."""
+  """These rows have no replicates, so no two methods differ significantly."""
   added = changed(point(method, 1.0, value, latency), label="OPT")
   line = library.findings([*rows(), added])[3]
   assert clause in line
