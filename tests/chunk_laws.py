@@ -17,13 +17,14 @@ from tests.toy_chains import ChainPair
 
 
 def chunks(drafts, draft_prob, num_accepted, token) -> list[np.ndarray]:
-  """Returns [S, V**m] for m = 1..G+1: the law of the chunk a block writes.
+  """Returns [S, V**m] for m = 1..G+1: the distribution of the chunk a block
+  writes.
 
   Args:
     drafts: [D, G].
     draft_prob: [S, D], the chance of each draft.
-    num_accepted: [S, D, G+1], the law of the number accepted.
-    token: [S, D, G+1, V], the law of the token after them.
+    num_accepted: [S, D, G+1], the distribution of the number accepted.
+    token: [S, D, G+1, V], the distribution of the token after them.
   """
   contexts, size = token.shape[0], token.shape[-1]
   gamma = drafts.shape[1]
@@ -61,7 +62,7 @@ def roll_out(
   length: int,
   cut: Callable = cut,
 ):
-  """Returns the law of sequences written chunk after chunk.
+  """Returns the distribution of sequences written chunk after chunk.
 
   Args:
     pair: gives the contexts.
@@ -98,7 +99,8 @@ def roll_out(
 
 
 def wrong_replacement_law(pair: ChainPair, law, length: int):
-  """Returns the law if pi, not the residual, replaced a rejected draft.
+  """Returns the distribution if pi, not the residual, replaced a rejected
+  draft.
 
   Args:
     pair: gives the contexts.
@@ -111,7 +113,7 @@ def wrong_replacement_law(pair: ChainPair, law, length: int):
 
 
 def verifier_bonus_law(pair: ChainPair, law, gamma: int, length: int):
-  """Returns the law that Algorithm 4 has with its bonus token from p.
+  """Returns the distribution that Algorithm 4 has with its bonus token from p.
 
   From a block start, with k_i = min(q_i, pi_i)(x_i): the first j - 1 drafts
   pass and the j-th token is another, prod_{i<j} k_i (pi_j - min(q_j, pi_j)), or

@@ -87,7 +87,7 @@ def config(kind: str, emb_dim: int):
 
 
 def drawn(kind: str, emb_dim: int) -> dict:
-  """Returns random parameters whose laws are neither flat nor sure."""
+  """Returns random parameters whose distributions are neither flat nor sure."""
   shapes = jax.eval_shape(
     network(config(kind, emb_dim)).initial, jax.random.key(0)
   )

@@ -93,7 +93,8 @@ def sources(
 
 @struct.dataclass
 class WholeLM(FiniteContext):
-  """A model whose every law depends on all tokens before it, and their places.
+  """A model whose every distribution depends on all tokens before it, and their
+  places.
 
   Attributes:
     table: [K, V] float logits; a number of the text chooses among them.
@@ -164,7 +165,7 @@ def padded(texts, side: str = "right", width: int = 8) -> np.ndarray:
 
 
 def markov(laws) -> MarkovLM:
-  """Returns a chain of order 1 from its [V, V] laws."""
+  """Returns a chain of order 1 from its [V, V] distributions."""
   with np.errstate(divide="ignore"):
     return MarkovLM(jnp.asarray(np.log(laws), jnp.float32)[None])
 

@@ -26,7 +26,8 @@ class TextLimits:
 
   A decode holds all of its outputs to the same limits. Stops end an output
   after the token that completes them; everything else masks the distributions
-  of both models, so that the laws of a method hold for the masked models.
+  of both models, so that the distributions of a method hold for the masked
+  models.
 
   Attributes:
     stop: strings and ids that end an output. Its text ends before the first of

@@ -114,7 +114,7 @@ def judge_step(
       of_block=True,
       target=target,
     )
-    # The laws of known errors are those of one round.
+    # The distributions of known errors are those of one round.
     return answer if num_rounds == 1 else answer._replace(law=None)
 
   problems = _those(only, (*asked.step_problems(), TWO_ROUNDS))

@@ -158,7 +158,7 @@ class Problem:
     return text
 
   def claimed(self, target: ClaimedTarget | None = None) -> Law:
-    """Returns the law of the tokens that a right sampler writes.
+    """Returns the distribution of the tokens that a right sampler writes.
 
     Args:
       target: the claimed distribution of a token; None is the verifier's.
@@ -192,10 +192,10 @@ def last_tokens(tokens, num: int) -> tuple[int, ...]:
 def chain(
   table: np.ndarray, before: tuple, length: int, eos: int | None = None
 ) -> Law:
-  """Returns the law of the next `length` tokens of a chain.
+  """Returns the distribution of the next `length` tokens of a chain.
 
   Args:
-    table: [V] * n + [V] the law after the last n tokens.
+    table: [V] * n + [V] the distribution after the last n tokens.
     before: the tokens before.
     length: number of tokens.
     eos: the token that ends a text; None where none does.
@@ -216,7 +216,7 @@ def chain(
 
 
 def distance(law: Law, other: Law) -> float:
-  """Returns the total variation between two laws."""
+  """Returns the total variation between two distributions."""
   keys = law.keys() | other.keys()
   return 0.5 * sum(abs(law.get(k, 0.0) - other.get(k, 0.0)) for k in keys)
 

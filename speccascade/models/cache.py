@@ -189,9 +189,10 @@ def read_products(
 def write(cache: LayerCache, new: LayerCache, start: jax.Array) -> LayerCache:
   """Returns one layer's cache with a block written at slots start [B].
 
-  NaN and infinities are written as 0. The token that brought them has no law,
-  which its own logits show; in the cache they would spoil the rows of tokens
-  that do not see it, since a masked weight of 0 times NaN is NaN.
+  NaN and infinities are written as 0. The token that brought them has no
+  distribution, which its own logits show; in the cache they would spoil the
+  rows of tokens that do not see it, since a masked weight of 0 times NaN is
+  NaN.
 
   Args:
     cache: keys [B, H, D, L] and values [B, H, L, D].

@@ -1,4 +1,4 @@
-// Sums of laws and draws from them, which the native handlers share.
+// Sums of distributions and draws from them, which the native handlers share.
 #pragma once
 
 #include <vector>

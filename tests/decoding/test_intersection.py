@@ -1,4 +1,4 @@
-"""A drafter of another vocabulary: what it proposes, and the laws with it."""
+"""A drafter of another vocabulary: what it proposes, and outputs with it."""
 
 import dataclasses
 import types
@@ -115,7 +115,7 @@ def test_q_is_the_law_over_shared_tokens_filtered():
   assert set(num_kept) == {1, 2}
 
 
-# With alphas at which pi is neither model's law.
+# With alphas at which pi is neither model's distribution.
 RULES = {"spec_decode": 0.0, "spec_cascade_opt": 0.3, "ensemble": 0.5}
 
 
@@ -127,7 +127,7 @@ def laws(name, pair=PROMPTED, **settings):
 
 @pytest.mark.parametrize("name", RULES)
 def test_exact_law(name):
-  """The law of each target, q being over shared tokens; lossless: p's."""
+  """Each target's distribution, q over shared tokens; lossless: p's."""
   law = laws(name, temperature=0.7)
   expected = toy_chains.chain_law(PROMPTED, law.pi, 3)
   # What only the verifier has is written, and under the rules pi differs from

@@ -1,4 +1,4 @@
-"""The enumerated laws of trees: each is the target's.
+"""The enumerated distributions of trees: each is the target's.
 
 Mistakes that a verifier could make are mutants of the steps themselves, see
 `tests/audit/mutants/trees.py`.
@@ -82,7 +82,7 @@ def tree_of(q, pi, parents, drawing):
 
 
 def error(tree, verification):
-  """Returns the largest error of a block's law of sequences."""
+  """Returns the largest error of a block's distribution of sequences."""
   law = reference.block_law(tree, verification)
   assert sum(law.values()) == pytest.approx(1, abs=EXACT)
   depth = max((len(tree.path(n)) for n in range(len(tree.parents))), default=0)
@@ -112,7 +112,8 @@ def test_any_tokens_may_be_the_certain_children(drawing, verification):
           tree_of(q, p, parents, drawing), ranking=reference.markov(ranking)
         )
         assert error(tree, verification) < EXACT, parents
-  # A one-hot q has ties; the drafter's warm law ranks the tokens 2, 1, 0.
+  # A one-hot q has ties; the drafter's warm distribution ranks the tokens 2, 1,
+  # 0.
   warm = reference.markov(np.array([0.2, 0.3, 0.5]))
   cold = reference.markov(np.array([0.0, 0.0, 1.0]))
   tree = reference.Tree(cold, warm, (-1, -1), "top_k", ranking=warm)

@@ -248,7 +248,7 @@ def test_a_drafters_rows_past_the_verifiers_go(folder, tmp_path, tied):
 
 
 def test_rows_that_a_drafter_lacks_are_never_drafted(folder, tmp_path):
-  """The verifier keeps them, and the lossless law is its own."""
+  """The verifier keeps them, and the lossless distribution is its own."""
   more = llamas.save(tmp_path / "more", 1, vocab_size=llamas.ROWS + 8)
   pair = sc.load_pair(drafter=folder / "small", verifier=more)
   drafter, verifier = pair.models.drafter_lm, pair.models.verifier_lm
@@ -270,7 +270,8 @@ def test_rows_that_a_drafter_lacks_are_never_drafted(folder, tmp_path):
   greedy = pair.generate(TEXTS, "spec_decode", **GREEDY)
   want = pair.generate(TEXTS, "verifier", **GREEDY)
   assert greedy.texts == want.texts
-  # Its own law decides where a draft is kept: a lossy rule is not spoiled.
+  # Its own distribution decides where a draft is kept: a lossy rule is not
+  # spoiled.
   pair.generate(TEXTS, "spec_cascade_opt", **SHORT, temperature=1.0, alpha=0.3)
 
 

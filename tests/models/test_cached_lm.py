@@ -1,4 +1,4 @@
-"""Any way of feeding tokens gives a T5, a T5Gemma and a Llama one law."""
+"""A T5, a T5Gemma and a Llama give the same p however tokens are fed."""
 
 import jax
 import jax.numpy as jnp

@@ -26,7 +26,8 @@ from tests.models.growing import LLAMA, T5, network, start
 pytestmark = NEEDS_NATIVE
 CONFIGS = {"t5": T5, "llama": LLAMA}
 GAMMA, ROUNDS = 3, 4
-# (network, kernels, temperature, top-p, whether the last law is wanted).
+# (network, kernels, temperature, top-p, whether the last distribution is
+# wanted).
 CASES = [
   ("t5", "float32", 1.0, None, False),
   ("llama", "float32", 0.7, 0.8, True),

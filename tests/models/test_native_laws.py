@@ -51,7 +51,8 @@ def test_laws_equal_float64(build, size, temperature):
   x, u = rows(size), np.linspace(0, 0.9999, 12, dtype=np.float32)
   law, token, is_law = laws(x, u, temperature)
   want = special.softmax(x.astype(np.float64) / temperature, axis=-1)
-  # An exponent that is off by a rounding moves a law by a share of itself.
+  # An exponent that is off by a rounding moves a distribution by a share of
+  # itself.
   np.testing.assert_allclose(law, want, rtol=3e-5, atol=1e-37)
   assert np.all(law[want > 1e-36] > 0)
   assert np.all(law[np.isneginf(x)] == 0)

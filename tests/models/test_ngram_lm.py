@@ -37,7 +37,7 @@ def model(order=3, successors=4, min_count=2):
 
 
 def twin(context, order, successors, min_count):
-  """The law behind a context, from the sentences themselves; float64."""
+  """The next token after a context, from the sentences; float64."""
   rows = [[0] * (order - 1) + row + [1] for row in text()]
   unigram = np.zeros(V)
   for row in rows:
@@ -124,7 +124,8 @@ def test_further_tokens_have_no_probability():
     return np.exp(lm.look_up(jnp.zeros((1,), jnp.int32), tokens)[0, 0])
 
   unigram = np.pad(lm.unigram, (0, 2))
-  # Behind a token that no text has, the law is that of the shorter context.
+  # Behind a token that no text has, the distribution is that of the shorter
+  # context.
   for context, want in (
     ((3, 2), np.pad(law(lm, 3, 2), (0, 2))),
     ((V, 2), np.pad(law(lm.replace(levels=lm.levels[:1]), 2), (0, 2))),

@@ -221,7 +221,7 @@ def test_long_rows_need_the_logits_of_one_part_alone():
     need.add_logits(batches, config, states.Objective(**options))
     return need.num_bytes / 40
 
-  # Two heads; the verifier's law is needed at all places at once.
+  # Two heads; the verifier's distribution is needed at all places at once.
   assert num_vectors(50) == 6 * 50 * 2
   assert num_vectors(500) == 6 * row_parts.PART * 2
   assert num_vectors(500, teacher_share=1.0, microbatches=3) == 2 * (

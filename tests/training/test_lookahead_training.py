@@ -200,7 +200,8 @@ def test_training_teaches_embeddings_alone_and_continues(
 ):
   verifier, batch = verifier_of(model)
   if model == "llama":
-    # Its random laws are almost uniform: nothing is to be learned of them.
+    # Its random distributions are almost uniform: nothing is to be learned of
+    # them.
     table = 8 * verifier.params["token_embedder"]["embedding"]
     params = {**verifier.params, "token_embedder": {"embedding": table}}
     verifier = verifier.replace(params=params)

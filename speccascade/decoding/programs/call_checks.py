@@ -193,7 +193,7 @@ def _check_constraints(
   # is the verifier, that is rejected; another target gives it mass.
   if not draft_models.row_of(drafter).is_maskable(drafter):
     raise ValueError(
-      f"{method.label} mixes in the law of the drafter, and a mask does not"
-      f" reach the law of a {type(drafter).__name__}: use a small model, or"
+      f"{method.label} mixes in the drafter's distribution, and a mask does not"
+      f" reach that of a {type(drafter).__name__}: use a small model, or"
       " spec_decode, whose target is the verifier alone"
     )

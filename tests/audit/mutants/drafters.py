@@ -4,14 +4,15 @@ from tests.audit.mutants.records import records
 
 MUTANTS = records("""
 === decoding/drafting/autoregressive.py decoding/loops/test_paths.py
-drafts are verified against unfiltered laws <- test_speculative_paths[lossless]
+drafts are verified against unfiltered distributions <-
+  test_speculative_paths[lossless]
 - _Drafts(token=token, q=q, q1=q1, bad=~is_law)
 + _Drafts(token=token, q=q1, q1=q1, bad=~is_law)
-drafting stops on the sampled law <-
+drafting stops on the sampled distribution <-
   ../drafting/test_proposals.py::test_the_drafter_stops_where_the_policy_says[True]
 - active &= numerics.max_prob(q1) >= stop.below
 + active &= numerics.max_prob(q) >= stop.below
-the law of the bonus is that of the first empty place <-
+the distribution of the bonus is that of the first empty place <-
   ../drafting/test_proposals.py::test_the_drafter_stops_where_the_policy_says
 - logits = jnp.where(active[:, None], after, carry["logits"])
 + logits = after
@@ -92,10 +93,10 @@ drafts are tried where they cannot pay <- test_drafts_that_cannot_pay
 a lenient token is said to be the reviewer's <- test_stated_laws[lenient-False]
 - drafts = (block.pi, confidence, bad, writer)
 + drafts = (block.p, confidence, bad, writer)
-laws stand one row too far <- test_stated_laws[lossless-False]
+distributions stand one row too far <- test_stated_laws[lossless-False]
 - token_buffers.write_block(carry["drafts"], drafts, count)
 + token_buffers.write_block(carry["drafts"], drafts, count + 1)
-the bonus law is the last token's <- test_stated_laws[lossless-True]
+the bonus distribution is the last token's <- test_stated_laws[lossless-True]
 - self.width + bool(needs_bonus_law)
 + self.width
 the reviewer's cache keeps what was rejected <-
@@ -136,11 +137,11 @@ lenience has no rule of its own at temperature 0 <-
   test_proposals.py::test_greedily_lenience_keeps_a_draft_where_q_is_at_most_l_p
 - sampling.greedy and self.greedy_target is not None
 + False and self.greedy_target is not None
-confidence is that of one-hot laws in greedy decoding <-
+confidence is that of one-hot distributions in greedy decoding <-
   test_proposals.py::test_greedily_lenience_keeps_a_draft_where_q_is_at_most_l_p
 - plain = self.target.probs(
 + plain = block.pi if sampling.greedy else self.target.probs(
-a confidence is mixed where the law is the reviewer's <-
+a confidence is mixed where the distribution is the reviewer's <-
   test_stated_laws[lenient, the reviewer's bonus-False] |
   test_lenience.py::test_confidence_is_the_law_at_temperature_1
 - jnp.where(block.is_mix[..., None], plain, block.p1)
@@ -174,7 +175,8 @@ a row of drafters knows the bonus where its last one does not <-
 drafters in a row count their models from 0 each <- test_which_model_wrote_each
 - part.writers(place)
 + part.writers(0)
-behind a row of drafters there is no law <- test_the_law_after_a_row_is_its_last
+behind a row of drafters there is no distribution <-
+  test_the_law_after_a_row_is_its_last
 - needs_bonus_law=needs_bonus_law and is_last
 + needs_bonus_law=False
 
@@ -198,19 +200,19 @@ a turn is drafted from the hidden state of another token <-
 
 === decoding/drafting/depth_laws.py
     decoding/drafting/test_depth_drafters.py
-heads state a law that they do not draw from <-
+heads state a distribution that they do not draw from <-
   test_a_chain_of_heads_is_drawn_from
 - tokens=drafts,
 + tokens=drafts[:, ::-1],
-the nodes of a tree have the law of the first head <-
+the nodes of a tree have the distribution of the first head <-
   test_a_tree_has_one_law_at_a_depth[heads]
 - q, q1, bad = q[:, depths], q1[:, depths], bad[:, depths]
 + q, q1, bad = q[:, 0 * depths], q1[:, depths], bad[:, depths]
-heads say a law after the last draft where they have none <-
+heads say a distribution after the last draft where they have none <-
   test_a_tree_has_one_law_at_a_depth[heads]
 - has_bonus_law=known if has_bonus else False
 + has_bonus_law=known
-a whole block is weighed by laws that change at its end <-
+a whole block is weighed by distributions that change at its end <-
   test_what_neither_can_do_is_refused
 - settings.verification in ("block", "traversal")
 + False
@@ -222,7 +224,7 @@ heads draft a tree from nothing in the first round <-
 
 === decoding/drafting/lookahead_drafter.py
     decoding/drafting/test_depth_drafters.py
-the law at an embedding is read one place late <-
+the distribution at an embedding is read one place late <-
   test_a_chain_of_embeddings_is_drawn_from
 - read = (missing - 1)[:, None]
 + read = missing[:, None]
@@ -238,7 +240,7 @@ embeddings follow a text that lacks its last token <-
   test_a_chain_of_embeddings_is_drawn_from
 - ahead = place - missing[:, None]
 + ahead = place - missing[:, None] + 1
-a law is stated after the last draft where no embedding is left <-
+a distribution is stated after the last draft where no embedding is left <-
   test_all_embeddings_draft_and_none_is_left
 - needs_bonus_law and self.num_ahead >= self.depth
 + needs_bonus_law
@@ -255,7 +257,7 @@ a copier without bigrams fills its block <-
   test_equals_brute_force[plain-4-3-False]
 - if self.fills:
 + if True:
-a copier has a law where nothing is left to copy <-
+a copier has a distribution where nothing is left to copy <-
   test_stated_laws.py::test_a_bonus_without_a_law_is_the_verifiers
 - has_bonus_law=count > self.width,
 + has_bonus_law=count >= self.width,
@@ -326,7 +328,7 @@ a forced token is drawn like another <-
   test_rows_do_not_depend_on_their_batch[spec_decode]
 - token = jnp.where(forced, only, token)
 + pass
-a forced token has the law of a pass that was not made <-
+a forced token has the distribution of a pass that was not made <-
   test_rows_do_not_depend_on_their_batch[spec_decode]
 - q=jnp.where(forced[:, None], certain, q),
 + q=q,

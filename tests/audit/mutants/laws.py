@@ -80,7 +80,7 @@ KL misses what only q has <- test_pairs[kl-False]
 a small factor is rounded to nothing <- test_kl_of_factor
 - factor - 1 - jnp.log(factor))
 + _kl_of_excess(factor - 1))
-laws are made in half precision <- test_narrow_floats_are_widened
+distributions are made in half precision <- test_narrow_floats_are_widened
 - .bits >= 32 else
 + .bits >= 16 else
 
@@ -137,7 +137,8 @@ a budget in TV is not spent <- test_a_budget_in_total_variation[7]
 + wanted = 1 - tv
 
 === decoding/laws/sampling.py
-laws are not filtered by top-k <- test_filters_in_float32_keep_the_same_tokens
+distributions are not filtered by top-k <-
+  test_filters_in_float32_keep_the_same_tokens
 - jnp.where(is_kept, logits, -jnp.inf)
 + logits
 of equal logits top-k keeps the higher ids <-
@@ -150,10 +151,11 @@ top-p drops the token that crosses the line <- test_filters_in_float32_keep_the
 the empty set holds the least top-p <- test_the_least_top_p_keeps_one_token
 - jnp.maximum(top_p, jnp.asarray(tiny, top_p.dtype)).astype(p.dtype)
 + top_p.astype(p.dtype)
-top-p looks at the law before temperature <- test_filters_in_float32_keep_the
+top-p looks at the distribution before temperature <-
+  test_filters_in_float32_keep_the
 - _nucleus(law, self.top_p, ids)
 + _nucleus(plain, self.top_p, ids)
-min-p looks at the law before temperature <- test_min_p_comes_after
+min-p looks at the distribution before temperature <- test_min_p_comes_after
 - _likely(law, self.min_p)
 + _likely(plain, self.min_p)
 a NaN that top-k drops goes unseen <- test_a_nan_that_top_k_drops_is_seen

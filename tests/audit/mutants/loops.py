@@ -7,7 +7,7 @@ MUTANTS = records("""
 the bonus comes from p by default <- test_speculative_paths[token]
 - has_bonus_law = settings.needs_bonus_law and proposal.has_bonus_law
 + has_bonus_law = False
-a bonus without a law of the drafter's is weighed by one <-
+a bonus without a distribution of the drafter's is weighed by one <-
   ../drafting/test_stated_laws.py::test_a_bonus_without_a_law_is_the_verifiers
 - settings.needs_bonus_law and proposal.has_bonus_law
 + settings.needs_bonus_law
@@ -48,7 +48,7 @@ heads read the hidden state at the depth of a node of a tree <-
 + node = jnp.maximum(emitted - 1, 0)
 
 === decoding/loops/tracing.py
-the token's law is taken for the verifier's <-
+the token's distribution is taken for the verifier's <-
   test_log_probs.py::test_speculative[quick]
 - pi=block.pi,
 + pi=block.p,
@@ -98,7 +98,7 @@ the place of a fault counts the turns before its own <-
   test_streaming.py::test_a_fault_in_a_later_turn_is_where_the_turn_has_it
 - jnp.where(bad, length - carry.begun, carry.bad_step)
 + jnp.where(bad, length - 1, carry.bad_step)
-a row without a law takes another turn <-
+a row without a distribution takes another turn <-
   test_streaming.py::test_a_turn_that_cannot_be
 - jnp.where(carry.bad_step < 0, prompts.lengths(new), 0)
 + prompts.lengths(new)
@@ -197,7 +197,7 @@ a turn continues the text before it <-
 + return state
 
 === decoding/programs/call_checks.py decoding/test_constraints.py
-a law that no mask reaches is mixed in <-
+a distribution that no mask reaches is mixed in <-
   test_a_law_that_no_mask_reaches_is_refused_in_a_mixture
 - if not draft_models.row_of(drafter).is_maskable(drafter):
 + if False:
@@ -315,7 +315,7 @@ a faulty draft is silently written again <-
 
 === decoding/loops/stepwise.py
     decoding/loops/test_paths.py::test_sequence_paths[seq_cascade_chow-0.93]
-a sequence is scored by its sampled law
+a sequence is scored by its sampled distribution
 - plain, law, token, is_law = settings
 + law, plain, token, is_law = settings
 a drafter alone draws from its confidence, says the record
@@ -362,11 +362,11 @@ a row that lacks as much as a pass holds takes two <- test_rows_are_fed_apart
 + missing < wide, missing
 
 === decoding/loops/tracing.py decoding/loops/test_paths.py
-a record trusts a law that was never asked for <-
+a record trusts a distribution that was never asked for <-
   test_stepwise_paths[token_cascade_chow]
 - known = new.known_q & jnp.asarray(new.known_p)
 + known = new.known_q
-a law that was never asked for finds a token likely <-
+a distribution that was never asked for finds a token likely <-
   test_log_probs.py::test_stepwise[quick]
 - p=log_prob(new.p, new.known_p),
 + p=log_prob(new.p),
@@ -434,7 +434,7 @@ each threshold of a draft length is a program <-
 + shape["draft_length"] = self.draft_length
 
 === generate/records.py study/measuring/test_infer.py::test_log_probs
-a law that gives a token nothing is written as unknown
+a distribution that gives a token nothing is written as unknown
 - return least
 + return None
 

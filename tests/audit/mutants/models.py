@@ -58,7 +58,8 @@ an unseen context has the counts of another <- test_law_equals_the_twin[3-4-2]
 a search among children stops one short <- test_law_equals_the_twin[3-4-2]
 - jnp.where(is_open & is_below, middle + 1, low)
 + jnp.where(is_open & is_below, middle, low)
-behind a padded token there is no law <- test_further_tokens_have_no_probability
+behind a padded token there is no distribution <-
+  test_further_tokens_have_no_probability
 - jnp.pad(first.backoff, (0, more), constant_values=1)
 + jnp.pad(first.backoff, (0, more))
 
@@ -99,7 +100,7 @@ a native node sees the chain past its sliding window <-
   test_a_native_tree_equals_a_plain_one[best-llama]
 - softmax(own_scores, std::min(begin, chain), ends[m], width)
 + softmax(own_scores, 0, ends[m], width)
-a native node that sees nothing has no law <-
+a native node that sees nothing has no distribution <-
   test_a_row_that_is_described_wrongly_spoils_no_other
 - if (!is_seen && first + c != slot)
 + if (!is_seen)
@@ -197,10 +198,11 @@ a native draw forgets the blocks before its own <- test_laws_equal_float64
 +       sum = 0 * after;
 
 === native/trees.cc models/test_native_walks.py
-a native walk tries all drafts by one law <- test_walks_decide_as_the_steps_do
+a native walk tries all drafts by one distribution <-
+  test_walks_decide_as_the_steps_do
 - return laws ? law_at(laws, draft) : law.at;
 + return law.at;
-natively certain children stay in the law of the drawn one <-
+natively certain children stay in the distribution of the drawn one <-
   test_walks_decide_as_the_steps_do
 - if (!drops_certain) return;
 + return;
@@ -223,7 +225,7 @@ a native path is moved to the front of the cache <-
 + to = k, from
 
 === native/laws.cc models/test_native_laws.py
-natively laws at temperature 1 are those at hand <-
+natively distributions at temperature 1 are those at hand <-
   test_plain_laws_are_those_at_temperature_1
 - if (temperature.typed_data()[0] == 1)
 + if (temperature.typed_data()[0] > 0)
@@ -235,7 +237,8 @@ a native token after a full block is a residual <- test_replacements_are_those
 + if (true)
 
 === native/laws.h models/test_native_laws.py
-a native law is made of NaN <- test_invalid_probabilities_are_found_at_any_place
+a native distribution is made of NaN <-
+  test_invalid_probabilities_are_found_at_any_place
 - ~(x < INFINITY - Floats{})
 + (x == INFINITY - Floats{})
 

@@ -77,7 +77,7 @@ head k learns the token of head k + 1 <- test_the_loss_of_heads
 -       ahead_weights
 +       ahead(reading.targets, k + 1),
 +       ahead_weights
-a part of a row learns from the teacher's law of another place <-
+a part of a row learns from the teacher's distribution of another place <-
   test_a_loss_in_parts_is_the_loss_of_all_places[medusa-llama-0.6]
 - [ahead(rank, k) for k in depths]
 + [rank for k in depths]

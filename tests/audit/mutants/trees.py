@@ -4,11 +4,11 @@ from tests.audit.mutants.records import records
 
 MUTANTS = records("""
 === decoding/verification/tree_walk.py decoding/verification/test_tree_steps.py
-certain children stay in the law of the drawn one <-
+certain children stay in the distribution of the drawn one <-
   test_steps_have_the_law_of_the_target[greedy_and_random-token]
 - return normalise(q.at[row, index].set(0, mode="drop"), q)
 + return q
-draws without replacement all have the first law <-
+draws without replacement all have the first distribution <-
   test_steps_have_the_law_of_the_target[without_replacement-token]
 - if self.branches.drawing != WITHOUT_REPLACEMENT:
 + if True:
@@ -34,11 +34,11 @@ equal draws are tried once <-
 +     same &= drafts.tokens[:, :, None] == drafts.tokens[:, None]
 +     is_first = jnp.argmax(same, axis=2) == drafts.index
 +     child = drafts.next_child(node, here["next"], drafts.is_drawn & is_first)
-certain children are tried with the drafter's law <-
+certain children are tried with the drafter's distribution <-
   test_steps_have_the_law_of_the_target[top_k-token]
 - return ~self.branches.is_certain
 + return jnp.ones_like(self.branches.is_certain)
-the law without earlier siblings is not normalised <-
+the distribution without earlier siblings is not normalised <-
   test_steps_have_the_law_of_the_target[without_replacement-token]
 - return normalise(drop_token(law, token), law)
 + return drop_token(law, token)
@@ -71,7 +71,7 @@ a traversal draws from the first target of a node <-
   test_steps_have_the_law_of_the_target[without_replacement-traversal]
 - token = draws.draw(target, of_token(u_draw, node))
 + token = draws.draw(law_at(pi, node), of_token(u_draw, node))
-a traversal does not take a dropped child from the law <-
+a traversal does not take a dropped child from the distribution <-
   test_steps_have_the_law_of_the_target[without_replacement-traversal]
 - rest = normalise(drop_token(law, x), law)
 + rest = law
@@ -79,7 +79,7 @@ a traversal visits equal siblings twice <-
   test_steps_have_the_law_of_the_target[iid-traversal]
 - is_visited = ~jnp.any(repeats, axis=2)
 + is_visited = jnp.ones(tokens.shape, bool)
-a traversal does not normalise the law without a dropped child <-
+a traversal does not normalise the distribution without a dropped child <-
   test_steps_have_the_law_of_the_target[without_replacement-traversal]
 - rest = normalise(drop_token(law, x), law)
 + rest = drop_token(law, x)
@@ -159,7 +159,7 @@ sets of drafts grow by the drafter's probability <- test_independent_draws
 + (-q, q, pi)
 
 === decoding/drafting/several_drafters.py decoding/test_tree_decoding.py
-the target is made of the law of the next draft <-
+the target is made of the distribution of the next draft <-
   test_a_designated_drafter_states_its_law
 -         "q": q,
 -         "q1": q1,
@@ -169,7 +169,7 @@ all drafters draw with one stream of uniforms <-
   test_several_drafters_draw_independently
 - draws.fold_in(rngs, k)
 + rngs
-a node records the next law of a drafter that stopped there <-
+a node records the next distribution of a drafter that stopped there <-
   drafting/test_verifications.py::test_a_path_ends_where_its_drafter_stopped
 - return jnp.where(is_open, drawn_from, own)
 + return own
@@ -185,7 +185,7 @@ what lies after the end of a path is drafted <-
   drafting/test_verifications.py::test_a_path_ends_where_its_drafter_stopped
 - is_drafted = depth <= count
 + is_drafted = depth <= self.tree.depth + 0 * count
-all drafts are tried with the law of the designated drafter <-
+all drafts are tried with the distribution of the designated drafter <-
   test_the_target_is_that_of_the_designated_drafter[spec_cascade_opt-1]
 - laws=laws,
 + laws=None,
@@ -241,7 +241,7 @@ a token rule is read at the last draft of a tree <-
   test_tree_decoding.py::test_a_token_rule_is_read_at_the_first_draft
 - rejected = jnp.minimum(jnp.min(follows, axis=1, keepdims=True), num - 1)
 + rejected = jnp.full_like(last[:, None], num - 1)
-the verifier's laws stay those of the nodes
+the verifier's distributions stay those of the nodes
 - return block, jax.tree.map(along, at_nodes)
 + depth = branches.tree.depth
 +   same = at_nodes.replace(
@@ -306,7 +306,7 @@ a chain continues where it stopped beside its siblings <-
   test_verifications.py::test_every_other_verification_is_exact
 - jnp.where(drafts < count[:, None], parents, NO_NODE)
 + jnp.where(count[:, None] > 0, parents, NO_NODE)
-the laws of a chain stand at its siblings <-
+the distributions of a chain stand at its siblings <-
   test_sampled_texts_have_the_verifiers_law[chain-token]
 - by_draft(values[:, :2], none.astype(values.dtype), values[:, 2:])
 + by_draft(values[:, :1], none.astype(values.dtype), values[:, 1:])

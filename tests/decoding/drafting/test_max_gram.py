@@ -109,7 +109,7 @@ def test_equals_brute_force(vocab_size, n, prompted):
     for source, written in zip(sources, generated)
   ]
   np.testing.assert_array_equal(proposal.tokens, expected)
-  # A copy is certain: its law is one-hot at what was copied.
+  # A copy is certain: its distribution is one-hot at what was copied.
   one_hot = np.eye(vocab_size, dtype=np.float32)[np.asarray(expected)]
   np.testing.assert_array_equal(proposal.q[:, :n], one_hot)
   assert np.all(np.asarray(proposal.count) == n)

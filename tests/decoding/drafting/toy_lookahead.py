@@ -70,7 +70,7 @@ class TableAhead:
 
 
 def of_laws(laws) -> TableAhead:
-  """Returns the embeddings of laws [K, V, V]."""
+  """Returns the embeddings of distributions [K, V, V]."""
   return TableAhead(toy_heads.logits_of(laws))
 
 
@@ -78,8 +78,8 @@ def knowing(transitions: np.ndarray, num: int, blur: float) -> TableAhead:
   """Returns the embeddings that know a chain of order 1.
 
   Args:
-    transitions: [V, V], the laws of the chain.
+    transitions: [V, V], the distributions of the chain.
     num: K.
-    blur: weight of the uniform law in each.
+    blur: weight of the uniform distribution in each.
   """
   return of_laws(toy_heads.laws_ahead(transitions, num, blur))

@@ -1,4 +1,4 @@
-"""Laws against sorting twins in float64; draws at every edge."""
+"""Distributions against sorting twins in float64; draws at every edge."""
 
 import itertools
 
@@ -140,7 +140,7 @@ def test_top_k_is_the_scatter_of_its_ids():
 
 
 def test_top_p_after_top_k_is_top_p_of_the_whole():
-  """All laws of six tokens in sixteenths, whose sums are exact: many ties."""
+  """All q of six tokens in sixteenths, whose sums are exact: many ties."""
   weights = [
     row
     for row in itertools.product([0, 1, 2, 3, 4, 8], repeat=6)

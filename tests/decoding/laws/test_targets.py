@@ -191,7 +191,7 @@ def test_mentored_spends_its_budget_where_p_is_sharp(dtype, budget):
   assert spent.dtype == dtype
   assert (most > budget).sum() > 40
   np.testing.assert_allclose(spent, np.minimum(most, budget), rtol=2e-5)
-  # Between q and p everywhere, as a law that gains what it spends is.
+  # Between q and p everywhere, as a distribution that gains what it spends is.
   margin = 1e-6
   assert np.all(np.minimum(q, p) <= pi + margin)
   assert np.all(pi <= np.maximum(q, p) + margin)

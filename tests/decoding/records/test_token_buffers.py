@@ -1,6 +1,6 @@
 """Where a block is cut, and that it is written where it belongs.
 
-What one end and the limit leave of a block is in every law that
+What one end and the limit leave of a block is in every distribution that
 `test_exact_laws` enumerates.
 """
 

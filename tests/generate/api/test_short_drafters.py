@@ -17,7 +17,7 @@ TEXT = "a b c d e f g h i j"
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory):
-  """Models of one law, so that drafts are accepted while there are any."""
+  """Equal models, so that drafts are accepted while there are any."""
   folder = tmp_path_factory.mktemp("models")
   for name, window in (("short", WINDOW), ("long", 512)):
     llamas.save(folder / name, 0, max_positions=window)

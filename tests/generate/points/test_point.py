@@ -167,10 +167,10 @@ MAX_PROB = ("max_prob", 0.5)
   ("method", "more", "folds"),
   [
     ("spec_decode", {}, True),
-    # A target of both laws needs the drafter's at the bonus position.
+    # A target of both distributions needs the drafter's at the bonus position.
     ("spec_cascade_opt", {}, False),
     ("spec_cascade_opt", {"bonus": "verifier"}, True),
-    # A drafter that may stop computes the law of where it stopped.
+    # A drafter that may stop computes the distribution of where it stopped.
     ("spec_decode", {"draft_length": MAX_PROB}, False),
     ("verifier", {}, False),
   ],

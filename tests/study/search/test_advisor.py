@@ -1,4 +1,4 @@
-"""Advice on chains whose laws are tables, at costs that are given."""
+"""Advice on chains whose distributions are tables, at costs that are given."""
 
 import dataclasses
 import itertools
@@ -152,7 +152,7 @@ def test_rates_of_a_learned_rule_are_those_of_its_parameters(tmp_path):
 
 
 def chains_after_start(num):
-  """Returns (q, p), [num, V] each, the laws of the chains' first tokens."""
+  """Returns (q, p), [num, V] each, for the chains' first tokens."""
   logits = (np.asarray(model.lm.table)[:, 0] for model in pair(num).models)
   return [special.softmax(x.astype(float), axis=-1) for x in logits]
 

@@ -259,7 +259,8 @@ def test_a_cascade_is_judged_by_the_blocks_that_it_took(
   assert tried.point.gamma == tried.row.settings.gamma
   counts = tried.row.counts
   assert tried.here.tokens == counts.num_tokens / counts.num_blocks
-  # The law after the drafts is that of one more head, where there is one.
+  # The distribution after the drafts is that of one more head, where there is
+  # one.
   drawn = {1: 0.15, 3: 0.2}[tried.point.gamma]
   assert tried.here.steps == pytest.approx(
     drawn + CHEAP.v[tried.point.gamma + 1] + advice.draftings[0].overhead_of(3)

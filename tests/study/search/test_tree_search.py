@@ -1,4 +1,4 @@
-"""The search for a tree of drafts, on chains whose laws are tables."""
+"""The search for a tree of drafts, on chains whose distributions are tables."""
 
 import contextlib
 import itertools
@@ -81,7 +81,7 @@ def test_a_text_tells_the_blocks_of_a_tree(
 
 @pytest.mark.parametrize("drawing", ["without_replacement", "iid"])
 def test_the_chance_of_a_rank_is_a_mean_over_earlier_draws(drawing):
-  """Each first child has its own chance to miss, and its own law after it."""
+  """Each first child has its own chance to miss, and its own q after it."""
   q, pi = np.array([0.5, 0.3, 0.2]), np.array([0.1, 0.3, 0.6])
   residual = np.maximum(pi - q, 0) / np.maximum(pi - q, 0).sum()
   got, want = np.zeros((2, 3)), np.zeros((2, 3))
