@@ -40,7 +40,7 @@ has() {  # WORDS WORD
   case " $1 " in *" $2 "*) ;; *) return 1 ;; esac
 }
 
-# What stands at the head of a script.
+# What is at the head of a script.
 head_of() {
   sed -n '2,/^set /p' "launch/$1" | sed '$d; s/^# \{0,1\}//'
 }

@@ -79,7 +79,7 @@ def describe(outcome) -> str:
   if comparison := _compare_with_verifier(row):
     lines.append(f"  {comparison}")
   if row.num_truncated:
-    lines.append(f"  {row.num_truncated} sources were cut to fit")
+    lines.append(f"  {row.num_truncated} sources were truncated")
   lines.append(f"  {outcome.speed} (batches of {outcome.batch_size})")
   lines.append(f"predictions.jsonl and metrics.json are in {outcome.folder}")
   return os.linesep.join(lines)

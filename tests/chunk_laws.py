@@ -41,7 +41,8 @@ def chunks(drafts, draft_prob, num_accepted, token) -> list[np.ndarray]:
 
 
 def cut(tokens: np.ndarray, num: np.ndarray, room: np.ndarray, eos: int):
-  """Returns ([B], [B] bool): how many tokens of a chunk stand; whether it ends.
+  """Returns ([B], [B] bool): how many tokens of a chunk are kept; whether it
+  ends.
 
   Args:
     tokens: [B, W] int, chunks.

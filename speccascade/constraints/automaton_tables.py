@@ -13,7 +13,7 @@ from speccascade.decoding.records.automaton import START, TokenAutomaton
 
 # Tables of more bytes than this are refused.
 MOST_BYTES = 256 << 20
-FEW_BYTES = 1 << 22  # of a table that need not be cut into two
+FEW_BYTES = 1 << 22  # of a table that need not be split in two
 _ROWS_AT_A_TIME = 256
 
 

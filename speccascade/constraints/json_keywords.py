@@ -1,4 +1,4 @@
-"""The keywords of JSON schemas that a grammar knows, and where they stand.
+"""The keywords of JSON schemas that a grammar knows, and where they may be.
 
 A schema is checked once, before anything is written: its form, its references,
 and that each keyword is one of the list. A keyword that is not on the list is
@@ -128,7 +128,7 @@ _IN_MAPS = ("properties", "patternProperties", "dependentSchemas")
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-  """A schema, and where it stands.
+  """A schema, and where it is.
 
   Attributes:
     schema: the schema: an object, true or false.

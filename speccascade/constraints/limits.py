@@ -41,7 +41,7 @@ class TextLimits:
     banned: ids that are not written, and strings that do not occur in an
       output.
     grammar: a regular expression that an output matches whole; None allows
-      every text. An output that the length limit cuts matches it so far.
+      every text. An output that the length limit truncates matches it so far.
     json_schema: a JSON schema, as text, in place of a grammar.
 
   Raises:
@@ -219,7 +219,7 @@ def _masks(limits: TextLimits, known, eos_ids: Sequence[int]):
       np.isin(np.arange(num), limits.banned), [0], allowed=[[True, False]]
     )
   if limits.min_decode_len > 1:
-    # State n stands after n tokens, up to the first that may be an EOS.
+    # State n is reached after n tokens, up to the first that may be an EOS.
     least = limits.min_decode_len - 1
     automaton_tables.check_size(least + 1, 2, "MIN_DECODE_LEN")
     after = np.minimum(np.arange(least + 1) + 1, least).astype(np.int32)

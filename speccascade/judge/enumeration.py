@@ -68,7 +68,7 @@ def completed(
   """Returns the distribution of `problem.num_tokens` tokens that begin with a
   block's.
 
-  What a block emits is cut, or completed with the claimed chain: the
+  What a block emits is truncated, or completed with the claimed chain: the
     distribution is
   that chain's exactly if the block's tokens are the chain's.
   """

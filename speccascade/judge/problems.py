@@ -67,17 +67,17 @@ class Problem:
   Attributes:
     label: what is asked, in a few words.
     q_logits: [V] * n + [V], the drafter's logits after the last n tokens, the
-      oldest first. Zeros stand before the first token of a text.
+      oldest first. Zeros come before the first token of a text.
     p_logits: the verifier's, of the same shape.
     gamma: tokens that a block drafts.
-    num_tokens: how many tokens to write; more are cut.
+    num_tokens: how many tokens to write; the rest is truncated.
     temperature: of both models.
     top_k: of both models; None keeps all tokens.
     top_p: of both models, after temperature and top-k; None keeps all tokens.
     prompts: the tokens before each row's text. A sampler gets one, unless it
       is asked for several rows.
     eos: the token that ends a text, which may be shorter then; what is written
-      after it is cut. None where no token does.
+      after it is truncated. None where no token does.
   """
 
   label: str
@@ -268,7 +268,7 @@ def history_logits(
 ) -> tuple[np.ndarray, np.ndarray]:
   """Returns logits [3] * n + [3] of a drafter and a verifier that see it all.
 
-  Tokens 1 and 2 are written, never 0. Zeros stand before the text alone, so
+  Tokens 1 and 2 are written, never 0. Zeros come before the text alone, so
   that each text has a row of its own. The n-th token and those before it are
   certain, but where they are soft.
 

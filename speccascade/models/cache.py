@@ -1,6 +1,6 @@
 """The block cache of a decoder: writing, looking back, keeping a path.
 
-Rows stand at lengths of their own, so every function takes each row's start.
+Rows have lengths of their own, so every function takes each row's start.
 The keys of a cache are turned, [..., D, L], so that the product of queries and
 keys reads neighbours.
 
@@ -251,7 +251,7 @@ def block_bias(
       j - (L - 1) from the query.
     start: [B] int32, the slot of each row's first fed token.
     num_fed: N.
-    depth: [B, W] int32, how far each token of a tree's window stands past the
+    depth: [B, W] int32, how far each token of a tree's window is past the
       window's first slot; see `tree_windows`. None for a chain.
     ancestors: [B, N, W] bool, [b, i, j] says that token i sees the token in
       column j of the window. None for a chain.

@@ -127,7 +127,7 @@ static ffi::Error draft_chain(
     }
     feed.advance(drawn.data(), active.typed_data());
   }
-  // Without a distribution after the last draft, zeros stand there.
+  // Without a distribution after the last draft, zeros are written.
   for (long b = 0; P == G && b < B; b++) {
     std::fill_n(q + (b * (G + 1) + G) * V, V, 0.f);
     is_bad[b * (G + 1) + G] = false;

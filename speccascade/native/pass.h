@@ -148,7 +148,7 @@ class Operands {
            const Stack& stack)
       : args(args), results(results), stack(stack) {}
 
-  // Reads a tree, whose rows' first tokens stand at slots start [B].
+  // Reads a tree, whose rows' first tokens are at slots start [B].
   Tree tree(const int32_t* start);
   const float* scale() { return floats(next_argument()); }
   float* result() { return floats(next_result()); }

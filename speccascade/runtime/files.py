@@ -47,7 +47,7 @@ def open_whole(
       with part.open(mode, encoding=encoding) as file:
         yield file
         # The bytes have to be on the disk before the rename is: after a crash
-        # of the machine a renamed but empty file would stand at `path`.
+        # of the machine a renamed but empty file would be at `path`.
         file.flush()
         os.fsync(file.fileno())
       os.replace(part, path)

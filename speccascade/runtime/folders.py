@@ -96,7 +96,7 @@ def sole_writer(
 def check_files(
   folder: str | os.PathLike[str], label: str, file: str = ""
 ) -> None:
-  """Checks that no folder stands where a file will be written.
+  """Checks that no folder is where a file will be written.
 
   The error would otherwise come with the writing, after hours of work.
 

@@ -27,7 +27,7 @@ _THOUSANDS = re.compile(
 _FRACTION = re.compile(r"\\[dt]?frac\s*\((\d+)\)\s*\((\d+)\)")
 _LATEX_TEXT = re.compile(r"\\(?:text|math|operator)\w*\s*(?=\()")
 _BOXED = re.compile(r"\\f?boxed\s*(?=\()")
-# Where an answer begins. Words that may stand between "answer" and its verb:
+# Where an answer begins. Words that may come between "answer" and its verb:
 # "the answer to the question is".
 _ANSWER = (
   r"\b(?:answer|(?:correct|right|best|final)\s+(?:option|choice|letter|result))"

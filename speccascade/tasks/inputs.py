@@ -104,8 +104,8 @@ class Inputs(TextSource):
   Attributes:
     task_feature_lengths: {"inputs": the most tokens of an example, EOS
       counted}.
-    truncate: whether a text of a file that is too long is cut. It is refused
-      otherwise.
+    truncate: whether a text of a file that is too long is truncated. It is
+      refused otherwise.
     prompt: the format of a model's input; see `Prompting.format`.
     chat_variables: the variables that the chat template reads besides the
       messages.

@@ -86,7 +86,7 @@ class ByteVocabulary:
     """Returns the text of generated ids, up to the first EOS.
 
     Bytes that are not UTF-8 become U+FFFD, as byte-level tokenizers write them.
-    So the text has a string, such as a stop, only where its bytes stand side by
+    So the text has a string, such as a stop, only where its bytes are side by
     side.
     """
     return _bytes_of(np.asarray(ids).tolist()).decode("utf-8", "replace")

@@ -213,7 +213,7 @@ def _few_at_a_time(parquet, path, what: str) -> Iterator[dict]:
   try:
     with parquet.ParquetFile(path) as file:
       groups = map(file.metadata.row_group, range(file.num_row_groups))
-      # Sizes of pages, in which a value that repeats stands once.
+      # Sizes of pages, in which a repeated value is stored once.
       total = sum(group.total_byte_size for group in groups)
       batches = file.iter_batches(batch_size=_ROWS_AT_A_TIME)
       while total <= most and (batch := next(batches, None)) is not None:

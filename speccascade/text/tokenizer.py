@@ -274,7 +274,7 @@ class TokenizerVocabulary:
   def added_from(self, first: int) -> list[str] | None:
     """Returns the tokens from an id on; None if a text may need one of them.
 
-    Added tokens stand beside the tokenizer's own vocabulary: a text has them
+    Added tokens are beside the tokenizer's own vocabulary: a text has them
     only where it spells them out. One that ends a text is needed. More than
     eight are not an afterthought, but those of another model.
     """

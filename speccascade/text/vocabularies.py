@@ -58,7 +58,7 @@ def load(
     if not is_t5 and (not file.endswith(storage.PIECES) or _prompts(file)):
       return TokenizerVocabulary(path)
     if added := _added_tokens(path, file):
-      # A SentencePiece model does not know them: it would cut their text into
+      # A SentencePiece model does not know them: it would split their text into
       # pieces, and leave their ids out.
       if not storage.Directory(path).has(storage.TOKENIZER):
         raise ValueError(

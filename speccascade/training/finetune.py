@@ -254,7 +254,7 @@ def _read_batches(
     if count:
       print(
         f"{count} of {len(arrays)} {feature} of train were longer than "
-        "TASK_FEATURE_LENGTHS and were cut"
+        "TASK_FEATURE_LENGTHS and were truncated"
       )
   batches = training_batches.train_batches(
     arrays, seed=run.seed, pack=data.pack, **data.shapes

@@ -27,8 +27,8 @@ class CutBatch(NamedTuple):
 
   Attributes:
     batch: the batch, with ids V to V + K - 1 in the cut texts; see `states`.
-    places: [B, K] int32, where in a text each embedding stands; the last place
-      of the text for embeddings that would stand after it.
+    places: [B, K] int32, where in a text each embedding is; the last place
+      of the text for embeddings that would come after it.
     targets: [B, K] int32, the target at each embedding.
     weights: [B, K] float32, the weight of each target. It is the number of
       places at which the row could have been cut, times the target's own

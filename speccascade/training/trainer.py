@@ -239,7 +239,7 @@ class TrainingJob:
     Args:
       state: the state to continue from, which the run writes over;
         `TrainState.create` makes one of parameters. Where it lies on a mesh,
-        the batches are cut for the mesh.
+        the batches are split for the mesh.
       on_log: called with (step, metrics) every `log_period` steps. The metrics
         are "loss", "z_loss" and "accuracy", means over target tokens;
         "grad_norm", the mean over steps; "learning_rate" of the last step; and

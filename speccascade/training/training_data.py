@@ -52,7 +52,7 @@ class TrainingData:
     prompt: see `Prompting.format`.
     chat_variables: see `Prompting.variables`.
     task_feature_lengths: {"inputs": ..., "targets": ...}, the most tokens of
-      each feature. Longer examples are cut, and the run prints how many.
+      each feature. Longer examples are truncated, and the run prints how many.
     batch_size: rows of a batch; with buckets, rows of a batch of the widest.
     vocabulary: path of a SentencePiece model, or of a Hugging Face directory;
       None takes the task's vocabulary.

@@ -94,7 +94,7 @@ def test_texts_are_cut_as_the_file_says(original, cut, pieces):
     ({"model": "t5"}, "tokenizer of kind 't5' .* read are byte-level"),
     ({"model": "llama"}, "320 pieces with 0 scores: it is damaged"),
     ({"model": "llama", "scores": ["a"]}, "scores is .* wanted a list of"),
-    ({"pre": "tekken"}, "cuts texts as 'tekken'; .* gpt-2, llama-bpe"),
+    ({"pre": "tekken"}, "splits texts as 'tekken'; .* gpt-2, llama-bpe"),
     ({"tokens": ["a", "a"], "token_type": [1, 1]}, "2 tokens, 1 of them"),
     ({"token_type": [1]}, "with 1 types: it is damaged"),
     ({"eos_token_id": None}, "says no token that ends a text"),

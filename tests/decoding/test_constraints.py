@@ -256,7 +256,7 @@ def last_state(tokens, length, stops: TokenAutomaton) -> int:
 
 
 def cut(tokens, length, stops: TokenAutomaton) -> int:
-  """Returns how many tokens stand up to the first stop, it included."""
+  """Returns how many tokens there are up to the first stop, it included."""
   state = 0
   for place, token in enumerate(tokens[:length]):
     state = int(stops.moves[state, token])

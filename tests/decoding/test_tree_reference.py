@@ -209,7 +209,7 @@ def test_repeated_drafts_share_their_children():
   for path, _, chance in outcomes:
     chances[path] = chances.get(path, 0) + chance
   # The token 0 is accepted with 1/3, else r = [0, 1/4, 3/4] and the second 0 is
-  # refused. Below node 0 stand node 2, accepted with 1/3, and node 3, which
+  # refused. Below node 0 are node 2, accepted with 1/3, and node 3, which
   # holds the token 1: accepted after that with (1/4) / .4 = 5/8.
   want = {(): 2 / 3, (0, 2): 1 / 9, (0, 3): 2 / 9 * 5 / 8, (0,): 2 / 9 * 3 / 8}
   assert chances == pytest.approx(want)

@@ -8,7 +8,7 @@ which is drawn from a residual or from the target after the last accepted token.
 
 A tree is a tuple `parents`: `parents[n]` is the parent of the drafted node n,
 and -1 stands for the root, which is the last token that was emitted. Nodes are
-numbered level by level, so `parents` never falls. The children of a node stand
+numbered level by level, so `parents` never falls. The children of a node are
 in the order in which they are drawn. N is the number of drafted nodes, V the
 size of the vocabulary.
 
@@ -312,7 +312,7 @@ class Position:
     return without(self.q, _tokens(nodes, self.draft))
 
   def drafts(self) -> list[int]:
-    """Returns the drafted children here, in the order in which they stand."""
+    """Returns the drafted children here, in order."""
     children = [n for node in self.nodes for n in self.tree.children(node)]
     token = self.draft.tokens.__getitem__
     return [n for n in sorted(children) if token(n) != ABSENT]
@@ -343,7 +343,7 @@ def _walk(position: Position, trials, reach: float):
   which is then accepted after all.
 
   Args:
-    position: where the verification stands.
+    position: where the verification is.
     trials: a function from a position to the pair of its trials, a list of
       (token, chance that it is accepted after the trials before it failed), and
       the [V] distribution of the token that is drawn after all trials failed.

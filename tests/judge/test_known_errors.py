@@ -119,7 +119,7 @@ class LateReplacement(judge.RightSampler):
 
 
 class LateDraft(judge.RightSampler):
-  """From the fifth draft on, all drafts stand."""
+  """From the fifth draft on, all drafts are accepted."""
 
   def verify(self, tokens, q, p):
     for i, token in enumerate(tokens):

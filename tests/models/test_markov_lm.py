@@ -19,7 +19,7 @@ NODES = [[3, 1, 4, 2, 2, 0, 4], [1, 4, 2, 3, 0, 3, 3]]
 
 
 def logits_behind(row, tokens):
-  """Returns [V], looked up by hand; 0 stands before the first token."""
+  """Returns [V], looked up by hand; 0 comes before the first token."""
   return TABLE[row][tuple([0, *tokens][-2:])]
 
 

@@ -192,7 +192,9 @@ def test_t5x_counts_what_is_left_as_data():
 )
 def test_a_mesh_that_does_not_divide_a_model(config, message):
   layout = meshes.Mesh({"data": 2, "model": 4}).abstract()
-  with pytest.raises(ValueError, match=rf"MESH cuts MODEL into 4.* {message}"):
+  with pytest.raises(
+    ValueError, match=rf"MESH splits MODEL into 4.* {message}"
+  ):
     layout.check(config, "MODEL")
   layout.whole().check(config, "MODEL")
 

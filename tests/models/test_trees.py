@@ -76,7 +76,7 @@ def model(name):
 
 
 def close_laws(actual, wanted):
-  """Asserts that logits are close; what is impossible stands apart."""
+  """Asserts that logits are close; impossible tokens apart."""
   actual, wanted = np.asarray(actual), np.asarray(wanted)
   np.testing.assert_array_equal(np.isneginf(actual), np.isneginf(wanted))
   possible = np.isfinite(wanted)

@@ -186,7 +186,7 @@ def test_an_error_of_one_ends_all(files, tmp_path):
       OUTPUT_DIR=str(tmp_path / "out"),
     )
   )
-  fault = "BATCH_SIZE is 3, which MESH cuts into 2 along 'data'"
+  fault = "BATCH_SIZE is 3, which MESH splits into 2 along 'data'"
   assert [code for code, *_ in several] == [1, 1]
   first, second = (err.splitlines() for *_, err in several)
   # The bar of the first process may move once more while the process ends.

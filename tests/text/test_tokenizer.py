@@ -101,7 +101,7 @@ def test_formats(vocabulary):
   )
   cut, _ = make("the cat sat", "source", 2, True)
   assert cut == [vocabulary.encode("the cat sat")[0], vocabulary.eos_id]
-  with pytest.raises(ValueError, match=r"MOST allows 2: .*\(no chat is cut"):
+  with pytest.raises(ValueError, match=r"MOST allows 2: .*\(no chat is trunc"):
     make("the cat", None, 2, True)
   with pytest.raises(ValueError, match=r"MOST allows 2.*set truncate=True"):
     make("the cat sat", "text", 2)

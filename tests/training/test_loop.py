@@ -142,7 +142,7 @@ def test_what_is_computed_again_changes_no_gradient(remat):
 
 
 def test_parts_must_divide_the_batch():
-  with pytest.raises(ValueError, match="4 rows cannot be cut into 3"):
+  with pytest.raises(ValueError, match="4 rows cannot be split into 3"):
     train(batches(), objective=states.Objective(microbatches=3))
 
 

@@ -215,7 +215,7 @@ class Loop:
 def commit(
   carry: Carry, new: Array, num: Array, fault: Array, settings: LoopSettings
 ) -> tuple[Carry, Array]:
-  """Writes a block, cut where its row ends, or before its first fault.
+  """Writes a block, truncated where its row ends, or before its first fault.
 
   A row ends at an EOS, where a stop is complete, and at the length limit.
 

@@ -1,4 +1,4 @@
-"""Token buffers: how blocks are written to them, and where a block is cut.
+"""Token buffers: how blocks are written to them, and truncated.
 
 A buffer holds the start token (or the last token of a prompt), `max_decode_len`
 tokens, and space for one block beyond them. The space matters: XLA's
@@ -100,7 +100,7 @@ def cut(
   eos_id: int | tuple[int, ...],
   is_end: Array | None = None,
 ) -> tuple[Array, Array]:
-  """Cuts a block at its first EOS or other end, and at the length limit.
+  """Truncates a block at its first EOS or other end, and at the length limit.
 
   Args:
     new: [B, N] int32 tokens, of which row b emits at most `num[b]`.

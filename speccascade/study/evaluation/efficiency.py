@@ -42,7 +42,7 @@ def mean_log_probs(parts: Sequence[dict]) -> dict[str, float | None] | None:
 
 
 def sharpness(parts: Sequence[dict]) -> dict[str, float | None] | None:
-  """Returns how the distribution of the tokens stands to the verifier's p.
+  """Returns how the distribution of the tokens relates to the verifier's p.
 
   p is the verifier at temperature 1, unfiltered, also where tokens are sampled
   at another temperature or with a filter.

@@ -120,7 +120,7 @@ def score(
 def metrics_of(study: Study) -> Sequence[str]:
   """Returns the names in `quality.METRICS` that score the outputs.
 
-  Exact match stands beside the task's own where its targets are short.
+  Exact match is reported beside the task's own where its targets are short.
   """
   if study.measuring.metrics is not None:
     return study.measuring.metrics

@@ -87,7 +87,7 @@ class ResultRow:
     measured_speedup: 1 / relative latency.
     agreement: how many examples have the tokens of the verifier at temperature
       0; None where the tokens were not compared.
-    num_truncated: sources that were cut to fit.
+    num_truncated: sources that were truncated.
     environment: device, versions, git commit.
     num_parameters: parameters of the "drafter", of several together, and of the
       "verifier", as far as the numbers are known.

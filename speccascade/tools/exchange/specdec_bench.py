@@ -58,7 +58,7 @@ class SpeccascadeModel:
       are copied; "NONE", the verifier alone.
     draft_model_dir: the drafter of "DRAFT_TARGET".
     speculative_num_steps: gamma.
-    tensor_parallel_size: the devices that each model is cut over.
+    tensor_parallel_size: the devices that each model is sharded over.
     method: a name in `METHODS`.
     dtype: the dtype of the activations; see `load_pair`.
     max_input_len: the most tokens of a prompt.

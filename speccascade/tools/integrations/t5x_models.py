@@ -115,8 +115,8 @@ class PairModel(models.EncoderDecoderModel):
     point: the method and its settings.
     dtype: the type of the activations. None keeps the type of each
       architecture.
-    drafter_layout: "whole" puts all of a drafter on each device. "cut" cuts it
-      by T5X's rules, as the verifier is cut.
+    drafter_layout: "whole" puts all of a drafter on each device. "cut" shards
+      it by T5X's rules, as the verifier.
     seed: folded into the key that T5X gives. The key of t5x.infer is always the
       same, so the seed distinguishes two runs.
     trace: whether aux says which model wrote each token.
@@ -209,7 +209,7 @@ class PairModel(models.EncoderDecoderModel):
     axes = variables["params_axes"]
     is_axes = lambda x: isinstance(x, partitioning.AxisMetadata)
     uncut = lambda x: x.replace(names=(None,) * len(x.names))
-    # T5X cuts an array along the axes that have names. Without names each
+    # T5X splits an array along the axes that have names. Without names each
     # device gets the whole array.
     if self.is_whole:
       for name in axes:
@@ -238,7 +238,8 @@ class PairModel(models.EncoderDecoderModel):
     """
     inputs = batch["encoder_input_tokens"]
     num_rows, length = batch["decoder_input_tokens"].shape
-    # T5X lets its own rules cut what the verifier computes. A whole drafter is
+    # T5X lets its own rules split what the verifier computes. A whole drafter
+    # is
     # outside these rules: each device computes all of it.
     layout = None
     mesh = pxla.thread_resources.env.physical_mesh

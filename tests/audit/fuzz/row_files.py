@@ -11,7 +11,7 @@ _DROP = object()
 # A tree in which a draft follows itself.
 _LATE = {"tokens": [5], "parents": [1], "accepted": [], "piece": ["a"]}
 _HUGE = 10**400  # JSON has it, no float does
-# A place in the row of the verifier, and what stands there.
+# A place in the row of the verifier, and what is there.
 _CHANGES = (
   *((("schema",), value) for value in (_DROP, 2, None, "1")),
   *((("settings",), value) for value in (_DROP, None, [], "a", {})),

@@ -31,7 +31,7 @@ class Outcome:
   Attributes:
     case: the case.
     faults: what is wrong with it; none if it is right.
-    line: what stood on stderr, cut.
+    line: what was on stderr, truncated.
     seconds: how long it took.
     bytes: most memory that it held.
   """

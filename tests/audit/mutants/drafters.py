@@ -93,7 +93,7 @@ drafts are tried where they cannot pay <- test_drafts_that_cannot_pay
 a lenient token is said to be the reviewer's <- test_stated_laws[lenient-False]
 - drafts = (block.pi, confidence, bad, writer)
 + drafts = (block.p, confidence, bad, writer)
-distributions stand one row too far <- test_stated_laws[lossless-False]
+distributions are one row too far <- test_stated_laws[lossless-False]
 - token_buffers.write_block(carry["drafts"], drafts, count)
 + token_buffers.write_block(carry["drafts"], drafts, count + 1)
 the bonus distribution is the last token's <- test_stated_laws[lossless-True]
@@ -264,7 +264,7 @@ a copier has a distribution where nothing is left to copy <-
 the last token is part of the text searched <- test_equals_brute_force
 - text, source_len + length - 1, tokens
 + text, source_len + length, tokens
-the last token of a prompt stands there twice <-
+the last token of a prompt is there twice <-
   test_equals_brute_force[plain-4-3-True]
 - jnp.sum(source != prompts.PAD, axis=1, dtype=jnp.int32) - 1
 + jnp.sum(source != prompts.PAD, axis=1, dtype=jnp.int32)
@@ -272,7 +272,7 @@ suffixes do not reach back into the prompt <-
   test_equals_brute_force[plain-4-3-True]
 - source, length = source[:, :0], before + length
 + source, length = source[:, :0], length
-padding stands between the source and the text <- test_worked_cases
+padding is between the source and the text <- test_worked_cases
 - source_len = jnp.sum(source > 0, axis=1, dtype=jnp.int32)
 + source_len = jnp.full_like(length, source.shape[1])
 a row keeps no longer match than that of another row <- test_equals_brute_force
@@ -295,7 +295,7 @@ natively a block is copied from one place <-
   test_equals_brute_force[native-3-7-False]
 - if ((long)copied.size() < num) {
 + if (false) {
-natively the last token of a prompt stands there twice <-
+natively the last token of a prompt is there twice <-
   test_equals_brute_force[native-4-3-True]
 - is_token) - prompted
 + is_token)

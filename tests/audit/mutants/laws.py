@@ -211,7 +211,7 @@ a rejected draft is replaced from pi <-
   ../test_exact_laws.py::test_output_has_the_law_of[spec_cascade_opt-token]
 - jnp.where(is_bonus, pi_n, jnp.maximum(scaled - q_n, 0))
 + pi_n
-missing bonus: the residual stands there <-
+missing bonus: the residual is there <-
   ../test_exact_laws.py::test_output_has_the_law_of[spec_cascade_opt-token]
 - jnp.where(is_bonus, pi_n, jnp.maximum(scaled - q_n, 0))
 + jnp.maximum(scaled - q_n, 0)

@@ -11,7 +11,7 @@ a bonus without a distribution of the drafter's is weighed by one <-
   ../drafting/test_stated_laws.py::test_a_bonus_without_a_law_is_the_verifiers
 - settings.needs_bonus_law and proposal.has_bonus_law
 + settings.needs_bonus_law
-p stands one position behind q <- test_speculative_paths[lossless]
+p is one position behind q <- test_speculative_paths[lossless]
 - settings.sampling.step(logits)
 + settings.sampling.step(jnp.roll(logits, 1, axis=1))
 the draw has the uniform of an acceptance <- test_speculative_paths[lossless]
@@ -21,7 +21,7 @@ a verifier's NaN goes unseen <-
   test_faults.py::test_a_fault_ends_its_row[spec_decode-nan]
 - bad = ~is_law | proposal.bad
 + bad = proposal.bad
-the printed bonus stands behind a full block only <-
+the printed bonus follows a full block only <-
   test_speculative_paths[printed bonus, stop]
 -     step < proposal.count[:, None],
 +     step < step.shape[1] - 1,

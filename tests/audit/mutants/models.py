@@ -126,7 +126,7 @@ a native pass looks tokens up in the panels of another kernel <-
 + (id / PANEL) * depth
 
 === native/decoder_pass.cc models/test_native_passes.py
-read positions stand where the first ones do in a native pass <-
+read positions are those of the first tokens in a native pass <-
   test_equals_the_plain_path
 - attention.slot = rows.slot;
 + attention.slot = batch.slot.data();
@@ -210,7 +210,7 @@ natively equal siblings keep their own children <-
   test_walks_decide_as_the_steps_do
 - return token_of(i) == token_of(draft);
 + return i == draft;
-natively a traversal visits children as they stand <-
+natively a traversal visits children in order of index <-
   test_walks_decide_as_the_steps_do
 - return i + (is_certain[i] ? N : 0);
 + return i;

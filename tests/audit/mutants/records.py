@@ -3,7 +3,7 @@
   === decoding/laws/rules.py               the file, below speccascade/
   a tie defers <- test_ties           the name, and what must fail
   - return left < right               the text, which is there once
-  + return left <= right              what stands there instead
+  + return left <= right              what replaces it
 
 A file's usual tests are those that its place gives; after the file, or in the
 line below it, others may be named. Both texts may begin and end inside a line;

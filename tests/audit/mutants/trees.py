@@ -23,7 +23,7 @@ the draws at all nodes share a uniform <-
   test_steps_have_the_law_of_the_target[top_k-token]
 - token = draws.draw(here["residual"], of_token(u_draw, node))
 + token = draws.draw(here["residual"], u_draw[:, 0])
-a path stands backwards <-
+a path is reversed <-
   ../../models/test_native_walks.py::test_walks_decide_as_the_steps_do
 - jnp.take_along_axis(backwards, jnp.maximum(place, 0), axis=1)
 + backwards
@@ -115,7 +115,7 @@ a certain child may be drawn again
 siblings are sorted
 - jnp.stack(tokens, axis=-1), jnp
 + jnp.sort(jnp.stack(tokens, axis=-1), axis=-1), jnp
-siblings stand by their probability
+siblings are sorted by their probability
 - jnp.stack(tokens, axis=-1), jnp
 + jnp.take_along_axis(
 +     (new := jnp.stack(tokens, axis=-1)),
@@ -135,7 +135,7 @@ children of equal siblings stay apart <-
 every draft of a level sees all before it
 - tree.sees[np.ix_(members, read)]
 + tree.sees[np.ix_(members, read)] | True
-a draft stands at its number, not at its depth
+a draft is at its number, not at its depth
 - [tree.depths[i] - 1 for i in read]
 + [i for i in read]
 the drafter keeps other drafts than were accepted
@@ -215,7 +215,7 @@ what a path lacks is counted as drafted <-
 
 === decoding/records/block_records.py
     decoding/test_tree_decoding.py::test_the_rank
-a draft stands behind itself among its siblings
+a draft follows itself among its siblings
 - is_before &= index < drafts[:, :, None]
 + is_before &= index <= drafts[:, :, None]
 
@@ -306,7 +306,7 @@ a chain continues where it stopped beside its siblings <-
   test_verifications.py::test_every_other_verification_is_exact
 - jnp.where(drafts < count[:, None], parents, NO_NODE)
 + jnp.where(count[:, None] > 0, parents, NO_NODE)
-the distributions of a chain stand at its siblings <-
+the distributions of a chain are at its siblings <-
   test_sampled_texts_have_the_verifiers_law[chain-token]
 - by_draft(values[:, :2], none.astype(values.dtype), values[:, 2:])
 + by_draft(values[:, :1], none.astype(values.dtype), values[:, 1:])

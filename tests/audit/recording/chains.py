@@ -20,7 +20,7 @@ TREES: dict[str, dict[str, Any]] = {
   "parents": {"tree": (-1, -1, -1, 0, 0, 1, 3), "gamma": 3},
   "paths": {"drafts": 3, "gamma": 3},
 }
-# What stands beside the default of one tree after another.
+# What is tried beside the default of one tree after another.
 TREE_WAYS = [
   ("branching", "iid", "token"),
   ("branching", "without_replacement", "traversal"),

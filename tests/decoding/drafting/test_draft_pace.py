@@ -98,12 +98,13 @@ def test_the_drafter_does_not_hold_a_rejected_draft():
   pace = Pace.zeros(1).replace(gamma=np.full(1, 3, np.int32), length=five)
   pace = pace.draft(five, 2)
   assert pace.held[0] == 7
-  # One token was written, so of those read 5 stand. Of 15 tokens 10 are missed,
-  # and all but the last two take passes of 8: had 7 stood, one would do.
+  # One token was written, so of those read 5 are kept. Of 15 tokens 10 are
+  # missed,
+  # and all but the last two take passes of 8: had 7 been kept, one would do.
   pace = pace.observe(np.full(1, 6, np.int32))
   assert pace.held[0] == 5
   assert pace.passes(np.full(1, 15, np.int32))[0] == 2
-  # All of an accepted block stands.
+  # All of an accepted block is kept.
   whole = pace.replace(held=np.full(1, 7, np.int32), length=five)
   assert whole.observe(np.full(1, 9, np.int32)).held[0] == 7
 

@@ -152,7 +152,7 @@ def test_the_drafter_stops_where_the_policy_says(before):
       if not before and prob < 0.45:
         break
     assert counts[row] == count
-    # At `count` stands the distribution of the bonus position.
+    # At `count` is the distribution of the bonus position.
     for stated, law in ((proposal.q, q), (proposal.q1, q1)):
       np.testing.assert_allclose(stated[row, count], law[row, last], atol=1e-6)
     assert proposal.calls[row].sum() == count + 1

@@ -48,7 +48,7 @@ class Edge:
 
 
 NAN, HOT = [np.nan] * 4, np.eye(4).tolist()
-# After `count` anything may stand; the bonus row is at `count`.
+# After `count` anything is allowed; the bonus row is at `count`.
 EDGES = {
   "short": Edge(
     tokens=[0, 9],

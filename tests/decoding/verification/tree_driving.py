@@ -102,7 +102,7 @@ def drafts(
     here = path(tree, tokens, node)
     options = ways(q(here), plain(here), len(mine), drawing, greedy=greedy)
     for new, sure, probability in options:
-      # The children of a node stand side by side, in the order of the drafts.
+      # The children of a node are side by side, in the order of the drafts.
       yield from extend(
         node + 1, tokens + new, certain + sure, chance * probability
       )

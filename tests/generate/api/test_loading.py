@@ -183,8 +183,8 @@ def test_long_texts_are_refused_or_cut(pair, capsys):
   capsys.readouterr()
   cut = pair.generate(long, "drafter", **settings)
   assert cut.num_truncated == 1
-  assert capsys.readouterr().out == "1 of 4 texts cut to 8 tokens\n"
-  assert "1 source cut to fit" in repr(cut)
+  assert capsys.readouterr().out == "1 of 4 texts truncated to 8 tokens\n"
+  assert "1 source truncated" in repr(cut)
 
 
 @pytest.mark.parametrize(

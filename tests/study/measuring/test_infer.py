@@ -269,7 +269,7 @@ def test_the_page_of_tokens(run, tmp_path, lines):
   num = sum(record["aux"]["counts"]["num_tokens"] for record in lines()[:3])
   assert text.count("tabindex") == num
   assert "<h1>SpecDecode, gamma 2, temperature 1, " in text
-  # A run that was killed before it stood writes it, with other files as is.
+  # A run that was killed before it was there writes it, with other files as is.
   page.unlink()
   before = (tmp_path / "out" / "predictions.jsonl").stat().st_mtime_ns
   run(trace=True, num_shown=3)

@@ -72,7 +72,7 @@ def test_rows(study, tmp_path, monkeypatch):
     assert (row.log_probs["pi"] == 0) == (row.settings.temperature == 0)
     assert (row.latency.num_examples, row.latency.repeats) == (2, 2)
     assert row.quality["bleu"]["num_examples"] == 4
-    # Targets of a word have no 4-gram: exact match stands beside BLEU.
+    # Targets of a word have no 4-gram: exact match is beside BLEU.
     assert list(row.quality) == ["bleu", "exact_match"]
     assert row.predicted_speedup > 0
     assert row.latency.num_tokens > 0
@@ -85,7 +85,7 @@ def test_rows(study, tmp_path, monkeypatch):
   assert greedy.agreement["identical"] + greedy.agreement["near_ties"] == 4
   assert greedy.counts.num_tokens == alone.counts.num_tokens
   assert rows[3].agreement is None
-  # Rows stand on disk; nothing is measured again.
+  # Rows are on disk; nothing is measured again.
   again = results.ResultFile(tmp_path / "rows.jsonl")
   monkeypatch.setattr(measure, "_measure_group", None)
   assert measure.measure(study, POINTS, again) == rows
