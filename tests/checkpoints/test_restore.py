@@ -138,12 +138,12 @@ def test_the_config_is_read_off_the_arrays_where_nothing_says_it(
     (["config.json", "pytorch_model.bin"], "AutoModelForCausalLM.from_pret"),
     (["model-00001-of-00002.pt", "training_args.bin"], "model-00001-of-00002"),
     (["consolidated.00.pth"], "consolidated.00.pth, PyTorch weights"),
-    (["training_args.bin"], "no complete checkpoint"),
+    (["training_args.bin"], "not a complete checkpoint"),
     (["adapter_config.json", "adapter_model.bin"], "an adapter of another mod"),
     (["a-Q8_0.gguf", "b.txt"], r"a-Q8_0\.gguf, a model in one file: give /"),
     (["config.json", "tf_model.h5"], "want safetensors"),
     (["notes.txt"], "it holds notes.txt; wanted checkpoint"),
-    (["checkpoint_5.tmp-1/checkpoint"], "no complete checkpoint"),
+    (["checkpoint_5.tmp-1/checkpoint"], "not a complete checkpoint"),
     ([], "nothing at"),
   ],
 )
@@ -247,7 +247,7 @@ def test_what_tensorstore_takes_for_no_path(path, message):
 def test_gs_orbax_without_its_last_file_is_unfinished(golden, bucket):
   shutil.copytree(golden / "t5x_orbax", bucket / "run")
   (bucket / "run/checkpoint_3000/state/commit_success.txt").unlink()
-  with pytest.raises(CheckpointError, match="no complete checkpoint"):
+  with pytest.raises(CheckpointError, match="not a complete checkpoint"):
     load("gs://bucket/run")
 
 

@@ -230,7 +230,7 @@ def test_gs_is_written_with_its_index_last(
     with pytest.raises(KeyboardInterrupt):
       t5x_native.save(f"gs://bucket/run/{STEP}", source.params, step=3000)
   assert len(list((bucket / "run" / STEP).iterdir())) == len(manifest)
-  with pytest.raises(CheckpointError, match="no complete checkpoint"):
+  with pytest.raises(CheckpointError, match="not a complete checkpoint"):
     load("gs://bucket/run")
   t5x_native.save(
     f"gs://bucket/again/{STEP}",

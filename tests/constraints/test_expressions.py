@@ -140,7 +140,7 @@ RECURSIVE = {
 
 @pytest.mark.parametrize(
   ("schema", "words"),
-  [("{", "no JSON"), (json.dumps(RECURSIVE), "refers to itself")],
+  [("{", "not JSON"), (json.dumps(RECURSIVE), "refers to itself")],
 )
 def test_schemas_that_are_refused(schema, words):
   with pytest.raises(ConstraintError, match=words):

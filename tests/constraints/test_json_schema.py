@@ -432,7 +432,7 @@ REFUSED = {
   "brackets": ("[" * 100_000, "brackets inside of each other"),
   "deep": ("[" * 500 + "]" * 500, "brackets inside of each other"),
   "nested": (NESTED, "schemas inside of each other"),
-  "nan": ('{"const": NaN}', "no JSON"),
+  "nan": ('{"const": NaN}', "not JSON"),
   "twice": ('{"type": "null", "type": "string"}', "'type' twice"),
   "false": (False, "allows no text"),
   "list": ([], "wanted a schema"),

@@ -44,8 +44,8 @@ def test_the_wikipedia_table_of_t5(real_data):
 @pytest.mark.parametrize(
   ("name", "content", "message"),
   [
-    ("t.json", b'[0, "x"]', "no list of token ids"),
-    ("t.json", b"[0, true]", "no list of token ids"),
+    ("t.json", b'[0, "x"]', "not a list of token ids"),
+    ("t.json", b"[0, true]", "not a list of token ids"),
     ("t.json.gz", b"[0, 1]", "not whole"),
     ("t.npz", b"", r"t\.npz is not an n-gram model"),
   ],

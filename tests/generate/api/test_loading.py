@@ -231,7 +231,7 @@ def test_calls_show_every_setting_and_refuse_other_names(pair):
     assert {"gamma", "bonus", "top_p", "advice", "truncate"} <= set(keywords)
     assert keywords["draft_length"].default == "fixed"
     assert "  top_p: the smallest set of likeliest tokens" in call.__doc__
-    with pytest.raises(ValueError, match=r"no setting of .*did you mean gamma"):
+    with pytest.raises(ValueError, match=r"not a setting of .*mean gamma"):
       call("one", gama=3)
 
 
