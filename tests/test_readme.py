@@ -375,3 +375,15 @@ def test_the_map_has_every_folder():
   listed = re.findall(r"^- `([\w/]+)/`: ", text, re.M)
   assert set(listed) | {"decoding"} == folders
   assert len(listed) == len(set(listed))
+
+
+def test_rows_of_tables_have_the_cells_of_their_header():
+  wrong = []
+  for path in PAGES:
+    num = 0
+    for line in path.read_text(encoding="utf-8").splitlines():
+      cells = len(re.findall(r"(?<!\\)\|", line)) * line.startswith("|")
+      num = (num or cells) if cells else 0
+      if cells != num:
+        wrong.append((path.name, line[:60]))
+  assert not wrong

@@ -220,7 +220,7 @@ def test_gguf_with_scaled_positions(write_gguf):
     ({"rope.scale_linear": 2.0}, "rope.scale_linear = 2.0, which"),
     ({"attention.value_length": 4}, "value_length = 4, which"),
     ({"kind": "qwen2", "attention.sliding_window": 6}, "window = 6, which"),
-    ({"logit_scale": 2.0}, "says llama.logit_scale = 2.0, which is not read"),
+    ({"logit_scale": 2.0}, "logit_scale = 2.0, which is not read"),
     ({"expert_count": 8}, "expert_count = 8, which"),
   ],
 )

@@ -101,10 +101,10 @@ def test_texts_are_cut_as_the_file_says(original, cut, pieces):
     ({"eos_token_id": 10**6}, "token 1000000 of 320"),
     ({"merges": ["a"]}, "the merge 'a' is not a pair"),
     ({"merges": [5]}, "merges is .* wanted a list of strings"),
-    ({"tokens": 5}, "tokens is 5; wanted a list of strings"),
-    ({"token_type": "ab"}, "token_type is 'ab'; wanted a list of whole"),
+    ({"tokens": 5}, "tokens is 5; .*of strings"),
+    ({"token_type": "ab"}, "token_type is 'ab'; .*of whole"),
     ({"pre": ["gpt-2"]}, "pre is .* wanted a string"),
-    ({"eos_token_id": "2"}, "eos_token_id is '2'; wanted a whole number"),
+    ({"eos_token_id": "2"}, "eos_token_id is '2'; .*whole number"),
   ],
 )
 def test_others_are_refused(original, changes, message):

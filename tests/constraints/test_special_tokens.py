@@ -93,7 +93,7 @@ def test_lines_have_special_tokens_and_ids_as_stops(vocabulary):
     ({"stop": (END + END,)}, "give the special token by itself"),
     ({"banned": (f"{END}\n",)}, "BANNED has .* no part of a text"),
     ({"stop": ("a\ufffd",)}, "STOP has .* bytes that are not text"),
-    ({"stop": (10**6,)}, "STOP has the id 1000000, and the models have"),
+    ({"stop": (10**6,)}, "STOP has the id 1000000"),
     ({"own_stops": [(f"x{END}",)]}, "the stop of a line has 'x"),
     ({"own_stops": [(), (10**6,)]}, "the stop of a line has the id"),
     (
@@ -113,7 +113,7 @@ def test_what_never_matches_is_refused_in_a_line(vocabulary, given, words):
 def test_settings_of_ids_and_of_the_byte_0():
   assert TextLimits(stop=(np.int64(3), "a")).limits_text == '{"stop": [3, "a"]}'
   assert TextLimits(stop=["\0"], banned=["a\0"]).stop == ("\0",)
-  with pytest.raises(ValueError, match="stop has the id -1; wanted ids from 0"):
+  with pytest.raises(ValueError, match=r"stop has the id -1; .*from 0"):
     TextLimits(stop=(-1,))
   with pytest.raises(ValueError, match="a list of strings or whole numbers"):
     TextLimits(stop=("\ud800",))

@@ -206,5 +206,5 @@ def test_a_class_takes_heads_of_its_kind():
     HeadsModel.create(config, params)
   with pytest.raises(ValueError, match="leave MESH out"):
     TrainedHeads.create(config, params, layout=object())
-  with pytest.raises(ValueError, match="read by a T5 or a Llama"):
+  with pytest.raises(ValueError, match="by a T5 or a Llama"):
     ahead.language_model(toy.markov(np.eye(3)))

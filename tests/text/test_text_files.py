@@ -175,7 +175,7 @@ def test_parquet_that_repeats_a_text_is_bounded(tmp_path, monkeypatch):
   assert len(text_files.read_texts(path)) == 20_000
   bounds = files.FileBounds(size=100_000, ratio=2)
   monkeypatch.setattr(files, "TEXTS", bounds)
-  with pytest.raises(ValueError, match=r"parquet holds too much for a Parquet"):
+  with pytest.raises(ValueError, match=r"parquet holds too much"):
     text_files.read_texts(path)
   # As many as were asked for are read.
   assert len(text_files.read_texts(path, 10)) == 10
@@ -207,7 +207,7 @@ def test_parquet(tmp_path):
   assert read.question == {"category": "c", "turns": ("é",)}
   damaged = [as_bytes | {"inputs": b"\xff\xd8"}]
   parquet.write_table(pyarrow.Table.from_pylist(damaged), path)
-  with pytest.raises(ValueError, match="wanted a JSON object with the text"):
+  with pytest.raises(ValueError, match="wanted a JSON object"):
     text_files.read_texts(path)
   path.write_bytes(b"PAR1, and no more")
   with pytest.raises(

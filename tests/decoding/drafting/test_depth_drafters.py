@@ -500,7 +500,7 @@ def test_what_neither_can_do_is_refused(kind, method, options, message):
 
 
 def test_a_block_that_is_too_deep_for_embeddings_is_refused():
-  with pytest.raises(ValueError, match="there are 2; make it less deep"):
+  with pytest.raises(ValueError, match="are 2; make it less deep"):
     propose_embeddings(
       embeddings_drafter(4), row_keys(0, 0, jnp.arange(1)), (0, 1)
     )

@@ -106,17 +106,17 @@ def test_a_method_that_drafts_chains_refuses_a_tree(name, label):
     (
       "token_cascade_chow",
       {"draft_length": SURE},
-      r"draft_length is 'max_prob'; TokenCascade \[Chow\] takes 'fixed' alone",
+      r"'max_prob'; TokenCascade \[Chow\] takes 'fixed'",
     ),
     (
       "bild",
       {"draft_length": ("token_prob", 0.4)},
-      "draft_length is 'token_prob'; BiLD takes 'fixed' or 'max_prob' alone",
+      "'token_prob'; BiLD .*'fixed' or 'max_prob'",
     ),
     (
       "bild",
       {"verification": "block"},
-      "verification is 'block'; BiLD takes 'token' alone: leave it out",
+      "'block'; BiLD takes 'token' .*leave it out",
     ),
     ("verifier", {"verification": "block"}, "Large model takes 'token' alone"),
     ("cascade_drafting", {"draft_length": SURE}, "CS Drafting takes 'fixed'"),
@@ -273,7 +273,7 @@ def test_costs_in_another_unit_are_refused(tmp_path):
     if factor == 1.2:
       assert DraftCosts.read(tmp_path).rounds == rounds
       continue
-    with pytest.raises(ValueError, match="the unit is a round of the verifier"):
+    with pytest.raises(ValueError, match="a round of the verifier"):
       Point("spec_decode", gamma="adaptive", draft_costs=file)
 
 

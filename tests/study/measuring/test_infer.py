@@ -116,9 +116,7 @@ def test_gamma_of_advice(run, tmp_path):
   assert run(gamma=2) == row  # the same run, taken up
   with pytest.raises(ValueError, match=r"run python -m\s+speccascade\.advise"):
     run(gamma="auto", output_dir=tmp_path / "other")
-  with pytest.raises(
-    ValueError, match="gamma is 'most'; wanted a whole number"
-  ):
+  with pytest.raises(ValueError, match=r"gamma is 'most'; .*whole number"):
     run(gamma="most")
 
 
@@ -182,7 +180,7 @@ def test_rows_choose_their_gammas(run, tmp_path, lines, monkeypatch):
   for each in (run(output_dir=tmp_path / "fixed"), row):
     file.append(each)
   # A folder is looked at before anything is timed for it.
-  with pytest.raises(ValueError, match="holds another run: gamma is 2 there"):
+  with pytest.raises(ValueError, match="another run: gamma is 2 there"):
     run(**settings, output_dir=tmp_path / "fixed")
   assert report.main([f"--results_dir={study}"]) == 0
   assert "| adaptive |" in (study / "report" / "report.md").read_text()

@@ -271,7 +271,7 @@ def test_a_whole_search(files, tmp_path, objective):
   again = run(files, folder, objective=objective)
   assert [x.cascade for x in again] == [x.cascade for x in ranking]
   assert (folder / "rows.jsonl").read_text() == before
-  with pytest.raises(ValueError, match="holds another run: seed is 0 there"):
+  with pytest.raises(ValueError, match="another run: seed is 0 there"):
     run(files, folder, objective=objective, seed=1)
 
 
@@ -285,7 +285,7 @@ def test_given_cascades_all_decode_everything(files, tmp_path):
 @pytest.mark.parametrize(
   ("changes", "message"),
   [
-    ({"first_examples": 4}, "FIRST_EXAMPLES is 4; wanted 1 to NUM_EXAMPLES"),
+    ({"first_examples": 4}, "FIRST_EXAMPLES is 4; .*to NUM_EXAMPLES"),
     ({"costs": [0.1]}, r"COSTS is \[0.1\]"),
   ],
 )

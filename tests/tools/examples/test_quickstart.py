@@ -72,7 +72,7 @@ def test_a_second_run_reuses_all(folder, capsys):
 
 def test_a_training_that_fails_is_named(tmp_path, monkeypatch, capfd):
   monkeypatch.setattr(library, "MODELS", ["small"])
-  with pytest.raises(ValueError, match="the small model ended with exit code"):
+  with pytest.raises(ValueError, match="small model ended with exit code"):
     library.train_pair(str(tmp_path), {"BATCH_SIZE": 0})
   assert "error: BATCH_SIZE is 0" in capfd.readouterr().err
 

@@ -313,7 +313,7 @@ def model(drafters=1, ids=512, **settings):
     ({"drafters": 2}, "takes one drafter; 2 were given"),
     ({"gamma": "auto"}, "T5X wants a number"),
     ({"method": "spec_decode_lossy", "alpha": 2.0}, "alpha is 2"),
-    ({"ids": 600}, "has 600 ids, the verifier 512 rows"),
+    ({"ids": 600}, "600 ids, the verifier 512"),
     ({"drafter_layout": "half"}, "wanted one of whole, cut"),
   ],
 )
