@@ -1,4 +1,4 @@
-"""A draft length by the clock against fixed gammas, in turns in one run.
+"""Wall-clock time of an adaptive draft length and of fixed gammas, in turns.
 
   python -m benchmarks.adaptive --pair speccascade/built_in
   python -m benchmarks.adaptive --pair speccascade/built_in --costs FILE

@@ -6,7 +6,7 @@
 Each drafter begins at the same checkpoint, takes --steps more steps by
 configs/experiments/multi30k/distil.gin, and drafts for the verifier on a test
 set. The first drafter is the checkpoint itself. Where a run was killed, the
-same command goes on. OUTPUT_DIR/curves.png has quality against calls, and
+same command continues. OUTPUT_DIR/curves.png has quality against calls, and
 OUTPUT_DIR/table.md has a row for each drafter and method:
 the acceptance rate and the tokens of a block, with 95% intervals over the
 sentences, and the BLEU of the method's curve at --calls verifier calls a token.
@@ -116,7 +116,7 @@ def run(module: str, config: str, macros: dict):
 
 
 def text(value) -> str:
-  """Returns a path as a text of gin."""
+  """Returns a path as a gin string."""
   return json.dumps(str(value))
 
 

@@ -1,4 +1,4 @@
-"""What a draft costs with a whole head and with a cut one, by the clock.
+"""Measures the time of a draft with a whole and with a truncated head.
 
   python -m benchmarks.draft_vocabulary --kept 8192
 

@@ -1,4 +1,4 @@
-"""Several drafters of one verifier, by the clock, in one run.
+"""Measures several drafters of one verifier in one run.
 
   python -m benchmarks.drafters --verifier out/smollm/model \\
     --drafters out/drafter out/heads --input_files questions.jsonl sums.jsonl

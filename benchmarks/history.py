@@ -2,12 +2,12 @@
 
   python -m benchmarks.history --pair out/quickstart --c 0.06 --slope 0.17
 
-Only the past may lengthen or shorten a block if the law is to stay exact. Along
-texts of the verifier on the built-in task, whose acceptance is known token by
-token, blocks are drawn under such policies, and their speed is compared with
-that of the best fixed gamma. Blocks cost gamma c + v(gamma) + a loop of half a
-step; v is 1, or 1 + slope gamma. A compiled block of static width costs the
-widest v whatever is drafted.
+Only the past may lengthen or shorten a block if the distribution is to stay
+exact. Along texts of the verifier on the built-in task, whose acceptance is
+known token by token, blocks are drawn under such policies, and their speed is
+compared with that of the best fixed gamma. Blocks cost gamma c + v(gamma) + a
+loop of half a step; v is 1, or 1 + slope gamma. A compiled block of static
+width costs the widest v whatever is drafted.
 """
 
 import numpy as np

@@ -1,4 +1,4 @@
-"""What stops and masks cost, by the clock, in one run.
+"""Measures what stops and masks cost, in one run.
 
   python -m benchmarks.masks --pair out/quickstart
 

@@ -145,7 +145,7 @@ def main():
   blocks = int(decoded.stats.num_blocks.max()) or int(decoded.lengths.max())
   least, middle = 1e6 * min(times), 1e6 * statistics.median(times)
   print(f"{method.label}, T {args.temperature:g}, {device_name()}")
-  print(f"compiled in {compile_s:.1f} s, {blocks} blocks; by the clock, with")
+  print(f"compiled in {compile_s:.1f} s, {blocks} blocks; wall-clock, with")
   print(
     f"encoders, {middle / blocks:.0f} us a block, at best {least / blocks:.0f}"
   )

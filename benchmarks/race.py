@@ -70,7 +70,7 @@ class Worker:
   def _line(self):
     line = self._process.stdout.readline()
     if not line:
-      raise SystemExit("a worker died; its message stands above")
+      raise SystemExit("a worker died; its message is above")
     return line
 
   def ask(self, **request):

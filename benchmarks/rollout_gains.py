@@ -62,7 +62,7 @@ def observe(drafter, verifier, inputs, tokens, key):
 
 @functools.partial(jax.jit, static_argnames="eos_id")
 def complete(drafter, verifier, inputs, forced, count, alpha, key, eos_id):
-  """Returns texts that begin as given and go on with draws of pi.
+  """Returns texts that begin as given and continue with draws of pi.
 
   Rows 2 i and 2 i + 1 share their random numbers.
 
@@ -87,7 +87,7 @@ def complete(drafter, verifier, inputs, forced, count, alpha, key, eos_id):
     state, out = lm.extend(state, fed[:, None], ones)
     return state, jax.nn.softmax(out.logits[:, 0])
 
-  def goes_on(carry):
+  def continues(carry):
     step, *_, is_done = carry
     return (step < size) & ~jnp.all(is_done)
 
@@ -109,7 +109,7 @@ def complete(drafter, verifier, inputs, forced, count, alpha, key, eos_id):
   )
   start = (jnp.int32(0), small, large, jnp.zeros((rows,), jnp.int32))
   carry = (*start, jnp.zeros_like(forced), jnp.zeros((rows,), bool))
-  return jax.lax.while_loop(goes_on, write, carry)[-2]
+  return jax.lax.while_loop(continues, write, carry)[-2]
 
 
 def roll_out(
@@ -118,7 +118,7 @@ def roll_out(
   """Writes the gains at `num` places of decodes of all examples to a file.
 
   Places are drawn with replacement: a place that is drawn twice has two
-  roll-outs of its two tokens. The file is written anew after every few places.
+  roll-outs of its two tokens. The file is rewritten after every few places.
   The places before are a sample of the same kind, so a run may be stopped and
   what it has may be used.
 

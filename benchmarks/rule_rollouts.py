@@ -15,7 +15,7 @@ to what becomes of the whole output:
    norm(max(0, p - q)). Elsewhere both models write the same token, and nothing
    depends on the rule.
 3. Both texts are written to their ends by the rule's own distribution, with the
-   same random numbers. The gain is the metric of the standing texts with the
+   same random numbers. The gain is the metric of the current texts with the
    verifier's text added, minus the same with the drafter's text added, times
    the number of texts, over 100.
 4. The heads are fitted so that (g_p - g_q) / TV predicts the gain. Deferring

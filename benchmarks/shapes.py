@@ -18,7 +18,7 @@ SHAPES = {
   "t5-xl": (2048, 32, 64, 5120, 24, 24, 32128),
 }
 
-# The drafter that stands before each verifier.
+# The drafter that is used before each verifier.
 DRAFTERS = {
   "192/6": "64/1",
   "256/6": "64/1",

@@ -1,4 +1,4 @@
-"""Trees of drafts compared with chains, in calls and by the clock, in one run.
+"""Compares trees of drafts with chains, in calls and in wall-clock time.
 
   python -m benchmarks.trees --pair out/quickstart
   python -m benchmarks.trees --drafter out/small --verifier out/large \
@@ -107,7 +107,7 @@ def points(method: str, temperature: float, blocks: Blocks) -> dict[str, Point]:
 def race(
   study: Study, method: str, temperature: float, blocks: Blocks
 ) -> list[str]:
-  """Prints a line for each point; returns what stands below the table."""
+  """Prints a line for each point; returns what is printed below the table."""
   named = points(method, temperature, blocks)
   alone = point_timing.reference(next(iter(named.values())))
   outs = {point: Outputs() for point in (alone, *named.values())}

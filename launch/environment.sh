@@ -40,12 +40,12 @@ has() {  # WORDS WORD
   case " $1 " in *" $2 "*) ;; *) return 1 ;; esac
 }
 
-# What stands at the head of a script.
+# What is at the head of a script.
 head_of() {
   sed -n '2,/^set /p' "launch/$1" | sed '$d; s/^# \{0,1\}//'
 }
 
-# Ends where an argument is no flag of the main that a script runs. The main
+# Ends where an argument is not a flag of the main that a script runs. The main
 # checks its flags too, but an install of minutes comes before it.
 #
 #   check_flags "FLAGS WITH A VALUE" "FLAGS WITHOUT ONE" ARGUMENT...
@@ -65,7 +65,7 @@ check_flags() {
         ;;
       --*=?*)
         if has "$plain" "$key"; then usage "--$key takes no value"; fi
-        has "$valued" "$key" || usage "--$key is no flag of $script"
+        has "$valued" "$key" || usage "--$key is not a flag of $script"
         ;;
       --*)
         if has "$valued" "$key"; then
@@ -74,10 +74,10 @@ check_flags() {
           fi
           shift
         elif ! has "$plain" "$key" || [ "$1" != "--$key" ]; then
-          usage "--$key is no flag of $script"
+          usage "--$key is not a flag of $script"
         fi
         ;;
-      *) usage "'$1' is no flag of $script" ;;
+      *) usage "'$1' is not a flag of $script" ;;
     esac
     shift
   done
@@ -91,7 +91,7 @@ check_name() {
   [ ${#1} -le 63 ] || usage "--name=$1: want 63 letters at most"
 }
 
-# Ends where what jax is installed for is no word, such as tpu or cuda12.
+# Ends where what jax is installed for is not a word, such as tpu or cuda12.
 check_jax() {
   case "$1" in
     [!a-z]* | *[!a-z0-9-]*) usage "--jax=$1: want tpu, cuda12 or cuda13" ;;

@@ -6,7 +6,7 @@
 #
 # Steps:
 #   install    copies this checkout there, makes .venv, and installs
-#   run        starts COMMAND there; it goes on when the connection is gone
+#   run        starts COMMAND there; it continues when the connection is lost
 #   follow     shows its output until it ends, and has its exit code
 #   copy_back  copies the output folder here
 #   stop       ends it: SIGTERM, on which training saves

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A command that goes on when the connection that started it is gone. The other
+# Runs a command that outlives the connection that started it. The other
 # launch scripts run this one on the machines that they reach.
 #
 #   bash launch/job.sh install [JAX]          makes .venv; JAX: tpu, cuda12, ...
@@ -22,7 +22,7 @@ case "$step" in
     [ -n "$name" ] || fail "job.sh $step wants a name"
     check_name "$name"
     ;;
-  *) fail "'$step' is no step of job.sh: install, start, follow or stop" ;;
+  *) fail "'$step' is not a step of job.sh: install, start, follow or stop" ;;
 esac
 
 if [ "$step" = install ]; then

@@ -40,8 +40,8 @@ Options that the launch scripts share:
   --dry_run           prints the commands, and runs none
 Steps are done in the order given. Where one fails, those after it are left out,
 but for copy_back after follow, and delete; nothing is deleted that could not be
-copied back, or that may go on since only the connection is lost. All can be run
-again: what is there is not made anew, and what is gone is no error.
+copied back, or that may still run since only the connection is lost. All can be run
+again: what exists is not made again, and what is gone is not an error.
 COMMAND is one of the README, such as
   python -m speccascade.train --gin_file=... --distributed
 END
@@ -63,11 +63,11 @@ read_arguments() {
           check_value "$key" "${1#*=}"
           printf -v "$key" %s "${1#*=}"
         else
-          usage "--$key is no option of $script"
+          usage "--$key is not an option of $script"
         fi
         ;;
       *)
-        has "$steps" "$1" || usage "'$1' is no step of $script: $steps"
+        has "$steps" "$1" || usage "'$1' is not a step of $script: $steps"
         todo+=("$1")
         ;;
     esac
@@ -98,7 +98,7 @@ are_numbers() {  # LEAST OPTION...
   local key least="$1"
   for key in "${@:2}"; do
     [[ ${!key} =~ ^(0|[1-9][0-9]{0,8})$ ]] && [ "${!key}" -ge "$least" ] ||
-      usage "--$key=${!key} is no number from $least to 999999999"
+      usage "--$key=${!key} is not a number from $least to 999999999"
   done
 }
 
@@ -182,7 +182,7 @@ watch_job() {
     if [ "$code" != "$lost" ]; then return "$code"; fi
     [ "$tries" = 3 ] || sleep "$poll_s"
   done
-  hint="the connection is lost, and the job may go on: follow it again"
+  hint="the connection is lost, and the job may still run: follow it again"
   return "$code"
 }
 

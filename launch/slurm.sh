@@ -9,8 +9,8 @@
 #   follow     shows its output until it ends, and has its exit code
 #   stop       cancels it
 #
-# It is told to end five minutes before its time is up, and saves; then, and
-# when it was preempted, it is queued again and goes on from its folder.
+# It gets a signal five minutes before its time is up, and saves; then, and
+# when it was preempted, it is queued again and continues from its folder.
 #
 # Options:
 #   --nodes=N             (1)
@@ -47,7 +47,7 @@ activate
 rm -f $(quoted "$logs/$name.exit_code")
 code=0
 srun --kill-on-bad-exit=1 $(quoted "${command[@]}") || code=\$?
-# 143: it was told to end, and saved. A job that is cancelled ends before this.
+# 143: it got the signal, and saved. A job that is cancelled ends before this.
 if [ "\$code" = 143 ] && [ "\${SLURM_RESTART_COUNT:-0}" -lt $restarts ]; then
   scontrol requeue "\$SLURM_JOB_ID" && exit 143
 fi

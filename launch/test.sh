@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Format, lint, types, doctests, tests. Fresh machine: makes .venv and installs first.
 #
-#   bash launch/test.sh --quick    under two minutes: format, lint, types, a law of
-#                                  each execution, the README
+#   bash launch/test.sh --quick    under two minutes: format, lint, types, the
+#                                  law of each execution, the README
 #   bash launch/test.sh            what every change must pass
 #   bash launch/test.sh --nightly  a quarter of the large samples, another each day
 #   bash launch/test.sh --nightly --share 1/1   all of them
@@ -72,14 +72,14 @@ say "types of the core"
 "$PYTHON" -m mypy --no-error-summary </dev/null &
 types=$!
 if [ $part = quick ]; then
-  say "a law of each execution, the README"
+  say "the law of each execution, the README"
   run_pytest -m "not slow" "${QUICK[@]}" "$@"
   wait $types
   say "the quick part passed"
   exit
 fi
 say "doctests"
-# (One module imports T5X, which is no dependency.)
+# (One module imports T5X, which is not a dependency.)
 JAX_DISABLE_MOST_OPTIMIZATIONS=true run_pytest --doctest-modules speccascade \
   --ignore=speccascade/tools/integrations/t5x_models.py
 wait $types

@@ -5,9 +5,9 @@
 #     [-- COMMAND...]
 #
 # Steps:
-#   create     makes the VM, anew where it was preempted
+#   create     makes the VM, again if it was preempted
 #   install    copies this checkout to every worker, makes .venv, and installs
-#   run        starts COMMAND there; it goes on when the connection is gone
+#   run        starts COMMAND there; it continues when the connection is lost
 #   follow     shows its output until it ends, and has its exit code; takes a
 #              preempted VM and its COMMAND up again
 #   copy_back  copies the output folder of worker 0 here

@@ -32,7 +32,7 @@ class _Command(NamedTuple):
 
   @property
   def is_tool(self) -> bool:
-    """Whether the module stands inside a package of the package."""
+    """Whether the module is inside a package of the package."""
     return "." in self.name
 
   @property

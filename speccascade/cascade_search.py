@@ -7,7 +7,7 @@
     --gin.OUTPUT_DIR='"/tmp/search"'
 
 Successive halving by SWI or measured time. Leaves report.md, report.csv and
-best.gin in OUTPUT_DIR; a killed search goes on where it stopped.
+best.gin in OUTPUT_DIR; a killed search continues where it stopped.
 """
 
 from speccascade import cli

@@ -25,7 +25,7 @@ def main():
   from speccascade.models.sharding import meshes
   from speccascade.study.measuring import environment, infer
 
-  # None is no alpha: it takes the method's default.
+  # None is not an alpha: it takes the method's default.
   names = {"ALPHA", "point.Point.alpha"} & cli.command_line_names()
   if names and cli.bindings_of(point.Point).get("alpha") is not None:
     point_checks.check_alpha_is_used(cli.configure(point.Point)())
@@ -79,7 +79,7 @@ def describe(outcome) -> str:
   if comparison := _compare_with_verifier(row):
     lines.append(f"  {comparison}")
   if row.num_truncated:
-    lines.append(f"  {row.num_truncated} sources were cut to fit")
+    lines.append(f"  {row.num_truncated} sources were truncated")
   lines.append(f"  {outcome.speed} (batches of {outcome.batch_size})")
   lines.append(f"predictions.jsonl and metrics.json are in {outcome.folder}")
   return os.linesep.join(lines)
@@ -105,7 +105,7 @@ def _compare_with_verifier(row) -> str | None:
   # The interval of the relative latency decides: one that contains 1 decides
   # nothing.
   low, high = row.latency.relative_low, row.latency.relative_high
-  verdict = "as fast as far as can be told"
+  verdict = "as fast, within the error"
   if high < 1:
     verdict = "faster"
   elif low > 1:

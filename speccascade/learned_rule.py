@@ -7,7 +7,7 @@ Takes the config of a decode of a task. Both models read the right outputs of
 the training split and of the validation split once, and rows of what they said
 go to OUTPUT_DIR; then the rules are fitted, which takes seconds. Leaves
 rule.npz, which decodes take as RULE_PARAMETERS, and losses.json. After a kill,
-the same command goes on.
+the same command continues.
 """
 
 from speccascade import cli

@@ -38,7 +38,7 @@ def main(argv: list[str] | None = None) -> int:
     action="store_true",
     help="every method of one drafter, not a dozen: several times as long",
   )
-  return parser.run(run, argv, "interrupted; run again to go on")
+  return parser.run(run, argv, "interrupted; run again to continue")
 
 
 def run(folder: pathlib.Path, **flags) -> int:
@@ -54,7 +54,7 @@ def run(folder: pathlib.Path, **flags) -> int:
   with folders.sole_writer(folder, "--output_dir"):
     outcome = quickstart.run(folder, **flags)
     if outcome.stop:
-      print(f"stopped by {outcome.stop.name}; run again to go on")
+      print(f"stopped by {outcome.stop.name}; run again to continue")
       return outcome.stop.exit_code
     quickstart.write(folder, outcome.rows)
   print(quickstart.text(outcome.rows))

@@ -53,7 +53,7 @@ def describe(outcome) -> str:
   if outcome.stop:
     return (
       f"stopped by {outcome.stop.name} at step {outcome.step}{where}; the same "
-      "command goes on from there"
+      "command continues from there"
     )
   numbers = [f"{name} {value:.4g}" for name, value in outcome.metrics.items()]
   return "; ".join([f"finished at step {outcome.step}", *numbers]) + where

@@ -45,7 +45,7 @@ def find() -> str | None:
 
 
 class Browser:
-  """One page; `events` holds what the browser told of it since `open`."""
+  """One page; `events` holds what the browser reported since `open`."""
 
   def __init__(self, path: str, profile: pathlib.Path):
     self.events: list[dict] = []

@@ -17,13 +17,14 @@ from tests.toy_chains import ChainPair
 
 
 def chunks(drafts, draft_prob, num_accepted, token) -> list[np.ndarray]:
-  """Returns [S, V**m] for m = 1..G+1: the law of the chunk a block writes.
+  """Returns [S, V**m] for m = 1..G+1: the distribution of the chunk a block
+  writes.
 
   Args:
     drafts: [D, G].
     draft_prob: [S, D], the chance of each draft.
-    num_accepted: [S, D, G+1], the law of the number accepted.
-    token: [S, D, G+1, V], the law of the token after them.
+    num_accepted: [S, D, G+1], the distribution of the number accepted.
+    token: [S, D, G+1, V], the distribution of the token after them.
   """
   contexts, size = token.shape[0], token.shape[-1]
   gamma = drafts.shape[1]
@@ -40,7 +41,8 @@ def chunks(drafts, draft_prob, num_accepted, token) -> list[np.ndarray]:
 
 
 def cut(tokens: np.ndarray, num: np.ndarray, room: np.ndarray, eos: int):
-  """Returns ([B], [B] bool): how many tokens of a chunk stand; whether it ends.
+  """Returns ([B], [B] bool): how many tokens of a chunk are kept; whether it
+  ends.
 
   Args:
     tokens: [B, W] int, chunks.
@@ -61,7 +63,7 @@ def roll_out(
   length: int,
   cut: Callable = cut,
 ):
-  """Returns the law of sequences written chunk after chunk.
+  """Returns the distribution of sequences written chunk after chunk.
 
   Args:
     pair: gives the contexts.
@@ -88,9 +90,9 @@ def roll_out(
       joint = mass[start][:, None] * law[context[start]]
       for e in range(1, m + 1):
         here = np.arange(size**m) // size ** (m - e)
-        for goes_on, into in ((~ended, mass), (ended, out)):
+        for continues, into in ((~ended, mass), (ended, out)):
           grown = np.zeros((size**start, size**e))
-          pick = goes_on & (emitted == e)
+          pick = continues & (emitted == e)
           np.add.at(grown, (slice(None), here[pick]), joint[:, pick])
           if pick.any():
             into[start + e] += grown.reshape(-1)
@@ -98,7 +100,8 @@ def roll_out(
 
 
 def wrong_replacement_law(pair: ChainPair, law, length: int):
-  """Returns the law if pi, not the residual, replaced a rejected draft.
+  """Returns the distribution if pi, not the residual, replaced a rejected
+  draft.
 
   Args:
     pair: gives the contexts.
@@ -111,7 +114,7 @@ def wrong_replacement_law(pair: ChainPair, law, length: int):
 
 
 def verifier_bonus_law(pair: ChainPair, law, gamma: int, length: int):
-  """Returns the law that Algorithm 4 has with its bonus token from p.
+  """Returns the distribution that Algorithm 4 has with its bonus token from p.
 
   From a block start, with k_i = min(q_i, pi_i)(x_i): the first j - 1 drafts
   pass and the j-th token is another, prod_{i<j} k_i (pi_j - min(q_j, pi_j)), or

@@ -97,7 +97,7 @@ def strict_jax(request):
 
 @pytest.fixture
 def float64():
-  """Laws are worked out in float64."""
+  """Distributions are worked out in float64."""
   with jax.enable_x64(True):
     yield
 

@@ -87,7 +87,7 @@ def config(kind: str, emb_dim: int):
 
 
 def drawn(kind: str, emb_dim: int) -> dict:
-  """Returns random parameters whose laws are neither flat nor sure."""
+  """Returns random parameters whose distributions are neither flat nor sure."""
   shapes = jax.eval_shape(
     network(config(kind, emb_dim)).initial, jax.random.key(0)
   )
@@ -247,7 +247,7 @@ def train(folder, *, mesh, optimizer="adafactor", dims=1, kind="t5", steps=20):
 
 
 def resume(folder, *, mesh, then, optimizer="adamw"):
-  """Returns the losses of a run that was killed on a mesh and went on on
+  """Returns the losses of a run that was killed on a mesh and continued on
   others, those of the unbroken one, whether all was restored there, and what is
   said where a file of it is missing."""
   model, batches = config("t5", 16), texts("t5")

@@ -56,15 +56,15 @@ def started(num, main, *flags, devices=2, of_each=(), job=None, **macros):
 def ended(processes, timeout_s=300):
   """Returns (exit code, stdout, stderr) of each process, which end in time."""
   try:
-    told = [process.communicate(timeout=timeout_s) for process in processes]
+    outcomes = [process.communicate(timeout=timeout_s) for process in processes]
   finally:
     for process in processes:
       process.kill()
-  return [(p.returncode, *texts) for p, texts in zip(processes, told)]
+  return [(p.returncode, *texts) for p, texts in zip(processes, outcomes)]
 
 
 def run(num, main, *flags, **options):
   """Returns what `ended` does of a job that ends well; as in `started`."""
-  told = ended(started(num, main, *flags, **options))
-  assert not any(code for code, *_ in told), told
-  return told
+  outcomes = ended(started(num, main, *flags, **options))
+  assert not any(code for code, *_ in outcomes), outcomes
+  return outcomes

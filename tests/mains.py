@@ -8,7 +8,7 @@ from speccascade import cli
 from speccascade.checkpoints import orbax_io
 from tests.generate import tiny
 
-# What only the user can say, where it is no text.
+# What only the user can say, where it is not text.
 _GIVEN = {
   **{"BATCH_SIZE": 2, "CASCADE_K": [[2]], "TRAIN_STEPS": 1},
   "TASK_FEATURE_LENGTHS": {"inputs": 8, "targets": 8},

@@ -17,7 +17,7 @@ from tests.toy_chains import ChainPair
 
 @dataclasses.dataclass(frozen=True)
 class MethodLaws:
-  """The laws of each context, [S, V] each.
+  """The distributions of each context, [S, V] each.
 
   Attributes:
     q1: the drafter's at temperature 1.
@@ -35,7 +35,7 @@ class MethodLaws:
 
 
 def in_float64(function):
-  """Returns a function that runs in float64: exact laws need it."""
+  """Returns a function that runs in float64: exact distributions need it."""
 
   @functools.wraps(function)
   def run(*args, **kwargs):
@@ -57,7 +57,7 @@ def _target(target, q1, p1, alpha, q, p):
 
 @in_float64
 def laws(pair: ChainPair, target, alpha, sampling) -> MethodLaws:
-  """Returns the laws of a pair under a target.
+  """Returns the distributions of a pair under a target.
 
   Args:
     pair: a `ChainPair`.
@@ -75,7 +75,7 @@ def laws(pair: ChainPair, target, alpha, sampling) -> MethodLaws:
 
 
 def text_law(pair: ChainPair, method, sampling, length: int) -> np.ndarray:
-  """Returns the law of texts of a method at its default alpha.
+  """Returns the distribution of texts of a method at its default alpha.
 
   The texts are in the order of `toy_chains.sequences`.
 

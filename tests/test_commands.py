@@ -57,7 +57,7 @@ def commands(page: str) -> list[str]:
     text = [*text.split('"""', 2), ""][1].replace("\\\\", "\\")
   elif page.endswith(".gin"):
     text = re.sub("^# ?", "", text, flags=re.M)
-  else:  # a command within a line may go on in the next one
+  else:  # a command within a line may continue in the next one
     inline = "(?<!`)`(?!`)[^`]*`"
     text = re.sub(inline, lambda code: code[0].replace("\n", " "), text)
   text = re.sub(r"\s*\\\n\s*", " ", text)

@@ -24,7 +24,7 @@ CONFIGS = sorted(
   for path in (ROOT / "configs").glob("**/*.gin")
   if path.parent.name != "t5x"  # tests/tools/integrations/test_t5x_models.py
 )
-# What a file is given with, where it is no run by itself.
+# What a file is given with, where it is not a run by itself.
 PARTS = (
   *(
     "advise",

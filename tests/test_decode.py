@@ -59,15 +59,15 @@ def test_a_run(run, tmp_path):
   assert [json.loads(line)["inputs"] for line in lines] == ["one two", "three"]
   assert "METHOD = 'verifier'" in (folder / "config.gin").read_text()
   before = {name: (folder / name).stat().st_mtime_ns for name in names}
-  told = out.splitlines()
-  assert told[-1].endswith(f" are in {folder}")
+  lines = out.splitlines()
+  assert lines[-1].endswith(f" are in {folder}")
   assert re.fullmatch(
-    r"  [\d.e+]+ tokens/s, compiling included \(batches of 2\)", told[-2]
+    r"  [\d.e+]+ tokens/s, compiling included \(batches of 2\)", lines[-2]
   )
-  told[-2] = "  decoded before (batches of 2)"
+  lines[-2] = "  decoded before (batches of 2)"
   code, again, _ = run(ALPHA=None)  # as if it were not given
   assert code == 0
-  assert without_cost(again.splitlines()) == without_cost(told)
+  assert without_cost(again.splitlines()) == without_cost(lines)
   for name, changed in before.items():
     assert (folder / name).stat().st_mtime_ns == changed
 
@@ -95,7 +95,7 @@ def row(method="spec_decode", **latency):
       "faster, 2.00 times its speed [1.60, 2.50] in 20 timed",
     ),
     ((1.25, 1.1, 1.6), "slower, 0.80 times its speed"),
-    ((1.0, 0.9, 1.2), "as fast as far as can be told, 1.00 times"),
+    ((1.0, 0.9, 1.2), "as fast, within the error, 1.00 times"),
     ((), "not timed against the verifier alone: --gin.NUM_TIMED=20 with"),
   ],
 )

@@ -47,7 +47,7 @@ def test_parts_are_written_and_a_second_run_leaves_them(tmp_path, capsys):
   assert all(row["compiled_s"] > 0 < row["argument_bytes"] for row in compiled)
   tables = (tmp_path / records.TABLES).read_text()
   assert "Llamas, a pass" in tables
-  # Half a line of a killed run is no row, and its part is measured anew.
+  # Half a line of a killed run is not a row, and its part is measured again.
   with open(tmp_path / records.ROWS, "a") as file:
     file.write('{"part": "large", "table": "x"}\n{"part": "lar')
   second = measure(tmp_path, "--only", "llamas", "memory")

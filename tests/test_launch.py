@@ -1,6 +1,6 @@
 """What the launch scripts install and call, with fakes of what they call.
 
-An interpreter notes what pip is told. The fakes of what reaches other machines
+An interpreter records pip's arguments. The fakes of what reaches other machines
 note how they are called. gcloud and Slurm's remember one VM and one
 job; ssh and scp do on this machine what they should do on another.
 """
@@ -213,7 +213,7 @@ def test_a_vm_is_made_and_deleted_once(checkout):
     ("install tpu", 3, ["list", "create", "scp", "install", "list", "delete"]),
     ("follow", 3, [*VERBS[:2], *VERBS[3:7], "list", "scp", "list", "delete"]),
     ("--recurse", 3, [*VERBS[:2], *VERBS[3:7], "scp"]),
-    # The connection is lost, and nothing is deleted that may go on.
+    # The connection is lost, and nothing is deleted that may still run.
     ("follow", 255, [*VERBS[:2], *VERBS[3:7], "follow", "follow", "list"]),
   ],
 )
@@ -229,7 +229,7 @@ def test_a_step_that_fails(checkout, failing, code, done):
   assert not (checkout.folder / "fakes/vm").exists()
 
 
-def test_a_preempted_vm_is_made_anew(checkout):
+def test_a_preempted_vm_is_made_again(checkout):
   preempt = checkout.folder / "fakes/preempt"
   preempt.touch()
   steps = "create install run follow"
@@ -260,7 +260,7 @@ def test_a_job_on_a_machine(checkout):
   assert "wmt ended with exit code 5" in done.stdout
   assert "begun\n" in (checkout.folder / "out/launch/wmt.log").read_text()
   assert (checkout.folder / "out/x").read_text() == f"{home}\n"
-  # It is told to end, and says how it did; then another may start.
+  # It gets a signal to end, and says how it did; then another may start.
   script = "trap 'echo saved; exit 143' TERM; while :; do sleep 0.05; done"
   ended = checkout.launch(BOX, "run stop follow", "bash", "-c", script)
   assert ended.returncode == 143
@@ -306,9 +306,9 @@ def test_a_slurm_job(checkout):
   ("where", "words", "said"),
   [
     (BOX, "", "gpu_box.sh wants steps: install run"),
-    (BOX, "create", "'create' is no step of gpu_box.sh: install"),
-    (BOX, "run --hosts=a", "--hosts is no option of gpu_box.sh"),
-    (BOX, "run --restarts=1", "--restarts is no option of gpu_box.sh"),
+    (BOX, "create", "'create' is not a step of gpu_box.sh: install"),
+    (BOX, "run --hosts=a", "--hosts is not an option of gpu_box.sh"),
+    (BOX, "run --restarts=1", "--restarts is not an option of gpu_box.sh"),
     (BOX, "run --folder", "--folder wants --folder=VALUE"),
     (BOX, "run", "run wants a command: -- python -m"),
     (BOX, "run --dry_run=1", "--dry_run takes no value"),
@@ -334,16 +334,20 @@ def test_a_slurm_job(checkout):
     (TPU[:2], "create", "create wants --accelerator_type=VALUE"),
     (TPU, "run --spot=1", "--spot takes no value"),
     (TPU, "run -- python -m speccascade.train", "wants --distributed"),
-    (SLURM, "run --nodes=a", "--nodes=a is no number"),
-    (SLURM, "run --nodes=0", "--nodes=0 is no number from 1"),
-    (SLURM, "run --nodes=08", "--nodes=08 is no number from 1"),
-    (SLURM, f"run --nodes={'9' * 20}", "9 is no number from 1 to 999999999"),
-    (SLURM, "run --tasks_per_node=0", "--tasks_per_node=0 is no number from 1"),
+    (SLURM, "run --nodes=a", "--nodes=a is not a number"),
+    (SLURM, "run --nodes=0", "--nodes=0 is not a number from 1"),
+    (SLURM, "run --nodes=08", "--nodes=08 is not a number from 1"),
+    (SLURM, f"run --nodes={'9' * 20}", "9 is not a number from 1 to 999999999"),
+    (
+      SLURM,
+      "run --tasks_per_node=0",
+      "tasks_per_node=0 is not a number from 1",
+    ),
     (SLURM, "run --gpus_per_node=-1", "--gpus_per_node=-1: want a value that"),
     (SLURM, "run --time=a,b", "--time=a,b: want a time such as 1-00:00:00"),
     (SLURM, "run --time=1%0A#SBATCH", "--time has a line break or another"),
     (SLURM, "run --sbatch=a%0Ab", "--sbatch has a line break or another"),
-    (SLURM, "follow --restarts=a", "--restarts=a is no number"),
+    (SLURM, "follow --restarts=a", "--restarts=a is not a number"),
   ],
 )
 def test_what_is_wrong_is_one_line(checkout, where, words, said):
@@ -360,7 +364,7 @@ def test_what_is_wrong_is_one_line(checkout, where, words, said):
   ("words", "said"),
   [
     ("", "job.sh wants install, start, follow or stop"),
-    ("pause wmt", "'pause' is no step of job.sh"),
+    ("pause wmt", "'pause' is not a step of job.sh"),
     ("install a;b", "--jax=a;b: want tpu, cuda12 or cuda13"),
     ("start", "job.sh start wants a name"),
     ("start wmt", "job.sh start wmt wants a command"),
@@ -390,15 +394,15 @@ def test_a_job_that_never_was_is_stopped_already(checkout):
 @pytest.mark.parametrize(
   ("script", "words", "said"),
   [
-    ("smollm", "--bogus", "--bogus is no flag of smollm.sh"),
-    ("smollm", "--bogus=5", "--bogus is no flag of smollm.sh"),
-    ("smollm", "stray", "'stray' is no flag of smollm.sh"),
+    ("smollm", "--bogus", "--bogus is not a flag of smollm.sh"),
+    ("smollm", "--bogus=5", "--bogus is not a flag of smollm.sh"),
+    ("smollm", "stray", "'stray' is not a flag of smollm.sh"),
     ("smollm", "--repeats", "--repeats wants --repeats=VALUE"),
     ("smollm", "--repeats=", "--repeats wants --repeats=VALUE"),
-    ("smollm", "--", "-- is no flag of smollm.sh"),
-    ("quickstart", "--fast --bogus", "--bogus is no flag of quickstart.sh"),
+    ("smollm", "--", "-- is not a flag of smollm.sh"),
+    ("quickstart", "--fast --bogus", "--bogus is not a flag of quickstart.sh"),
     ("quickstart", "--fast=5", "--fast takes no value"),
-    ("quickstart", "--fast=", "--fast is no flag of quickstart.sh"),
+    ("quickstart", "--fast=", "--fast is not a flag of quickstart.sh"),
   ],
 )
 def test_flags_are_checked_before_an_install(checkout, script, words, said):

@@ -322,14 +322,14 @@ def test_what_is_named_is_there(page):
     assert re.search(f"def test_.*{word}", (ROOT / file).read_text("utf-8"))
 
 
-def test_docstrings_name_modules_and_functions_of_their_room():
+def test_docstrings_name_modules_and_functions_of_their_package():
   package = ROOT / "speccascade"
-  rooms = collections.defaultdict(dict)
+  packages = collections.defaultdict(dict)
   for path in sorted(package.rglob("*.py")):
-    room = path.relative_to(package).parts[0]
-    rooms[room][path] = path.read_text(encoding="utf-8")
+    name = path.relative_to(package).parts[0]
+    packages[name][path] = path.read_text(encoding="utf-8")
   wrong = []
-  for texts in rooms.values():
+  for texts in packages.values():
     whole = "\n".join(texts.values())
     modules = {part for path in texts for part in (path.stem, path.parent.name)}
     for path, text in texts.items():
@@ -375,3 +375,15 @@ def test_the_map_has_every_folder():
   listed = re.findall(r"^- `([\w/]+)/`: ", text, re.M)
   assert set(listed) | {"decoding"} == folders
   assert len(listed) == len(set(listed))
+
+
+def test_rows_of_tables_have_the_cells_of_their_header():
+  wrong = []
+  for path in PAGES:
+    num = 0
+    for line in path.read_text(encoding="utf-8").splitlines():
+      cells = len(re.findall(r"(?<!\\)\|", line)) * line.startswith("|")
+      num = (num or cells) if cells else 0
+      if cells != num:
+        wrong.append((path.name, line[:60]))
+  assert not wrong

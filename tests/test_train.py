@@ -76,7 +76,7 @@ def test_a_run_leaves_a_checkpoint_logs_and_its_config(run, files, tmp_path):
   assert list(folder.glob("events.out.tfevents.*"))
   assert "TRAIN_STEPS = 3" in (folder / "config.gin").read_text()
 
-  # The same command with more steps goes on; the tokens are found again.
+  # The same command with more steps continues; the tokens are found again.
   (cached,) = (tmp_path / "tokens").iterdir()
   before = cached.stat().st_mtime_ns
   code, out, _ = run(TOKEN_CACHE_DIR=str(tmp_path / "tokens"), TRAIN_STEPS=4)

@@ -39,7 +39,7 @@ WORKED = {
   2: (np.array([0.3, 0.4, 0.2, 0.1]), np.array([0.1, 0.7, 0.15, 0.05])),
 }
 
-# Seeds at which every rule has an alpha that tells pi from p and from q.
+# Seeds at which every rule has an alpha where pi differs from p and from q.
 _SEEDS = {(3, 2): 30, (4, 1): 17}
 
 
@@ -93,7 +93,8 @@ def sources(
 
 @struct.dataclass
 class WholeLM(FiniteContext):
-  """A model whose every law depends on all tokens before it, and their places.
+  """A model whose every distribution depends on all tokens before it, and their
+  places.
 
   Attributes:
     table: [K, V] float logits; a number of the text chooses among them.
@@ -164,13 +165,13 @@ def padded(texts, side: str = "right", width: int = 8) -> np.ndarray:
 
 
 def markov(laws) -> MarkovLM:
-  """Returns a chain of order 1 from its [V, V] laws."""
+  """Returns a chain of order 1 from its [V, V] distributions."""
   with np.errstate(divide="ignore"):
     return MarkovLM(jnp.asarray(np.log(laws), jnp.float32)[None])
 
 
 def moving(moves: dict[int, int], size: int, rest: float = 0.02) -> MarkovLM:
-  """Returns a chain that moves as told; every other token has `rest`."""
+  """Returns a chain with the given moves; every other token has `rest`."""
   laws = np.full((size, size), rest)
   for last, token in moves.items():
     laws[last, token] = 1 - (size - 1) * rest
@@ -205,7 +206,7 @@ def decode(
       as the verifier has sources.
     keys: [B]; None for those of examples 0, 1, ...
     constraints: what texts are held to, and what ends them.
-    **how: settings of `Decoder`; 10 tokens at most unless told, and gamma 3, or
+    **how: settings of `Decoder`; 10 tokens at most by default, and gamma 3, or
       the width of a `Drafter`.
   """
   method = METHODS[method] if isinstance(method, str) else method

@@ -19,7 +19,7 @@ class ChainPair:
   Attributes:
     q_logits: [V] * n + [V] float64, oldest context axis first.
     p_logits: the same, the verifier's.
-    prompt: tokens that rows go on from, after others of their own; n or more,
+    prompt: tokens that rows continue, after others of their own; n or more,
       or none: then a start token is fed.
   """
 
@@ -83,11 +83,11 @@ class ChainPair:
 def chain_law(
   pair: ChainPair, table: np.ndarray, length: int, eos: int | None = EOS
 ) -> np.ndarray:
-  """Returns the law of sequences drawn from a table; see `sequences`.
+  """Returns the distribution of sequences drawn from a table; see `sequences`.
 
   Args:
     pair: gives the contexts.
-    table: [S, V], the law of the next token in each context.
+    table: [S, V], the distribution of the next token in each context.
     length: most tokens, EOS counted.
     eos: the token that ends a sequence; None where none does.
   """

@@ -5,7 +5,7 @@
 Compiles each method of each pair for each target, one program at a time, each
 in a process of its own, and prints what the compiler says of a round: launches,
 memory, bytes, operations. Nothing is run. A row is kept as soon as it is there,
-and a command that is given again goes on. A program that takes longer than
+and a command that is given again continues. A program that takes longer than
 --limit_s is worked out from its forms with 2 and 4 layers, and its row says so.
 
 The TPUs' compiler is the extra `tpu-compiler`; for a GPU

@@ -73,10 +73,11 @@ def pair(name: str, layers: tuple[int, int] | None = None):
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-  """Where the arrays of a program lie: one device, or a mesh that cuts models.
+  """Where the arrays of a program lie: one device, or a mesh that shards
+  models.
 
   Attributes:
-    devices: the devices; their number cuts the verifier.
+    devices: the devices; the verifier is sharded over all.
   """
 
   devices: tuple[jax.Device, ...]

@@ -70,7 +70,7 @@ class Program(hlo.Program):
   def copies(self, shapes: set[tuple[int, ...]]) -> int:
     """Returns the copies in a round whose array has one of some shapes.
 
-    What only moves an array to another memory of a TPU is no copy.
+    What only moves an array to another memory of a TPU is not a copy.
 
     Args:
       shapes: sorted sizes of arrays, such as a cache's: a copy may turn it.

@@ -1,4 +1,4 @@
-"""Everything that one GPU can tell in eight minutes, in one command.
+"""Everything that one GPU can measure in eight minutes, in one command.
 
   python -m benchmarks.gpu_battery --output_dir out/battery
   python -m benchmarks.gpu_battery --prepare data --data out/battery_texts.npz
@@ -16,9 +16,9 @@ compiled side by side, and the parts are measured one after the other:
 Parts begin when everything is compiled, or after --compile_s: XLA tries
 kernels on the GPU while it compiles, and what is timed beside that is wrong.
 Each row is written at once to rows.jsonl, and the tables to tables.md after
-each part. The same command goes on with the parts that are not whole, and does
-not train the pair again, which is kept as bfloat16 in pair.npz. When --budget_s
-is over, the battery says what it left out, and ends.
+each part. The same command continues with the parts that are incomplete, and
+does not train the pair again, which is kept as bfloat16 in pair.npz. When
+--budget_s is over, the battery says what it left out, and ends.
 
 The pair learns the package's built-in task, or the texts of --data: --prepare
 makes such a file, on any machine, of FOLDER/train.en, FOLDER/train.de and the
@@ -266,7 +266,7 @@ def stop(battery: Battery):
 def finish(battery: Battery):
   """Writes the tables, says what was left out, and ends the process.
 
-  The process ends at once: a compilation that goes on would hold it.
+  The process ends at once: a running compilation would hold it.
   """
   battery.records.write_tables(battery.left_out)
   for note in battery.left_out:

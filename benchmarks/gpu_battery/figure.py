@@ -1,4 +1,4 @@
-"""Figure 2 on a GPU: the methods of a trained pair by the clock, at T = 1."""
+"""Figure 2 on a GPU: a trained pair's methods in wall-clock time, at T = 1."""
 
 from collections.abc import Callable, Sequence
 import dataclasses

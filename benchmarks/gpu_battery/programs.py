@@ -68,7 +68,7 @@ def passes(width: int, num: int, tree: tuple[int, ...] | None = None):
 
 
 def _describe(parents: tuple[int, ...]) -> dict[str, jax.Array]:
-  """Returns what `extend` is told of a tree and its root, of one row."""
+  """Returns what `extend` is given of a tree and its root, of one row."""
   size = len(parents) + 1
   depth = np.zeros((1, size), np.int32)
   ancestors = np.eye(size, dtype=bool)[None].copy()

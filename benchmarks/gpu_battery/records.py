@@ -36,8 +36,8 @@ class Records:
   """The rows of a battery's folder.
 
   A row has the name of its part. Each row is appended to the file at once, and
-  the tables are written anew at the end of a part. The last row of a part says
-  that it is whole; a battery that goes on leaves such a part as it is.
+  the tables are rewritten at the end of a part. The last row of a part says
+  that it is whole; a battery that continues leaves such a part as it is.
 
   Attributes:
     rows: all rows, those of earlier runs first.
@@ -55,7 +55,7 @@ class Records:
           self.rows.append(json.loads(line))
         except json.JSONDecodeError:
           continue
-    # Rows of a part that was cut short are measured anew.
+    # Rows of a part that was cut short are measured again.
     whole = {row["part"] for row in self.rows if row.get("whole")}
     self.rows = [row for row in self.rows if row["part"] in whole]
     self._rewrite()

@@ -43,7 +43,7 @@ def without_momentum(param_states: dict, params: dict, *, where: str) -> dict:
   for name in sorted(flat.keys() - slots.keys()):
     if name.removesuffix("/m") not in parameters:
       raise CheckpointError(
-        f"{subject} {name}, which is no slot of a parameter; {_ADVICE}"
+        f"{subject} {name}, which is not a slot of a parameter; {_ADVICE}"
       )
     if flat[name].shape != _PLACEHOLDER:
       raise CheckpointError(

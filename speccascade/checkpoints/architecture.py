@@ -156,8 +156,8 @@ def config_of(params: dict, *, where: str = "") -> T5Config:
     )
   except (KeyError, ValueError, ZeroDivisionError) as error:
     raise CheckpointError(
-      f"the checkpoint {where} is no T5 whose architecture can be read off its"
-      f" arrays ({error}): give its T5Config (by DRAFTER, VERIFIER or"
+      f"the checkpoint {where} is not a T5 whose architecture can be read off"
+      f" its arrays ({error}): give its T5Config (by DRAFTER, VERIFIER or"
       " --model_gin_file, as in configs/models/t5_1_1_small.gin)"
     ) from error
   check_params(params, config, where=where)

@@ -24,7 +24,7 @@ class ArrayWriter(ocp.type_handlers.NumpyHandler):
   _array_metadata_store = None
 
   def __init__(self):
-    # Nobody changes an array while it is written: it need not be copied.
+    # An array is not changed while it is written, so no copy is needed.
     super().__init__(deepcopy_host_arrays=False)
 
   async def _open_and_write(self, value, tspec, ts_context):

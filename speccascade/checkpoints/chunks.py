@@ -1,4 +1,4 @@
-"""Cuts arrays into the chunks in which they are stored."""
+"""Splits arrays into the chunks in which they are stored."""
 
 from collections.abc import Sequence
 import math
@@ -12,7 +12,7 @@ Part = tuple[slice, ...]
 def chunk_shape(shape: Sequence[int], max_elements: int) -> list[int]:
   """Returns the shape of the chunks in which an array is stored.
 
-  The chunks divide the array without a rest. The largest axis is cut first.
+  The chunks divide the array without a rest. The largest axis is split first.
 
   Args:
     shape: the array's shape.

@@ -92,7 +92,7 @@ def convert(
     if format == "t5x":
       if isinstance(checkpoint.config, LlamaConfig):
         raise CheckpointError(
-          f"{checkpoint.path} is no T5: T5X's format is not for it"
+          f"{checkpoint.path} is not a T5: T5X's format is not for it"
         )
       t5x_native.save(path, params, step=step, optimizer=slots, dtype=dtype)
       return path
@@ -155,7 +155,7 @@ def _check_vocabulary(path: fields.Path, config: Config):
   try:
     model.LoadFromSerializedProto(proto)
   except RuntimeError as error:
-    raise CheckpointError(f"{path} is no SentencePiece model") from error
+    raise CheckpointError(f"{path} is not a SentencePiece model") from error
   if len(model) > config.vocab_size:
     raise CheckpointError(
       f"{path} has {len(model)} pieces, the model {config.vocab_size} rows:"

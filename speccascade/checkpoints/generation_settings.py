@@ -94,7 +94,7 @@ def overriding(
 
   Args:
     directory: a directory of Hugging Face.
-    names: the settings of config.json that may stand there too.
+    names: the settings of config.json that may be there too.
   """
   settings = _settings(directory, GENERATION)
   return {

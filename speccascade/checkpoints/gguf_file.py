@@ -340,7 +340,7 @@ def _with_factors(config: LlamaConfig, settings: dict, factors) -> LlamaConfig:
   plain, divided = (rotary.frequencies(x)[0] for x in (config, scaled))
   if "rope_scaling" in settings or not np.allclose(plain, divided * factors):
     raise ValueError(
-      f"{ROPE_FACTORS} is no scaling of Llama 3's with the published settings:"
-      " give the Hugging Face directory instead"
+      f"{ROPE_FACTORS} is not a scaling of Llama 3's with the published"
+      " settings: give the Hugging Face directory instead"
     )
   return scaled

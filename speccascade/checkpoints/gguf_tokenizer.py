@@ -12,13 +12,13 @@ from speccascade.checkpoints.errors import CheckpointError
 from speccascade.settings import fields
 
 TOKENS = "tokenizer.ggml.tokens"
-# How Llama 3 and Qwen2 cut a text: contractions, words, digits (%s becomes the
-# number of digits in a row), punctuation, line breaks, blanks.
+# How Llama 3 and Qwen2 split a text: contractions, words, digits (%s becomes
+# the number of digits in a row), punctuation, line breaks, blanks.
 _SPLIT = (
   r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}%s"
   r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
-# The pre-tokenizer of GPT-2, whose own pattern cuts the text.
+# The pre-tokenizer of GPT-2, whose own pattern splits the text.
 _GPT2 = {
   "type": "ByteLevel",
   "add_prefix_space": False,
@@ -28,7 +28,7 @@ _GPT2 = {
 
 
 def _split(digits: str) -> list[dict]:
-  """Returns pre-tokenizers that cut by `_SPLIT`; `digits` is a repetition."""
+  """Returns pre-tokenizers that split by `_SPLIT`; `digits` is a repetition."""
   pattern = {"Regex": _SPLIT % digits}
   split = {"type": "Split", "pattern": pattern, "behavior": "Isolated"}
   return [split | {"invert": False}, _GPT2 | {"use_regex": False}]
@@ -77,7 +77,7 @@ def files(metadata: Mapping[str, object], where: str) -> dict[str, str]:
     generation_config.json.
 
   Raises:
-    CheckpointError: the tokenizer is of another kind or cuts texts in an
+    CheckpointError: the tokenizer is of another kind or splits texts in an
       unknown way, or a value is of a wrong kind.
   """
   for name, kind in _KINDS.items():
@@ -90,7 +90,7 @@ def files(metadata: Mapping[str, object], where: str) -> dict[str, str]:
   cut = _value(metadata, "pre", "gpt-2")
   if kind != _PIECES and (kind != "gpt2" or cut not in _CUTS):
     raise CheckpointError(
-      f"{where} has a tokenizer of kind {kind!r:.60} that cuts texts as"
+      f"{where} has a tokenizer of kind {kind!r:.60} that splits texts as"
       f" {cut!r:.60}; read are byte-level BPE (gpt2) with"
       f" {', '.join(_CUTS)}, and SentencePiece ({_PIECES}): take tokenizer.json"
       " from where the model was published"
@@ -173,7 +173,7 @@ def _of_merges(
   merges = list(_value(metadata, "merges", ()))
   for merge in merges:
     if merge.count(" ") != 1:
-      raise CheckpointError(f"{where}: the merge {merge!r:.60} is no pair")
+      raise CheckpointError(f"{where}: the merge {merge!r:.60} is not a pair")
   added = [
     {
       "id": token_id,

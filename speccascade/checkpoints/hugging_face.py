@@ -271,7 +271,7 @@ def read_tokenizer_files(directory: storage.Directory) -> dict[str, str]:
   Files that the directory does not have are left out.
 
   Raises:
-    CheckpointError: a file is no UTF-8.
+    CheckpointError: a file is not UTF-8.
   """
   texts = {}
   for name in filter(directory.has, TOKENIZER):

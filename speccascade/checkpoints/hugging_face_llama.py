@@ -375,7 +375,7 @@ def settings_of(config: LlamaConfig) -> dict:
   if scaling := config.rope_scaling:
     settings["rope_scaling"] = hugging_face_rope.settings_of(scaling)
   # The model type is the one whose settings are read back as the architecture.
-  # The dtype of activations is no setting of config.json.
+  # The dtype of activations is not a setting of config.json.
   wanted = dataclasses.replace(config, dtype="float32")
   for model_type, kind in _TYPES.items():
     candidate = settings | {"model_type": model_type}

@@ -141,7 +141,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     "--check",
     action="store_true",
     dest="is_checked",
-    help="read every array, so that what is damaged is told",
+    help="read every array, and report what is damaged",
   )
   return parser.run(write, argv)
 

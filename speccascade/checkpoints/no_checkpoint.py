@@ -42,7 +42,7 @@ _FOREIGN = {
 
 
 def error_of(directory: Directory, path: str) -> CheckpointError:
-  """Returns the error that says why a directory is no checkpoint.
+  """Returns the error that says why a directory is not a checkpoint.
 
   Args:
     directory: the directory.
@@ -78,8 +78,8 @@ def error_of(directory: Directory, path: str) -> CheckpointError:
   if not children:
     return CheckpointNotFoundError(f"there is nothing at {directory}")
   return CheckpointError(
-    f"{directory} is no complete checkpoint: it holds "
-    f"{shorten(children)}; wanted is checkpoint (T5X), state/_METADATA "
+    f"{directory} is not a complete checkpoint: it holds "
+    f"{shorten(children)}; wanted checkpoint (T5X), state/_METADATA "
     "(Orbax), config.json with model.safetensors (Hugging Face), or "
     "checkpoint_<step> directories"
   )
@@ -88,7 +88,7 @@ def error_of(directory: Directory, path: str) -> CheckpointError:
 def _found_advice(
   directory: Directory, children: Sequence[str]
 ) -> Iterator[tuple[str, str]]:
-  """Yields names in a directory that is no checkpoint, and what to do."""
+  """Yields names in a directory that is not a checkpoint, and what to do."""
   if hugging_face.ADAPTER in children:
     base = _setting(directory, hugging_face.ADAPTER, "base_model_name_or_path")
     yield (
@@ -128,7 +128,7 @@ def _snapshot_of(cached: Directory) -> Directory | None:
 
 
 def _setting(directory: Directory, file: str, name: str) -> str:
-  """Returns a text of a JSON file, cut; "" where the file does not have it."""
+  """Returns a string of a JSON file, truncated; "" where it is missing."""
   try:
     value = directory.read_json(file).get(name)
   except CheckpointError:

@@ -51,7 +51,7 @@ STEP_PREFIX = "checkpoint"
 def vocabulary_identity(path: str | os.PathLike) -> dict[str, str]:
   """Returns {"path", "sha256"} of a SentencePiece model.
 
-  The SHA-256 tells the vocabulary from others; the path says where it was.
+  The SHA-256 identifies the vocabulary; the path says where it was.
   """
   model = storage.read_vocabulary(path)
   sha256 = hashlib.sha256(model).hexdigest()
@@ -225,7 +225,7 @@ def open_arrays(
   if not any(name.startswith("target/") for name in state.arrays):
     folders = sorted({x.partition("/")[0] for x in _index(directory / "state")})
     raise CheckpointError(
-      f"{state.where}/_METADATA lists no 'target': it is no T5X-like train "
+      f"{state.where}/_METADATA lists no 'target': it is not a T5X-like train "
       f"state, its tree starts with {folders}"
     )
   if "state/step" not in state.arrays:

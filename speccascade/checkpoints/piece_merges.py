@@ -69,10 +69,10 @@ def document(
   """Returns the content of tokenizer.json.
 
   Args:
-    model: the model that cuts a text.
+    model: the model that splits a text.
     added: {token: (id, whether it is special)}.
     normalizers: what is done to a text before blanks become pieces.
-    blank_before: whether a text has a blank before it, which is no part of the
+    blank_before: whether a text has a blank before it, which is not part of the
       text that is decoded.
   """
   prepend = [{"type": "Prepend", "prepend": BLANK}] * blank_before

@@ -30,7 +30,7 @@ class RuleFile(NamedTuple):
   Attributes:
     parameters: {name of a `ParameterKind`: its pytree of float32 arrays}.
     about: what the parameters were fitted to, as JSON holds it.
-    digest: 12 hexadecimal digits that tell the file's content from another's.
+    digest: 12 hexadecimal digits that identify the file's content.
   """
 
   parameters: Mapping[str, Any]
@@ -76,7 +76,7 @@ def read(path: str | os.PathLike) -> RuleFile:
 
 @functools.lru_cache(maxsize=8)
 def _read(path: str, modified_ns: int) -> RuleFile:
-  """Returns the parameters of a file; `modified_ns` tells versions apart."""
+  """Returns the parameters of a file; `modified_ns` identifies the version."""
   try:
     arrays = array_files.read_npz(path, _BOUNDS)
     about = json.loads(str(arrays.pop(_ABOUT, "{}")))

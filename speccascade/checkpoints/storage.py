@@ -82,13 +82,13 @@ class Directory:
     remote: whether the directory is on `gs://`.
 
   Raises:
-    CheckpointError: the path is no path of a directory, or has a scheme that is
-      not supported.
+    CheckpointError: the path is not a path of a directory, or has a scheme that
+      is not supported.
   """
 
   def __init__(self, path: str | os.PathLike):
     if not isinstance(path, str | os.PathLike):
-      raise CheckpointError(f"{path!r:.60} is no path of a directory")
+      raise CheckpointError(f"{path!r:.60} is not a path of a directory")
     path = os.fspath(path)
     self.remote = path.startswith("gs://")
     if self.remote:
@@ -112,10 +112,10 @@ class Directory:
     self.url = path.rstrip("/") if self.remote else local
     if not path or not _is_path(local):
       shown = f"{path!r:.60} of {len(path):,} characters" if path else "''"
-      raise CheckpointError(f"{shown} is no path of a directory")
+      raise CheckpointError(f"{shown} is not a path of a directory")
     if "\\" in self.url or not fields.is_utf8(self.url):
       raise CheckpointError(
-        f"{path!r:.99} has a backslash, or a byte that is no UTF-8, which"
+        f"{path!r:.99} has a backslash, or a byte that is not UTF-8, which"
         " tensorstore takes in no path: rename it"
       )
 
@@ -174,7 +174,7 @@ class Directory:
         " the checkpoint again, with what its links name"
       ) from error
     if not stat.S_ISREG(status.st_mode):
-      raise CheckpointError(f"{path} is no regular file: copy it again")
+      raise CheckpointError(f"{path} is not a regular file: copy it again")
     if most is not None and status.st_size > most:
       raise CheckpointError(
         f"{path} has {status.st_size:,} bytes, want {most:,} at most"
@@ -187,7 +187,7 @@ class Directory:
       The bytes of all files together; 0 for a directory on `gs://`.
 
     Raises:
-      CheckpointError: something is no regular file; see `check_file`.
+      CheckpointError: something is not a regular file; see `check_file`.
     """
     if self.remote:
       return 0
@@ -226,7 +226,7 @@ class Directory:
 
     Raises:
       CheckpointNotFoundError: there is no such file.
-      CheckpointError: the file is no JSON, or `parse` fails.
+      CheckpointError: the file is not JSON, or `parse` fails.
     """
     content = self.read(name, _INDEX_BYTES)
     if content is None:

@@ -200,7 +200,7 @@ class StoredArrays:
     checkpoint as float32.
 
     Raises:
-      CheckpointError: "state/step" is no whole number.
+      CheckpointError: "state/step" is not a whole number.
     """
     step = self.read_part("state/step")
     if (

@@ -102,7 +102,7 @@ def _read_index(directory: storage.Directory) -> tuple[int, dict]:
       "copy it again"
     ) from error
   if not isinstance(tree, dict):
-    raise CheckpointError(f"{where} is no T5X checkpoint: it holds no map")
+    raise CheckpointError(f"{where} is not a T5X checkpoint: it holds no map")
   version, train_state = tree.get("version", 0), tree.get("optimizer")
   if not isinstance(version, int) or not 2 <= version <= VERSION:
     raise CheckpointError(

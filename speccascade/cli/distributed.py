@@ -1,7 +1,7 @@
 """Makes several processes one job: flags, the meeting, and the end of a job.
 
-A process that fails prints its error, tells the others, and exits non-zero; the
-others print what it said and exit, too. A process that is killed can tell
+A process that fails prints its error, informs the others, and exits non-zero;
+the others print what it said and exit, too. A process that is killed can tell
 nothing: JAX misses it and ends the others in C++, with a trace of its calls.
 """
 
@@ -152,7 +152,7 @@ def join(values: flags.FlagValues):
         stop = error
     processes.meet()
   except BaseException as error:
-    # The error goes on to `start`, which prints its line. `_leave` then ends
+    # The error propagates to `start`, which prints its line. `_leave` then ends
     # the process, because JAX's own end would wait for the others.
     is_interrupt = isinstance(error, KeyboardInterrupt)
     atexit.register(_leave, 130 if is_interrupt else 1)
@@ -231,7 +231,7 @@ def _mute_native_stdout():
 def _check_port(address: str):
   """Raises ProcessError if process 0 cannot listen at an address's port."""
   # JAX itself would die of a segmentation fault there, without a message. With
-  # this variable, process 0 listens at another address than others are told.
+  # this variable, process 0 listens at another address than the others use.
   if os.environ.get("JAX_COORDINATOR_BIND_ADDRESS"):
     return
   port = int(address.rpartition(":")[2])

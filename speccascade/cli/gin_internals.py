@@ -16,10 +16,10 @@ kept by gin as the parameter "value" of gin.macro in the scope NAME, and %NAME
 is a reference to gin.macro in that scope.
 
 There is no public way: gin has no list of macros or of the values that are
-missing, adds search paths but replaces none, and raises ValueError with a text
-for every fault. A gin that renames one of the names raises AttributeError here;
-a gin that words its errors in another way loses the hints of `gin_setup`, and
-`tests/cli/test_cli.py` fails.
+missing, adds search paths but replaces none, and raises ValueError with a
+message for every fault. A gin that renames one of the names raises
+AttributeError here; a gin that words its errors in another way loses the hints
+of `gin_setup`, and `tests/cli/test_cli.py` fails.
 """
 
 from collections.abc import Iterable, Iterator

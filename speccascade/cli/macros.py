@@ -40,7 +40,7 @@ def macros(name: str, folders: Iterable[str] | None = None) -> dict[str, Macro]:
       directory and then the package's folders.
 
   Raises:
-    ConfigError: there is no such file, or the file is no text.
+    ConfigError: there is no such file, or the file is not text.
   """
   folders = ["", *gin_setup.package_folders()] if folders is None else folders
   paths = [pathlib.Path(folder, name) for folder in folders]

@@ -34,7 +34,7 @@ _EXAMPLE = re.compile(r"--gin_file=(\S+)")  # in the text of a main
 def run(main, doc: str, argv: list[str] | None = None, **options):
   """Parses flags and gin files, calls `main()`, and exits.
 
-  The exit code is 0, or 1 after an error that the user can mend (one line on
+  The exit code is 0, or 1 after an error that the user can fix (one line on
   stderr says which), 2 after a wrong flag, and 130 after an interrupt.
 
   Args:
@@ -85,7 +85,7 @@ def _start(main, doc: str, argv: list[str], skeleton, preview) -> int:
   if values.help:
     return _show_help(values, doc, skeleton)
   if arguments:
-    return fail(f"{arguments[0]!r} is no flag; --help lists them", 2)
+    return fail(f"{arguments[0]!r} is not a flag; --help lists them", 2)
   if message := _missing_config(doc, values):
     return fail(message)
   flags.FLAGS.mark_as_parsed()  # for libraries that read absl's own flags
@@ -153,7 +153,7 @@ def _missing_config(doc: str, values: flags.FlagValues) -> str | None:
 
 
 def _show(text: str):
-  """Prints a text; a reader that stops reading, such as `head`, is no error."""
+  """Prints a string; ignores a reader that stops reading, such as `head`."""
   try:
     print(text, flush=True)
   except BrokenPipeError:
@@ -280,7 +280,7 @@ def compilation_cache():
 
 
 def fail(error: str | Exception, code: int = 1) -> int:
-  """Prints one line about an error that the user can mend.
+  """Prints one line about an error that the user can fix.
 
   Args:
     error: the error, or the line.

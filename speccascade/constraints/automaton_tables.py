@@ -13,7 +13,7 @@ from speccascade.decoding.records.automaton import START, TokenAutomaton
 
 # Tables of more bytes than this are refused.
 MOST_BYTES = 256 << 20
-FEW_BYTES = 1 << 22  # of a table that need not be cut into two
+FEW_BYTES = 1 << 22  # of a table that need not be split in two
 _ROWS_AT_A_TIME = 256
 
 
@@ -30,12 +30,12 @@ class Tables:
     moves: [S, C] int, the state after a token of each class; [S, K] where there
       are `kinds`.
     allowed: [S, C] bool, whether a token of the class may follow. With a `halt`
-      it says whether the text goes on after the token.
+      it says whether the text continues after the token.
     ends: [S] bool, whether a text ends in the state.
     kinds: [V] int32, the kind of each token, by which it moves. None where
       classes are the kinds.
     halt: the state after a token of which `allowed` says that the text does not
-      go on; None where `moves` has all states.
+      continue; None where `moves` has all states.
   """
 
   classes: np.ndarray
@@ -325,7 +325,7 @@ def check_size(
 def without_dead_ends(
   tables: Tables, name: str, ends: Sequence[int] | None = None
 ) -> Tables:
-  """Returns tables that allow no token after which a text cannot go on.
+  """Returns tables that allow no token after which a text cannot continue.
 
   Args:
     tables: an automaton.

@@ -122,7 +122,7 @@ def of_language(
   begin = run(language, known.first_spelling)
   is_eos = np.zeros(len(begin), bool)
   is_eos[list(eos_ids)] = True
-  # What adds nothing to a text is no part of one, and may not stand in it.
+  # What adds nothing to a text is not part of one, and may not stand in it.
   begin[known.first_spelling.is_empty | is_eos] = num
   is_dead = known.spelling.is_empty | is_eos
   classes, tokens = automaton_tables.refined(

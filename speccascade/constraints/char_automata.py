@@ -127,7 +127,7 @@ class Dfa:
   Attributes:
     classes: the set of characters of each class.
     moves: for each state the state after each class; -1 where a text cannot
-      go on.
+      continue.
     ends: for each state whether a text may end there.
   """
 

@@ -42,7 +42,7 @@ def answer(request: dict) -> dict:
     return _table(index)
   except MemoryError:
     return {"error": "takes more memory than it may"}
-  except BaseException as error:  # A panic of Rust is no Exception.
+  except BaseException as error:  # A panic of Rust is not an Exception.
     if isinstance(error, KeyboardInterrupt | SystemExit):
       raise
     reason = " ".join(str(error)[:1000].split()) or type(error).__name__

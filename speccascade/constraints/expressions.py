@@ -22,7 +22,7 @@ def of_schema(schema: str) -> str:
     schema: a JSON schema, as text.
 
   Raises:
-    ConstraintError: the text is no JSON schema, or the schema has a keyword
+    ConstraintError: the text is not a JSON schema, or the schema has a keyword
       that the expression would not hold.
   """
   return json_schema.expression(schema)

@@ -1,7 +1,7 @@
 """What a conjunction of JSON schemas allows: values, or types with keywords.
 
 Schemas that hold together (`allOf`, a `$ref` and the keywords beside it, the
-branch of an `anyOf` and what stands around it) are kept as a list of places.
+branch of an `anyOf` and what is around it) are kept as a list of places.
 """
 
 from collections.abc import Sequence

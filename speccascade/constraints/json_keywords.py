@@ -1,4 +1,4 @@
-"""The keywords of JSON schemas that a grammar knows, and where they stand.
+"""The keywords of JSON schemas that a grammar knows, and where they may be.
 
 A schema is checked once, before anything is written: its form, its references,
 and that each keyword is one of the list. A keyword that is not on the list is
@@ -78,8 +78,8 @@ _OF_TYPE: dict[str, dict[str, tuple[Callable, str]]] = {
   "string": {
     "minLength": _COUNT,
     "maxLength": _COUNT,
-    "pattern": (lambda x: isinstance(x, str), "a text"),
-    "format": (lambda x: isinstance(x, str), "a text"),
+    "pattern": (lambda x: isinstance(x, str), "a string"),
+    "format": (lambda x: isinstance(x, str), "a string"),
   },
   "array": {
     "items": _SCHEMA,
@@ -119,7 +119,7 @@ _OF_ANY: dict[str, tuple[Callable, str]] = {
   "if": _SCHEMA,
   "then": _SCHEMA,
   "else": _SCHEMA,
-  "$ref": (lambda x: isinstance(x, str), "a text"),
+  "$ref": (lambda x: isinstance(x, str), "a string"),
 }
 KNOWN = _OF_ANY | {k: v for each in _OF_TYPE.values() for k, v in each.items()}
 TYPE_OF = {name: kind for kind, names in _OF_TYPE.items() for name in names}
@@ -128,7 +128,7 @@ _IN_MAPS = ("properties", "patternProperties", "dependentSchemas")
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-  """A schema, and where it stands.
+  """A schema, and where it is.
 
   Attributes:
     schema: the schema: an object, true or false.
@@ -317,7 +317,7 @@ class Document:
       refuse(
         keyword,
         place,
-        f"is {value}, and floating point does not tell its multiples",
+        f"is {value}, and floating point does not determine its multiples",
         "take a whole number",
       )
 

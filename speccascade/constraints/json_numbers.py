@@ -230,7 +230,7 @@ def _decimals(low: Bound, high: Bound | None) -> list[str]:
 
 
 def _split(value: Decimal) -> tuple[int, str]:
-  """Returns what stands before the point, and the digits after it."""
+  """Returns what is before the point, and the digits after it."""
   text = f"{value:f}"
   whole, _, digits = text.partition(".")
   return int(whole), digits.rstrip("0")

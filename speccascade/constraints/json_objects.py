@@ -7,7 +7,7 @@ from speccascade.constraints import char_automata, json_values, parts
 from speccascade.constraints.json_keywords import Place, refuse
 from speccascade.constraints.parts import Expression
 
-# So many sets of properties that go on differently are followed.
+# So many sets of properties that continue differently are followed.
 MOST_STATES = 300
 
 

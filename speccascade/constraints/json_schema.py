@@ -47,7 +47,7 @@ def expression(schema: str) -> str:
     schema: a JSON schema, as text.
 
   Raises:
-    ConstraintError: the text is no JSON schema, no text is allowed, or a
+    ConstraintError: the text is not a JSON schema, no text is allowed, or a
       keyword cannot be held, which is named with its place.
   """
   writer = _Writer(Document(read(schema)))
@@ -61,7 +61,7 @@ def read(schema: str):
   """Returns the value of the text of a schema.
 
   Raises:
-    ConstraintError: the text is no JSON, or a name is in an object twice.
+    ConstraintError: the text is not JSON, or a name is in an object twice.
   """
 
   def pairs(items):
@@ -75,7 +75,7 @@ def read(schema: str):
     return value
 
   def constant(name):
-    raise ValueError(f"{name} is no number of JSON")
+    raise ValueError(f"{name} is not a number of JSON")
 
   try:
     value = json.loads(schema, object_pairs_hook=pairs, parse_constant=constant)
@@ -85,7 +85,7 @@ def read(schema: str):
     raise _too_deep() from None
   except ValueError as error:
     raise ConstraintError(
-      f"JSON_SCHEMA is no JSON: {error}; give the text of a schema"
+      f"JSON_SCHEMA is not JSON: {error}; give the text of a schema"
     ) from error
   level = [value]
   for _ in range(MOST_BRACKETS):

@@ -71,7 +71,7 @@ def _inner(nodes: list, least: int, most: int | None) -> Expression | None:
 def _with_lengths(
   node: patterns.Node, least: int, most: int | None
 ) -> patterns.Node | None:
-  """Returns a node of bounded length, or None where only an automaton tells."""
+  """Returns a node of bounded length, or None where an automaton is needed."""
   low, high = patterns.lengths(node)
   if low >= least and (most is None or (high is not None and high <= most)):
     return node

@@ -19,7 +19,7 @@ from speccascade.constraints.json_keywords import (
 )
 from speccascade.constraints.parts import Expression
 
-# A blank may stand here.
+# A blank is allowed here.
 BLANK = parts.optional(parts.literal(" "))
 
 
@@ -238,7 +238,7 @@ def quoted(text: str) -> Expression:
 
 
 def spelled(value) -> Expression:
-  """Returns the expression of a value; a blank may stand beside marks."""
+  """Returns the expression of a value; a blank is allowed beside marks."""
   if isinstance(value, str):
     return quoted(value)
   if isinstance(value, list):

@@ -26,7 +26,8 @@ class TextLimits:
 
   A decode holds all of its outputs to the same limits. Stops end an output
   after the token that completes them; everything else masks the distributions
-  of both models, so that the laws of a method hold for the masked models.
+  of both models, so that the distributions of a method hold for the masked
+  models.
 
   Attributes:
     stop: strings and ids that end an output. Its text ends before the first of
@@ -40,7 +41,7 @@ class TextLimits:
     banned: ids that are not written, and strings that do not occur in an
       output.
     grammar: a regular expression that an output matches whole; None allows
-      every text. An output that the length limit cuts matches it so far.
+      every text. An output that the length limit truncates matches it so far.
     json_schema: a JSON schema, as text, in place of a grammar.
 
   Raises:
@@ -148,7 +149,7 @@ def constraints(
     vocabulary: the tokens, as `token_bytes.read` takes them.
     text_of: ids -> text, as outputs are written.
     eos_ids: the ids that end an output.
-    vocab_size: V of the models; ids past the vocabulary are no text.
+    vocab_size: V of the models; ids past the vocabulary are not text.
     own_stops: the stops that each text has beside those of the limits.
 
   Returns:
@@ -218,7 +219,7 @@ def _masks(limits: TextLimits, known, eos_ids: Sequence[int]):
       np.isin(np.arange(num), limits.banned), [0], allowed=[[True, False]]
     )
   if limits.min_decode_len > 1:
-    # State n stands after n tokens, up to the first that may be an EOS.
+    # State n is reached after n tokens, up to the first that may be an EOS.
     least = limits.min_decode_len - 1
     automaton_tables.check_size(least + 1, 2, "MIN_DECODE_LEN")
     after = np.minimum(np.arange(least + 1) + 1, least).astype(np.int32)

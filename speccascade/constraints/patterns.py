@@ -105,7 +105,7 @@ class _Reader:
     self.pattern, self.place, self.is_most = pattern, 0, is_most
 
   def at(self, text: str) -> bool:
-    """Whether a text stands here; moves behind it."""
+    """Whether a string is here; moves past it."""
     stands = self.pattern.startswith(text, self.place)
     self.place += len(text) * stands
     return stands
@@ -118,7 +118,7 @@ class _Reader:
     return self.pattern[self.place - 1]
 
   def choice(self, depth: int) -> Node:
-    """Returns what stands here up to the end of the group."""
+    """Returns what is here up to the end of the group."""
     if depth > MOST_GROUPS:
       raise PatternError(f"has more than {MOST_GROUPS} groups in each other")
     branches = [self.branch(depth)]
@@ -127,7 +127,7 @@ class _Reader:
     return branches[0] if len(branches) == 1 else Either(tuple(branches))
 
   def branch(self, depth: int) -> Node:
-    """Returns what stands here up to a bar or the end of the group."""
+    """Returns what is here up to a bar or the end of the group."""
     items = []
     while (
       self.place < len(self.pattern) and self.pattern[self.place] not in "|)"
@@ -136,7 +136,7 @@ class _Reader:
     return items[0] if len(items) == 1 else Sequence(tuple(items))
 
   def repeated(self, node: Node) -> Node:
-    """Returns a node with the repetition that stands here."""
+    """Returns a node with the repetition that is here."""
     marks = {"*": (0, None), "+": (1, None), "?": (0, 1)}
     bounds = None
     for mark, pair in marks.items():
@@ -172,7 +172,7 @@ class _Reader:
     return Repeat(node, *bounds)
 
   def atom(self, depth: int) -> Node:
-    """Returns the one node that stands here."""
+    """Returns the one node that is here."""
     letter = self.next()
     if letter == "(":
       if self.at("?") and not self.at(":"):
@@ -266,7 +266,7 @@ class _Reader:
 def whole(node: Node) -> Node | None:
   """Returns what a text is in which a pattern is found, without edges.
 
-  None where ^ or $ stand inside of the pattern.
+  None where ^ or $ are inside the pattern.
   """
   if isinstance(node, Either):
     items = [whole(each) for each in node.items]

@@ -86,7 +86,7 @@ def check(
     elif each in known.special:
       continue
     elif _HALF in each:
-      fault = "U+FFFD stands for bytes that are no text: leave it out"
+      fault = "U+FFFD stands for bytes that are not text: leave it out"
     elif inside := [text for text in special if text in each]:
       fault = (
         f"{max(inside, key=len)!r} is a special token and no part of a text:"
@@ -127,7 +127,7 @@ def _search(
   Args:
     strings: the strings, none of them empty.
     name: what they are, for messages.
-    whole_runs: whether a run of byte tokens that is not UTF-8 is no text as a
+    whole_runs: whether a run of byte tokens that is not UTF-8 is not text as a
       whole; see `TokenBytes.byte_tokens`.
 
   Source: Aho and Corasick, "Efficient string matching" (1975).

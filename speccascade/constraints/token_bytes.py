@@ -22,15 +22,16 @@ class TokenBytes:
 
   Attributes:
     tokens: for each id the bytes that the token adds to a text; b"" for tokens
-      that are no part of a text, such as EOS and padding.
+      that are not part of a text, such as EOS and padding.
     first: for each id the bytes that the token adds at the beginning of a text,
       where a tokenizer may drop a blank.
-    stays_first: whether the beginning goes on after a token of which nothing is
+    stays_first: whether the beginning continues after a token of which nothing
+      is
       left there, as SentencePiece has it for T5: it drops all blanks.
     byte_tokens: the ids of tokens that stand for one byte each, if a run of
       them becomes U+FFFD as a whole where it is not UTF-8, as in byte fallback
       of `tokenizers`. Empty where each byte is decoded by itself.
-    special: {how it is written: its id} of tokens that are no part of a text.
+    special: {how it is written: its id} of tokens that are not part of a text.
   """
 
   tokens: Sequence[bytes]
@@ -40,7 +41,7 @@ class TokenBytes:
   special: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
   def padded(self, num: int) -> "TokenBytes":
-    """Returns the bytes of `num` tokens, of which the last may be no text."""
+    """Returns the bytes of `num` tokens, of which the last may not be text."""
     if len(self.tokens) == num:
       return self
     spare = [b""] * (num - len(self.tokens))

@@ -81,7 +81,7 @@ class Session:
   methods: tuple[Method, ...] = ()
 
   def __post_init__(self):
-    # A single row is not cut along the data axis: each part decodes it whole.
+    # A single row is not split along the data axis: each part decodes it whole.
     if self.pair.layout is not None and self.run.batch_size > 1:
       self.pair.layout.check_rows(BATCH_SIZE=self.run.batch_size)
     limit = self.run.max_decode_len

@@ -59,8 +59,8 @@ _KINDS = {
     "draft, kept although the rule deferred",
     "The rule deferred to the large model here, and the small model's draft x"
     " was accepted all the same, because the target gives it probability too: a"
-    " draft stands with probability min(1, pi(x) / q(x)), so a token that both"
-    " models find likely is kept whatever the rule says.",
+    " draft is accepted with probability min(1, pi(x) / q(x)), so a token that"
+    " both models find likely is kept whatever the rule says.",
   ),
   COPY: _Kind(
     "copy",
@@ -196,7 +196,7 @@ def losing_drafts(tree: dict) -> list[list[LosingDraft]]:
 
 
 def _visible(text) -> str:
-  """Returns a text whose control characters are signs."""
+  """Returns a string with its control characters as signs."""
   return str(text).translate(_CONTROLS)
 
 

@@ -11,8 +11,8 @@ from speccascade.judge.judgement import JudgedAnswer
 from speccascade.judge.problems import ClaimedTarget, Law, Problem
 from speccascade.judge.scripted import NotCoveredError
 
-_SAME = 1e-5  # two enumerated laws are one
-_FITS = 1e-4  # samples are of a law whose p-value is at least so much
+_SAME = 1e-5  # two enumerated distributions are one
+_FITS = 1e-4  # samples are of a distribution whose p-value is at least so much
 
 
 def causes_of_step(
@@ -20,13 +20,13 @@ def causes_of_step(
   passed: dict[Problem, JudgedAnswer],
   target: ClaimedTarget | None = None,
 ) -> tuple[str, ...]:
-  """Returns the errors that have the laws of a step.
+  """Returns the errors that have the distributions of a step.
 
-  An error has the law of the smallest failed problem and of the largest, and
-  those of all problems that passed.
+  An error has the distribution of the smallest failed problem and of the
+  largest, and those of all problems that passed.
 
   Args:
-    failed: the problems that failed, with their enumerated laws.
+    failed: the problems that failed, with their enumerated distributions.
     passed: the problems that passed.
     target: the claimed distribution.
   """
@@ -88,13 +88,13 @@ def causes_of_sampler(
   and in all problems that passed.
 
   Args:
-    failed: the problems that failed, with what the sampler wrote: a law, or
-      counted samples.
+    failed: the problems that failed, with what the sampler wrote: a
+      distribution, or counted samples.
     passed: the problems that passed.
   """
   some = _smallest_and_largest(failed)
   answers = failed | passed
-  # Small ones first: the laws of errors are enumerated fast there.
+  # Small ones first: the distributions of errors are enumerated fast there.
   asked_in_turn = sorted(
     [*some, *passed], key=lambda x: (x.gamma, x.num_tokens, x.vocab_size)
   )

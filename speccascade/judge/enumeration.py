@@ -1,4 +1,4 @@
-"""Enumerates the law of code that draws by itself, and compares it."""
+"""Enumerates the distribution of code that draws by itself, and compares it."""
 
 from collections.abc import Callable
 import itertools
@@ -29,7 +29,8 @@ def enumerated_law(
   race_width: int | None = None,
   time_limit_s: float = TIME_LIMIT_S,
 ) -> paths.EnumeratedLaw:
-  """Returns the law of code that draws by itself; errors are outcomes, too.
+  """Returns the distribution of code that draws by itself; errors are outcomes,
+  too.
 
   Args:
     run: gets the script, for draws of the judge's own, and returns tokens.
@@ -64,9 +65,11 @@ def enumerated_law(
 def completed(
   law: Law, problem: Problem, target: ClaimedTarget | None = None
 ) -> Law:
-  """Returns the law of `problem.num_tokens` tokens that begin with a block's.
+  """Returns the distribution of `problem.num_tokens` tokens that begin with a
+  block's.
 
-  What a block emits is cut, or completed with the claimed chain: the law is
+  What a block emits is truncated, or completed with the claimed chain: the
+    distribution is
   that chain's exactly if the block's tokens are the chain's.
   """
   pi = problem.targets(target)

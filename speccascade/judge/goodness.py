@@ -17,7 +17,7 @@ def p_value(counts: np.ndarray, law: np.ndarray) -> float:
   hide in such a mixed cell, so that they are tested by themselves as well, by
   exact binomial tails; twice the smaller p-value is returned (Bonferroni).
 
-  A count where the law has no mass gives 0.
+  A count where the distribution has no mass gives 0.
 
   Args:
     counts: [K] how often each outcome was seen.
@@ -106,7 +106,7 @@ def chi_square_tail(value: float, degrees: int) -> float:
 
 
 def tv(law: np.ndarray, other: np.ndarray) -> float:
-  """Returns the total variation between two laws."""
+  """Returns the total variation between two distributions."""
   return 0.5 * float(np.abs(law - other).sum())
 
 
@@ -130,9 +130,9 @@ def noise_floor(law: np.ndarray, num: int, level: float) -> float:
 
 
 def num_samples(law: np.ndarray, resolution: float, level: float) -> int:
-  """Returns the sample size at which a wrong law shows.
+  """Returns the sample size at which a wrong distribution shows.
 
-  A law at a total variation of `resolution` is noticed then with a chance of at
-  least 1 - level: twice the noise floor is below the resolution.
+  A distribution at a total variation of `resolution` is noticed then with a
+  chance of at least 1 - level: twice the noise floor is below the resolution.
   """
   return math.ceil((2 * noise_floor(law, 1, level) / resolution) ** 2)

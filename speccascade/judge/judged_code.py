@@ -160,7 +160,7 @@ def tokens_of_sampler(
 
 
 def tokens_of_rows(written, problem: Problem) -> tuple:
-  """Returns the text of the row, or the texts of the rows, cut."""
+  """Returns the text of the row, or the texts of the rows, truncated."""
   several = len(problem.prompts) > 1
   rows = written if several else [written]
   if several:

@@ -1,4 +1,4 @@
-"""Counts the texts of a sampler, and compares the counts with a law."""
+"""Compares the counts of a sampler's texts with a distribution."""
 
 import collections
 from collections.abc import Callable

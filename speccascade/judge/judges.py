@@ -43,8 +43,9 @@ def judge_verify(
 
   Args:
     verify: from (tokens [B, G], q [B, G, V], p [B, G+1, V], u_accept [B, G],
-      u_draw [B]) to (num_accepted [B], token [B]): how many drafts stand, and
-      the token after them. `rows` makes one of a function of a single row.
+      u_draw [B]) to (num_accepted [B], token [B]): how many drafts are
+      accepted, and the token after them. `rows` makes one of a function of a
+      single row.
     target: the claimed distribution, a function of the rows (q, p); None is p.
     tolerance: the largest total variation that passes.
     only: the problems to ask: those whose label has this text.
@@ -114,7 +115,7 @@ def judge_step(
       of_block=True,
       target=target,
     )
-    # The laws of known errors are those of one round.
+    # The distributions of known errors are those of one round.
     return answer if num_rounds == 1 else answer._replace(law=None)
 
   problems = _those(only, (*asked.step_problems(), TWO_ROUNDS))
@@ -142,7 +143,7 @@ def judge_sampler(
   Args:
     sampler: from (`Problem`, seed) to the tokens after the prompt; of a problem
       with several prompts to the tokens of each. Tokens after
-      `problem.num_tokens` are cut.
+      `problem.num_tokens` are dropped.
     settings: those of "temperature", "top_k" and "top_p" that it takes.
     num_rows: more than 1 if it takes problems of several prompts.
     target: the claimed distribution, a function of the rows (q, p); None is p.

@@ -78,7 +78,7 @@ class OneUniform(RightSampler):
 
 
 class AbsoluteResidual(RightSampler):
-  """The residual is |p - q|: its negative part is not cut off."""
+  """The residual is |p - q|: its negative part is not clipped."""
 
   name = "the residual is |p - q| instead of max(0, p - q)"
 
@@ -100,7 +100,7 @@ class ResidualOfNextPlace(RightSampler):
 
 
 class EagerBlock(RightSampler):
-  """A block of drafts stands where the product of its ratios says so.
+  """A block of drafts is accepted where the product of its ratios says so.
 
   The product alone accepts more than the optimum allows: block verification
   (arXiv 2403.10444) accepts a prefix inside a block with a smaller chance, and
@@ -169,13 +169,13 @@ class ArgmaxDrafts(RightSampler):
 
 
 class TypicalAcceptance(RightSampler):
-  """Medusa's typical acceptance: likely enough tokens stand.
+  """Medusa's typical acceptance: likely enough tokens are accepted.
 
   Source: Cai et al. (arXiv 2401.10774), section 2.3.1, with epsilon = 0.09 and
   delta = 0.3.
   """
 
-  name = "typical acceptance (Medusa): likely enough drafts stand"
+  name = "typical acceptance (Medusa): likely enough drafts are accepted"
 
   def accepts(self, token, q, p):
     entropy = -np.sum(p * np.log(np.where(p > 0, p, 1)))

@@ -83,7 +83,7 @@ class _Node:
 
 
 def enumerate_law(run: Run, max_runs: int = 400_000) -> EnumeratedLaw:
-  """Returns the law of `run`.
+  """Returns the distribution of `run`.
 
   Args:
     run: from a script to an outcome; asks the script for all random numbers.
@@ -152,7 +152,7 @@ class _Enumeration:
     return outcome, tuple((x.kind, x.weights) for x in script.coordinates)
 
   def visit(self, chosen: tuple, chance: float):
-    """Returns the node after chosen values; adds its outcomes to the law."""
+    """Returns the node after chosen values, and records its outcomes."""
     runs = [self.run(chosen, future) for future in FUTURES[:2]]
     place = len(chosen)
     if all(len(script.coordinates) <= place for script, _ in runs):

@@ -67,17 +67,17 @@ class Problem:
   Attributes:
     label: what is asked, in a few words.
     q_logits: [V] * n + [V], the drafter's logits after the last n tokens, the
-      oldest first. Zeros stand before the first token of a text.
+      oldest first. Zeros come before the first token of a text.
     p_logits: the verifier's, of the same shape.
     gamma: tokens that a block drafts.
-    num_tokens: how many tokens to write; more are cut.
+    num_tokens: how many tokens to write; the rest is truncated.
     temperature: of both models.
     top_k: of both models; None keeps all tokens.
     top_p: of both models, after temperature and top-k; None keeps all tokens.
     prompts: the tokens before each row's text. A sampler gets one, unless it
       is asked for several rows.
     eos: the token that ends a text, which may be shorter then; what is written
-      after it is cut. None where no token does.
+      after it is truncated. None where no token does.
   """
 
   label: str
@@ -158,7 +158,7 @@ class Problem:
     return text
 
   def claimed(self, target: ClaimedTarget | None = None) -> Law:
-    """Returns the law of the tokens that a right sampler writes.
+    """Returns the distribution of the tokens that a right sampler writes.
 
     Args:
       target: the claimed distribution of a token; None is the verifier's.
@@ -192,10 +192,10 @@ def last_tokens(tokens, num: int) -> tuple[int, ...]:
 def chain(
   table: np.ndarray, before: tuple, length: int, eos: int | None = None
 ) -> Law:
-  """Returns the law of the next `length` tokens of a chain.
+  """Returns the distribution of the next `length` tokens of a chain.
 
   Args:
-    table: [V] * n + [V] the law after the last n tokens.
+    table: [V] * n + [V] the distribution after the last n tokens.
     before: the tokens before.
     length: number of tokens.
     eos: the token that ends a text; None where none does.
@@ -216,7 +216,7 @@ def chain(
 
 
 def distance(law: Law, other: Law) -> float:
-  """Returns the total variation between two laws."""
+  """Returns the total variation between two distributions."""
   keys = law.keys() | other.keys()
   return 0.5 * sum(abs(law.get(k, 0.0) - other.get(k, 0.0)) for k in keys)
 
@@ -268,7 +268,7 @@ def history_logits(
 ) -> tuple[np.ndarray, np.ndarray]:
   """Returns logits [3] * n + [3] of a drafter and a verifier that see it all.
 
-  Tokens 1 and 2 are written, never 0. Zeros stand before the text alone, so
+  Tokens 1 and 2 are written, never 0. Zeros come before the text alone, so
   that each text has a row of its own. The n-th token and those before it are
   certain, but where they are soft.
 

@@ -20,7 +20,7 @@ def replace(
   draw, seed = torch.rand, torch.manual_seed
 
   def state(generator):
-    """Returns what tells a generator's next numbers, and moves it on."""
+    """Returns what determines a generator's next numbers, and advances it."""
     of = torch.default_generator if generator is None else generator
     known = of.get_state().numpy().tobytes()
     draw(1, generator=of)

@@ -47,7 +47,7 @@ class RightSampler:
     return self.draw(q)
 
   def accepts(self, token, q, p) -> bool:
-    """Returns whether a drafted token stands."""
+    """Returns whether a drafted token is accepted."""
     return bool(self.rng.random() * q[token] < p[token])
 
   def replacement(self, q, p) -> int:

@@ -119,7 +119,7 @@ def attend_within(
     return attend(query, key, value, bias, **options)
   branches = [within(size) for size in [*sizes, num_slots]]
   # The number of sizes that do not suffice is the place of the first that does.
-  assert reach is not None  # it tells which size suffices
+  assert reach is not None  # it says which size suffices
   index = functools.reduce(
     operator.add,
     [(jnp.max(reach) > size).astype(jnp.int32) for size in sizes],

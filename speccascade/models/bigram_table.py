@@ -41,13 +41,13 @@ def read(path: str | os.PathLike) -> np.ndarray:
       table = fields.of_json(file.read())
   except (OSError, ValueError) as error:
     raise ValueError(
-      f"{path} is no JSON list, or not whole ({error}); fetch it again"
+      f"{path} is not a JSON list, or not whole ({error}); fetch it again"
     ) from error
   is_list = isinstance(table, list) and len(table) > 0
   # (isinstance would take true and false for ids.)
   if not is_list or not all(type(value) is int for value in table):
     raise ValueError(
-      f"{path} is no list of token ids; wanted entry t to be the id of the"
+      f"{path} is not a list of token ids; wanted entry t to be the id of the"
       " likeliest token after t"
     )
   low, high = min(table), max(table)

@@ -123,7 +123,7 @@ class Block:
   def read_positions(
     self, x: jax.Array, query: jax.Array, bias: jax.Array
   ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Returns what goes on through the last layer, once its cache is written.
+    """Selects the positions that the last layer has to compute.
 
     All tokens must pass the layers before the last one: their keys and values
     are made from them.

@@ -1,6 +1,6 @@
 """The block cache of a decoder: writing, looking back, keeping a path.
 
-Rows stand at lengths of their own, so every function takes each row's start.
+Rows have lengths of their own, so every function takes each row's start.
 The keys of a cache are turned, [..., D, L], so that the product of queries and
 keys reads neighbours.
 
@@ -120,7 +120,7 @@ def add_products(
   """As `write_slots`, by a product that moves the block to its slots.
 
   A TPU multiplies where it would go through the rows one by one. All slots are
-  written anew. With start 3 the second new token is multiplied by 1 for slot 4
+  written again. With start 3 the second new token is multiplied by 1 for slot 4
   and by 0 for all other slots, so that sums are exact. Of a float32 number a
   product of bfloat16 would keep 8 bits, so the highest precision is asked for.
   """
@@ -189,9 +189,10 @@ def read_products(
 def write(cache: LayerCache, new: LayerCache, start: jax.Array) -> LayerCache:
   """Returns one layer's cache with a block written at slots start [B].
 
-  NaN and infinities are written as 0. The token that brought them has no law,
-  which its own logits show; in the cache they would spoil the rows of tokens
-  that do not see it, since a masked weight of 0 times NaN is NaN.
+  NaN and infinities are written as 0. The token that brought them has no
+  distribution, which its own logits show; in the cache they would spoil the
+  rows of tokens that do not see it, since a masked weight of 0 times NaN is
+  NaN.
 
   Args:
     cache: keys [B, H, D, L] and values [B, H, L, D].
@@ -250,7 +251,7 @@ def block_bias(
       j - (L - 1) from the query.
     start: [B] int32, the slot of each row's first fed token.
     num_fed: N.
-    depth: [B, W] int32, how far each token of a tree's window stands past the
+    depth: [B, W] int32, how far each token of a tree's window is past the
       window's first slot; see `tree_windows`. None for a chain.
     ancestors: [B, N, W] bool, [b, i, j] says that token i sees the token in
       column j of the window. None for a chain.

@@ -155,7 +155,7 @@ class CachedLM:
         never have a finite logit, are left out.
 
     Raises:
-      ValueError: no id has a row, an id is out of range or stands twice, the
+      ValueError: no id has a row, an id is out of range or given twice, the
         head is cut already, or the model is on a mesh.
     """
     kept = np.sort(np.asarray(ids).reshape(-1))

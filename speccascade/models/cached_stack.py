@@ -112,7 +112,7 @@ class CachedLayer(nn.Module):
     *source: jax.Array,
     is_last: bool,
   ) -> tuple[jax.Array, LayerCache]:
-    """Feeds a block; its tokens are cached, and the read positions go on.
+    """Feeds a block; its tokens are cached, and the read positions continue.
 
     Args:
       x: [B, N, E].

@@ -1,7 +1,8 @@
 """An output head that keeps some tokens: a drafter's draft vocabulary.
 
 A small model spends much of a draft on the product with all rows of its head. A
-cut head holds the rows of the kept tokens alone, so that products, laws and
+cut head holds the rows of the kept tokens alone, so that products,
+distributions and
 draws are over N tokens instead of V. The embedding stays whole: the model reads
 every token.
 

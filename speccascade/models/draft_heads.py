@@ -41,9 +41,9 @@ class HeadsConfig:
       "lookahead" has no heads, but K look-ahead embeddings, which the verifier
       reads after the last token of a text.
     num_heads: K, the largest number of drafts in a row. One head more than
-      gamma gives a law at the place after the drafts, for targets that use it.
-      K look-ahead embeddings draft K + 1 tokens in a row, since the first draft
-      needs none of them.
+      gamma gives a distribution at the place after the drafts, for targets that
+      use it. K look-ahead embeddings draft K + 1 tokens in a row, since the
+      first draft needs none of them.
     mlp_dim: inner width of the feed-forward layer of a blockwise head.
     vocab_size: V, rows of the verifier's vocabulary.
     emb_dim: E, the verifier's model width.
@@ -87,7 +87,7 @@ class HeadsConfig:
 
 
 def fingerprint(params: Mapping) -> str:
-  """Returns a digest that tells a model's parameters from other ones.
+  """Returns a digest that identifies a model's parameters.
 
   It covers the names and shapes of all arrays, and the numbers of those that
   have one axis: the scales of norms, which every step of training changes. So
@@ -112,8 +112,8 @@ class HeadsNetwork(nn.Module):
   A Medusa head is softmax(W (h + SiLU(V h))), where V is 0 and W the verifier's
   own output projection before training. A blockwise head adds a feed-forward
   layer of one hidden layer to h, and shares the verifier's output projection.
-  Either begins as the verifier's own law of the next token, a Medusa head
-  without the cap that a verifier's logits may have.
+  Either begins as the verifier's own distribution of the next token, a Medusa
+  head without the cap that a verifier's logits may have.
 
   Look-ahead embeddings are K vectors [K, E], the parameter `embedding`, and no
   function of a hidden state; see `heads_model.LookaheadModel`.
@@ -165,7 +165,8 @@ class HeadsNetwork(nn.Module):
     return self.init(rng, jnp.zeros((1, self.config.emb_dim)))
 
   def __call__(self, hidden: jax.Array) -> jax.Array:
-    """Returns [..., K, E or V]: what is left to do of each head is no module's.
+    """Returns [..., K, E or V]: what is left to do of each head is not a
+    module's.
 
     Args:
       hidden: [..., E]; not used of look-ahead embeddings, which are returned as

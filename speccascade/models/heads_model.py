@@ -162,7 +162,7 @@ class LookaheadModel(TrainedHeads):
       verifier: the T5 or Llama that the embeddings were trained for.
 
     Raises:
-      ValueError: the verifier is no network with a table of tokens.
+      ValueError: the verifier is not a network with a table of tokens.
     """
     if not isinstance(verifier, CachedLM):
       raise ValueError(

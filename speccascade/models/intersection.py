@@ -1,13 +1,16 @@
 """A drafter of another vocabulary, as a model over the verifier's ids.
 
-The drafter proposes only tokens that both vocabularies have: its law is
+The drafter proposes only tokens that both vocabularies have: its distribution
+  is
 restricted to the shared tokens and renormalised. It reads every token of the
 verifier's, one for one: a shared token as itself, any other token as one of the
 drafter's own tokens that stands for it.
 
-Its law is therefore a function of the verifier's tokens alone. Each method has
-the target that the table states, with this law as q: a lossless method has the
-verifier's law, whatever token stands for another.
+Its distribution is therefore a function of the verifier's tokens alone. Each
+method has
+the target that the table states, with this distribution as q: a lossless method
+  has the
+verifier's distribution, whatever token stands for another.
 """
 
 import dataclasses
@@ -50,7 +53,7 @@ class IntersectionLM:
   """A language model of another vocabulary, used as a `LanguageModel`.
 
   Logits are restricted to the shared tokens before anything else: temperature,
-  top-k, top-p and the arg-max see the law over shared tokens.
+  top-k, top-p and the arg-max see the distribution over shared tokens.
 
   Attributes:
     model: the language model, with a vocabulary of its own.

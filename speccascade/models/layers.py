@@ -190,7 +190,7 @@ def look_up(
     dtype: name of the dtype.
     ahead: [K, E], vectors of the ids V, ..., V + K - 1, which are look-ahead
       embeddings; None where there are none.
-    factor: of the vectors, itself rounded to the dtype; None is no factor.
+    factor: of the vectors, itself rounded to the dtype; None is not a factor.
   """
   if isinstance(table, native.Panels):
     vectors, size = table.columns(tokens), table.num_out

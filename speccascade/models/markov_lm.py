@@ -1,8 +1,8 @@
 """A language model that is a table: exact, tiny, and a `LanguageModel`.
 
-Its laws are known in closed form, so that the tokens that a decoder emits can
-be compared with the law that they should have. A bigram or trigram table over a
-small vocabulary is such a model, too.
+Its distributions are known in closed form, so that the tokens that a decoder
+emits can be compared with the distribution that they should have. A bigram or
+trigram table over a small vocabulary is such a model, too.
 
 Axes: B rows, N fed tokens, R read positions, L token slots, V vocabulary, K
 tables.
@@ -62,7 +62,7 @@ class FiniteContext:
 
   @property
   def order(self) -> int:
-    """How many of the last tokens the law depends on."""
+    """How many of the last tokens the distribution depends on."""
     raise NotImplementedError
 
   def look_up(self, source: Array, context: Sequence[Array]) -> Array:
@@ -121,8 +121,8 @@ class FiniteContext:
     if read is not None:
       context = [jnp.take_along_axis(x, read, axis=1) for x in context]
     logits = self.look_up(state.source, context)
-    # What the law depends on stands for a hidden state: the source, and the
-    # tokens of the context.
+    # What the distribution depends on stands for a hidden state: the source,
+    # and the tokens of the context.
     source = jnp.broadcast_to(state.source[:, None], logits.shape[:2])
     hidden = jnp.stack([source, *context], axis=-1).astype(logits.dtype)
     state = state.replace(tokens=fed, length=state.length + count)
@@ -141,7 +141,7 @@ class FiniteContext:
     # the row begins. With a window from slot 5 on, the token 2 places before a
     # node of depth 1 is at depth -1: it is held in slot 5 - 1 = 4.
     columns = jnp.arange(depth.shape[1], dtype=jnp.int32)[None]
-    # (Slots before the row begins are no ancestors, whatever is read there.)
+    # (Slots before the row begins are not ancestors, whatever is read there.)
     slots = jnp.maximum(first[:, None] + columns, 0)
     window = jnp.take_along_axis(fed, slots, axis=1)
     wanted = tree_windows.depth_of_fed(depth, ancestors.shape[1]) - back

@@ -1,8 +1,9 @@
-"""An n-gram language model: smoothed counts of a text, as a law that sums to 1.
+"""An n-gram language model: smoothed counts of a text, as a distribution that
+sums to 1.
 
 Each context stores its likeliest successors. The rest of its mass goes to the
-shorter context, and in the end to the unigram law, which gives every token a
-chance. A table over 32,128 tokens therefore stays small.
+shorter context, and in the end to the unigram distribution, which gives every
+token a chance. A table over 32,128 tokens therefore stays small.
 
 Axes: B rows, N fed tokens, V vocabulary, C contexts of a level, K successors.
 """
@@ -52,7 +53,7 @@ class Level(struct.PyTreeNode):
 
 
 class NgramLM(FiniteContext, struct.PyTreeNode):
-  """Next-token law of an interpolated n-gram model.
+  """Next-token distribution of an interpolated n-gram model.
 
   p(w | context) = probs(w | context) + backoff(context) p(w | shorter context).
 
@@ -190,7 +191,7 @@ class NgramLM(FiniteContext, struct.PyTreeNode):
       _check(unigram, levels)
     except (ValueError, KeyError, TypeError, RecursionError) as e:
       raise ValueError(
-        f"{path} is no n-gram model, or not whole ({e}); make it again with"
+        f"{path} is not an n-gram model, or not whole ({e}); make it again with"
         " python -m speccascade.ngrams"
       ) from e
     levels = jax.tree.map(jnp.asarray, levels)

@@ -86,7 +86,7 @@ class T5LM(CachedLM):
     )
 
   def _context(self, state: Any) -> tuple:
-    # (The state has the bias for each row, and a mesh cuts rows; the network
+    # (The state has the bias for each row, and a mesh splits rows; the network
     # wants it whole.)
     bias = self._apply("decoder_bias", state.caches[0][0].shape[3])
     return state.sources, state.source_bias, bias

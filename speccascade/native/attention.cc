@@ -16,7 +16,7 @@ static void add(const float* added, long n, float* scores) {
 // the weights. The query sees slots `begin` to `seen` - 1; `width` is whole
 // vectors, `seen` or more.
 static float softmax(float* scores, long begin, long seen, long width) {
-  // Slots that are not seen have weight 0, whatever stands there.
+  // Slots that are not seen have weight 0, whatever they hold.
   std::fill(scores, scores + begin, -INFINITY);
   std::fill(scores + seen, scores + width, -INFINITY);
   Floats tops = load(scores), sums = {};

@@ -1,7 +1,8 @@
 """A chain of drafts in one call: passes of a drafter, and draws from its q.
 
 Axes: B rows, G drafts, L tokens of the buffer, V vocabulary, E model width, N
-columns of the head, P passes: G, or G + 1 where the law after the last draft is
+columns of the head, P passes: G, or G + 1 where the distribution after the last
+  draft is
 wanted. N is V unless the head is cut.
 """
 
@@ -96,9 +97,10 @@ def draft_chain(
     epsilon: added to the mean square in a norm.
 
   Returns:
-    ((keys, values) of each cached sublayer; tokens [B, G] int32; the laws that
-    they were drawn from, [B, G+1, N] float32, 0 at index G where P = G; logits
-    [B, P, N] float32; [B, G+1] bool, where logits have no law).
+    ((keys, values) of each cached sublayer; tokens [B, G] int32; the
+    distributions that they were drawn from, [B, G+1, N] float32, 0 at index G
+    where P = G; logits [B, P, N] float32; [B, G+1] bool, where logits have no
+    distribution).
 
   Raises:
     ValueError: shapes or dtypes do not fit, or the layers are not alike.

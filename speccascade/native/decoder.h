@@ -54,7 +54,7 @@ struct Batch {
   std::vector<int32_t> start;  // [B], the slot of the first token
   std::vector<int32_t> slot;   // [B N], the slot of each token
   std::vector<int32_t> read;   // [B R], the slot of each wanted position
-  // [B], where the angles of the first token stand among those of all tokens;
+  // [B], where the angles of the first token are among those of all tokens;
   // the angles of the row's next tokens follow.
   std::vector<int32_t> angle;
 

@@ -63,7 +63,8 @@ class DecoderSublayers : public Pass {
         read_rows(read_rows) {}
 
   // Adds attention to a cache. Where it is the last one with a cache, only the
-  // wanted positions go on, if some are named. Returns the rows that go on.
+  // wanted positions continue, if some are named. Returns the rows that
+  // continue.
   Rows cached_attention(const CachedAttention& part, long window,
                         const Rows& rows, bool is_last) {
     const KeysValues& cache = part.cache;

@@ -1,11 +1,11 @@
 // A whole chain of drafts in one call by XLA: a pass of the drafter for each
-// draft, the law after it, and the token drawn from the law. Each of them is
-// what a call of its own would compute, to the bit. `AutoregressiveDrafter` in
-// speccascade.decoding says what a chain is.
+// draft, the distribution after it, and the token drawn from the distribution.
+// Each of them is what a call of its own would compute, to the bit.
+// `AutoregressiveDrafter` in speccascade.decoding says what a chain is.
 //
 // Axes: B rows, G drafts, V columns of the head, L tokens of the buffer, P
-// passes: G, or G + 1 where the law after the last draft is wanted. The columns
-// are the whole vocabulary, or the tokens `ids` [V] of it.
+// passes: G, or G + 1 where the distribution after the last draft is wanted.
+// The columns are the whole vocabulary, or the tokens `ids` [V] of it.
 #include "decoder.h"
 #include "laws.h"
 
@@ -59,7 +59,7 @@ struct Feed {
     return batch;
   }
 
-  // Goes on to one draft of each row that is active.
+  // Advances to one draft of each row that is active.
   void advance(const int32_t* drafts, const bool* active) {
     width = 1;
     tokens.assign(drafts, drafts + count.size());
@@ -107,7 +107,7 @@ static ffi::Error draft_chain(
     run_pass(pool, decoder, batch, feed.tokens.data(), vectors,
              Operands(args, caches, decoder), hidden.data(), after.data());
     spread(after.data(), B, V, V, batch.row, std::vector<long>(batch.B, V));
-    // The law after the last draft draws no token.
+    // The distribution after the last draft draws no token.
     const auto draw_row = [=, from = after.data(), drawn = drawn.data()](
                               long b, long) {
       float* law = q + (b * (G + 1) + step) * V;
@@ -127,7 +127,7 @@ static ffi::Error draft_chain(
     }
     feed.advance(drawn.data(), active.typed_data());
   }
-  // Without a law after the last draft, zeros stand there.
+  // Without a distribution after the last draft, zeros are written.
   for (long b = 0; P == G && b < B; b++) {
     std::fill_n(q + (b * (G + 1) + G) * V, V, 0.f);
     is_bad[b * (G + 1) + G] = false;

@@ -1,4 +1,4 @@
-// Sums of laws and draws from them, which the native handlers share.
+// Sums of distributions and draws from them, which the native handlers share.
 #pragma once
 
 #include <vector>
@@ -116,7 +116,7 @@ static inline int32_t draw(const float* weights, const double* sums, float u,
   // Whole blocks are passed while the sum does not exceed the goal. The block
   // in which it does is gone through weight by weight. Those sums round
   // otherwise than the block's, so that none may exceed the goal: then the next
-  // block goes on.
+  // block continues.
   for (long i = 0; i < n; i += BLOCK) {
     const double after = sum + sums[i / BLOCK];
     if (after <= goal) {

@@ -1,6 +1,7 @@
-// The law of a row of logits, and draws by inverting a cumulative sum; called
-// by XLA. What `speccascade.decoding` computes in many small steps is one call
-// here. A row's result, to the bit, does not depend on the rows beside it.
+// The distribution of a row of logits, and draws by inverting a cumulative sum;
+// called by XLA. What `speccascade.decoding` computes in many small steps is
+// one call here. A row's result, to the bit, does not depend on the rows beside
+// it.
 //
 // Axes: R rows, B rows of a batch, N positions, V vocabulary.
 #include "laws.h"
@@ -28,7 +29,8 @@ static ffi::Error laws(ffi::ThreadPool pool, ffi::AnyBuffer logits,
   return ffi::Error::Success();
 }
 
-// Writes the laws at temperature 1. They are copied where they are at hand.
+// Writes the distributions at temperature 1. They are copied where they are at
+// hand.
 static ffi::Error plain_laws(ffi::ThreadPool pool, ffi::AnyBuffer logits,
                              ffi::AnyBuffer law,
                              ffi::BufferR0<ffi::F32> temperature,
@@ -74,7 +76,7 @@ static ffi::Error draws(ffi::AnyBuffer weights, ffi::AnyBuffer u,
   return ffi::Error::Success();
 }
 
-// Writes, for each row, the sum over tokens of the lesser of two laws.
+// Writes, for each row, the sum over tokens of the lesser of two distributions.
 static ffi::Error overlaps(ffi::ThreadPool pool, ffi::AnyBuffer q,
                            ffi::AnyBuffer p, ffi::Result<ffi::AnyBuffer> sums) {
   const long V = q.dimensions().back(), rows = sums->element_count();

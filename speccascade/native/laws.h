@@ -1,4 +1,5 @@
-// How a row of logits becomes a law, and the token that is drawn from it.
+// How a row of logits becomes a distribution, and the token that is drawn from
+// it.
 #pragma once
 
 #include <cfloat>
@@ -9,15 +10,15 @@
 
 #include "draws.h"
 
-constexpr long COST = 10;  // of an element of a law, counted in multiplications
+constexpr long COST = 10;  // of an element, counted in multiplications
 
 struct LawMaker {
   float temperature = 1;
-  bool greedy = false;  // the law is one-hot at the first of the largest logits
+  bool greedy = false;  // one-hot at the first of the largest logits
   long V = 0;
 
-  // Writes the law of logits x [V] to y [V], and a token that u draws; without
-  // u the token is 0. Returns whether the logits have a law.
+  // Writes the distribution of logits x [V] to y [V], and a token that u draws;
+  // without u the token is 0. Returns whether the logits have a distribution.
   bool operator()(const float* x, const float* u, float* y,
                   int32_t& token) const {
     float top;
@@ -105,8 +106,8 @@ struct LawMaker {
   }
 };
 
-// Reduces a law [n] to its smallest set of likeliest tokens that holds `top_p`,
-// of equal ones the lower ids, and divides it by its sum.
+// Reduces a distribution [n] to its smallest set of likeliest tokens that holds
+// `top_p`, of equal ones the lower ids, and divides it by its sum.
 //
 // XLA's threads take numbers below FLT_MIN for 0, which the empty set holds; a
 // `top_p` below it stands for the likeliest token, as FLT_MIN does.
@@ -122,7 +123,7 @@ static inline void keep_likeliest(float* law, float top_p, long n) {
     return bits;
   };
   std::vector<float> left(law, law + n);
-  // By rounding a whole law may hold less than top_p.
+  // By rounding a whole distribution may hold less than top_p.
   const float total = std::accumulate(law, law + n, 0.);
   const float goal = std::min(std::max(top_p, FLT_MIN), total);
   const auto is_held = [=](double mass) { return (float)mass >= goal; };

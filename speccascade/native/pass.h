@@ -148,7 +148,7 @@ class Operands {
            const Stack& stack)
       : args(args), results(results), stack(stack) {}
 
-  // Reads a tree, whose rows' first tokens stand at slots start [B].
+  // Reads a tree, whose rows' first tokens are at slots start [B].
   Tree tree(const int32_t* start);
   const float* scale() { return floats(next_argument()); }
   float* result() { return floats(next_result()); }
@@ -194,7 +194,7 @@ struct TokenTable {
 };
 
 // Arrays of one size, in memory that a thread keeps from call to call: to
-// allocate it anew would clear every page.
+// allocate it again would clear every page.
 class Arena {
  public:
   Arena(size_t num_arrays, size_t size);
@@ -223,7 +223,7 @@ struct KeysValuesMove {
   void operator()(long unit, long to_unit, long first) const;
 };
 
-// Rows that go on through the sublayers.
+// Rows that continue through the sublayers.
 struct Rows {
   long num = 0;                   // of each row of the batch
   float* x = nullptr;             // [B num E]

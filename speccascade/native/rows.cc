@@ -8,7 +8,7 @@
 // Rows of a unit of work: its sums, 48 * 64 floats, fit the L1 cache.
 constexpr int BLOCK_ROWS = 48;
 constexpr int MOST_ROWS = 6;  // of a tile
-// Rows of a panel that all tiles of a unit read before any tile goes on. They
+// Rows of a panel that all tiles of a unit read before any tile continues. They
 // take 32 KiB, and stay in a cache from one tile to the next.
 constexpr int DEPTH = 128;
 constexpr int AHEAD =

@@ -32,7 +32,7 @@ static inline const float* words_of(ffi::AnyBuffer array, long first) {
          first * array.dimensions()[1] * PANEL;
 }
 
-// A kernel of `out` columns. Its panels may stand among those of other kernels.
+// A kernel of `out` columns. Its panels may lie among those of other kernels.
 struct Kernel {
   const float* panels = nullptr;  // the words of its first panel
   Weights weights = WHOLE;

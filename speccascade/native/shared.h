@@ -58,7 +58,7 @@ static inline void keep(Floats& x) {
 }
 
 // Returns exp(x) for x <= 0, to 2 units in the last place; 0 where the result
-// is no normal number. Source of the constants: Cephes, expf.
+// is not a normal number. Source of the constants: Cephes, expf.
 //
 // exp(x) = 2 ** n exp(r), where n is x / log 2 rounded to a whole number, and r
 // = x - n log 2 is small enough for a polynomial. For x = -1: n = -1, r =

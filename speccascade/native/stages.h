@@ -125,7 +125,7 @@ class Stages {
           spin = 0;
         }
         // If the exchange fails, a caller is about to hand over its work: the
-        // loop goes on until it has.
+        // loop continues until it has.
         if (spin > WAITING_SPINS && is_waiting.exchange(false)) break;
       }
       has_work = false;
@@ -187,7 +187,7 @@ class Stages {
     while (shared) {
       leave(shared->processor);
       shared->work(thread);
-      // The caller may use the object again once nobody else holds it.
+      // The caller may use the object again once nothing else holds it.
       shared.reset();
       if (thread < MOST_SEATS) shared = seats[thread].wait();
     }

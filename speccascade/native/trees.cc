@@ -22,15 +22,15 @@ static void normalise(Law& weights, const float* otherwise) {
     std::copy_n(otherwise, V, weights.data());
 }
 
-// A law that is read in place until it is changed.
+// A distribution that is read in place until it is changed.
 class Changing {
  public:
   const float* at = nullptr;
 
   void look_at(const float* law) { at = law; }
 
-  // Writes change(i) of each token, divided by the sum, or leaves the law where
-  // the sum is 0.
+  // Writes change(i) of each token, divided by the sum, or leaves the
+  // distribution where the sum is 0.
   template <class Change>
   void change(long V, const Change& changed) {
     Law next(V);
@@ -66,8 +66,9 @@ struct Walk {
   const float* u_accept = nullptr;  // [N]
   const float* u_draw = nullptr;    // [N + 1]
   long N = 0, V = 0, depth = 0;
-  // Whether certain children were taken from the law of the drawn ones, and
-  // whether each drawn child was taken from the law of the next one.
+  // Whether certain children were taken from the distribution of the drawn
+  // ones, and whether each drawn child was taken from the distribution of the
+  // next one.
   bool drops_certain = false, drops_drawn = false;
 
   // What the walk finds.
@@ -95,7 +96,7 @@ struct Walk {
     return child(node, 0, [](long) { return true; }) < N;
   }
 
-  // Sets the law of the first drawn child of a node.
+  // Sets the distribution of the first drawn child of a node.
   void find_drawn_law(long node, Changing& law) const {
     law.look_at(law_at(q, node));
     if (!drops_certain) return;
@@ -163,7 +164,7 @@ struct Walk {
   }
 
   // The largest factor r in [1, K] with 1 - (1 - b) ** K >= r b, where b is the
-  // sum of min(law, target / r).
+  // sum of min(distribution, target / r).
   struct Factor {
     const float *law, *target;
     long V;
@@ -344,8 +345,9 @@ static long first_best(const float* x, long n) {
 }
 
 // Chooses the children of a node: `num_certain` likeliest tokens, and then
-// draws of the law. Where `drops`, a token is drawn once, and where the law has
-// none left the likeliest other token stands in, which is certain.
+// draws of the distribution. Where `drops`, a token is drawn once, and where
+// the distribution has none left the likeliest other token stands in, which is
+// certain.
 struct Children {
   const float *q = nullptr, *plain = nullptr;  // [V]
   const float* u = nullptr;                    // [K]
@@ -356,7 +358,8 @@ struct Children {
 
   void operator()() const {
     Law law, order;
-    // Certain children are taken in this order: first the tokens of the law.
+    // Certain children are taken in this order: first the tokens of the
+    // distribution.
     const auto begin_order = [&](long num_taken) {
       order.resize(V);
       for (long i = 0; i < V; i++)

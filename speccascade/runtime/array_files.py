@@ -24,7 +24,7 @@ def read_npz(
   Raises:
     OSError: the file cannot be opened. The error for a missing file is
       FileNotFoundError.
-    ValueError: the file is empty or damaged, or it is no `.npz` file, or it
+    ValueError: the file is empty or damaged, or it is not a `.npz` file, or it
       holds more than `bounds` allows.
   """
   arrays = _load(path, bounds=bounds)
@@ -46,7 +46,7 @@ def read_npy(
   Raises:
     OSError: the file cannot be opened. The error for a missing file is
       FileNotFoundError.
-    ValueError: the file is empty or damaged, or it is no `.npy` file.
+    ValueError: the file is empty or damaged, or it is not a `.npy` file.
   """
   array = _load(path, mmap_mode)
   if not isinstance(array, np.ndarray):
@@ -81,7 +81,7 @@ def _load(
       return dict(content)
   # One wrong byte may reach NumPy, zipfile, zlib, or Python's own parser, which
   # reads the shapes. Together they raise a dozen types of errors, and many of
-  # those are no ValueError. A shape may promise more than the memory.
+  # those are not a ValueError. A shape may promise more than the memory.
   except Exception as error:
     reason = " ".join(str(error).split()) or type(error).__name__
     raise ValueError(f"{path} is empty, or damaged: {reason:.200}") from error

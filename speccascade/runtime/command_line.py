@@ -75,7 +75,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def fail(error: str | Exception, code: int = 1) -> int:
-  """Prints one line about an error that the user can mend.
+  """Prints one line about an error that the user can fix.
 
   Args:
     error: the error, or the line.

@@ -47,7 +47,7 @@ def open_whole(
       with part.open(mode, encoding=encoding) as file:
         yield file
         # The bytes have to be on the disk before the rename is: after a crash
-        # of the machine a renamed but empty file would stand at `path`.
+        # of the machine a renamed but empty file would be at `path`.
         file.flush()
         os.fsync(file.fileno())
       os.replace(part, path)
@@ -203,8 +203,8 @@ def open_bytes(
     bounds: what the file may hold.
 
   Raises:
-    ValueError: a file named `*.gz` is no gzip data, or is cut off; or, where it
-      is read, the file holds more than `bounds` allows.
+    ValueError: a file named `*.gz` is not gzip data, or is cut off; or, where
+      it is read, the file holds more than `bounds` allows.
   """
   is_compressed = os.fspath(path).endswith(".gz")
   open_file = gzip.open if is_compressed else open
@@ -232,10 +232,10 @@ def read_object(path: str | os.PathLike[str], *names: str) -> dict[str, Any]:
   try:
     value = json.loads(pathlib.Path(path).read_bytes())
   except (ValueError, RecursionError) as error:
-    raise ValueError(f"{path} is no JSON, or not whole: {error}") from error
+    raise ValueError(f"{path} is not JSON, or not whole: {error}") from error
   if not isinstance(value, dict) or not value.keys() >= {*names}:
     wanted = f" with {', '.join(names)}" if names else ""
-    raise ValueError(f"{path} is no JSON object{wanted}")
+    raise ValueError(f"{path} is not a JSON object{wanted}")
   return value
 
 

@@ -78,7 +78,7 @@ def sole_writer(
       at_end.callback(path.unlink, missing_ok=True)
       if not file:
         check_files(path.parent, label)
-      # Nobody else writes here now, so that these part files belong to nobody.
+      # No other process writes here now, so these part files are left over.
       for part in path.parent.glob(f".{glob.escape(file) or '*'}.*.part"):
         part.unlink()
     except OutputError:
@@ -96,7 +96,7 @@ def sole_writer(
 def check_files(
   folder: str | os.PathLike[str], label: str, file: str = ""
 ) -> None:
-  """Checks that no folder stands where a file will be written.
+  """Checks that no folder is where a file will be written.
 
   The error would otherwise come with the writing, after hours of work.
 
@@ -168,5 +168,5 @@ def _lock(file: IO[str]) -> str:
       time.sleep(0.05)
     return "another job"
   except OSError:
-    pass  # A file system without locks: the run goes on without one.
+    pass  # A file system without locks: the run continues without one.
   return ""

@@ -44,7 +44,7 @@ def count() -> int:
 
 
 def set_value(name: str, value: str) -> None:
-  """Stores a text in the job's key-value store, over an older one.
+  """Stores a string in the job's key-value store, over an older one.
 
   Args:
     name: the key; parts are separated by "/".

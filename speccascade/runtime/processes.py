@@ -2,7 +2,7 @@
 
 JAX's processes run one program side by side, and each has devices of its own.
 Some facts only one process can know, for example what a folder held when the
-run began. The first process tells the others such facts.
+run began. The first process sends the others such facts.
 """
 
 from collections.abc import Callable

@@ -28,7 +28,7 @@ def time_left(done: int, total: int, elapsed_s: float, limit_s: float) -> float:
 
   Args:
     done: steps that are done. Before the first step is done, only the limit
-      tells how much time is left.
+      says how much time is left.
     total: steps that are planned.
     elapsed_s: seconds since the start.
     limit_s: seconds from the start at which the work ends, even if steps are
@@ -131,7 +131,7 @@ class _Lines:
   def write(self, text: str) -> None:
     """Takes a state, and shows it if one is due or the bar has ended."""
     state = " ".join(_CURSOR_MOVES.sub("", text).split())
-    # tqdm also writes line breaks and cursor moves alone, which are no state.
+    # tqdm also writes line breaks and cursor moves alone, which are not state.
     self._last_state = state or self._last_state
     # A line break ends the bar, whose last state is always shown.
     is_due = time.monotonic() - self._shown_at_s >= LINE_S

@@ -60,7 +60,8 @@ class Stop:
 
 
 class Interrupted(KeyboardInterrupt):
-  """Ctrl-C, SIGTERM or SIGHUP, with a message that says how the work goes on.
+  """Ctrl-C, SIGTERM or SIGHUP, with a message that says how to continue the
+  work.
 
   Attributes:
     exit_code: the code that a shell shows for a process that the signal ended.
@@ -72,7 +73,7 @@ class Interrupted(KeyboardInterrupt):
 
 
 @contextlib.contextmanager
-def interruptible(goes_on: str) -> Iterator[None]:
+def interruptible(continues: str) -> Iterator[None]:
   """Ends the block at SIGTERM and SIGHUP as at Ctrl-C, with a message.
 
   A second signal ends the process as it does by default. In a job of several
@@ -80,7 +81,7 @@ def interruptible(goes_on: str) -> Iterator[None]:
   that is ignored, as by `nohup`, stays ignored.
 
   Args:
-    goes_on: what becomes of the work, for the message.
+    continues: what becomes of the work, for the message.
 
   Raises:
     Interrupted: a signal ended the block.
@@ -100,7 +101,7 @@ def interruptible(goes_on: str) -> Iterator[None]:
   except KeyboardInterrupt as stop:
     number = asked[0] if asked else signal.SIGINT
     name = signal.Signals(number).name
-    raise Interrupted(f"ended by {name}; {goes_on}", 128 + number) from stop
+    raise Interrupted(f"ended by {name}; {continues}", 128 + number) from stop
 
 
 def _ending() -> tuple[int, ...]:
@@ -211,7 +212,7 @@ class _JobStop(Stop):
     # The lock is what holds up a look while the processes exchange counts.
     with self._lock:
       # After `close` no process counts any more: looks at the outcome, to print
-      # it, are no looks of the loop.
+      # it, do not count as looks of the loop.
       if not self._is_over.is_set():
         self._num_looks += 1
       if self._num_looks >= self._last_look:

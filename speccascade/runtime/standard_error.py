@@ -32,7 +32,7 @@ class _Tolerant:
     self._stream = stream
 
   def write(self, text: str) -> int:
-    """Writes a text, if its reader still reads."""
+    """Writes a string, if its reader still reads."""
     with contextlib.suppress(OSError, ValueError):
       self._stream.write(text)
     return len(text)
@@ -51,7 +51,7 @@ def make_safe() -> None:
 
   A descriptor that is closed is opened on /dev/null. The next file that is
   opened would otherwise get its number, and what native code says would be
-  written into that file. What is said on stderr is dropped where nobody reads
+  written into that file. What is said on stderr is dropped where nothing reads
   it any more: it would otherwise end the work.
   """
   for number, name in enumerate(("stdin", "stdout", "stderr")):
@@ -117,7 +117,7 @@ def hold_back(passes: Callable[[bytes], bool]) -> Iterator[None]:
       held.seek(0)
       passed = b"".join(line for line in held if passes(line))
       if passed:
-        with contextlib.suppress(OSError):  # Nobody reads stderr any more.
+        with contextlib.suppress(OSError):  # Nothing reads stderr any more.
           os.write(2, passed)
 
 

@@ -22,7 +22,7 @@ class _Shown:
     self._stream = stream
 
   def write(self, text: str) -> int:
-    """Writes a text, its control characters as escapes."""
+    """Writes a string, its control characters as escapes."""
     with files.name_file_in_errors(_name()):
       self._stream.write(shown_text.visible(text))
     return len(text)

@@ -100,7 +100,7 @@ class Keys:
 
 
 class _NotEmpty:
-  """A rule: a list, tuple, dict or text has an item."""
+  """A rule: a list, tuple, dict or string has an item."""
 
   holds = staticmethod(bool)
 
@@ -216,7 +216,7 @@ def fit(
     kind: the type, perhaps with rules; see the module's text.
     owner: the class or function that has the setting, for the error.
     builds: whether the value is from JSON. Dicts then become dataclasses, and
-      texts that are keys become numbers, where the type asks for these.
+      strings that are keys become numbers, where the type asks for these.
 
   Raises:
     SettingError: the value does not fit the type.
@@ -270,7 +270,7 @@ def _fit(value: Any, kind: Any, builds: bool) -> Any:
     _require(isinstance(value, list | tuple) and len(value) == len(args))
     return tuple(_fit(part, kind, builds) for part, kind in zip(value, args))
   if origin in (tuple, list, Sequence):
-    # A text is a sequence of texts, but nobody means that.
+    # A string is a sequence of strings, but is never meant as one.
     _require(isinstance(value, Sequence) and not isinstance(value, str | bytes))
     parts = [_fit(part, args[0], builds) for part in value]
     return parts if origin is list else tuple(parts)
@@ -317,7 +317,7 @@ def _fit_dict(value: Any, kinds: Sequence[Any], builds: bool) -> dict[Any, Any]:
   key_kind, part_kind = kinds
   fitted = {}
   for key, part in value.items():
-    # JSON has only texts as keys: "2" stands for 2 where numbers are wanted.
+    # JSON has only strings as keys: "2" stands for 2 where numbers are wanted.
     if builds and key_kind is int and str(key).isdecimal():
       key = int(key)
     fitted[_fit(key, key_kind, builds)] = _fit(part, part_kind, builds)
@@ -355,14 +355,14 @@ def _is_plain(value: Any, kind: Any) -> bool:
 
 
 def is_text(value: str) -> bool:
-  """Returns whether UTF-8 and names of files can hold a text."""
+  """Returns whether UTF-8 and names of files can hold a string."""
   return is_utf8(value) and "\0" not in value
 
 
 def is_utf8(value: str) -> bool:
-  """Returns whether UTF-8 can hold a text.
+  """Returns whether UTF-8 can hold a string.
 
-  UTF-8 cannot hold half of a surrogate pair, which texts of JSON may have.
+  UTF-8 cannot hold half of a surrogate pair, which JSON strings may have.
   """
   try:
     value.encode()
@@ -386,10 +386,10 @@ def freeze(instance: object) -> None:
 
 
 def of_json(text: str | bytes) -> Any:
-  """Returns the value of a JSON text.
+  """Returns the value of a JSON string.
 
   Raises:
-    ValueError: the text is no JSON, or is nested too deep.
+    ValueError: the string is not JSON, or is nested too deep.
   """
   try:
     return json.loads(text)
@@ -398,7 +398,7 @@ def of_json(text: str | bytes) -> Any:
 
 
 def at_least(least: int, **values: Any) -> None:
-  """Raises SettingError if a setting is no whole number, or below `least`.
+  """Raises SettingError if a setting is not a whole number, or below `least`.
 
   Args:
     least: the smallest number that is allowed.

@@ -79,7 +79,7 @@ def _join_alternatives(alternatives: list[str]) -> str:
 
 
 def format_value(value: object) -> str:
-  """Returns a value for a message; a long one is cut."""
+  """Returns a value for a message; a long one is truncated."""
   try:
     text = repr(value)
   except (ValueError, RecursionError):

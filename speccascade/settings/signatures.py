@@ -10,7 +10,7 @@
     \"\"\"
 
 Python then shows, in `help` and in a notebook, every field as a keyword with
-its default and its description, and a name that is no field is refused.
+its default and its description, and a name that is not a field is refused.
 """
 
 from collections.abc import Callable, Collection
@@ -72,7 +72,7 @@ def takes(
       for name in kwargs:
         if name not in known:
           hint = fields.suggest(name, known)
-          fault = f" is no setting of {function.__name__}; {hint}"
+          fault = f" is not a setting of {function.__name__}; {hint}"
           raise fields.SettingError(name, fault, call)
       return function(*args, **kwargs)
 
@@ -126,7 +126,7 @@ def _keywords(record: type) -> dict[str, inspect.Parameter]:
 
 def _replace_settings(doc: str | None, entries: list[str]) -> str | None:
   """Returns a docstring with entries in the place of its `**settings`."""
-  if doc is None:  # Python was told to leave docstrings out
+  if doc is None:  # Python runs without docstrings
     return None
   # A function, because a replacement text would be read for backslashes.
   return _SETTINGS.sub(lambda match: "\n".join(entries), inspect.cleandoc(doc))

@@ -84,7 +84,7 @@ class Comparison:
 
 
 def _escaped(text: str) -> str:
-  """Returns a text as HTML, its control characters shown."""
+  """Returns a string as HTML, its control characters shown."""
   return html.escape(shown_text.visible(text))
 
 

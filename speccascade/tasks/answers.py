@@ -12,7 +12,7 @@ import re
 # "1,234", "1,00,000" (as in India) and "1234"; "1,2" is two numbers.
 _DIGITS = r"(?:\d{1,3}(?:,\d{2,3})*,\d{3}(?!\d)|\d+)"
 _DECIMAL = rf"(?:{_DIGITS}(?:\.\d+)?|(?<![.\w])\.\d+)"
-# "-$7" and "$-7". The hyphen of "16-18" and of "step-2" is no sign.
+# "-$7" and "$-7". The hyphen of "16-18" and of "step-2" is not a sign.
 _SIGN = r"(?:(?<![\w.)])-)?"
 _NUMBER_PATTERN = (
   rf"{_SIGN}[$£€]?{_SIGN}(?:(?P<whole>\d+)[ ](?=\d+/\d))?(?P<digits>{_DECIMAL})"
@@ -27,7 +27,7 @@ _THOUSANDS = re.compile(
 _FRACTION = re.compile(r"\\[dt]?frac\s*\((\d+)\)\s*\((\d+)\)")
 _LATEX_TEXT = re.compile(r"\\(?:text|math|operator)\w*\s*(?=\()")
 _BOXED = re.compile(r"\\f?boxed\s*(?=\()")
-# Where an answer begins. Words that may stand between "answer" and its verb:
+# Where an answer begins. Words that may come between "answer" and its verb:
 # "the answer to the question is".
 _ANSWER = (
   r"\b(?:answer|(?:correct|right|best|final)\s+(?:option|choice|letter|result))"
@@ -68,7 +68,7 @@ _CAPITAL = (
 # A bare lower-case letter ends its sentence: "the answer is a dog" has none.
 _SMALL = r"(?:(?:[a-d](?=[.)])|[b-d](?=\s*(?:\n|$)))(?!\.?\w))"
 _BRACKETED = r"\(+\s*[A-Da-d]\s*\)"
-# Two choices are no choice: "the answer is A or B".
+# Two choices are not a choice: "the answer is A or B".
 _TWO = re.compile(
   rf"(?i:{_ANSWER})(?:both\s+|either\s+)?\(*[A-D]\b[)\s]*"
   r"(?:or|and|/|,|&)(?:\s+or|\s+and)?\s*\(*[A-D]\b"

@@ -160,8 +160,8 @@ def _value(row: Mapping, field: str) -> Any:
     value = value[name]
   texts = value if isinstance(value, list) else [value]
   if isinstance(value, list) != is_list or not all(map(_is_text, texts)):
-    wanted = "list of texts" if is_list else "text"
-    raise ValueError(f"has {value!r:.60} as {path!r}, which is no {wanted}")
+    wanted = "list of strings" if is_list else "string"
+    raise ValueError(f"has {value!r:.60} as {path!r}, which is not a {wanted}")
   return value
 
 
@@ -170,7 +170,7 @@ def _is_text(value) -> bool:
 
 
 def _plain(value) -> str | tuple[str, ...]:
-  """Returns a value of JSON, or of NumPy's bytes, as a text or texts."""
+  """Returns a value of JSON, or of NumPy's bytes, as a string or strings."""
   if isinstance(value, bytes):
     return value.decode()
   if isinstance(value, str):

@@ -103,7 +103,7 @@ def _files_of(task: FewShotTask, paths: Sequence[str]) -> Sequence[str]:
 
 
 def _lines(paths: Sequence[str]) -> Iterator[tuple[str, str]]:
-  """Yields (where it stands, line) of each row of some files."""
+  """Yields (where it is, line) of each row of some files."""
   for path in paths:
     for number, line in text_files.json_lines(path, "few-shot file"):
       yield f"{path}, line {number}", line

@@ -104,8 +104,8 @@ class Inputs(TextSource):
   Attributes:
     task_feature_lengths: {"inputs": the most tokens of an example, EOS
       counted}.
-    truncate: whether a text of a file that is too long is cut. It is refused
-      otherwise.
+    truncate: whether a text of a file that is too long is truncated. It is
+      refused otherwise.
     prompt: the format of a model's input; see `Prompting.format`.
     chat_variables: the variables that the chat template reads besides the
       messages.
@@ -150,7 +150,7 @@ class Inputs(TextSource):
     ]
     _warn_of_turns(examples)
     prompting = Prompting(vocabulary, self.prompt, self.chat_variables)
-    # As models are named: where the file lies is no part of a figure's title.
+    # As models are named: where the file lies is not part of a figure's title.
     task = os.path.basename(self.input_file)
     return self._encode(raw_examples, prompting, task=task)
 
@@ -203,7 +203,7 @@ class Inputs(TextSource):
 
 
 def _warn_of_turns(examples: Sequence[text_files.TextExample]):
-  """Warns where a question goes on after the text that is decoded."""
+  """Warns where a question continues after the text that is decoded."""
   num = sum(
     isinstance(example.inputs, str) and len(example.question["turns"]) > 1
     for example in examples
@@ -239,5 +239,5 @@ def _target_of(features: Mapping) -> str | None:
 
 
 def _text(value) -> str:
-  """Returns a text that TensorFlow may hold as UTF-8 bytes."""
+  """Returns a string that TensorFlow may hold as UTF-8 bytes."""
   return value.decode("utf-8") if isinstance(value, bytes) else str(value)

@@ -72,9 +72,9 @@ def _table(path: pathlib.Path) -> Iterator[MMLUQuestion]:
   except (fields.SettingError, csv.Error) as error:
     reason = f" ({error})" if isinstance(error, csv.Error) else ""
     raise ValueError(
-      f"{path}, line {reader.line_num} is no question of MMLU{reason}: wanted"
-      " six columns, a question, four choices, and A, B, C or D; last read was"
-      f" {row!r:.60}"
+      f"{path}, line {reader.line_num} is not a question of MMLU{reason}:"
+      " wanted six columns, a question, four choices, and A, B, C or D; last"
+      f" read was {row!r:.60}"
     ) from error
 
 

@@ -32,7 +32,7 @@ def from_task(
 ) -> TokenArrays:
   """Runs a seqio task or mixture over a split, and returns the tokens.
 
-  Examples that are longer than `lengths` are cut as T5X cuts them, and counted.
+  Examples that are longer than `lengths` are truncated as in T5X, and counted.
   The rates of a mixture decide how often the examples of each task are in an
   epoch; every example is in it once or more.
 
@@ -60,8 +60,9 @@ def from_task(
     rates = np.array([task.get_rate(part) for part in task.tasks], float)
     return mix(parts, rates / rates.sum())
   task = tasks.with_inputs(task)
-  # A preprocessor that trims examples leaves no trace of what it cut. With room
-  # for one token more, an example that fills the room would have been cut.
+  # A preprocessor that trims examples leaves no trace of what it truncated.
+  # With room for one token more, an example that fills the room would have been
+  # truncated.
   trim = _unwrap(seqio.preprocessors.append_eos_after_trim)
   has_room = any(_unwrap(step) is trim for step in task.preprocessors)
   limits = lengths
@@ -94,7 +95,7 @@ def from_task(
       rows = np.minimum(rows, lengths[name])
     elif lengths and feature.add_eos:
       # Other tasks trim after EOS: an example of full length that does not end
-      # in EOS was cut.
+      # in EOS was truncated.
       last = flat[np.maximum(ends - 1, 0)]
       eos_id = feature.vocabulary.eos_id
       too_long = (rows == lengths[name]) & (last != eos_id)
@@ -211,7 +212,7 @@ def open_split(task, split, lengths, *, use_cached=False, seed=0):
       f" {', '.join(splits)}{hint}"
     )
   if name != split and not getattr(task.source, "takes_sums", True):
-    _ends_of(split)  # raises where it is no slice of one split
+    _ends_of(split)  # raises where it is not a slice of one split
   options = {"use_cached": use_cached, "seed": seed, "try_in_mem_cache": False}
   slices_itself = isinstance(task.source, seqio.TfdsDataSource)
   ends = None

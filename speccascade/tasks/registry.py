@@ -42,7 +42,7 @@ def register(
     to_text: preprocessors that make the strings `inputs` and `targets`.
     metrics: names in `quality.METRICS`.
     vocabulary: the vocabulary of both features; None takes T5's.
-    settings: values that tell this task from another task of the name. A
+    settings: values that identify this task among tasks of the name. A
       registered task with equal settings stays. None lets any registered task
       stay, such as T5's own.
 

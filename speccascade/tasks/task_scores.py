@@ -174,7 +174,7 @@ def _numbers_of(scores: Mapping) -> dict[str, float]:
 
 
 def _as_texts(value) -> list[str] | None:
-  """Returns a text, or several, as a list; None for other values."""
+  """Returns a string, or several, as a list; None for other values."""
   texts = [value] if isinstance(value, str) else value
   is_list = isinstance(texts, list | tuple) and texts
   if not is_list or not all(isinstance(text, str) for text in texts):

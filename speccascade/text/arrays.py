@@ -42,7 +42,7 @@ class TokenArrays:
 
   @classmethod
   def join(cls, tokens, sizes, num_cut=None) -> "TokenArrays":
-    """Returns `TokenArrays` of tokens that stand one after the other.
+    """Returns `TokenArrays` of tokens that lie one after the other.
 
     >>> tokens = {"inputs": np.array([5, 1, 1]), "targets": np.array([7, 8, 1])}
     >>> sizes = {"inputs": [2, 1], "targets": [3, 0]}
@@ -53,7 +53,7 @@ class TokenArrays:
     Args:
       tokens: {feature: int32 [number of tokens]}.
       sizes: {feature: [N] how many tokens each example has}.
-      num_cut: {feature: how many examples were cut}; None means none.
+      num_cut: {feature: how many examples were truncated}; None means none.
     """
     offsets = {
       name: np.concatenate([[0], np.cumsum(np.asarray(several, np.int64))])

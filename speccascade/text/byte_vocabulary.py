@@ -49,7 +49,7 @@ class ByteVocabulary:
 
   @property
   def identity(self) -> dict:
-    """What tells the vocabulary from others: all bytes are one vocabulary."""
+    """What identifies the vocabulary: all bytes are one vocabulary."""
     return {"sha256": _sha256(), "extra_ids": self._extra_ids}
 
   def __eq__(self, other):
@@ -68,7 +68,7 @@ class ByteVocabulary:
     return {storage.TOKENIZER_CONFIG: content}
 
   def is_control(self, token: int) -> bool:
-    """Returns whether a token is no byte, and no part of a text."""
+    """Returns whether a token is neither a byte nor part of a text."""
     return not _FIRST <= token < _END
 
   def encode(self, s: str) -> list[int]:
@@ -78,15 +78,15 @@ class ByteVocabulary:
   def decode(self, ids: Iterable[int]) -> str:
     """Returns the text of ids, up to the first EOS, as seqio does.
 
-    Bytes that are no UTF-8 are left out.
+    Bytes that are not UTF-8 are left out.
     """
     return _bytes_of(ids).decode("utf-8", "ignore")
 
   def text(self, ids) -> str:
     """Returns the text of generated ids, up to the first EOS.
 
-    Bytes that are no UTF-8 become U+FFFD, as byte-level tokenizers write them.
-    So the text has a string, such as a stop, only where its bytes stand side by
+    Bytes that are not UTF-8 become U+FFFD, as byte-level tokenizers write them.
+    So the text has a string, such as a stop, only where its bytes are side by
     side.
     """
     return _bytes_of(np.asarray(ids).tolist()).decode("utf-8", "replace")
@@ -105,7 +105,7 @@ class ByteVocabulary:
   def piece(self, token: int) -> str:
     """Returns a token in SentencePiece's spelling.
 
-    A blank is U+2581, and a byte that is no letter or mark is "<0xE2>", say.
+    A blank is U+2581, and a byte that is not a letter or mark is "<0xE2>", say.
     """
     if token < _FIRST:
       return _SPECIAL[token]
@@ -122,7 +122,7 @@ def read(directory: storage.Directory) -> ByteVocabulary:
   """Returns the vocabulary of a directory whose tokenizer is ByT5's.
 
   Raises:
-    ValueError: the number of extra ids is no whole number from 0.
+    ValueError: the number of extra ids is not a whole number from 0.
   """
   settings = directory.read_json(storage.TOKENIZER_CONFIG)
   extra_ids = settings.get("extra_ids", 125)  # transformers' default
@@ -135,7 +135,7 @@ def read(directory: storage.Directory) -> ByteVocabulary:
 
 
 def _bytes_of(ids: Iterable[int]) -> bytes:
-  """Returns the bytes before the first EOS; ids that are no byte are none."""
+  """Returns the bytes before the first EOS; ids that are not bytes are none."""
   ids = [int(token) for token in ids]
   end = ids.index(1) if 1 in ids else len(ids)
   return bytes(i - _FIRST for i in ids[:end] if _FIRST <= i < _END)

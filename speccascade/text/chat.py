@@ -87,9 +87,9 @@ def check_messages(messages) -> list[dict]:
   answers of chat services.
 
   Raises:
-    ChatError: the messages are no list of objects with a text "role" and a
-      "content", there are none, a part is no text, or JSON or UTF-8 cannot hold
-      them.
+    ChatError: the messages are not a list of objects with a string "role" and a
+      "content", there are none, a part is not a string, or JSON or UTF-8 cannot
+      hold them.
   """
   is_list = isinstance(messages, Sequence) and not isinstance(messages, str)
   if not is_list or not messages or not all(map(_is_message, messages)):
@@ -106,7 +106,7 @@ def check_messages(messages) -> list[dict]:
   except ChatError:
     raise
   except (TypeError, ValueError, RecursionError) as error:
-    raise ChatError(f"messages are no JSON: {error}") from error
+    raise ChatError(f"messages are not JSON: {error}") from error
   if not fields.is_utf8(text):
     raise ChatError(
       f"messages are {messages!r:.60}, with half of a surrogate pair; wanted"
@@ -116,7 +116,7 @@ def check_messages(messages) -> list[dict]:
 
 
 def _is_message(message) -> bool:
-  """Returns whether a message has a text "role" and a "content"."""
+  """Returns whether a message has a string "role" and a "content"."""
   if not isinstance(message, Mapping):
     return False
   has_content = "content" in message or message.get("tool_calls")

@@ -33,7 +33,7 @@ def render(source: str, context: Mapping) -> str:
   Raises:
     TemplateError: the template is broken, refuses its variables, does what the
       sandbox forbids, or takes more time or memory than it may.
-    TypeError: a variable is no value of JSON.
+    TypeError: a variable is not a value of JSON.
   """
   global _running
   request = json.dumps({"source": source, "context": dict(context)})

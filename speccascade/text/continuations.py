@@ -5,8 +5,8 @@ inside a conversation, or after a prompt, has no such blank.
 """
 
 _BLANK = "\u2581"
-# Texts that may stand before another one. The first is no letter's neighbour:
-# tokenizers with byte fallback spell it as a byte.
+# Texts that may come before another one. The first is not a letter's
+# neighbour: tokenizers with byte fallback spell it as a byte.
 _ANCHORS = ("\n", "|", "a", "0")
 
 

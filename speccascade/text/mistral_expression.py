@@ -1,8 +1,8 @@
 """A known fault of the tokenizers that were published with Mistral's models.
 
 tokenizer.json of Mistral Small 3.1 and others, and of many models made of them,
-cuts texts by the expression of Llama 3. The models were trained with another
-one, which begins a word at a capital letter and cuts every digit off, so that
+splits texts by the expression of Llama 3. The models were trained with another
+one, which begins a word at a capital letter and splits off every digit, so that
 some texts have tokens that the model seldom saw.
 
 Source: pull requests 42299 and 45444 of huggingface/transformers.
@@ -52,7 +52,7 @@ def warn(
   if any(_WORDS in each and _CAPITALS not in each for each in _patterns(steps)):
     _warned.add(sha256)
     logging.warning(
-      "%s cuts texts by an expression that is known to be wrong for Mistral's"
+      "%s splits texts by an expression that is known to be wrong for Mistral's"
       " models: texts get other tokens than those of training; write it again"
       " with transformers: AutoTokenizer.from_pretrained(FOLDER,"
       " fix_mistral_regex=True).save_pretrained(FOLDER)",

@@ -52,15 +52,15 @@ def special_tokens(content: bytes) -> dict[str, object]:
 
 
 def to_json(content: bytes, added: Mapping[str, int]) -> bytes:
-  """Returns a tokenizer.json that cuts texts as a SentencePiece model does.
+  """Returns a tokenizer.json that splits texts as a SentencePiece model does.
 
   Args:
     content: the bytes of a SentencePiece model.
     added: {token: id} of further tokens, as added_tokens.json has them.
 
   Raises:
-    ValueError: the model is no BPE or unigram model, or an added token has the
-      id of a piece.
+    ValueError: the model is not a BPE or unigram model, or an added token has
+      the id of a piece.
   """
   proto = sentencepiece_model_pb2.ModelProto.FromString(content)
   kind = proto.trainer_spec.model_type
@@ -70,7 +70,9 @@ def to_json(content: bytes, added: Mapping[str, int]) -> bytes:
   elif kind == _KIND.UNIGRAM:
     model = _unigram(pieces)
   else:
-    raise ValueError("it cuts words or letters; wanted a BPE or unigram model")
+    raise ValueError(
+      "it splits words or letters; wanted a BPE or unigram model"
+    )
   taken = {i for i in added.values() if not len(pieces) <= i}
   if taken:
     raise ValueError(f"added tokens have the ids {sorted(taken)} of pieces")

@@ -106,19 +106,21 @@ class Prompting:
   def tokens(
     self, text: str | Sequence[Mapping], max_len: int, limit: str, cut: bool
   ) -> tuple[list[int], bool]:
-    """Returns (token ids, whether they were cut) of a text or conversation.
+    """Returns (token ids, whether they were truncated) of a text or
+    conversation.
 
     Args:
       text: the text, or the messages of a conversation.
       max_len: the most ids, EOS included.
       limit: the name of the setting that gives `max_len`.
-      cut: whether a longer text is cut. A source is cut at its end, and EOS
-        still follows where there was one. A prompt is cut at its start, because
-        the output follows its end.
+      cut: whether a longer text is truncated. A source is truncated at its end,
+        and EOS still follows where there was one. A prompt is truncated at its
+        start, because the output follows its end.
 
     Raises:
       ValueError: there are no ids; or there are too many, and `cut` is False or
-        the text is a chat, which cannot be cut; or UTF-8 cannot hold the text.
+        the text is a chat, which cannot be truncated; or UTF-8 cannot hold the
+        text.
     """
     vocabulary = self.vocabulary
     if isinstance(text, str) and not fields.is_utf8(text):
@@ -137,13 +139,13 @@ class Prompting:
       ids = list(getattr(vocabulary, "prompt", vocabulary.encode)(text))
     if not ids:
       raise ValueError(
-        "is an empty prompt, and a decoder-only model goes on from one token or"
-        " more; give a text"
+        "is an empty prompt, and a decoder-only model continues from one token"
+        " or more; give a text"
       )
     if len(ids) <= max_len:
       return ids, False
     if not cut or self.is_chat:
-      hint = " (no chat is cut)" if cut else ", or set truncate=True"
+      hint = " (no chat is truncated)" if cut else ", or set truncate=True"
       raise ValueError(
         f"has {len(ids)} tokens, {limit} allows {max_len}: raise it,"
         f" shorten the text{hint}"
@@ -273,9 +275,9 @@ def tokenize(
   Args:
     examples: one example or more.
     prompting: makes the prompts, in the same way as for decoding.
-    lengths: {feature: the most tokens}. A longer prompt is cut as
-      `Prompting.tokens` cuts it. A longer output is cut at its end, and has no
-      EOS then.
+    lengths: {feature: the most tokens}. A longer prompt is truncated as
+      `Prompting.tokens` does. A longer output is truncated at its end, and has
+      no EOS then.
 
   Raises:
     ValueError: a chat is too long, or there are no examples.

@@ -54,8 +54,8 @@ class SentencePieces:
 
     Raises:
       FileNotFoundError: there is no file, or it cannot be fetched.
-      ValueError: the file is no SentencePiece model, or has other special ids
-        than T5.
+      ValueError: the file is not a SentencePiece model, or has other special
+        ids than T5.
     """
     self._model_context()
 
@@ -66,7 +66,7 @@ class SentencePieces:
       model = _load(local, self.extra_ids)
     except Exception as error:
       raise ValueError(
-        f"{self.path} is no SentencePiece model: {storage.first_line(error)}"
+        f"{self.path} is not a SentencePiece model: {storage.first_line(error)}"
       ) from error
     ids = model.tokenizer.pad_id(), model.tokenizer.eos_id()
     if ids != (0, 1) and not _has_own_ids(self.path, model.tokenizer):
@@ -136,7 +136,7 @@ class SentencePieces:
 
   @property
   def identity(self) -> dict:
-    """The file's hash and the sentinels, which tell vocabularies apart."""
+    """The file's hash and the sentinels, which identify the vocabulary."""
     return {"sha256": _fetch(self.path)[1], "extra_ids": self.extra_ids}
 
   def contents(self) -> dict[str, bytes]:

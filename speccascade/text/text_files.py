@@ -87,7 +87,7 @@ def lines_of(path, what: str) -> Iterator[str]:
 
   Raises:
     FileNotFoundError: the file does not exist.
-    ValueError: a line is not UTF-8, or a `.gz` file is no gzip data.
+    ValueError: a line is not UTF-8, or a `.gz` file is not gzip data.
   """
   path, number = pathlib.Path(path).expanduser(), 0
   if not path.is_file():
@@ -137,7 +137,7 @@ def read_texts(
   Raises:
     FileNotFoundError: the file does not exist.
     ValueError: the file is empty, a line is not UTF-8 or has no such object, or
-      a `.gz` file is no gzip data.
+      a `.gz` file is not gzip data.
   """
   if os.fspath(path).endswith((*JSON, PARQUET)):
     examples = (
@@ -166,7 +166,8 @@ def json_lines(path, what: str) -> Iterator[tuple[int, str]]:
 
   Raises:
     FileNotFoundError: the file does not exist.
-    ValueError: a line is not UTF-8, or the file is no gzip data or no Parquet.
+    ValueError: a line is not UTF-8, or the file is not gzip data or not
+      Parquet.
   """
   is_table = os.fspath(path).endswith(PARQUET)
   lines = (_rows_of if is_table else lines_of)(path, what)
@@ -195,7 +196,7 @@ def _as_json(value) -> str | None:
   """Returns a value that JSON has not, for a row of a Parquet file."""
   # Columns of texts may be stored as bytes. Other bytes, such as images, become
   # None, which no field takes for a text. Further values, such as dates, are in
-  # fields that nobody reads.
+  # fields that are not used.
   if isinstance(value, bytes):
     try:
       return value.decode("utf-8")
@@ -212,7 +213,7 @@ def _few_at_a_time(parquet, path, what: str) -> Iterator[dict]:
   try:
     with parquet.ParquetFile(path) as file:
       groups = map(file.metadata.row_group, range(file.num_row_groups))
-      # Sizes of pages, in which a value that repeats stands once.
+      # Sizes of pages, in which a repeated value is stored once.
       total = sum(group.total_byte_size for group in groups)
       batches = file.iter_batches(batch_size=_ROWS_AT_A_TIME)
       while total <= most and (batch := next(batches, None)) is not None:
@@ -221,7 +222,7 @@ def _few_at_a_time(parquet, path, what: str) -> Iterator[dict]:
   except (OSError, ValueError, NotImplementedError) as error:
     # pyarrow's errors are of these types, and may have several lines.
     reason = " ".join(str(error).split())
-    raise ValueError(f"{what} {path} is no Parquet: {reason:.200}") from error
+    raise ValueError(f"{what} {path} is not Parquet: {reason:.200}") from error
   if total > most:
     raise ValueError(
       f"{what} {path} holds too much for a Parquet of its size, over {most:,}"
@@ -249,8 +250,8 @@ def _parse_json(
     or_chat = ', a conversation\'s "messages" or "turns",' if chats else ""
     raise ValueError(
       f"{path}, line {number} is {line:.60}; wanted a JSON object with the text"
-      f' "inputs"{or_chat} and perhaps "targets" or "stop", a text or a list'
-      ' of texts, and "extra_targets", a list of texts'
+      f' "inputs"{or_chat} and perhaps "targets" or "stop", a string or a'
+      ' list of strings, and "extra_targets", a list of strings'
     ) from error
   if is_record:
     return TextExample(number, prompt, (tokens,))
@@ -313,7 +314,7 @@ Files = fields.Path | Annotated[Sequence[fields.Path], paths_of]
 def stamp(paths, languages=("en", "de")) -> list[tuple]:
   """Returns (path, bytes, time of change) of each file of a split.
 
-  They are equal as long as nobody changes the files.
+  They are equal as long as the files do not change.
   """
   return stamp_of(paths_of(paths, languages))
 

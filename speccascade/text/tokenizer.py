@@ -48,15 +48,15 @@ def read_settings(folder: storage.Directory, name: str) -> dict:
   """Returns the object of a JSON file in a folder; {} if there is no file.
 
   Raises:
-    ValueError: the file is no JSON object.
+    ValueError: the file is not a JSON object.
   """
   content = folder.read(name)
   try:
     value = {} if content is None else fields.of_json(content)
   except ValueError as error:
-    raise ValueError(f"{folder}/{name} is no JSON: {error}") from error
+    raise ValueError(f"{folder}/{name} is not JSON: {error}") from error
   if not isinstance(value, dict):
-    raise ValueError(f"{folder}/{name} is no JSON object")
+    raise ValueError(f"{folder}/{name} is not a JSON object")
   return value
 
 
@@ -108,9 +108,9 @@ class TokenizerVocabulary:
       self.tokenizer = tokenizers.Tokenizer.from_buffer(self._content)
     except (CheckpointError, OSError, KeyboardInterrupt):
       raise
-    except BaseException as error:  # A panic of Rust is no Exception.
+    except BaseException as error:  # A panic of Rust is not an Exception.
       raise ValueError(
-        f"{self._where} is no tokenizer of Hugging Face:"
+        f"{self._where} is not a tokenizer of Hugging Face:"
         f" {storage.first_line(error):.200}"
       ) from error
     # tokenizer.json may have the truncation and padding of some training.
@@ -141,8 +141,9 @@ class TokenizerVocabulary:
       return piece_tokenizers.to_json(content, ids)
     except Exception as error:  # sentencepiece's errors have many types
       raise ValueError(
-        f"{self._folder}/{PIECES} is no SentencePiece model of a decoder-only"
-        f" model: {storage.first_line(error):.200}; convert it to {TOKENIZER}"
+        f"{self._folder}/{PIECES} is not a SentencePiece model of a"
+        f" decoder-only model: {storage.first_line(error):.200}; convert it to"
+        f" {TOKENIZER}"
       ) from error
 
   def _read_files_beside(self):
@@ -204,7 +205,7 @@ class TokenizerVocabulary:
         return content.decode("utf-8") or None
       except UnicodeDecodeError as error:
         raise ValueError(
-          f"{self._folder}/{TEMPLATE} is no UTF-8 ({error.reason} at byte"
+          f"{self._folder}/{TEMPLATE} is not UTF-8 ({error.reason} at byte"
           f" {error.start}): convert it, or copy it again"
         ) from error
     template = settings.get("chat_template")
@@ -257,7 +258,7 @@ class TokenizerVocabulary:
 
   @property
   def identity(self) -> dict:
-    """The hash of the tokens by their ids, which tells vocabularies apart.
+    """The hash of the tokens by their ids, which identifies the vocabulary.
 
     The file itself has another hash for each version that writes it.
     """
@@ -273,9 +274,9 @@ class TokenizerVocabulary:
   def added_from(self, first: int) -> list[str] | None:
     """Returns the tokens from an id on; None if a text may need one of them.
 
-    Added tokens stand beside the tokenizer's own vocabulary: a text has them
+    Added tokens are beside the tokenizer's own vocabulary: a text has them
     only where it spells them out. One that ends a text is needed. More than
-    eight are no afterthought, but those of another model.
+    eight are not an afterthought, but those of another model.
     """
     ids = range(first, self._size)
     is_needed = len(ids) > 8 or any(i in self.eos_ids for i in ids)
@@ -310,7 +311,8 @@ class TokenizerVocabulary:
     if adds_bos is None:
       # tokenizer.json may put special tokens around any text, an empty one too.
       adds_bos = self.bos_id in self._ids_of("", special=True)
-    # A rendered chat has its BOS in the text; a second one is no model's input.
+    # A rendered chat has its BOS in the text; a second one is not a model's
+    # input.
     if not adds_bos or self.bos_id is None or ids[:1] == [self.bos_id]:
       return ids
     return [self.bos_id, *ids]
@@ -320,7 +322,7 @@ class TokenizerVocabulary:
     """The ids before the text of a source, for encoders; EOS is after it.
 
     The tokenizer of CodeT5 writes "<s> TEXT </s>", and T5's "TEXT </s>". One
-    that does not end a text in EOS is no encoder's, and has no prefix.
+    that does not end a text in EOS is not an encoder's and has no prefix.
     """
     around = self._ids_of("", special=True)
     return around[:-1] if around[-1:] == [self.eos_id] else []
@@ -357,7 +359,7 @@ class TokenizerVocabulary:
     """Returns the vocabulary of texts that continue others.
 
     The tokenizer of Llama 2 puts a blank before a text, and leaves the first
-    blank of ids out. A text that goes on after a prompt has that blank: the
+    blank of ids out. A text that continues a prompt has that blank: the
     prompt "x =" with the output " 1" is "x = 1".
     """
     other = copy.copy(self)
@@ -368,8 +370,9 @@ class TokenizerVocabulary:
     """Returns how many of the first ids have a text that no later id changes.
 
     Byte fallback decodes a run of byte tokens together, so that a run at the
-    end is not counted: the character may go on. Special tokens and ids without
-    a token are no text, and do not end a run.
+    end is not counted: the character may continue. Special tokens and ids
+      without
+    a token are not text, and do not end a run.
     """
     whole = len(ids)
     for place in reversed(range(len(ids))):
@@ -395,13 +398,14 @@ class TokenizerVocabulary:
   def piece(self, token: int) -> str:
     """Returns a token in SentencePiece's spelling.
 
-    A blank is U+2581, and a byte that is no whole character is "<0xE2>", say.
-    The byte 0 is "<0x00>", because readers of records refuse a text with it.
+    A blank is U+2581, and a byte that is not a whole character is "<0xE2>",
+    say. The byte 0 is "<0x00>", because readers of records refuse a text with
+    it.
     """
     content = self.token_bytes(token)
     if content is None:
       return self.tokenizer.id_to_token(token) or ""
-    # Python decodes a byte 0xE2 that is no whole character as U+DCE2.
+    # Python decodes a byte 0xE2 that is not a whole character as U+DCE2.
     text = content.decode("utf-8", "surrogateescape")
     spelling = ""
     for letter in text:

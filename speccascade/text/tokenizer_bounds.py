@@ -42,7 +42,7 @@ def one_line(where: str, action: str):
     yield
   except (ValueError, TypeError, OSError, MemoryError):
     raise
-  except BaseException as error:  # A panic of Rust is no Exception.
+  except BaseException as error:  # A panic of Rust is not an Exception.
     if isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit):
       raise
     raise ValueError(

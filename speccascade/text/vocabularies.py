@@ -36,7 +36,7 @@ def load(
 
   Raises:
     FileNotFoundError: there is no file, or it cannot be fetched.
-    ValueError: the file is no vocabulary, or has other special ids than T5.
+    ValueError: the file is not a vocabulary, or has other special ids than T5.
   """
   if path == byte_vocabulary.NAME:
     return ByteVocabulary(extra_ids=extra_ids or 0)
@@ -58,7 +58,7 @@ def load(
     if not is_t5 and (not file.endswith(storage.PIECES) or _prompts(file)):
       return TokenizerVocabulary(path)
     if added := _added_tokens(path, file):
-      # A SentencePiece model does not know them: it would cut their text into
+      # A SentencePiece model does not know them: it would split their text into
       # pieces, and leave their ids out.
       if not storage.Directory(path).has(storage.TOKENIZER):
         raise ValueError(

@@ -339,7 +339,7 @@ class Checkpoints:
     """Returns the error of a checkpoint that cannot be written."""
     return CheckpointError(
       f"{path} cannot be written: {fault_of(error)}; when it can, the same"
-      " command goes on"
+      " command continues"
     )
 
   def _metrics_to_save(

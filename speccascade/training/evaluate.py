@@ -257,7 +257,7 @@ def evaluation(
     sources=sources,
     score=score,
     max_decode_len=evaluating.max_decode_len,
-    # Decoding holds a cache for each row, so a large training batch is cut.
+    # Decoding holds a cache for each row, so a large training batch is split.
     batch_size=min(data.batch_size, 64),
     eos_id=data.prompting.vocabulary.eos_id,
     teacher=teacher,

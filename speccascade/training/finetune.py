@@ -45,7 +45,7 @@ class ModelDir:
   """Where a run writes, and which of its files stay.
 
   Attributes:
-    path: MODEL_DIR: a new folder, or the folder of a run that is to go on.
+    path: MODEL_DIR: a new folder, or the folder of a run to continue.
     keep_latest: how many of the latest checkpoints are kept.
     best_metric: "loss", "accuracy" or a metric of the task, by which the best
       checkpoint is kept too; None keeps the latest checkpoints only.
@@ -254,7 +254,7 @@ def _read_batches(
     if count:
       print(
         f"{count} of {len(arrays)} {feature} of train were longer than "
-        "TASK_FEATURE_LENGTHS and were cut"
+        "TASK_FEATURE_LENGTHS and were truncated"
       )
   batches = training_batches.train_batches(
     arrays, seed=run.seed, pack=data.pack, **data.shapes

@@ -157,13 +157,13 @@ def measure(reading: Reading) -> lesson.Metrics:
 
 
 class _Places(NamedTuple):
-  """The places of a batch, cut into parts; see `row_parts`."""
+  """The places of a batch, in parts; see `row_parts`."""
 
   hidden: Array  # [P, B, N, E], the verifier's hidden states
   weights: Array  # [P, B, N], of the verifier's own targets
   wanted: Array  # [P, B, N, K] int32, the target that each head learns
   later: Array  # [P, B, N, K], the weights of these targets
-  # [P, B, N, K] int32: where the teacher's logits of these targets stand among
+  # [P, B, N, K] int32: where the teacher's logits of these targets are among
   # the row's P N places.
   index: Array
 
@@ -177,7 +177,7 @@ class _Fixed(NamedTuple):
 
 
 def _places(reading: Reading, hidden: Array) -> _Places:
-  """Returns the places of a batch, cut into parts."""
+  """Returns the places of a batch, in parts."""
   weights, depths = reading.weights, _depths(reading.module)
   order = row_parts.order(weights)
   rank = jnp.argsort(order, axis=1)

@@ -97,7 +97,7 @@ _HEADS = Kind(
   metric_names=_depth_names,
   num_vectors=_vectors_of_heads,
   reads_hidden=True,
-  initial="the verifier's own law",
+  initial="the verifier's own distribution",
 )
 _LOOKAHEAD = Kind(
   summed=lookahead_losses.summed,

@@ -82,7 +82,7 @@ class Lesson:
     step: [] int32, the training step.
     teacher_logits: [..., V] float32, the teacher's of the same tokens, without
       a gradient; None where nothing reads them.
-    depth: how many places after the next token the targets stand.
+    depth: how many places after the next token the targets are.
   """
 
   logits: Array
@@ -107,7 +107,7 @@ def next_tokens(reading: Reading) -> Lesson:
 
 
 def ahead(values: Array, depth: int) -> Array:
-  """Returns [B, T, ...] values that stand `depth` places later; 0 at the end.
+  """Returns [B, T, ...] values from `depth` places later; 0 at the end.
 
   >>> ahead(jnp.array([[5, 6, 7]]), 1).tolist()
   [[6, 7, 0]]

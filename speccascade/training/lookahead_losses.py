@@ -2,8 +2,8 @@
 
 A step cuts each text of a batch at a random place, and puts the look-ahead
 embeddings in the place of the tokens after the cut. The verifier reads the cut
-texts, and its outputs at the embeddings learn the tokens that the text goes on
-with. The verifier stays as it is.
+texts, and its outputs at the embeddings learn the tokens that the text
+continues with. The verifier stays as it is.
 
 Axes: B rows, T target length, K look-ahead embeddings, V vocabulary.
 """
@@ -22,12 +22,13 @@ Array = jax.Array
 
 
 class CutBatch(NamedTuple):
-  """A batch whose texts go on with look-ahead embeddings after a random place.
+  """A batch whose texts continue with look-ahead embeddings after a random
+  place.
 
   Attributes:
     batch: the batch, with ids V to V + K - 1 in the cut texts; see `states`.
-    places: [B, K] int32, where in a text each embedding stands; the last place
-      of the text for embeddings that would stand after it.
+    places: [B, K] int32, where in a text each embedding is; the last place
+      of the text for embeddings that would come after it.
     targets: [B, K] int32, the target at each embedding.
     weights: [B, K] float32, the weight of each target. It is the number of
       places at which the row could have been cut, times the target's own

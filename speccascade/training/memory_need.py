@@ -19,7 +19,7 @@ class MemoryNeed:
   """The memory that each device needs at least, and the settings that cause it.
 
   Attributes:
-    num_parts: into how many parts a mesh cuts the arrays; 1 on one device.
+    num_parts: into how many parts a mesh splits the arrays; 1 on one device.
     num_bytes: bytes of each device, so far.
     settings: the settings that cause them, by the names that a message gives.
   """

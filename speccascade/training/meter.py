@@ -103,8 +103,9 @@ def _mean_metrics(totals: states.Totals) -> Metrics:
   if totals.bad_step >= 0:
     raise LossNotFiniteError(
       f"the loss or its gradient is NaN or infinite at step {totals.bad_step}; "
-      "what was saved before is kept: go on from there with a lower learning "
-      "rate, a longer warm-up, gradient clipping (max_grad_norm) or float32"
+      "what was saved before is kept: continue from there with a lower "
+      "learning rate, a longer warm-up, gradient clipping (max_grad_norm) or"
+      " float32"
     )
   weight, steps = max(float(totals.weight), 1e-9), max(float(totals.steps), 1.0)
   return {

@@ -133,13 +133,13 @@ def smooth(
     tokens = None
     if depth > 1:
       parents = contexts
-      # N-grams are in ascending order, so all n-grams of a context stand
+      # N-grams are in ascending order, so all n-grams of a context lie
       # together, and `start` is where each group begins.
       seen_contexts, start = np.unique(context, return_index=True)
       is_frequent = np.add.reduceat(num_seen, start) >= min_count
       contexts = seen_contexts[is_frequent]
       # The children of parent c are the contexts c V, ..., c V + V - 1. They
-      # stand together, so the edges of these ranges say which they are. A
+      # together, so the edges of these ranges say which they are. A
       # child's parent was seen as often as the child, and so is there.
       range_starts = np.append(parents * vocab_size, vocab_size**depth)
       edges = np.searchsorted(contexts, range_starts)

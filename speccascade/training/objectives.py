@@ -180,7 +180,8 @@ class RejectionLoss(TaughtLoss):
     if kind is None and self.rule_parameters is not None:
       fault = f" is given, and {self.method} has no parameters: leave it out"
     elif kind is not None and self.rule_parameters is None:
-      # Without them the rule is its plug-in, which nobody decodes by this name.
+      # Without them the rule is its plug-in, which is not decoded under this
+      # name.
       fault = (
         f" is None, and {self.method} has parameters: set"
         " ACCEPTANCE_RULE_PARAMETERS to the file that python -m"

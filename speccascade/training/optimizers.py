@@ -1,7 +1,8 @@
 """Adafactor as T5 is fine-tuned with it, AdamW, and learning rate schedules.
 
 A schedule is a function from the global step to the learning rate. Steps are
-counted from 0, as in T5X: a run that starts from a checkpoint goes on counting
+counted from 0, as in T5X: a run that starts from a checkpoint continues to
+  count
 from the checkpoint's step.
 """
 
@@ -203,11 +204,11 @@ def adamw(
 
 
 def start_at(opt_state: Any, step: int, slots: Mapping | None = None) -> Any:
-  """Returns a fresh optimizer state that goes on from a checkpoint's step.
+  """Returns a fresh optimizer state that continues from a checkpoint's step.
 
-  The learning rate schedule goes on from `step`. With `slots`, Adafactor's
+  The learning rate schedule continues from `step`. With `slots`, Adafactor's
   second moments are the checkpoint's and decay as at `step`. Without `slots`
-  they begin anew, and decay as at step 0.
+  they begin at zero, and decay as at step 0.
 
   Args:
     opt_state: the value of `transform.init(params)`.
@@ -222,8 +223,8 @@ def start_at(opt_state: Any, step: int, slots: Mapping | None = None) -> Any:
   """
   # optax counts steps in each of its states: the schedule's count sets the
   # rate, and the factored state's count sets the decay of second moments. The
-  # second count stays 0 for second moments that begin anew: their decay at step
-  # 0 is 0, so that the first gradient makes up all of them.
+  # second count stays 0 for second moments that begin at zero: their decay at
+  # step 0 is 0, so that the first gradient makes up all of them.
   count = jnp.asarray(step, jnp.int32)
   opt_state = _set_fields(opt_state, "ScaleByScheduleState", count=count)
   if slots is None:

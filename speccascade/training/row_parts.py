@@ -1,4 +1,4 @@
-"""Long rows of a batch, cut into parts whose losses are computed one by one.
+"""Long rows of a batch, split into parts whose losses are computed one by one.
 
 Each row has its places with weight first, in their order, and is filled up with
 places without weight. So the last parts have no weight, and nothing is computed
@@ -19,7 +19,7 @@ from speccascade.training.states import Sums
 
 Array = jax.Array
 
-# A row of more places is cut into parts of so many.
+# A row of more places is split into parts of so many.
 PART = 64
 
 

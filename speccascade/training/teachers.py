@@ -173,7 +173,7 @@ def _read_states(path: pathlib.Path, shape: tuple[int, int]) -> np.ndarray:
   except ValueError as error:
     raise ValueError(
       f"TEACHER_CACHE_DIR: {error}; delete this file, and run again: the"
-      " teacher writes it anew"
+      " teacher writes it again"
     ) from error
   return states
 

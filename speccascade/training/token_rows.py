@@ -45,7 +45,8 @@ def read(
     pair: a drafter and a verifier.
     sources: the examples, with references; the first reference is read.
     folder: holds the files of rows. Files that are there are not made again.
-    max_len: the most tokens of an output, EOS counted; a longer one is cut.
+    max_len: the most tokens of an output, EOS counted; a longer one is
+      truncated.
     batch_size: the most rows that the models read at once.
     progress: whether to show a bar.
 

@@ -33,7 +33,7 @@ from speccascade.training.written_text import WrittenText
 
 Batch = Mapping[str, np.ndarray]
 # A list is repeated without end. A function returns the batches from a position
-# on, so a resumed run goes on with the batch that comes next. An iterator can
+# on, so a resumed run continues with the batch that comes next. An iterator can
 # be read only once.
 Batches = Sequence[Batch] | Callable[[int], Iterator[Batch]] | Iterable[Batch]
 
@@ -169,7 +169,7 @@ class TrainingJob:
   ) -> TrainingOutcome:
     """Trains the model, evaluates it, and saves checkpoints.
 
-    A run that was killed goes on from its last checkpoint.
+    A run that was killed continues from its last checkpoint.
 
     Args:
       on_start: called before the first step, when the checkpoints have been
@@ -237,9 +237,9 @@ class TrainingJob:
     run; on a CPU the two states agree to the bit.
 
     Args:
-      state: the state to go on from, which the run writes over;
+      state: the state to continue from, which the run writes over;
         `TrainState.create` makes one of parameters. Where it lies on a mesh,
-        the batches are cut for the mesh.
+        the batches are split for the mesh.
       on_log: called with (step, metrics) every `log_period` steps. The metrics
         are "loss", "z_loss" and "accuracy", means over target tokens;
         "grad_norm", the mean over steps; "learning_rate" of the last step; and
@@ -335,7 +335,8 @@ class TrainingJob:
     """Evaluates a state, and writes and prints the metrics."""
     step = int(state.step)
     values = self.evaluation(self.config, state.params)
-    # The step tells `_save` whether these metrics belong to the state it saves.
+    # The step lets `_save` know whether these metrics belong to the state it
+    # saves.
     self.metrics, self.evaluated_step = _add_prefix("eval", values), step
     self._write(step, self.metrics)
     numbers = ", ".join(f"{k} {v:.4g}" for k, v in values.items())
@@ -387,7 +388,7 @@ def fit(
     model: see `TrainingJob.config`.
     batches: see `TrainingJob`.
     steps: global step to stop at. Without `state` this is the number of steps.
-    state: the state to go on from; see `TrainingJob.take_steps`. None draws
+    state: the state to continue from; see `TrainingJob.take_steps`. None draws
       parameters from `seed`.
     seed: seeds the parameters and dropout, where there is no `state`.
     optimizer: see `TrainingJob`, as of the next three.

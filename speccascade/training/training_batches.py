@@ -81,7 +81,7 @@ class TrainBatches:
     if self._last_plan.get("epoch") != epoch:
       rng = np.random.default_rng([self.seed, epoch])
       plan = []
-      # The rows of each bucket are shuffled and cut into batches.
+      # The rows of each bucket are shuffled and split into batches.
       for bucket in self.buckets:
         order = rng.permutation(len(bucket.rows))
         size = bucket.batch_size
@@ -196,7 +196,7 @@ def _refuse(index: int, size: np.ndarray, widths: tuple, place: str):
   raise ValueError(
     f"example {index} has {' and '.join(map(str, size[index]))}"
     f" {'input and target' if len(widths) > 1 else ''} tokens, the {place}"
-    f" takes {' and '.join(map(str, widths))}: cut the examples with"
+    f" takes {' and '.join(map(str, widths))}: truncate the examples with"
     " TASK_FEATURE_LENGTHS or add a width"
   )
 

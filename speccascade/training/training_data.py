@@ -52,7 +52,7 @@ class TrainingData:
     prompt: see `Prompting.format`.
     chat_variables: see `Prompting.variables`.
     task_feature_lengths: {"inputs": ..., "targets": ...}, the most tokens of
-      each feature. Longer examples are cut, and the run prints how many.
+      each feature. Longer examples are truncated, and the run prints how many.
     batch_size: rows of a batch; with buckets, rows of a batch of the widest.
     vocabulary: path of a SentencePiece model, or of a Hugging Face directory;
       None takes the task's vocabulary.
@@ -61,7 +61,7 @@ class TrainingData:
       next start need not tokenize it again; None tokenizes at each start.
     teacher_cache_dir: a folder that holds a decoder-only teacher's hidden
       states for the training split, in float16; None computes the teacher's
-      distributions anew in each step.
+      distributions in each step.
     num_examples: how many examples of the training split are used, the first
       ones; None takes all.
     buckets: the widths of batches; None pads all batches to the feature

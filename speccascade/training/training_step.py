@@ -65,7 +65,7 @@ def make_step(
     if needs_rng:
       rng = jax.random.key(state.seed, impl="threefry2x32")
       rng = jax.random.fold_in(rng, state.step)
-    # What has one entry for each row of the batch is cut into parts with it.
+    # What has one entry for each row of the batch is split into parts with it.
     rows = {
       "batch": batch,
       "weights": weights,
@@ -111,7 +111,7 @@ def _make_gradients(
   def summed_loss(params, step, rng, teacher, rows):
     if count > 1 and rng is not None:
       # Each part draws for itself. Part i of n holds the rows i, i + n,
-      # i + 2 n, ..., so the number of its first row tells the parts apart.
+      # i + 2 n, ..., so the number of its first row identifies the part.
       rng = jax.random.fold_in(rng, rows["numbers"][0])
     reading = Reading(
       module,
@@ -135,8 +135,8 @@ def _make_gradients(
     num_rows = rows["weights"].shape[0]
     if num_rows % count:
       raise ValueError(
-        f"a batch of {num_rows} rows cannot be cut into {count} microbatches; "
-        "choose a number that divides it"
+        f"a batch of {num_rows} rows cannot be split into {count} microbatches;"
+        " choose a number that divides it"
       )
     # optax takes every count-th row for a part. On a mesh each device then
     # finds rows of every part among its own, and no row moves.

@@ -71,7 +71,7 @@ class TunedCheckpoints(Checkpoints):
     return {HEADS: params, VERIFIER: tuned}
 
   def _slots_of(self, opt_state: Any) -> None:
-    """Returns None: no other run goes on with accumulators of two models."""
+    """Returns None: no other run continues with accumulators of two models."""
 
   def _write_parts(
     self, step: int, params: Mapping, extra: dict[str, Any]

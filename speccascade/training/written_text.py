@@ -40,7 +40,7 @@ class WrittenText:
     teacher: the teacher; needed where it writes.
 
   Source: the student's share is lambda of Algorithm 1 of Agarwal et al. (GKD),
-  arXiv:2306.13649, which draws it anew for each batch.
+  arXiv:2306.13649, which draws it again for each batch.
   """
 
   student_text: fields.Share = 0.0

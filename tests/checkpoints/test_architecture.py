@@ -96,7 +96,7 @@ def test_misfits_of_configs(arrays, config, message):
     ("encoder/layers_0/attention/query/kernel", (3, 4, 8), "three-dimensional"),
   ],
 )
-def test_scalable_t5_is_told_by_its_arrays(name, shape, message):
+def test_scalable_t5_is_recognised_by_its_arrays(name, shape, message):
   params = architecture.unflatten({name: np.zeros(shape)})
   with pytest.raises(CheckpointError, match=message):
     architecture.shapes_of(params, where="")

@@ -131,7 +131,7 @@ TREE = "state/_METADATA"
 CONFIG = "config.json"
 DICT_NAME = "('target', 'decoder', 'decoder_norm', 'scale')"
 BROKEN = "cannot be parsed"
-PIPE = "is no regular file"
+PIPE = "is not a regular file"
 
 # A folder, a function that damages a copy of it, and a pattern of the message.
 CASES = {
@@ -381,7 +381,9 @@ def test_more_layers_than_a_checkpoint_holds_build_nothing(
   "path", ["", "a\0b", "\ud800", "x" * 5000, "s3://a/b", "http://a", "S3://", 5]
 )
 def test_paths_of_no_directory(path):
-  with pytest.raises(CheckpointError, match=r"no path|not supported") as error:
+  with pytest.raises(
+    CheckpointError, match=r"not a path|not supported"
+  ) as error:
     load(path)
   assert len(str(error.value)) < 150
 

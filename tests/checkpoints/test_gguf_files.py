@@ -209,7 +209,10 @@ def test_gguf_with_scaled_positions(write_gguf):
     ({"drop": ("blk.1.attn_k.weight",)}, r"missing: blk\.1\.attn_k\.weight"),
     ({"name": "phi3"}, "'phi3'; read are llama, qwen2, qwen3, gemma, gemma2"),
     ({"kind": "gemma3", "final_logit_softcapping": 3.0}, "ping = 3.0, which"),
-    ({"arrays": [("rope_freqs.weight", [1, 2, 3, 4])]}, "no scaling of Llama"),
+    (
+      {"arrays": [("rope_freqs.weight", [1, 2, 3, 4])]},
+      "not a scaling of Llama",
+    ),
     ({"arrays": [("rope_factors_long.weight", [1])]}, "rope_factors_long"),
     ({"rope.scaling.type": "longrope"}, "rope_type is 'longrope'"),
     ({"rope.scaling.attn_factor": 2.0}, "attn_factor = 2.0, which is not read"),
@@ -217,7 +220,7 @@ def test_gguf_with_scaled_positions(write_gguf):
     ({"rope.scale_linear": 2.0}, "rope.scale_linear = 2.0, which"),
     ({"attention.value_length": 4}, "value_length = 4, which"),
     ({"kind": "qwen2", "attention.sliding_window": 6}, "window = 6, which"),
-    ({"logit_scale": 2.0}, "says llama.logit_scale = 2.0, which is not read"),
+    ({"logit_scale": 2.0}, "logit_scale = 2.0, which is not read"),
     ({"expert_count": 8}, "expert_count = 8, which"),
   ],
 )

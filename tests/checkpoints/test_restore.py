@@ -151,16 +151,16 @@ def test_the_config_is_read_off_the_arrays_where_nothing_says_it(
     (["config.json", "pytorch_model.bin"], "AutoModelForCausalLM.from_pret"),
     (["model-00001-of-00002.pt", "training_args.bin"], "model-00001-of-00002"),
     (["consolidated.00.pth"], "consolidated.00.pth, PyTorch weights"),
-    (["training_args.bin"], "no complete checkpoint"),
+    (["training_args.bin"], "not a complete checkpoint"),
     (["adapter_config.json", "adapter_model.bin"], "an adapter of another mod"),
     (["a-Q8_0.gguf", "b.txt"], r"a-Q8_0\.gguf, a model in one file: give /"),
     (["config.json", "tf_model.h5"], "want safetensors"),
-    (["notes.txt"], "it holds notes.txt; wanted is checkpoint"),
-    (["checkpoint_5.tmp-1/checkpoint"], "no complete checkpoint"),
+    (["notes.txt"], "it holds notes.txt; wanted checkpoint"),
+    (["checkpoint_5.tmp-1/checkpoint"], "not a complete checkpoint"),
     ([], "nothing at"),
   ],
 )
-def test_what_is_no_checkpoint_says_what_to_do(tmp_path, files, message):
+def test_what_is_not_a_checkpoint_says_what_to_do(tmp_path, files, message):
   for name in files:
     (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).write_bytes(b"x")
@@ -216,7 +216,7 @@ def test_paths_that_are_none(golden, bucket, path, kind, message):
   assert message in str(error.value)
 
 
-def test_a_bucket_out_of_reach_is_told_at_once(monkeypatch, capfd):
+def test_a_bucket_out_of_reach_is_reported_at_once(monkeypatch, capfd):
   monkeypatch.setenv("TENSORSTORE_GCS_HTTP_URL", "http://127.0.0.1:1")
   monkeypatch.setattr(storage, "_FIRST_CONTACT_S", 0.5)
   start = time.monotonic()
@@ -248,7 +248,7 @@ def test_a_bucket_out_of_reach_is_told_at_once(monkeypatch, capfd):
     ),
     ("gs://bbb/a\\b", "has a backslash"),
     ("a\\b", "has a backslash"),
-    ("a\udcffb", "has a backslash, or a byte that is no UTF-8"),
+    ("a\udcffb", "has a backslash, or a byte that is not UTF-8"),
   ],
 )
 def test_what_tensorstore_takes_for_no_path(path, message):
@@ -260,7 +260,7 @@ def test_what_tensorstore_takes_for_no_path(path, message):
 def test_gs_orbax_without_its_last_file_is_unfinished(golden, bucket):
   shutil.copytree(golden / "t5x_orbax", bucket / "run")
   (bucket / "run/checkpoint_3000/state/commit_success.txt").unlink()
-  with pytest.raises(CheckpointError, match="no complete checkpoint"):
+  with pytest.raises(CheckpointError, match="not a complete checkpoint"):
     load("gs://bucket/run")
 
 

@@ -27,7 +27,7 @@ def test_a_file_gives_back_what_was_written(tmp_path):
   assert found.about == {"task": "a"}
   assert found.parameters.keys() == wanted.keys()
   jax.tree.map(np.testing.assert_array_equal, dict(found.parameters), wanted)
-  # Another content under the same name is read anew, and has another digest.
+  # Another content under the same name is read again, and has another digest.
   rule_files.write(path, {"heads": parameters(1)["heads"]}, {})
   other = rule_files.read(path)
   assert [*other.parameters] == ["heads"]
@@ -38,16 +38,16 @@ def test_a_file_gives_back_what_was_written(tmp_path):
 @pytest.mark.parametrize(
   ("change", "message"),
   [
-    (lambda a: a.pop("heads/out"), "has no array heads/out; fit the rule"),
+    (lambda a: a.pop("heads/out"), "no array heads/out; fit"),
     (
       lambda a: a.update({"mixture/bias": np.zeros(3, np.float32)}),
-      r"has mixture/bias of shape \[3\], wanted \[16\]",
+      r"mixture/bias of shape \[3\], .*\[16\]",
     ),
     (
       lambda a: a.update({"heads/shift": np.float32([np.nan, 0])}),
-      "has numbers in heads/shift that are not finite",
+      "heads/shift that are not finite",
     ),
-    (lambda a: a.clear(), "holds no parameters of heads, mixture, calibration"),
+    (lambda a: a.clear(), "no parameters of heads, mixture"),
   ],
 )
 def test_a_file_that_does_not_fit_is_refused(tmp_path, change, message):

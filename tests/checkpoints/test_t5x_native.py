@@ -114,7 +114,7 @@ def test_version_2_holds_bfloat16_as_bits(copy_of, bfloat16_params):
   [
     ("encoder/encoder_norm/scale/m", r"has momentum \(encoder/encoder_norm/sc"),
     ("0/mu", "not Adafactor's"),
-    ("odd", "has odd, which is no slot"),
+    ("odd", "has odd, which is not a slot"),
   ],
 )
 def test_other_optimizers_are_refused_only_when_asked_for(
@@ -230,7 +230,7 @@ def test_gs_is_written_with_its_index_last(
     with pytest.raises(KeyboardInterrupt):
       t5x_native.save(f"gs://bucket/run/{STEP}", source.params, step=3000)
   assert len(list((bucket / "run" / STEP).iterdir())) == len(manifest)
-  with pytest.raises(CheckpointError, match="no complete checkpoint"):
+  with pytest.raises(CheckpointError, match="not a complete checkpoint"):
     load("gs://bucket/run")
   t5x_native.save(
     f"gs://bucket/again/{STEP}",

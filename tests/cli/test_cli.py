@@ -200,7 +200,7 @@ def test_help_lists_macros(base, tmp_path, capfd):
   later = tmp_path / "later.gin"
   later.write_text(f"include '{base}'\nRATE = 0.75\nNAMES = [\n  'a',\n]\n")
   assert run("--help", f"--gin_file={later}") == 0
-  # The settings stand before the flags of a job of several processes.
+  # The settings come before the flags of a job of several processes.
   listed = capfd.readouterr().out.partition("\nSettings of ")[2]
   listed = listed.partition("\n\nFlags of a job")[0].splitlines()
   assert [line.split() for line in listed[1:]] == [

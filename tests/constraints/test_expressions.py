@@ -53,7 +53,7 @@ def test_texts_match(any_vocabulary, pattern):
   try:
     automaton = expressions.automaton(pattern, known, [eos_id])
   except ConstraintError as error:
-    # A vocabulary may lack digits, say, and is told which.
+    # A vocabulary may lack digits, say, and the error says which.
     lacking = re.search("no token for '(.)'", str(error))
     spelled = set().union(*known.tokens)
     assert lacking is None or not set(lacking[1].encode()) <= spelled
@@ -140,7 +140,7 @@ RECURSIVE = {
 
 @pytest.mark.parametrize(
   ("schema", "words"),
-  [("{", "no JSON"), (json.dumps(RECURSIVE), "refers to itself")],
+  [("{", "not JSON"), (json.dumps(RECURSIVE), "refers to itself")],
 )
 def test_schemas_that_are_refused(schema, words):
   with pytest.raises(ConstraintError, match=words):

@@ -199,7 +199,7 @@ def test_a_text_may_have_every_code_point(mark):
       assert match(text) == bool(re.fullmatch(pattern, text)), (pattern, text)
 
 
-def test_a_text_goes_on_after_a_match_in_every_spelling():
+def test_a_text_continues_after_a_match_in_every_spelling():
   # "a|ab" by the first match alone is "a", and "(abcd)+" once.
   tables = grammars.automaton("(abcd)+|a", KNOWN, [1])
   for tokens in ([2, 3, 4, 5] * 2, [6, 7, 2, 3, 7], [2]):
@@ -213,7 +213,7 @@ def test_a_text_goes_on_after_a_match_in_every_spelling():
 @pytest.mark.parametrize(
   ("pattern", "words"),
   [
-    ("^ab", r"'\^' at 0 is an anchor, and an output matches whole"),
+    ("^ab", r"'\^' at 0 is an anchor"),
     ("(a|b$)", r"'\$' at 4 is an anchor"),
     (r"\Aab", "is an anchor"),
     ("(?=a)b", r"'\(\?=' at 0 looks around"),
@@ -221,10 +221,10 @@ def test_a_text_goes_on_after_a_match_in_every_spelling():
     (r"\bab", "looks for a word's border"),
     (r"(a)\1", "refers back to a group"),
     ("a)(b", r"'\)' at 1 has no"),
-    (r"ab|b[^\s\S]", "cannot be compiled: has a part that no text matches"),
+    (r"ab|b[^\s\S]", "a part that no text matches"),
     ("[" * 3000, "cannot be compiled"),
     ("(" * 3000 + ")" * 3000, "cannot be compiled"),
-    ("a{1,1000000000}", "has too many states to compile within"),
+    ("a{1,1000000000}", "too many states to compile"),
   ],
 )
 def test_what_no_automaton_holds_is_named_in_a_line(pattern, words):
@@ -303,9 +303,7 @@ def test_dead_ends_are_dropped_and_loops_stay():
   assert kept.allowed[:3].tolist() == [[True, False]] * 3
   # Token 1 ends a text, but in no state that is reached by token 0.
   allowed[0, 1] = False
-  with pytest.raises(
-    ConstraintError, match="it allows no text at all that ends"
-  ):
+  with pytest.raises(ConstraintError, match=r"allows no text .* ends"):
     automaton_tables.without_dead_ends(tables, "it", [1])
 
 

@@ -432,7 +432,7 @@ REFUSED = {
   "brackets": ("[" * 100_000, "brackets inside of each other"),
   "deep": ("[" * 500 + "]" * 500, "brackets inside of each other"),
   "nested": (NESTED, "schemas inside of each other"),
-  "nan": ('{"const": NaN}', "no JSON"),
+  "nan": ('{"const": NaN}', "not JSON"),
   "twice": ('{"type": "null", "type": "string"}', "'type' twice"),
   "false": (False, "allows no text"),
   "list": ([], "wanted a schema"),
@@ -461,7 +461,7 @@ def test_references_hold_with_the_keywords_beside_them():
     assert matches(expression, value) == (value in (5, 10, 15, 20))
 
 
-def test_equal_schemas_that_hold_together_are_no_work():
+def test_equal_schemas_that_hold_together_take_no_work():
   assert of(levels(18, "allOf")) == of(INTEGER)
 
 

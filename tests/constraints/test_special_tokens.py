@@ -92,8 +92,8 @@ def test_lines_have_special_tokens_and_ids_as_stops(vocabulary):
     ({"stop": (f"a{END}",)}, f"STOP has 'a.*{END.replace('|', '.')}' is a spe"),
     ({"stop": (END + END,)}, "give the special token by itself"),
     ({"banned": (f"{END}\n",)}, "BANNED has .* no part of a text"),
-    ({"stop": ("a\ufffd",)}, "STOP has .* bytes that are no text"),
-    ({"stop": (10**6,)}, "STOP has the id 1000000, and the models have"),
+    ({"stop": ("a\ufffd",)}, "STOP has .* bytes that are not text"),
+    ({"stop": (10**6,)}, "STOP has the id 1000000"),
     ({"own_stops": [(f"x{END}",)]}, "the stop of a line has 'x"),
     ({"own_stops": [(), (10**6,)]}, "the stop of a line has the id"),
     (
@@ -113,7 +113,7 @@ def test_what_never_matches_is_refused_in_a_line(vocabulary, given, words):
 def test_settings_of_ids_and_of_the_byte_0():
   assert TextLimits(stop=(np.int64(3), "a")).limits_text == '{"stop": [3, "a"]}'
   assert TextLimits(stop=["\0"], banned=["a\0"]).stop == ("\0",)
-  with pytest.raises(ValueError, match="stop has the id -1; wanted ids from 0"):
+  with pytest.raises(ValueError, match=r"stop has the id -1; .*from 0"):
     TextLimits(stop=(-1,))
   with pytest.raises(ValueError, match="a list of strings or whole numbers"):
     TextLimits(stop=("\ud800",))
@@ -192,7 +192,7 @@ class Marks:
     return self.PIECES[token]
 
 
-def test_signs_of_a_spelling_are_no_blanks_and_bytes():
+def test_signs_of_a_spelling_are_not_blanks_or_bytes():
   known = token_bytes.read(Marks(), lambda ids: "")
   assert tuple(known.tokens) == Marks.PIECES
 
@@ -202,7 +202,7 @@ def test_a_token_with_the_letter_of_a_blank_is_that_letter(tmp_path):
   read_json = json.loads((folder / "tokenizer.json").read_text())
   model = read_json["model"]
   size = len(model["vocab"])
-  # E2 96 81, which is no blank for byte-level BPE.
+  # E2 96 81, which is not a blank for byte-level BPE.
   spelled = "\u00e2\u0138\u0123"
   model["vocab"][spelled] = size
   (folder / "tokenizer.json").write_text(json.dumps(read_json))

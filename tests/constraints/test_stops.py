@@ -20,7 +20,7 @@ def read(vocabulary):
 
 
 def end_of(tables, tokens, state: int = 0) -> int | None:
-  """Returns how many tokens stand when a stop is complete; None if none is."""
+  """Returns how many tokens complete a stop; None if none does."""
   for place, token in enumerate(tokens):
     state = tables.moves[state, tables.classes[token]]
     if tables.ends[state]:
@@ -38,7 +38,7 @@ def end_by_hand(vocabulary, tokens, strings) -> int | None:
 
 
 def assert_ends(vocabulary, usual, num: int):
-  """Asserts that stops of random texts end them where they stand."""
+  """Asserts that stops of random texts end them where they occur."""
   rng, known, seen = np.random.default_rng(3), read(vocabulary), 0
   for _ in range(num):
     tokens = rng.permutation(usual)[:8].tolist()

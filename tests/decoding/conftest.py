@@ -1,4 +1,4 @@
-"""Both ways to laws, draws and copies."""
+"""Both ways to distributions, draws and copies."""
 
 import jax
 import pytest

@@ -2,8 +2,8 @@
 
 The uniforms of a decode are replaced by chosen ones: each row of a batch is one
 path, and its uniforms lie just inside the edges of the cells that lead along
-it. So the program that ships is seen to switch where the exact law says it
-does, in every round, with its caches as they are by then.
+it. So the program that ships is seen to switch where the exact distribution
+says it does, in every round, with its caches as they are by then.
 """
 
 import dataclasses
@@ -138,7 +138,7 @@ def cells(pair, law, block: enumeration.Block, verification) -> dict:
 
 
 def answers(count: int, verification: str) -> list[tuple[bool, ...]]:
-  """Returns the patterns of yes and no that a verifier step tells apart."""
+  """Returns the patterns of yes and no that a verifier step distinguishes."""
   if verification == "block":
     return list(itertools.product([False, True], repeat=count))
   some = [(True,) * n + (False,) for n in range(count)]

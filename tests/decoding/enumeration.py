@@ -1,6 +1,6 @@
-"""The exact law of a speculative decode, path by path, in float64.
+"""The exact distribution of a speculative decode, path by path, in float64.
 
-Nothing is proved about a second implementation: the laws are those of
+Nothing is proved about a second implementation: the distributions are those of
 `Sampling.laws`, the target is the row's own, and what a path does is read off
 the product's `verify`, called with uniforms on both edges of every cell in
 which it cannot change: [0, threshold) and [threshold, 1) of each accept
@@ -25,7 +25,7 @@ from speccascade.study.papers import theory
 from tests import chunk_laws, method_laws, toy, toy_chains
 
 EDGE = 1e-13
-EXACT = 1e-10  # of a law in float64
+EXACT = 1e-10  # of a distribution in float64
 FIXED = DraftLength()
 
 
@@ -71,13 +71,13 @@ class Block:
   Attributes:
     drafts: [D, G].
     count: [S, D].
-    q: [S, D, G+1, V], law of each draft.
+    q: [S, D, G+1, V], distribution of each draft.
     pi: [S, D, G+1, V], with the bonus row at `count`.
     draft_prob: [S, D], the chance of the draft; 0 for all but one of the
       drafts that agree up to `count`.
     thresholds: [S, D, G], the chance that each accept uniform says yes.
-    num_accepted: [S, D, G+1], the law of the number accepted.
-    token: [S, D, G+1, V], the law of the token after them.
+    num_accepted: [S, D, G+1], the distribution of the number accepted.
+    token: [S, D, G+1, V], the distribution of the token after them.
   """
 
   drafts: np.ndarray
@@ -117,7 +117,7 @@ def block(
     pi = np.where(at_bonus[..., None], law.p[path], pi)
   drafted = position[:-1] < count[..., None]
   draft_q = _at(q[:, :, :gamma], np.broadcast_to(drafts, (*shape, gamma)))
-  # Of the drafts that agree up to `count`, the one that goes on with zeros.
+  # Of the drafts that agree up to `count`, the one that continues with zeros.
   draft_prob = np.where(
     np.all(drafted | (drafts == 0), axis=-1),
     np.prod(np.where(drafted, draft_q, 1), axis=-1),
@@ -189,7 +189,7 @@ def _num_accepted(call, thresholds, drafted, draft_prob):
   u_draw = np.full(chance.shape, 0.5)
   num, _ = call(near, u_draw)
   other, _ = call(far, u_draw)
-  # Cells narrower than the edge are not told apart.
+  # Cells narrower than the edge are not distinguished.
   possible = (chance > 1e-9) & (draft_prob > 0)[..., None]
   assert np.array_equal(num[possible], other[possible]), (
     "verify accepts or rejects elsewhere than at the threshold"
@@ -234,7 +234,7 @@ def _token(call, count, q, pi, reach, num_accepted, draft_prob):
 def speculative_law(
   pair, law: method_laws.MethodLaws, gamma: int, length: int, **settings
 ):
-  """Returns the law of the output of speculative execution; see `block`."""
+  """Returns the output distribution of speculative execution; see `block`."""
   paths = block(pair, law, gamma, **settings)
   written = chunk_laws.chunks(
     paths.drafts, paths.draft_prob, paths.num_accepted, paths.token
@@ -253,14 +253,16 @@ def assert_law(
   what="",
   **settings,
 ):
-  """Asserts that speculative execution has the law of the target's chain.
+  """Asserts that speculative execution has the distribution of the target's
+  chain.
 
   Args:
     pair: gives the contexts.
     law: of each context.
     gamma: tokens drafted.
     length: most tokens, EOS counted.
-    expected: another law that the output must have, in `chain_law`'s order.
+    expected: another distribution that the output must have, in `chain_law`'s
+      order.
     what: the case, as a failure is to call it.
     **settings: see `block`.
   """

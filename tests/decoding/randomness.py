@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from speccascade.decoding.laws import draws
 
 BASE = 8
-MOST = BASE - 2  # what is folded in is 0 to 5; anything above stands as this
+MOST = BASE - 2  # what is folded in is 0 to 5; anything above counts as this
 
 
 def code(path) -> int:

@@ -66,7 +66,7 @@ def pairs_of_tokens(size: int) -> TokenAutomaton:
 def two_after_zero(size: int) -> TokenAutomaton:
   """Returns a mask of even texts, none empty, in which a 2 follows each 0.
 
-  Its states tell the parity of a text, so that each token counts.
+  Its states hold the parity of a text, so that each token counts.
   """
   # The states after an even text and an odd one, that end in a 0 or in another.
   zero, other = np.array([1, 2]), np.array([3, 4])
@@ -82,7 +82,7 @@ def two_after_zero(size: int) -> TokenAutomaton:
 
 
 def masked_tables(models, mask: TokenAutomaton):
-  """Returns chains whose own laws are those that a mask of pairs leaves."""
+  """Returns chains that a mask of pairs leaves, normalised."""
   masked = [
     model.replace(table=jnp.where(mask.allowed, model.table, -jnp.inf))
     for model in models
@@ -139,7 +139,8 @@ def test_trees_are_masked_at_each_node(name, shape):
 
 @method_laws.in_float64
 def held_law(pair, mask, target, alpha, sampling, length: int) -> np.ndarray:
-  """Returns the law of texts whose every token has the law of masked models.
+  """Returns the distribution of texts whose every token has the distribution of
+  masked models.
 
   Text by text, in float64, in the order of `toy_chains.sequences`.
   """
@@ -214,7 +215,8 @@ def test_texts_have_the_law_of_the_masked_conditionals(case):
   )
   seen = toy.counts(decoded, 3, 4)
   assert goodness.p_value(seen, law) > toy.LEVEL
-  # The whole law conditioned on the texts that the mask allows is another one.
+  # The whole distribution conditioned on the texts that the mask allows is
+  # another one.
   whole = np.where(law > 0, free, 0)
   whole /= whole.sum()
   is_far = goodness.tv(whole, law) > 0.03
@@ -254,7 +256,7 @@ def last_state(tokens, length, stops: TokenAutomaton) -> int:
 
 
 def cut(tokens, length, stops: TokenAutomaton) -> int:
-  """Returns how many tokens stand up to the first stop, it included."""
+  """Returns how many tokens there are up to the first stop, it included."""
   state = 0
   for place, token in enumerate(tokens[:length]):
     state = int(stops.moves[state, token])

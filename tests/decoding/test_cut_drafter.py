@@ -1,4 +1,4 @@
-"""A drafter that drafts some tokens alone: the laws of methods with its q."""
+"""A drafter that drafts only some tokens: outputs of methods with its q."""
 
 import dataclasses
 import functools
@@ -25,7 +25,7 @@ VERIFIER = RNG.normal(0, 1.0, (V, V, V))
 for table in (DRAFTER, VERIFIER):
   table[..., toy_chains.EOS] = np.clip(table[..., toy_chains.EOS], -1, 0.5)
 PAIR = toy.Pair(DRAFTER, VERIFIER)
-# With alphas at which pi is neither model's law.
+# With alphas at which pi is neither model's distribution.
 RULES = {
   "spec_decode": 0.0,
   "spec_cascade_chow": 0.6,
@@ -122,7 +122,7 @@ def test_samples_of_networks_have_the_exact_law(name, kernels, allowed):
     mask = np.isin(np.arange(6), allowed)
     table = automaton([[1] * 6, [2] * 6, [2] * 6], [[True] * 6, mask, mask])
     constraints = Constraints(mask=table)
-    # The drafter's law there is uniform over what is allowed.
+    # The drafter's distribution there is uniform over what is allowed.
     q_second = [jnp.broadcast_to(mask / mask.sum(), (6, 6))] * 2
     p_second = [
       jnp.where(mask, law, 0) / jnp.where(mask, law, 0).sum(-1, keepdims=True)

@@ -1,8 +1,8 @@
 """Exact laws: every path of a decode on toy chains, for every row of the table.
 
-The law of the output, enumerated over every draft, acceptance, residual and
-bonus through the product's own functions, is that of the chain of the row's
-target, to 1e-10 in float64. See `enumeration`.
+The distribution of the output, enumerated over every draft, acceptance,
+residual and bonus through the product's own functions, is that of the chain of
+the row's target, to 1e-10 in float64. See `enumeration`.
 """
 
 import functools
@@ -50,7 +50,7 @@ def laws_of(name, chain, alpha=None, **settings):
     name: of the row.
     chain: a `toy.Pair`.
     alpha: None for `telling_alpha`.
-    **settings: of the `Sampling`; temperature 1 unless told.
+    **settings: of the `Sampling`; temperature 1 by default.
   """
   if alpha is None:
     alpha = telling_alpha(name, chain.vocab_size, chain.order)
@@ -96,7 +96,7 @@ WAYS = {
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", toy.nightly(BLOCKS, DAILY))
 def test_output_has_the_law_of_the_targets_chain(name, way):
-  """Or, with the bonus token as printed, the law that Algorithm 4 then has."""
+  """Or, with the bonus token as printed, what Algorithm 4 then writes."""
   for what, chain, gamma, length, law in cases(name):
     expected = None
     if way == "printed bonus":
@@ -119,7 +119,8 @@ def test_a_block_may_stop_early(name, policy, verification):
       lengths |= set(paths.count[paths.draft_prob > 0].tolist())
       what = f"{name}, V={vocab}, gamma={gamma}, {threshold}"
       enumeration.assert_law(chain, law, gamma, length, what=what, **options)
-    # Some blocks stopped (an empty block needs the law before the draw).
+    # Some blocks stopped (an empty block needs the distribution before the
+    # draw).
     assert lengths == set(range(policy == "token_prob", gamma + 1))
 
 

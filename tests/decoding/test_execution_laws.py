@@ -1,6 +1,8 @@
-"""A law of each execution, in seconds: `launch/test.sh --quick` runs them.
+"""A distribution of each execution, in seconds: `launch/test.sh --quick` runs
+them.
 
-A compiled decoder writes texts on toy chains. They follow the exact law of its
+A compiled decoder writes texts on toy chains. They follow the exact
+distribution of its
 execution, and do not follow that of a known mistake. BiLD is greedy: its tokens
 are those that its decisions give. Other files of this folder say more of each
 execution.
@@ -32,18 +34,19 @@ LENGTH, TEMPERATURE = 4, 0.8
 
 
 def laws_of(target, alpha: float) -> method_laws.MethodLaws:
-  """Returns the laws of each context, worked out in float64."""
+  """Returns the distributions of each context, worked out in float64."""
   return method_laws.laws(PAIR, target, alpha, Sampling.create(TEMPERATURE))
 
 
 def sequence_law(pair, law, alpha: float, per_token: bool):
-  """Returns the law of whole texts of the sequence cascade.
+  """Returns the distribution of whole texts of the sequence cascade.
 
-  Drafts that are kept, and the verifier's own law for the mass that is not.
+  Drafts that are kept, and the verifier's own distribution for the mass that is
+  not.
 
   Args:
     pair: a `toy.Pair`.
-    law: the laws of its contexts.
+    law: the distributions of its contexts.
     alpha: as a user gives it.
     per_token: whether a draft's score is divided by its length.
   """
@@ -59,7 +62,8 @@ def sequence_law(pair, law, alpha: float, per_token: bool):
   return q * keep + q[~keep].sum() * p
 
 
-# execution -> method, alpha, the law of its tokens, and that of a mistake.
+# execution -> method, alpha, the distribution of its tokens, and that of a
+# mistake.
 OF_TOKENS = {
   drafter_alone: ("drafter", 0.0, "q", "p"),
   verifier_alone: ("verifier", 0.0, "p", "q"),
@@ -81,7 +85,7 @@ def test_every_execution_has_its_law_here():
 
 
 def assert_texts(name, alpha, law, mistake):
-  """Asserts that texts of a method follow a law, and not that of a mistake."""
+  """Asserts that a method's texts fit a law, and not that of a mistake."""
   counts = toy.sample(
     name,
     PAIR.models(),

@@ -1,4 +1,4 @@
-"""A drafter of another vocabulary: what it proposes, and the laws with it."""
+"""A drafter of another vocabulary: what it proposes, and outputs with it."""
 
 import dataclasses
 import types
@@ -24,7 +24,7 @@ from tests.decoding.drafting import models
 
 # The verifier's ids 0 (where rows start), 1 (EOS) and 2 are the drafter's 0, 3
 # and 5. It lacks 3, which it reads as its 2, and 4, read as 1, which only
-# prompts have. Its own 1, 2 and 4 are no token of the verifier.
+# prompts have. Its own 1, 2 and 4 are not tokens of the verifier.
 V = 5
 TO_DRAFTER = np.array([0, 3, 5, 2, 1], np.int32)
 SHARED = np.array([True, True, True, False, False])
@@ -115,7 +115,7 @@ def test_q_is_the_law_over_shared_tokens_filtered():
   assert set(num_kept) == {1, 2}
 
 
-# With alphas at which pi is neither model's law.
+# With alphas at which pi is neither model's distribution.
 RULES = {"spec_decode": 0.0, "spec_cascade_opt": 0.3, "ensemble": 0.5}
 
 
@@ -127,10 +127,11 @@ def laws(name, pair=PROMPTED, **settings):
 
 @pytest.mark.parametrize("name", RULES)
 def test_exact_law(name):
-  """The law of each target, q being over shared tokens; lossless: p's."""
+  """Each target's distribution, q over shared tokens; lossless: p's."""
   law = laws(name, temperature=0.7)
   expected = toy_chains.chain_law(PROMPTED, law.pi, 3)
-  # What only the verifier has is written, and rules tell pi from p.
+  # What only the verifier has is written, and under the rules pi differs from
+  # p.
   assert law.p[:, 3].max() > 0.2
   far = goodness.tv(expected, toy_chains.chain_law(PROMPTED, law.p, 3))
   assert far < 1e-12 if name == "spec_decode" else far > 0.02
@@ -258,8 +259,9 @@ class ReadLM(MarkovLM):
 @pytest.mark.parametrize(
   ("prompted", "inputs", "want"),
   [
-    # Padding stays what it is: a prompt's -1 is no index from the end, and 0 is
-    # a token in a prompt and padding in a source, whatever the drafter's is.
+    # Padding stays what it is: a prompt's -1 is not an index from the end, and
+    # 0 is a token in a prompt and padding in a source, whatever the drafter's
+    # is.
     (True, [[-1, 0, 4, -1], [2, 3, 0, 4]], [[-1, 6, 1, -1], [5, 2, 6, 1]]),
     (False, [[4, 3, 1, 0], [2, 1, 0, 0]], [[1, 2, 3, 0], [5, 3, 0, 0]]),
   ],

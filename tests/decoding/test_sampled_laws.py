@@ -1,4 +1,4 @@
-"""The compiled decoders, sampled: their output against the exact law.
+"""The compiled decoders, sampled: their output against the exact distribution.
 
 Chi-square tests at level 1e-6 each, on 200,000 rows a case; a known mistake
 must fail the same test. A few cases run daily, too, on a fifth of the rows.
@@ -40,7 +40,7 @@ def test_the_test_itself():
   other = law.copy()
   other[np.argsort(law)[-2:]] *= [0.6, 1.4]
   assert goodness.p_value(counts, other) < toy.LEVEL
-  impossible = np.flatnonzero(law == 0)[0]  # goes on after an EOS
+  impossible = np.flatnonzero(law == 0)[0]  # continues after an EOS
   counts[impossible] = 1
   assert goodness.p_value(counts, law) == 0
 
@@ -58,7 +58,7 @@ def assert_samples(
   rows=ROWS,
   **options,
 ):
-  """Decodes rows of each source; tests them against laws and mistakes.
+  """Decodes rows of each source; tests them against distributions and mistakes.
 
   Args:
     name: of the method.
@@ -66,8 +66,9 @@ def assert_samples(
     alpha: as a user gives it.
     sampling: a `Sampling`.
     inputs: [K, S], the sources.
-    laws: the law of the sequences of each.
-    mistakes: for each the laws that must not fit, where they are far enough.
+    laws: the distribution of the sequences of each.
+    mistakes: for each the distributions that must not fit, where they are far
+      enough.
     seed: of the keys.
     rows: how many of each source.
     **options: settings of the decoder.
@@ -82,7 +83,7 @@ def assert_samples(
     size = models[1].vocab_size, options["max_decode_len"]
     kinds = range(len(inputs))
     counts += np.stack([toy.counts(decoded, *size, kind == k) for k in kinds])
-  near = 0.02 * math.sqrt(ROWS / rows)  # so many rows do not tell them apart
+  near = 0.02 * math.sqrt(ROWS / rows)  # so many rows do not distinguish them
   for seen, law, wrong_laws in zip(counts, laws, mistakes):
     assert seen.sum() == rows
     assert goodness.p_value(seen, law) > toy.LEVEL
@@ -215,7 +216,7 @@ def tiny_t5(seed: int) -> T5LM:
 
 
 # A Gemma 2 with Gemma 3's angles, whose caps and window are small enough to
-# change the laws.
+# change the distributions.
 GEMMA = {
   "norm_offset": 1,
   "post_norms": True,
@@ -265,10 +266,11 @@ def opinionated(model, width: int):
 
 
 def forced_laws(model, sources, sampling) -> list:
-  """Returns for each source the laws after every prefix, [V, V, 3, V] each.
+  """Returns for each source the distributions after every prefix, [V, V, 3, V]
+  each.
 
   At temperature 1 and as sampled. Teacher forced in one pass, not step by step:
-  index [x, y, t] is the law of token t after the first t of (x, y).
+  index [x, y, t] is the distribution of token t after the first t of (x, y).
   """
   x, y = np.meshgrid(np.arange(T5_VOCAB), np.arange(T5_VOCAB), indexing="ij")
   laws = []
@@ -287,12 +289,12 @@ def forced_laws(model, sources, sampling) -> list:
 
 
 def t5_sequence_law(pi: np.ndarray) -> np.ndarray:
-  """Returns the law of sequences, in the order of `toy_chains.sequences`."""
+  """Returns sequence probabilities, in the order of `toy_chains.sequences`."""
   first, second, third = pi[0, 0, 0], pi[:, 0, 1], pi[:, :, 2]
   one = np.where(np.arange(T5_VOCAB) == toy_chains.EOS, first, 0)
-  goes_on = (first - one)[:, None] * second
-  two = np.where(np.arange(T5_VOCAB) == toy_chains.EOS, goes_on, 0)
-  three = (goes_on - two)[..., None] * third
+  continues = (first - one)[:, None] * second
+  two = np.where(np.arange(T5_VOCAB) == toy_chains.EOS, continues, 0)
+  three = (continues - two)[..., None] * third
   law = np.concatenate([x.reshape(-1) for x in (one, two, three)])
   return law / law.sum()  # it is in float32
 
@@ -325,7 +327,8 @@ T5_CASES = {
     {"temperature": 0.7},
   ),
 }
-# Models of which every law depends on all that was read, and their inputs.
+# Models of which every distribution depends on all that was read, and their
+# inputs.
 KINDS = {
   "t5": (lambda: (tiny_t5(1), tiny_t5(2)), T5_SOURCES),
   "t5gemma": (lambda: (tiny_t5gemma(1), tiny_t5gemma(2)), T5_SOURCES),
@@ -357,7 +360,7 @@ def test_samples_have_the_law_of_the_whole_text(kind, case, num_rows):
   q, p = (forced_laws(model, sources, sampling) for model in models)
 
   def laws(alpha):
-    """Returns for each source (law, drafter's law, verifier's law)."""
+    """Returns for each source distributions (output, drafter, verifier)."""
     for (q1, q_law), (p1, p_law) in zip(q, p):
       pi = row.target.probs(q1, p1, alpha=alpha, sampled=(q_law, p_law))
       tables = (np.asarray(x, np.float64) for x in (pi, q_law, p_law))

@@ -1,4 +1,4 @@
-"""The enumerated laws of trees: each is the target's.
+"""The enumerated distributions of trees: each is the target's.
 
 Mistakes that a verifier could make are mutants of the steps themselves, see
 `tests/audit/mutants/trees.py`.
@@ -82,7 +82,7 @@ def tree_of(q, pi, parents, drawing):
 
 
 def error(tree, verification):
-  """Returns the largest error of a block's law of sequences."""
+  """Returns the largest error of a block's distribution of sequences."""
   law = reference.block_law(tree, verification)
   assert sum(law.values()) == pytest.approx(1, abs=EXACT)
   depth = max((len(tree.path(n)) for n in range(len(tree.parents))), default=0)
@@ -112,7 +112,8 @@ def test_any_tokens_may_be_the_certain_children(drawing, verification):
           tree_of(q, p, parents, drawing), ranking=reference.markov(ranking)
         )
         assert error(tree, verification) < EXACT, parents
-  # A one-hot q has ties; the drafter's warm law ranks the tokens 2, 1, 0.
+  # A one-hot q has ties; the drafter's warm distribution ranks the tokens 2, 1,
+  # 0.
   warm = reference.markov(np.array([0.2, 0.3, 0.5]))
   cold = reference.markov(np.array([0.0, 0.0, 1.0]))
   tree = reference.Tree(cold, warm, (-1, -1), "top_k", ranking=warm)
@@ -208,7 +209,7 @@ def test_repeated_drafts_share_their_children():
   for path, _, chance in outcomes:
     chances[path] = chances.get(path, 0) + chance
   # The token 0 is accepted with 1/3, else r = [0, 1/4, 3/4] and the second 0 is
-  # refused. Below node 0 stand node 2, accepted with 1/3, and node 3, which
+  # refused. Below node 0 are node 2, accepted with 1/3, and node 3, which
   # holds the token 1: accepted after that with (1/4) / .4 = 5/8.
   want = {(): 2 / 3, (0, 2): 1 / 9, (0, 3): 2 / 9 * 5 / 8, (0,): 2 / 9 * 3 / 8}
   assert chances == pytest.approx(want)

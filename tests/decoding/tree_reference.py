@@ -1,4 +1,5 @@
-"""The exact law of one verified tree of drafts, by enumeration in float64.
+"""The exact distribution of one verified tree of drafts, by enumeration in
+float64.
 
 Nothing here comes from the decoder: drawing and verification are written again
 from the papers, path by path, with no random number. A block is one tree of
@@ -7,7 +8,7 @@ which is drawn from a residual or from the target after the last accepted token.
 
 A tree is a tuple `parents`: `parents[n]` is the parent of the drafted node n,
 and -1 stands for the root, which is the last token that was emitted. Nodes are
-numbered level by level, so `parents` never falls. The children of a node stand
+numbered level by level, so `parents` never falls. The children of a node are
 in the order in which they are drawn. N is the number of drafted nodes, V the
 size of the vocabulary.
 
@@ -34,11 +35,12 @@ Law = Callable[[tuple[int, ...]], np.ndarray]
 
 @dataclasses.dataclass(frozen=True)
 class Tree:
-  """A static tree of drafts, the drafter's law and the target's law.
+  """A static tree of drafts, the drafter's distribution and the target's
+  distribution.
 
   Attributes:
-    q: the drafter's law, from which tokens are drafted.
-    pi: the target's law, which the output is to have.
+    q: the drafter's distribution, from which tokens are drafted.
+    pi: the target's distribution, which the output is to have.
     parents: [N], see the module.
     drawing: one of `DRAWINGS`. "iid" draws the children of a node independently
       of each other. "without_replacement" draws one after another, each from q
@@ -48,9 +50,9 @@ class Tree:
       without them, renormalised. "top_k" takes all children from the largest
       probabilities of q. Of equal probabilities the lower token id is larger.
     prefix: the tokens before the tree.
-    ranking: the law whose largest tokens are the certain children, in place of
-      q; None takes q. At temperature 0, where q is one-hot, the drafter's law
-      at temperature 1 tells the tokens apart.
+    ranking: the distribution whose largest tokens are the certain children, in
+      place of q; None takes q. At temperature 0, where q is one-hot, the
+      drafter's distribution at temperature 1 distinguishes the tokens.
   """
 
   q: Law
@@ -89,8 +91,8 @@ class Draft(NamedTuple):
   Attributes:
     tokens: [N], the token of each node, `ABSENT` where none was drafted.
     probability: of this outcome.
-    laws: [N, V], the law that each node's token was drawn from, which is
-      one-hot for a certain child and 0 for an absent one.
+    laws: [N, V], the distribution that each node's token was drawn from, which
+      is one-hot for a certain child and 0 for an absent one.
   """
 
   tokens: tuple[int, ...]
@@ -114,7 +116,7 @@ class Outcome(NamedTuple):
 
 
 def markov(rows: np.ndarray) -> Law:
-  """Returns the law of a Markov chain.
+  """Returns the distribution of a Markov chain.
 
   Args:
     rows: [V] * n + [V], the probabilities of a token after the last n tokens,
@@ -143,7 +145,7 @@ def residual(pi: np.ndarray, q: np.ndarray) -> np.ndarray:
 
 
 def one_hot(token: int, like: np.ndarray) -> np.ndarray:
-  """Returns the law that is certain of a token, in the shape of `like`."""
+  """Returns the one-hot distribution of a token, shaped as `like`."""
   law = np.zeros_like(like)
   law[token] = 1
   return law
@@ -163,14 +165,14 @@ def draws(
   """Yields every way to draft the children of one node.
 
   Args:
-    q: [V] the drafter's law after the node.
+    q: [V] the drafter's distribution after the node.
     num: the number of children that the tree has room for.
     drawing: see `Tree`.
     ranking: [V], see `Tree`.
 
   Yields:
-    (tokens, probability, laws). The lists have the children that were drafted,
-    which are fewer than `num` where no token is left to draft.
+    (tokens, probability, distributions). The lists have the children that were
+    drafted, which are fewer than `num` where no token is left to draft.
   """
   if num == 0:
     yield [], 1.0, []
@@ -208,7 +210,7 @@ def draft_outcomes(tree: Tree) -> Iterator[Draft]:
   num_nodes = len(tree.parents)
 
   def extend(node, draft):
-    """Yields the drafts that go on with the children of `node` and later."""
+    """Yields the drafts that continue with the children of `node` and later."""
     if node == num_nodes:
       yield draft
       return
@@ -288,12 +290,12 @@ class Position:
 
   @property
   def q(self) -> np.ndarray:
-    """[V], the drafter's law here."""
+    """[V], the drafter's distribution here."""
     return self.tree.q(self.prefix)
 
   @property
   def pi(self) -> np.ndarray:
-    """[V], the target's law here."""
+    """[V], the target's distribution here."""
     return self.tree.pi(self.prefix)
 
   @property
@@ -305,12 +307,12 @@ class Position:
 
   @property
   def random_law(self) -> np.ndarray:
-    """[V], the law of the random child: q without the certain children."""
+    """[V], for the random child: q without the certain children."""
     nodes = [n for n in self.drafts() if n != self.random_child]
     return without(self.q, _tokens(nodes, self.draft))
 
   def drafts(self) -> list[int]:
-    """Returns the drafted children here, in the order in which they stand."""
+    """Returns the drafted children here, in order."""
     children = [n for node in self.nodes for n in self.tree.children(node)]
     token = self.draft.tokens.__getitem__
     return [n for n in sorted(children) if token(n) != ABSENT]
@@ -336,15 +338,15 @@ def _walk(position: Position, trials, reach: float):
   """Yields the outcomes of a verification that goes position by position.
 
   At each position the drafts are tried one after another. After the first one
-  that is accepted, the verification goes on at its children. Where all are
-  refused, a token is drawn from a last law; it may equal a child, which is then
-  accepted after all.
+  that is accepted, the verification continues at its children. Where all are
+  refused, a token is drawn from a last distribution; it may equal a child,
+  which is then accepted after all.
 
   Args:
-    position: where the verification stands.
+    position: where the verification is.
     trials: a function from a position to the pair of its trials, a list of
       (token, chance that it is accepted after the trials before it failed), and
-      the [V] law of the token that is drawn after all trials failed.
+      the [V] distribution of the token that is drawn after all trials failed.
     reach: the probability of the position.
   """
   if reach <= 0:
@@ -362,10 +364,10 @@ def _walk(position: Position, trials, reach: float):
 
 
 def _token_trials(position: Position):
-  """Returns the trials and the last law of token verification.
+  """Returns the trials and the last distribution of token verification.
 
   Every draft is accepted with min(1, r / q), where r is the residual of the
-  trials before it and q the law that the draft was drawn from.
+  trials before it and q the distribution that the draft was drawn from.
   """
   r, pairs = position.pi, []
   for token, law in _trial_laws(position):
@@ -375,11 +377,11 @@ def _token_trials(position: Position):
 
 
 def _trial_laws(position: Position) -> list[tuple[int, np.ndarray]]:
-  """Returns (token, law) for each trial of a position.
+  """Returns (token, distribution) for each trial of a position.
 
   Repeated i.i.d. draws have a trial each. A certain child has no trial beside a
   random child, because the last draw may land on it; without a random child it
-  is tried with a one-hot law.
+  is tried with a one-hot distribution.
   """
   tree, q = position.tree, position.q
   nodes = position.drafts()
@@ -418,7 +420,7 @@ def k_seq_division(q: np.ndarray, pi: np.ndarray, num_drafts: int) -> float:
 
 
 def _k_seq_trials(position: Position):
-  """Returns the trials and the last law of K-SEQ."""
+  """Returns the trials and the last distribution of K-SEQ."""
   q, pi = position.q, position.pi
   tokens = [position.draft.tokens[n] for n in position.drafts()]
   if not tokens:
@@ -441,7 +443,7 @@ class _Visited:
     position: the node's place in the tree.
     children: those that were not dropped yet, in the order of the visit.
     pi: [V] the target after the node, renewed when a child is dropped.
-    q: [V] the law that the first child of `children` was drawn from.
+    q: [V] the distribution that the first child of `children` was drawn from.
     weight: the chance that the node, or one below it, is accepted.
   """
 
@@ -470,7 +472,8 @@ def _visit(position: Position) -> _Visited:
 
 
 def _law_of_next_child(node: _Visited, dropped: list[int]) -> np.ndarray:
-  """Returns the law of the first child left, given the tokens of those dropped.
+  """Returns the distribution of the first child left, given the tokens of those
+  dropped.
 
   Equal i.i.d. draws are one child, so that the next child is drawn from q
   without the tokens before it, as in drawing without replacement.
@@ -527,11 +530,11 @@ def _traversal(position: Position):
     _renew_weights(parent)
 
 
-# Laws of the output.
+# Distributions of the output.
 
 
 def block_law(tree: Tree, verification: str) -> dict[tuple[int, ...], float]:
-  """Returns the law of the tokens that one block emits.
+  """Returns the distribution of the tokens that one block emits.
 
   The keys are tuples of the accepted tokens and the token after them, so a key
   of n tokens has n - 1 accepted ones.
@@ -552,7 +555,7 @@ def expected_accepted(law: dict[tuple[int, ...], float]) -> float:
 def chain_law(
   pi: Law, prefix: tuple[int, ...], length: int
 ) -> dict[tuple[int, ...], float]:
-  """Returns the law of the next `length` tokens after a prefix."""
+  """Returns the distribution of the next `length` tokens after a prefix."""
   law: dict[tuple[int, ...], float] = {(): 1.0}
   for _ in range(length):
     law = {
@@ -566,7 +569,7 @@ def chain_law(
 def sequence_error(
   tree: Tree, law: dict[tuple[int, ...], float], length: int
 ) -> float:
-  """Returns the largest error of a block's law of `length` tokens.
+  """Returns the largest error of a block's distribution of `length` tokens.
 
   Emitted tokens are completed from the target's chain. The result is compared
   with the chain itself, token by token; in an exact verification it is 0.
@@ -574,7 +577,7 @@ def sequence_error(
   Args:
     tree: gives the target and the prefix.
     law: as `block_law` returns it.
-    length: at least the longest key of the law.
+    length: at least the longest key of the distribution.
   """
   expected = chain_law(tree.pi, tree.prefix, length)
   completed = dict.fromkeys(expected, 0.0)

@@ -243,7 +243,7 @@ def test_the_legend_names_what_there_is():
 
 
 def test_kinds_differ_without_colour():
-  """Underline, outline or weight tell any two kinds apart."""
+  """Underline, outline or weight distinguish any two kinds."""
   underlines = re.findall(r"border-bottom:(.*?) var\(--sc-[\w-]+-line", STYLE)
   assert len(underlines) == len(token_view._KINDS)
   # draft and kept share one; kept has an outline and is bold.

@@ -277,7 +277,7 @@ def test_what_is_asked_wrongly():
     judge.judge_sampler(RIGHT, settings=["top_q"])
   with pytest.raises(ValueError, match="no problem has 'V = 9'"):
     judge.judge_verify(RIGHT, only="V = 9")
-  with pytest.raises(ValueError, match="the step is of type list; give a func"):
+  with pytest.raises(ValueError, match="of type list; give a func"):
     judge.judge_step([0])
   for wrong in ({"tolerance": 0}, {"tolerance": "x"}, {"time_limit_s": None}):
     with pytest.raises(ValueError, match=f"{next(iter(wrong))} is .*; wanted"):

@@ -119,7 +119,7 @@ class LateReplacement(judge.RightSampler):
 
 
 class LateDraft(judge.RightSampler):
-  """From the fifth draft on, all drafts stand."""
+  """From the fifth draft on, all drafts are accepted."""
 
   def verify(self, tokens, q, p):
     for i, token in enumerate(tokens):
@@ -356,7 +356,7 @@ def test_samples_show_an_error_too(error, only):
   assert error.name in judgement.causes
 
 
-def test_a_claim_that_is_no_verifier():
+def test_a_claim_that_is_not_a_verifier():
   """A sampler of a mixture is right of the mixture, and wrong of p."""
   mixture = lambda q, p: (q + p) / 2
 

@@ -74,7 +74,7 @@ def target_of(name: str):
 
 
 def sequence_law(problem, alpha: float, normed: bool) -> dict:
-  """Returns the law of the sequence cascade: a likely draft stands, or p."""
+  """Returns the output of the sequence cascade: a likely draft, or p."""
   # Whole texts are chosen; what is after an end is cut of the choice.
   whole = dataclasses.replace(problem, eos=None)
   q, p = whole.claimed(lambda q, p: q), whole.claimed()

@@ -13,7 +13,7 @@ from tests import toy
 from tests.models.feeding import extend, feed, int32, prefill
 
 V = 50
-# Heads are no power of two, nor are they together as wide as the model.
+# Heads are not a power of two, nor are they together as wide as the model.
 T5 = toy.t5_config(
   vocab_size=V, emb_dim=20, head_dim=5, num_decoder_layers=2, mlp_dim=31
 )
@@ -112,7 +112,7 @@ def start(lm, capacity=24):
 def some_tree(seed=0):
   """Returns the nodes [3, NUM_NODES] of a tree in each row, and their paths.
 
-  A node hangs on the prefix or on a node of an earlier level. Some siblings are
+  A node's parent is the prefix or a node of an earlier level. Some siblings are
   equal. The path of a node is the list of nodes that it sees, itself last.
   """
   rng = np.random.default_rng(seed)

@@ -36,7 +36,7 @@ SAMPLING = Sampling.create(0.9)
 
 
 def decode(drafter_of, model: str, **options):
-  """Returns samples of `spec_decode`, which have the verifier's law.
+  """Returns samples of `spec_decode`, which have the verifier's distribution.
 
   Args:
     drafter_of: the function from a verifier to its heads or embeddings.
@@ -64,7 +64,7 @@ def decode_pair(drafter, verifier, sources, **options):
 
 
 def p_values(decoded, verifier, sources) -> list[float]:
-  """Returns for each source how well its samples fit the verifier's law."""
+  """Returns for each source how well its samples fit the verifier."""
   values = []
   for number, (_, p) in enumerate(forced_laws(verifier, sources, SAMPLING)):
     law = t5_sequence_law(np.asarray(p, np.float64))

@@ -1,4 +1,4 @@
-"""Bigram tables: the published form, our own, and what is no table."""
+"""Bigram tables: the published form, our own, and what is not a table."""
 
 import gzip
 
@@ -44,10 +44,10 @@ def test_the_wikipedia_table_of_t5(real_data):
 @pytest.mark.parametrize(
   ("name", "content", "message"),
   [
-    ("t.json", b'[0, "x"]', "no list of token ids"),
-    ("t.json", b"[0, true]", "no list of token ids"),
+    ("t.json", b'[0, "x"]', "not a list of token ids"),
+    ("t.json", b"[0, true]", "not a list of token ids"),
     ("t.json.gz", b"[0, 1]", "not whole"),
-    ("t.npz", b"", r"t\.npz is no n-gram model"),
+    ("t.npz", b"", r"t\.npz is not an n-gram model"),
   ],
 )
 def test_bad_files(tmp_path, name, content, message):

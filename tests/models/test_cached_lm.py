@@ -1,4 +1,4 @@
-"""Any way of feeding tokens gives a T5, a T5Gemma and a Llama one law."""
+"""A T5, a T5Gemma and a Llama give the same p however tokens are fed."""
 
 import jax
 import jax.numpy as jnp
@@ -178,7 +178,7 @@ def test_tree_equals_its_paths_and_one_is_kept(fed, name):
     for b, p in enumerate(path):
       case.close(out.logits[b, p[-1]], logits[b, length[b] - 1])
 
-  # Keep the path to the last node of each row, then go on.
+  # Keep the path to the last node of each row, then continue.
   assert max(length) > 2
   assert any(p != list(range(len(p))) for p in path)
   padded = [[*p, *[0] * (num_nodes - len(p))] for p in path]

@@ -75,7 +75,7 @@ def test_logits_are_the_whole_heads_at_kept_tokens(name, kernels):
   got, want = (x[..., sorted(IDS)] for x in (actual, wanted))
   np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
   if kernels and native.is_available():
-    # A column of panels is the same wherever it stands.
+    # A column of panels is the same wherever it is.
     np.testing.assert_array_equal(got, want)
   # The hidden states of the whole model project to the same logits.
   out = cut.extend(state, int32([[3]] * 3), int32([1] * 3))[1]

@@ -84,7 +84,7 @@ def test_each_kind_has_registered(asked):
 
 
 @pytest.mark.parametrize("asked", PER_KIND, ids=lambda asked: asked.place)
-def test_a_new_kind_is_told_what_to_register(asked, monkeypatch):
+def test_a_new_kind_says_what_to_register(asked, monkeypatch):
   class Copier:
     """A draft model that no other row takes."""
 

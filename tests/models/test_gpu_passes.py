@@ -66,8 +66,9 @@ def close(got, want, bound=1e-5):
   assert gap <= bound, gap
 
 
-# Rows, tokens, cached tokens, heads, key heads, width, slots. Sizes that are no
-# powers of two, caches of several parts of 64 slots, blocks of 1 to 16 tokens.
+# Rows, tokens, cached tokens, heads, key heads, width, slots. Sizes that are
+# not powers of two, caches of several parts of 64 slots, blocks of 1 to 16
+# tokens.
 BLOCKS = [
   (1, 6, 1, 4, 4, 64, 71),
   (4, 1, 1, 6, 3, 16, 130),

@@ -1,4 +1,4 @@
-"""Kinds of draft heads over tiny T5s and Llamas: the law of a decode."""
+"""Kinds of draft heads over tiny T5s and Llamas: whole decodes."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""Laws over the vocabularies of real models, against float64, to 1e-6.
+"""Distributions over the vocabularies of real models, against float64, to 1e-6.
 
 Beside a weight of 1 a float32 sum has no room for the small ones, of which a
 vocabulary has a few hundred thousand.
@@ -100,7 +100,7 @@ def assert_near(actual, want, what):
 
 
 def assert_law(law, want):
-  """Asserts that laws [N, V] sum to 1, and are those of float64."""
+  """Asserts that distributions [N, V] sum to 1, and are those of float64."""
   law = np.asarray(law, np.float64)
   assert_near(law.sum(-1), np.ones(len(law)), "sum")
   share = np.divide(law, want, where=want > 0, out=np.ones_like(want))
@@ -109,7 +109,7 @@ def assert_law(law, want):
 
 
 def assert_drawn(law, u, token):
-  """Asserts that tokens [N] are where u [N] is in the law [N, V]."""
+  """Asserts that tokens [N] are where u [N] is in the distribution [N, V]."""
   law = np.asarray(law, np.float64)
   of_token = np.take_along_axis(law, token[:, None], axis=1)[:, 0]
   assert np.all(of_token > 0)

@@ -117,8 +117,9 @@ def propose(drafter, verifier, length, held):
     held: [] int32, one token less than in the first round.
 
   Returns:
-    (the model's state, the proposal, the verifier's law after the text and
-    those at two embeddings after it [B, 3, V], the verifier's own law [B, V]).
+    (the model's state, the proposal, the verifier's distribution after the text
+    and those at two embeddings after it [B, 3, V], the verifier's own
+    distribution [B, V]).
   """
   inputs = jnp.asarray([[5, 3, 7], [6, 9, 2]], jnp.int32)
   tokens = jnp.asarray([[3, 4, 8, 2, 9, 5, 6], [8, 3, 3, 6, 7, 2, 5]])
@@ -205,5 +206,5 @@ def test_a_class_takes_heads_of_its_kind():
     HeadsModel.create(config, params)
   with pytest.raises(ValueError, match="leave MESH out"):
     TrainedHeads.create(config, params, layout=object())
-  with pytest.raises(ValueError, match="read by a T5 or a Llama"):
+  with pytest.raises(ValueError, match="by a T5 or a Llama"):
     ahead.language_model(toy.markov(np.eye(3)))

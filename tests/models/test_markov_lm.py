@@ -1,4 +1,4 @@
-"""The table behind its door: blocks, trees, and what a rewind leaves."""
+"""The table as a `LanguageModel`: blocks, trees, and what a rewind leaves."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -13,13 +13,13 @@ TABLE = np.random.default_rng(0).normal(size=(2, V, V, V)).astype(np.float32)
 LM = MarkovLM(jnp.asarray(TABLE))
 # What each row holds before a block. A start token comes first, or a prompt.
 WRITTEN = [[0, 2, 4, 1], [1, 3]]
-# Parents of the nodes of each row's tree; -1 hangs on the prefix.
+# Parents of the nodes of each row's tree; -1 is the prefix.
 PARENTS = [[-1, 0, 0, 1, 2, -1, 5], [-1, -1, 1, 0, 2, 4, 1]]
 NODES = [[3, 1, 4, 2, 2, 0, 4], [1, 4, 2, 3, 0, 3, 3]]
 
 
 def logits_behind(row, tokens):
-  """Returns [V], looked up by hand; 0 stands before the first token."""
+  """Returns [V], looked up by hand; 0 comes before the first token."""
   return TABLE[row][tuple([0, *tokens][-2:])]
 
 

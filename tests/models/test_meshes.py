@@ -53,7 +53,7 @@ def test_a_mesh_decodes_what_one_device_does(run):
   assert texts[1] == texts[0]
   assert (single["kernel"], cut["kernel"]) == (1, 1 / 4)
   # A round sends what each sublayer and the embedding adds up, all logits, and
-  # how many rows go on; the drafter, whole, sends nothing.
+  # how many rows continue; the drafter, whole, sends nothing.
   assert cut["sent"]["round"] == {
     "all-reduce f32[4,4,16] 4": 4,
     "all-gather f32[4,4,16] 4": 1,
@@ -138,7 +138,7 @@ def test_all_meshes_train_alike(run, case):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("optimizer", ["adafactor", "adamw"])
-def test_a_run_goes_on_on_other_meshes(run, tmp_path, optimizer):
+def test_a_run_continues_on_other_meshes(run, tmp_path, optimizer):
   case = {"call": "resume", "optimizer": optimizer}
   case["mesh"] = {"data": 2, "model": 2}
   case["then"] = [{"data": 2, "model": 1}, {"model": 8}, {"data": 4}]
@@ -192,7 +192,9 @@ def test_t5x_counts_what_is_left_as_data():
 )
 def test_a_mesh_that_does_not_divide_a_model(config, message):
   layout = meshes.Mesh({"data": 2, "model": 4}).abstract()
-  with pytest.raises(ValueError, match=rf"MESH cuts MODEL into 4.* {message}"):
+  with pytest.raises(
+    ValueError, match=rf"MESH splits MODEL into 4.* {message}"
+  ):
     layout.check(config, "MODEL")
   layout.whole().check(config, "MODEL")
 

@@ -26,7 +26,8 @@ from tests.models.growing import LLAMA, T5, network, start
 pytestmark = NEEDS_NATIVE
 CONFIGS = {"t5": T5, "llama": LLAMA}
 GAMMA, ROUNDS = 3, 4
-# (network, kernels, temperature, top-p, whether the last law is wanted).
+# (network, kernels, temperature, top-p, whether the last distribution is
+# wanted).
 CASES = [
   ("t5", "float32", 1.0, None, False),
   ("llama", "float32", 0.7, 0.8, True),
@@ -137,7 +138,7 @@ def test_a_chain_equals_the_steps_to_the_bit(build, case, monkeypatch):
 
 @pytest.mark.slow
 def test_faults_stand_where_the_steps_find_them(monkeypatch):
-  """A NaN in the vector of a token: the logits after the token are no law."""
+  """A NaN in the vector of a token makes the logits after it invalid."""
   lm = model("t5")
   table = lm.params["token_embedder"]["embedding"]
   broken = jnp.asarray(table).at[7].set(jnp.nan)

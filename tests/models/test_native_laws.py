@@ -51,7 +51,8 @@ def test_laws_equal_float64(build, size, temperature):
   x, u = rows(size), np.linspace(0, 0.9999, 12, dtype=np.float32)
   law, token, is_law = laws(x, u, temperature)
   want = special.softmax(x.astype(np.float64) / temperature, axis=-1)
-  # An exponent that is off by a rounding moves a law by a share of itself.
+  # An exponent that is off by a rounding moves a distribution by a share of
+  # itself.
   np.testing.assert_allclose(law, want, rtol=3e-5, atol=1e-37)
   assert np.all(law[want > 1e-36] > 0)
   assert np.all(law[np.isneginf(x)] == 0)
@@ -70,7 +71,7 @@ def test_greedy_is_one_hot_at_the_first_best(build, size):
 
 @pytest.mark.parametrize("greedy", [False, True])
 @pytest.mark.parametrize("size", [7, 70])
-def test_what_is_no_law_is_seen_wherever_it_stands(build, size, greedy):
+def test_invalid_probabilities_are_found_at_any_place(build, size, greedy):
   x = np.zeros((2 * size + 2, size), np.float32)
   np.fill_diagonal(x[:size], np.nan)
   np.fill_diagonal(x[size:-2], np.inf)

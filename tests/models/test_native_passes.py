@@ -263,7 +263,5 @@ def test_an_mlp_wants_an_activation_for_each_inner_kernel():
   )
   layers = [rotary_layer(rng, has_biases=False, has_norms=False), mlp]
   assert np.isfinite(run_layers(layers, ("relu", "linear"))).all()
-  with pytest.raises(
-    ValueError, match="2 inner kernels, and there are 1 activ"
-  ):
+  with pytest.raises(ValueError, match=r"2 inner kernels, .*1 activ"):
     run_layers(layers, ("relu",))

@@ -19,7 +19,8 @@ from tests.models.feeding import NEEDS_NATIVE
 pytestmark = NEEDS_NATIVE
 ROWS, SIZE = 600, 21
 TREE = DraftTree((-1, -1, -1, 0, 0, 2, 3, 3, 5))
-# (drawing, verification), and whether every draft has a law of its own.
+# (drawing, verification), and whether every draft has a distribution of its
+# own.
 WAYS = [
   (drawing, verification, False)
   for drawing in draft_tree.DRAWINGS
@@ -29,7 +30,7 @@ WAYS = [
 
 
 def laws(rng, num):
-  """Returns laws [ROWS, num, V], of which some have zeros or are one-hot."""
+  """Returns q [ROWS, num, V], of which some have zeros or are one-hot."""
   x = rng.gamma(0.7, size=(ROWS, num, SIZE))
   x[: ROWS // 3] *= rng.random((ROWS // 3, num, SIZE)) < 0.2
   x[..., 0] += 1e-3
@@ -49,7 +50,7 @@ def uniforms(rng, *shape):
 
 
 def block(rng, drawing, has_laws):
-  """Returns a tree's drafts, `Branches`, laws and target."""
+  """Returns a tree's drafts, `Branches`, distributions and target."""
   num = TREE.num_drafts
   q, u = laws(rng, num + 1), uniforms(rng, ROWS, num)
   at = lambda nodes: (q[:, np.array(nodes)],) * 2

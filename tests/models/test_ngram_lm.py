@@ -1,4 +1,4 @@
-"""The n-gram model: its law against a slow twin, its files, its door."""
+"""The n-gram model: its distribution against a slow twin, and its files."""
 
 import functools
 import json
@@ -37,7 +37,7 @@ def model(order=3, successors=4, min_count=2):
 
 
 def twin(context, order, successors, min_count):
-  """The law behind a context, from the sentences themselves; float64."""
+  """The next token after a context, from the sentences; float64."""
   rows = [[0] * (order - 1) + row + [1] for row in text()]
   unigram = np.zeros(V)
   for row in rows:
@@ -124,7 +124,8 @@ def test_further_tokens_have_no_probability():
     return np.exp(lm.look_up(jnp.zeros((1,), jnp.int32), tokens)[0, 0])
 
   unigram = np.pad(lm.unigram, (0, 2))
-  # Behind a token that no text has, the law is that of the shorter context.
+  # Behind a token that no text has, the distribution is that of the shorter
+  # context.
   for context, want in (
     ((3, 2), np.pad(law(lm, 3, 2), (0, 2))),
     ((V, 2), np.pad(law(lm.replace(levels=lm.levels[:1]), 2), (0, 2))),
@@ -147,10 +148,12 @@ def test_bad_files_are_named(tmp_path):
   with pytest.raises(ValueError, match="or not whole"):
     NgramLM.load(path)
   np.savez(path, unigram=np.ones(3))
-  with pytest.raises(ValueError, match="is no n-gram model"):
+  with pytest.raises(ValueError, match="is not an n-gram model"):
     NgramLM.load(path)
   path.write_bytes(b"")
-  with pytest.raises(ValueError, match=r"counts.npz is no .* is empty, or dam"):
+  with pytest.raises(
+    ValueError, match=r"counts.npz is not .* is empty, or dam"
+  ):
     NgramLM.load(path)
 
 
@@ -176,14 +179,14 @@ def test_arrays_that_do_not_fit_are_refused(tmp_path):
     np.savez(path, **arrays | {name: value})
     with pytest.raises(ValueError, match=message) as error:
       NgramLM.load(path)
-    assert "counts.npz is no n-gram model" in str(error.value)
+    assert "counts.npz is not an n-gram model" in str(error.value)
 
 
 @pytest.mark.parametrize(
   ("sequences", "options", "message"),
   [
     ([], {}, "the text is empty"),
-    ([[2, 9]], {}, "the text has token 9; the vocabulary has ids 0 to 6"),
+    ([[2, 9]], {}, "token 9; .*ids 0 to 6"),
     ([[2, -1]], {}, "the text has token -1"),
     ([[2]], {"order": 1}, "the order is 1"),
     ([[2]], {"order": 5, "vocab_size": 32128}, "lower the order"),

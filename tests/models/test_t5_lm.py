@@ -201,5 +201,5 @@ def test_wrong_parameters_are_named(golden_config, golden_params):
 
 def test_block_wider_than_the_cache(lm, inputs):
   state = jax.eval_shape(functools.partial(lm.prefill, capacity=4), inputs)
-  with pytest.raises(ValueError, match="5 tokens does not fit a cache of 4"):
+  with pytest.raises(ValueError, match=r"5 tokens .*a cache of 4"):
     jax.eval_shape(lm.extend, state, int32(np.zeros((3, 5))), int32([5] * 3))

@@ -329,7 +329,7 @@ def test_native_passes_are_refused_in_a_line(t5gemma, caplog):
     assert not native_passes.is_native(config, packed.params)
   [line] = caplog.messages
   assert "a cap of attention, a cap of logits, attention to a source" in line
-  # Nor is one that has nothing else that they lack, which is no Llama.
+  # Nor is one that has nothing else that they lack, which is not a Llama.
   plain = dataclasses.replace(
     config,
     norm_offset=0,

@@ -76,7 +76,7 @@ def model(name):
 
 
 def close_laws(actual, wanted):
-  """Asserts that logits are close; what is impossible stands apart."""
+  """Asserts that logits are close; impossible tokens apart."""
   actual, wanted = np.asarray(actual), np.asarray(wanted)
   np.testing.assert_array_equal(np.isneginf(actual), np.isneginf(wanted))
   possible = np.isfinite(wanted)
@@ -111,7 +111,7 @@ def test_a_tree_equals_its_paths_and_one_is_kept(name, is_grown):
     lengths |= {*count}
     if i % 3:
       continue
-    # Keep this path, and go on from it.
+    # Keep this path, and continue from it.
     kept = keep(lm, fed, int32(HELD), int32(path), int32(count))
     np.testing.assert_array_equal(kept.length, np.array(HELD) + count)
     _, actual = feed(lm, kept, text, [4] * 3)

@@ -133,7 +133,7 @@ def test_processes_train_as_one_does(unbroken, tmp_path, num, devices):
 
 
 @slow
-def test_a_job_that_is_told_to_stop_goes_on_elsewhere(unbroken, tmp_path):
+def test_a_job_that_is_stopped_continues_elsewhere(unbroken, tmp_path):
   """SIGTERM to the second process: all save at one step, and stop."""
   stopped, errors = trained(
     tmp_path, 2, 2, "run", codes=[143, 143], signal="SIGTERM"
@@ -148,8 +148,8 @@ def test_a_job_that_is_told_to_stop_goes_on_elsewhere(unbroken, tmp_path):
 
 
 @slow
-@pytest.mark.parametrize(("who", "goes_on"), [(0, (1, 4)), (1, (2, 2))])
-def test_a_killed_process_ends_the_others(unbroken, tmp_path, who, goes_on):
+@pytest.mark.parametrize(("who", "continues"), [(0, (1, 4)), (1, (2, 2))])
+def test_a_killed_process_ends_the_others(unbroken, tmp_path, who, continues):
   job = {"mesh": MESH, "folder": str(tmp_path / "run")}
   several = jobs.ended(
     jobs.started(2, TRAIN, job={**job, "signal": "SIGKILL", "who": who})
@@ -162,7 +162,7 @@ def test_a_killed_process_ends_the_others(unbroken, tmp_path, who, goes_on):
     "This most likely indicates that another task died",
     errors[1 - who],
   )
-  ended, _ = trained(tmp_path, *goes_on, "run")
+  ended, _ = trained(tmp_path, *continues, "run")
   assert ended["start"]["start"] == 5
   assert ended["losses"]["step"] == 20
   losses = ended["losses"]["losses"]
@@ -186,12 +186,14 @@ def test_an_error_of_one_ends_all(files, tmp_path):
       OUTPUT_DIR=str(tmp_path / "out"),
     )
   )
-  fault = "BATCH_SIZE is 3, which MESH cuts into 2 along 'data'"
+  fault = "BATCH_SIZE is 3, which MESH splits into 2 along 'data'"
   assert [code for code, *_ in several] == [1, 1]
   first, second = (err.splitlines() for *_, err in several)
   # The bar of the first process may move once more while the process ends.
-  [told] = [x for x in first if not x.startswith("SpecCascade [OPT]: 0 of 10")]
-  assert told.startswith(f"error: process 1 of this job ended: {fault}")
+  [message] = [
+    x for x in first if not x.startswith("SpecCascade [OPT]: 0 of 10")
+  ]
+  assert message.startswith(f"error: process 1 of this job ended: {fault}")
   [line] = second
   assert line.startswith(f"error: {fault}")
 

@@ -29,7 +29,7 @@ def test_a_log_gets_lines(monkeypatch, line_s, num):
   assert len(lines) == num
 
 
-def test_what_has_no_known_end_is_not_told_when(monkeypatch):
+def test_what_has_no_known_end_has_no_estimate(monkeypatch):
   monkeypatch.setattr(sys, "stderr", log := io.StringIO())
   with progress.ProgressBar(desc="advise", unit="step") as bar:
     bar.update(2)
@@ -41,7 +41,7 @@ def test_what_has_no_known_end_is_not_told_when(monkeypatch):
 
 
 def test_the_time_left_is_of_the_mean_rate(monkeypatch):
-  """Steps that come at once, after a wait, tell nothing of the next ones."""
+  """Steps that come at once, after a wait, predict nothing of the next ones."""
   monkeypatch.setattr(sys, "stderr", io.StringIO())
   with progress.ProgressBar(
     total=100, initial=20, desc="train", mininterval=0, miniters=1

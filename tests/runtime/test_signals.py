@@ -28,17 +28,17 @@ def end(number):
   ("number", "code"),
   [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGINT, 130)],
 )
-def test_a_signal_says_how_the_work_goes_on(number, code, capsys):
+def test_a_signal_says_how_the_work_continues(number, code, capsys):
   former = [signal.getsignal(x) for x in (signal.SIGTERM, signal.SIGHUP)]
 
   def main():
-    with signals.interruptible("the same command goes on"):
+    with signals.interruptible("the same command continues"):
       end(number)
 
   assert cli.start(main, "", ["prog"]) == code
   said = capsys.readouterr().err
   name = signal.Signals(number).name
-  assert said == f"error: ended by {name}; the same command goes on\n"
+  assert said == f"error: ended by {name}; the same command continues\n"
   handlers = [signal.getsignal(x) for x in (signal.SIGTERM, signal.SIGHUP)]
   assert handlers == former
 
@@ -79,7 +79,7 @@ with signals.{caught} as stop:
 
 
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
-@pytest.mark.parametrize("caught", ["catch()", "interruptible('goes on')"])
+@pytest.mark.parametrize("caught", ["catch()", "interruptible('continues')"])
 def test_a_signal_during_a_long_call_says_that_it_waits(name, caught):
   began = time.monotonic()
   hashlib.pbkdf2_hmac("sha256", b"a", b"b", 500_000)

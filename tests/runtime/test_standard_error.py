@@ -1,4 +1,4 @@
-"""Commands work on where nobody reads what they say."""
+"""Commands keep working where nothing reads their output."""
 
 import os
 import subprocess

@@ -87,8 +87,10 @@ def test_a_call_gets_the_fields_and_refuses_other_names():
   assert draw([1], width=3.0) == ([1], "red", {"width": 3.0})
   with pytest.raises(fields.SettingError) as caught:
     draw([1], wdth=3.0)
-  assert str(caught.value) == ("wdth is no setting of draw; did you mean width")
-  with pytest.raises(ValueError, match="names is no setting of draw; did"):
+  assert str(caught.value) == (
+    "wdth is not a setting of draw; did you mean width"
+  )
+  with pytest.raises(ValueError, match="names is not a setting of"):
     draw([1], names={})
 
 

@@ -145,7 +145,7 @@ NUMBERS = {
   "#### Final Answer\n18": 18,
   "#### 20 dollars for 3 days": 20,
   "12 apples #### none": None,
-  # Headings of Markdown are no marks.
+  # Headings of Markdown are not marks.
   "#### Step 2: double\n7 * 2 = 14, she has 14.": 14,
   "#### Step 2: double it": None,
   "#### 2. Compute the total\n7 * 2 = 14": 14,

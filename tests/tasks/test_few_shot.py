@@ -220,7 +220,7 @@ def test_shots_take_turns():
   kinds = [shot.question[0] for shot in shots]
   assert kinds == ["q", "n", "q", "n", "q", "q"]
   assert len({shot.question for shot in shots}) == 6
-  with pytest.raises(ValueError, match="has 2 answers, and a prompt wants 3"):
+  with pytest.raises(ValueError, match=r"2 answers, .*wants 3"):
     few_shot.draw(without, 3, seed=1)
 
 
@@ -231,7 +231,7 @@ def test_no_shot_is_without_an_answer():
   for seed in range(10):
     shots = few_shot.draw([*empty, *good], 3, seed)
     assert {shot.question for shot in shots} == {"q0", "q1", "q2"}
-  with pytest.raises(ValueError, match="has 3 answers, and a prompt wants 4"):
+  with pytest.raises(ValueError, match=r"3 answers, .*wants 4"):
     few_shot.draw([*empty, *good], 4, seed=0)
 
 
@@ -258,7 +258,7 @@ def test_mistakes(tmp_path, monkeypatch):
   with pytest.raises(ValueError, match="give TRAIN_FILES and TEST_FILES, or"):
     register("squad2", train_files=files["train_files"])
   same = files | {"test_files": [files["train_files"]]}
-  with pytest.raises(ValueError, match="no shot may be drawn from what is sc"):
+  with pytest.raises(ValueError, match="no shot may be drawn"):
     register("squad2", **same)
   copy = tmp_path / "copy.jsonl"
   copy.write_bytes(pathlib.Path(files["train_files"]).read_bytes())
@@ -279,17 +279,17 @@ def test_mistakes(tmp_path, monkeypatch):
   for i, (row, fault) in enumerate(
     (
       ({"context": "x", "question": "y"}, "has no field 'answers/text'"),
-      ({"context": 3}, "has 3 as 'context', which is no text"),
+      ({"context": 3}, "has 3 as 'context', which is not a string"),
       (
         {"context": "x", "question": "y", "answers": {"text": [1]}},
-        "which is no list of texts",
+        "which is not a list of strings",
       ),
       (
         {"context": "x", "question": "y", "answers": {"text": "Rome"}},
-        "has 'Rome' as 'answers/text', which is no list of texts",
+        "has 'Rome' as 'answers/text', which is not a list of strings",
       ),
-      ({"context": ["x"]}, r"has \['x'\] as 'context', which is no text"),
-      ({"context": "\ud800"}, "as 'context', which is no text"),
+      ({"context": ["x"]}, r"has \['x'\] as 'context', which is not a string"),
+      ({"context": "\ud800"}, "as 'context', which is not a string"),
       (["x"], "it is "),
     )
   ):

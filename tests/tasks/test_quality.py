@@ -110,7 +110,7 @@ def test_rouge_l_by_hand():
     ("An apple a day", ["apple day"], 1, 1),
     # Hyphens go before articles are looked for: "a-b" is the word "ab".
     ("a-b", ["b"], 0, 0),
-    # "theory" holds "the", and is no article.
+    # "theory" holds "the", and is not an article.
     ("theory", ["ory"], 0, 0),
     # "new york city" and "york city hall": 2 words of 3 and 3, so F1 is 2/3.
     ("New York City", ["York City Hall"], 0, 2 / 3),

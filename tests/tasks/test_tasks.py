@@ -179,14 +179,17 @@ FEW = [*MMLU_LINE["choices"][:3]]
   [
     ("", "{path} has no question"),
     ("\n", "{path} has no question"),
-    ("Why?,w,x,y,z,A\nWhy?,w,x,y,A\n", "{path}/a.csv, line 2 is no question"),
-    ("Why?,w,x,y,z,A,B\n", "{path}/a.csv, line 1 is no question of MMLU: want"),
-    ("A\n", "{path}/a.csv, line 1 is no question of MMLU: wanted six columns"),
+    ("Why?,w,x,y,z,A\nWhy?,w,x,y,A\n", "a.csv, line 2 is not a question"),
+    ("Why?,w,x,y,z,A,B\n", "{path}/a.csv, line 1 is not a question of MMLU"),
+    (
+      "A\n",
+      "{path}/a.csv, line 1 is not a question of MMLU: wanted six columns",
+    ),
     ("Why?,w,x,y,z,E\n", "last read was ['Why?', 'w', 'x', 'y', 'z', 'E']"),
-    ('Why?,w,x,y,z,A\n"Why?,w,x,y', "{path}/a.csv, line 2 is no question"),
+    ('Why?,w,x,y,z,A\n"Why?,w,x,y', "{path}/a.csv, line 2 is not a question"),
     (
       "a" * 200_000,
-      "{path}/a.csv, line 1 is no question of MMLU (field larger",
+      "{path}/a.csv, line 1 is not a question of MMLU (field larger",
     ),
     (b"Why?,w,x,y,z,A\n\xff", "{path}/a.csv, line 2: invalid UTF-8"),
     ([b"\xff"], "{path}.jsonl.gz, line 1: invalid UTF-8"),
@@ -447,7 +450,7 @@ def test_slices_of_a_split(text_task):
   with pytest.raises(ValueError, match="has no examples in split"):
     read(name, "train[2:1]")
   for text in ("train[2]", "train[:2", "train[:2]+test[:1]", "train[:2%%]"):
-    with pytest.raises(ValueError, match="wanted a name, or a slice of one"):
+    with pytest.raises(ValueError, match="a name, or a slice"):
       read(name, text)
 
 
@@ -459,7 +462,7 @@ def test_text_task_mistakes(text_task):
   tasks.register_text_task(**text_task)
   with pytest.raises(ValueError, match="there is a task 'tiny_text' already"):
     tasks.register_text_task(**{**text_task, "prefix": "other"})
-  with pytest.raises(ValueError, match="has no split 'validation': it has tr"):
+  with pytest.raises(ValueError, match="no split 'validation': it has tr"):
     first("tiny_text", None, "validation")
   with pytest.raises(ValueError, match="did you mean tiny_text"):
     tasks.get("tiny_txt")

@@ -42,10 +42,10 @@ def test_ids_and_texts_are_seqio_s(extra_ids):
   assert ours != ByteVocabulary(extra_ids=3)
 
 
-def test_what_is_no_utf8():
+def test_what_is_not_utf8():
   bytes_alone = vocabularies.load("bytes")
   assert bytes_alone.encode("Aé") == [A, C3, A9]
-  # Half of a letter before an "A"; ids that are no byte; EOS.
+  # Half of a letter before an "A"; ids that are not bytes; EOS.
   ids = [A, C3, A, 0, 300, C3, A9, 1, A]
   assert bytes_alone.text(ids) == "A\ufffdAé"
   assert bytes_alone.decode(ids) == "AAé"
@@ -57,7 +57,7 @@ def test_what_is_no_utf8():
     ([], 0),
     ([A, C3], 1),
     ([A, C3, A9], 3),
-    ([A, C3, 300], 1),  # an id that is no byte ends no letter
+    ([A, C3, 300], 1),  # an id that is not a byte ends no letter
     ([A, C3, A], 3),
     ([A9, A9], 2),  # begin no letter
     ([*ByteVocabulary().encode("a🙂")[:-1]], 1),

@@ -246,7 +246,7 @@ def test_no_template_fills_the_memory(source):
   assert time.process_time() - begun < 5
   grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
   assert grown < 2**17  # KiB
-  assert render("{{ messages[0].role }}") == "user"  # It goes on.
+  assert render("{{ messages[0].role }}") == "user"  # It continues.
 
 
 def test_no_template_works_for_ever(monkeypatch):
@@ -272,10 +272,10 @@ def test_numbers_and_texts_multiply():
   "messages",
   ["Hi", [], [{}], [{"role": "user"}], [{"role": 1, "content": ""}], ["Hi"], 3],
 )
-def test_what_is_no_conversation_is_refused(messages):
+def test_what_is_not_a_conversation_is_refused(messages):
   with pytest.raises(ChatError, match="wanted a list of objects with"):
     render(CHATML, messages)
-  with pytest.raises(ChatError, match="are no JSON"):
+  with pytest.raises(ChatError, match="are not JSON"):
     render(CHATML, [{"role": "user", "content": object()}])
 
 

@@ -95,7 +95,7 @@ def test_jsonl(tmp_path):
     Example(1, "a", ("x",)),
     Example(3, "b", ("y", "z", "w")),
   ]
-  # A source without a target can be decoded, and is no example of a task.
+  # A source without a target can be decoded, and is not an example of a task.
   path = write(tmp_path / "b.jsonl", text + GOOD.decode())
   assert text_files.read_texts(path)[2] == Example(4, "one")
   with pytest.raises(ValueError, match='line 4 has no "targets"'):
@@ -175,7 +175,7 @@ def test_parquet_that_repeats_a_text_is_bounded(tmp_path, monkeypatch):
   assert len(text_files.read_texts(path)) == 20_000
   bounds = files.FileBounds(size=100_000, ratio=2)
   monkeypatch.setattr(files, "TEXTS", bounds)
-  with pytest.raises(ValueError, match=r"parquet holds too much for a Parquet"):
+  with pytest.raises(ValueError, match=r"parquet holds too much"):
     text_files.read_texts(path)
   # As many as were asked for are read.
   assert len(text_files.read_texts(path, 10)) == 10
@@ -193,7 +193,7 @@ def test_parquet(tmp_path):
   assert [question.inputs for question in questions] == ["c", "d"]
   assert questions[0].question["question_id"] == "x1"
   assert not questions[1].question
-  # Texts may be stored as bytes; bytes that are no text are none.
+  # Texts may be stored as bytes; bytes that are not text are none.
   as_bytes = {
     "inputs": "ü?".encode(),
     "targets": ["ä".encode(), b"b"],
@@ -207,10 +207,12 @@ def test_parquet(tmp_path):
   assert read.question == {"category": "c", "turns": ("é",)}
   damaged = [as_bytes | {"inputs": b"\xff\xd8"}]
   parquet.write_table(pyarrow.Table.from_pylist(damaged), path)
-  with pytest.raises(ValueError, match="wanted a JSON object with the text"):
+  with pytest.raises(ValueError, match="wanted a JSON object"):
     text_files.read_texts(path)
   path.write_bytes(b"PAR1, and no more")
-  with pytest.raises(ValueError, match=r"test\.parquet is no Parquet: .") as no:
+  with pytest.raises(
+    ValueError, match=r"test\.parquet is not Parquet: ."
+  ) as no:
     text_files.read_texts(path)
   assert "\n" not in str(no.value)
   with pytest.raises(FileNotFoundError, match="does not exist"):

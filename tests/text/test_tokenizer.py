@@ -41,7 +41,7 @@ def test_ids_and_text(vocabulary):
     ids = vocabulary.encode(text)
     assert vocabulary.decode(ids) == text
     assert vocabulary.text([*ids, vocabulary.eos_id, *ids]) == text
-    # Ids past the tokenizer can be sampled; special tokens are no text.
+    # Ids past the tokenizer can be sampled; special tokens are not text.
     start = vocabulary.encode("<|im_start|>")
     assert len(start) == 1
     ids = [*start, vocabulary.vocab_size + 3, *ids]
@@ -101,7 +101,7 @@ def test_formats(vocabulary):
   )
   cut, _ = make("the cat sat", "source", 2, True)
   assert cut == [vocabulary.encode("the cat sat")[0], vocabulary.eos_id]
-  with pytest.raises(ValueError, match=r"MOST allows 2: .*\(no chat is cut"):
+  with pytest.raises(ValueError, match=r"MOST allows 2: .*\(no chat is trunc"):
     make("the cat", None, 2, True)
   with pytest.raises(ValueError, match=r"MOST allows 2.*set truncate=True"):
     make("the cat sat", "text", 2)
@@ -153,10 +153,10 @@ def test_what_lies_beside_it(tmp_path):
   ("name", "content", "message"),
   [
     ("tokenizer.json", None, r"no vocabulary in .* neither spiece.model nor"),
-    ("tokenizer.json", "{}", "tokenizer.json is no tokenizer of Hugging Face"),
-    ("tokenizer.json", "\x00", "is no tokenizer of Hugging Face"),
-    ("tokenizer_config.json", "{", "tokenizer_config.json is no JSON"),
-    ("tokenizer_config.json", "[]", "tokenizer_config.json is no JSON object"),
+    ("tokenizer.json", "{}", "tokenizer.json is not a tokenizer of Hugging"),
+    ("tokenizer.json", "\x00", "is not a tokenizer of Hugging Face"),
+    ("tokenizer_config.json", "{", "tokenizer_config.json is not JSON"),
+    ("tokenizer_config.json", "[]", "_config.json is not a JSON object"),
     ("tokenizer_config.json", "{}", "does not say what ends a text"),
     ("config.json", '{"eos_token_id": []}', "does not say what ends a text"),
     ("config.json", '{"eos_token_id": "x"}', r"/config.json: eos_token_id is"),
@@ -167,7 +167,7 @@ def test_what_lies_beside_it(tmp_path):
     (
       "chat_template.jinja",
       b"a\xff",
-      r"chat_template\.jinja is no UTF-8 .* 1\)",
+      r"chat_template\.jinja is not UTF-8 .* 1\)",
     ),
     *(
       ("tokenizer_config.json", {"chat_template": template}, message)
@@ -365,7 +365,9 @@ def test_a_sentencepiece_model_alone(tmp_path, kind, rule):
   (tmp_path / "added_tokens.json").unlink()
   for place in (path, tmp_path):
     vocabularies.load.cache_clear()
-    with pytest.raises(ValueError, match="is no SentencePiece model") as error:
+    with pytest.raises(
+      ValueError, match="is not a SentencePiece model"
+    ) as error:
       vocabularies.load(str(place))
     assert "\n" not in str(error.value)
 

@@ -101,8 +101,8 @@ def train_drafts(
   ).run()
 
 
-def goes_on(run, folder, steps, broken_at, optimizer):
-  """Checks that a run which ended early goes on, and ends with the same bits.
+def continues(run, folder, steps, broken_at, optimizer):
+  """Checks that a run which ended early continues, and ends with the same bits.
 
   Args:
     run: called with a folder and `steps`, besides other keywords.

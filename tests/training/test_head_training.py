@@ -38,7 +38,7 @@ from tests import toy
 from tests.training import test_teaching
 from tests.training.conftest import (
   BARE,
-  goes_on,
+  continues,
   random_batch,
   same,
   train_drafts,
@@ -221,7 +221,7 @@ def test_long_rows_need_the_logits_of_one_part_alone():
     need.add_logits(batches, config, states.Objective(**options))
     return need.num_bytes / 40
 
-  # Two heads; the verifier's law is needed at all places at once.
+  # Two heads; the verifier's distribution is needed at all places at once.
   assert num_vectors(50) == 6 * 50 * 2
   assert num_vectors(500) == 6 * row_parts.PART * 2
   assert num_vectors(500, teacher_share=1.0, microbatches=3) == 2 * (
@@ -252,7 +252,9 @@ def test_heads_begin_as_the_verifiers_own_law(kind):
 @pytest.mark.parametrize(
   ("kind", "model", "share"), [("medusa", "t5", 0.0), ("blockwise", "llama", 1)]
 )
-def test_training_teaches_heads_alone_and_goes_on(kind, model, share, tmp_path):
+def test_training_teaches_heads_alone_and_continues(
+  kind, model, share, tmp_path
+):
   verifier, batch = verifier_of(model)
   before = jax.device_get(verifier.params)
   config = SHAPES[kind].of_verifier(verifier.module.config, verifier.params)
@@ -273,7 +275,7 @@ def test_training_teaches_heads_alone_and_goes_on(kind, model, share, tmp_path):
       teacher_share=share,
     )
 
-  whole = goes_on(train, tmp_path, 20, 7, ADAM)
+  whole = continues(train, tmp_path, 20, 7, ADAM)
   assert whole.config == config
   assert measured[19] < 0.8 * measured[0]
   # The verifier has the very same bits.
@@ -402,7 +404,7 @@ def test_the_loss_of_a_verifier_that_learns(kind, model, share):
   ("kind", "model"),
   toy.nightly([("medusa", "t5"), ("blockwise", "llama")], [("medusa", "t5")]),
 )
-def test_a_tuned_verifier_is_found_and_goes_on(kind, model, tmp_path):
+def test_a_tuned_verifier_is_found_and_continues(kind, model, tmp_path):
   verifier, batch = verifier_of(model)
   before = jax.device_get(verifier.params)
   config = SHAPES[kind].of_verifier(verifier.module.config, verifier.params)
@@ -456,7 +458,7 @@ def test_a_tuned_verifier_is_found_and_goes_on(kind, model, tmp_path):
   other = dataclasses.replace(pair.verifier, fingerprint="other")
   with pytest.raises(PairError, match=r"give that verifier, .*checkpoint_6"):
     check_models(dataclasses.replace(pair, verifier=other))
-  # Heads that were trained alone are no run to go on with.
+  # Heads that were trained alone are not a run to continue.
   alone = tmp_path / "alone"
   tune(alone, 1, tuning=None)
   with pytest.raises(CheckpointError, match="VERIFIER_TUNING is set"):

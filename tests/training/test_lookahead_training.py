@@ -21,7 +21,7 @@ from speccascade.training import (
 )
 from speccascade.training.lesson import Reading
 from tests import toy
-from tests.training.conftest import STILL, goes_on, same, train_drafts
+from tests.training.conftest import STILL, continues, same, train_drafts
 from tests.training.test_head_training import METRIC_NAMES, verifier_of
 
 ADAM = optimizers.adamw(0.1)
@@ -195,10 +195,13 @@ def test_each_step_cuts_at_other_places():
   ("model", "share"),
   toy.nightly([("t5", 0.0), ("llama", 0.0), ("llama", 1.0)], [("llama", 1.0)]),
 )
-def test_training_teaches_embeddings_alone_and_goes_on(model, share, tmp_path):
+def test_training_teaches_embeddings_alone_and_continues(
+  model, share, tmp_path
+):
   verifier, batch = verifier_of(model)
   if model == "llama":
-    # Its random laws are almost uniform: nothing is to be learned of them.
+    # Its random distributions are almost uniform: nothing is to be learned of
+    # them.
     table = 8 * verifier.params["token_embedder"]["embedding"]
     params = {**verifier.params, "token_embedder": {"embedding": table}}
     verifier = verifier.replace(params=params)
@@ -210,7 +213,7 @@ def test_training_teaches_embeddings_alone_and_goes_on(model, share, tmp_path):
       folder, config, verifier, batch, ADAM, steps=steps, teacher_share=share
     )
 
-  whole = goes_on(train, tmp_path, 30, 7, ADAM)
+  whole = continues(train, tmp_path, 30, 7, ADAM)
   assert whole.config == config
   # The verifier has the very same bits.
   same(verifier.params, before)

@@ -1,4 +1,4 @@
-"""The training loop: what it computes, how it stops, how it goes on."""
+"""The training loop: what it computes, how it stops, how it continues."""
 
 import dataclasses
 import functools
@@ -78,7 +78,7 @@ def test_the_loss_falls():
 
 
 @pytest.mark.parametrize("kind", ["list", "function", "iterator"])
-def test_a_run_goes_on_to_the_bit_wherever_it_is_broken(unbroken, kind):
+def test_a_run_continues_to_the_bit_wherever_it_is_broken(unbroken, kind):
   """Dropout is on; the pieces are 5, 1 and 6 steps long."""
   broken = None
   for steps in (5, 6, STEPS):
@@ -101,8 +101,8 @@ def test_parameters_are_drawn_from_the_seed():
   assert np.abs(heads[0] - heads[1]).max() > 1e-3
 
 
-def test_dropout_draws_anew_at_each_step_and_from_the_seed():
-  """The same batch and parameters: only the masks can tell losses apart."""
+def test_dropout_draws_at_each_step_and_from_the_seed():
+  """The same batch and parameters: only the masks can make losses differ."""
   params = states.init_params(Transformer(TINY), 0)
 
   def loss(seed, step):
@@ -142,7 +142,7 @@ def test_what_is_computed_again_changes_no_gradient(remat):
 
 
 def test_parts_must_divide_the_batch():
-  with pytest.raises(ValueError, match="4 rows cannot be cut into 3"):
+  with pytest.raises(ValueError, match="4 rows cannot be split into 3"):
     train(batches(), objective=states.Objective(microbatches=3))
 
 
@@ -221,7 +221,7 @@ def test_callbacks_come_at_their_steps_and_at_the_end():
   assert seen == [(3, 3), (3, 6), (3, 7), (0, 7)]
 
 
-def test_evaluations_are_no_training_time(monkeypatch):
+def test_evaluations_are_not_training_time(monkeypatch):
   clock = types.SimpleNamespace(now=0.0, monotonic=lambda: clock.now)
   monkeypatch.setattr(trainer, "time", clock)
   monkeypatch.setattr(meter, "time", clock)
@@ -269,7 +269,7 @@ def _poke(name, value):
   [
     (
       _poke("encoder_input_tokens", 40),
-      r"encoder_input_tokens holds id 40, the model has vocab_size 40",
+      r"encoder_input_tokens holds id 40, .*vocab_size 40",
     ),
     (
       _poke("decoder_target_tokens", -1),
@@ -277,7 +277,7 @@ def _poke(name, value):
     ),
     (
       lambda batch: batch.pop("encoder_input_tokens"),
-      "batch 2 has no encoder_input_tokens; it has decoder_input_tokens, ",
+      "batch 2 has no encoder_input_tokens",
     ),
     (
       lambda batch: batch.update(encoder_input_tokens=np.ones((4, 7))),
@@ -285,7 +285,7 @@ def _poke(name, value):
     ),
     (
       lambda batch: batch.update(decoder_segment_ids=np.ones((4, 6))),
-      "batch 2 is packed and has no decoder_input_tokens",
+      "batch 2 is packed .*no decoder_",
     ),
   ],
 )
@@ -303,7 +303,7 @@ def test_parameters_of_another_size_are_refused(bare_params):
 
 
 def test_too_few_batches_are_said_so():
-  with pytest.raises(ValueError, match="ran out after step 3, 12 were asked"):
+  with pytest.raises(ValueError, match="ran out after step 3"):
     train(iter(batches(3)), optimizer=STILL)
   with pytest.raises(ValueError, match="no batches to train on"):
     train([])

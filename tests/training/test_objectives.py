@@ -142,7 +142,7 @@ def test_a_loss_and_its_gradient_are_their_definitions(name):
   np.testing.assert_allclose(gradient, want, atol=3e-6)
 
 
-def test_a_rule_that_decides_anew_would_have_another_gradient():
+def test_a_rule_that_decides_again_would_have_another_gradient():
   """Where OPT keeps q, nothing is learned; where it defers, TV(p, q) is."""
   logits_p, logits_q = pairs()
   loss = objectives.RejectionLoss("spec_cascade_opt", -0.2)

@@ -133,8 +133,8 @@ def test_accumulators_that_do_not_fit_are_refused(
     optimizers.start_at(opt_state, 3000, golden_checkpoint.optimizer)
 
 
-def test_the_schedule_goes_on_from_the_checkpoint_without_accumulators():
-  """Second moments begin anew, the rate does not."""
+def test_the_schedule_continues_from_the_checkpoint_without_accumulators():
+  """Second moments begin at zero, the rate does not."""
   params = {"a": jnp.ones((3,))}
   schedule = optimizers.linear(peak=1.0, total_steps=110, first_step=100)
   adafactor = optimizers.adafactor(schedule)

@@ -1,4 +1,4 @@
-"""Runs: where they start, what they keep, how they are killed and go on."""
+"""Runs: where they start, what they keep, how they are killed and continue."""
 
 import errno
 import functools
@@ -173,7 +173,7 @@ def test_a_checkpoint_that_cannot_be_written_is_one_line(
   with monkeypatch.context() as patch:
     patch.setattr(ocp.JsonCheckpointHandler, "_save_fn", full)
     with pytest.raises(
-      CheckpointError, match="checkpoint_4 cannot be written: No space left on"
+      CheckpointError, match="checkpoint_4 cannot be written: No space"
     ):
       quick(tmp_path, 4)
   assert "Traceback" not in capfd.readouterr().err
@@ -241,7 +241,7 @@ def saved(tmp_path_factory):
     ({"vocabulary": OTHER}, r"trained with .*one\.model.*other\.mo"),
   ],
 )
-def test_a_run_goes_on_as_it_began_or_not_at_all(saved, changes, message):
+def test_a_run_continues_as_it_began_or_not_at_all(saved, changes, message):
   with pytest.raises(ValueError, match=message):
     quick(saved, **ONE | changes)
   assert saved_steps(saved) == [4]

@@ -1,4 +1,4 @@
-"""A verifier that learned with its heads: decoding has the tuned law."""
+"""A verifier that learned with its heads: outputs follow the tuned one."""
 
 import jax
 import pytest
@@ -52,5 +52,5 @@ def test_samples_have_the_tuned_verifiers_law(kind, way, tmp_path):
   assert decoded.stats.accepted.sum() > 0.05 * head_samples.ROWS
   fits = head_samples.p_values(decoded, tuned, T5_SOURCES)
   assert min(fits) > toy.LEVEL
-  # The law of the verifier before training is another one.
+  # The distribution of the verifier before training is another one.
   assert max(head_samples.p_values(decoded, before, T5_SOURCES)) < toy.LEVEL

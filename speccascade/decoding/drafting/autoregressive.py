@@ -212,7 +212,7 @@ class AutoregressiveDrafter(Drafter, struct.PyTreeNode):
       fed = active.astype(jnp.int32)
       state, after = feeding.feed(self.model, carry["state"], token, fed)
       logits = jnp.where(active[:, None], after, carry["logits"])
-      # Write it at this step. What is written for a row that stopped stands at
+      # Write it at this step. What is written for a row that stopped is at
       # its count or after it, where the bonus overwrites it or it is never
       # read.
       drafts = jax.tree.map(

@@ -39,10 +39,10 @@ class SeveralDrafters(Drafter, struct.PyTreeNode):
   The state ends with [B, N] int32, the draft that each draft of the last
   proposal was merged into.
 
-  Several drafters have no one q. A target that uses the drafter's distribution
-  takes that of one designated drafter, at every node. It then reads the whole
-  tree in one pass more, after all have drafted, and states its q. Those of
-  the other drafters serve for the trials of their own drafts alone.
+  Several drafters have no single q. A target that uses the drafter's
+  distribution takes that of one designated drafter, at every node. It then
+  reads the whole tree in one pass more, after all have drafted, and states its
+  q. Those of the other drafters serve for the trials of their own drafts alone.
 
   Attributes:
     drafters: the K drafters, which draft chains of one width G. Each must be
@@ -107,13 +107,13 @@ class SeveralDrafters(Drafter, struct.PyTreeNode):
     if settings.verification != "token":
       raise ValueError(
         f"verification is {settings.verification!r}, and the drafts come from"
-        " several drafters, which have no one distribution; set verification"
+        " several drafters, which have no single distribution; set verification"
         " 'token'"
       )
     if self._scorer is None and (target is None or target.uses_q):
       raise ValueError(
         "the target uses the drafter's distribution, and several drafters have"
-        " no one distribution; set DESIGNATED_DRAFTER (`designated`) to the"
+        " no single distribution; set DESIGNATED_DRAFTER (`designated`) to the"
         " index of one of them, or use a method whose target is the verifier"
       )
 
@@ -263,7 +263,7 @@ class SeveralDrafters(Drafter, struct.PyTreeNode):
     # The drafts of a level are in the order of the drafters.
     count = jnp.tile(jnp.stack(counts, axis=1), (1, self.tree.depth))
     is_drafted = depth <= count
-    # What was not drafted is no sibling of anything.
+    # What was not drafted is not a sibling of anything.
     number = jnp.arange(self.width, dtype=jnp.int32)[None]
     apart = jnp.where(is_drafted, drafts, -1 - number)
     return jnp.where(is_drafted, merge_siblings(apart, self.tree), NO_NODE)

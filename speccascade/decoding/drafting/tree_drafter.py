@@ -55,8 +55,8 @@ class _NodeLaws:
     runs: list[list[int]] = []  # [number of the array, first place, end]
     for node in nodes:
       number, place = self._places.get(node, (-1, 0))
-      goes_on = bool(runs) and runs[-1][0] == number
-      if goes_on and (number < 0 or runs[-1][2] == place):
+      continues = bool(runs) and runs[-1][0] == number
+      if continues and (number < 0 or runs[-1][2] == place):
         runs[-1][2] += 1
       else:
         runs.append([number, place, place + 1])
@@ -120,7 +120,7 @@ class TreeDrafter(Drafter, struct.PyTreeNode):
     self, state: tuple[State], length: Array, path: Array, count: Array
   ) -> tuple[State]:
     """Keeps the accepted path, without a last draft that was not read."""
-    # The state's length tells how many drafts were read: with a bonus
+    # The state's length says how many drafts were read: with a bonus
     # distribution all of them, and never all without one. A row that is not
     # active read none, and keeps none.
     all_read = state[0].length - length >= self.width

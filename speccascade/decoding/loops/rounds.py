@@ -68,9 +68,7 @@ class Loop:
     """
     settings, inputs = self.settings, self.inputs
     if inputs is None:
-      raise ValueError(
-        "a loop without inputs goes on from a `Carry`: `advance`"
-      )
+      raise ValueError("a loop without inputs continues a `Carry`: `advance`")
     rows, size = inputs.shape[0], settings.buffer_size(self.width)
     start = prompts.start(self.parts[-1], inputs)
     done = jnp.zeros((rows,), bool) if self.done is None else self.done
@@ -217,7 +215,7 @@ class Loop:
 def commit(
   carry: Carry, new: Array, num: Array, fault: Array, settings: LoopSettings
 ) -> tuple[Carry, Array]:
-  """Writes a block, cut where its row ends, or before its first fault.
+  """Writes a block, truncated where its row ends, or before its first fault.
 
   A row ends at an EOS, where a stop is complete, and at the length limit.
 

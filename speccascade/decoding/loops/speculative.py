@@ -85,7 +85,8 @@ def speculative(
     # prefix of the block is accepted, and one more token is drawn.
     verifying, out = score(verifier, verifying, carry.prefix, proposal)
     block = verify(proposal, out.logits, keys, settings)
-    # Commit: the new tokens are written, cut at EOS and at the length limit.
+    # Commit: the new tokens are written, truncated at EOS and at the length
+    # limit.
     num = block.verdict.num_accepted + 1
     after, emitted = rounds.commit(carry, block.new, num, block.fault, settings)
     # The caches hold every draft; they are rewound to all tokens but the last
@@ -134,7 +135,7 @@ def _keep_path(
 
   Returns:
     (the drafter's state, the verifier's state, [B] int32, where the last token
-    that they keep stands among the tokens that the verifier was fed).
+    that they keep is among the tokens that the verifier was fed).
   """
   drafting, verifying = states
   # The verifier was fed the last token of the prefix, and then the drafts.

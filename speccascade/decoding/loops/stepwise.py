@@ -73,8 +73,8 @@ def stepwise(
   """
 
   def write_one(carry: Carry) -> Carry:
-    # The keys of a turn count from its own first step, so a turn does not hang
-    # on the length of the turns before it.
+    # The keys of a turn count from its own first step, so a turn does not
+    # depend on the length of the turns before it.
     step = carry.length - carry.begun
     keys = draws.fold_in(rngs, step)
     u = draws.uniforms(draws.fold_in(keys, draws.DRAW_TAG), 1)

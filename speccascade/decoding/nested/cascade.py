@@ -115,8 +115,8 @@ def cascade_drafter(
 
   Raises:
     ValueError: K does not fit the drafters, or adds no token at level 0;
-      lenience is below 1, or so large that float32 cannot tell 1 / l from 0; or
-      the tokens would have no stated distribution.
+      lenience is below 1, or so large that float32 cannot distinguish 1 / l
+      from 0; or the tokens would have no stated distribution.
 
   Source: Chen et al., "Cascade Speculative Drafting" (arXiv 2312.11462),
   Algorithm 1.
@@ -140,7 +140,8 @@ def cascade_drafter(
   by_token = verify is steps.token_verify
 
   def behind(i: int, j: int) -> int:
-    """Returns how many tokens the others write until drafter j is called again.
+    """Returns how many tokens the other drafters write until drafter j is
+    called again.
 
     The cache of drafter j lacks these tokens, and one wide pass reads them.
     With the K of the module's docstring, a block of level 0 has 29 tokens and

@@ -49,9 +49,9 @@ def check_decoder(method: Method, shape: BlockShape) -> None:
     )
 
 
-def check_goes_on_alone(method: Method) -> None:
+def check_continues_alone(method: Method) -> None:
   """Raises ValueError where a method cannot pass a drafter's window."""
-  if not method.goes_on_alone:
+  if not method.continues_alone:
     raise ValueError(
       f"drafter_window is given, and {method.label} needs the drafter at every"
       " token: leave it out, and shorten the texts, or use spec_decode"
@@ -145,7 +145,7 @@ def _check_kinds(
   }
   if len(kinds) > 1:
     raise ValueError(
-      f"a {kinds[True]} goes on from prompts (decoder-only), a {kinds[False]}"
+      f"a {kinds[True]} continues prompts (decoder-only), a {kinds[False]}"
       " from a source; the models of a pair must be of one kind"
     )
 
@@ -193,7 +193,7 @@ def _check_constraints(
   # is the verifier, that is rejected; another target gives it mass.
   if not draft_models.row_of(drafter).is_maskable(drafter):
     raise ValueError(
-      f"{method.label} mixes in the law of the drafter, and a mask does not"
-      f" reach the law of a {type(drafter).__name__}: use a small model, or"
+      f"{method.label} mixes in the drafter's distribution, and a mask does not"
+      f" reach that of a {type(drafter).__name__}: use a small model, or"
       " spec_decode, whose target is the verifier alone"
     )

@@ -18,7 +18,7 @@ from speccascade.decoding.programs import draft_models
 from speccascade.decoding.programs.call_checks import (
   check_call,
   check_decoder,
-  check_goes_on_alone,
+  check_continues_alone,
 )
 from speccascade.decoding.programs.draft_models import DraftModels
 from speccascade.decoding.programs.families import choose, family
@@ -86,7 +86,7 @@ class Decoder(BlockShape, Records):
     super().__post_init__()
     check_decoder(self.method, self)
     if self.drafter_window is not None:
-      check_goes_on_alone(self.method)
+      check_continues_alone(self.method)
 
   def __call__(
     self,

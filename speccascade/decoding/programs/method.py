@@ -73,7 +73,7 @@ class Method:
     return self.execution.has_blocks
 
   @property
-  def goes_on_alone(self) -> bool:
+  def continues_alone(self) -> bool:
     """Whether the distribution is the same where a block has no drafts."""
     target = self.target
     drafts = self.has_blocks and self.compose is None

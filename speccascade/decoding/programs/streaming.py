@@ -116,7 +116,7 @@ class Stream:
     name, tokens = type(model).__name__, np.asarray(tokens, np.int32)
     if not model.prompted:
       raise ValueError(
-        f"a {name} goes on from a source; turns need models that go on from"
+        f"a {name} continues a source; turns need models that continue"
         " prompts (decoder-only)"
       )
     prompts.check(tokens, model.vocab_size, may_be_empty=True)

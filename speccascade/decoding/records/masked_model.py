@@ -151,7 +151,7 @@ class MaskedModel(struct.PyTreeNode):
     width = depth.shape[1]
     first = start - (width - num)  # the slot of the window's first column
     column = jnp.arange(width, dtype=jnp.int32)[None]
-    # Tokens of the tree that earlier calls fed stand before those of this one.
+    # Tokens of the tree that earlier calls fed come before those of this one.
     slots = jnp.clip(first[:, None] + column, 0, state.after.shape[1] - 1)
     window = jnp.take_along_axis(state.after, slots, axis=1)
     root = self._before(state, first)

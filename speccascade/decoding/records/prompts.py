@@ -6,7 +6,7 @@ prompt without its last token, and the first pass of the loop feeds that last
 token. So index 0 of every token buffer holds what the first pass feeds,
 whatever the model.
 
-The prompts of a batch have different lengths. `PAD` stands before or after a
+The prompts of a batch have different lengths. `PAD` is before or after a
 prompt, never inside it. `PAD` is -1, because 0 may be a token.
 """
 
@@ -79,7 +79,7 @@ def check(
 
   Raises:
     ValueError: the prompts are not [B, S], a prompt is empty and may not be,
-      `PAD` stands inside a prompt, or an id is outside the vocabulary.
+      `PAD` is inside a prompt, or an id is outside the vocabulary.
   """
   if isinstance(inputs, jax.core.Tracer):
     return

@@ -1,4 +1,4 @@
-"""Token buffers: how blocks are written to them, and where a block is cut.
+"""Token buffers: how blocks are written to them, and truncated.
 
 A buffer holds the start token (or the last token of a prompt), `max_decode_len`
 tokens, and space for one block beyond them. The space matters: XLA's
@@ -69,7 +69,7 @@ def write_block(buffers: Tree, blocks: Tree, start: Array) -> Tree:
   def mapped(buffer: Array, block: Array, start: Array) -> Array:
     return jax.vmap(write_row)(buffer, block, start)
 
-  def anew(buffer: Array, block: Array, start: Array) -> Array:
+  def rewritten(buffer: Array, block: Array, start: Array) -> Array:
     # With start 3 and a block of 2 the offsets of slots 2 to 5 are -1, 0, 1, 2.
     offset = jnp.arange(buffer.shape[1])[None] - start[:, None]
     last = block.shape[1] - 1
@@ -85,9 +85,9 @@ def write_block(buffers: Tree, blocks: Tree, start: Array) -> Tree:
     # over rows. A buffer of numbers is small, so all of it is computed again
     # instead: each slot takes its token of the block, or keeps what it has.
     if buffer.ndim == 2:
-      return anew(buffer, block, start)
+      return rewritten(buffer, block, start)
     return jax.lax.platform_dependent(
-      buffer, block, start, tpu=anew, default=mapped
+      buffer, block, start, tpu=rewritten, default=mapped
     )
 
   return jax.tree.map(write, buffers, blocks)
@@ -100,7 +100,7 @@ def cut(
   eos_id: int | tuple[int, ...],
   is_end: Array | None = None,
 ) -> tuple[Array, Array]:
-  """Cuts a block at its first EOS or other end, and at the length limit.
+  """Truncates a block at its first EOS or other end, and at the length limit.
 
   Args:
     new: [B, N] int32 tokens, of which row b emits at most `num[b]`.

@@ -214,7 +214,7 @@ def _verify_tree(
   """Verifies a tree at its N + 1 nodes, and reviews the accepted path."""
   target, num = settings.target, proposal.tokens.shape[1]
   tree_steps.check_branches(settings.verification, branches)
-  assert branches.has_q or not target.uses_q, "the nodes have no one q"
+  assert branches.has_q or not target.uses_q, "the nodes have no single q"
   for name in ("parents", "is_certain"):
     check_shape(
       f"{name} of a proposal", getattr(branches, name), proposal.tokens.shape

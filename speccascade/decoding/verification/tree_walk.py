@@ -192,11 +192,11 @@ def walk(
       jnp.where(has_trial, x, token),
       has_trial[:, None] | drafts.branches.is_certain,
     )
-    goes_on = jnp.where(has_trial, is_accepted, landed < drafts.num)
-    onto = jnp.where(goes_on, 1 + landed, 0)
-    ended = done | (~has_trial & ~goes_on)
+    continues = jnp.where(has_trial, is_accepted, landed < drafts.num)
+    onto = jnp.where(continues, 1 + landed, 0)
+    ended = done | (~has_trial & ~continues)
     rejected = here | {"next": child + 1} | missed(here, child)
-    after = choose_rows(goes_on, here_at(onto), rejected)
+    after = choose_rows(continues, here_at(onto), rejected)
     return {
       "here": choose_rows(ended, here, after),
       "token": jnp.where(done, carry["token"], token),

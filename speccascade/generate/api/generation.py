@@ -31,7 +31,7 @@ class Generation:
     inputs: the N source texts.
     texts: the N texts of the outputs.
     tokens: [N, T] int32 NumPy array, the emitted ids. EOS is among them, and 0
-      stands after an output's last token.
+      is after an output's last token.
     lengths: [N] int32 NumPy array, the number of tokens of each output, EOS
       counted. Only `lengths` says where an output ends: id 0 can be sampled
       like any other.
@@ -41,7 +41,7 @@ class Generation:
     records: one record for each text, as `speccascade.decode` writes them.
     settings: the settings of the method and of the run.
     label: the name of the method in words.
-    num_truncated: the number of sources that were cut.
+    num_truncated: the number of sources that were truncated.
     log_probs: the log-probabilities of each token, a `LogProbs` of NumPy arrays
       [N, T]; None where they were not recorded.
   """
@@ -111,7 +111,7 @@ class Generation:
     if total.examined:
       parts.append(f"acceptance rate {self.stats['acceptance_rate']:.2f}")
     if self.num_truncated:
-      parts.append(f"{_count(self.num_truncated, 'source')} cut to fit")
+      parts.append(f"{_count(self.num_truncated, 'source')} truncated")
     return ", ".join(parts)
 
   def _repr_html_(self) -> str:
@@ -158,7 +158,7 @@ def rows_for(num: int, batch_size: int, layout: Layout | None = None) -> int:
   """
   parts = layout.sizes[DATA] if layout else 1
   for rows in _ROWS:
-    # A single row is not cut: each part of the mesh decodes it whole.
+    # A single row is not split: each part of the mesh decodes it whole.
     fits_mesh = rows == 1 or rows % parts == 0
     if fits_mesh and num <= rows < batch_size:
       return rows

@@ -15,8 +15,8 @@ class TextSettings:
 
   Attributes:
     max_input_len: the most tokens of a source, EOS counted.
-    truncate: whether longer sources are cut, and their number printed, instead
-      of refused.
+    truncate: whether longer sources are truncated, and their number printed,
+      instead of refused.
     prompt: how decoder-only models read a text: "chat", "text", or None, which
       takes "chat" where the tokenizer has a template. Encoder-decoders read
       "source", or "source_text" and "source_chat"; see `Prompting`.
@@ -31,7 +31,7 @@ class TextSettings:
   def read(
     self, texts: str | Sequence, vocabulary, *, prompted: bool
   ) -> Sources:
-    """Returns texts as sources, and prints how many were cut.
+    """Returns texts as sources, and prints how many were truncated.
 
     Args:
       texts: a text, or several.
@@ -53,5 +53,5 @@ class TextSettings:
     )
     if sources.num_cut:
       num = f"{sources.num_cut} of {len(sources.examples)}"
-      print(f"{num} texts cut to {self.max_input_len} tokens")
+      print(f"{num} texts truncated to {self.max_input_len} tokens")
     return sources

@@ -125,7 +125,7 @@ class Batches:
     lengths: the input lengths that batches are padded to, in ascending order.
     constraints: what outputs are held to, and what ends them.
     programs: the programs of the study, by `program_key`. A program that is
-      missing is compiled, and then stands here.
+      missing is compiled, and then stored here.
     begins: the entry of `Constraints.begins` of an example, by its own stops;
       empty where no example has any.
     speed: the speed of all calls of `decode_all`.
@@ -163,7 +163,7 @@ class Batches:
       num_slots += max(self.lengths)
     cache_bytes = num_slots * sum(getattr(lm, "slot_bytes", 0) for lm in lms)
     row_bytes = distribution_bytes + cache_bytes
-    # A mesh cuts the rows of a batch along its data axis.
+    # A mesh splits the rows of a batch along its data axis.
     layout = self.pair.layout
     parts = 1 if layout is None else layout.sizes[DATA]
     gamma = {"GAMMA": self.point.widest} if self.point.spec.has_blocks else {}

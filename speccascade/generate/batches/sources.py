@@ -62,7 +62,7 @@ class Sources:
       that batches are padded to are shares of it.
     task: the name of the task or of the input file, for rows.
     split: the split of the task, for rows.
-    num_cut: the number of examples that were cut to `max_len`.
+    num_cut: the number of examples that were truncated to `max_len`.
     metrics: the names in `quality.METRICS` that score the task.
     task_scores: the postprocessor and the further metrics of a seqio task, a
       `task_scores.TaskScores`; None for texts of a file or of a program.
@@ -151,7 +151,7 @@ def encode(
     prompting: makes the tokens of all examples that have none.
     max_len: the most tokens of an example, EOS counted.
     setting: the name of the setting that gives `max_len`, for messages.
-    truncate: whether a longer text is cut. It is refused otherwise.
+    truncate: whether a longer text is truncated. It is refused otherwise.
     **facts: further fields of `Sources`.
 
   Raises:
@@ -170,7 +170,7 @@ def encode(
       # A task knows nothing of the ids that a tokenizer puts before a source.
       prefix = getattr(prompting.vocabulary, "source_prefix", ())
       tokens = np.append(np.asarray(prefix, np.int32), tokens)
-      # T5X cuts a task's source without asking; EOS still ends it.
+      # T5X truncates a task's source without asking; EOS still ends it.
       is_cut = len(tokens) > max_len
       if is_cut:
         tokens = np.append(tokens[: max_len - 1], tokens[-1])
@@ -215,19 +215,19 @@ def sources_of_texts(
       messages, may replace a text.
     prompting: the `Prompting` that makes the tokens.
     max_len: the most tokens of an example, EOS counted.
-    truncate: whether a longer text is cut. It is refused otherwise.
+    truncate: whether a longer text is truncated. It is refused otherwise.
 
   Raises:
-    InputError: there is no text, an item is no text, or a text is too long.
+    InputError: there is no text, an item is not a string, or one is too long.
   """
   texts = [texts] if isinstance(texts, str) else texts
   # A set has no order, and a text's random numbers go by its place. A message
-  # is not a list of texts: a conversation is a list of messages.
+  # is not a list of strings: a conversation is a list of messages.
   no_list = isinstance(texts, bytes | Mapping | set | frozenset)
   if no_list or not hasattr(texts, "__iter__"):
     raise InputError(
-      f"texts is of type {type(texts).__name__}; wanted a text, or a list of"
-      " texts or of messages"
+      f"texts is of type {type(texts).__name__}; wanted a string, or a list"
+      " of strings or of messages"
     )
   texts = list(texts)
   # A list of messages is one conversation, and not several texts.
@@ -251,7 +251,7 @@ def sources_of_texts(
 
 
 def _check_text(index: int, text):
-  """Raises InputError unless an item is a text that UTF-8 can hold."""
+  """Raises InputError unless an item is a string that UTF-8 can hold."""
   try:
     text.encode("utf-8")
   except AttributeError as error:

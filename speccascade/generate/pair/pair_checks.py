@@ -217,7 +217,7 @@ def check_sources(
       continue without a drafter do not need its window to hold a text.
   """
   methods = tuple(methods)
-  goes_on = bool(methods) and all(goes_on_alone(pair, x) for x in methods)
+  continues = bool(methods) and all(continues_alone(pair, x) for x in methods)
   for example in sources.examples:
     check_rows(pair, example.tokens, f"example {example.index}")
   for model in pair.models:
@@ -226,7 +226,7 @@ def check_sources(
       if model.prompted:
         kind, wanted = "decoder-only", "prompts: set PROMPT = 'text' or 'chat'"
       raise PairError(f"{model.name} is {kind} and takes {wanted}")
-    if model.window == math.inf or (goes_on and model is not pair.verifier):
+    if model.window == math.inf or (continues and model is not pair.verifier):
       continue
     worst = max(sources.examples, key=lambda example: len(example.tokens))
     num_tokens = len(worst.tokens)
@@ -253,7 +253,7 @@ def _own(model):
   return token_names.find(model.vocabulary, beside)
 
 
-def goes_on_alone(pair, method: Method) -> bool:
+def continues_alone(pair, method: Method) -> bool:
   """Whether a method continues where the window of the drafter ends.
 
   Args:
@@ -266,7 +266,7 @@ def goes_on_alone(pair, method: Method) -> bool:
   is_plain = pair.composed is None and pair.shared is None
   [*drafters] = pair.drafters
   is_one = len(drafters) == 1 and drafters[0].drafts_alone
-  return is_plain and is_one and method.goes_on_alone
+  return is_plain and is_one and method.continues_alone
 
 
 def drafter_window(
@@ -284,7 +284,7 @@ def drafter_window(
     None where the drafter can read all examples with what follows them, or
     where the method needs it to.
   """
-  if not method.has_blocks or not goes_on_alone(pair, method):
+  if not method.has_blocks or not continues_alone(pair, method):
     return None
   [drafter] = pair.drafters
   lengths = [len(example.tokens) for example in sources.examples]

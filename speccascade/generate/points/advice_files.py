@@ -134,7 +134,8 @@ def _read(path: pathlib.Path) -> _Advice:
     return fields.fit("it", values, _Advice)
   except ValueError as error:
     raise ValueError(
-      f"ADVICE {path} is no advice ({error}); run python -m speccascade.advise"
+      f"ADVICE {path} holds no advice ({error}); run python -m"
+      " speccascade.advise"
     ) from error
 
 

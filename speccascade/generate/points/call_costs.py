@@ -29,7 +29,7 @@ class Costs:
       embeddings the cost of a pass that gives the first N distributions. Empty
       where the drafter is a language model.
     loop_c: the c that hot loops gave, where whole decodes gave the c that
-      stands here, see `by_clock`; None where c is that of hot loops.
+      is here, see `by_clock`; None where c is that of hot loops.
   """
 
   verifier_step_s: _Cost

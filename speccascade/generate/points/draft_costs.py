@@ -124,7 +124,7 @@ class DraftCosts:
       return cls._of_file(path)
     except ValueError as error:
       raise ValueError(
-        f"{path} is damaged ({error}), and the gammas of this run hang on it:"
+        f"{path} is damaged ({error}), and the gammas of this run depend on it:"
         " restore it from draft_costs in run.json beside it, or give another"
         " OUTPUT_DIR"
       ) from error

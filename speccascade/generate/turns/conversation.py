@@ -19,7 +19,7 @@ class Chat:
   The models read only the new part of the conversation, and hold the turns
   before in their caches. They read the whole conversation again where the
   caches are full, where the template now renders an earlier turn in other
-  words, or where the new part changes how the part before is cut into tokens.
+  words, or where the new part changes how the part before is split into tokens.
 
   Attributes:
     messages: the messages {"role", "content"} of all complete turns.

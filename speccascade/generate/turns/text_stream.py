@@ -207,7 +207,7 @@ class TextStream(TokenStream, Iterator[str]):
     """
     while not self.ended:
       self.advance()
-      # New tokens may be no text yet: half a character, or a control token.
+      # New tokens may not be text yet: half a character, or a control token.
       if piece := self._next_piece():
         return piece
     raise StopIteration

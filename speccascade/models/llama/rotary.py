@@ -86,7 +86,7 @@ def positions(
   Args:
     start: [B] int32, the slot of each row's first token of the block.
     shape: (B, N).
-    depth: [B, W] int32, how far each token of a tree's window stands past the
+    depth: [B, W] int32, how far each token of a tree's window is past the
       window's first slot; see `tree_windows`. None for a chain, in which the
       position of a token is its slot.
   """

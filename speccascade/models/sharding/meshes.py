@@ -1,7 +1,7 @@
 """The mesh of devices that a run uses, as gin sets it.
 
-`MESH = {"data": 2, "model": 4}` takes eight devices: rows are cut in two, what
-layers compute in four. `{"model": 4}` takes all devices, as T5X's
+`MESH = {"data": 2, "model": 4}` takes eight devices: rows are split in two,
+what layers compute in four. `{"model": 4}` takes all devices, as T5X's
 `num_partitions = 4` does.
 """
 
@@ -57,11 +57,11 @@ class Mesh:
   Attributes:
     shape: {"data": ..., "model": ...}, devices along each axis. None is one
       device, as a mesh of one is. Without "data", all devices are used.
-    parameter_partitioning_dims: T5X's setting. 2 cuts kernels and the
+    parameter_partitioning_dims: T5X's setting. 2 shards kernels and the
       optimizer's state by `data` as well, and gathers each kernel where it is
       used.
-    drafter: "whole" puts all of a drafter on each device; "cut" cuts it as the
-      verifier is cut.
+    drafter: "whole" puts all of a drafter on each device; "cut" shards it as
+      the verifier.
     device_memory_gb: memory of each device, above 0, for plans; None asks the
       device.
   """

@@ -1,8 +1,9 @@
 """Where arrays lie on several devices: a mesh, and T5X's rules.
 
-A mesh has two axes: `data` cuts rows, `model` cuts what a layer computes. The
+A mesh has two axes: `data` splits rows, `model` splits what a layer computes.
+  The
 networks name the axes of their arrays ("embed", "heads", ...). The rules say
-which mesh axis cuts each of these, and XLA adds the communication.
+which mesh axis splits each of these, and XLA adds the communication.
 
 Source: T5X's `partitioning.standard_logical_axis_rules`.
 """
@@ -34,7 +35,7 @@ RULES: Rules = (
   ("relpos_buckets", None),
   ("length", None),
 )
-# T5X's rules with `parameter_partitioning_dims=2`: the `data` axis cuts the
+# T5X's rules with `parameter_partitioning_dims=2`: the `data` axis splits the
 # other axis of kernels, too.
 RULES_2D: Rules = (
   *(rule for rule in RULES if rule[0] != "embed"),
@@ -64,7 +65,7 @@ class Layout:
 
   Attributes:
     mesh: has axes `data` and `model`; an AbstractMesh has no devices.
-    rules: which mesh axis cuts each axis of arrays.
+    rules: which mesh axis splits each axis of arrays.
   """
 
   mesh: Mesh | AbstractMesh
@@ -77,7 +78,7 @@ class Layout:
 
   @property
   def num_parts(self) -> int:
-    """The number of parts that most parameters are cut into."""
+    """The number of parts that most parameters are split into."""
     is_2d = dict(self.rules)["embed"] is not None
     return self.sizes[MODEL] * (self.sizes[DATA] if is_2d else 1)
 
@@ -105,7 +106,7 @@ class Layout:
 
     Args:
       *axes: names of the array's axes, from the first on. Axes that are not
-        named are not cut: without any, the array is whole on every device.
+        named are not split: without any, the array is whole on every device.
     """
     spec = nn.logical_to_mesh_axes(axes, self.rules) or PartitionSpec()
     return NamedSharding(self.mesh, spec)
@@ -130,8 +131,8 @@ class Layout:
             continue
           divisor = max(n for n in range(1, size) if length % n == 0)
           raise ValueError(
-            f"MESH cuts {what} into {size} along {mesh_axis!r}, which does not"
-            f" divide its {field} {length}; {divisor} does"
+            f"MESH splits {what} into {size} along {mesh_axis!r}, which does"
+            f" not divide its {field} {length}; {divisor} does"
           )
 
   def check_rows(self, **rows: int) -> None:
@@ -144,12 +145,12 @@ class Layout:
     for name, num in rows.items():
       if num % size:
         raise ValueError(
-          f"{name} is {num}, which MESH cuts into {size} along {DATA!r}; take a"
-          f" multiple of {size}"
+          f"{name} is {num}, which MESH splits into {size} along {DATA!r}; take"
+          f" a multiple of {size}"
         )
 
   def rows(self, tree: Any) -> Any:
-    """Returns arrays [B, ...] with their rows cut by `data`.
+    """Returns arrays [B, ...] with their rows split by `data`.
 
     Rows that `data` does not divide are whole on every device.
     """

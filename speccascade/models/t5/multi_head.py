@@ -206,10 +206,11 @@ class RelativePositions(nn.Module):
     """Returns the bias [1, H, N, L] between all positions from 0 on.
 
     The bias depends on key - query only, so only N + L distances are looked up.
-    A row of period P = N + L is repeated N times and cut into rows of P - 1.
+    A row of period P = N + L is repeated N times and split into rows of P - 1.
     Row i then starts i places earlier, so that entry [i, j] is the bias of
     distance j - i. With N = 2 and L = 3 the distances 0 1 2 -2 -1 0 1 2 -2 -1
-    are cut into 0 1 2 -2 and -1 0 1 2, and the first L of each row are wanted.
+    are split into 0 1 2 -2 and -1 0 1 2, and the first L of each row are
+    wanted.
     """
     period = num_queries + num_keys
     offset = np.arange(period)

@@ -42,7 +42,7 @@ def mean_log_probs(parts: Sequence[dict]) -> dict[str, float | None] | None:
 
 
 def sharpness(parts: Sequence[dict]) -> dict[str, float | None] | None:
-  """Returns how the distribution of the tokens stands to the verifier's p.
+  """Returns how the distribution of the tokens relates to the verifier's p.
 
   p is the verifier at temperature 1, unfiltered, also where tokens are sampled
   at another temperature or with a filter.
@@ -140,7 +140,7 @@ def predicted_speedup(
 
 
 def is_predictable(point: Point) -> bool:
-  """Returns whether counts and costs tell the speed of a point.
+  """Returns whether counts and costs determine the speed of a point.
 
   They do not where calls are of several widths: where the drafter is a cascade
   itself or drafts a tree, where rows choose their gammas, and in BiLD.

@@ -1,7 +1,7 @@
 """Measures wall-clock time: in turns, repeated, and synchronised.
 
 Compilation does not count. Competitors take turns, so a machine that slows down
-slows all of them. `walltime` says what the seconds of whole decodes tell.
+slows all of them. `walltime` says what the seconds of whole decodes mean.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -176,7 +176,7 @@ def cost_loops(
   tick: Callable[[int], object] = lambda num: None,
   is_over: Callable[[], bool] = lambda: False,
 ) -> CostLoops:
-  """Times the loops that tell c, q2, v and the encoders, in turns.
+  """Times the loops that measure c, q2, v and the encoders, in turns.
 
   Each loop feeds blocks and draws from the distributions that they give, as a
   decoder does, at lengths from 0 to `max_decode_len`.

@@ -14,7 +14,7 @@ from speccascade.settings import fields
 RESAMPLES = 1000  # bootstrap resamples of an interval
 REPLICATES = 200  # how many resampled latencies a `Latency` holds
 _DIGITS = 5  # decimals of a resampled latency
-# Timed examples from which on their lengths tell the time of a token.
+# Timed examples needed to fit the time of a token to their lengths.
 _LEAST_EXAMPLES = 8
 
 _Time = Annotated[float, fields.Bounds(0, low_open=True)]
@@ -44,7 +44,7 @@ class Latency:
       token, then the lower and the upper end of the 95% interval; None where
       tokens were not counted.
     token_s: the seconds that one token more takes, by outputs of two lengths,
-      see `seconds_per_token`; None where the lengths do not tell.
+      see `seconds_per_token`; None where the lengths do not determine it.
   """
 
   walltime_s: _Time

@@ -107,7 +107,7 @@ class Compiled:
 
 @functools.cache
 def compile_counter() -> Compiled:
-  """Returns the counter of this process, which goes on counting.
+  """Returns the counter of this process, which continues to count.
 
   It counts from the first call on. JAX has no way to remove a listener, so
   there is one counter for the whole process.

@@ -207,7 +207,7 @@ def _make_parts(study: Study) -> list[_Part]:
 
 
 def _identity(study: Study, point: Point) -> dict[str, Any]:
-  """Returns what tells the run of a folder from other runs."""
+  """Returns what identifies the run of a folder."""
   run = study.run
   identity = {
     **dataclasses.asdict(study.settings(point, trials=run.trials)),
@@ -274,6 +274,6 @@ def _measure(study: Study, point: Point, shards: Shards) -> ResultRow:
       scoring.result_row(study, point, outputs, latency=latency, costs=costs)
     ]
 
-  # Only the first process has the records; it tells the others the row.
+  # Only the first process has the records; it sends the others the row.
   [row] = results.share_rows(make_rows)
   return row

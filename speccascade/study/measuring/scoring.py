@@ -90,7 +90,7 @@ def score(
 ) -> dict[str, dict]:
   """Returns the scores of texts; {} where no reference is known.
 
-  The trials of an example are resampled together, because they are no
+  The trials of an example are resampled together, because they are not
   independent samples. The resamples are the same for every point, so that the
   replicates of two points can be compared in pairs.
 
@@ -120,7 +120,7 @@ def score(
 def metrics_of(study: Study) -> Sequence[str]:
   """Returns the names in `quality.METRICS` that score the outputs.
 
-  Exact match stands beside the task's own where its targets are short.
+  Exact match is reported beside the task's own where its targets are short.
   """
   if study.measuring.metrics is not None:
     return study.measuring.metrics

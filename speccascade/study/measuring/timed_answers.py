@@ -1,9 +1,9 @@
-"""Answers questions one at a time, all turns of each, by the clock.
+"""Times answers to questions, one at a time and all turns of each.
 
 A question is answered twice. The first time each step, a block or a token, is
 a call of its own and has a time. The second time the answer to each turn is one
 call of a compiled loop, whose time is the wall time: it has no part of the host
-in it, which would slow a model alone most. Both times the turns go on in the
+in it, which would slow a model alone most. Both times the turns continue in the
 caches of the turns before, and write the same tokens.
 """
 

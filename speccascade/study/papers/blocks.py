@@ -133,7 +133,7 @@ def acceptance_by_depth(
     total, here = weights.sum(), _at_depth(rates, depth)
     if total > 0:
       result[depth] = np.einsum("nt,kbnt->kb", weights, here) / total
-    # The chain goes on where its only child was accepted.
+    # The chain continues where its only child was accepted.
     passed = weights * here[0, 0]
     weights = np.zeros_like(weights)
     weights[:, 1:] = passed[:, :-1] * inside[:, 1:]

@@ -1,8 +1,8 @@
 """The chance that one of several drafts of one position is accepted.
 
 K tokens are drafted for one position, and a verification accepts one of them
-or none; the emitted token has the law pi in any case. For each way to draw the
-drafts there is a largest possible chance, the optimum, which no exact
+or none; the emitted token has the distribution pi in any case. For each way to
+draw the drafts there is a largest possible chance, the optimum, which no exact
 verification exceeds. The functions return the chances of verifications and the
 optimum, exactly and without sampling, so that their quotient can be reported.
 
@@ -95,10 +95,11 @@ def token_acceptance(
   """Returns [...], the chance that token verification accepts a draft.
 
   Token verification tries the drafts in the order in which they were drawn. A
-  draft of the law q_k is accepted with min(1, r / q_k), where r is pi at first
-  and norm(max(0, r - q_k)) after each refusal. Of "greedy_and_random" drafts
-  the random one alone is tried; where it is refused, the token that is drawn
-  from the residual may equal a certain draft, which then counts as accepted.
+  draft of the distribution q_k is accepted with min(1, r / q_k), where r is pi
+  at first and norm(max(0, r - q_k)) after each refusal. Of "greedy_and_random"
+  drafts the random one alone is tried; where it is refused, the token that is
+  drawn from the residual may equal a certain draft, which then counts as
+  accepted.
 
   Args:
     q: [..., V] the drafter's distribution.
@@ -254,9 +255,9 @@ def _iid_trials(q, pi, num_drafts):
 
 def _trials_without_replacement(q, pi, num_drafts):
   """Returns the chance that one of K distinct drafts is accepted, for a row."""
-  # The laws of the later drafts and the residual depend on the drafts that were
-  # refused, so every sequence of refused drafts is followed. For each sequence:
-  # its chance, and the laws after it. [M], [M, V], [M, V].
+  # The distributions of the later drafts and the residual depend on the drafts
+  # that were refused, so every sequence of refused drafts is followed. For each
+  # sequence: its chance, and the distributions after it. [M], [M, V], [M, V].
   chance, q, r = np.ones(1), q[None], pi[None]
   accepted = 0.0
   for trial in range(num_drafts):

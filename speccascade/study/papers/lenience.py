@@ -16,7 +16,7 @@ min(1, p(x) / ((1 - alpha) q(x))). Other papers write 1 - alpha differently.
 
 Leviathan et al.'s l = 0, by which every draft is accepted, would be alpha = 1,
 which is outside the half-open range of alpha. DistillSpec's third form,
-f_exp = p^eps, is no multiple of p, so no alpha equals it.
+f_exp = p^eps, is not a multiple of p, so no alpha equals it.
 
 Sources: Leviathan et al. (arXiv:2211.17192), A.5; Chen et al.
 (arXiv:2312.11462); DistillSpec (arXiv:2310.08461); Tran-Thien's text on

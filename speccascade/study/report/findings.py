@@ -1,7 +1,8 @@
 """What the rows show: which point is fastest, how surely, and what else.
 
-Table 2 interpolates between the alphas that were measured, and nobody can
-decode with an interpolated alpha. So the report claims the speed of measured
+Table 2 interpolates between the alphas that were measured, but an
+interpolated alpha cannot be decoded with. So the report claims the speed of
+measured
 points alone: their settings can be pasted into a config. A point is called
 faster than another point only where the whole 95% interval of the ratio of the
 two latencies, taken in pairs, is on one side of 1.
@@ -234,8 +235,8 @@ def doubts(study: MeasuredStudy) -> list[str]:
 
   Returns:
     A sentence on the temperatures at which the small model is the better one,
-    and a sentence on the temperatures at which the examples do not tell the two
-    models apart. The list is empty for a good pair.
+    and a sentence on the temperatures at which the examples do not distinguish
+    the two models apart. The list is empty for a good pair.
   """
   by_kind = {}  # whether the small model is surely better -> facts
   for panel in study.panels:

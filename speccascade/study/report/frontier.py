@@ -70,7 +70,7 @@ def matched(samples: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def _match_replicates(sequences: Sequence[Sequence]) -> Sequence[Sequence]:
-  """Returns the sequences, cut to their first entries if lengths differ."""
+  """Returns the sequences, truncated to the shortest."""
   if len({len(sequence) for sequence in sequences}) > 1:
     return [sequence[:1] for sequence in sequences]
   return sequences
@@ -108,7 +108,7 @@ def points_by_replicate(
 
 
 def frontier(points: Points) -> tuple[Points, np.ndarray]:
-  """Returns the points that no other point beats, and where they stand.
+  """Returns the points that no other point beats, and their indices.
 
   One point beats another if it is at least as fast and at least as good, and
   better in one of the two. Of equal points the first stays.

@@ -40,7 +40,7 @@ class DrawnLine:
     marks: texts of the points, such as their alphas, of which the first and
       the last are written; or none.
     is_hollow: whether the points are rings, as those of temperature 0 are.
-    words: what stands beside the only point of a line that has no label.
+    words: the text beside the only point of a line without a label.
     scale: how large the points are, and how thick their bars.
   """
 
@@ -368,8 +368,8 @@ class Plot:
     """Returns matplotlib's Figure.
 
     Args:
-      width: in inches. Panels of a narrow figure stand below each other.
-      has_title: whether the claim stands above the panels.
+      width: in inches. Panels of a narrow figure are stacked.
+      has_title: whether the claim is above the panels.
     """
     columns = min(2 if width > NARROW else 1, len(self.panels))
     rows = math.ceil(len(self.panels) / columns)
@@ -446,7 +446,7 @@ class Plot:
     return list(dict.fromkeys(lines))
 
   def _legend_columns(self, width: float) -> int:
-    """Returns how many labels stand side by side."""
+    """Returns how many labels are side by side."""
     longest = max(map(len, self._labels()))
     return max(1, int(72 * width / (0.58 * _FONT * longest + 36)))
 

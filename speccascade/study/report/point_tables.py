@@ -103,7 +103,7 @@ def points_over_gamma(panel: MeasuredPanel) -> list[list[Measured]]:
   """
   chosen = []
   for curve in panel.methods:
-    # ("adaptive" is no block size.)
+    # ("adaptive" is not a block size.)
     blocks = [
       point for point in curve.points if isinstance(point.settings.gamma, int)
     ]

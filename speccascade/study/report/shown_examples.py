@@ -86,7 +86,7 @@ def read(
 ) -> ShownExamples:
   """Returns the traced records of a file, as many as a page can show.
 
-  The records of one example, by all methods, stand together. Records without a
+  The records of one example, by all methods, are together. Records without a
   trace are left out.
 
   Args:

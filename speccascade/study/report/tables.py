@@ -137,7 +137,7 @@ class Column:
 
 
 def _csv_text(text: str) -> str:
-  """Returns a cell of a CSV: numbers, or a text that is no formula."""
+  """Returns a cell of a CSV: numbers, or a string that is not a formula."""
   text = printable(text)
   if not text.startswith(_FORMULA):
     return text

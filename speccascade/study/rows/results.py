@@ -31,7 +31,7 @@ _Ratio = Annotated[float, fields.Bounds(0)]
 
 
 def _is_short(text: str):
-  """Raises ValueError where a text is too long for a label."""
+  """Raises ValueError where a string is too long for a label."""
   if len(text) > 1000:
     raise ValueError(f"has {len(text):,} characters, wanted 1,000 at most")
 
@@ -87,7 +87,7 @@ class ResultRow:
     measured_speedup: 1 / relative latency.
     agreement: how many examples have the tokens of the verifier at temperature
       0; None where the tokens were not compared.
-    num_truncated: sources that were cut to fit.
+    num_truncated: sources that were truncated.
     environment: device, versions, git commit.
     num_parameters: parameters of the "drafter", of several together, and of the
       "verifier", as far as the numbers are known.

@@ -1,7 +1,7 @@
 """An output folder that describes the run it holds, and refuses another run.
 
 `run.json` under OUTPUT_DIR describes the run. A decode writes shards, each of
-them whole, so that a killed run can go on: the folder `shards` holds the
+them whole, so that a killed run can continue: the folder `shards` holds the
 finished shards, and at the end `predictions.jsonl` takes their place. Shards
 have fixed borders, and rows do not depend on their neighbours. So a run that
 was killed anywhere ends with the same files as an unbroken run.

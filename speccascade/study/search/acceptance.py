@@ -2,7 +2,7 @@
 
 Both models read the texts once. Each target distribution is a function of the
 two models' distributions, so the acceptance of every rule and alpha follows
-without decoding with it. A text that a target's own chain wrote tells the
+without decoding with it. A text that a target's own chain wrote gives the
 target's acceptance exactly, see `analysis.blocks`. Along the verifier's texts
 the acceptance is estimated by sum_v min(q, pi), which is the chance that a
 draft is accepted after a prefix that the verifier wrote.

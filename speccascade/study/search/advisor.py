@@ -378,7 +378,7 @@ class Searcher:
       (offer,) = candidates
       texts, row = self._decode(offer.study, offer.point)
       if not self.budget.is_over():
-        # Its own texts tell its acceptance exactly.
+        # Its own texts give its acceptance exactly.
         offer = advice.drafting_of(offer).own_offer(offer.point, texts)
       advice.decoded.append(dataclasses.replace(offer, row=row))
       return advice.decoded[-1:]

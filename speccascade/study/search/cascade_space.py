@@ -20,7 +20,7 @@ from speccascade.study.papers import swi
 from speccascade.study.search.candidates import Candidate, each_drafter
 from speccascade.study.search.ledger import Ledger
 
-_NUM_TIMED = 16  # examples that tell the cost of a drafter's token
+_NUM_TIMED = 16  # examples that measure the cost of a drafter's token
 
 Lengths = Annotated[
   Sequence[Annotated[int, fields.Bounds(0, 1024)]], fields.NOT_EMPTY

@@ -51,7 +51,7 @@ class DraftKind:
   levels: str
 
   def num_depths(self, most: int) -> int:
-    """Returns how many depths of at most `most` differ in their laws."""
+    """Returns how many depths of at most `most` differ in distribution."""
     return most if self.has_depths else 1
 
 
@@ -61,7 +61,7 @@ def kind_of(pair: ModelPair) -> DraftKind:
 
 
 def _model_laws(drafter, verifier, sampling, num, inputs, tokens):
-  """Returns the laws of a language model, which are alike at each depth."""
+  """Returns a language model's distributions, alike at each depth."""
   models = (drafter, verifier)
   of_drafter, of_verifier = (
     _laws(model, sampling, inputs, tokens) for model in models
@@ -77,7 +77,7 @@ def _laws(model, sampling, inputs, tokens):
 
 @functools.partial(jax.jit, static_argnums=3)
 def _head_laws(heads, verifier, sampling, num, inputs, tokens):
-  """Returns the laws of draft heads, from the verifier's hidden states."""
+  """Returns draft heads' distributions, from the verifier's states."""
   rows, length = tokens.shape
   out = teacher_forcing.read(verifier, inputs, tokens)
   # Hidden state i is of the token before text token i, so head j drafts text
@@ -93,7 +93,7 @@ def _head_laws(heads, verifier, sampling, num, inputs, tokens):
 
 @functools.partial(jax.jit, static_argnums=3)
 def _lookahead_laws(lookahead, verifier, sampling, num, inputs, tokens):
-  """Returns the laws of look-ahead embeddings, read after each beginning."""
+  """Returns look-ahead embeddings' distributions after each beginning."""
   model = lookahead.language_model(verifier)
   state = model.prefill(inputs, capacity=tokens.shape[1] + num - 1)
   # As in `LookaheadDrafter`, embeddings follow the last token of a beginning.

@@ -265,7 +265,7 @@ def measure_costs(
   *,
   is_needed: bool = False,
 ) -> tuple[Costs, CostLoops]:
-  """Returns what passes cost, and the hot loops that tell it.
+  """Returns what passes cost, and the hot loops that measured it.
 
   Whole decodes of both models alone correct the c of hot loops, unless the
   search is out of time for that.
@@ -295,7 +295,7 @@ def measure_costs(
   if loops is None:
     raise ValueError(
       f"the drafter is {study.pair.drafter_name}, a cascade, whose steps have"
-      " no one cost: search with one drafter"
+      " no single cost: search with one drafter"
     )
   costs = make_monotone(loops.costs)
   by_decodes = f"{name} by whole decodes"

@@ -169,7 +169,7 @@ def search(
 
   Raises:
     ValueError: a setting, a model or an input does not fit; or the pair's
-      drafter is a cascade, whose passes have no one cost.
+      drafter is a cascade, whose passes have no single cost.
   """
   if not point.spec.takes_trees:
     raise ValueError(

@@ -93,5 +93,5 @@ class Wanted:
 
 
 def _is_predicted(method: methods.Method) -> bool:
-  """Returns whether the two models' distributions tell its acceptance."""
+  """Returns whether the two models' distributions determine its acceptance."""
   return method.has_blocks and method.target is not None and not method.compose

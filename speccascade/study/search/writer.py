@@ -28,7 +28,7 @@ class WrittenAdvice:
     bindings: the macros that make a decode as advised, by name; None where the
       verifier alone is best.
     is_timed: whether anything was timed.
-    tables: tables in Markdown by their titles; "" is no title.
+    tables: tables in Markdown by their titles; "" is not a title.
     details: sentences that say how the answer was found.
     values: the further JSON values.
     command: a command to paste, or "".

@@ -20,7 +20,7 @@ _NEUTER, _PLURAL = 2, 3
 
 
 def _cases(*forms: str) -> dict[str, list[str]]:
-  """Returns endings by case, each a list by form; "_" is no ending."""
+  """Returns endings by case, each a list by form; "_" is not an ending."""
   cases = zip(("nom", "acc", "dat"), forms)
   return {case: row.replace("_", "").split(" ") for case, row in cases}
 

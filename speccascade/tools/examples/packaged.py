@@ -4,7 +4,7 @@
 
 Trains both models on the built-in task, as configs/built_in says, and writes
 them to OUTPUT_DIR/pair in bfloat16, with a card of recipe and hashes. A second
-run goes on where the first one stopped.
+run continues where the first one stopped.
 """
 
 import importlib.metadata
@@ -29,9 +29,9 @@ LIBRARIES = ("jax", "flax", "optax", "seqio", "tensorflow")
 _TITLE = "The pair that comes with the package"
 _TEXT = """\
 Two T5 models that translate the sentences of the built-in task (English to
-German, `speccascade/tasks/generated`). The sentences are generated, so nobody
-else's text is in the models. They are for trying out what the package does, and
-for nothing else."""
+German, `speccascade/tasks/generated`). The sentences are generated, so the
+models contain nobody else's text. They are for trying out what the package
+does, and for nothing else."""
 _RECIPE = (
   "by `python -m speccascade.quickstart.packaged`, which trains with"
   " `configs/built_in/train_small.gin` and `configs/built_in/train_large.gin`,"
@@ -109,7 +109,7 @@ def main(argv: list[str] | None = None) -> int:
     action="store_true",
     help="seconds: tiny models that learn nothing, to see that all works",
   )
-  return parser.run(run, argv, "interrupted; run again to go on")
+  return parser.run(run, argv, "interrupted; run again to continue")
 
 
 def run(folder: pathlib.Path, *, is_fast: bool) -> int:

@@ -45,9 +45,9 @@ class _Aux(TypedDict):
 
 
 def _is_written(text: Any):
-  """Raises ValueError where a value is no text; models of bytes write NUL."""
+  """Raises ValueError for values but strings; models of bytes write NUL."""
   if not (isinstance(text, str) and fields.is_utf8(text)):
-    raise ValueError(f"prediction is {text!r:.60}; wanted a text")
+    raise ValueError(f"prediction is {text!r:.60}; wanted a string")
 
 
 class _Record(TypedDict):
@@ -113,7 +113,7 @@ class DecodeFolder:
     """The answers in the order of predictions.jsonl.
 
     Raises:
-      ValueError: a line is no record, or the file has not as many records as
+      ValueError: a line is not a record, or the file has not as many records as
         the row counts.
     """
     answers = list(self._read_answers())
@@ -181,7 +181,7 @@ class DecodeFolder:
 
   @property
   def num_unfinished(self) -> int:
-    """The number of questions that go on after the turns that were decoded."""
+    """The number of questions with turns after those that were decoded."""
     return sum(
       len(answer.question.get("turns", ())) > len(answer.prompts)
       for answer in {each.index: each for each in self.answers}.values()
@@ -205,7 +205,7 @@ def read(path: str | os.PathLike) -> DecodeFolder:
   )
   if metrics is None or predictions is None:
     raise ValueError(
-      f"{path} is no folder of a whole decode: wanted {results.METRICS} and"
+      f"{path} is not a folder of a whole decode: wanted {results.METRICS} and"
       f" {results.PREDICTIONS} in it"
     )
   return DecodeFolder(path, results.read_row(metrics), predictions)

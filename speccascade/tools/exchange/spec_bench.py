@@ -92,7 +92,7 @@ def notes(folder: DecodeFolder) -> list[str]:
 
 
 def unfinished_notes(folder: DecodeFolder) -> list[str]:
-  """Returns how many questions go on after the turns that were decoded."""
+  """Returns how many questions continue after the turns that were decoded."""
   num = folder.num_unfinished
   if not num:
     return []

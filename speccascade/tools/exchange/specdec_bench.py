@@ -47,7 +47,7 @@ _NO_END = -1  # the harness's id for: nothing ends an output
 class SpeccascadeModel:
   """Answers one request at a time by a method of `METHODS`.
 
-  The turns of a request go on in the caches of the turns before, where the
+  The turns of a request continue in the caches of the turns before, where the
   prompt of a turn begins with the tokens that the caches hold.
 
   Args:
@@ -58,7 +58,7 @@ class SpeccascadeModel:
       are copied; "NONE", the verifier alone.
     draft_model_dir: the drafter of "DRAFT_TARGET".
     speculative_num_steps: gamma.
-    tensor_parallel_size: the devices that each model is cut over.
+    tensor_parallel_size: the devices that each model is sharded over.
     method: a name in `METHODS`.
     dtype: the dtype of the activations; see `load_pair`.
     max_input_len: the most tokens of a prompt.
@@ -153,7 +153,7 @@ class SpeccascadeModel:
 
     Returns:
       "output_ids": the tokens of each step, in a list of one beam, without the
-      id that ended the answer. "token_times": the seconds by the clock at the
+      id that ended the answer. "token_times": the wall-clock seconds at the
       beginning, and after each step. "output_logits": None.
     """
     key = max_length, end_id
@@ -162,8 +162,8 @@ class SpeccascadeModel:
     batches = self._batches[key]
     prompt, held = list(prompt_ids), self._held
     stream = None
-    goes_on = turn_id and self._decodes is batches
-    if goes_on and prompt[: len(held)] == held:
+    continues = turn_id and self._decodes is batches
+    if continues and prompt[: len(held)] == held:
       stream = self._turn(batches, prompt[len(held) :], turn_id)
     if stream is None:
       stream = self._begin(batches, prompt, request_id, turn_id)

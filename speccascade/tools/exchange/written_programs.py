@@ -1,7 +1,7 @@
 """The program inside an output, without what a model writes around it.
 
 Chat models put a program in fences of Markdown, and explain it before or after
-it. A model that was shown examples may write the mark [DONE] and go on with
+it. A model that was shown examples may write the mark [DONE] and continue with
 another problem. A harness runs what it is given, so that such an output fails
 however right its program is.
 """

@@ -93,7 +93,7 @@ def architecture(config: Any, dtype: Any = None) -> T5Config:
   names = [field.name for field in dataclasses.fields(T5Config)]
   if missing := [name for name in names if not hasattr(config, name)]:
     raise ValueError(
-      f"a {type(config).__name__} is no T5's architecture, it has no"
+      f"a {type(config).__name__} is not a T5's architecture, it has no"
       f" {missing[0]}: T5X runs pairs of encoder-decoders here"
     )
   values = {name: getattr(config, name) for name in names}
@@ -115,10 +115,10 @@ class PairModel(models.EncoderDecoderModel):
     point: the method and its settings.
     dtype: the type of the activations. None keeps the type of each
       architecture.
-    drafter_layout: "whole" puts all of a drafter on each device. "cut" cuts it
-      by T5X's rules, as the verifier is cut.
+    drafter_layout: "whole" puts all of a drafter on each device. "cut" shards
+      it by T5X's rules, as the verifier.
     seed: folded into the key that T5X gives. The key of t5x.infer is always the
-      same, so the seed is what tells two runs apart.
+      same, so the seed distinguishes two runs.
     trace: whether aux says which model wrote each token.
     log_probs: whether aux says which log-probability each distribution gives
       each token.
@@ -209,7 +209,7 @@ class PairModel(models.EncoderDecoderModel):
     axes = variables["params_axes"]
     is_axes = lambda x: isinstance(x, partitioning.AxisMetadata)
     uncut = lambda x: x.replace(names=(None,) * len(x.names))
-    # T5X cuts an array along the axes that have names. Without names each
+    # T5X splits an array along the axes that have names. Without names each
     # device gets the whole array.
     if self.is_whole:
       for name in axes:
@@ -238,7 +238,8 @@ class PairModel(models.EncoderDecoderModel):
     """
     inputs = batch["encoder_input_tokens"]
     num_rows, length = batch["decoder_input_tokens"].shape
-    # T5X lets its own rules cut what the verifier computes. A whole drafter is
+    # T5X lets its own rules split what the verifier computes. A whole drafter
+    # is
     # outside these rules: each device computes all of it.
     layout = None
     mesh = pxla.thread_resources.env.physical_mesh
@@ -358,7 +359,7 @@ def _check(setting: str, path: str, wanted: Mapping):
   directory, layout = restore.resolve(path)
   if str(directory) != str(Directory(path)) or layout in restore.OTHERS:
     raise ValueError(
-      f"{setting} {path} is no checkpoint_<step> of T5X's or ours: name its"
+      f"{setting} {path} is not a checkpoint_<step> of T5X's or ours: name its"
       f" step, or write it so with python -m speccascade.checkpoints.convert"
     )
   arrays, _ = restore.open_arrays(directory, layout, optimizer=False)

@@ -55,7 +55,7 @@ class Footprint:
     """Returns the mesh of fewest devices that holds the run; None if none does.
 
     Meshes of 1, 2, 4, ... devices are tried. Among meshes of as many devices,
-    the one that cuts the models least is taken.
+    the one that splits the models least is taken.
     """
     powers = [1 << i for i in range(MOST_DEVICES.bit_length())]
     for num, model in itertools.product(powers, powers):
@@ -285,7 +285,7 @@ def _layer_activations(
 ) -> float:
   """Returns how many numbers a layer stores for its gradient, of one row."""
   # `tokens` are the layer's own, which attend to each other and to `others` of
-  # the source. `parts` is how often the axis MODEL cuts heads and MLPs.
+  # the source. `parts` is how often the axis MODEL splits heads and MLPs.
   heads, num_gates = config.num_heads, len(config.mlp_activations)
   width = heads * config.head_dim
   kv_width = getattr(config, "num_kv_heads", heads) * config.head_dim
@@ -318,7 +318,7 @@ def laws(config: Config, layout: Layout, positions: int, *, cut: bool) -> float:
     config: the architecture.
     layout: where the model lies.
     positions: rows times tokens of a row.
-    cut: whether the vocabulary is cut along MODEL too, as in training.
+    cut: whether the vocabulary is split along MODEL too, as in training.
   """
   parts = layout.sizes[DATA] * (layout.sizes[MODEL] if cut else 1)
   return 2 * 4 * positions * config.vocab_size / parts

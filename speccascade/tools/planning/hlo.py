@@ -3,9 +3,9 @@
 This is the one place that reads HLO, as `jax.stages.Compiled.as_text` gives it.
 A round is a turn of the last loop whose number of turns is not known before the
 program runs; in a decoder that is the loop over blocks, or over tokens. Loops
-that a compiler makes of a gather or a scatter have its name, and are no rounds.
-The text is no interface of XLA's, which may change it in any version. Tried
-with jax 0.10.2 and 0.11.2, for CPUs, GPUs and TPUs.
+that a compiler makes of a gather or a scatter have its name, and are not
+rounds. The text is not an interface of XLA's, which may change it in any
+version. Tried with jax 0.10.2 and 0.11.2, for CPUs, GPUs and TPUs.
 """
 
 import collections

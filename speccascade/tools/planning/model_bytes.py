@@ -108,7 +108,7 @@ def shaped(config: Config, verifier: Config | None) -> Config:
   """Returns an architecture with the shape of its verifier, if it has one.
 
   Raises:
-    ValueError: there is no verifier, or it is no language model.
+    ValueError: there is no verifier, or it is not a language model.
   """
   if architectures.drafts_alone(config):
     return config

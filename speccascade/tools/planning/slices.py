@@ -7,7 +7,7 @@
     --gin.DRAFTER_CHECKPOINT=None --gin.VERIFIER_CHECKPOINT=None \\
     --gin.OUTPUT_DIR=None --gin.BATCH_SIZE=1
 
-Takes the config of a decode. Each slice is cut along `model` as often as the
+Takes the config of a decode. Each slice is split along `model` as often as the
 verifier allows, or as --gin.MESH='{"model": 4}' says, and along `data` for the
 rest. The drafter is whole on each chip.
 

@@ -65,7 +65,7 @@ class Case:
     files: what the folder of the case holds, by name.
     code: the exit code.
     is_bare: whether the gin files and macros of a right command are left out.
-    title: of the case, where all else does not tell it from others.
+    title: of the case, where all else is the same as in other cases.
   """
 
   command: str

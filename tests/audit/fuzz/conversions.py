@@ -10,8 +10,12 @@ _SOURCES = {
   **{name: name for name in ("/nowhere", "/dev/zero", "s3://a/b", "/proc")},
   **{name: "no bucket" for name in ("gs://", "gs:///a")},
   "google/t5-v1_1-small": "hf download google/t5-v1_1-small",
-  **{"": "no path", _LONG: "no path", "~/nowhere": "nowhere"},
-  **{"@base/in.jsonl": "is a file", "@base": "no complete", "@work": "@work"},
+  **{"": "not a path", _LONG: "not a path", "~/nowhere": "nowhere"},
+  **{
+    "@base/in.jsonl": "is a file",
+    "@base": "not a complete",
+    "@work": "@work",
+  },
 }
 _CHECKED = ("inspect", "--check")
 _GIN = {
@@ -54,7 +58,7 @@ _FLAGS = {
     *((f"--destination={x}", "destination") for x in ("", "@work/file/a")),
     ("--destination=/proc/nowhere/a", "/proc/nowhere"),
     ("--destination=s3://a/b", "s3://a/b"),
-    (f"--destination=@work/{_LONG}", "no path"),
+    (f"--destination=@work/{_LONG}", "not a path"),
     *((f"--model_gin_file={x}", "no gin file") for x in ("/dev/zero", "@work")),
     *((f"--model_gin_file=@work/{name}", name) for name in _GIN),
     ("--model_gin_file=configs/models/t5_1_1_small.gin", "vocab_size=32128"),
@@ -65,8 +69,8 @@ _FLAGS = {
 }
 _VOCABULARIES = {
   **{"/nowhere": "/nowhere", "/dev/zero": "/dev/zero", "@work": "@work"},
-  "@base/in.jsonl": "no SentencePiece model",
-  "@work/file": "no SentencePiece model",
+  "@base/in.jsonl": "not a SentencePiece model",
+  "@work/file": "not a SentencePiece model",
 }
 for _format in _FORMATS[1:]:
   _FLAGS[_format] += [

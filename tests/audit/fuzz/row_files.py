@@ -11,7 +11,7 @@ _DROP = object()
 # A tree in which a draft follows itself.
 _LATE = {"tokens": [5], "parents": [1], "accepted": [], "piece": ["a"]}
 _HUGE = 10**400  # JSON has it, no float does
-# A place in the row of the verifier, and what stands there.
+# A place in the row of the verifier, and what is there.
 _CHANGES = (
   *((("schema",), value) for value in (_DROP, 2, None, "1")),
   *((("settings",), value) for value in (_DROP, None, [], "a", {})),
@@ -175,7 +175,9 @@ def cases() -> list[Case]:
     for content in (b"", b"[]", b"text", first[:50], b"[" * 100_000):
       files = {"metrics.json": content, "predictions.jsonl": shown[-1]}
       found.append(Case("exchange", "metrics.json", flags=flags, files=files))
-    found.append(Case("exchange", "no folder of a whole decode", flags=flags))
+    found.append(
+      Case("exchange", "not a folder of a whole decode", flags=flags)
+    )
   for number, content in enumerate(shown[:5]):
     files = {"metrics.json": third, "predictions.jsonl": content}
     how = {"files": files, "title": f"exchange {number}"}

@@ -1,7 +1,7 @@
 """Runs cases in a worker that has imported everything once, and watches it.
 
-A worker that hangs, takes too much memory or dies is ended, and another goes on
-with the next case.
+A worker that hangs, takes too much memory or dies is ended, and another
+continues with the next case.
 """
 
 from collections.abc import Iterator, Sequence
@@ -31,7 +31,7 @@ class Outcome:
   Attributes:
     case: the case.
     faults: what is wrong with it; none if it is right.
-    line: what stood on stderr, cut.
+    line: what was on stderr, truncated.
     seconds: how long it took.
     bytes: most memory that it held.
   """

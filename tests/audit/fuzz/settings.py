@@ -10,7 +10,7 @@ _PATH = ("5", '["a"]', '"a\\x00b"', '"\\udcff"')
 
 
 def _whole(*more: str, least: int = 1) -> tuple[str, ...]:
-  """Values that are no whole number of `least` or more, and some more."""
+  """Values that are not a whole number of `least` or more, and some more."""
   return (str(least - 1), '"5"', "2.5", "[2]", "True", _LARGE, *more)
 
 

@@ -1,4 +1,4 @@
-"""Every wrong input ends in one line; and what is no such end is seen."""
+"""Every wrong input ends in one line; and any other end is noticed."""
 
 import pytest
 

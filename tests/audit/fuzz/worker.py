@@ -2,10 +2,10 @@
 
   python -m tests.audit.fuzz.worker BASE LOG
 
-What a command writes to stderr is in LOG, written anew for each. The right
+What a command writes to stderr is in LOG, a new one for each. The right
 files are made in BASE where it lacks. What one case leaves in this process, the
 next one must not find: tasks are unregistered, --tfds_data_dir and what gin was
-told are forgotten.
+given are forgotten.
 """
 
 import ast

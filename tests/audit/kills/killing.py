@@ -1,6 +1,6 @@
 """Commands that are killed at random points, or started twice at once.
 
-Half of the kills come by the clock, half before an operation on a file of the
+Half of the kills come at a set time, half before an operation on a file of the
 output folder. What a command leaves once it ends is compared with what an
 unbroken run left, bit for bit.
 """

@@ -1,16 +1,21 @@
 """How mutants are written down: as patches, grouped by file.
 
-  === decoding/laws/rules.py               the file, below speccascade/
+  === decoding/laws/rules.py          the file, below speccascade/
   a tie defers <- test_ties           the name, and what must fail
-  - return left < right               the text, which is there once
-  + return left <= right              what stands there instead
+  @ defers                            the function, class or constant
+  - left < right                      its code, which is there once
+  + left <= right                     what replaces it
+
+The code is an expression, arguments of a call or whole statements, and is found
+by its syntax tree: see `expressions`. Without a line of @ it is text, of any
+language, which is in the file once. It may begin and end inside a line.
 
 A file's usual tests are those that its place gives; after the file, or in the
-line below it, others may be named. Both texts may begin and end inside a line;
-nothing may stand for the second. After the arrow stand a test or a case of the
-usual ones, or a test with its file beside theirs, several with bars between;
-without an arrow it is all usual ones. At least one has to fail. Of a test's
-name the beginning is enough, where no other test of its file has it.
+line below it, others may be named. The second part may be empty. After the
+arrow are a test or a case of the usual ones, or a test with its file beside
+theirs, several with bars between; without an arrow it is all usual ones. At
+least one has to fail. Of a test's name the beginning is enough, where no other
+test of its file has it.
 """
 
 import pathlib
@@ -21,7 +26,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[3]
 
 
 def records(text: str) -> list[dict]:
-  """Returns a record for each mutant: name, file, old, new, tests."""
+  """Returns a record for each mutant: name, file, scope, old, new, tests."""
   mutants, usual, file = [], "", ""
   for line in text.strip("\n").split("\n"):
     mark, rest = line[:2], line[2:]
@@ -35,13 +40,15 @@ def records(text: str) -> list[dict]:
     elif mark.strip() in ("-", "+") and mark:
       side = "old" if mark[0] == "-" else "new"
       mutants[-1][side].append(rest)
+    elif mark == "@ ":
+      mutants[-1]["scope"] = rest
     elif mark == "  ":
       mutants[-1]["tests"] += f" {line.strip()}"
     elif line:
       name, _, tests = line.partition(" <-")
       mutants.append(
         {"name": name, "file": file, "usual": usual, "tests": tests}
-        | {"old": [], "new": []}
+        | {"scope": "", "old": [], "new": []}
       )
   for mutant in mutants:
     usual, tests = mutant.pop("usual"), mutant["tests"].split(" | ")

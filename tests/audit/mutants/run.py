@@ -19,6 +19,10 @@ import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
+sys.path.insert(0, str(ROOT))
+
+from tests.audit.mutants import expressions  # noqa: E402
+
 LINKED = ("tests", "docs", "pyproject.toml")
 PATIENCE_S = 900
 KILLED, SURVIVED, BROKEN = "killed", "SURVIVED", "BROKEN"
@@ -26,7 +30,6 @@ KILLED, SURVIVED, BROKEN = "killed", "SURVIVED", "BROKEN"
 
 def mutants() -> list[dict]:
   """Returns every record; see `records`."""
-  sys.path.insert(0, str(ROOT))
   from tests.audit.mutants import (
     data,
     drafters,
@@ -55,24 +58,38 @@ def mutants() -> list[dict]:
   return [mutant for part in parts for mutant in part.MUTANTS]
 
 
+def changed(mutant: dict) -> str:
+  """Returns the text of the mutant's file with the one place changed.
+
+  Raises:
+    ValueError: what is to be changed is not there exactly once.
+  """
+  text = (ROOT / mutant["file"]).read_text()
+  old, new, scope = mutant["old"], mutant["new"], mutant["scope"]
+  count = text.count(old)
+  try:
+    if scope:
+      return expressions.replaced(text, scope, old, new)
+    if count != 1:
+      raise ValueError(f"has the text {count} times, wanted once: {old!r}")
+  except ValueError as error:
+    raise ValueError(
+      f"{mutant['file']} {error}; bring the mutant up to date"
+    ) from error
+  return text.replace(old, new)
+
+
 def mutate(mutant: dict, folder: pathlib.Path):
   """Copies the package to `folder`, links the tests, changes the one place.
 
   Raises:
-    ValueError: the text to be changed is not there exactly once.
+    ValueError: as in `changed`.
   """
+  text = changed(mutant)
   shutil.copytree(ROOT / "speccascade", folder / "speccascade")
   for name in LINKED:
     (folder / name).symlink_to(ROOT / name)
-  file = folder / mutant["file"]
-  text = file.read_text()
-  count = text.count(mutant["old"])
-  if count != 1:
-    raise ValueError(
-      f"{mutant['file']} holds the text {count} times, wanted once; bring the"
-      f" mutant up to date: {mutant['old']!r}"
-    )
-  file.write_text(text.replace(mutant["old"], mutant["new"]))
+  (folder / mutant["file"]).write_text(text)
 
 
 def run(mutant: dict) -> tuple[str, str]:

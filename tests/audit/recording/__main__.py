@@ -37,7 +37,7 @@ ENVIRONMENT = {
 
 
 def link(folder: pathlib.Path, package: pathlib.Path, recorder: pathlib.Path):
-  """Makes a folder in which one package stands beside a recording program.
+  """Makes a folder with one package beside a recording program.
 
   Args:
     folder: is made.

@@ -1,4 +1,4 @@
-"""Every method on chains whose laws are tables, and every kind of drafter."""
+"""Every method on chains that are tables, and every kind of drafter."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ TREES: dict[str, dict[str, Any]] = {
   "parents": {"tree": (-1, -1, -1, 0, 0, 1, 3), "gamma": 3},
   "paths": {"drafts": 3, "gamma": 3},
 }
-# What stands beside the default of one tree after another.
+# What is tried beside the default of one tree after another.
 TREE_WAYS = [
   ("branching", "iid", "token"),
   ("branching", "without_replacement", "traversal"),
@@ -60,7 +60,7 @@ class TableHeads:
 
 
 def chains(*, prompted: bool = False) -> list:
-  """Returns three models, smallest first, whose laws have zeros."""
+  """Returns three models, smallest first, whose distributions have zeros."""
   rng = np.random.default_rng(5)
   shape = (ROWS, V, V, V)
   tables = [rng.normal(0, 1.5, shape)]
@@ -134,7 +134,7 @@ def decode(
 
 
 def record_methods(record: Record):
-  """Every method, greedy and sampled, with both laws of the bonus token."""
+  """Every method, greedy and sampled, with both kinds of bonus token."""
   small, medium, large = chains()
   # Shared programs are compiled once for many methods.
   ways: dict[str, dict[str, Any]] = {

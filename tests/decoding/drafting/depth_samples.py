@@ -1,6 +1,7 @@
-"""Samples of draft heads and of look-ahead embeddings, and their law.
+"""Samples of draft heads and of look-ahead embeddings, and their distribution.
 
-The law is written down token by token, from the tables of a random chain.
+The distribution is written down token by token, from the tables of a random
+chain.
 """
 
 import functools
@@ -32,7 +33,7 @@ def _acceptance(q, pi, num_children: int) -> np.ndarray:
   All drafts but one are certain: the likeliest tokens, which need no trial.
 
   Args:
-    q: [V], the law of the draft.
+    q: [V], the distribution of the draft.
     pi: [V], the target.
     num_children: the drafts of the place.
   """
@@ -48,10 +49,11 @@ def _acceptance(q, pi, num_children: int) -> np.ndarray:
 def law_of_blocks(
   method, alpha, sampling, branching, logits, num: int, *, reads_last: bool
 ):
-  """Returns the law of the sequences that are written, token by token.
+  """Returns the distribution of the sequences that are written, token by token.
 
-  A token has the law T(q, p) of what drafts its place in its block, and p where
-  nothing drafts. Whatever of pi is not accepted is the end of the block.
+  A token has the distribution T(q, p) of what drafts its place in its block,
+  and p where nothing drafts. Whatever of pi is not accepted is the end of the
+  block.
 
   Args:
     method: a name of the table.
@@ -59,7 +61,7 @@ def law_of_blocks(
     sampling: a `Sampling`.
     branching: children at each depth.
     logits: [K, V, V], of each place of a block, after each token that was read.
-    num: how many of the K places have a law.
+    num: how many of the K places have a distribution.
     reads_last: whether a block reads the last token before it, as embeddings
       do. Else it reads the last token but one, and the first block none.
   """
@@ -100,13 +102,14 @@ def law_of_blocks(
 
 
 def law(kind: str, method, alpha, sampling, branching, num: int) -> np.ndarray:
-  """Returns the law of the sequences that are written with drafts of a kind.
+  """Returns the distribution of the sequences that are written with drafts of a
+  kind.
 
   Args:
     kind: "heads", of which head k drafts place k of a block, and reads the
       token before the one that was drawn last. Or "embeddings": the first place
-      of a block has the law p, and the places after it have the laws of the
-      embeddings, after the last token of the text.
+      of a block has the distribution p, and the places after it have the
+      distributions of the embeddings, after the last token of the text.
     method: a name of the table.
     alpha: of the method.
     sampling: a `Sampling`.
@@ -123,7 +126,8 @@ def law(kind: str, method, alpha, sampling, branching, num: int) -> np.ndarray:
 
 @functools.cache
 def telling_alpha(kind: str, method, branching, num: int) -> float:
-  """Returns the alpha at which a law tells best that there are `num` places.
+  """Returns the alpha at which a distribution shows best that there are `num`
+  places.
 
   Args:
     kind: see `law`.
@@ -148,7 +152,7 @@ def telling_alpha(kind: str, method, branching, num: int) -> float:
 
 
 def assert_samples(kind, drafter, method, num, rows: int, seed: int, **options):
-  """Decodes many rows, and compares them with the law by chi-square.
+  """Decodes many rows, and compares them with the distribution by chi-square.
 
   Args:
     kind: see `law`.

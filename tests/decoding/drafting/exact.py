@@ -82,14 +82,16 @@ def shares(known, tokens, vocab_size: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def assert_drawn_from(tokens, q) -> int:
-  """Asserts that token i of all rows has law q_i, whatever is known so far.
+  """Asserts that token i of all rows has distribution q_i, whatever is known so
+  far.
 
-  What is known is the tokens before it and every stated law up to its own: the
+  What is known is the tokens before it and every stated distribution up to its
+    own: the
   acceptance of a verifier step looks at nothing else.
 
   Args:
     tokens: [N, G], equally likely rows.
-    q: [N, G+1, V] the stated laws.
+    q: [N, G+1, V] the stated distributions.
 
   Returns:
     How many different things there were to know.

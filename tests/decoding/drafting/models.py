@@ -70,7 +70,7 @@ def propose(
   active=None,
   needs_bonus_law=False,
 ):
-  """Returns the proposals after a prefix, the start token unless told.
+  """Returns the proposals after a prefix, the start token by default.
 
   Args:
     drafter: a `Drafter`.
@@ -80,7 +80,7 @@ def propose(
     length: [B]; 1 for None.
     keys: [B]; those of examples 0, 1, ... for None.
     active: [B]; all for None.
-    needs_bonus_law: whether the law after the last token is wanted.
+    needs_bonus_law: whether the distribution after the last token is wanted.
   """
   rows = inputs.shape[0]
   tokens = jnp.zeros((rows, 12), jnp.int32) if tokens is None else tokens

@@ -1,4 +1,4 @@
-"""Rows that choose their own gammas: their laws, and that they choose alone."""
+"""Rows that choose their own gammas: outputs, and that they choose alone."""
 
 import functools
 
@@ -40,7 +40,7 @@ def from_one(model):
   return adaptive(model, COSTS[1:], draft_pace.SIZES[1:])
 
 
-# Laws. Each execution with blocks is the speculative one.
+# Distributions. Each execution with blocks is the speculative one.
 
 
 class Chains:
@@ -119,7 +119,7 @@ def test_every_path_has_its_probability_and_its_gammas(
     for past in emitted
   ]
   assert {gamma for of_row in gammas for gamma in of_row} == set(sizes)
-  # The paths add up to the law of the target's chain.
+  # The paths add up to the distribution of the target's chain.
   weights = dict.fromkeys(toy_chains.sequences(3, length), 0.0)
   for path in rows:
     weights[path.tokens] += path.weight
@@ -253,7 +253,7 @@ def test_a_row_that_drafts_again_has_read_what_it_missed(monkeypatch):
   # Rows draft after so many rounds without that a pass does not read them all.
   monkeypatch.setattr(draft_pace, "TRIAL_SHARE", 0.2)
   num, length, size = 4, 100, 6
-  # Every law depends on all tokens that were read.
+  # Every distribution depends on all tokens that were read.
   rng = np.random.default_rng(0)
   drafter, verifier = (
     toy.WholeLM(jnp.asarray(rng.normal(0, 1.5, (101, size)), jnp.float32))
@@ -281,7 +281,8 @@ def test_a_row_that_drafts_again_has_read_what_it_missed(monkeypatch):
     "01"[int(gamma > 0)] for gamma in out.trace.extra["gamma"].ravel()
   )
   assert "000000001" in idle
-  # The law of every draft is the drafter's, given all the tokens before it.
+  # The distribution of every draft is the drafter's, given all the tokens
+  # before it.
   fed = np.concatenate([inputs, out.tokens], axis=1)[:, :-1]
   state = drafter.prefill(inputs, capacity=length)
   _, alone = drafter.extend(state, fed, np.full(num, length, np.int32))

@@ -200,7 +200,8 @@ def test_siblings_are_drawn_without_the_first_draft():
   assert np.array_equal(first[:, 0], want.tokens[:, 0])
   assert np.array_equal(got.tokens[:, 3:], want.tokens[:, 1:])
   assert not np.any(got.branches.is_certain)
-  # All pairs of first draft and first sibling, by the law without replacement.
+  # All pairs of first draft and first sibling, by the distribution without
+  # replacement.
   q = np.asarray(got.q[0, 0], float)
   exact = q[:, None] * q[None] / (1 - q[:, None])
   np.fill_diagonal(exact, 0)

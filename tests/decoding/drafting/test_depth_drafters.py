@@ -1,7 +1,7 @@
 """Draft heads and look-ahead embeddings: proposals, and what is written.
 
-Both draft blocks whose drafts at one depth have one law. Here they are tables
-of laws over a chain of order 1, which is their verifier.
+Both draft blocks whose drafts at one depth have one distribution. Here they are
+tables of distributions over a chain of order 1, which is their verifier.
 """
 
 from collections.abc import Callable
@@ -42,12 +42,12 @@ NEVER = 99  # an EOS that no chain writes
 
 @dataclasses.dataclass(frozen=True)
 class Kind:
-  """What tells heads from embeddings.
+  """What distinguishes heads from embeddings.
 
   Attributes:
     of_logits: a function from logits [K, V, V] to a draft model.
-    knowing: a function from the laws of a chain, K and a blur to the draft
-      model that knows the chain.
+    knowing: a function from the distributions of a chain, K and a blur to the
+      draft model that knows the chain.
     num: how many of them draft blocks of three.
     idle: rounds at the beginning of a text that draft nothing. No hidden state
       is there for heads yet, and embeddings read the text alone.
@@ -106,8 +106,8 @@ def assert_all_accepted(kind, stats, length: int, drafts: int = 3):
 )
 def test_what_knows_the_chain_is_always_right(kind, shape, prompted):
   # A hidden state of another token, a head of another place, or an embedding
-  # that was left in a cache would not be. The toy of embeddings has no law
-  # where an embedding stands in the place of a token.
+  # that was left in a cache would not be. The toy of embeddings has no
+  # distribution where an embedding stands in the place of a token.
   verifier = SURE.replace(prompted=prompted)
   inputs = toy.padded([(3,), (0, 2), (5, 4)]) if prompted else [[0], [0], [0]]
   got = toy.greedily(
@@ -167,7 +167,7 @@ def test_a_turn_begins_as_a_text_does(kind):
   assert_all_accepted(kind, got.stats, 9)
 
 
-# What is proposed. Embeddings have the first two of these laws.
+# What is proposed. Embeddings have the first two of these distributions.
 
 QUARTERS = np.array(
   [
@@ -235,10 +235,10 @@ def propose_embeddings(
 
 
 def assert_is_chain(proposal, laws: np.ndarray):
-  """Asserts that 16 rows draft two tokens, all pairs of both laws.
+  """Asserts that 16 rows draft two tokens, all pairs of both distributions.
 
   Args:
-    proposal: the proposal, with a law after the drafts.
+    proposal: the proposal, with a distribution after the drafts.
     laws: [3, V], of both drafts and of the place after them.
   """
   assert np.all(proposal.count == 2)
@@ -248,7 +248,8 @@ def assert_is_chain(proposal, laws: np.ndarray):
   np.testing.assert_allclose(proposal.q1, want, atol=1e-6)
   assert np.all(proposal.has_bonus_law)
   exact.assert_drawn_from(proposal.tokens, proposal.q)
-  # Every draft is drawn for itself: all pairs of tokens of either law come.
+  # Every draft is drawn for itself: all pairs of tokens of either distribution
+  # come.
   pairs = {tuple(row) for row in np.asarray(proposal.tokens).tolist()}
   first, second = (np.flatnonzero(law) for law in laws[:2])
   assert pairs == set(itertools.product(first.tolist(), second.tolist()))
@@ -275,7 +276,8 @@ def test_a_chain_of_embeddings_is_drawn_from_the_stated_laws(
     needs_bonus_law=True,
   )
   assert np.all(proposal.calls == 1)
-  # The verifier's own law, and those of the embeddings: the text alone decides.
+  # The verifier's own distribution, and those of the embeddings: the text alone
+  # decides.
   assert_is_chain(proposal, np.stack([P[last], *QUARTERS[:2, last]]))
   # The cache holds the text, and no embedding.
   (held,) = state
@@ -311,7 +313,7 @@ def test_a_tree_has_one_law_at_a_depth(kind, monkeypatch):
   np.testing.assert_allclose(proposal.q[:, :3], want, atol=1e-6)
   assert not np.any(proposal.has_bonus_law)
   assert np.all(tokens[:, 0] != tokens[:, 1])
-  # Each child has a uniform of its own, and the law of its depth.
+  # Each child has a uniform of its own, and the distribution of its depth.
   for draft, law in ((0, laws[0]), (2, laws[1]), (3, laws[1])):
     share = np.bincount(tokens[:, draft], minlength=3) / len(tokens)
     np.testing.assert_allclose(share, law, atol=1e-6)
@@ -342,12 +344,12 @@ def test_a_state_of_heads_forgets_what_is_cut_or_overtaken():
   assert np.array_equal(after.read, [-1, 3, 4])
 
 
-# The law of whole decodes.
+# The distribution of whole decodes.
 
-# Laws of the drafts, all uniforms of the rounds, and how many drafts blocks can
-# have accepted. Of the first round of heads only the draw is read, so that the
-# others have one cell. The first draft of embeddings is of the law p itself,
-# and always accepted.
+# Distributions of the drafts, all uniforms of the rounds, and how many drafts
+# blocks can have accepted. Of the first round of heads only the draw is read,
+# so that the others have one cell. The first draft of embeddings is of the
+# distribution p itself, and always accepted.
 PATHS = {
   "heads": (
     [[[1 / 2, 1 / 2], [1, 0]], [[1, 0], [1 / 2, 1 / 2]]],
@@ -458,7 +460,7 @@ def test_samples_have_the_law(case):
   [("heads", (0, 2, 3), 0.02), ("embeddings", (0, 1), 0.01)],
 )
 def test_the_law_tells_how_many_there_are(kind, nums, far):
-  # Else the samples above would have the right law with one fewer.
+  # Else the samples above would have the right distribution with one fewer.
   row, sampling = "spec_cascade_opt", Sampling.create(0.9)
   alpha = depth_samples.telling_alpha(kind, row, (1, 1), nums[-1])
   laws = [
@@ -498,7 +500,7 @@ def test_what_neither_can_do_is_refused(kind, method, options, message):
 
 
 def test_a_block_that_is_too_deep_for_embeddings_is_refused():
-  with pytest.raises(ValueError, match="there are 2; make it less deep"):
+  with pytest.raises(ValueError, match="are 2; make it less deep"):
     propose_embeddings(
       embeddings_drafter(4), row_keys(0, 0, jnp.arange(1)), (0, 1)
     )

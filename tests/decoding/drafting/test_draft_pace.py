@@ -73,7 +73,7 @@ def test_drafts_that_cannot_pay_are_never_tried():
 def test_a_row_without_drafts_tries_them_again_now_and_then():
   gammas = np.array(chosen([0] * 600, catch_up=0.02))
   assert 0 < np.count_nonzero(gammas[100:]) < 25
-  # It goes on with drafts where they pay by then.
+  # It continues with drafts where they pay by then.
   assert chosen([0] * 60 + [8] * 400, catch_up=0.02)[-1] == 8
 
 
@@ -83,7 +83,7 @@ def test_reading_what_was_missed_is_priced():
   assert dear < cheap
 
 
-def test_what_others_wrote_between_two_turns_is_no_block():
+def test_tokens_between_two_turns_are_not_a_block():
   pace, _ = step(Pace.zeros(1), price(COSTS, 0.3), np.full(1, 9, np.int32))
   assert pace.gamma[0] > 0
   pace = pace.begin_turn(np.full(1, 40, np.int32))
@@ -92,18 +92,19 @@ def test_what_others_wrote_between_two_turns_is_no_block():
   assert after.held[0] == 40
 
 
-def test_a_rejected_draft_is_no_token_that_the_drafter_holds():
+def test_the_drafter_does_not_hold_a_rejected_draft():
   # At 5 tokens a row drafts 3, and its drafter reads two of them: it holds 7.
   five = np.full(1, 5, np.int32)
   pace = Pace.zeros(1).replace(gamma=np.full(1, 3, np.int32), length=five)
   pace = pace.draft(five, 2)
   assert pace.held[0] == 7
-  # One token was written, so of those read 5 stand. Of 15 tokens 10 are missed,
-  # and all but the last two take passes of 8: had 7 stood, one would do.
+  # One token was written, so of those read 5 are kept. Of 15 tokens 10 are
+  # missed,
+  # and all but the last two take passes of 8: had 7 been kept, one would do.
   pace = pace.observe(np.full(1, 6, np.int32))
   assert pace.held[0] == 5
   assert pace.passes(np.full(1, 15, np.int32))[0] == 2
-  # All of an accepted block stands.
+  # All of an accepted block is kept.
   whole = pace.replace(held=np.full(1, 7, np.int32), length=five)
   assert whole.observe(np.full(1, 9, np.int32)).held[0] == 7
 
@@ -111,7 +112,7 @@ def test_a_rejected_draft_is_no_token_that_the_drafter_holds():
 def test_the_edges_of_what_a_row_remembers():
   rounds, one = draft_pace.IDLE_ROUNDS, np.ones(1, np.int32)
   began = Pace.zeros(1).replace(length=5 * one, held=3 * one)
-  # A row that chose no drafts at 5 tokens goes on unasked for so many rounds.
+  # A row that chose no drafts at 5 tokens continues unasked for so many rounds.
   idle = [bool(began.is_idle((5 + num) * one)[0]) for num in range(rounds + 2)]
   assert idle == [True] * rounds + [False] * 2
   # A pass without drafts is none of the drafter's; another one reads the text.

@@ -58,10 +58,11 @@ def test_greedy_is_the_verifiers_up_to_the_last_slot(
 
 
 def test_what_the_verifier_itself_reviewed_is_always_accepted():
-  """So it is only if every cache holds the prefix, and every law its place.
+  """So it is only if every cache holds the prefix, and every distribution its
+  place.
 
   The block is: two tokens reviewed by the verifier's twin, one of another
-  drafter, two more of the twin, drafted anew.
+  drafter, two more of the twin, drafted again.
   """
   verifier, small = (audited(x, eos=False, likeness=0.7) for x in (0, 1))
 

@@ -1,4 +1,4 @@
-"""Tokens that a mask forces: nobody drafts them, and the text is the same."""
+"""Tokens that a mask forces are not drafted, and the text is the same."""
 
 import functools
 
@@ -118,7 +118,7 @@ def test_forced_tokens_have_a_source_of_their_own(case):
     for law in ("pi", "p", "q", "p1", "q1"):
       known = getattr(got.log_probs, law)[row, :length][is_forced]
       assert np.all((known == 0) | (np.isnan(known) & (law in ("q", "q1"))))
-    # Nobody could have refused them, so they raise no rate.
+    # They could not have been rejected, so they raise no rate.
     assert stats.extra["forced"][row] == is_forced.sum()
     assert stats.accepted[row] == np.sum(source == DRAFT)
     blocks = np.bincount(
@@ -218,7 +218,7 @@ def test_other_drafters_draft_forced_tokens_like_any_other(shape):
 
 
 @pytest.mark.parametrize("name", ["spec_decode", "spec_cascade_opt"])
-def test_rows_do_not_hang_on_their_batch(name):
+def test_rows_do_not_depend_on_their_batch(name):
   # In a batch of many, some row nearly always draws, and all rows are read.
   mask = forms()
   how = HOW | {"sampling": Sampling.create(1.0), "mask": mask}

@@ -63,7 +63,7 @@ class ByHand:
       return reference(self.source, text, width, self.table), [None] * width
     while len(tokens) < width:
       drafts, q = self.row(matrix, j + 1, text + tokens)
-      if not drafts:  # nobody drafts for it: it writes one by itself
+      if not drafts:  # it has no drafter: it writes one by itself
         drafts, q = [], []
       self.calls[j] += 1
       for x, q_x in zip([*drafts, None], [*q, None]):

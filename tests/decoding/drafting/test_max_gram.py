@@ -12,7 +12,7 @@ from tests.decoding.records.test_prompts import SIDES
 def drafts(drafter, sources, written):
   """Returns the proposals after many texts of their lengths, [N, width].
 
-  Of a drafter on prompts these are the sources; what was written goes on from
+  Of a drafter on prompts these are the sources; what was written continues
   their last tokens.
   """
   if drafter.prompted:
@@ -109,7 +109,7 @@ def test_equals_brute_force(vocab_size, n, prompted):
     for source, written in zip(sources, generated)
   ]
   np.testing.assert_array_equal(proposal.tokens, expected)
-  # A copy is certain: its law is one-hot at what was copied.
+  # A copy is certain: its distribution is one-hot at what was copied.
   one_hot = np.eye(vocab_size, dtype=np.float32)[np.asarray(expected)]
   np.testing.assert_array_equal(proposal.q[:, :n], one_hot)
   assert np.all(np.asarray(proposal.count) == n)
@@ -163,7 +163,7 @@ def test_a_shorter_table_is_padded():
   ("table", "message"),
   [
     ([0] * 5, "5 entries, the vocabulary 4 rows"),
-    ([0, 4], "names token 4; ids run from 0 to 3"),
+    ([0, 4], "names token 4; .*0 to 3"),
     ([0, -1], "names token -1"),
   ],
 )

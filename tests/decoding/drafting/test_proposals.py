@@ -1,4 +1,4 @@
-"""What drafters propose, nested or alone: worked laws, counts and stops."""
+"""What drafters propose, nested or alone: worked q, counts and stops."""
 
 import jax
 import jax.numpy as jnp
@@ -24,7 +24,7 @@ ONE = jnp.zeros((1, 1), jnp.int32)
 
 
 def always(law) -> MarkovLM:
-  """Returns a model of one law, whatever came before."""
+  """Returns a model of one distribution, whatever came before."""
   return toy.markov([law] * len(law))
 
 
@@ -79,7 +79,7 @@ def test_inner_blocks_are_verified_as_asked(verify, share):
   assert abs(accepted - share) < 5 * np.sqrt(share * (1 - share) / num)
 
 
-def test_the_next_drafter_goes_on_where_one_stopped():
+def test_the_next_drafter_continues_where_one_stopped():
   # Both are one model, so that greedily they write its chain; the first one
   # stops early where it is unsure.
   num, size = 32, 6
@@ -133,7 +133,7 @@ def test_which_model_wrote_each_draft():
 
 @pytest.mark.parametrize("before", [True, False])
 def test_the_drafter_stops_where_the_policy_says(before):
-  # Its proposals against the policy, law by law.
+  # Its proposals against the policy, distribution by distribution.
   model, sampling = toy.sources()[0], Sampling.create(0.7)
   q1, q = (np.asarray(x) for x in sampling.laws(model.table))
   stop = StopPolicy(jnp.float32(0.45), before_draw=before)
@@ -152,7 +152,7 @@ def test_the_drafter_stops_where_the_policy_says(before):
       if not before and prob < 0.45:
         break
     assert counts[row] == count
-    # At `count` stands the law of the bonus position.
+    # At `count` is the distribution of the bonus position.
     for stated, law in ((proposal.q, q), (proposal.q1, q1)):
       np.testing.assert_allclose(stated[row, count], law[row, last], atol=1e-6)
     assert proposal.calls[row].sum() == count + 1

@@ -1,4 +1,4 @@
-"""The law of whole decodes with nested drafters, sampled and compared."""
+"""Distribution of decodes with nested drafters, sampled and compared."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -31,7 +31,7 @@ COPIER = MaxGramDrafter.create([2, 0, 2], width=1, vocab_size=V)
 
 
 def laws(sampling, logits):
-  """Returns (law at temperature 1, sampled law), [S, V] each."""
+  """Returns distributions (at temperature 1, sampled), [S, V] each."""
   return sampling.laws(jnp.asarray(logits, jnp.float32))
 
 
@@ -105,11 +105,11 @@ ALPHAS |= {"spec_decode_lossy": 0.5}
   ("name", "alpha"), toy.nightly(ALPHAS.items(), quick=[*ALPHAS.items()][:1])
 )
 def test_an_outer_target_sees_the_inner_reviewers_law(name, alpha):
-  # The reviewed pair's law is MEDIUM's, and it has its confidence.
+  # The reviewed pair's distribution is MEDIUM's, and it has its confidence.
   sampling = Sampling.create(0.7)
   (q1, q), (p1, p) = (laws(sampling, x) for x in (MEDIUM_LOGITS, LARGE_LOGITS))
   pi = METHODS[name].target.probs(q1, p1, alpha=alpha, sampled=(q, p))
-  # A target that were one of the two models' laws would show little.
+  # A target that were one of the two models' distributions would show little.
   assert min(goodness.tv(pi, q), goodness.tv(pi, p)) > 0.1
   inner = AutoregressiveDrafter(SMALL, 2)
   drafter = VerticalDrafter(inner, MEDIUM, jnp.float32(0), 2)
@@ -119,7 +119,7 @@ def test_an_outer_target_sees_the_inner_reviewers_law(name, alpha):
 def test_three_models_cascade_has_the_composed_law():
   """OPT over (OPT over small and medium) and large, both at one alpha.
 
-  At a temperature at which the inner law's own confidence would decide
+  At a temperature at which the inner distribution's own confidence would decide
   otherwise.
   """
   sampling, alpha = Sampling.create(2.5), -0.3
@@ -128,7 +128,7 @@ def test_three_models_cascade_has_the_composed_law():
   )
   opt = targets.defer(deferral.opt)
   q = opt.probs(s1, m1, alpha=alpha, sampled=(s, m))
-  # The inner cascade's confidence: its own law at temperature 1.
+  # The inner cascade's confidence: its own distribution at temperature 1.
   q1 = opt.probs(s1, m1, alpha=alpha, sampled=(s1, m1))
   pi = opt.probs(q1, p1, alpha=alpha, sampled=(q, p))
   assert min(goodness.tv(pi, x) for x in (q, p, s, m)) > 0.1

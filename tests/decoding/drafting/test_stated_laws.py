@@ -1,4 +1,5 @@
-"""The law of nested proposals, by exact enumeration of the compiled drafters.
+"""The distribution of nested proposals, by exact enumeration of the compiled
+drafters.
 
 Toys over two tokens: a rejected draft leaves one other token, so that every
 threshold is a simple fraction; see `exact`.
@@ -28,14 +29,15 @@ DRAFT, ACCEPT, DRAW = range(3)  # tags of a round
 
 
 def symmetric(same, other) -> np.ndarray:
-  """Returns the laws of a chain that stays with weight `same`."""
+  """Returns the distributions of a chain that stays with weight `same`."""
   return np.array([[same, other], [other, same]]) / (same + other)
 
 
 SMALL, MEDIUM_LAW, LARGE_LAW = symmetric(1, 1), symmetric(3, 1), symmetric(3, 5)
 # MEDIUM accepts the less likely of SMALL's drafts half the time, without
-# lenience; with lenience 3 the realised law over SHARP is MEDIUM's, with 2 over
-# STEEP. LARGE accepts the likelier of MEDIUM's tokens half the time.
+# lenience; with lenience 3 the realised distribution over SHARP is MEDIUM's,
+# with 2 over STEEP. LARGE accepts the likelier of MEDIUM's tokens half the
+# time.
 MEDIUM, SHARP, STEEP, LARGE = (
   toy.markov(x)
   for x in (MEDIUM_LAW, symmetric(11, 1), symmetric(7, 1), LARGE_LAW)
@@ -94,7 +96,7 @@ CASES = {
     rounds({(DRAFT,): [2], (ACCEPT,): [2], (DRAW,): [8]}, 3),
   ),
   # Which drafter wrote a token depends on what was rejected before, and with
-  # lenience so does the law that it is drawn from.
+  # lenience so does the distribution that it is drawn from.
   "in a row, lenient": (
     reviewed(HorizontalDrafter((small(), copier(1))), STEEP, 2, 2),
     rounds(ROW, 2),
@@ -150,14 +152,14 @@ def test_stated_laws(name, needs_bonus_law, monkeypatch):
   proposal = propose(drafter, inputs, keys)
   assert not proposal.bad.any()
   assert np.all(np.asarray(proposal.count) == drafter.width)
-  # At temperature 1 the confidence is the law that is drawn from.
+  # At temperature 1 the confidence is the distribution that is drawn from.
   stated = slice(drafter.width + needs_bonus_law)
   q1, q = (x[:, stated] for x in (proposal.q1, proposal.q))
   np.testing.assert_allclose(q1, q, atol=1e-6)
   groups = exact.assert_drawn_from(proposal.tokens, proposal.q)
   assert groups > (1 if "copied" in name else 2)
   if needs_bonus_law:
-    # Every time the realised law is MEDIUM's.
+    # Every time the realised distribution is MEDIUM's.
     law = MEDIUM_LAW[np.asarray(proposal.tokens)[:, -1]]
     np.testing.assert_allclose(proposal.q[:, -1], law, atol=1e-5)
 
@@ -207,7 +209,8 @@ def test_outer_review_gives_the_verifiers_law(name, monkeypatch):
 
 
 ALONE = copier(2, None)
-# Drafter, what is written, what is copied before a place without a law.
+# Drafter, what is written, what is copied before a place without a
+# distribution.
 BARE = {
   "empty": (ALONE, (0,), ()),
   "full": (ALONE, (0, 1, 0), (1, 0)),

@@ -1,7 +1,7 @@
 """Which verification is exact for which drafter: every pair of them.
 
 A verification demands something of how drafts were drawn. Each pair is either
-refused in one line, or what is written has the verifier's law.
+refused in one line, or what is written has the verifier's distribution.
 """
 
 import functools
@@ -113,7 +113,7 @@ VERIFICATIONS = ("token", "block", "traversal", "k_seq")
 
 
 def refusal(kind: str, how: str, verification: str) -> str | None:
-  """Returns what a pair is refused with; None where it has the law."""
+  """Returns what a pair is refused with; None where it has the distribution."""
   if kind == "beside" and verification != "token":
     return "come from several drafters"
   if verification == "block":
@@ -274,7 +274,8 @@ def test_other_children_may_outnumber_the_tokens(drawing):
 
 
 def law_of_printed_bonus() -> np.ndarray:
-  """Returns the law of blocks of certain drafts, in `chain_law`'s order.
+  """Returns the distribution of blocks of certain drafts, in `chain_law`'s
+  order.
 
   The root has two drafts, of which the second one has a draft of its own. A
   token is drawn at each node: from the target where a draft follows, and else

@@ -1,4 +1,4 @@
-"""Drafters of a shorter window than their verifiers': laws, rows, counts."""
+"""Drafters of a shorter window than their verifiers': outputs, counts."""
 
 import dataclasses
 import functools
@@ -37,7 +37,7 @@ def prompt_len() -> int:
   return int(np.sum(np.asarray(PAIR.inputs(1)) != prompts.PAD, axis=1)[0])
 
 
-# Laws.
+# Distributions.
 
 
 def gammas_of(drafter, room: int):
@@ -112,7 +112,7 @@ def test_every_path_has_its_probability(sizes, verification, room, monkeypatch):
 
 @struct.dataclass
 class ShortLM(toy.WholeLM):
-  """A model that has no law past a window."""
+  """A model that has no distribution past a window."""
 
   window: int = struct.field(pytree_node=False, default=0)
 
@@ -124,7 +124,7 @@ class ShortLM(toy.WholeLM):
       state, tokens, count, read=read, depth=depth, ancestors=ancestors
     )
     place = jnp.arange(tokens.shape[1])[None] if read is None else read
-    # The law after so many tokens is that of the next one.
+    # The distribution after so many tokens is that of the next one.
     is_past = held + place + 2 > self.window
     if depth is not None:
       is_past = held + jnp.zeros_like(place) + 2 > self.window

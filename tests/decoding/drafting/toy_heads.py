@@ -31,23 +31,24 @@ class TableHeads:
 
 
 def logits_of(laws) -> jax.Array:
-  """Returns the logits of laws, float32; -inf where a law has a 0."""
+  """Returns logits of distributions, float32; -inf at probability 0."""
   with np.errstate(divide="ignore"):
     return jnp.asarray(np.log(laws), jnp.float32)
 
 
 def of_laws(laws) -> TableHeads:
-  """Returns the heads of laws [K, V, V]."""
+  """Returns the heads of distributions [K, V, V]."""
   return TableHeads(logits_of(laws))
 
 
 def laws_ahead(transitions: np.ndarray, num: int, blur: float) -> np.ndarray:
-  """Returns the laws [num, V, V] of a chain of order 1, from two steps on.
+  """Returns the distributions [num, V, V] of a chain of order 1, from two steps
+  on.
 
   Args:
-    transitions: [V, V], the laws of the chain.
+    transitions: [V, V], the distributions of the chain.
     num: how many numbers of steps.
-    blur: weight of the uniform law in each.
+    blur: weight of the uniform distribution in each.
   """
   powers = [np.linalg.matrix_power(transitions, k + 2) for k in range(num)]
   return (1 - blur) * np.stack(powers) + blur / len(transitions)
@@ -57,8 +58,8 @@ def ahead(transitions: np.ndarray, num: int, blur: float = 0.0) -> TableHeads:
   """Returns the heads that know a chain of order 1: head k looks k + 1 ahead.
 
   Args:
-    transitions: [V, V], the laws of the chain.
+    transitions: [V, V], the distributions of the chain.
     num: K.
-    blur: weight of the uniform law in each head.
+    blur: weight of the uniform distribution in each head.
   """
   return of_laws(laws_ahead(transitions, num, blur))

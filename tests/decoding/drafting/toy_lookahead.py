@@ -37,12 +37,12 @@ class AheadLM(FiniteContext):
     logits = self.chain[jnp.minimum(last, size - 1)]
     for k, table in enumerate(self.ahead):
       # Embedding k + 1 knows the token so many places before it. Where another
-      # embedding stands there it knows nothing, and says so.
+      # embedding is there it knows nothing, and says so.
       token = context[-k - 2]
       law = table[jnp.minimum(token, size - 1)]
       law = jnp.where((token < size)[..., None], law, jnp.nan)
       logits = jnp.where((last == size + k)[..., None], law, logits)
-    # No embedding stands before a token. One that was left in a cache would.
+    # No embedding comes before a token. One that was left in a cache would.
     is_left = (last < size) & (jnp.stack(context[:-1]).max(0) >= size)
     return jnp.where(is_left[..., None], jnp.nan, logits)
 
@@ -70,7 +70,7 @@ class TableAhead:
 
 
 def of_laws(laws) -> TableAhead:
-  """Returns the embeddings of laws [K, V, V]."""
+  """Returns the embeddings of distributions [K, V, V]."""
   return TableAhead(toy_heads.logits_of(laws))
 
 
@@ -78,8 +78,8 @@ def knowing(transitions: np.ndarray, num: int, blur: float) -> TableAhead:
   """Returns the embeddings that know a chain of order 1.
 
   Args:
-    transitions: [V, V], the laws of the chain.
+    transitions: [V, V], the distributions of the chain.
     num: K.
-    blur: weight of the uniform law in each.
+    blur: weight of the uniform distribution in each.
   """
   return of_laws(toy_heads.laws_ahead(transitions, num, blur))

@@ -1,4 +1,4 @@
-"""Adding a rule, as the README tells it: ten lines, and it decodes."""
+"""Adding a rule, as the README shows it: ten lines, and it decodes."""
 
 import dataclasses
 
@@ -57,7 +57,7 @@ def test_a_new_rule_says_what_it_takes():
   assert named.interval.describe(9) == "more than 0"
 
 
-# Not even a rule: any pi made of the two laws.
+# Not even a rule: any pi made of the two distributions.
 GEOMETRIC = as_target(
   lambda q, p: (
     jnp.sqrt(q * p + 1e-9)

@@ -131,7 +131,7 @@ def test_opt_prices_the_sampled_pair():
 
 @pytest.mark.parametrize("name", RULES)
 def test_what_a_rule_says_of_itself(name):
-  # needs_verifier and needs_confidence: does the answer hang on p, on q?
+  # needs_verifier and needs_confidence: does the answer depend on p, on q?
   hangs_on_q = hangs_on_p = False
   rng = np.random.default_rng(0)
   q, p, r = (

@@ -48,14 +48,14 @@ def test_pairs(name, compiled):
 def test_one_distribution():
   with jax.enable_x64(True):
     p = jnp.asarray(P)
-    # KL from a uniform law is what the entropy lacks.
+    # KL from a uniform distribution is what the entropy lacks.
     expected = [np.log(6) - kl(x, np.full(6, 1 / 6)) for x in P]
     np.testing.assert_allclose(numerics.entropy(p), expected, atol=1e-13)
     np.testing.assert_allclose(numerics.max_prob(p), P.max(-1))
 
 
 def test_divergences_are_never_negative():
-  # p log(p/q) alone sums to -1e-8 or so for nearly equal laws.
+  # p log(p/q) alone sums to -1e-8 or so for nearly equal distributions.
   rng = np.random.default_rng(0)
   p = rng.dirichlet(np.ones(500), 50).astype(np.float32)
   q = p * (1 + 1e-4 * rng.normal(size=p.shape).astype(np.float32))

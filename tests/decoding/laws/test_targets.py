@@ -191,7 +191,7 @@ def test_mentored_spends_its_budget_where_p_is_sharp(dtype, budget):
   assert spent.dtype == dtype
   assert (most > budget).sum() > 40
   np.testing.assert_allclose(spent, np.minimum(most, budget), rtol=2e-5)
-  # Between q and p everywhere, as a law that gains what it spends is.
+  # Between q and p everywhere, as a distribution that gains what it spends is.
   margin = 1e-6
   assert np.all(np.minimum(q, p) <= pi + margin)
   assert np.all(pi <= np.maximum(q, p) + margin)
@@ -227,7 +227,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("what", REFUSED)
-def test_what_is_no_distribution_is_refused_with_the_sum(what):
+def test_what_is_not_a_distribution_is_refused_with_the_sum(what):
   function, message = REFUSED[what]
   with pytest.raises(ValueError, match=message):
     as_target(function, name="mine")
@@ -249,7 +249,7 @@ def test_check_at_one_alpha():
     return sampled[1] * (1 + alpha)
 
   check(lopsided, alpha=0.0)
-  with pytest.raises(ValueError, match=r"at alpha 0.5 .* it sums to 1.5"):
+  with pytest.raises(ValueError, match=r"alpha 0.5 .* sums to 1.5"):
     check(lopsided, alpha=0.5)
 
 
@@ -265,7 +265,7 @@ def test_thresholds_are_unscaled_and_mixtures_scaled():
 
 
 def test_what_a_target_says_of_itself():
-  # uses_q: whether pi hangs on q; needs_confidence: on q at temperature 1.
+  # uses_q: whether pi depends on q; needs_confidence: on q at temperature 1.
   assert targets.lossless.name == "lossless"
   assert not targets.lossless.uses_q
   assert not targets.lossless.needs_confidence

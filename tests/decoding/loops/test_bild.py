@@ -20,7 +20,7 @@ def bild_by_hand(q, p, fallback, rollback, length):
   """Decodes one source as the authors' code decides; greedy, one by one.
 
   Args:
-    q: [V, V] drafter laws by the last token.
+    q: [V, V] drafter distributions by the last token.
     p: [V, V].
     fallback: threshold on max q.
     rollback: threshold on -log p of a drafted token.

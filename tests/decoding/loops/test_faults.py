@@ -1,4 +1,4 @@
-"""Laws that are no distribution: which end a row, where, and which do not."""
+"""Invalid probabilities: which end a row, where, and which do not."""
 
 import functools
 
@@ -18,13 +18,13 @@ each_fault = pytest.mark.parametrize("fault", FAULTS)
 
 
 def spoiled(row, fault: str):
-  """Returns logits that are no law; but for "nothing" one number is wrong."""
+  """Returns invalid logits; except for "nothing", one number is wrong."""
   if fault == "nothing":
     return jnp.full_like(row, -jnp.inf)
   return row.at[..., 2].set(FAULTS[fault])
 
 
-# Of many rows the odd ones have no law after token 3.
+# Of many rows the odd ones have no distribution after token 3.
 
 
 BOTH = ("drafter", "verifier")
@@ -120,7 +120,7 @@ def decode(name, drafter, verifier, *, gamma=2, length=8, **options):
   """Returns (tokens, where it went bad, stats) of source 1."""
   options |= {"gamma": gamma, "max_decode_len": length, "eos_id": NEVER}
   decoded = toy.decode(name, (drafter, verifier), inputs=2, **options)
-  # Source 0 goes on whatever becomes of its neighbour.
+  # Source 0 continues whatever happens to its neighbour.
   assert (decoded.lengths[0], decoded.bad_step[0]) == (length, -1)
   return (
     decoded.tokens[1, : decoded.lengths[1]].tolist(),
@@ -129,7 +129,8 @@ def decode(name, drafter, verifier, *, gamma=2, length=8, **options):
   )
 
 
-# Their exact bonus reads the drafter's law after a fully accepted block.
+# Their exact bonus reads the drafter's distribution after a fully accepted
+# block.
 @each_fault
 @pytest.mark.parametrize(
   "name",
@@ -146,7 +147,7 @@ def decode(name, drafter, verifier, *, gamma=2, length=8, **options):
   ),
 )
 def test_a_fault_at_the_bonus_position_is_seen(name, fault):
-  """Drafts 2 3, both accepted; the bonus law is the drafter's after 3."""
+  """Drafts 2 3, both accepted; the bonus is from the drafter's after 3."""
   models = chain({}, fault), chain({})
   tokens, bad, _ = decode(name, *models)
   assert (tokens, bad) == ([2, 3], 2)
@@ -162,9 +163,9 @@ def test_a_fault_at_the_bonus_position_is_seen(name, fault):
   [("spec_decode", 0.0), ("spec_cascade_token_v3", 0.3), ("bild", 3.0)],
 )
 def test_a_fault_after_a_rejected_draft_ends_nothing(name, alpha, who, fault):
-  """The drafter says 2 3 after 0; the verifier has 4 for the 3, and goes on.
+  """The drafter says 2 3 after 0; the verifier has 4 for the 3, and continues.
 
-  Whoever has no law after a 3 is never asked for one that is used.
+  Whoever has no distribution after a 3 is never asked for one that is used.
   """
   small = chain({}, fault if who == "drafter" else None)
   large = chain({2: 4, 4: 5}, fault if who == "verifier" else None)
@@ -175,7 +176,7 @@ def test_a_fault_after_a_rejected_draft_ends_nothing(name, alpha, who, fault):
 
 @each_fault
 def test_tokens_before_a_fault_are_kept(fault):
-  """A block of four, 2 3 4 5, of which the verifier has no law after the 3."""
+  """A block of four, 2 3 4 5, of which the verifier fails after the 3."""
   models = chain({}), chain({}, fault)
   tokens, bad, stats = decode("spec_decode", *models, gamma=4)
   assert (tokens, bad) == ([2, 3], 2)
@@ -186,7 +187,7 @@ def test_tokens_before_a_fault_are_kept(fault):
 
 
 def test_block_verification_trusts_no_block_with_a_fault():
-  """It weighs every draft by the laws after it: none is accepted unread."""
+  """It weighs every draft by p and q after it: none is accepted unread."""
   models = chain({}), chain({2: 4, 4: 5}, "nan")
   tokens, bad, _ = decode("spec_decode", *models, verification="block")
   assert (tokens, bad) == ([2], 1)
@@ -199,7 +200,7 @@ TREE = {"gamma": 3, "tree": (2, 1, 1)}
 @each_fault
 @pytest.mark.parametrize("verification", ["token", "traversal"])
 def test_a_fault_on_the_path_of_a_tree_is_seen(verification, fault):
-  """The path 2 3 is accepted, and one of both has no law after the 3."""
+  """The path 2 3 is accepted, and one of both fails after the 3."""
   how = TREE | {"verification": verification}
   tokens, bad, stats = decode("spec_decode", chain({}), chain({}, fault), **how)
   assert (tokens, bad) == ([2, 3], 2)
@@ -211,12 +212,12 @@ def test_a_fault_on_the_path_of_a_tree_is_seen(verification, fault):
 
 @each_fault
 def test_a_fault_beside_the_path_of_a_tree(fault):
-  """The drafts are 2 3 4; the verifier, without a law after 3, writes 2 4."""
+  """The drafts are 2 3 4; the verifier, which fails after 3, writes 2 4."""
   models = chain({}), chain({2: 4, 4: 5}, fault)
   tokens, bad, stats = decode("spec_decode", *models, **TREE)
   assert (tokens, bad) == ([2, 4, 5, 2, 4, 5, 2, 4], -1)
   assert 0 < stats.accepted[1] < 8
-  # A traversal weighs all drafts by the laws after them.
+  # A traversal weighs all drafts by the distributions after them.
   how = TREE | {"verification": "traversal"}
   tokens, bad, _ = decode("spec_decode", *models, **how)
   assert (tokens, bad) == ([2], 1)
@@ -239,8 +240,8 @@ AND_COPIES = [[3, 0, 1], [0, 2, 1], [0, 0, 0]]
   [
     *toy.nightly([("medium", REVIEWED, [2, 3])]),
     ("medium", AND_COPIES, [2, 3]),
-    # It drafts 2 3 in the first block, and has no law after a 3 to draft from
-    # in the second, which begins after 2 3 4 5 2.
+    # It drafts 2 3 in the first block, and has no distribution after a 3 to
+    # draft from in the second, which begins after 2 3 4 5 2.
     ("small", REVIEWED, [2, 3, 4, 5, 2, 3]),
     *toy.nightly([("small", AND_COPIES, [2, 3, 4, 5, 2, 3])]),
     # Not reviewed, one after the other.

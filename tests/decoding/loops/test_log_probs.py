@@ -1,7 +1,7 @@
-"""What `LogProbs` says against the enumerated laws.
+"""What `LogProbs` says against the enumerated distributions.
 
 The compiled decoders run in float64 here; `test_paths.py` sees them in float32
-on every path. Drafters that are composed keep their laws in float32.
+on every path. Drafters that are composed keep their distributions in float32.
 """
 
 import contextlib
@@ -44,14 +44,14 @@ STEPWISE = ["drafter", "verifier"] + [
 
 @contextlib.contextmanager
 def float64():
-  """Laws are in float64; uniforms and alphas stay in float32."""
+  """Distributions are in float64; uniforms and alphas stay in float32."""
   with jax.enable_x64(True), jax.numpy_dtype_promotion("standard"):
     yield
 
 
 @functools.cache
 def alpha_of(name: str) -> float:
-  """An alpha that float32 holds, and that tells pi from p and from q."""
+  """An alpha that float32 holds, at which pi differs from p and from q."""
   return float(np.float32(telling_alpha(name, 3, 2)))
 
 
@@ -212,7 +212,7 @@ def test_stepwise(names, label):
 
 @pytest.mark.slow
 def test_a_drafter_that_is_a_cascade():
-  """Its law is what its inner review states, the target the outer one."""
+  """Its q is what its inner review states, the target the outer one."""
   alpha, sampling = -0.3, Sampling.create(0.8)
   tables = toy.pair(3, 2, seed=5).q_logits, PAIR.q_logits, PAIR.p_logits
   (s1, s), (m1, m), (p1, p) = (
@@ -238,7 +238,7 @@ def test_a_drafter_that_is_a_cascade():
 
 
 def test_copied_tokens_have_no_q():
-  """Token V3 keeps a copy, whose law is one-hot, or takes p for it."""
+  """Token V3 keeps a copy, whose distribution is one-hot, or takes p for it."""
   copier = MaxGramDrafter(jnp.array([2, 0, 0], jnp.int32), 2)
   models = copier, PAIR.models()[1]
   settings = {"temperature": 1.0}
@@ -266,7 +266,7 @@ def test_copied_tokens_have_no_q():
   ],
 )
 def test_a_baseline_and_a_rule_are_compared_with_one_reference(settings, pi):
-  """The numbers tell pi from the verifier at temperature 1, unfiltered."""
+  """The numbers are those of pi, not of the verifier unfiltered at 1."""
   plain = jnp.array([[[0.5, 0.3, 0.15, 0.05]] * 4])
   tokens = jnp.array([[0, 1, 2, 3]])
   p1, p = Sampling.create(**settings).laws(jnp.log(plain))

@@ -36,7 +36,7 @@ QUICK_GREEDY = (
 GREEDY_CASES = [
   pytest.param(n, {}, id=n, marks=() if n in QUICK_GREEDY else pytest.mark.slow)
   for n, row in METHODS.items()
-  # A mixture of two one-hot laws is still drawn from.
+  # A mixture of two one-hot distributions is still drawn from.
   if row.has_blocks
   and row.compose is None
   and n not in ("ensemble", "spec_cascade_mixture")

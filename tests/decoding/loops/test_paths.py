@@ -1,7 +1,7 @@
 """Every path of a whole decode through the compiled loops.
 
 What a path writes and what is counted on the way is known beforehand; the
-weights of the paths add up to the law.
+weights of the paths add up to the distribution.
 """
 
 import dataclasses
@@ -60,7 +60,7 @@ NIGHTLY = [
 
 
 def exact(name, temperature):
-  """Returns (alpha, laws), worked out in float64."""
+  """Returns (alpha, distributions), worked out in float64."""
   alpha, sampling = telling_alpha(name, 3, 2), Sampling.create(temperature)
   return alpha, method_laws.laws(PAIR, METHODS[name].target, alpha, sampling)
 
@@ -111,7 +111,7 @@ def assert_trace(decoded, law, contexts, known, columns, pi):
     np.testing.assert_allclose(
       getattr(decoded.trace, field)[inside], expected, atol=1e-5, err_msg=field
     )
-  # How likely each law found the token.
+  # How likely each distribution found the token.
   known_q, known_p = known
   for field, table, is_known in (
     ("pi", pi, True),
@@ -133,10 +133,12 @@ def assert_trace(decoded, law, contexts, known, columns, pi):
 
 
 def assert_weights(decoded, paths):
-  """Asserts that outputs weighed by 1 over their recorded law are even.
+  """Asserts that outputs weighed by 1 over their recorded distribution are
+  even.
 
   So sum over them of f(x) times p(x) / exp(sum log pi) is the verifier's own
-  mean of f, also where the law of a token depends on its place in a block.
+  mean of f, also where the distribution of a token depends on its place in a
+  block.
   """
   inside = np.arange(decoded.tokens.shape[1]) < decoded.lengths[:, None]
   sums = np.where(inside, decoded.log_probs.pi, 0).sum(axis=1)
@@ -224,7 +226,7 @@ class Book:
     self.target, policy = decoder.method.target, decoder.draft_length.policy
     self.bonus_law = decoder.bonus == "target" and self.target.uses_q
     # One pass reads what is new, and one more each draft; the last draft is fed
-    # only where the law after it is needed.
+    # only where the distribution after it is needed.
     self.feeds_last = policy != "fixed" or self.bonus_law
     self.overlap = np.minimum(block.q, block.pi).sum(-1)
 
@@ -349,7 +351,8 @@ def test_stepwise_paths(name, monkeypatch):
     "deferred": defers[contexts],
     "source": np.where(by_p, SEQUENTIAL_P, SEQUENTIAL_Q),
   }
-  # An oracle has both laws everywhere, a cascade p where it asked for it.
+  # An oracle has both distributions everywhere, a cascade p where it asked for
+  # it.
   known_q = np.full(len(contexts), name != "verifier")
   known = known_q, by_p | name.startswith("oracle")
   for decoded in results:
@@ -402,7 +405,8 @@ def test_sequence_paths(name, alpha, monkeypatch):
     ):
       np.testing.assert_array_equal(counted, expected)
     np.testing.assert_allclose(decoded.trace.left[:, 0], score, atol=1e-5)
-    # No chain of targets has its law; what a discarded draft had is not told.
+    # No chain of targets has its distribution; that of a discarded draft is not
+    # known.
     assert np.all(np.isnan(decoded.log_probs.pi))
     inside = np.arange(3) < decoded.lengths[:, None]
     for field, known in zip(

@@ -56,7 +56,7 @@ def test_rows_are_those_of_whole_batches(name, make):
   call = *models, inputs, rngs, *more
   parts = list(toy.refilled(decoder, *call, rows=5, refill=2))
   assert len(parts) > NUM // 5 + 1
-  # Rounds go on until as many rows ended as are read at a time.
+  # Rounds continue until as many rows ended as are read at a time.
   assert min(len(places) for places, _ in parts) == 2
   for places, got in parts:
     assert_same(got, jax.tree.map(lambda x, at=places: x[at], want))
@@ -65,12 +65,12 @@ def test_rows_are_those_of_whole_batches(name, make):
   assert len(set(want.lengths.tolist())) > 1
 
 
-def test_a_long_row_holds_nobody():
+def test_a_long_row_delays_no_other():
   """Rounds are those of the busiest place, not of each batch's longest row."""
   moves = {0: 2, 2: 3, 3: 4, 4: 5, 5: 6, 6: 2}
   lm = toy.moving(moves, 7, rest=0.0)
   ends = toy.moving({**moves, 0: toy_chains.EOS}, 7, rest=0.0)
-  # Source 0 goes on to the limit, source 1 ends at once.
+  # Source 0 continues to the limit, source 1 ends at once.
   lm = type(lm)(jnp.concatenate([lm.table, ends.table]))
   inputs = np.array([0, *[1] * 7, 0, *[1] * 7], np.int32)[:, None]
   how = {"gamma": 1, "max_decode_len": 20, "eos_id": toy_chains.EOS}

@@ -52,7 +52,7 @@ def test_a_shared_program_decodes_as_the_method_alone(temperature, some):
 
 
 def test_a_choice_is_the_target_that_it_names():
-  """Its law, and what a record says of it, on pairs that are sampled anew."""
+  """Its distribution, and what a record says of it, on newly sampled pairs."""
   q1, p1 = trial_pairs(5)
   q, p = (jnp.flip(x, axis=0)[:, None] for x in (q1, p1))
   q1, p1 = q1[:, None], p1[:, None]
@@ -115,7 +115,8 @@ def test_greedy_methods_are_in_no_sampled_family():
   assert METHODS["spec_cascade_opt"] in greedy
   sampled = family(METHODS["spec_cascade_opt"], greedy=False)
   assert METHODS["lenient_leviathan"] not in sampled
-  # Lossless needs no law of the drafter after a block, so it is not in it.
+  # Lossless needs no distribution of the drafter after a block, so it is not in
+  # it.
   assert METHODS["spec_decode"] not in sampled
 
 

@@ -49,12 +49,12 @@ def test_unknown_names_have_near_misses():
 @pytest.mark.parametrize(
   ("changes", "message"),
   [
-    ({"gamma": 0}, "gamma is 0; wanted a whole number from 1 to 1024"),
-    ({"max_decode_len": 0}, "max_decode_len is 0; wanted a whole number from"),
-    ({"bonus": "p"}, "bonus is 'p'; wanted 'target' or 'verifier'"),
+    ({"gamma": 0}, "gamma is 0; .*from 1 to 1024"),
+    ({"max_decode_len": 0}, "max_decode_len is 0; .*from"),
+    ({"bonus": "p"}, "bonus is 'p'; .*or 'verifier'"),
     ({"verification": "tree"}, "verification is 'tree'; wanted 'token', "),
-    ({"trace": 1}, "trace is 1; wanted True or False"),
-    (PRINTED, "with bonus 'verifier' has no stated distribution"),
+    ({"trace": 1}, "trace is 1; .*or False"),
+    (PRINTED, "'verifier' has no stated distribution"),
   ],
 )
 def test_settings_are_checked(changes, message):
@@ -95,7 +95,7 @@ def test_a_threshold_of_a_fixed_draft_length_is_refused():
     (
       "spec_decode",
       {"draft_length": DraftLength("max_prob", 0.4)},
-      "draft_length is 'max_prob'; the drafter given, a MaxGramDrafter",
+      "draft_length is 'max_prob'; .*a MaxGramDrafter",
     ),
     *(
       (name, {}, "the drafter is a MaxGramDrafter, .* wants a language model")
@@ -116,7 +116,7 @@ def test_a_drafter_that_does_not_fit_is_refused(name, changes, message):
   assert "\n" not in str(caught.value)
 
 
-def test_a_bonus_that_changes_nothing_is_no_other_program():
+def test_a_bonus_that_changes_nothing_shares_its_program():
   for name in ("spec_decode", "cascade_drafting", "token_cascade_chow", "bild"):
     programs = {
       decoders.decoder(name, **SETTINGS, bonus=bonus).program(greedy=True)
@@ -132,7 +132,7 @@ def test_the_printed_bonus_of_a_lossless_block_is_exact():
 @pytest.mark.parametrize(
   ("policy", "message"),
   [
-    (("long",), "policy is 'long'; wanted 'fixed', 'max_prob' or 'token_p"),
+    (("long",), "policy is 'long'; .*or 'token_p"),
     (("max_prob", 1.5), "threshold is 1.5; wanted a number"),
     (("max_prob", math.nan), "threshold is nan"),
   ],

@@ -206,12 +206,12 @@ def test_a_turn_that_cannot_be():
   assert stream.decoded.lengths[1] > 0
   source = toy.whole(prompted=False)
   stream = stream_of("verifier", (None, source[1]), jnp.ones((2, 1), jnp.int32))
-  with pytest.raises(ValueError, match="a WholeLM goes on from a source"):
+  with pytest.raises(ValueError, match="a WholeLM continues a source"):
     stream.turn([[2], [2]], rngs)
 
 
 def test_a_fault_in_a_later_turn_is_where_the_turn_has_it():
-  # It counts 2 3 4 5 6 and has no law after a 6; after a 0 it ends.
+  # It counts 2 3 4 5 6 and has no distribution after a 6; after a 0 it ends.
   moves = {0: toy_chains.EOS, 2: 3, 3: 4, 4: 5, 5: 6}
   chain = toy.moving(moves, 8, rest=0.0).replace(prompted=True)
   chain = chain.replace(table=chain.table.at[0, 6].set(jnp.nan))

@@ -1,4 +1,4 @@
-"""Rows that go on from their own prompts, ragged, padded at either end."""
+"""Rows that continue their own prompts, ragged, padded at either end."""
 
 import functools
 
@@ -40,7 +40,7 @@ def test_prompts_are_read_wherever_they_stand():
     ([2, 3], r"prompts have shape \[2\]"),
   ],
 )
-def test_what_is_no_prompt_is_refused(inputs, message):
+def test_what_is_not_a_prompt_is_refused(inputs, message):
   with pytest.raises(ValueError, match=message):
     toy.decode("verifier", toy.whole(7), inputs=np.array(inputs))
 
@@ -48,7 +48,7 @@ def test_what_is_no_prompt_is_refused(inputs, message):
 def test_a_pair_is_of_one_kind():
   (drafter, verifier), (source, _) = toy.whole(), toy.whole(prompted=False)
   copier = MaxGramDrafter.create([0], width=2, vocab_size=8)
-  message = "WholeLM goes on from prompts .decoder-only., a (WholeLM|MaxGram)"
+  message = "WholeLM continues prompts .decoder-only., a (WholeLM|MaxGram)"
   for other in (source, copier):
     with pytest.raises(ValueError, match=message):
       toy.decode("spec_decode", (other, verifier), inputs=BATCH)

@@ -1,6 +1,6 @@
 """Where a block is cut, and that it is written where it belongs.
 
-What one end and the limit leave of a block is in every law that
+What one end and the limit leave of a block is in every distribution that
 `test_exact_laws` enumerates.
 """
 
@@ -43,8 +43,8 @@ def test_blocks_are_written_at_each_rows_own_place(platform, monkeypatch):
 @pytest.mark.parametrize("length", [1, 5])
 @pytest.mark.parametrize("width", [0, 3])
 def test_the_buffer_holds_a_block_written_at_the_end(length, width):
-  # A full row holds the start token and T more. While others go on, a block of
-  # G + 1 is written after it, too, and must not be moved over its tokens.
+  # A full row holds the start token and T more. While others continue, a block
+  # of G + 1 is written after it, too, and must not be moved over its tokens.
   full = jnp.arange(token_buffers.buffer_size(length, width))[None, :, None]
   block = jnp.full((1, width + 1, 1), -1)
   actual = token_buffers.write_block(full, block, jnp.array([1 + length]))

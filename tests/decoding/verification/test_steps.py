@@ -48,7 +48,7 @@ class Edge:
 
 
 NAN, HOT = [np.nan] * 4, np.eye(4).tolist()
-# After `count` anything may stand; the bonus row is at `count`.
+# After `count` anything is allowed; the bonus row is at `count`.
 EDGES = {
   "short": Edge(
     tokens=[0, 9],
@@ -157,8 +157,8 @@ def test_rounding_never_emits_a_token_without_mass(verify):
 
 @EITHER
 def test_a_token_has_the_target_of_its_place_in_a_block(verify):
-  # The law of a draft changes with its place, and at the second place with a
-  # coin that the step does not see. The target mixes half of it with p.
+  # The distribution of a draft changes with its place, and at the second place
+  # with a coin that the step does not see. The target mixes half of it with p.
   p, first_law = np.array([1 / 2, 1 / 2]), np.array([1 / 3, 2 / 3])
   second_laws = np.array([[1 / 6, 5 / 6], [5 / 6, 1 / 6]])
   shape = (2, 2, 2, 40, 40, 10)  # all thresholds are fortieths or tenths
@@ -179,7 +179,7 @@ def test_a_token_has_the_target_of_its_place_in_a_block(verify):
   chance = q[rows, 0, x1] * q[rows, 1, x2]
 
   def assert_law(tokens, which, law):
-    """Asserts the law of the tokens of the rows that came to a place."""
+    """Asserts the distribution of tokens of the rows at a place."""
     written = np.bincount(tokens[which], chance[which], minlength=2)
     np.testing.assert_allclose(written / written.sum(), law, atol=1e-6)
 

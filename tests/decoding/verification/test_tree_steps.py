@@ -1,4 +1,4 @@
-"""The verifier steps on trees: exact laws, to the last bits of float64."""
+"""Verifier steps on trees are exact, to the last bits of float64."""
 
 import functools
 import itertools
@@ -43,7 +43,7 @@ def last_of(table):
 
 
 def check(parents, drawing, verification, method, sampling, *, size=3, seed=0):
-  """Asserts that one block of the step has the law of the method's target."""
+  """Asserts that one block of the step samples from the method's target."""
   with jax.enable_x64(True):
     spec = METHODS[method]
     logits = [jnp.asarray(x) for x in laws(size, seed)]
@@ -181,12 +181,13 @@ def test_a_chain_is_a_tree_with_one_child_a_node(drawing, verification):
 
 
 def several_law(tables, q, p, step) -> dict[tuple[int, ...], float]:
-  """Returns the law of a block of K drafters, a path of two drafts each.
+  """Returns the distribution of a block of K drafters, a path of two drafts
+  each.
 
   Args:
-    tables: [K, V, V], the laws of the drafters after each token.
-    q: [V, V], the laws that are stated at the nodes.
-    p: [V, V], the verifier's laws, or the target.
+    tables: [K, V, V], the distributions of the drafters after each token.
+    q: [V, V], the distributions that are stated at the nodes.
+    p: [V, V], the verifier's distributions, or the target.
     step: as in `driving.Step`.
   """
   drafters = [*map(last_of, tables)]
@@ -227,8 +228,8 @@ def test_drafts_of_several_drafters_have_laws_of_their_own(num, greedy):
   assert reference.sequence_error(target, law, 3) < EXACT
 
 
-# Those of which a pair of laws here tells who was designated.
-TELLING = ("spec_cascade_opt", "ensemble", "spec_cascade_chow")
+# Those for which a pair of models here shows which drafter was designated.
+DESIGNATING = ("spec_cascade_opt", "ensemble", "spec_cascade_chow")
 
 
 @pytest.mark.parametrize("designated", [0, 1])
@@ -240,11 +241,12 @@ TELLING = ("spec_cascade_opt", "ensemble", "spec_cascade_chow")
       for name, method in METHODS.items()
       if method.takes_trees and method.target.uses_q and not method.greedy_only
     ],
-    TELLING[:1],
+    DESIGNATING[:1],
   ),
 )
 def test_the_target_of_several_drafters_uses_one_of_them(method, designated):
-  # The target is made of q at the nodes, and the drafts have other laws.
+  # The target is made of q at the nodes, and the drafts have other
+  # distributions.
   spec, size = METHODS[method], 3
   *tables, p = np.random.default_rng(5).dirichlet(np.ones(size), (3, size))
   q = tables[designated]
@@ -268,7 +270,7 @@ def test_the_target_of_several_drafters_uses_one_of_them(method, designated):
   )
   assert reference.sequence_error(target, law, 3) < EXACT
   # The test would not see a target of the other one's if it were the same.
-  assert method not in TELLING or np.abs(others - pi).max() > 0.01
+  assert method not in DESIGNATING or np.abs(others - pi).max() > 0.01
 
 
 def test_an_empty_residual_is_the_target(either_way):

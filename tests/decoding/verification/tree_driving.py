@@ -1,10 +1,11 @@
-"""The exact law of the verifier steps on trees, by bisection of their uniforms.
+"""The exact distribution of the verifier steps on trees, by bisection of their
+uniforms.
 
 A step is a function of uniforms, and what it decides changes at one threshold
 of each uniform. So a step that is called with chosen uniforms, many rows at a
-time, shows its thresholds to the last bit of float64, and its whole law is a
-sum over its decisions. Nothing is known here of how a step decides; only the
-order in which it asks for its uniforms.
+time, shows its thresholds to the last bit of float64, and its whole
+distribution is a sum over its decisions. Nothing is known here of how a step
+decides; only the order in which it asks for its uniforms.
 """
 
 from collections.abc import Iterator
@@ -83,7 +84,7 @@ def drafts(
 
   Args:
     tree: the shape.
-    q: a function from a path's tokens to the law [V] after it.
+    q: a function from a path's tokens to the distribution [V] after it.
     plain: the same at temperature 1.
     drawing: as in `draft_tree.DRAWINGS`.
     greedy: whether at temperature 0.
@@ -101,7 +102,7 @@ def drafts(
     here = path(tree, tokens, node)
     options = ways(q(here), plain(here), len(mine), drawing, greedy=greedy)
     for new, sure, probability in options:
-      # The children of a node stand side by side, in the order of the drafts.
+      # The children of a node are side by side, in the order of the drafts.
       yield from extend(
         node + 1, tokens + new, certain + sure, chance * probability
       )
@@ -128,7 +129,7 @@ class Step:
   Attributes:
     tokens: [E, N] drafts of each outcome.
     branches: the `Branches` of all outcomes.
-    q: [E, N+1, V] laws at the nodes.
+    q: [E, N+1, V] distributions at the nodes.
     pi: [E, N+1, V] target at the nodes.
   """
 
@@ -142,9 +143,10 @@ class Step:
       tree: the shape.
       drawing: how the children were chosen.
       outcomes: as `drafts` yields them.
-      q: a function from a path to the law after it.
+      q: a function from a path to the distribution after it.
       pi: the same of the target.
-      laws: [E, N, V], the laws of the drafts where they are not those of q.
+      laws: [E, N, V], the distributions of the drafts where they are not those
+        of q.
     """
     self.laws = laws
     self.tree, self.size = tree, tree.num_drafts
@@ -240,7 +242,8 @@ class Step:
 
 
 def walked_law(step: Step, outcomes) -> dict[tuple[int, ...], float]:
-  """Returns the law of the tokens of one block, for steps that go down.
+  """Returns the distribution of the tokens of one block, for steps that go
+  down.
 
   At each node they try the drawn children in order, and then draw.
 
@@ -312,7 +315,8 @@ def walked_law(step: Step, outcomes) -> dict[tuple[int, ...], float]:
 
 
 def visited_law(step: Step, outcomes) -> dict[tuple[int, ...], float]:
-  """Returns the law of the tokens of one block, for a traversal of the leaves.
+  """Returns the distribution of the tokens of one block, for a traversal of the
+  leaves.
 
   The nodes are asked in the order in which they are leaves: the drawn children
   of a node, each after what follows it, then the certain ones, then the node.

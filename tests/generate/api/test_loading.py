@@ -63,7 +63,7 @@ def test_equal_calls_repeat_each_other_unless_the_seed_is_none(pair):
     text = " ".join(call.__doc__.split())
     assert "seed: " in text
     assert "None" in text.split(" seed: ")[1][:200]
-  with pytest.raises(ValueError, match="seed is True; wanted a whole number"):
+  with pytest.raises(ValueError, match=r"seed is True; .*whole number"):
     pair.generate(TEXTS, seed=True, **settings)
 
 
@@ -183,8 +183,8 @@ def test_long_texts_are_refused_or_cut(pair, capsys):
   capsys.readouterr()
   cut = pair.generate(long, "drafter", **settings)
   assert cut.num_truncated == 1
-  assert capsys.readouterr().out == "1 of 4 texts cut to 8 tokens\n"
-  assert "1 source cut to fit" in repr(cut)
+  assert capsys.readouterr().out == "1 of 4 texts truncated to 8 tokens\n"
+  assert "1 source truncated" in repr(cut)
 
 
 @pytest.mark.parametrize(
@@ -196,7 +196,7 @@ def test_long_texts_are_refused_or_cut(pair, capsys):
     ({"role": "user", "content": "x"}, {}, InputError, "texts is of type dict"),
     ({"one", "two"}, {}, InputError, "texts is of type set"),
     (["one", None], {}, InputError, "text 1 is of type NoneType"),
-    (["a\ud800"], {}, InputError, "text 0 has half a surrogate pair at 1"),
+    (["a\ud800"], {}, InputError, "text 0 has half a surrogate"),
     ("one", {"method": "spec_cascade_chow", "alpha": 2}, ValueError, "alpha"),
     ("one", {"method": "spec_cascade_opt_three"}, ValueError, "2 drafters"),
   ],
@@ -231,7 +231,7 @@ def test_calls_show_every_setting_and_refuse_other_names(pair):
     assert {"gamma", "bonus", "top_p", "advice", "truncate"} <= set(keywords)
     assert keywords["draft_length"].default == "fixed"
     assert "  top_p: the smallest set of likeliest tokens" in call.__doc__
-    with pytest.raises(ValueError, match=r"no setting of .*did you mean gamma"):
+    with pytest.raises(ValueError, match=r"not a setting of .*mean gamma"):
       call("one", gama=3)
 
 
@@ -263,7 +263,7 @@ def test_a_tree_says_its_gamma(pair):
   how = {"temperature": 0.0, "max_decode_len": 6, "max_input_len": 8}
   out = pair.generate("one", tree=(2, 1), **how)
   assert out.settings.gamma == 2
-  with pytest.raises(ValueError, match="the tree is 2 drafts deep: set it to"):
+  with pytest.raises(ValueError, match="2 drafts deep: set it to"):
     pair.generate("one", tree=(2, 1), gamma=3, **how)
   with pytest.raises(ValueError, match="tree"):
     pair.generate("one", tree="wide", **how)
@@ -306,9 +306,7 @@ def test_a_stream_is_of_one_text(pair):
 
 def test_a_t5_has_no_chat(pair):
   for settings in ({}, {"prompt": "text"}, {"prompt": "source"}):
-    with pytest.raises(
-      PairError, match="a T5 has no chat; use stream"
-    ) as caught:
+    with pytest.raises(PairError, match="has no chat; use stream") as caught:
       pair.chat(**settings)
     assert "PROMPT" not in str(caught.value)
 

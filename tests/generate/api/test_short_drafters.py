@@ -17,7 +17,7 @@ TEXT = "a b c d e f g h i j"
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory):
-  """Models of one law, so that drafts are accepted while there are any."""
+  """Equal models, so that drafts are accepted while there are any."""
   folder = tmp_path_factory.mktemp("models")
   for name, window in (("short", WINDOW), ("long", 512)):
     llamas.save(folder / name, 0, max_positions=window)
@@ -34,7 +34,7 @@ def num_tokens(pair, text):
 
 
 @pytest.mark.parametrize("gamma", [3, "adaptive"])
-def test_the_verifier_goes_on_alone_and_says_so_once(pair, gamma, caplog):
+def test_the_verifier_continues_alone_and_says_so_once(pair, gamma, caplog):
   pair_checks._say_once.cache_clear()
   how = HOW | {"temperature": 0.0, "gamma": gamma}
   with caplog.at_level(logging.WARNING, "absl"):
@@ -58,11 +58,11 @@ def test_streams_chats_and_comparisons_go_on_too(pair):
   row = pair.compare(TEXT, ["spec_decode"], repeats=1, **how)
   assert row is not None
   chat = pair.chat(max_decode_len=20, ignore_eos=True, temperature=0.0)
-  told = ["".join(chat.send("a b c")) for _ in range(4)]
+  answers = ["".join(chat.send("a b c")) for _ in range(4)]
   other = pair.chat(
     "verifier", max_decode_len=20, ignore_eos=True, temperature=0.0
   )
-  assert told == ["".join(other.send("a b c")) for _ in range(4)]
+  assert answers == ["".join(other.send("a b c")) for _ in range(4)]
 
 
 @pytest.mark.parametrize(
@@ -80,4 +80,4 @@ def test_texts_that_fit_run_what_they_ran(pair):
   assert drafter.window == WINDOW
   out = pair.generate("a", prompt="text", max_decode_len=4)
   assert "past_window_rate" not in out.stats
-  assert not methods.find("spec_cascade_opt").goes_on_alone
+  assert not methods.find("spec_cascade_opt").continues_alone

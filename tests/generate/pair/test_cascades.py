@@ -114,7 +114,7 @@ def test_wrong_cascades(settings, message):
     (
       {"verification": "k_seq"},
       {"k": [[1, 2], [0, 2]], "first_children": 2},
-      "verification is 'k_seq', which is exact for the drawing 'iid' alone",
+      "'k_seq', .*'iid' alone",
     ),
     (
       {"method": "spec_cascade_chow"},
@@ -133,8 +133,8 @@ def test_what_does_not_fit_is_refused(run, tmp_path, changes, cascade, message):
   ("changes", "message"),
   [
     ({"drafter_checkpoint": ["small"]}, "names 1 drafters; side by side"),
-    ({"method": "spec_cascade_token_v2"}, "have no one distribution"),
-    ({"verification": "traversal"}, "have no one distribution"),
+    ({"method": "spec_cascade_token_v2"}, "have no single distribution"),
+    ({"verification": "traversal"}, "have no single distribution"),
     ({"method": "token_cascade_chow"}, "has none"),
   ],
 )
@@ -152,7 +152,7 @@ def test_what_does_not_fit_beside_is_refused(
 def test_a_designated_drafter_is_one_of_them():
   with pytest.raises(ValueError, match="designated is -1"):
     SideBySide(2, designated=-1)
-  with pytest.raises(ValueError, match="names 2 drafters; wanted 0 to 1"):
+  with pytest.raises(ValueError, match=r"names 2 drafters; .*0 to 1"):
     SideBySide(2, designated=2).build((object(), object()), 13)
 
 

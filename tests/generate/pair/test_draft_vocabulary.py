@@ -169,15 +169,15 @@ def test_what_is_counted_of_files(tmp_path, capsys):
 @pytest.mark.parametrize(
   ("setting", "message"),
   [
-    (0, "draft_vocabulary is 0; wanted a whole number from 1"),
+    (0, "draft_vocabulary is 0; .*from 1"),
     (2.5, "draft_vocabulary is 2.5; wanted"),
     ([], r"draft_vocabulary is \[\]; wanted"),
     ([3, -1], r"draft_vocabulary is \[3, -1\]; wanted"),
     ("", "no file of ids at ''"),
     ("nowhere", "no file of ids at 'nowhere'"),
-    ([3, 3], "of small: a head is cut to the id 3 twice; give it once"),
-    ([999], "the id 999; wanted ids from 0 to 327, which the model has"),
-    (41, "is 41, and .*small/draft_vocabulary.json has 40 tokens; give at"),
+    ([3, 3], "the id 3 twice; give it once"),
+    ([999], "the id 999; .*from 0 to 327"),
+    (41, "is 41, .*draft_vocabulary.json has 40 tokens; give"),
   ],
 )
 def test_a_setting_that_names_no_tokens(folder, setting, message):
@@ -229,7 +229,7 @@ def test_pairs_without_a_head_to_cut(folder, tmp_path):
   ):
     sc.load_pair(drafter=small, verifier=large, **options)
   lm = sc.load_pair(drafter=small).models.drafter_lm.replace(layout="a mesh")
-  with pytest.raises(PairError, match="drafter is on a mesh; set MESH = None"):
+  with pytest.raises(PairError, match="on a mesh; set MESH = None"):
     sc.load_pair(drafter=lm, verifier=large, **cut)
   verifier = tiny.save(tmp_path / "t5", 0)
   heads = tiny.save_heads(tmp_path / "heads", verifier)

@@ -62,7 +62,7 @@ def test_heads_draft_alone_and_for_a_verifier():
     )
 
 
-def test_heads_are_no_verifier(tmp_path):
+def test_heads_are_not_a_verifier(tmp_path):
   heads = heads_for("aa").lm
   orbax_io.save(tmp_path / "heads", heads.params, heads.config, step=1)
   with pytest.raises(pairs.PairError, match="must be a language model"):

@@ -115,7 +115,7 @@ def test_another_vocabulary_than_a_broken_one(tmp_path, one, caplog):
   (tmp_path / "broken" / "spiece.model").write_bytes(b"no model")
   sc.load_pair(verifier=broken, vocabulary=one)
   assert "broken: the vocabulary beside it is not read" in caplog.text
-  with pytest.raises(ValueError, match="is no SentencePiece model"):
+  with pytest.raises(ValueError, match="is not a SentencePiece model"):
     sc.load_pair(verifier=broken)
 
 

@@ -17,7 +17,7 @@ from tests.training.conftest import TINY
 
 
 class Clock:
-  """Seconds that pass only when somebody works."""
+  """Seconds that pass only during work."""
 
   def __init__(self):
     self.now = 0.0
@@ -218,7 +218,7 @@ def test_latency_per_token_forgives_a_longer_text():
   assert low < value < high <= 1
 
 
-def test_a_token_is_told_by_outputs_of_two_lengths():
+def test_a_tokens_time_is_found_from_outputs_of_two_lengths():
   lengths = np.array([3, 9, 4, 8, 3, 7, 5, 6])
   times = 0.5 + 0.02 * lengths  # an encoder and a call, and then tokens
   assert walltime.seconds_per_token(times, lengths) == pytest.approx(0.02)

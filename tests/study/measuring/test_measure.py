@@ -72,7 +72,7 @@ def test_rows(study, tmp_path, monkeypatch):
     assert (row.log_probs["pi"] == 0) == (row.settings.temperature == 0)
     assert (row.latency.num_examples, row.latency.repeats) == (2, 2)
     assert row.quality["bleu"]["num_examples"] == 4
-    # Targets of a word have no 4-gram: exact match stands beside BLEU.
+    # Targets of a word have no 4-gram: exact match is beside BLEU.
     assert list(row.quality) == ["bleu", "exact_match"]
     assert row.predicted_speedup > 0
     assert row.latency.num_tokens > 0
@@ -85,7 +85,7 @@ def test_rows(study, tmp_path, monkeypatch):
   assert greedy.agreement["identical"] + greedy.agreement["near_ties"] == 4
   assert greedy.counts.num_tokens == alone.counts.num_tokens
   assert rows[3].agreement is None
-  # Rows stand on disk; nothing is measured again.
+  # Rows are on disk; nothing is measured again.
   again = results.ResultFile(tmp_path / "rows.jsonl")
   monkeypatch.setattr(measure, "_measure_group", None)
   assert measure.measure(study, POINTS, again) == rows
@@ -120,8 +120,8 @@ def test_hot_loops_are_checked_by_whole_decodes(study):
   )
   assert by_loops.predicted_speedup > 1.3 * row.predicted_speedup
   # Within a factor of two nothing is said, and the clock's c counts all the
-  # same; where the lengths do not tell, or the drafter was not timed, the hot
-  # loops' does.
+  # same; where the lengths do not determine it, or the drafter was not timed,
+  # the hot loops' does.
   close = point_timing.costs_by_clock(
     study, alone, costs, timed | {drafter: latency(1.5e-5)}
   )
@@ -224,13 +224,13 @@ def test_a_row_is_written_once_its_point_is_measured(
   assert [row.settings.method for row in rows] == ["verifier"]
 
 
-def test_points_are_no_names(study, tmp_path):
+def test_points_are_not_names(study, tmp_path):
   file = results.ResultFile(tmp_path / "rows.jsonl")
   with pytest.raises(TypeError, match="holds 'spec_decode'; wanted an"):
     measure.measure(study, ["spec_decode"], file)
 
 
-def test_near_ties_are_told_from_differences(study):
+def test_near_ties_are_distinguished_from_differences(study):
   point = POINTS[0]
   batches, outputs = study.batches(point), Outputs()
   for example in study.examples:
@@ -312,7 +312,7 @@ def test_a_full_process_forgets_programs(study, tmp_path, monkeypatch):
   other = dataclasses.replace(point, gamma=1)
   again = results.ResultFile(tmp_path / "again.jsonl")
   measure.measure(study, [other], again)
-  # Only what this point needs was compiled anew.
+  # Only what this point needs was compiled again.
   needed = [
     study.batches(each).needed_programs() for each in (other, POINTS[0])
   ]

@@ -68,7 +68,7 @@ def test_heads_have_a_rate_a_depth():
   blocks = library.blocks(rates, [5], chain(2), first_drafts=False)
   np.testing.assert_array_equal(blocks.num, [3])
   np.testing.assert_array_equal(blocks.accepted, [[2, 1]])
-  with pytest.raises(ValueError, match="no more drafts in a row than there ar"):
+  with pytest.raises(ValueError, match="no more drafts in a row"):
     library.blocks(rates, [5], chain(3))
 
 

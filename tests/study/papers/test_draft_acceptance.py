@@ -95,7 +95,8 @@ def test_verifications_are_the_enumerated_ones(vocab_size, num_drafts):
 
 
 def linear_program(law, pi):
-  """Returns the largest chance that a draft is emitted, given the output's law.
+  """Returns the largest chance that a draft is emitted, given the output's
+  distribution.
 
   The variables are the chances that the drafts are `tokens` and that one
   `token` of them is emitted. They are at most the chance of the drafts, and for
@@ -223,7 +224,7 @@ FILTERED = [
 
 
 def children_of(q, plain, num, drawing):
-  """Yields ([(token, law or None)], chance): a certain child has no law."""
+  """Yields ([(token, q or None)], chance): a certain child has no q."""
 
   def likeliest(taken):
     left = [v for v in range(len(q)) if v not in taken]

@@ -80,7 +80,7 @@ def test_mean_is_the_derivative_at_1(k):
 
 
 def convolved_tokens(outer, inner, k, n):
-  """Expected tokens of a vertical cascade, from the law of its draft."""
+  """Expected tokens of a vertical cascade, from its draft's q."""
   law = np.array([1.0])
   for _ in range(n):  # the draft is n independent inner blocks
     law = np.convolve(law, np.append(0, ewif.tokens_law(inner, k)))

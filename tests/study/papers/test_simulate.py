@@ -1,7 +1,7 @@
 """The simulator and the formulas agree within the simulator's own error.
 
 Fixed seeds; 4.5 standard errors, which chance exceeds once in 150,000 cases.
-The error itself is checked to be small enough to tell the systems apart.
+The error itself is checked to be small enough to distinguish the systems.
 """
 
 import numpy as np

@@ -79,7 +79,7 @@ def test_lemma_3(r):
 
 
 def stepwise_law(q, accept, replacement):
-  """The law of one step: what is kept, and what replaces the rest."""
+  """The distribution of one step: what is kept, and what replaces the rest."""
   rejected = (q * (1 - accept)).sum(-1, keepdims=True)
   return q * accept + rejected * replacement
 

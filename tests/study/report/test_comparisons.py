@@ -60,7 +60,7 @@ def panel_of(*rows) -> groups.MeasuredPanel:
     (OPT, [(0.4, 68, 0.5), (0.6, 69.9, 0.1)], "never", 0, 69.9),
     (OPT, [(0.3, 71, 0.1)], "every point", 1 / 0.3, 71),
     (OPT, [(1.2, 73, 0.1)], "every point", 1 / 1.2, -math.inf),
-    # SpecDecode's samples scored a little less: the law is the same.
+    # SpecDecode's samples scored a little less: the distribution is the same.
     ("spec_decode", [(0.5, 69.8)], "same distribution", 2, 69.8),
   ],
 )

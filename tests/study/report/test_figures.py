@@ -219,7 +219,7 @@ def test_the_quick_starts_figure_has_sampled_points_by_two_clocks(tmp_path):
 
 
 def test_a_label_has_the_only_alpha_of_its_line():
-  """Where a line has several alphas, they stand at its points."""
+  """Where a line has several alphas, they are at its points."""
   rows = synthetic.rows(temperatures=(1.0,), methods=MORE)
   once = [row for row in rows if row.settings.alpha in (None, 0.1, 0.3)]
   once = [

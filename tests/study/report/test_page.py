@@ -127,7 +127,7 @@ def test_the_first_screen_tells_it(chromium, url, width):
       x => document.querySelector(x).getBoundingClientRect()[side]))
   """)
   assert bottoms == sorted(bottoms)
-  # In a narrow window the panels of the figure stand below each other.
+  # In a narrow window the panels of the figure are stacked.
   last = bottoms[-1] if width == 1440 else tops[-1] + 300
   assert last <= chromium.evaluate("innerHeight")
   shown = chromium.evaluate("document.querySelector('section').innerText")

@@ -108,7 +108,7 @@ def test_the_same_rows_give_the_same_bytes(folder):
 HOSTILE = "a\x1b[2J\u202e\x9b[b](javascript:alert(1))<c>\x07`d|"
 
 
-def test_names_of_a_pair_drive_no_terminal_and_are_no_links():
+def test_names_of_a_pair_drive_no_terminal_and_are_not_links():
   """Escape sequences, marks of direction, links and markup in the rows."""
   rows = [
     dataclasses.replace(

@@ -1,7 +1,7 @@
 """Searches on recorded measurements, and what each of them answers.
 
-Chains whose laws are tables write the texts. What passes cost and what the
-clock says is made up, so the answers are the same on every machine.
+Chains whose distributions are tables write the texts. What passes cost and what
+the clock says is made up, so the answers are the same on every machine.
 
   python -m tests.study.search.frozen_advice
 

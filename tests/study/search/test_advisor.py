@@ -1,4 +1,4 @@
-"""Advice on chains whose laws are tables, at costs that are given."""
+"""Advice on chains whose distributions are tables, at costs that are given."""
 
 import dataclasses
 import itertools
@@ -152,7 +152,7 @@ def test_rates_of_a_learned_rule_are_those_of_its_parameters(tmp_path):
 
 
 def chains_after_start(num):
-  """Returns (q, p), [num, V] each, the laws of the chains' first tokens."""
+  """Returns (q, p), [num, V] each, for the chains' first tokens."""
   logits = (np.asarray(model.lm.table)[:, 0] for model in pair(num).models)
   return [special.softmax(x.astype(float), axis=-1) for x in logits]
 
@@ -219,7 +219,7 @@ def advise(monkeypatch, tmp_path):
   return call
 
 
-def test_the_clocks_c_counts_and_is_told(advise):
+def test_the_measured_c_counts_and_is_reported(advise):
   # Hot loops make the drafter free; by whole decodes it takes .4 steps.
   args = 0.004, [1, 1.02, 1.04]
   _, advice = advise(*args, check=lambda costs: costs.by_clock(0.4))
@@ -553,7 +553,7 @@ def test_nothing_begins_after_the_limit(monkeypatch, tmp_path, seconds, trees):
   # A search for a tree has four steps; advice always has more that it could do.
   assert is_cut == (4 * seconds >= LIMIT_S if trees else seconds > 0)
   is_timed = bool(advice.timed)
-  # What passes cost is told as soon as it is known.
+  # What passes cost is printed as soon as it is known.
   has_costs = bool(
     advice.costs and advice.offers if trees else advice.draftings
   )
@@ -599,7 +599,7 @@ def test_what_the_clock_has_not_shown_does_not_pay(kind, low, high, pays):
 def test_trees_are_priced_by_whole_decodes_between_two_shares(
   monkeypatch, tmp_path
 ):
-  """Their passes alone decide between trees; other searches go on without."""
+  """Their passes alone decide between trees; other searches run without it."""
   watch = Watch(0.0)
   costs = Costs(1e-3, 0.01, 0.015, dict.fromkeys(range(1, 10), 1.0), 0.01, 1.0)
   checked = []

@@ -54,7 +54,7 @@ def pairs():
   "name", [name for name in WITH_ALPHA if METHODS[name].target is not None]
 )
 def test_every_value_of_a_grid_matters(name):
-  """Neighbours have different laws, and the ends are far apart."""
+  """Neighbours have different distributions, and the ends are far apart."""
   method, (q, p) = METHODS[name], pairs()
   sampled = (q, p)
   if method.greedy_only:

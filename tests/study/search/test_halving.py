@@ -105,7 +105,7 @@ def scored(contest, cascade, num=2, **changes):
   return contest.score(dataclasses.replace(candidate, row=row))
 
 
-def told(ranking):
+def summary(ranking):
   """What a search says of its candidates, in order."""
   return [(x.cascade, x.row, x.calls, x.swi, x.value) for x in ranking]
 
@@ -128,14 +128,14 @@ def test_halving_keeps_the_best_and_resumes(contest, count, tmp_path):
   # 100 tokens over 11 verifier calls and 8 calls of the medium model.
   assert best.calls == (8, 0)
   assert best.swi == pytest.approx(100 / (11 + 8 * 0.25))
-  # A search that was killed within a line goes on from the whole ones.
+  # A search that was killed within a line continues from the whole ones.
   text = path.read_text()
   cut = text.index("\n", len(text) // 2) + 1
   path.write_text(text[: cut + 25])
   done = text[:cut].count("\n")
   count.clear()
   again = halving.halve(contest, cascades, ledger(), rounds)
-  assert told(again) == told(ranking)
+  assert summary(again) == summary(ranking)
   assert len(count) == 13 - done
   assert path.read_text() == text
 
@@ -271,7 +271,7 @@ def test_a_whole_search(files, tmp_path, objective):
   again = run(files, folder, objective=objective)
   assert [x.cascade for x in again] == [x.cascade for x in ranking]
   assert (folder / "rows.jsonl").read_text() == before
-  with pytest.raises(ValueError, match="holds another run: seed is 0 there"):
+  with pytest.raises(ValueError, match="another run: seed is 0 there"):
     run(files, folder, objective=objective, seed=1)
 
 
@@ -285,7 +285,7 @@ def test_given_cascades_all_decode_everything(files, tmp_path):
 @pytest.mark.parametrize(
   ("changes", "message"),
   [
-    ({"first_examples": 4}, "FIRST_EXAMPLES is 4; wanted 1 to NUM_EXAMPLES"),
+    ({"first_examples": 4}, "FIRST_EXAMPLES is 4; .*to NUM_EXAMPLES"),
     ({"costs": [0.1]}, r"COSTS is \[0.1\]"),
   ],
 )

@@ -259,7 +259,8 @@ def test_a_cascade_is_judged_by_the_blocks_that_it_took(
   assert tried.point.gamma == tried.row.settings.gamma
   counts = tried.row.counts
   assert tried.here.tokens == counts.num_tokens / counts.num_blocks
-  # The law after the drafts is that of one more head, where there is one.
+  # The distribution after the drafts is that of one more head, where there is
+  # one.
   drawn = {1: 0.15, 3: 0.2}[tried.point.gamma]
   assert tried.here.steps == pytest.approx(
     drawn + CHEAP.v[tried.point.gamma + 1] + advice.draftings[0].overhead_of(3)
@@ -319,7 +320,7 @@ def test_the_best_tree_of_heads(clocks, tmp_path, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["medusa", "blockwise", "lookahead"])
 def test_a_decode_takes_the_answer(kind, tmp_path, monkeypatch):
-  """A tiny T5 with heads on disk, by the clock of this machine."""
+  """A tiny T5 with heads on disk, timed on this machine."""
   large = tiny.save(tmp_path / "large", 1)
   heads = tiny.save_heads(tmp_path / "heads", large, kind=kind)
   lines = [json.dumps({"inputs": text, "targets": "one"}) for text in "abcd"]
@@ -363,5 +364,5 @@ def test_a_decode_takes_the_answer(kind, tmp_path, monkeypatch):
     effort=quick,
   )
   assert searched.acceptance.shape == (most, 2, 2)
-  # A tree of more drafts than a block has depths is no chain.
+  # A tree of more drafts than a block has depths is not a chain.
   assert any(offer.point.is_tree for offer in searched.offers)

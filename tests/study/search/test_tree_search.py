@@ -1,4 +1,4 @@
-"""The search for a tree of drafts, on chains whose laws are tables."""
+"""The search for a tree of drafts, on chains whose distributions are tables."""
 
 import contextlib
 import itertools
@@ -72,7 +72,7 @@ def test_a_text_tells_the_blocks_of_a_tree(
   more = decoded.stats.num_blocks
   more = more - blocks.blocks(rates, decoded.lengths, tree).num
   if temperature == 0 or drawing == "top_k":
-    # The text tells which child each of its tokens is.
+    # The text shows which child each of its tokens is.
     np.testing.assert_allclose(more, 0, atol=1e-5)
     return
   assert np.std(more) > 0.2
@@ -81,7 +81,7 @@ def test_a_text_tells_the_blocks_of_a_tree(
 
 @pytest.mark.parametrize("drawing", ["without_replacement", "iid"])
 def test_the_chance_of_a_rank_is_a_mean_over_earlier_draws(drawing):
-  """Each first child has its own chance to miss, and its own law after it."""
+  """Each first child has its own chance to miss, and its own q after it."""
   q, pi = np.array([0.5, 0.3, 0.2]), np.array([0.1, 0.3, 0.6])
   residual = np.maximum(pi - q, 0) / np.maximum(pi - q, 0).sum()
   got, want = np.zeros((2, 3)), np.zeros((2, 3))
@@ -257,5 +257,5 @@ def test_the_drafter_must_have_one_cost(monkeypatch):
   steps = types.SimpleNamespace(
     step=lambda name: contextlib.nullcontext(), budget=budget
   )
-  with pytest.raises(ValueError, match="whose steps have no one cost"):
+  with pytest.raises(ValueError, match="whose steps have no single cost"):
     measure_costs(study_of(num=4), [Point("spec_decode")], 1, steps, "costs")

@@ -66,9 +66,9 @@ def test_a_source_has_one_reading(monkeypatch):
 
 
 def test_bad_arguments():
-  with pytest.raises(ValueError, match="split is 'dev'; wanted one of train"):
+  with pytest.raises(ValueError, match=r"split is 'dev'; .*of train"):
     generated.pair("dev", 0)
-  with pytest.raises(ValueError, match="index is -1; wanted a whole number"):
+  with pytest.raises(ValueError, match=r"index is -1; .*whole number"):
     generated.pair("test", -1)
 
 

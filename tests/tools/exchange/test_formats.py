@@ -368,7 +368,7 @@ def test_wrong_flags(folder, written, tmp_path, capsys):
   assert "is in the folder of the decode" in capsys.readouterr().err
   (path / "predictions.jsonl").unlink()
   assert exchange.main([*argv, f"--output_file={tmp_path}/out"]) == 1
-  assert "is no folder of a whole decode" in capsys.readouterr().err
+  assert "is not a folder of a whole decode" in capsys.readouterr().err
   (tmp_path / "file").touch()
   path = folder()
   assert exchange.main([*argv, f"--output_file={tmp_path}/file/out"]) == 1

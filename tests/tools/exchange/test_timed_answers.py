@@ -1,4 +1,4 @@
-"""All turns of questions, answered one at a time by the clock."""
+"""All turns of questions, answered and timed one at a time."""
 
 import json
 import types

@@ -41,7 +41,7 @@ DOC = 'def f(a):\n  """As in\n\n```\nf(1)\n```\n"""\n  return a'
     ('def f():\n  print("[DONE]")', 'def f():\n  print("[DONE]")', {}),
     (f"Here is the function:\n\n{CODE}\n\n{SAYS}", CODE, {PROSE}),
     (f"Sure! It is:\n{TWO}\n{SAYS}\n\nBye now.", TWO, {PROSE}),
-    # Cut by the limit: not a program yet, and nothing stands around it.
+    # Cut by the limit: not a program yet, and nothing is around it.
     ("def f(a):\n  return (a", "def f(a):\n  return (a", {}),
     (f"Here it is:\n```python\n{CODE[:-2]} (", f"{CODE[:-2]} (", {FENCE}),
     # The body of a function, whose beginning is in the prompt.

@@ -240,14 +240,18 @@ def test_eval_says_what_decoding_cost(t5x, folder, tmp_path, golden_arrays):
   out |= paths(folder) | {"METHOD": "spec_decode"}
   code, said = t5x("eval", *files, **out)
   assert code == 0, said[-3000:]
-  told = tmp_path / "inference_eval" / "golden-metrics.jsonl"
-  told = json.loads(told.read_text())
-  assert told["step"] == 3000
-  assert told["verifier_extends_per_token"] < 1 < told["mean_acceptance_length"]
+  metrics = tmp_path / "inference_eval" / "golden-metrics.jsonl"
+  metrics = json.loads(metrics.read_text())
+  assert metrics["step"] == 3000
+  assert (
+    metrics["verifier_extends_per_token"]
+    < 1
+    < metrics["mean_acceptance_length"]
+  )
   # The method is lossless: as many tokens as T5X's own greedy decoding.
   greedy = [golden_arrays[f"greedy/{name}/tokens"] for name in INPUTS]
   lengths = [np.count_nonzero(row) for part in greedy for row in part]
-  assert told["tokens_per_example"] == pytest.approx(np.mean(lengths))
+  assert metrics["tokens_per_example"] == pytest.approx(np.mean(lengths))
 
 
 NEW_SLOTS = {
@@ -309,7 +313,7 @@ def model(drafters=1, ids=512, **settings):
     ({"drafters": 2}, "takes one drafter; 2 were given"),
     ({"gamma": "auto"}, "T5X wants a number"),
     ({"method": "spec_decode_lossy", "alpha": 2.0}, "alpha is 2"),
-    ({"ids": 600}, "has 600 ids, the verifier 512 rows"),
+    ({"ids": 600}, "600 ids, the verifier 512"),
     ({"drafter_layout": "half"}, "wanted one of whole, cut"),
   ],
 )

@@ -130,7 +130,7 @@ def test_what_tpus_send():
   total = 2 * 1024 + 4 * 32 * 64 + 4 * 4 * 512
   assert hlo.sent_bytes(program.sent[hlo.ROUND]) == total
   assert program.cycles == 700
-  # What moves to the small memory is no copy.
+  # What moves to the small memory is not a copy.
   assert rounds.Program(TPU).copies({(1024,)}) == 1
 
 
