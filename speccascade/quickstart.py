@@ -10,11 +10,12 @@ import pathlib
 import sys
 
 from speccascade import cli
-from speccascade.runtime import folders
+from speccascade.runtime import folders, signals
 from speccascade.tools import examples as _library
 
 # Python finds `speccascade.quickstart.packaged` and the like here.
 __path__ = _library.__path__
+_CONTINUES = "run again to continue"  # after a signal
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -38,7 +39,7 @@ def main(argv: list[str] | None = None) -> int:
     action="store_true",
     help="every method of one drafter, not a dozen: several times as long",
   )
-  return parser.run(run, argv, "interrupted; run again to continue")
+  return parser.run(run, argv, f"interrupted; {_CONTINUES}")
 
 
 def run(folder: pathlib.Path, **flags) -> int:
@@ -51,10 +52,13 @@ def run(folder: pathlib.Path, **flags) -> int:
   cli.compilation_cache()
   from speccascade.tools.examples import quickstart
 
-  with folders.sole_writer(folder, "--output_dir"):
+  with (
+    folders.sole_writer(folder, "--output_dir"),
+    signals.interruptible(_CONTINUES),
+  ):
     outcome = quickstart.run(folder, **flags)
     if outcome.stop:
-      print(f"stopped by {outcome.stop.name}; run again to continue")
+      print(f"stopped by {outcome.stop.name}; {_CONTINUES}")
       return outcome.stop.exit_code
     quickstart.write(folder, outcome.rows)
   print(quickstart.text(outcome.rows))

@@ -11,6 +11,7 @@ import pathlib
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 
@@ -135,6 +136,44 @@ def test_an_empty_environment(install):
   said, call = install(HAS_JAX="yes")
   assert "up to date" in said
   assert not call
+
+
+def write_quickstart(checkout, lines):
+  """Gives a checkout a quick start of some lines."""
+  package = checkout.folder / "speccascade"
+  (package / "__init__.py").touch()
+  (package / "quickstart.py").write_text(lines)
+
+
+def test_the_last_line_says_how_to_activate(checkout):
+  write_quickstart(checkout, "")
+  activate = f". {checkout.folder}/venv/bin/activate"
+  for active in ("", str(checkout.folder / "venv")):
+    done = checkout.run("launch/quickstart.sh", VIRTUAL_ENV=active)
+    assert (done.returncode, done.stderr) == (0, "")
+    last = done.stdout.splitlines()[-1]
+    # There is nothing to activate where it is active.
+    assert last.endswith("done" if active else f"in this shell: {activate}")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_killed_script_ends_its_command_and_says_how_to_continue(
+  checkout, number
+):
+  # The script alone gets the signal; both signals reach the command.
+  write_quickstart(
+    checkout,
+    "import os, pathlib, signal, sys, time\n"
+    "for x in (signal.SIGTERM, signal.SIGINT):\n"
+    "  signal.signal(x, lambda number, _: sys.exit(128 + number))\n"
+    f"os.kill(os.getppid(), {int(number)})\n"
+    "time.sleep(30)\n",
+  )
+  done = checkout.run("launch/quickstart.sh", "--fast", "--output_dir=a b")
+  assert done.returncode == 128 + number
+  said = "stopped; to continue, run again: bash launch/quickstart.sh --fast"
+  assert said in done.stderr
+  assert "'--output_dir=a b'" in done.stderr
 
 
 @pytest.mark.parametrize(

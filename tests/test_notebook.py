@@ -79,6 +79,6 @@ def test_it_runs_from_start_to_end(notebook, tmp_path):
   assert len(data["image/png"]) == 1
   rows = '<th scope="row">spec_cascade_token_v3</th>'
   assert any(html.count(rows) == 4 for html in data["text/html"])
-  assert "measure: " in text
+  assert "sweep: " in text
   assert "\r" not in text  # lines, not a stack of bars
-  assert (tmp_path / "out" / "explore" / "trade_off.png").exists()
+  assert (tmp_path / "trade_off.png").exists()

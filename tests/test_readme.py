@@ -11,12 +11,6 @@ import pytest
 
 from benchmarks import distillation
 from speccascade.decoding.laws import learned
-from speccascade.decoding.loops.bild import bild
-from speccascade.decoding.loops.sequence_cascade import (
-  per_token_sequence,
-  sequence_cascade,
-)
-from speccascade.decoding.loops.speculative import speculative
 from speccascade.decoding.programs.methods import METHODS
 from speccascade.decoding.records import draft_tree
 from speccascade.decoding.verification import tree_steps
@@ -106,18 +100,6 @@ def listed(config: str, macro: str) -> list:
 
 def counts() -> list[tuple[str, str, tuple[int, ...]]]:
   """Returns (page, a phrase with a gap for each number, the numbers)."""
-  kinds = collections.Counter(
-    {speculative: "speculative", bild: "bild"}.get(
-      row.execution,
-      "sequence"
-      if row.execution in (sequence_cascade, per_token_sequence)
-      else "stepwise",
-    )
-    for row in METHODS.values()
-  )
-  drafting = [row for row in METHODS.values() if row.execution is speculative]
-  composed = sum(row.compose is not None for row in drafting)
-  greedy_only = sum(row.greedy_only for row in drafting)
   grids = {len(row.alpha_interval.grid or ()) for row in METHODS.values()} - {0}
   lossy = listed("configs/runs/lossy_rules.gin", "METHODS")
   baselines = listed("configs/runs/lossy_rules.gin", "BASELINES")
@@ -142,31 +124,9 @@ def counts() -> list[tuple[str, str, tuple[int, ...]]]:
     )
   }
   dozen = {12: "dozen"}.get(len(table), str(len(table)))
-  assert len(METHODS) == sum(kinds.values())
   return [
-    ("README.md", "Each of the {} methods is a row", [len(METHODS)]),
-    ("README.md", "of the {} speculative methods", [kinds["speculative"]]),
     ("README.md", "decode by a {} methods", [dozen]),
-    (
-      "docs/exactness.md",
-      "Of the {} methods {} are speculative: {} with one drafter, and {} whose"
-      " drafter is a cascade itself. {} of the {} can be sampled, and {} are"
-      " greedy only. {} methods write token by token: both models alone, token"
-      " cascades and oracle cascades. {} are sequence cascades, and {} is"
-      " `bild`.",
-      [
-        len(METHODS),
-        len(drafting),
-        len(drafting) - composed,
-        composed,
-        len(drafting) - greedy_only,
-        len(drafting),
-        greedy_only,
-        kinds["stepwise"],
-        kinds["sequence"],
-        WORDS[kinds["bild"]],
-      ],
-    ),
+    ("docs/methods.md", "Of the {} methods", [len(METHODS)]),
     ("docs/quickstart.md", "decode by a {} methods", [dozen]),
     ("docs/quickstart.md", "the test split by a {} methods", [dozen]),
     ("docs/quickstart.md", "against speed of a {} methods", [dozen]),

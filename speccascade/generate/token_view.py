@@ -281,7 +281,7 @@ def tokens_html(record: dict) -> str:
 
 
 def view_html(records: Sequence[dict], head: str = "") -> str:
-  """Returns a legend and records with their style, for a cell of a notebook.
+  """Returns records and a legend with their style, for a cell of a notebook.
 
   Args:
     records: records with traces.
@@ -291,10 +291,11 @@ def view_html(records: Sequence[dict], head: str = "") -> str:
     ValueError: a record has no trace.
   """
   parts = [_render("head", head)] if head else []
-  parts.append(legend_html(kinds(records)))
   for several in by_example(records):
     parts += [source_html(several[0]), reference_html(several[0])]
     parts += map(tokens_html, several)
+  # Cards of the last record open over the legend: no room is left empty.
+  parts.append(legend_html(kinds(records)))
   return f'<style>{STYLE}</style><div class="sc-view">{"".join(parts)}</div>'
 
 

@@ -25,15 +25,18 @@ from collections.abc import Callable
 import contextlib
 import importlib
 import importlib.util
-import operator
 import pathlib
 import re
 import sys
 
 from speccascade import judge
-from speccascade.judge.judged_code import TIME_LIMIT_S, failure
+from speccascade.judge.judged_code import TIME_LIMIT_S
 from speccascade.judge.replaced import SOURCE, replaced
-from speccascade.runtime import shown_text, standard_output
+from speccascade.runtime import (
+  named_functions,
+  shown_text,
+  standard_output,
+)
 
 # How the function of each kind is called, for who wrote another one.
 _CALLS = {
@@ -72,48 +75,17 @@ def load(place: str, replaces: bool = False) -> Callable:
   Raises:
     ValueError: there is none.
   """
-  module_name, _, name = place.rpartition(":")
-  if not module_name or not name:
-    raise ValueError(
-      f"{place!r} does not name a function; give MODULE:FUNCTION"
-    )
-  path = pathlib.Path(module_name)
-  if module_name.endswith(".py") and not path.is_file():
-    raise ValueError(f"there is no file {module_name}")
-  if not module_name.endswith(".py") and len(path.parts) > 1:
-    raise ValueError(
-      f"{module_name} is neither a module nor a file; give MODULE:FUNCTION, or"
-      " FILE.py:FUNCTION"
-    )
-  try:
-    with contextlib.ExitStack() as stack:
-      if replaces:
-        _import_libraries(module_name)
-        stack.enter_context(replaced(SOURCE))
-      module = _imported(module_name)
-  except ModuleNotFoundError as error:
-    raise ValueError(
-      f"cannot import {module_name}: {error}; run from its folder, or install"
-      " it"
-    ) from error
-  except (Exception, SystemExit) as error:
-    raise ValueError(
-      f"importing {module_name} raises {failure(error)}"
-    ) from error
-  try:
-    function = operator.attrgetter(name)(module)
-  except AttributeError as error:
-    others = [x for x in vars(module) if callable(getattr(module, x))]
-    others = [x for x in others if x[0] != "_"]
-    some = ", ".join(others[:8]) + ", ..." * (len(others) > 8)
-    raise ValueError(
-      f"{module_name} has no function {name}; it has {some or 'none'}"
-    ) from error
-  if not callable(function):
-    raise ValueError(
-      f"{name} of {module_name} is not a function but {type(function).__name__}"
-    )
-  return function
+
+  @contextlib.contextmanager
+  def importing(module_name: str):
+    if not replaces:
+      yield
+      return
+    _import_libraries(module_name)
+    with replaced(SOURCE):
+      yield
+
+  return named_functions.load(place, importing)
 
 
 def _import_libraries(name: str):
@@ -129,21 +101,6 @@ def _import_libraries(name: str):
   for library in ("torch", "jax"):
     if re.search(rf"^\s*(import|from)\s+{library}\b", text, re.MULTILINE):
       importlib.import_module(library)
-
-
-def _imported(name: str):
-  """Returns a module, by its name or by its file."""
-  if not name.endswith(".py"):
-    return importlib.import_module(name)
-  path = pathlib.Path(name)
-  # A name of its own: a file random.py must not stand for Python's module.
-  spec = importlib.util.spec_from_file_location(f"judged_{path.stem}", path)
-  module = importlib.util.module_from_spec(spec)
-  sys.modules[spec.name] = module
-  # Modules beside it are found, after all others.
-  sys.path.append(str(path.resolve().parent))
-  spec.loader.exec_module(module)
-  return module
 
 
 def main(argv: list[str] | None = None) -> int:

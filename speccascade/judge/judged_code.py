@@ -10,7 +10,7 @@ import numpy as np
 
 from speccascade.judge.problems import Problem
 from speccascade.judge.scripted import Script
-from speccascade.runtime import shown_text
+from speccascade.runtime.named_functions import failure
 
 TIME_LIMIT_S = 60.0
 
@@ -21,12 +21,6 @@ class JudgedCodeError(Exception):
 
 class _OutOfTime(BaseException):
   """Ends a call; code that catches every Exception does not catch it."""
-
-
-def failure(error: BaseException) -> str:
-  """Returns what was raised, in one line."""
-  message = shown_text.visible(str(error).strip().partition("\n")[0])
-  return f"{type(error).__name__}: {message}".removesuffix(": ")
 
 
 @contextlib.contextmanager

@@ -69,8 +69,9 @@ class Parser(argparse.ArgumentParser):
       sys.exit(finish(cast(int, stop.code)))
     except (ValueError, OSError) as error:
       code = fail(error)
-    except KeyboardInterrupt:
-      code = fail(interrupted, 130)
+    except KeyboardInterrupt as stop:
+      # `signals.Interrupted` says which signal it was, and what to do.
+      code = fail(str(stop) or interrupted, getattr(stop, "exit_code", 130))
     return finish(code)
 
 

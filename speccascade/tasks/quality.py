@@ -1,7 +1,9 @@
 """Quality of predictions against references, with bootstrap intervals.
 
 Every metric is a function `(predictions, references) -> [Statistics]`. A
-reference is a string or a list of strings; lists may differ in length.
+reference is a string or a list of strings; lists may differ in length. A
+function of yours, as MODULE:FUNCTION, may return a number from 0 to 1 for each
+prediction instead. It gets lists of references.
 """
 
 from collections.abc import Sequence
@@ -15,7 +17,9 @@ from absl import logging
 import numpy as np
 from sacrebleu.metrics import BLEU, CHRF
 
+from speccascade.runtime import named_functions
 from speccascade.runtime.progress import ProgressBar
+from speccascade.settings import in_words
 from speccascade.tasks import answers, sentences, squad
 from speccascade.tasks.corpus_scores import Statistics, mean
 
@@ -303,19 +307,51 @@ def with_exact_match(
 
 
 def metric(name: str):
-  """Returns the metric of a name in `METRICS`.
+  """Returns the metric of a name in `METRICS`, or at MODULE:FUNCTION.
 
   Raises:
     ValueError: there is no metric of the name, and the message lists the names;
       or the metric needs a package that is not installed.
   """
+  if ":" in name:
+    return _own_metric(name)
   if name not in METRICS:
-    raise ValueError(f"no metric {name!r}: there are {', '.join(METRICS)}")
+    raise ValueError(
+      f"no metric {name!r}: there are {', '.join(METRICS)}, and your own, as"
+      " MODULE:FUNCTION"
+    )
   function = METRICS[name]
   tokenize = getattr(function, "keywords", {}).get("tokenize")
   if tokenize in _EXTRAS:
     _bleu_metric(tokenize)  # raises before anything is decoded
   return function
+
+
+@functools.cache
+def _own_metric(place: str):
+  """Returns the metric that a user's function is."""
+  function = named_functions.load(place)
+  name = place.rpartition(":")[2]
+
+  def own(predictions, references):
+    predictions, references = _as_lists(predictions, references)
+    scores = list(function(predictions, references))
+    if scores and all(isinstance(each, Statistics) for each in scores):
+      return scores
+    try:
+      values = np.asarray(scores, np.float64)
+    except (TypeError, ValueError):
+      values = np.array(())
+    num = len(predictions)
+    is_share = (values >= 0) & (values <= 1)
+    if values.shape != (num,) or not is_share.all():
+      raise ValueError(
+        f"the metric {place} returned {in_words.format_value(scores)}; wanted"
+        f" {num} numbers from 0 to 1, one for each prediction"
+      )
+    return [mean(name, values, f"function:{place}")]
+
+  return own
 
 
 def evaluate(
@@ -329,7 +365,7 @@ def evaluate(
   """Returns scores with 95% bootstrap intervals, as JSON values.
 
   Args:
-    names: names of metrics in `METRICS`.
+    names: names of metrics, as `metric` takes them.
     predictions: N strings.
     references: N strings or lists of strings.
     groups: N numbers; predictions with equal numbers are resampled together. An

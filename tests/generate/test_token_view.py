@@ -242,6 +242,15 @@ def test_the_legend_names_what_there_is():
   assert len(Page(token_view.legend_html()).with_class("sc-token")) == 8
 
 
+def test_cards_of_the_last_record_open_over_the_legend():
+  view = token_view.view_html([record()])
+  assert view.rindex("sc-record") < view.index('class="sc-legend"')
+  # What is below is the legend, and no room of its own.
+  (view_rule,) = re.findall(r"^\.sc-view\{(.*?)\}", STYLE, re.M | re.S)
+  assert "padding-bottom" not in view_rule
+  assert ".sc-view>.sc-legend:last-child{min-height:14em" in STYLE
+
+
 def test_kinds_differ_without_colour():
   """Underline, outline or weight distinguish any two kinds."""
   underlines = re.findall(r"border-bottom:(.*?) var\(--sc-[\w-]+-line", STYLE)

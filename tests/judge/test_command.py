@@ -290,10 +290,10 @@ def test_what_a_module_holds_is_replaced_before_it_is_imported(
   assert judgement.exit_code == 3
   assert "that it held before the judge began" in judgement.verdict
   # While nothing is enumerated, what is held draws as it did.
-  place = sys.modules["judged_holds"]
+  place = sys.modules["named_holds"]
   assert np.random.default_rng(0).random() == place.AT_IMPORT[0]
   replaced_step = command.load(words[0], replaces=True)
-  assert sys.modules["judged_holds"].AT_IMPORT[:3] == place.AT_IMPORT[:3]
+  assert sys.modules["named_holds"].AT_IMPORT[:3] == place.AT_IMPORT[:3]
   ones = {replaced_step([0], None, [[0.2, 0.3, 0.5]])[0] for _ in range(60)}
   assert ones == {0, 1, 2}
 

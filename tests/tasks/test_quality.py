@@ -9,6 +9,7 @@ import pytest
 from rouge_score import rouge_scorer
 import sacrebleu
 
+from speccascade.study.measuring.study import Measuring
 from speccascade.tasks import quality, sentences
 
 PREDICTIONS = [
@@ -344,3 +345,51 @@ def test_replicates_are_the_first_resamples_by_whatever_order():
     entry["replicates"], ordered.bootstrap()[:10], atol=1e-4
   )
   assert "replicates" not in statistics.entry()
+
+
+OWN = """
+from speccascade.tasks.corpus_scores import mean
+
+def first_word(predictions, references):
+  return [
+    x.split()[0] in {y.split()[0] for y in several}
+    for x, several in zip(predictions, references)
+  ]
+
+def as_statistics(predictions, references):
+  return [mean("half", [0.5] * len(predictions), "half")]
+
+def too_many(predictions, references):
+  return [1.0] * 9
+
+def words(predictions, references):
+  return predictions
+
+def percent(predictions, references):
+  return [50.0] * len(predictions)
+"""
+
+
+def test_a_metric_of_ones_own(tmp_path, monkeypatch):
+  (tmp_path / "own_metrics.py").write_text(OWN)
+  monkeypatch.syspath_prepend(tmp_path)
+  for place in ("own_metrics", f"{tmp_path}/own_metrics.py"):
+    name = f"{place}:first_word"
+    scores = quality.evaluate([name], PREDICTIONS, REFERENCES)
+    entry = scores["first_word"]
+    assert entry["value"] == 75
+    assert entry["low"] <= 75 <= entry["high"]
+    assert entry["signature"] == f"function:{name}"
+  # It may return what the package's own metrics return, too.
+  scores = quality.evaluate(
+    ["own_metrics:as_statistics"], PREDICTIONS, REFERENCES
+  )
+  assert scores["half"]["value"] == 50
+  for wrong in ("too_many", "words", "percent"):
+    with pytest.raises(ValueError, match="wanted 4 numbers from 0 to 1"):
+      quality.metric(f"own_metrics:{wrong}")(PREDICTIONS, REFERENCES)
+  # Where a setting names it, it is loaded before anything is decoded.
+  measuring = Measuring(metrics=["own_metrics:first_word"])
+  assert measuring.metrics == ("own_metrics:first_word",)
+  with pytest.raises(ValueError, match="own_metrics has no function missing"):
+    Measuring(metrics=["own_metrics:missing"])

@@ -6,9 +6,10 @@ pair = sc.load_pair(drafter=SMALL, verifier=LARGE)
 out = pair.generate("A text.", method="spec_cascade_opt", alpha=0.3)
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 import dataclasses
 import functools
+import os
 from typing import Any
 
 import speccascade
@@ -19,7 +20,11 @@ from speccascade.generate.api.generation import Generation
 from speccascade.generate.api.text_settings import TextSettings
 from speccascade.generate.batches import padding
 from speccascade.generate.batches.batching import Programs
-from speccascade.generate.batches.sources import InputError, Sources
+from speccascade.generate.batches.sources import (
+  InputError,
+  Sources,
+  split_references,
+)
 from speccascade.generate.pair.pair_checks import PairError
 from speccascade.generate.pair.pairs import ModelPair
 from speccascade.generate.points import advice_files, point_checks, round_times
@@ -40,6 +45,9 @@ COMPARED = (
   "token_cascade_chow",
   "spec_cascade_token_v3",
 )
+# The settings of a point that a sweep plans.
+_PLANNED = ("method", "alpha", "gamma", "temperature", "tree", "drafts")
+SWEPT = ("spec_decode", "spec_decode_lossy", "spec_cascade_token_v3")
 _OF_BLOCKS = ("verifier", "spec_decode", "spec_cascade_token_v3")
 
 
@@ -186,6 +194,79 @@ class Pair:
     # Measuring belongs to the lab, which this module may not import: the
     # package does, when the name is first used.
     return speccascade.Comparison.of(session, points, repeats=repeats)
+
+  @takes(Point, TextLimits, TextSettings, without=_PLANNED)
+  def sweep(
+    self,
+    examples: Sequence[tuple[str, str | Sequence[str]]],
+    methods: str | Sequence[str] = SWEPT,
+    *,
+    alphas: str | Sequence[float] | Mapping[str, Sequence[float]] = "default",
+    gammas: Sequence[int] = (5,),
+    temperatures: Sequence[float] = (1.0,),
+    metrics: str | Sequence[str] = "bleu",
+    num_timed: int | None = None,
+    repeats: int = 2,
+    max_decode_len: int = 128,
+    seed: int = 0,
+    output_dir: str | os.PathLike | None = None,
+    **settings: Any,
+  ) -> "speccascade.Sweep":
+    """Returns quality and speed of methods over alpha: rows and a figure.
+
+    The drafter alone and the verifier alone are always measured, too.
+
+    Args:
+      examples: (text, reference) of each example; a reference is a text, or a
+        list of texts. Texts are as in `generate`.
+      methods: names in `METHODS`.
+      alphas: "default" takes each method's own grid, "one" its default, and
+        "adaptive" looks for alphas between measured ones; a list is for all
+        methods that use alpha; {method: list} names alphas.
+      gammas: block sizes.
+      temperatures: 0 is greedy. Each has its own points.
+      metrics: names in `quality.METRICS`, or functions as MODULE:FUNCTION. The
+        first one is the figure's.
+      num_timed: the number of examples that are timed at batch 1; None times
+        all of them.
+      repeats: how often each example is timed.
+      max_decode_len: the most tokens of an output, EOS counted.
+      seed: the seed of the keys.
+      output_dir: a folder for the rows, where an interrupted sweep continues,
+        and from which python -m speccascade.report makes pages; None keeps
+        nothing on disk.
+      **settings: the fields of `Point`, `TextLimits` and `TextSettings`.
+
+    Raises:
+      ValueError: as in `generate`, or an example is not such a pair.
+      ModuleNotFoundError: the extra `lab` is not installed.
+    """
+    measured = speccascade.Sweep  # the lab's, as in `compare`
+    common = Point(
+      LOSSLESS, alpha=None, gamma="auto", **select(settings, Point)
+    )
+    texts, references = split_references(examples)
+    sources = self._sources(texts, settings).with_references(references)
+    run = Run(
+      output_dir=output_dir,
+      max_decode_len=max_decode_len,
+      batch_size=1,
+      seed=generation.drawn(seed),
+      **select(settings, Run),
+    )
+    session = Session(self.models, sources.fit_padding(), run, self.programs)
+    return measured.of(
+      session,
+      common,
+      methods=[methods] if isinstance(methods, str) else methods,
+      alphas=alphas,
+      gammas=gammas,
+      temperatures=temperatures,
+      seeds=(run.seed,),
+      metrics=[metrics] if isinstance(metrics, str) else metrics,
+      num_timed=num_timed,
+      repeats=repeats,
+    )
 
   @takes(Point, Records, TextLimits, TextSettings, without=("trace",))
   def stream(

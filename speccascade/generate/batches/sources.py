@@ -90,6 +90,14 @@ class Sources:
     """
     return dataclasses.replace(self, max_len=longest(self.examples))
 
+  def with_references(self, references: Sequence[tuple[str, ...]]) -> "Sources":
+    """Returns the same examples with the right outputs of each."""
+    examples = [
+      dataclasses.replace(example, references=right)
+      for example, right in zip(self.examples, references, strict=True)
+    ]
+    return dataclasses.replace(self, examples=examples)
+
   @functools.cached_property
   def fingerprint(self) -> str:
     """The sha256 of all tokens, references, questions and stops, as hex."""
@@ -203,6 +211,34 @@ def encode(
     prompting=prompting,
     **facts,
   )
+
+
+def split_references(examples: Any) -> tuple[list, list[tuple[str, ...]]]:
+  """Returns the texts of examples, and the references of each.
+
+  Args:
+    examples: (text, reference) of each; a reference is a text, or several.
+
+  Raises:
+    InputError: there is no example, or one is not such a pair.
+  """
+  wanted = "wanted (text, reference), where a reference is a text or a list"
+  if isinstance(examples, str | Mapping) or not hasattr(examples, "__iter__"):
+    kind = type(examples).__name__
+    raise InputError(f"examples is of type {kind}; wanted a list, {wanted[7:]}")
+  texts, references = [], []
+  for index, each in enumerate(examples):
+    is_pair = isinstance(each, list | tuple) and len(each) == 2
+    right = (each[1],) if is_pair and isinstance(each[1], str) else ()
+    if is_pair and isinstance(each[1], list | tuple):
+      right = tuple(each[1])
+    if not right or not all(isinstance(text, str) for text in right):
+      raise InputError(f"example {index} is {each!r:.60}; {wanted}")
+    texts.append(each[0])
+    references.append(right)
+  if not texts:
+    raise InputError("there are no examples; give one or more")
+  return texts, references
 
 
 def sources_of_texts(

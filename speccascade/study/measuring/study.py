@@ -28,8 +28,8 @@ class Measuring:
   """What is measured of each point; checked when the record is made.
 
   Attributes:
-    metrics: names in `quality.METRICS`; None takes the metrics of the task, or
-      BLEU.
+    metrics: names in `quality.METRICS`, or functions of yours as
+      MODULE:FUNCTION; None takes the metrics of the task, or BLEU.
     num_timed: examples timed at batch 1 against the verifier alone; 0 leaves
       latency out.
     repeats: how often each example is timed.

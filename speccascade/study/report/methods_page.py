@@ -8,6 +8,7 @@ The text of each rule and target is its docstring, and the numbers come from the
 functions themselves.
 """
 
+import collections
 import inspect
 import re
 import sys
@@ -15,6 +16,7 @@ import textwrap
 
 from speccascade import cli
 from speccascade.decoding.laws.targets import Target
+from speccascade.decoding.loops.speculative import speculative
 from speccascade.decoding.programs.methods import METHODS
 from speccascade.study.report import markdown, templates, worked_example
 
@@ -53,6 +55,32 @@ def methods_table(vocab_size: int) -> str:
     rows.append([f"`{name}`", method.label, execution, method.law, alpha])
   titles = ["name", "label", "execution", "sampled from", "alpha"]
   return markdown.table(titles, rows)
+
+
+def counts() -> str:
+  """Returns how many methods of each kind there are."""
+  by_kind = collections.Counter(
+    method.execution.label for method in METHODS.values()
+  )
+  speculative_methods = [
+    method for method in METHODS.values() if method.execution is speculative
+  ]
+  num, composed, greedy_only = (
+    len(speculative_methods),
+    sum(method.compose is not None for method in speculative_methods),
+    sum(method.greedy_only for method in speculative_methods),
+  )
+  others = [
+    f"{number} {label}"
+    for label, number in by_kind.items()
+    if label != speculative.label
+  ]
+  return (
+    f"Of the {len(METHODS)} methods {num} are speculative: {num - composed}"
+    f" with one drafter, and {composed} whose drafter is a cascade itself."
+    f" {num - greedy_only} of the {num} can be sampled, and {greedy_only} are"
+    f" greedy only. The others, by execution: {', '.join(others)}."
+  )
 
 
 def known_targets() -> dict[str, Target]:
@@ -196,6 +224,7 @@ def page() -> str:
       "lrllrr",
     ),
     methods=methods_table(VOCAB_SIZE),
+    counts=_fill(counts()),
     vocab_size=VOCAB_SIZE,
     drawn="\n\n".join(map(_fill, paragraphs)),
   )

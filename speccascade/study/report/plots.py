@@ -457,6 +457,13 @@ class Plot:
       return 0
     return math.ceil(len(labels) / self._legend_columns(width))
 
+  def _repr_png_(self) -> bytes:
+    """Returns the figure as a notebook shows it."""
+    figure = self.draw()
+    content = styles.file_bytes(figure, "png")
+    styles.pyplot().close(figure)
+    return content
+
   def save(self, path: str | os.PathLike):
     """Writes `path`.png and `path`.svg, each whole or not at all."""
     figure = self.draw()

@@ -98,16 +98,39 @@ def sweep(
   """
   with folders.sole_writer(run.folder), signals.catch() as stop:
     studies, curves = prepare(pair, inputs, plan, common, run, measuring)
-    ledger = Ledger(run.folder, _identity(studies.study))
-    ledger.check()
-    ledger.open()
-    on_start(ledger.folder)
-    runner = _Runner(studies, curves, ledger, plan.curve_budget)
-    try:
-      num_shown = runner.run(shown, run.progress, stop)
-    except _Stopped:
-      return SweepOutcome(ledger.folder, ledger.rows, 0, stop)
-    return SweepOutcome(ledger.folder, ledger.rows, num_shown)
+    budget = plan.curve_budget
+    return measure(studies, curves, budget, shown, stop, on_start)
+
+
+def measure(
+  studies: "Studies",
+  curves: Sequence[Curve],
+  budget: int,
+  shown: Shown,
+  stop: signals.Stop,
+  on_start: Callable[[pathlib.Path], object] = lambda folder: None,
+) -> SweepOutcome:
+  """Measures every point of curves that the folder of their run lacks.
+
+  Args:
+    studies: the studies of the curves.
+    curves: the curves, as `Plan.curves` returns them.
+    budget: `Plan.curve_budget`.
+    shown: as in `sweep`.
+    stop: ends the measuring when it becomes true.
+    on_start: as in `sweep`.
+  """
+  run = studies.study.run
+  ledger = Ledger(run.folder, _identity(studies.study))
+  ledger.check()
+  ledger.open()
+  on_start(ledger.folder)
+  runner = _Runner(studies, curves, ledger, budget)
+  try:
+    num_shown = runner.run(shown, run.progress, stop)
+  except _Stopped:
+    return SweepOutcome(ledger.folder, ledger.rows, 0, stop)
+  return SweepOutcome(ledger.folder, ledger.rows, num_shown)
 
 
 def prepare(

@@ -23,10 +23,19 @@ True
 from speccascade.tasks.generated.examples import (
   SPLITS,
   Example,
+  built_in_examples,
   example,
   pair,
   split_of,
 )
 from speccascade.tasks.generated.task_pieces import encode
 
-__all__ = ["SPLITS", "Example", "encode", "example", "pair", "split_of"]
+__all__ = [
+  "SPLITS",
+  "Example",
+  "built_in_examples",
+  "encode",
+  "example",
+  "pair",
+  "split_of",
+]

@@ -114,3 +114,20 @@ def example(split: str, index: int) -> Example:
     )
   order = sorted(references, key=references.get, reverse=True)
   return Example(inputs, targets, tuple(order))
+
+
+def built_in_examples(
+  num: int = 32, split: str = "test"
+) -> list[tuple[str, tuple[str, ...]]]:
+  """Returns sentences of the built-in task, each with its right renderings.
+
+  Args:
+    num: how many.
+    split: one of `SPLITS`.
+
+  Raises:
+    ValueError: the split is unknown, or the number is not positive.
+  """
+  at_least(1, num=num)
+  drawn = (example(split, index) for index in range(num))
+  return [(each.inputs, each.references) for each in drawn]

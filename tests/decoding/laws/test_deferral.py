@@ -161,6 +161,7 @@ def test_a_rule_of_q_is_called_without_p():
     RULES["diff"](q, alpha=0.0)
 
 
+# The ranges of the papers' rules.
 RANGES = {
   "chow": "[0, 1]",
   "diff": "[-1, 1]",
@@ -184,10 +185,14 @@ RANGES = {
 }
 
 
+@pytest.mark.parametrize("name", RANGES)
+def test_ranges_in_words(name):
+  assert RULES[name].interval.describe(4) == RANGES[name]
+
+
 @pytest.mark.parametrize("name", RULES)
 def test_ranges(name):
   interval = RULES[name].interval
-  assert interval.describe(4) == RANGES[name]
   low, high = interval.ends(4)
   for inside in np.linspace(max(low, -9), min(high, 9), 7)[1:-1]:
     assert interval.contains(inside, 4)

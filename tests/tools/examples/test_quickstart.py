@@ -3,6 +3,8 @@
 import csv
 import json
 import re
+import signal
+import time
 import types
 
 import gin
@@ -106,6 +108,19 @@ def test_a_dozen_methods_or_all(flags, num, tmp_path, monkeypatch, capsys):
   assert (
     METHODS["spec_cascade_opt"].default_alpha == alphas["spec_cascade_diff"][0]
   )
+
+
+def test_a_signal_while_models_train_says_how_to_continue(
+  tmp_path, monkeypatch, capsys
+):
+  def killed(*_):
+    signal.raise_signal(signal.SIGTERM)
+    time.sleep(60)
+
+  monkeypatch.setattr(library, "train_pair", killed)
+  assert quickstart.main([f"--output_dir={tmp_path}"]) == 143
+  err = capsys.readouterr().err
+  assert err == "error: ended by SIGTERM; run again to continue\n"
 
 
 def test_one_quick_start_a_folder(tmp_path, capsys, other_job):
