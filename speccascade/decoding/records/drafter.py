@@ -32,9 +32,14 @@ from speccascade.decoding.records.language_model import (
   LanguageModel,
   Part,
   State,
+  is_exit,
   is_kind,
 )
-from speccascade.decoding.records.masked_model import begin_text
+from speccascade.decoding.records.masked_model import (
+  MaskedModel,
+  MaskedState,
+  begin_text,
+)
 from speccascade.decoding.records.token_buffers import Prefix
 
 Array = jax.Array
@@ -137,6 +142,12 @@ class Drafter:
     capacity += self.spare_slots
     return tuple(part.prefill(inputs, capacity=capacity) for part in self.parts)
 
+  def share_prompt(self, state: State, of_verifier: State) -> State:
+    """Returns the state after a prefill; see `share_prompt` below."""
+    return self._of_parts(
+      state, lambda part, inner: share_prompt(part, inner, of_verifier)
+    )
+
   def rewind(self, state: State, length: Array) -> State:
     """Forgets every token at or after `length` [B] int32; see `Part`."""
     return self._of_parts(state, lambda part, inner: part.rewind(inner, length))
@@ -234,6 +245,27 @@ def catch_up(
   )
   # The last token of the turn is fed later: the part's own text follows it.
   return begin_text(cast(LanguageModel, part), state, upto)
+
+
+def share_prompt(part: Part, state: State, of_verifier: State) -> State:
+  """Gives early exits in a part what the verifier's prefill computed.
+
+  Args:
+    part: a model or drafter; only early exits in it are given anything.
+    state: the part's state, from `prefill`.
+    of_verifier: the state from the verifier's `prefill` of the same inputs.
+
+  Returns:
+    The state.
+  """
+  if is_drafter(part):
+    return part.share_prompt(state, of_verifier)
+  if isinstance(part, MaskedModel):
+    if isinstance(of_verifier, MaskedState):
+      of_verifier = of_verifier.inner
+    inner = share_prompt(part.model, state.inner, of_verifier)
+    return state.replace(inner=inner)
+  return part.share_prompt(state, of_verifier) if is_exit(part) else state
 
 
 @runtime_checkable

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 import os
 from typing import Annotated
 
-from speccascade.generate.pair import pair_checks, pairs
+from speccascade.generate.pair import early_exit, pair_checks, pairs
+from speccascade.generate.pair.early_exit import EarlyExit
 from speccascade.generate.pair.model_loading import Model, load_model
 from speccascade.generate.pair.pairs import ModelPair, PairError
 from speccascade.generate.pair.prompt_lookup import PromptLookup
@@ -31,6 +32,7 @@ ModelSource = (
   | LlamaLM
   | TrainedHeads
   | PromptLookup
+  | EarlyExit
 )
 
 
@@ -72,7 +74,7 @@ def read_model(
     raise PairError(
       f"{role} is {source!r:.60}; wanted the path of a checkpoint, (path,"
       " T5Config, T5GemmaConfig or LlamaConfig), a T5LM, T5GemmaLM or LlamaLM,"
-      " or a PromptLookup alone"
+      " an EarlyExit, or a PromptLookup alone"
     )
   return load_model(role, path, config, layout=layout, **options)
 
@@ -104,22 +106,25 @@ def read_models(
   if drafter is not None:
     drafter_sources = drafter if isinstance(drafter, list) else [drafter]
   verifier_sources = [] if verifier is None else [verifier]
-  paths = [path_of(each) for each in (*drafter_sources, *verifier_sources)]
+  read = [*early_exit.without_exits(drafter_sources), *verifier_sources]
+  paths = [path_of(each) for each in read]
   rows = pair_checks.verifier_rows(paths[-1], paths[:-1]) if paths else None
   if not isinstance(mesh, Mesh):
     mesh = Mesh(mesh)
   layout, drafter_layout = mesh.layout(), mesh.drafter_layout()
-  drafters = tuple(
-    read_model("drafter", source, layout=drafter_layout, rows=rows, **dtypes)
+  drafters = [
+    early_exit.setting_of(source)
+    or read_model("drafter", source, layout=drafter_layout, rows=rows, **dtypes)
     for source in drafter_sources
-  )
+  ]
   verifier_model = None
   if verifier is not None:
     verifier_model = read_model(
       "verifier", verifier, layout=layout, rows=rows, **dtypes
     )
   dtype = pairs.describe_dtypes(**dtypes, layout=layout)
-  pair = ModelPair(drafters, verifier_model, dtype, layout=layout)
+  models = early_exit.made_of(drafters, verifier_model)
+  pair = ModelPair(models, verifier_model, dtype, layout=layout)
   return pair if lookup is None else pair.combined(lookup)
 
 

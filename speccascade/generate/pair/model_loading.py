@@ -41,6 +41,8 @@ class Model:
       "" where it is unknown.
     tuned_verifier: of draft heads that were trained together with their
       verifier, the path of that verifier; "" otherwise.
+    setting: what names the model in DRAFTER_CHECKPOINT where that is not its
+      path, as of an early exit; "" otherwise.
   """
 
   lm: CachedLM | TrainedHeads | intersection.IntersectionLM
@@ -50,6 +52,7 @@ class Model:
   num_parameters: int | None = None
   fingerprint: str = ""
   tuned_verifier: str = ""
+  setting: str = ""
 
   @property
   def drafts_alone(self) -> bool:

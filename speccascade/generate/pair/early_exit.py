@@ -1,0 +1,124 @@
+"""A drafter that is the verifier's first layers: `EarlyExit`.
+
+There is no second checkpoint: the drafter has the verifier's arrays, tokens and
+encoder. See `models.early_exit`.
+"""
+
+from collections.abc import Iterable
+import dataclasses
+from typing import Any
+
+from speccascade.generate.pair.model_loading import Model
+from speccascade.generate.pair.pair_checks import PairError
+from speccascade.models import parameters
+from speccascade.models.cached_lm import CachedLM
+from speccascade.settings import fields
+
+PREFIX = "early-exit:"
+
+
+@fields.checked
+@dataclasses.dataclass(frozen=True)
+class EarlyExit:
+  """Drafts with the verifier's first layers, its last norm and its head.
+
+  It takes the place of a drafter in `load_pair`, and `str` of it, such as
+  "early-exit:4", that of a DRAFTER_CHECKPOINT. The drafter is a language model
+  like any other.
+
+  Attributes:
+    num_layers: k, the decoder layers that draft; with all of them the drafter
+      is the verifier.
+
+  Raises:
+    ValueError: the number is not one from 1 on.
+  """
+
+  num_layers: fields.Positive
+
+  def __str__(self) -> str:
+    return f"{PREFIX}{self.num_layers}"
+
+  def of(self, verifier: Model | None) -> Model:
+    """Returns the drafter.
+
+    Args:
+      verifier: the model whose layers draft; None where there is none.
+
+    Raises:
+      PairError: there is no verifier, or none with so many layers.
+    """
+    if verifier is None:
+      raise PairError(
+        f"{self!r} drafts with the verifier's first layers, and there is no"
+        " verifier: give one"
+      )
+    if not isinstance(verifier.lm, CachedLM):
+      raise PairError(
+        f"{self!r} wants a verifier that is a T5, a T5Gemma or a Llama;"
+        f" {verifier.name} is a {type(verifier.lm).__name__}"
+      )
+    try:
+      lm = verifier.lm.first_layers(self.num_layers)
+    except ValueError as error:
+      raise PairError(f"{verifier.name}: {error}") from error
+    return dataclasses.replace(
+      verifier,
+      lm=lm,
+      name=f"{verifier.name} exit {self.num_layers}",
+      setting=str(self),
+      num_parameters=parameters.num_parameters(lm.module.config),
+    )
+
+
+def setting_of(source: Any) -> EarlyExit | None:
+  """Returns the early exit that a drafter's source names, or None.
+
+  Raises:
+    PairError: it is written as one, and the number of layers is none.
+  """
+  if isinstance(source, EarlyExit):
+    return source
+  if not isinstance(source, str) or not source.startswith(PREFIX):
+    return None
+  number = source.removeprefix(PREFIX)
+  if not (number.isascii() and number.isdecimal() and int(number)):
+    raise PairError(
+      f"the drafter is {source!r:.60}; wanted {PREFIX}K with the number K of"
+      f" the verifier's first layers, such as {PREFIX}4"
+    )
+  return EarlyExit(int(number))
+
+
+def without_exits(sources: Iterable[Any]) -> list[Any]:
+  """Returns the sources of drafters that are checkpoints or models."""
+  return [source for source in sources if setting_of(source) is None]
+
+
+def has_exits(drafters: Iterable[Any]) -> bool:
+  """Whether a drafter is an early exit that is not made yet."""
+  return any(isinstance(drafter, EarlyExit) for drafter in drafters)
+
+
+def made_of(
+  drafters: Iterable[Model | EarlyExit], verifier: Model | None
+) -> tuple[Model, ...]:
+  """Returns drafters with the early exits among them made of a verifier.
+
+  Raises:
+    PairError: see `EarlyExit.of`.
+  """
+  return tuple(
+    drafter.of(verifier) if isinstance(drafter, EarlyExit) else drafter
+    for drafter in drafters
+  )
+
+
+def check_no_vocabulary(drafters: Iterable[Model]) -> None:
+  """Raises PairError where an early exit is to have another vocabulary."""
+  for model in drafters:
+    if setting_of(model.setting):
+      raise PairError(
+        f"{model.name} is an early exit, and has the verifier's vocabulary;"
+        " leave DRAFTER_VOCABULARY out"
+      )
