@@ -202,11 +202,11 @@ class CachedLM:
     Raises:
       ValueError: there are fewer layers.
     """
-    config, params = early_exit.first_layers(
-      self.module.config, self.params, num
-    )
+    config = early_exit.shortened(self.module.config, num)
     return self.replace(
-      params=params, module=self.module.clone(config=config), num_shared=num
+      params=early_exit.first_layers(self.params, num),
+      module=self.module.clone(config=config),
+      num_shared=num,
     )
 
   def is_exit_of(self, verifier: Any) -> bool:

@@ -26,14 +26,11 @@ import jax.numpy as jnp
 Pairs = tuple[tuple[jax.Array, jax.Array], ...]
 
 
-def first_layers(
-  config: Any, params: Mapping[str, Any], num: int
-) -> tuple[Any, dict[str, Any]]:
-  """Returns the architecture and the parameters of the first decoder layers.
+def shortened(config: Any, num: int) -> Any:
+  """Returns the architecture of the first decoder layers.
 
   Args:
     config: the architecture of a T5, a T5Gemma or a Llama.
-    params: its parameters, packed or not.
     num: k, how many layers are kept.
 
   Raises:
@@ -45,14 +42,22 @@ def first_layers(
       f"an early exit is asked for after {num!r} layers; wanted a whole number"
       f" from 1 to {most}, the decoder layers that there are"
     )
-  dropped = {f"layers_{i}" for i in range(num, most)}
+  return dataclasses.replace(config, num_decoder_layers=num)
+
+
+def first_layers(params: Mapping[str, Any], num: int) -> dict[str, Any]:
+  """Returns the parameters of the first decoder layers, the same arrays.
+
+  Args:
+    params: the parameters of a T5, a T5Gemma or a Llama, packed or not.
+    num: k, how many layers are kept.
+  """
   decoder = {
     name: part
     for name, part in params["decoder"].items()
-    if name not in dropped
+    if not name.startswith("layers_") or int(name.split("_")[1]) < num
   }
-  config = dataclasses.replace(config, num_decoder_layers=num)
-  return config, {**params, "decoder": decoder}
+  return {**params, "decoder": decoder}
 
 
 def has_layers_of(exit_lm: Any, verifier: Any) -> bool:

@@ -10,8 +10,9 @@ from typing import Any
 
 from speccascade.generate.pair.model_loading import Model
 from speccascade.generate.pair.pair_checks import PairError
-from speccascade.models import parameters
+from speccascade.models import early_exit, parameters
 from speccascade.models.cached_lm import CachedLM
+from speccascade.models.parameters import Config
 from speccascade.settings import fields
 
 PREFIX = "early-exit:"
@@ -39,6 +40,21 @@ class EarlyExit:
   def __str__(self) -> str:
     return f"{PREFIX}{self.num_layers}"
 
+  def config_of(self, verifier: Config, name: str = "the verifier") -> Config:
+    """Returns the architecture of the drafter.
+
+    Args:
+      verifier: the architecture of the verifier.
+      name: of the verifier, for the message.
+
+    Raises:
+      PairError: the verifier has fewer layers.
+    """
+    try:
+      return early_exit.shortened(verifier, self.num_layers)
+    except ValueError as error:
+      raise PairError(f"{name}: {error}") from error
+
   def of(self, verifier: Model | None) -> Model:
     """Returns the drafter.
 
@@ -58,10 +74,8 @@ class EarlyExit:
         f"{self!r} wants a verifier that is a T5, a T5Gemma or a Llama;"
         f" {verifier.name} is a {type(verifier.lm).__name__}"
       )
-    try:
-      lm = verifier.lm.first_layers(self.num_layers)
-    except ValueError as error:
-      raise PairError(f"{verifier.name}: {error}") from error
+    self.config_of(verifier.lm.module.config, verifier.name)
+    lm = verifier.lm.first_layers(self.num_layers)
     return dataclasses.replace(
       verifier,
       lm=lm,
