@@ -352,6 +352,29 @@ class Lookahead(Protocol):
     """
 
 
+@runtime_checkable
+class Exit(Protocol):
+  """An early exit that was taught: a pytree in a drafter's place.
+
+  It has layers of its own, which follow the verifier's first ones.
+  """
+
+  @property
+  def vocab_size(self) -> int:
+    """V, the number of tokens."""
+
+  @property
+  def num_layers(self) -> int:
+    """Static: how many layers are the verifier's."""
+
+  def language_model(self, verifier: Any) -> LanguageModel:
+    """Returns the language model that drafts.
+
+    Args:
+      verifier: the language model that the exit was taught for.
+    """
+
+
 def is_drafter(part: Any) -> TypeGuard[Drafter]:
   """Whether a part of a pair is a `Drafter`, and not a model."""
   return isinstance(part, Drafter)
@@ -370,6 +393,11 @@ def is_heads(part: Any) -> TypeGuard[Heads]:
 def is_lookahead(part: Any) -> TypeGuard[Lookahead]:
   """Whether a part of a pair is `Lookahead`, and not a model or a `Drafter`."""
   return is_kind(part, Lookahead)
+
+
+def is_taught_exit(part: Any) -> TypeGuard[Exit]:
+  """Whether a part of a pair is an `Exit`, and not a model or a `Drafter`."""
+  return is_kind(part, Exit)
 
 
 def block_depth(drafter: Drafter) -> int:

@@ -16,6 +16,7 @@ from speccascade.models import (
   T5Config,
   T5GemmaLM,
 )
+from speccascade.models.exit_model import TrainedExit
 from speccascade.models.heads_model import TrainedHeads
 from speccascade.models.sharding.meshes import Mesh
 from speccascade.models.sharding.partitioning import Layout
@@ -31,6 +32,7 @@ ModelSource = (
   | T5GemmaLM
   | LlamaLM
   | TrainedHeads
+  | TrainedExit
   | PromptLookup
   | EarlyExit
 )
@@ -59,7 +61,8 @@ def read_model(
     CheckpointError: the checkpoint cannot be read.
   """
   is_model = hasattr(source, "prefill") and hasattr(source, "extend")
-  if is_model or (role == "drafter" and isinstance(source, TrainedHeads)):
+  drafts = isinstance(source, TrainedHeads | TrainedExit)
+  if is_model or (role == "drafter" and drafts):
     if layout not in (None, getattr(source, "layout", None)):
       raise PairError(
         f"{role} is in memory, and does not lie on the mesh; give the path of"

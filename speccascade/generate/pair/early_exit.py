@@ -6,12 +6,14 @@ encoder. See `models.early_exit`.
 
 from collections.abc import Iterable
 import dataclasses
-from typing import Any
+from typing import Any, cast
 
+from speccascade.decoding.records.drafter import is_taught_exit
 from speccascade.generate.pair.model_loading import Model
 from speccascade.generate.pair.pair_checks import PairError
 from speccascade.models import early_exit, parameters
 from speccascade.models.cached_lm import CachedLM
+from speccascade.models.exit_model import TrainedExit
 from speccascade.models.parameters import Config
 from speccascade.settings import fields
 
@@ -109,9 +111,12 @@ def without_exits(sources: Iterable[Any]) -> list[Any]:
   return [source for source in sources if setting_of(source) is None]
 
 
-def has_exits(drafters: Iterable[Any]) -> bool:
+def has_exits(drafters: Iterable[Model | EarlyExit]) -> bool:
   """Whether a drafter is an early exit that is not made yet."""
-  return any(isinstance(drafter, EarlyExit) for drafter in drafters)
+  return any(
+    isinstance(drafter, EarlyExit) or is_taught_exit(drafter.lm)
+    for drafter in drafters
+  )
 
 
 def made_of(
@@ -122,10 +127,36 @@ def made_of(
   Raises:
     PairError: see `EarlyExit.of`.
   """
-  return tuple(
-    drafter.of(verifier) if isinstance(drafter, EarlyExit) else drafter
-    for drafter in drafters
-  )
+  made = []
+  for drafter in drafters:
+    if isinstance(drafter, EarlyExit):
+      drafter = drafter.of(verifier)
+    elif is_taught_exit(drafter.lm):
+      drafter = _taught(drafter, verifier)
+    made.append(drafter)
+  return tuple(made)
+
+
+def _taught(model: Model, verifier: Model | None) -> Model:
+  """Returns a drafter of an early exit that was taught for a verifier."""
+  if verifier is None:
+    raise PairError(
+      f"{model.name} is an early exit, which begins with its verifier's layers:"
+      " give the verifier, as VERIFIER_CHECKPOINT or verifier="
+    )
+  lm = cast(TrainedExit, model.lm)
+  wanted = lm.config.verifier_sha256
+  if wanted and verifier.fingerprint and wanted != verifier.fingerprint:
+    raise PairError(
+      f"{model.name} is an early exit that was taught for another verifier than"
+      f" {verifier.name}: give that one, or teach an exit of this one"
+    )
+  try:
+    made = lm.language_model(verifier.lm)
+  except ValueError as error:
+    raise PairError(f"{model.name}: {error}") from error
+  size = parameters.num_parameters(made.module.config)
+  return dataclasses.replace(model, lm=made, num_parameters=size)
 
 
 def check_no_vocabulary(drafters: Iterable[Model]) -> None:

@@ -10,9 +10,9 @@ from speccascade.generate.pair.model_loading import check_role
 from speccascade.generate.pair.pairs import PairSpec
 from speccascade.generate.points.point import Point
 from speccascade.generate.run import Run
-from speccascade.models.architectures import drafts_alone
 from speccascade.models.parameters import Config
 from speccascade.models.sharding import meshes
+from speccascade.models.taught_exit import ExitConfig
 from speccascade.tasks.inputs import Inputs
 from speccascade.tools.planning import footprint, model_bytes
 from speccascade.tools.planning.footprint import Footprint
@@ -61,7 +61,7 @@ def _architecture(role: str, config, path, dtype: str | None) -> Config:
     config = checkpoints.load(path, lazy=True).require_config()
   check_role(config, role, path)
   # Draft heads keep float32; see `HeadsModel.create`.
-  if dtype is not None and drafts_alone(config):
+  if dtype is not None and model_bytes.row_of(config).has_kernel_dtype:
     config = dataclasses.replace(config, dtype=dtype)
   return config
 
@@ -99,13 +99,18 @@ def plan(
         layout = verifier_layout.whole()
       layout.check(config, role.upper())
       model_bytes.check_layout(config, verifier_layout)
-      kernel_dtype = pair.kernel_dtype if drafts_alone(config) else None
+      stores = model_bytes.row_of(config).has_kernel_dtype
+      kernel_dtype = pair.kernel_dtype if stores else None
       bytes_of[role] = 0.0
       if role not in shared:
         bytes_of[role] = footprint.weights(config, layout, kernel_dtype)
-      if num_kept and role != "verifier" and drafts_alone(config):
+      if num_kept and role != "verifier" and stores:
+        is_taught = isinstance(config, ExitConfig)
         bytes_of[role] += footprint.cut_head(
-          config, kernel_dtype, num_kept, is_shared=role in shared
+          config.whole if is_taught else config,
+          pair.kernel_dtype,
+          num_kept,
+          is_shared=is_taught or role in shared,
         )
       decode = DecodeSizes(
         verifier, layout, (run.batch_size, source_len), capacity
