@@ -20,6 +20,7 @@ _PUBLIC = {
   "Mesh": "speccascade.models.sharding.meshes",
   "Chat": "speccascade.generate.api",
   "Comparison": "speccascade.study.comparison",
+  "EarlyExit": "speccascade.generate.pair.early_exit",
   "Generation": "speccascade.generate.api",
   "Pair": "speccascade.generate.api",
   "LlamaConfig": "speccascade.models",

@@ -22,6 +22,7 @@ from speccascade.decoding.records.language_model import Array
 from speccascade.decoding.records.token_buffers import Prefix
 from speccascade.models import (
   cut_head,
+  early_exit,
   gpu_passes,
   native_passes,
   tree_windows,
@@ -38,6 +39,7 @@ class _Static(NamedTuple):
   module: nn.Module
   layout: Layout | None
   rows: int | None
+  num_shared: int
   structure: Any  # of the parameter tree
   places: tuple[int, ...]  # for each leaf, which of the model's arrays it is
 
@@ -57,12 +59,15 @@ class CachedLM:
       whose verifier has rows past the tokenizer that the drafter lacks. Such a
       token is never drawn, its logit being -inf, and is read as the last one of
       the table; static.
+    num_shared: how many of the first layers are those of the verifier that an
+      early exit drafts for; 0 of any other model; static.
   """
 
   params: Any
   module: Any
   layout: Layout | None = None
   rows: int | None = None
+  num_shared: int = 0
 
   prompted: ClassVar[bool]
 
@@ -83,14 +88,18 @@ class CachedLM:
     arrays = {id(leaf): leaf for leaf in leaves}
     numbers = {key: number for number, key in enumerate(arrays)}
     places = tuple(numbers[id(leaf)] for leaf in leaves)
-    static = _Static(self.module, self.layout, self.rows, structure, places)
+    static = _Static(
+      self.module, self.layout, self.rows, self.num_shared, structure, places
+    )
     return tuple(arrays.values()), static
 
   @classmethod
   def _unflatten(cls, static: _Static, arrays) -> Self:
     leaves = [arrays[place] for place in static.places]
     params = jax.tree.unflatten(static.structure, leaves)
-    return cls(params, static.module, static.layout, static.rows)
+    return cls(
+      params, static.module, static.layout, static.rows, static.num_shared
+    )
 
   @classmethod
   def create(
@@ -183,6 +192,26 @@ class CachedLM:
     if not kept.size:
       raise ValueError("no id that a head is cut to has a row in it")
     return self.replace(params=cut_head.cut(self.params, kept))
+
+  def first_layers(self, num: int) -> Self:
+    """Returns the network of the first decoder layers; see `early_exit`.
+
+    Args:
+      num: k, from 1 to the number of layers.
+
+    Raises:
+      ValueError: there are fewer layers.
+    """
+    config = early_exit.shortened(self.module.config, num)
+    return self.replace(
+      params=early_exit.first_layers(self.params, num),
+      module=self.module.clone(config=config),
+      num_shared=num,
+    )
+
+  def is_exit_of(self, verifier: Any) -> bool:
+    """Whether the first layers are a verifier's. See `SharesLayers`."""
+    return early_exit.has_layers_of(self, verifier)
 
   @property
   def vocab_size(self) -> int:

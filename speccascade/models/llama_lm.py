@@ -1,11 +1,14 @@
 """A decoder-only model of Llama's kind, as a decoding `LanguageModel`."""
 
+from typing import Any
+
 from flax import struct
 import jax
 import jax.numpy as jnp
 
 from speccascade.decoding.records import prompts
 from speccascade.decoding.records.language_model import Array
+from speccascade.models import early_exit
 from speccascade.models.block import Block
 from speccascade.models.cached_lm import CachedLM
 from speccascade.models.sharding.partitioning import under_layout
@@ -71,3 +74,10 @@ class LlamaLM(CachedLM):
       num_parts = (jnp.max(offset) + width - 1) // width
       caches = jax.lax.fori_loop(0, num_parts, feed, caches)
     return LlamaState(length=zero, offset=offset, caches=caches)
+
+  def share_prompt(self, state: Any, of_verifier: Any) -> Any:
+    """Returns the state with the verifier's prompt. See `SharesLayers`."""
+    caches = early_exit.shared_prompt(
+      state.caches, of_verifier.caches, self.num_shared
+    )
+    return state.replace(caches=caches)

@@ -23,13 +23,15 @@ from speccascade.models.t5.config import T5Config
 from speccascade.models.t5.network import Transformer
 from speccascade.models.t5gemma.config import T5GemmaConfig
 from speccascade.models.t5gemma.network import T5GemmaTransformer
+from speccascade.models.taught_exit import ExitConfig, ExitNetwork
 
-Config = T5Config | T5GemmaConfig | LlamaConfig | HeadsConfig
+Config = T5Config | T5GemmaConfig | LlamaConfig | HeadsConfig | ExitConfig
 NETWORKS = {
   T5Config: Transformer,
   T5GemmaConfig: T5GemmaTransformer,
   LlamaConfig: CausalTransformer,
   HeadsConfig: HeadsNetwork,
+  ExitConfig: ExitNetwork,
 }
 # The last two store kernels in bfloat16. A native product multiplies float32
 # rows by them; the last one rounds the rows to bfloat16, too.

@@ -51,10 +51,20 @@ class T5State(EncodedState):
   by_offset: Array
 
 
-class T5LM(CachedLM):
-  """A T5 as a `LanguageModel`; make one with `create`."""
+class SourceLM(CachedLM):
+  """What T5 and T5Gemma share: they read a source before any token."""
 
   prompted = False
+
+  def share_prompt(self, state: Any, of_verifier: Any) -> Any:
+    """Returns the state over the verifier's source. See `SharesLayers`."""
+    num = self.num_shared
+    sources = (*of_verifier.sources[:num], *state.sources[num:])
+    return state.replace(sources=sources)
+
+
+class T5LM(SourceLM):
+  """A T5 as a `LanguageModel`; make one with `create`."""
 
   @under_layout
   def prefill(self, inputs: Array, *, capacity: int) -> T5State:

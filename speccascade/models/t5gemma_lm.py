@@ -6,15 +6,12 @@ import jax.numpy as jnp
 
 from speccascade.decoding.records.language_model import Array
 from speccascade.models.attention import mask_bias
-from speccascade.models.cached_lm import CachedLM
 from speccascade.models.sharding.partitioning import under_layout
-from speccascade.models.t5_lm import EncodedState
+from speccascade.models.t5_lm import EncodedState, SourceLM
 
 
-class T5GemmaLM(CachedLM):
+class T5GemmaLM(SourceLM):
   """A T5Gemma as a `LanguageModel`; make one with `create`."""
-
-  prompted = False
 
   @property
   def start_id(self) -> int:

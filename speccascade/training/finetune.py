@@ -12,7 +12,7 @@ from typing import Any
 
 from speccascade.checkpoints import storage
 from speccascade.checkpoints.errors import CheckpointError
-from speccascade.models import draft_heads
+from speccascade.models import architectures
 from speccascade.models.architectures import drafts_alone
 from speccascade.models.parameters import Config
 from speccascade.models.sharding.partitioning import Layout
@@ -100,11 +100,12 @@ def train(
   Draft heads are trained in the same way. Their teacher is their verifier: it
   gives them their shape, and stays as it is. With `Objective.tuning` a copy of
   it is trained too, and is left in `verifier/` of MODEL_DIR. Look-ahead
-  embeddings are a kind of draft heads, whose verifier always stays as it is.
+  embeddings are a kind of draft heads, whose verifier always stays as it is. So
+  does that of an early exit, whose new layers and norm are trained.
 
   Args:
     model: the architecture, with its dropout rate and its activations' dtype;
-      or draft heads.
+      or draft heads, or an early exit.
     data: what the model learns, and the batches.
     run: how long the run is, where it starts, how often it is measured.
     model_dir: where the run writes, and which files stay.
@@ -160,11 +161,12 @@ def prepare(
   vocabulary = data.prompting.vocabulary
   teacher = initial_params = None
   if not alone:
-    training_checks.check_verifier(data, layout)
+    training_checks.check_verifier(model, data, layout)
     teacher = teachers.read(data.teacher_checkpoint, model, data.identity)
     verifier, params = teacher.module, teacher.params
     model = model.of_verifier(verifier.config, params)
-    initial_params = draft_heads.initial_params(model, verifier, params)
+    initial = architectures.row_of(model).initial_params
+    initial_params = initial(model, verifier, params)
     need.add_model(model)
   training_checks.check_texts(vocabulary, model, data)
   vocabularies.check_saved(vocabulary, folder, "MODEL_DIR")

@@ -9,11 +9,17 @@ import dataclasses
 import itertools
 
 from speccascade.decoding.programs.draft_models import PerKind
-from speccascade.decoding.records.drafter import Heads, Lookahead
+from speccascade.decoding.records.drafter import Exit, Heads, Lookahead
 from speccascade.decoding.records.language_model import LanguageModel
 from speccascade.models import architectures
 from speccascade.models.parameters import Config
-from speccascade.training import head_losses, lesson, lookahead_losses, states
+from speccascade.training import (
+  exit_losses,
+  head_losses,
+  lesson,
+  lookahead_losses,
+  states,
+)
 from speccascade.training.lesson import (
   DEPTH_NAMES,
   Metrics,
@@ -73,6 +79,18 @@ _MODEL = Kind(
 )
 
 
+# An early exit learns what a language model does, of its verifier.
+_EXIT = dataclasses.replace(
+  _MODEL,
+  summed=lambda reading: _MODEL.summed(exit_losses.of_whole(reading)),
+  measure=lambda reading: _MODEL.measure(exit_losses.of_whole(reading)),
+  initial="the verifier's last layers and its norm",
+  no_tuning=(
+    " is for draft heads over hidden states; the verifier of an early exit"
+    " stays as it is: leave it out"
+  ),
+)
+
 # Draft heads and look-ahead embeddings learn the tokens at several depths.
 
 
@@ -119,6 +137,7 @@ KINDS = PerKind[Kind](__name__, "KINDS", "how they are trained")
 KINDS.register(LanguageModel, _MODEL)
 KINDS.register(Heads, _HEADS)
 KINDS.register(Lookahead, _LOOKAHEAD)
+KINDS.register(Exit, _EXIT)
 
 
 def kind_of(config: Config) -> Kind:

@@ -37,6 +37,7 @@ from speccascade.models.sharding.partitioning import (
 )
 from speccascade.models.t5.network import Transformer
 from speccascade.models.t5gemma.network import T5GemmaTransformer
+from speccascade.models.taught_exit import ExitNetwork
 from speccascade.training import optimizers
 
 # gin files name `Objective` by this module.
@@ -44,7 +45,13 @@ from speccascade.training.objectives import Objective as Objective
 
 Array = jax.Array
 
-Network = Transformer | T5GemmaTransformer | CausalTransformer | HeadsNetwork
+Network = (
+  Transformer
+  | T5GemmaTransformer
+  | CausalTransformer
+  | HeadsNetwork
+  | ExitNetwork
+)
 
 # The token arrays that each kind of model needs.
 INPUTS = (

@@ -4,7 +4,11 @@ Each check is of settings that are right by themselves, and wrong for the model
 that is trained.
 """
 
-from speccascade.models.architectures import drafts_alone, is_prompted
+from speccascade.models.architectures import (
+  drafts_alone,
+  is_prompted,
+  row_of,
+)
 from speccascade.models.parameters import Config
 from speccascade.models.sharding.partitioning import Layout
 from speccascade.settings import fields
@@ -32,22 +36,30 @@ def check_kind(model: Config, data: TrainingData, objective: Objective) -> None:
     if not drafts_alone(model) and getattr(data, name):
       raise fields.SettingError(
         name,
-        " is for drafters that are models; leave it out for draft heads, and"
-        " set TEACHER_TEXT for the verifier's own text",
+        f" is for drafters that are models; leave it out for {_noun(model)},"
+        " and set TEACHER_TEXT for the verifier's own text",
         TrainingData,
       )
 
 
-def check_verifier(data: TrainingData, layout: Layout | None) -> None:
-  """Raises ValueError where draft heads have no verifier, or have a mesh.
+def _noun(model: Config) -> str:
+  """Returns what messages call a kind of models."""
+  return row_of(model).noun
+
+
+def check_verifier(
+  model: Config, data: TrainingData, layout: Layout | None
+) -> None:
+  """Raises ValueError where what drafts has no verifier, or has a mesh.
 
   Args:
+    model: the architecture of draft heads or of an early exit.
     data: names the verifier.
-    layout: where the heads lie; None on one device.
+    layout: where the model lies; None on one device.
   """
   if not data.teacher_checkpoint or layout is not None:
     raise ValueError(
-      "draft heads need a TEACHER_CHECKPOINT, which is their verifier, and"
+      f"{_noun(model)} need a TEACHER_CHECKPOINT, which is their verifier, and"
       " one device: set it, and leave MESH out"
     )
 

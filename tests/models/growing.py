@@ -81,11 +81,8 @@ SIZES = (3, 4, 4)  # nodes of each level, so that a level has siblings
 NUM_NODES = sum(SIZES)
 
 
-def network(config, kernel_dtype=None, *, noise=0.0):
-  """Returns a network whose weights, biases among them, are random.
-
-  With some `noise` it is another network, which agrees with the first at times.
-  """
+def weights(config, noise=0.0):
+  """Returns random weights, biases among them; see `network`."""
   rng, others = np.random.default_rng(0), np.random.default_rng(1)
   params = {
     path: rng.normal(size=shape) / shape[0] ** 0.5
@@ -93,7 +90,15 @@ def network(config, kernel_dtype=None, *, noise=0.0):
     + path.endswith("scale")
     for path, shape in param_shapes(config).items()
   }
-  params = traverse_util.unflatten_dict(params, sep="/")
+  return traverse_util.unflatten_dict(params, sep="/")
+
+
+def network(config, kernel_dtype=None, *, noise=0.0):
+  """Returns a network whose weights, biases among them, are random.
+
+  With some `noise` it is another network, which agrees with the first at times.
+  """
+  params = weights(config, noise)
   return architectures.row_of(config).model.create(
     config, params, kernel_dtype=kernel_dtype
   )

@@ -17,6 +17,7 @@ from speccascade.models import (
   parameters,
 )
 from speccascade.models.architectures import ARCHITECTURES
+from speccascade.models.taught_exit import ExitConfig
 from speccascade.study.evaluation import timing
 from speccascade.study.search import draft_kinds
 from speccascade.tools.planning import model_bytes
@@ -58,6 +59,7 @@ CONFIGS = [
     for kind in ("medusa", "blockwise", "lookahead")
   ),
 ]
+CONFIGS.append(ExitConfig(num_layers=1).shaped_like(CONFIGS[0]))
 
 
 KINDS = draft_models.DRAFT_MODELS.keys() - {Drafter}
@@ -106,15 +108,16 @@ def test_a_new_kind_says_what_to_register(asked, monkeypatch):
 
 @pytest.mark.parametrize(
   ("config", "most"),
-  [*zip(CONFIGS, (0, 0, 0, 2, 2, 3))],
-  ids=["t5", "t5gemma", "llama", "medusa", "blockwise", "lookahead"],
+  [*zip(CONFIGS, (0, 0, 0, 2, 2, 3, 0))],
+  ids=["t5", "t5gemma", "llama", "medusa", "blockwise", "lookahead", "exit"],
 )
 def test_an_architecture_tells_the_kind_of_its_model(config, most):
   params = parameters.network(config).initial(jax.random.key(0))
   model = architectures.row_of(config).model.create(config, params)
   assert draft_models.kind_of(model) is architectures.kind_of(config)
   row = draft_models.row_of(model)
-  assert row.drafts_alone == (most == 0)
+  is_exit = isinstance(config, ExitConfig)
+  assert row.drafts_alone == (most == 0 and not is_exit)
   assert architectures.drafts_alone(config) == row.drafts_alone
   assert row.num_distributions(model) == most
 

@@ -9,7 +9,7 @@ import optax
 import pytest
 
 from speccascade.checkpoints import load, orbax_io
-from speccascade.models import LlamaConfig, T5Config, draft_heads
+from speccascade.models import LlamaConfig, T5Config, architectures
 from speccascade.models.t5.network import Transformer
 from speccascade.training import optimizers, states, trainer
 from speccascade.training.checkpointing import Checkpoints
@@ -75,11 +75,13 @@ def exploding(step):
 def train_drafts(
   folder, config, verifier, batch, optimizer, *, steps, writer=None, **options
 ):
-  """Trains heads or look-ahead embeddings, on from what a folder holds.
+  """Trains what drafts for a verifier, on from what a folder holds.
 
   Keywords are fields of `Objective`, and `evaluation`.
   """
-  initial = draft_heads.initial_params(config, verifier.module, verifier.params)
+  initial = architectures.row_of(config).initial_params(
+    config, verifier.module, verifier.params
+  )
   evaluation = options.pop("evaluation", None)
   objective = states.Objective(z_loss=0.0, **options)
   parts = {"initial_params": initial}

@@ -20,7 +20,11 @@ from speccascade.decoding.loops.observers import Observer, merged
 from speccascade.decoding.records import prompts, token_buffers
 from speccascade.decoding.records.automaton import START
 from speccascade.decoding.records.block_records import Decoded, Stats
-from speccascade.decoding.records.drafter import catch_up, is_drafter
+from speccascade.decoding.records.drafter import (
+  catch_up,
+  is_drafter,
+  share_prompt,
+)
 
 Array = jax.Array
 
@@ -75,7 +79,7 @@ class Loop:
     num_drafts = self.width if self.num_drafts is None else self.num_drafts
     if self.prefill is None:
       room = settings.buffer_size(num_drafts)
-      states = tuple(part.prefill(inputs, capacity=room) for part in self.parts)
+      states = prefill(self.parts, inputs, room)
     else:
       states = self.prefill()
     trace = log_probs = None
@@ -209,6 +213,27 @@ class Loop:
       extra=carry.extra,
       stopped=None if stops is None else stops.ends[carry.stop],
     )
+
+
+def prefill(
+  parts: tuple[Any, ...], inputs: Array, *capacities: int
+) -> tuple[Any, ...]:
+  """Returns the states of parts before any decoder token.
+
+  Args:
+    parts: the models and drafters. An early exit among them has the first
+      layers of the last one.
+    inputs: [B, S] int32.
+    *capacities: slots of each part's caches; one number is for all.
+  """
+  if len(capacities) == 1:
+    capacities *= len(parts)
+  *states, last = (
+    part.prefill(inputs, capacity=capacity)
+    for part, capacity in zip(parts, capacities)
+  )
+  shared = (share_prompt(*pair, last) for pair in zip(parts, states))
+  return (*shared, last)
 
 
 @jax.named_scope("commit")

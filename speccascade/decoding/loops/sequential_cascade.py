@@ -5,6 +5,7 @@ import jax.numpy as jnp
 
 from speccascade.decoding.laws import draws
 from speccascade.decoding.laws.rules import defers
+from speccascade.decoding.loops import rounds
 from speccascade.decoding.loops.execution import LoopSettings, execution
 from speccascade.decoding.loops.rounds import Loop
 from speccascade.decoding.loops.stepwise import NextToken, stepwise
@@ -94,8 +95,8 @@ def sequential_cascade(
 
   def prefill() -> tuple[State, ...]:
     size = settings.buffer_size(CATCH_UP)
-    small = drafter.prefill(inputs, capacity=size)
-    return small, verifier.prefill(inputs, capacity=size + CATCH_UP)
+    models = (drafter, verifier)
+    return rounds.prefill(models, inputs, size, size + CATCH_UP)
 
   return stepwise(
     advance,

@@ -22,7 +22,10 @@ from speccascade.decoding.records.decode_settings import (
   BlockShape,
 )
 from speccascade.decoding.records.drafter import is_drafter
-from speccascade.decoding.records.language_model import LanguageModel
+from speccascade.decoding.records.language_model import (
+  LanguageModel,
+  is_exit,
+)
 
 
 def check_decoder(method: Method, shape: BlockShape) -> None:
@@ -88,6 +91,7 @@ def check_call(
   if not sampling.greedy and method.has_blocks:
     _check_children(shape, drafter, vocab_size)
   _check_kinds(drafter, verifier)
+  _check_exits(drafter, verifier)
   method.check_alpha(alpha, vocab_size)
   _check_temperature(method, sampling)
   _check_confidence(method, drafter)
@@ -148,6 +152,21 @@ def _check_kinds(
       f"a {kinds[True]} continues prompts (decoder-only), a {kinds[False]}"
       " from a source; the models of a pair must be of one kind"
     )
+
+
+def _check_exits(
+  drafter: DraftModels | None, verifier: LanguageModel | None
+) -> None:
+  """Raises ValueError where an early exit is one of another verifier."""
+  if verifier is None:
+    return
+  for part in jax.tree.leaves(drafter, is_leaf=is_exit):
+    if is_exit(part) and not part.is_exit_of(verifier):
+      raise ValueError(
+        f"the drafter is an early exit after {part.num_shared} layers of"
+        " another model than the verifier: make it of the verifier in use, by"
+        " first_layers or as drafter=EarlyExit(k) of load_pair"
+      )
 
 
 def _check_temperature(method: Method, sampling: Sampling) -> None:

@@ -27,12 +27,14 @@ from speccascade.decoding.programs.method import Method
 from speccascade.decoding.records.decode_settings import FIXED, BlockShape
 from speccascade.decoding.records.drafter import (
   Drafter,
+  Exit,
   Heads,
   Lookahead,
   block_depth,
   is_drafter,
   is_heads,
   is_lookahead,
+  is_taught_exit,
 )
 from speccascade.decoding.records.language_model import LanguageModel
 
@@ -42,7 +44,7 @@ Row = TypeVar("Row")
 # What a call of a `Decoder` gets in a drafter's place; several language models
 # are for methods that compose several.
 DraftModels = (
-  LanguageModel | Heads | Lookahead | Drafter | tuple[LanguageModel, ...]
+  LanguageModel | Heads | Lookahead | Exit | Drafter | tuple[LanguageModel, ...]
 )
 
 
@@ -124,6 +126,16 @@ def _drafter_of_embeddings(
   )
 
 
+def _drafter_of_exit(
+  taught: Exit,
+  verifier: LanguageModel,
+  shape: BlockShape,
+  stop: StopPolicy | None,
+) -> Drafter:
+  model = taught.language_model(verifier)
+  return _drafter_of_model(model, verifier, shape, stop)
+
+
 def _check_models(
   models: LanguageModel | tuple[LanguageModel, ...],
   method: Method,
@@ -163,6 +175,16 @@ def _check_embeddings(
       f" {embeddings.num_heads + 1} or less"
     )
   depth_laws.check_review(method.target, shape)
+
+
+def _check_exit(taught: Exit, method: Method, shape: BlockShape) -> None:
+  """Raises ValueError where the exit has to be a language model already."""
+  if not method.has_blocks or method.compose is not None:
+    raise ValueError(
+      f"an early exit that was taught is given, and {method.label} wants a"
+      " language model as its drafter: give what language_model(verifier) of"
+      " the exit returns"
+    )
 
 
 def _check_depth_laws(words: str, method: Method, shape: BlockShape) -> None:
@@ -245,6 +267,9 @@ DRAFT_MODELS: dict[type, DraftModel] = {
     takes=is_lookahead,
     num_distributions=lambda embeddings: embeddings.num_heads + 1,
   ),
+  # A pair makes the language model when it is loaded, so that all methods take
+  # it; a caller of a decoder may leave that to the decoder.
+  Exit: DraftModel(_drafter_of_exit, _check_exit, takes=is_taught_exit),
   LanguageModel: DraftModel(
     _drafter_of_model,
     _check_models,

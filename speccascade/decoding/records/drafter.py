@@ -32,9 +32,14 @@ from speccascade.decoding.records.language_model import (
   LanguageModel,
   Part,
   State,
+  is_exit,
   is_kind,
 )
-from speccascade.decoding.records.masked_model import begin_text
+from speccascade.decoding.records.masked_model import (
+  MaskedModel,
+  MaskedState,
+  begin_text,
+)
 from speccascade.decoding.records.token_buffers import Prefix
 
 Array = jax.Array
@@ -137,6 +142,12 @@ class Drafter:
     capacity += self.spare_slots
     return tuple(part.prefill(inputs, capacity=capacity) for part in self.parts)
 
+  def share_prompt(self, state: State, of_verifier: State) -> State:
+    """Returns the state after a prefill; see `share_prompt` below."""
+    return self._of_parts(
+      state, lambda part, inner: share_prompt(part, inner, of_verifier)
+    )
+
   def rewind(self, state: State, length: Array) -> State:
     """Forgets every token at or after `length` [B] int32; see `Part`."""
     return self._of_parts(state, lambda part, inner: part.rewind(inner, length))
@@ -236,6 +247,27 @@ def catch_up(
   return begin_text(cast(LanguageModel, part), state, upto)
 
 
+def share_prompt(part: Part, state: State, of_verifier: State) -> State:
+  """Gives early exits in a part what the verifier's prefill computed.
+
+  Args:
+    part: a model or drafter; only early exits in it are given anything.
+    state: the part's state, from `prefill`.
+    of_verifier: the state from the verifier's `prefill` of the same inputs.
+
+  Returns:
+    The state.
+  """
+  if is_drafter(part):
+    return part.share_prompt(state, of_verifier)
+  if isinstance(part, MaskedModel):
+    if isinstance(of_verifier, MaskedState):
+      of_verifier = of_verifier.inner
+    inner = share_prompt(part.model, state.inner, of_verifier)
+    return state.replace(inner=inner)
+  return part.share_prompt(state, of_verifier) if is_exit(part) else state
+
+
 @runtime_checkable
 class Reader(Protocol):
   """A drafter that reads the hidden states of the verifier's last pass.
@@ -320,6 +352,29 @@ class Lookahead(Protocol):
     """
 
 
+@runtime_checkable
+class Exit(Protocol):
+  """An early exit that was taught: a pytree in a drafter's place.
+
+  It has layers of its own, which follow the verifier's first ones.
+  """
+
+  @property
+  def vocab_size(self) -> int:
+    """V, the number of tokens."""
+
+  @property
+  def num_layers(self) -> int:
+    """Static: how many layers are the verifier's."""
+
+  def language_model(self, verifier: Any) -> LanguageModel:
+    """Returns the language model that drafts.
+
+    Args:
+      verifier: the language model that the exit was taught for.
+    """
+
+
 def is_drafter(part: Any) -> TypeGuard[Drafter]:
   """Whether a part of a pair is a `Drafter`, and not a model."""
   return isinstance(part, Drafter)
@@ -338,6 +393,11 @@ def is_heads(part: Any) -> TypeGuard[Heads]:
 def is_lookahead(part: Any) -> TypeGuard[Lookahead]:
   """Whether a part of a pair is `Lookahead`, and not a model or a `Drafter`."""
   return is_kind(part, Lookahead)
+
+
+def is_taught_exit(part: Any) -> TypeGuard[Exit]:
+  """Whether a part of a pair is an `Exit`, and not a model or a `Drafter`."""
+  return is_kind(part, Exit)
 
 
 def block_depth(drafter: Drafter) -> int:

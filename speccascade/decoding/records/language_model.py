@@ -168,6 +168,33 @@ class ChainModel(Protocol):
     """
 
 
+@runtime_checkable
+class SharesLayers(Protocol):
+  """A language model that may have the first layers of its verifier.
+
+  Such a model, an early exit, has the arrays of the verifier's layers. What the
+  verifier's prefill computes of these layers is the exit's, too.
+  """
+
+  @property
+  def num_shared(self) -> int:
+    """Static: how many layers are the verifier's; 0 of an ordinary model."""
+
+  def is_exit_of(self, verifier: Any) -> bool:
+    """Whether the first layers are those of a verifier; asked on the host."""
+
+  def share_prompt(self, state: State, of_verifier: State) -> State:
+    """Returns the state that `prefill` made, with the verifier's own numbers.
+
+    Where nothing else reads what the exit's prefill computed, XLA leaves it
+    out.
+
+    Args:
+      state: from `prefill`.
+      of_verifier: from the verifier's `prefill` of the same inputs.
+    """
+
+
 _KINDS: dict[tuple[type, type], bool] = {}
 
 
@@ -186,3 +213,8 @@ def is_kind(part: Any, protocol: Any) -> bool:
 def is_chain_model(part: Any) -> TypeGuard[ChainModel]:
   """Whether a language model may draft a chain in one call."""
   return is_kind(part, ChainModel)
+
+
+def is_exit(part: Any) -> TypeGuard[SharesLayers]:
+  """Whether a language model has the first layers of its verifier."""
+  return is_kind(part, SharesLayers) and bool(part.num_shared)

@@ -40,8 +40,9 @@ def load_pair(
       confused.
     drafter: the path of a checkpoint in any layout that `checkpoints.load`
       reads; (path, architecture); a model in memory; or a list of these,
-      largest first, for methods that compose several; or a `PromptLookup`,
-      which copies and has no model. None leaves only the method `verifier`.
+      largest first, for methods that compose several; an `EarlyExit(k)`, which
+      is the verifier's first k layers; or a `PromptLookup`, which copies and
+      has no model. None leaves only the method `verifier`.
       T5X's checkpoints do not say their architecture, which is then inferred
       from the arrays, with the activations of T5 1.0 or 1.1.
     verifier: one model, written as the drafter is. None leaves only the method
@@ -106,6 +107,7 @@ def load_pair(
 
 def built_in_pair(
   *,
+  drafter: ModelSource | list[ModelSource] | None = None,
   draft_vocabulary=None,
   dtype: str = "float32",
   kernel_dtype: str = "float32",
@@ -116,6 +118,8 @@ def built_in_pair(
   as "A clever witch sells the new car.", and knows no other words.
 
   Args:
+    drafter: what drafts for the large model in the small one's place, as in
+      `load_pair`; None is the small one.
     draft_vocabulary: as in `load_pair`.
     dtype: as in `load_pair`.
     kernel_dtype: as in `load_pair`.
@@ -124,7 +128,7 @@ def built_in_pair(
     PairError: a dtype is unknown, or the draft vocabulary does not fit.
   """
   return load_pair(
-    drafter=built_in.drafter(),
+    drafter=built_in.drafter() if drafter is None else drafter,
     verifier=built_in.verifier(),
     draft_vocabulary=draft_vocabulary,
     dtype=dtype,

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 import os
 from typing import Annotated
 
-from speccascade.generate.pair import pair_checks, pairs
+from speccascade.generate.pair import early_exit, pair_checks, pairs
+from speccascade.generate.pair.early_exit import EarlyExit
 from speccascade.generate.pair.model_loading import Model, load_model
 from speccascade.generate.pair.pairs import ModelPair, PairError
 from speccascade.generate.pair.prompt_lookup import PromptLookup
@@ -15,6 +16,7 @@ from speccascade.models import (
   T5Config,
   T5GemmaLM,
 )
+from speccascade.models.exit_model import TrainedExit
 from speccascade.models.heads_model import TrainedHeads
 from speccascade.models.sharding.meshes import Mesh
 from speccascade.models.sharding.partitioning import Layout
@@ -30,7 +32,9 @@ ModelSource = (
   | T5GemmaLM
   | LlamaLM
   | TrainedHeads
+  | TrainedExit
   | PromptLookup
+  | EarlyExit
 )
 
 
@@ -57,7 +61,8 @@ def read_model(
     CheckpointError: the checkpoint cannot be read.
   """
   is_model = hasattr(source, "prefill") and hasattr(source, "extend")
-  if is_model or (role == "drafter" and isinstance(source, TrainedHeads)):
+  drafts = isinstance(source, TrainedHeads | TrainedExit)
+  if is_model or (role == "drafter" and drafts):
     if layout not in (None, getattr(source, "layout", None)):
       raise PairError(
         f"{role} is in memory, and does not lie on the mesh; give the path of"
@@ -72,7 +77,7 @@ def read_model(
     raise PairError(
       f"{role} is {source!r:.60}; wanted the path of a checkpoint, (path,"
       " T5Config, T5GemmaConfig or LlamaConfig), a T5LM, T5GemmaLM or LlamaLM,"
-      " or a PromptLookup alone"
+      " an EarlyExit, or a PromptLookup alone"
     )
   return load_model(role, path, config, layout=layout, **options)
 
@@ -104,22 +109,25 @@ def read_models(
   if drafter is not None:
     drafter_sources = drafter if isinstance(drafter, list) else [drafter]
   verifier_sources = [] if verifier is None else [verifier]
-  paths = [path_of(each) for each in (*drafter_sources, *verifier_sources)]
+  read = [*early_exit.without_exits(drafter_sources), *verifier_sources]
+  paths = [path_of(each) for each in read]
   rows = pair_checks.verifier_rows(paths[-1], paths[:-1]) if paths else None
   if not isinstance(mesh, Mesh):
     mesh = Mesh(mesh)
   layout, drafter_layout = mesh.layout(), mesh.drafter_layout()
-  drafters = tuple(
-    read_model("drafter", source, layout=drafter_layout, rows=rows, **dtypes)
+  drafters = [
+    early_exit.setting_of(source)
+    or read_model("drafter", source, layout=drafter_layout, rows=rows, **dtypes)
     for source in drafter_sources
-  )
+  ]
   verifier_model = None
   if verifier is not None:
     verifier_model = read_model(
       "verifier", verifier, layout=layout, rows=rows, **dtypes
     )
   dtype = pairs.describe_dtypes(**dtypes, layout=layout)
-  pair = ModelPair(drafters, verifier_model, dtype, layout=layout)
+  models = early_exit.made_of(drafters, verifier_model)
+  pair = ModelPair(models, verifier_model, dtype, layout=layout)
   return pair if lookup is None else pair.combined(lookup)
 
 

@@ -17,6 +17,7 @@ from speccascade.generate.pair.pair_checks import PairError, cut_rows
 from speccascade.models import architectures, intersection
 from speccascade.models.cached_lm import CachedLM
 from speccascade.models.draft_heads import fingerprint
+from speccascade.models.exit_model import TrainedExit
 from speccascade.models.heads_model import TrainedHeads
 from speccascade.models.parameters import Config
 from speccascade.models.sharding.partitioning import Layout
@@ -30,7 +31,8 @@ class Model:
 
   Attributes:
     lm: the language model; or draft heads or look-ahead embeddings, in a
-      drafter's place.
+      drafter's place; or an early exit that was taught, of which a pair makes a
+      language model.
     name: the name of the checkpoint and its step, for tables and rows.
     path: the path of the checkpoint; "" for a model made in memory.
     vocabulary: the identity {"path", "sha256"} of the vocabulary file that the
@@ -41,15 +43,18 @@ class Model:
       "" where it is unknown.
     tuned_verifier: of draft heads that were trained together with their
       verifier, the path of that verifier; "" otherwise.
+    setting: what names the model in DRAFTER_CHECKPOINT where that is not its
+      path, as of an early exit; "" otherwise.
   """
 
-  lm: CachedLM | TrainedHeads | intersection.IntersectionLM
+  lm: CachedLM | TrainedHeads | TrainedExit | intersection.IntersectionLM
   name: str
   path: str
   vocabulary: Mapping[str, str] | None = None
   num_parameters: int | None = None
   fingerprint: str = ""
   tuned_verifier: str = ""
+  setting: str = ""
 
   @property
   def drafts_alone(self) -> bool:
@@ -142,7 +147,7 @@ def load_model(
 
 
 def check_role(config: Config, role: str, path: Any) -> None:
-  """Raises PairError where draft heads are to be a verifier.
+  """Raises PairError where what drafts for a verifier is to be one.
 
   Args:
     config: the architecture of the model.
@@ -151,9 +156,9 @@ def check_role(config: Config, role: str, path: Any) -> None:
   """
   if role == "verifier" and not architectures.drafts_alone(config):
     raise PairError(
-      f"{path} has draft heads; the verifier must be a language model: set"
-      " DRAFTER_CHECKPOINT to the heads, and VERIFIER_CHECKPOINT to the model"
-      " that they were trained for"
+      f"{path} has {architectures.row_of(config).noun}; the verifier must be a"
+      " language model: set DRAFTER_CHECKPOINT to this, and VERIFIER_CHECKPOINT"
+      " to the model that it was trained for"
     )
 
 

@@ -16,6 +16,7 @@ from speccascade import native
 from speccascade.decoding.programs import draft_models
 from speccascade.decoding.records.drafter import Drafter
 from speccascade.generate.pair import draft_vocabulary as draft_vocabularies
+from speccascade.generate.pair import early_exit
 from speccascade.generate.pair.cascades import Cascade, SideBySide
 from speccascade.generate.pair.model_loading import Model, load_model
 from speccascade.generate.pair.pair_checks import (
@@ -196,6 +197,7 @@ class ModelPair:
       check_models(pair)
       check_vocabulary(pair, vocabulary)
     else:
+      early_exit.check_no_vocabulary(self.drafters)
       # Both vocabularies are checked there.
       pair = share_tokens(self, vocabulary, drafter_vocabulary)
       check_models(pair)
@@ -256,7 +258,8 @@ class PairSpec:
       the one that its arrays show.
     verifier: the architecture of the verifier. None takes the checkpoint's.
     drafter_checkpoint: the path of the drafter's checkpoint, or as many paths
-      as `drafter` has architectures; () means no neural drafter.
+      as `drafter` has architectures; () means no neural drafter. "early-exit:4"
+      is the verifier's first four layers; see `early_exit.EarlyExit`.
     verifier_checkpoint: the path of the verifier's checkpoint.
     dtype: the type of the activations. None keeps the architecture's type.
     kernel_dtype: the type of the kernels; see `T5LM.create`.
@@ -292,7 +295,7 @@ class PairSpec:
     paths = [self.verifier_checkpoint]
     # Drafters with a vocabulary of their own say nothing about the verifier's.
     if self.drafter_vocabulary is None or not self.verifier_checkpoint:
-      paths += as_list(self.drafter_checkpoint)
+      paths += early_exit.without_exits(as_list(self.drafter_checkpoint))
     for path in paths:
       if vocabulary_path := vocabulary_path_of(path):
         return vocabulary_path
@@ -338,14 +341,15 @@ class PairSpec:
     """
     formats = {"dtype": self.dtype, "kernel_dtype": self.kernel_dtype}
     layout = self.mesh.layout()
-    drafters, verifier, rows = (), None, None
+    drafters, verifier, rows = [], None, None
     # A model that decodes alone keeps all of its rows.
     if needs_drafter and needs_verifier:
-      drafter_paths = as_list(self.drafter_checkpoint)
-      rows = verifier_rows(self.verifier_checkpoint, drafter_paths)
+      paths = early_exit.without_exits(as_list(self.drafter_checkpoint))
+      rows = verifier_rows(self.verifier_checkpoint, paths)
     if needs_drafter:
       drafters = self._load_drafters(rows=rows, **formats)
-    if needs_verifier:
+    # An early exit that decodes alone is made of its verifier, too.
+    if needs_verifier or early_exit.has_exits(drafters):
       verifier = load_model(
         "verifier",
         self.verifier_checkpoint,
@@ -354,8 +358,11 @@ class PairSpec:
         rows=rows,
         **formats,
       )
+    models = early_exit.made_of(drafters, verifier)
     dtype = describe_dtypes(**formats, layout=layout)
-    pair = ModelPair(drafters, verifier, dtype, layout=layout)
+    if not needs_verifier:
+      verifier = None
+    pair = ModelPair(models, verifier, dtype, layout=layout)
     drafter_vocabulary = None
     if self.drafter_vocabulary is not None and drafters:
       from speccascade.text import vocabularies
@@ -364,16 +371,24 @@ class PairSpec:
     cut = self.draft_vocabulary if needs_drafter else None
     return pair.over(vocabulary, drafter_vocabulary, cut)
 
-  def _load_drafters(self, **options) -> tuple[Model, ...]:
+  def _load_drafters(self, **options) -> list[Model | early_exit.EarlyExit]:
     """Reads the drafters, each with the options of `load_model`."""
     # A cascade may draft without neural drafters.
     if not as_list(self.drafter_checkpoint) and self.cascade is None:
       raise PairError("the method needs a drafter: set DRAFTER_CHECKPOINT")
     layout = self.mesh.drafter_layout()
-    return tuple(
-      load_model("drafter", path, config, layout=layout, **options)
-      for config, path in self.drafters()
-    )
+    drafters: list[Model | early_exit.EarlyExit] = []
+    for config, path in self.drafters():
+      setting = early_exit.setting_of(path)
+      if setting is None:
+        model = load_model("drafter", path, config, layout=layout, **options)
+      elif config is not None:
+        raise PairError(
+          f"DRAFTER is given for {path}, which has the verifier's"
+          " architecture: leave it out"
+        )
+      drafters.append(setting or model)
+    return drafters
 
 
 def describe_dtypes(dtype: str | None, kernel_dtype: str, layout=None) -> str:

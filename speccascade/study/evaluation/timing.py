@@ -18,7 +18,7 @@ import numpy as np
 from speccascade.decoding.laws import draws
 from speccascade.decoding.laws.sampling import Sampling
 from speccascade.decoding.programs import draft_models
-from speccascade.decoding.records.drafter import Heads, Lookahead
+from speccascade.decoding.records.drafter import Exit, Heads, Lookahead
 from speccascade.decoding.records.language_model import LanguageModel
 from speccascade.generate.points.call_costs import Costs
 from speccascade.generate.points.pass_loops import Blocks, HotLoop
@@ -163,7 +163,7 @@ class CostLoops:
 
 
 def cost_loops(
-  drafter: LanguageModel | Heads | Lookahead,
+  drafter: LanguageModel | Heads | Lookahead | Exit,
   verifier: LanguageModel,
   inputs,
   sampling: Sampling,
@@ -249,6 +249,10 @@ def _embedding_loops(embeddings, blocks: Blocks, nums: list[int]) -> _HotLoops:
   return loops | {f"h{num}": feeding(num) for num in nums}
 
 
+def _exit_loops(taught, blocks: Blocks, nums: list[int]) -> _HotLoops:
+  return _model_loops(taught.language_model(blocks.verifier), blocks, nums)
+
+
 # What is timed of each kind of draft model: a function from the model, the
 # blocks, and the numbers of distributions that are drawn at once.
 DRAFT_LOOPS = draft_models.PerKind[
@@ -257,6 +261,7 @@ DRAFT_LOOPS = draft_models.PerKind[
 DRAFT_LOOPS.register(LanguageModel, _model_loops)
 DRAFT_LOOPS.register(Heads, _head_loops)
 DRAFT_LOOPS.register(Lookahead, _embedding_loops)
+DRAFT_LOOPS.register(Exit, _exit_loops)
 
 
 @functools.partial(jax.jit, static_argnums=(3, 4, 5))

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from speccascade.decoding.programs import draft_models
-from speccascade.decoding.records.drafter import Heads, Lookahead
+from speccascade.decoding.records.drafter import Exit, Heads, Lookahead
 from speccascade.decoding.records.language_model import LanguageModel
 from speccascade.generate import teacher_forcing
 from speccascade.generate.pair.pairs import ModelPair
@@ -67,6 +67,11 @@ def _model_laws(drafter, verifier, sampling, num, inputs, tokens):
     _laws(model, sampling, inputs, tokens) for model in models
   )
   return [of_drafter], of_verifier
+
+
+def _exit_laws(taught, verifier, *arguments):
+  """Returns the laws of an early exit that was taught."""
+  return _model_laws(taught.language_model(verifier), verifier, *arguments)
 
 
 @jax.jit
@@ -182,3 +187,6 @@ KINDS = draft_models.PerKind[DraftKind](__name__, "KINDS", "what a search asks")
 KINDS.register(LanguageModel, _MODEL)
 KINDS.register(Heads, _HEADS)
 KINDS.register(Lookahead, dataclasses.replace(_HEADS, laws=_lookahead_laws))
+KINDS.register(
+  Exit, dataclasses.replace(_MODEL, always=("verifier",), laws=_exit_laws)
+)

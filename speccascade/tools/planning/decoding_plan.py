@@ -5,14 +5,14 @@ import dataclasses
 
 from speccascade import checkpoints
 from speccascade.checkpoints import CheckpointNotFoundError
-from speccascade.generate.pair import draft_vocabulary
+from speccascade.generate.pair import draft_vocabulary, early_exit
 from speccascade.generate.pair.model_loading import check_role
 from speccascade.generate.pair.pairs import PairSpec
 from speccascade.generate.points.point import Point
 from speccascade.generate.run import Run
-from speccascade.models.architectures import drafts_alone
 from speccascade.models.parameters import Config
 from speccascade.models.sharding import meshes
+from speccascade.models.taught_exit import ExitConfig
 from speccascade.tasks.inputs import Inputs
 from speccascade.tools.planning import footprint, model_bytes
 from speccascade.tools.planning.footprint import Footprint
@@ -24,7 +24,8 @@ def architectures(pair: PairSpec, point: Point) -> dict[str, Config]:
 
   The roles are "drafter" and "verifier". Several drafters are "drafter 1",
   "drafter 2" and so on. The checkpoint of a model whose setting gives its
-  architecture does not have to exist.
+  architecture does not have to exist. An early exit is an architecture of fewer
+  layers.
 
   Raises:
     ValueError: neither a setting nor a checkpoint gives an architecture.
@@ -34,12 +35,22 @@ def architectures(pair: PairSpec, point: Point) -> dict[str, Config]:
     drafters = pair.drafters()
     for number, (config, path) in enumerate(drafters, 1):
       role = f"drafter {number}" if len(drafters) > 1 else "drafter"
-      configs[role] = _architecture("drafter", config, path, pair.dtype)
+      setting = early_exit.setting_of(path)
+      if setting is None:
+        config = _architecture("drafter", config, path, pair.dtype)
+      else:
+        config = setting.config_of(_verifier(pair))
+      configs[role] = config
   if needs.needs_verifier:
-    configs["verifier"] = _architecture(
-      "verifier", pair.verifier, pair.verifier_checkpoint, pair.dtype
-    )
+    configs["verifier"] = _verifier(pair)
   return configs
+
+
+def _verifier(pair: PairSpec) -> Config:
+  """Returns the architecture of the verifier."""
+  return _architecture(
+    "verifier", pair.verifier, pair.verifier_checkpoint, pair.dtype
+  )
 
 
 def _architecture(role: str, config, path, dtype: str | None) -> Config:
@@ -50,7 +61,7 @@ def _architecture(role: str, config, path, dtype: str | None) -> Config:
     config = checkpoints.load(path, lazy=True).require_config()
   check_role(config, role, path)
   # Draft heads keep float32; see `HeadsModel.create`.
-  if dtype is not None and drafts_alone(config):
+  if dtype is not None and model_bytes.row_of(config).has_kernel_dtype:
     config = dataclasses.replace(config, dtype=dtype)
   return config
 
@@ -71,6 +82,11 @@ def plan(
   capacity = run.max_decode_len + 2 + width
   verifier = models.get("verifier")
   num_kept = draft_vocabulary.size(pair.draft_vocabulary)
+  # An early exit has arrays of its verifier, which are counted once.
+  shared = set()
+  if verifier is not None:
+    settings = [early_exit.setting_of(path) for _, path in pair.drafters()]
+    shared = {role for role, each in zip(models, settings) if each is not None}
 
   def bytes_on(mesh: meshes.Mesh) -> dict[str, float]:
     verifier_layout = mesh.abstract()
@@ -78,14 +94,24 @@ def plan(
     bytes_of = {"caches": 0.0, "distributions": 0.0}
     for role, config in models.items():
       layout = verifier_layout
-      if role != "verifier" and mesh.drafter == "whole":
+      is_drafter = role != "verifier" and role not in shared
+      if is_drafter and mesh.drafter == "whole":
         layout = verifier_layout.whole()
       layout.check(config, role.upper())
       model_bytes.check_layout(config, verifier_layout)
-      kernel_dtype = pair.kernel_dtype if drafts_alone(config) else None
-      bytes_of[role] = footprint.weights(config, layout, kernel_dtype)
-      if num_kept and role != "verifier" and drafts_alone(config):
-        bytes_of[role] += footprint.cut_head(config, kernel_dtype, num_kept)
+      stores = model_bytes.row_of(config).has_kernel_dtype
+      kernel_dtype = pair.kernel_dtype if stores else None
+      bytes_of[role] = 0.0
+      if role not in shared:
+        bytes_of[role] = footprint.weights(config, layout, kernel_dtype)
+      if num_kept and role != "verifier" and stores:
+        is_taught = isinstance(config, ExitConfig)
+        bytes_of[role] += footprint.cut_head(
+          config.whole if is_taught else config,
+          pair.kernel_dtype,
+          num_kept,
+          is_shared=is_taught or role in shared,
+        )
       decode = DecodeSizes(
         verifier, layout, (run.batch_size, source_len), capacity
       )

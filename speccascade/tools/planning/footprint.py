@@ -143,7 +143,9 @@ def weights(
   return total
 
 
-def cut_head(config: Config, kernel_dtype: str, num: int) -> int:
+def cut_head(
+  config: Config, kernel_dtype: str, num: int, *, is_shared: bool = False
+) -> int:
   """Returns how many bytes more a model takes whose head keeps some tokens.
 
   An untied head is left out then, and the bytes are fewer; see
@@ -153,13 +155,15 @@ def cut_head(config: Config, kernel_dtype: str, num: int) -> int:
     config: the architecture of a language model.
     kernel_dtype: dtype of the kernels, as in `T5LM.create`.
     num: how many tokens are kept.
+    is_shared: whether another model keeps the whole head, as an exit's does.
   """
   is_tied = config.logits_via_embedding
   table, dense = "token_embedder/embedding", "decoder/logits_dense/kernel"
   name = table if is_tied else dense
   stored = parameters.storage(config, name, kernel_dtype).dtype
   row_bytes = config.emb_dim * jnp.dtype(stored).itemsize
-  num_rows = num if is_tied else num - config.vocab_size
+  is_dropped = not (is_tied or is_shared)
+  num_rows = num - config.vocab_size if is_dropped else num
   return num_rows * row_bytes + 4 * num  # and the ids
 
 

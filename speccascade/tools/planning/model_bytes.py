@@ -10,12 +10,13 @@ import dataclasses
 from typing import Any, NamedTuple
 
 from speccascade.decoding.programs.draft_models import PerKind
-from speccascade.decoding.records.drafter import Heads, Lookahead
+from speccascade.decoding.records.drafter import Exit, Heads, Lookahead
 from speccascade.decoding.records.language_model import LanguageModel
 from speccascade.models import architectures
 from speccascade.models.draft_heads import MEDUSA, HeadsConfig
 from speccascade.models.parameters import Config
 from speccascade.models.sharding.partitioning import Layout
+from speccascade.models.taught_exit import ExitConfig
 from speccascade.tools.planning import footprint
 
 
@@ -86,10 +87,12 @@ class ModelBytes:
     state: a function from an architecture and a `DecodeSizes` to the bytes that
       a model holds between two blocks, on each device.
     step: a function from an architecture and a `BatchSizes` to a `StepNumbers`.
+    has_kernel_dtype: whether its kernels are stored as a language model's.
   """
 
   state: Callable[[Any, DecodeSizes], float]
   step: Callable[[Any, BatchSizes], StepNumbers]
+  has_kernel_dtype: bool = False
 
 
 def check_layout(config: Config, layout: Layout) -> None:
@@ -100,7 +103,8 @@ def check_layout(config: Config, layout: Layout) -> None:
   is_split = any(x > 1 for x in layout.sizes.values())
   if is_split and not architectures.drafts_alone(config):
     raise ValueError(
-      "draft heads lie on one device, and a mesh is set: leave MESH out"
+      f"{architectures.row_of(config).noun} lie on one device, and a mesh is"
+      " set: leave MESH out"
     )
 
 
@@ -114,8 +118,8 @@ def shaped(config: Config, verifier: Config | None) -> Config:
     return config
   if verifier is None or not architectures.drafts_alone(verifier):
     raise ValueError(
-      "draft heads need a TEACHER_CHECKPOINT, which is their verifier and a"
-      " language model: set it"
+      f"{architectures.row_of(config).noun} need a TEACHER_CHECKPOINT, which is"
+      " the verifier and a language model: set it"
     )
   return config.shaped_like(verifier)
 
@@ -161,10 +165,26 @@ def _embeddings_step(config: HeadsConfig, batch: BatchSizes) -> StepNumbers:
   return StepNumbers(stored, num_laws, num_laws, batch.rows)
 
 
+def _exit_step(config: ExitConfig, batch: BatchSizes) -> StepNumbers:
+  # The gradient goes no further back than the first new layer.
+  positions = batch.rows * batch.width
+  changes: dict[str, Any] = {
+    "num_decoder_layers": max(config.num_new_layers, 1)
+  }
+  own = dataclasses.replace(config.whole, **changes)
+  return StepNumbers(batch.activations(own), positions, positions, positions)
+
+
 BYTES = PerKind[ModelBytes](__name__, "BYTES", "how many bytes are held")
-BYTES.register(LanguageModel, ModelBytes(_caches, _model_step))
+BYTES.register(LanguageModel, ModelBytes(_caches, _model_step, True))
 BYTES.register(Heads, ModelBytes(_hidden_states, _heads_step))
 BYTES.register(Lookahead, ModelBytes(_embeddings_state, _embeddings_step))
+BYTES.register(
+  Exit,
+  ModelBytes(
+    lambda config, decode: _caches(config.whole, decode), _exit_step, True
+  ),
+)
 
 
 def row_of(config: Config) -> ModelBytes:

@@ -14,6 +14,7 @@ from speccascade.checkpoints import orbax_io, t5x_native
 from speccascade.checkpoints.convert import config_from_gin
 from speccascade.decoding import HeadsDrafter
 from speccascade.generate.pair.cascades import Cascade, SideBySide
+from speccascade.generate.pair.pair_checks import PairError
 from speccascade.generate.pair.pairs import PairSpec
 from speccascade.generate.points.point import Point
 from speccascade.generate.run import Run
@@ -413,6 +414,46 @@ def test_a_plan_of_decoding_with_a_draft_vocabulary(saved, is_tied, tmp_path):
       Run(batch_size=32),
     )
     assert plan.bytes_on(meshes.ONE)["drafter"] == num_bytes(lm)
+
+
+def test_a_plan_of_decoding_with_an_early_exit(saved, tmp_path):
+  """Arrays are counted once, and caches twice."""
+  ids = tmp_path / "ids.json"
+  ids.write_text("[1, 3, 5]")
+  large = dataclasses.replace(T5, num_decoder_layers=3)
+  lm = T5LM.init(large, KEY)
+  held = {id(leaf) for leaf in jax.tree.leaves(lm)}
+  path = saved("large", large)
+  cut = lm.first_layers(1).cut_to([1, 3, 5])
+  own = [leaf for leaf in jax.tree.leaves(cut) if id(leaf) not in held]
+
+  def bytes_of(method="spec_decode", setting="early-exit:1", **changes):
+    pair = PairSpec(
+      drafter_checkpoint=setting,
+      verifier_checkpoint=path,
+      **changes,
+    )
+    inputs = Inputs(
+      input_file="-",
+      vocabulary=tiny.Vocabulary(),
+      task_feature_lengths={"inputs": 128},
+    )
+    point = Point(method, gamma=2)
+    return decoding_plan.plan(pair, inputs, point, Run(batch_size=32)).bytes_on(
+      meshes.ONE
+    )
+
+  shared = bytes_of()
+  assert shared["drafter"] == 0
+  assert shared["verifier"] == num_bytes(lm)
+  assert bytes_of(draft_vocabulary=ids)["drafter"] == num_bytes(own)
+  other = bytes_of(
+    setting=saved("one", dataclasses.replace(T5, num_decoder_layers=1))
+  )
+  assert shared["caches"] == other["caches"]
+  assert bytes_of("drafter")["drafter"] == num_bytes(lm.first_layers(1))
+  with pytest.raises(PairError, match=r"after 4 layers; .* from 1 to 3"):
+    bytes_of(setting="early-exit:4")
 
 
 def test_a_plan_of_decoding_trees(saved):
