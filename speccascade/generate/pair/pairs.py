@@ -16,8 +16,13 @@ from speccascade import native
 from speccascade.decoding.programs import draft_models
 from speccascade.decoding.records.drafter import Drafter
 from speccascade.generate.pair import draft_vocabulary as draft_vocabularies
+from speccascade.generate.pair import drafter_kernels
 from speccascade.generate.pair.cascades import Cascade, SideBySide
-from speccascade.generate.pair.model_loading import Model, load_model
+from speccascade.generate.pair.model_loading import (
+  Model,
+  load_drafter,
+  load_model,
+)
 from speccascade.generate.pair.pair_checks import (
   PairError,
   check_combined,
@@ -28,7 +33,7 @@ from speccascade.generate.pair.pair_checks import (
 from speccascade.generate.pair.prompt_lookup import PromptLookup
 from speccascade.generate.pair.shared_tokens import share_tokens
 from speccascade.models import intersection
-from speccascade.models.parameters import KERNEL_DTYPES, Config
+from speccascade.models.parameters import DRAFTER_KERNEL_DTYPES, Config
 from speccascade.models.sharding import meshes
 from speccascade.models.sharding.partitioning import Layout
 from speccascade.settings import fields
@@ -256,10 +261,13 @@ class PairSpec:
       the one that its arrays show.
     verifier: the architecture of the verifier. None takes the checkpoint's.
     drafter_checkpoint: the path of the drafter's checkpoint, or as many paths
-      as `drafter` has architectures; () means no neural drafter.
+      as `drafter` has architectures; () means no neural drafter. "self-int8" in
+      a path's place is the verifier itself, with kernels in int8.
     verifier_checkpoint: the path of the verifier's checkpoint.
     dtype: the type of the activations. None keeps the architecture's type.
     kernel_dtype: the type of the kernels; see `T5LM.create`.
+    drafter_kernel_dtype: the type of the drafters' kernels, which may be
+      "int8"; None is `kernel_dtype`.
     cascade: how the drafters are combined: in a cascade, perhaps with drafters
       that are not neural networks, or side by side; or prompt lookup, without
       any. None combines none: several drafters then stay a tuple, for a method
@@ -277,7 +285,8 @@ class PairSpec:
   drafter_checkpoint: fields.Path | Sequence[fields.Path] | None = None
   verifier_checkpoint: fields.Path | None = None
   dtype: Literal["float32", "bfloat16"] | None = "float32"
-  kernel_dtype: Literal[*KERNEL_DTYPES] = "float32"
+  kernel_dtype: Annotated[str, drafter_kernels.check_kernel_dtype] = "float32"
+  drafter_kernel_dtype: Literal[*DRAFTER_KERNEL_DTYPES] | None = None
   cascade: Cascade | SideBySide | PromptLookup | None = None
   drafter_vocabulary: Annotated[object, check_vocabulary_path] = None
   draft_vocabulary: draft_vocabularies.Setting = None
@@ -298,10 +307,8 @@ class PairSpec:
         return vocabulary_path
     return None
 
-  def drafters(self) -> list[tuple[Config | None, fields.Path | None]]:
-    """Returns the architecture and the checkpoint of each drafter.
-
-    Either is None where its setting is.
+  def drafters(self) -> list[drafter_kernels.DrafterSource]:
+    """Returns where each drafter is read from.
 
     Raises:
       PairError: the numbers of architectures and checkpoints differ.
@@ -316,7 +323,12 @@ class PairSpec:
         f"DRAFTER names {len(configs)} architectures, DRAFTER_CHECKPOINT"
         f" {len(paths)}; give as many"
       )
-    return [*zip(configs, paths)]
+    verifier = (self.verifier, self.verifier_checkpoint)
+    kernel_dtype = self.drafter_kernel_dtype or self.kernel_dtype
+    return [
+      drafter_kernels.resolve(config, path, verifier, kernel_dtype)
+      for config, path in zip(configs, paths)
+    ]
 
   def load(
     self, vocabulary, *, needs_drafter: bool = True, needs_verifier: bool = True
@@ -336,15 +348,16 @@ class PairSpec:
         checkpoints differ, or the vocabularies differ.
       CheckpointError: a checkpoint cannot be read.
     """
-    formats = {"dtype": self.dtype, "kernel_dtype": self.kernel_dtype}
     layout = self.mesh.layout()
     drafters, verifier, rows = (), None, None
+    drafter_dtypes = []
     # A model that decodes alone keeps all of its rows.
     if needs_drafter and needs_verifier:
-      drafter_paths = as_list(self.drafter_checkpoint)
+      drafter_paths = [source.path for source in self.drafters()]
       rows = verifier_rows(self.verifier_checkpoint, drafter_paths)
     if needs_drafter:
-      drafters = self._load_drafters(rows=rows, **formats)
+      drafters = self._load_drafters(rows=rows, dtype=self.dtype)
+      drafter_dtypes = [source.kernel_dtype for source in self.drafters()]
     if needs_verifier:
       verifier = load_model(
         "verifier",
@@ -352,9 +365,11 @@ class PairSpec:
         self.verifier,
         layout=layout,
         rows=rows,
-        **formats,
+        dtype=self.dtype,
+        kernel_dtype=self.kernel_dtype,
       )
-    dtype = describe_dtypes(**formats, layout=layout)
+    dtype = describe_dtypes(self.dtype, self.kernel_dtype, layout)
+    dtype += drafter_kernels.describe(drafter_dtypes, self.kernel_dtype)
     pair = ModelPair(drafters, verifier, dtype, layout=layout)
     drafter_vocabulary = None
     if self.drafter_vocabulary is not None and drafters:
@@ -371,8 +386,8 @@ class PairSpec:
       raise PairError("the method needs a drafter: set DRAFTER_CHECKPOINT")
     layout = self.mesh.drafter_layout()
     return tuple(
-      load_model("drafter", path, config, layout=layout, **options)
-      for config, path in self.drafters()
+      load_drafter(source, layout=layout, **options)
+      for source in self.drafters()
     )
 
 

@@ -201,7 +201,8 @@ def _bindings(advice: Advice, offer: Candidate) -> dict[str, object]:
     "GAMMA": settings.gamma,
   }
   if advice.num_drafters > 1:
-    values["DRAFTER_CHECKPOINT"] = offer.study.pair.drafters[0].path
+    drafter = offer.study.pair.drafters[0]
+    values["DRAFTER_CHECKPOINT"] = drafter.setting or drafter.path
   return {name: value for name, value in values.items() if value is not None}
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 import dataclasses
+import math
 
 from speccascade import checkpoints
 from speccascade.checkpoints import CheckpointNotFoundError
@@ -11,7 +12,7 @@ from speccascade.generate.pair.pairs import PairSpec
 from speccascade.generate.points.point import Point
 from speccascade.generate.run import Run
 from speccascade.models.architectures import drafts_alone
-from speccascade.models.parameters import Config
+from speccascade.models.parameters import Config, check_one_device
 from speccascade.models.sharding import meshes
 from speccascade.tasks.inputs import Inputs
 from speccascade.tools.planning import footprint, model_bytes
@@ -32,14 +33,24 @@ def architectures(pair: PairSpec, point: Point) -> dict[str, Config]:
   needs, configs = point.spec.execution, {}
   if needs.needs_drafter:
     drafters = pair.drafters()
-    for number, (config, path) in enumerate(drafters, 1):
+    for number, source in enumerate(drafters, 1):
       role = f"drafter {number}" if len(drafters) > 1 else "drafter"
-      configs[role] = _architecture("drafter", config, path, pair.dtype)
+      configs[role] = _architecture(
+        "drafter", source.config, source.path, pair.dtype
+      )
   if needs.needs_verifier:
     configs["verifier"] = _architecture(
       "verifier", pair.verifier, pair.verifier_checkpoint, pair.dtype
     )
   return configs
+
+
+def kernel_dtype(pair: PairSpec, role: str) -> str:
+  """Returns the dtype of the kernels of a model, by a role above."""
+  if role == "verifier":
+    return pair.kernel_dtype
+  number = int(role.removeprefix("drafter") or 1)
+  return pair.drafters()[number - 1].kernel_dtype
 
 
 def _architecture(role: str, config, path, dtype: str | None) -> Config:
@@ -82,10 +93,13 @@ def plan(
         layout = verifier_layout.whole()
       layout.check(config, role.upper())
       model_bytes.check_layout(config, verifier_layout)
-      kernel_dtype = pair.kernel_dtype if drafts_alone(config) else None
-      bytes_of[role] = footprint.weights(config, layout, kernel_dtype)
-      if num_kept and role != "verifier" and drafts_alone(config):
-        bytes_of[role] += footprint.cut_head(config, kernel_dtype, num_kept)
+      # Draft heads keep float32.
+      kernels = kernel_dtype(pair, role) if drafts_alone(config) else None
+      if math.prod(layout.sizes.values()) > 1:
+        check_one_device(kernels)
+      bytes_of[role] = footprint.weights(config, layout, kernels)
+      if kernels and num_kept and role != "verifier":
+        bytes_of[role] += footprint.cut_head(config, kernels, num_kept)
       decode = DecodeSizes(
         verifier, layout, (run.batch_size, source_len), capacity
       )
