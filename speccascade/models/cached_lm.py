@@ -124,12 +124,13 @@ class CachedLM:
       dtype: dtype of the activations, "float32" or "bfloat16"; None keeps the
         config's.
       kernel_dtype: dtype of the kernels of a model that is for decoding only,
-        the head and a tied table among them: "float32", "bfloat16" or
-        "bfloat16_products". Kernels that meet float32 activations are packed
-        for the native product where there is one. With "bfloat16_products" it
+        the head and a tied table among them: "float32", "bfloat16",
+        "bfloat16_products" or "int8". Kernels that meet float32 activations
+        are packed for the native product where there is one. With "bfloat16_products" it
         also rounds the activations that it multiplies to bfloat16, as a TPU
-        does by default, and sums in float32. None keeps the tree as a
-        checkpoint has it.
+        does by default, and sums in float32. With "int8", which is for drafters
+        on one device, a kernel has eight bits for each weight and a scale for
+        each output. None keeps the tree as a checkpoint has it.
       donate: whether `params` may be emptied, so that no array is held both
         packed and as it was.
       layout: where the arrays lie; None on one device. With a layout nothing is
@@ -137,7 +138,7 @@ class CachedLM:
 
     Raises:
       ValueError: the parameters do not fit the architecture, or there is no
-        such `kernel_dtype`.
+        such `kernel_dtype`, or it is "int8" and there is a layout.
     """
     if dtype is not None:
       changes: dict[str, Any] = {"dtype": jnp.dtype(dtype).name}

@@ -49,8 +49,9 @@ def cut(params: Mapping[str, Any], ids: np.ndarray) -> dict[str, Any]:
     head = dense["kernel"]
   index = jnp.asarray(ids, jnp.int32)
   if isinstance(head, native.Panels):
-    columns = np.asarray(head.columns(index)).T
-    kernel = native.pack(columns, head.array.dtype, head.rounds)
+    kernel = head.cut(index)
+  elif isinstance(head, native.Quantised):
+    kernel = head.rows(index)
   elif dense is None:
     kernel = jnp.asarray(head)[index].T
   else:
@@ -64,6 +65,8 @@ def logits(x: jax.Array, head: Mapping[str, Any]) -> jax.Array:
   if isinstance(kernel, native.Panels):
     [product] = native.products(x, [kernel])
     return product
+  if isinstance(kernel, native.Quantised):
+    return kernel.times(x)
   return matmul(x, kernel.astype(jnp.float32))
 
 

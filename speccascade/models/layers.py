@@ -54,12 +54,15 @@ def _activation(name: str) -> Callable:
   return (lambda x: x) if name == "linear" else getattr(nn, name)
 
 
-def _panels(module: nn.Module, name: str) -> native.Panels | None:
-  """Returns the panels in place of a module's parameter, or None."""
+def _prepared(
+  module: nn.Module, name: str
+) -> native.Panels | native.Quantised | None:
+  """Returns what stands in place of a module's parameter, or None."""
   if not module.has_variable("params", name):
     return None
   kernel: Any = module.get_variable("params", name)
-  return kernel if isinstance(kernel, native.Panels) else None
+  is_one = isinstance(kernel, native.Panels | native.Quantised)
+  return kernel if is_one else None
 
 
 def _kernel(
@@ -69,10 +72,10 @@ def _kernel(
   shape: tuple[int, int],
   axes: tuple[str, str],
 ) -> Any:
-  """Returns a parameter that rows are multiplied by, or panels in its place."""
-  panels = _panels(module, name)
-  if panels is not None:
-    return panels
+  """Returns a parameter that rows are multiplied by, as it is stored."""
+  prepared = _prepared(module, name)
+  if prepared is not None:
+    return prepared
   return param_with_axes(name, init, shape, jnp.float32, axes=axes)
 
 
@@ -97,7 +100,7 @@ class Dense(nn.Module):
 
   @nn.compact
   def weights(self, num_in: int) -> tuple[Any, jax.Array | None]:
-    """Returns the kernel [in, features] or its panels, and the bias or None."""
+    """Returns the kernel [in, features] as it is stored, and a bias or None."""
     shape, bias = (num_in, self.features), None
     kernel = _kernel(self, "kernel", self.kernel_init, shape, self.axes)
     if self.use_bias:
@@ -107,7 +110,7 @@ class Dense(nn.Module):
 
   def has_panels(self) -> bool:
     """Whether the kernel is packed: its model decodes in float32 on a CPU."""
-    return _panels(self, "kernel") is not None
+    return isinstance(_prepared(self, "kernel"), native.Panels)
 
   def __call__(self, x: jax.Array) -> jax.Array:
     return project(x, self)[0]
@@ -123,6 +126,8 @@ def project(x: jax.Array, *layers: Dense) -> list[jax.Array]:
   kernels, biases = zip(*(layer.weights(x.shape[-1]) for layer in layers))
   if isinstance(kernels[0], native.Panels):
     results = native.products(x, kernels)
+  elif isinstance(kernels[0], native.Quantised):
+    results = [kernel.times(x) for kernel in kernels]
   else:
     results = [matmul(x, kernel.astype(dtype)) for kernel in kernels]
   # Broadcast by hand: where ranks differ, the core raises (rank promotion).
@@ -176,7 +181,7 @@ def norm(
 
 
 def look_up(
-  table: jax.Array | native.Panels,
+  table: jax.Array | native.Panels | native.Quantised,
   tokens: jax.Array,
   dtype: str,
   ahead: jax.Array | None = None,
@@ -185,14 +190,15 @@ def look_up(
   """Returns the vectors [..., E] of int32 tokens [...], in a dtype.
 
   Args:
-    table: [V, E], or `Panels` [E, V], whose columns are the vectors.
+    table: [V, E]; or `Panels` or `Quantised` [E, V], whose columns are the
+      vectors.
     tokens: ids; an id past the table is read as the last id.
     dtype: name of the dtype.
     ahead: [K, E], vectors of the ids V, ..., V + K - 1, which are look-ahead
       embeddings; None where there are none.
     factor: of the vectors, itself rounded to the dtype; None is not a factor.
   """
-  if isinstance(table, native.Panels):
+  if isinstance(table, native.Panels | native.Quantised):
     vectors, size = table.columns(tokens), table.num_out
   else:
     vectors = jnp.asarray(table).at[tokens].get(mode="clip")
@@ -256,6 +262,8 @@ class Embed(nn.Module):
     x = x.astype(jnp.float32)
     if isinstance(self.embedding, native.Panels):
       [logits] = native.products(x, [self.embedding])
+    elif isinstance(self.embedding, native.Quantised):
+      logits = self.embedding.times(x)
     else:
       logits = jnp.dot(x, self.embedding.astype(jnp.float32).T)
     return logits * self.factor

@@ -37,6 +37,9 @@ NETWORKS = {
 # rows by them; the last one rounds the rows to bfloat16, too.
 ROUNDED = "bfloat16_products"
 KERNEL_DTYPES = ("float32", "bfloat16", ROUNDED)
+# A drafter's may be in eight bits, too; see `native.Quantised`.
+EIGHT_BITS = "int8"
+DRAFTER_KERNEL_DTYPES = (*KERNEL_DTYPES, EIGHT_BITS)
 # How many arrays of a checkpoint are read while others are packed.
 _AHEAD = 8
 
@@ -172,9 +175,11 @@ def prepare(
   """
   check_params(config, params)
   flat = traverse_util.flatten_dict(params, sep="/")
-  if kernel_dtype not in (None, *KERNEL_DTYPES):
-    wanted = " or ".join(map(repr, KERNEL_DTYPES))
+  if kernel_dtype not in (None, *DRAFTER_KERNEL_DTYPES):
+    wanted = " or ".join(map(repr, DRAFTER_KERNEL_DTYPES))
     raise ValueError(f"kernel_dtype is {kernel_dtype!r}; wanted {wanted}")
+  if layout is not None:
+    check_one_device(kernel_dtype)
   descriptions = describe(config)
   storages = {name: storage(config, name, kernel_dtype) for name in flat}
   packer = _packer(config, storages, kernel_dtype, is_laid_out=bool(layout))
@@ -188,12 +193,29 @@ def prepare(
       sharding = layout.sharding(*descriptions[name].axes)
       flat[name] = partitioning.put(leaf, sharding, jnp.dtype(dtype))
     elif name in packer.shapes:
-      packer.add(name, leaf if name.endswith("/kernel") else leaf.T)
+      packer.add(name, _as_kernel(name, leaf))
       flat[name] = None  # the array may go: its panels come below
+    elif storages[name].is_scaled:
+      kernel = native.quantise(_as_kernel(name, leaf))
+      flat[name] = jax.tree.map(jnp.asarray, kernel)
     else:
       flat[name] = jnp.asarray(leaf, dtype)
   flat |= packer.panels()
   return traverse_util.unflatten_dict(flat, sep="/")
+
+
+def check_one_device(kernel_dtype: str | None) -> None:
+  """Raises ValueError where kernels of a dtype cannot lie on a mesh."""
+  if kernel_dtype == EIGHT_BITS:
+    raise ValueError(
+      "kernels in int8 lie on one device, and a mesh is set: leave MESH out, or"
+      " take another dtype of kernels"
+    )
+
+
+def _as_kernel(name: str, leaf: Any) -> Any:
+  """Returns a kernel [in, out]: a tied table [V, E] is the head's, turned."""
+  return leaf if name.endswith("/kernel") else leaf.T
 
 
 def _packer(
@@ -211,8 +233,9 @@ def _packer(
       # A tied table [V, E] is the head's kernel [E, V], turned.
       is_kernel = name.endswith("/kernel")
       shapes[name] = (rows, columns) if is_kernel else (columns, rows)
-  dtype = "float32" if kernel_dtype == "float32" else "bfloat16"
-  return native.Packer(shapes, dtype, rounds=kernel_dtype == ROUNDED)
+  rounds = kernel_dtype == ROUNDED
+  dtype = "bfloat16" if rounds or not kernel_dtype else kernel_dtype
+  return native.Packer(shapes, dtype, rounds)
 
 
 def _read_ahead(leaves: Iterable[Any]) -> Iterator[Any]:
@@ -238,10 +261,17 @@ class Storage(NamedTuple):
   Attributes:
     dtype: name of the array's dtype.
     is_packed: whether it is packed where there is a native product.
+    is_scaled: whether each output has a float32 scale, too.
   """
 
   dtype: str
   is_packed: bool
+  is_scaled: bool = False
+
+  @staticmethod
+  def num_out(name: str, shape: tuple[int, ...]) -> int:
+    """Returns the outputs of a kernel [in, out], or of a table [V, E]."""
+    return shape[-1] if name.endswith("/kernel") else shape[0]
 
 
 def storage(
@@ -254,10 +284,13 @@ def storage(
   is_head = is_tied or name == "decoder/logits_dense/kernel"
   used = "float32" if is_head else config.dtype
   is_kernel = is_tied or name.endswith("/kernel")
-  is_half = is_kernel and kernel_dtype in ("bfloat16", ROUNDED)
+  dtype: str = used
+  if is_kernel and kernel_dtype in ("bfloat16", ROUNDED, EIGHT_BITS):
+    dtype = EIGHT_BITS if kernel_dtype == EIGHT_BITS else "bfloat16"
   return Storage(
-    dtype="bfloat16" if is_half else used,
+    dtype=dtype,
     is_packed=is_kernel and used == "float32",
+    is_scaled=dtype == EIGHT_BITS,
   )
 
 

@@ -27,6 +27,7 @@ from speccascade.native.operations import (
 )
 from speccascade.native.panels import Packer, Panels, pack, packed_shape
 from speccascade.native.passes import ACTIVATIONS, decoder_pass, encoder_pass
+from speccascade.native.quantised import Quantised, quantise
 from speccascade.native.sublayers import (
   Biases,
   CachedAttention,
@@ -61,6 +62,7 @@ __all__ = [
   "Packer",
   "Panels",
   "Projections",
+  "Quantised",
   "RotaryAttention",
   "SourceAttention",
   "SourceKernels",
@@ -85,6 +87,7 @@ __all__ = [
   "plain_laws",
   "platform",
   "products",
+  "quantise",
   "replacement",
   "takes",
   "tracing_for",

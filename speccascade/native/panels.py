@@ -5,6 +5,8 @@ Here a kernel is packed once, when a model is created for decoding.
 
 Column j of a kernel is column j % 64 of its panel j // 64: column 70 is column
 6 of panel 1.
+
+In int8 a panel ends with the float32 scales of its columns; see `quantised`.
 """
 
 from collections.abc import Mapping
@@ -17,9 +19,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from speccascade.native.quantised import Quantised, quantise
+
 WIDTH = 64  # PANEL in shared.h
 MOST_BYTES = 16 << 20  # of an array that holds several kernels
 _ALIGNMENT = 64  # bytes, from which JAX takes a NumPy array without a copy
+_SCALE_ROWS = 4  # of 64 bytes each, which hold 64 float32
 
 
 @struct.dataclass
@@ -27,10 +32,11 @@ class Panels:
   """A kernel [in, out] as panels of its columns; it has no gradient.
 
   Attributes:
-    array: [P, in, 64] float32, or [P, ceil(in / 2), 64, 2] bfloat16 with the
-      weights of two inputs side by side. It holds the ceil(out / 64) panels of
-      this kernel, and perhaps panels of other kernels. Weights past the last
-      input or column are 0.
+    array: [P, in, 64] float32; or [P, ceil(in / 2), 64, 2] bfloat16 with the
+      weights of two inputs side by side; or [P, in + 4, 64] int8, where the
+      last 256 bytes of a panel are 64 float32 scales. It holds the
+      ceil(out / 64) panels of this kernel, and perhaps panels of other kernels.
+      Weights past the last input or column are 0.
     shape: (in, out), static.
     rounds: whether rows are rounded to bfloat16 before they are multiplied, as
       a TPU does by default; static. Sums are float32.
@@ -52,10 +58,34 @@ class Panels:
 
     An index past an end is read as that end.
     """
+    if self.array.dtype == jnp.int8:
+      return (
+        self._quantised(index)
+        .columns(jnp.arange(index.size))
+        .reshape(*index.shape, -1)
+      )
     index = jnp.clip(index, 0, self.num_out - 1)
     columns = self.array[self.first + index // WIDTH, :, index % WIDTH]
     # [..., in], or pairs of inputs [..., ceil(in / 2), 2].
     return columns.reshape(*index.shape, -1)[..., : self.shape[0]]
+
+  def cut(self, index: jax.Array) -> "Panels":
+    """Returns panels of the columns of an int32 index [N]."""
+    dtype = self.array.dtype
+    if dtype == jnp.int8:
+      return pack(self._quantised(index), dtype)
+    return pack(np.asarray(self.columns(index)).T, dtype, self.rounds)
+
+  def _quantised(self, index: jax.Array) -> Quantised:
+    """Returns columns of int8 panels, for an index of N numbers."""
+    index = jnp.clip(index.reshape(-1), 0, self.num_out - 1)
+    panel, column = self.first + index // WIDTH, index % WIDTH
+    weights = self.array[panel, : self.shape[0], column]
+    # Scale 3 is bytes 12 to 15 after the weights.
+    at = (4 * column)[:, None] + jnp.arange(4)[None]
+    row = self.shape[0] + at // WIDTH
+    scale = self.array[panel[:, None], row, at % WIDTH]
+    return Quantised(weights, jax.lax.bitcast_convert_type(scale, jnp.float32))
 
   def __str__(self) -> str:
     text = (
@@ -84,10 +114,14 @@ def packed_shape(
 
   >>> packed_shape((5, 100), "float32"), packed_shape((5, 100), "bfloat16")
   ((2, 5, 64), (2, 3, 64, 2))
+  >>> packed_shape((5, 100), "int8")
+  (2, 9, 64)
   """
   num_in, num_panels = shape[0], -(-shape[1] // WIDTH)
   if jnp.dtype(dtype) == jnp.bfloat16:
     return num_panels, -(-num_in // 2), WIDTH, 2
+  if jnp.dtype(dtype) == jnp.int8:
+    return num_panels, num_in + _SCALE_ROWS, WIDTH
   return num_panels, num_in, WIDTH
 
 
@@ -106,11 +140,12 @@ def pack(
   """Returns the panels of one kernel.
 
   Args:
-    kernel: [in, out], an array or what NumPy turns into one.
-    dtype: "float32" or "bfloat16".
+    kernel: as `Packer.add` takes it.
+    dtype: "float32", "bfloat16" or "int8".
     rounds: see `Panels`.
   """
-  num_in, num_out = np.shape(kernel)
+  is_quantised = isinstance(kernel, Quantised)
+  num_in, num_out = kernel.shape if is_quantised else np.shape(kernel)
   packer = Packer({"": (num_in, num_out)}, dtype, rounds)
   packer.add("", kernel)
   return packer.panels()[""]
@@ -143,7 +178,7 @@ class Packer:
 
   Args:
     shapes: (in, out) of each kernel, by name.
-    dtype: "float32" or "bfloat16".
+    dtype: "float32", "bfloat16" or "int8".
     rounds: see `Panels`.
 
   Attributes:
@@ -176,21 +211,18 @@ class Packer:
 
     Args:
       name: in `shapes`.
-      kernel: [in, out], an array or what NumPy turns into one.
+      kernel: [in, out], an array or what NumPy turns into one; or, for int8,
+        `Quantised`.
     """
     stack, first = self._places[name]
-    kernel = np.asarray(kernel)
     if stack.array is None:
       stack.array = _zeros((stack.num_panels, *stack.panel), self._dtype)
-    words = stack.array[first:]
-    if words.ndim == 3:
-      words = words[..., None]
-    # Inputs side by side in a word: with two, row 3 of a panel has the weights
-    # of inputs 6 and 7, the inputs 0, 2, 4, 6, ... in the first place.
-    num_inputs = words.shape[3]
-    for panel, i in np.ndindex(-(-kernel.shape[1] // WIDTH), num_inputs):
-      part = kernel[i::num_inputs, panel * WIDTH : (panel + 1) * WIDTH]
-      words[panel, : part.shape[0], : part.shape[1], i] = part
+    if self._dtype == jnp.int8:
+      if not isinstance(kernel, Quantised):
+        kernel = quantise(kernel)
+      _put_bytes(stack.array[first:], kernel)
+    else:
+      _put_words(stack.array[first:], np.asarray(kernel))
     stack.missing -= 1
     if not stack.missing:
       stack.array = jax.device_put(stack.array)
@@ -201,6 +233,29 @@ class Packer:
       name: Panels(stack.array, self.shapes[name], self._rounds, first)
       for name, (stack, first) in self._places.items()
     }
+
+
+def _put_words(words: np.ndarray, kernel: np.ndarray) -> None:
+  """Writes a kernel [in, out] of floats to panels, the first of `words`."""
+  if words.ndim == 3:
+    words = words[..., None]
+  # Inputs side by side in a word: with two, row 3 of a panel has the weights
+  # of inputs 6 and 7, the inputs 0, 2, 4, 6, ... in the first place.
+  num_inputs = words.shape[3]
+  for panel, i in np.ndindex(-(-kernel.shape[1] // WIDTH), num_inputs):
+    part = kernel[i::num_inputs, panel * WIDTH : (panel + 1) * WIDTH]
+    words[panel, : part.shape[0], : part.shape[1], i] = part
+
+
+def _put_bytes(panels: np.ndarray, kernel: Quantised) -> None:
+  """Writes a kernel in eight bits to panels, the first of `panels`."""
+  num_in, num_out = kernel.shape
+  weights, scale = np.asarray(kernel.weights), np.asarray(kernel.scale)
+  for number in range(-(-num_out // WIDTH)):
+    part = slice(number * WIDTH, (number + 1) * WIDTH)
+    columns, panel = weights[part], panels[number]
+    panel[:num_in, : len(columns)] = columns.T
+    panel[num_in:].reshape(-1).view(np.float32)[: len(columns)] = scale[part]
 
 
 class Shared:

@@ -162,7 +162,15 @@ void TokenTable::look_up(long token, float* x) const {
   // Token 70 of a table from panel 2 on is column 70 % 64 = 6 of panel
   // 2 + 70 / 64 = 3. A panel has `depth` rows of 64 words. In float32 number e
   // is in row e; in bfloat16 numbers e = 6 and 7 are both in row 3, side by
-  // side in the word of the column.
+  // side in the word of the column; in int8 number e is the byte of the column
+  // in row e, and the factors of the columns follow the E rows.
+  if (array.element_type() == ffi::S8) {
+    const float* begin = words_of(array, panel + id / PANEL);
+    const int8_t* column = (const int8_t*)begin + id % PANEL;
+    const float factor = begin[E * PANEL / 4 + id % PANEL];
+    for (long e = 0; e < E; e++) x[e] = column[e * PANEL] * factor;
+    return;
+  }
   const uint16_t* halves = (const uint16_t*)rows;
   const bool is_half = array.element_type() == ffi::BF16;
   const long inputs = is_half ? 2 : 1, depth = array.dimensions()[1];

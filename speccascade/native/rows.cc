@@ -29,12 +29,28 @@ constexpr int inputs(Weights w) {
   return w == HALF || (w == ROUNDED && !HAS_DOTS) ? 2 : 1;
 }
 
+// Returns LANES numbers of 1 byte as floats.
+static inline Floats load_bytes(const int8_t* p) {
+#if defined(__AVX512F__)
+  return _mm512_cvtepi32_ps(
+      _mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i*)p)));
+#elif defined(__AVX2__)
+  return _mm256_cvtepi32_ps(
+      _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i*)p)));
+#else
+  Floats x;
+  for (int lane = 0; lane < LANES; lane++) x[lane] = p[lane];
+  return x;
+#endif
+}
+
 // Returns the weights of an input, 0 or 1, of a row of a panel, as floats. A
 // bfloat16 is the upper half of a float32: the second input's weights are the
 // upper halves of the words, the first input's the lower ones, which are moved
 // up.
 template <Weights W>
 static inline Floats weights_at(const float* w, int input) {
+  if (W == BYTES) return load_bytes((const int8_t*)w);
   if (inputs(W) == 1) return load(w);
   const Words pairs = (Words)load(w);
   return (Floats)(input ? pairs & 0xffff0000u : pairs << 16);
@@ -57,7 +73,7 @@ static inline Floats multiply_in(const float* x, Floats w, Floats z) {
 // Writes x [M, n] times w [n, N * LANES] to sums, or adds it to them.
 //
 // A tile has M rows of x and N vectors of columns; its M * N sums stay in
-// registers while it walks down n rows of the panel. Rows of w are PANEL apart,
+// registers while it walks down n rows of the panel. Rows of w are a row apart,
 // rows of sums COLUMNS, rows of x `in`. With one row weights are read so fast
 // that the processor fetches them ahead by itself, and also with two rows where
 // the tile is as wide as the strip. Else the tile fetches whole rows of a panel
@@ -67,22 +83,23 @@ template <int M, int N, int COLUMNS, Weights W>
 static inline void tile(const float* x, long in, const float* w, float* sums,
                         long n, bool adds, const float* next) {
   constexpr int WIDTH = N * LANES, TILES = COLUMNS / WIDTH;
+  constexpr long ROW = words(W, PANEL);
   constexpr bool FETCHES = M > (TILES > 1 ? 1 : 2);
   Floats sum[M][N] = {};
   for (int m = 0; adds && m < M; m++)
     for (int v = 0; v < N; v++)
       sum[m][v] = load(sums + m * COLUMNS + v * LANES);
-  for (long k = 0; k < n; k++, w += PANEL) {
-    // 16 floats are a line of the cache.
-    for (int j = 0; FETCHES && j < WIDTH; j += 16)
-      __builtin_prefetch(next + k / TILES * PANEL + k % TILES * WIDTH + j, 0,
-                         2);
+  for (long k = 0; k < n; k++, w += ROW) {
+    // 16 words are a line of the cache.
+    for (int j = 0; FETCHES && j < words(W, WIDTH); j += 16)
+      __builtin_prefetch(
+          next + k / TILES * ROW + words(W, k % TILES * WIDTH) + j, 0, 2);
 #pragma GCC unroll 2
     for (int i = 0; i < inputs(W); i++) {
       Floats weights[N];
 #pragma GCC unroll 16
       for (int v = 0; v < N; v++)
-        keep(weights[v] = weights_at<W>(w + v * LANES, i));
+        keep(weights[v] = weights_at<W>(w + words(W, v * LANES), i));
 #pragma GCC unroll 16
       for (int m = 0; m < M; m++)
 #pragma GCC unroll 16
@@ -108,14 +125,15 @@ static void strip(const float* x, long in, const float* w, float* sums, long n,
                   bool adds) {
   constexpr int N = std::min(vectors(M), COLUMNS / LANES), WIDTH = N * LANES;
   constexpr int TILES = COLUMNS / WIDTH, SHARE = GROUP / TILES;
+  constexpr long ROW = words(W, PANEL);
   if (TILES == 1)
     return tile<M, N, COLUMNS, W>(x, in, w, sums, n, adds, w + AHEAD * PANEL);
   for (long k = 0; k < n; k += GROUP)
     for (int j = 0; j < TILES; j++)
-      tile<M, N, COLUMNS, W>(x + k * inputs(W), in, w + k * PANEL + j * WIDTH,
+      tile<M, N, COLUMNS, W>(x + k * inputs(W), in,
+                             w + k * ROW + words(W, j * WIDTH),
                              sums + j * WIDTH, std::min<long>(GROUP, n - k),
-                             adds || k > 0,
-                             w + (k + GROUP + j * SHARE) * PANEL);
+                             adds || k > 0, w + (k + GROUP + j * SHARE) * ROW);
 }
 
 // Does the work of `strip` for any number of rows, in tiles as even as can be:
@@ -280,8 +298,17 @@ void Products::sums(const float* w, const float* x, long count,
                     float* y) const {
   const long most = count > MOST_ROWS ? DEPTH : depth();
   for (long k = 0; k < depth(); k += most)
-    strips<COLUMNS, W>(x + k * inputs(W), count, step(), w + k * PANEL, y,
+    strips<COLUMNS, W>(x + k * inputs(W), count, step(),
+                       w + words(W, k * PANEL), y,
                        std::min(most, depth() - k), k > 0);
+}
+
+// Multiplies rows y [count, COLUMNS] by factors [COLUMNS].
+template <int COLUMNS>
+static void scale_columns(float* y, long count, const float* factors) {
+  for (long row = 0; row < count; row++, y += COLUMNS)
+    for (int j = 0; j < COLUMNS; j += LANES)
+      store(y + j, load(y + j) * load(factors + j));
 }
 
 // Computes COLUMNS columns of a product for a block of rows.
@@ -297,13 +324,19 @@ void Products::unit(long i) const {
   const float* rows = input() + begin * step();
   const auto sums = weights == WHOLE  ? &Products::sums<WHOLE, COLUMNS>
                     : weights == HALF ? &Products::sums<HALF, COLUMNS>
-                                      : &Products::sums<ROUNDED, COLUMNS>;
+                    : weights == BYTES
+                        ? &Products::sums<BYTES, COLUMNS>
+                        : &Products::sums<ROUNDED, COLUMNS>;
   alignas(64) float results[2][BLOCK_ROWS * COLUMNS];
   for (int j = 0; j < p->num_kernels; j++) {
     const Kernel& kernel = p->kernels[j];
-    // Column 96 is column 32 of panel 1, which begins depth * 64 words on.
-    const long at = column / PANEL * depth() * PANEL + column % PANEL;
-    (this->*sums)(kernel.panels + at, rows, count, results[j]);
+    // Column 96 is column 32 of panel 1, which begins panel_words() words on.
+    const float* panel = kernel.panels + column / PANEL * panel_words();
+    const long first = column % PANEL;
+    (this->*sums)(panel + words(weights, first), rows, count, results[j]);
+    if (weights == BYTES)
+      scale_columns<COLUMNS>(results[j], count,
+                             panel + panel_words() - PANEL + first);
     activate(kernel.activation, results[j], count * COLUMNS);
   }
   if (p->num_kernels > 1)

@@ -4,7 +4,8 @@
 // thread reads one stream of memory. In float32 a panel has a row of 64 weights
 // for each input. In bfloat16 it has a row of 64 words of 4 bytes for each two
 // inputs: weight 5 of input 6 is the lower half of word 5 of row 3, weight 5 of
-// input 7 the upper half.
+// input 7 the upper half. In int8 it has a row of 64 bytes for each input, and
+// then the 64 float32 by which the columns' sums are multiplied.
 //
 // Every sum goes over the inputs in order, in one accumulator. A row's result,
 // to the bit, therefore depends neither on the rows beside it nor on which
@@ -16,20 +17,29 @@
 enum Activation { LINEAR, RELU, GELU, SILU };  // ACTIVATIONS in passes.py
 
 // WHOLE: float32. HALF: bfloat16 weights meet float32 rows. ROUNDED: bfloat16
-// weights meet rows that are rounded to bfloat16, too.
-enum Weights { WHOLE, HALF, ROUNDED };
+// weights meet rows that are rounded to bfloat16, too. BYTES: int8 weights meet
+// float32 rows.
+enum Weights { WHOLE, HALF, ROUNDED, BYTES };
+
+// Returns how many words of 4 bytes so many weights of a row of a panel take,
+// where an odd input's weights share the words of the even one's.
+constexpr long words(Weights w, long weights) {
+  return w == BYTES ? weights / 4 : weights;
+}
 
 static inline Weights weights_of(ffi::AnyBuffer panels, bool rounds) {
+  if (panels.element_type() == ffi::S8) return BYTES;
   if (panels.element_type() != ffi::BF16) return WHOLE;
   return rounds ? ROUNDED : HALF;
 }
 
 // Returns the words of an array of panels from panel `first` on. The array is
-// [P, in, 64] float32 or [P, ceil(in / 2), 64, 2] bfloat16: its second axis
-// counts rows of 64 words.
+// [P, in, 64] float32, [P, ceil(in / 2), 64, 2] bfloat16 or [P, in + 4, 64]
+// int8: its second axis counts rows.
 static inline const float* words_of(ffi::AnyBuffer array, long first) {
+  const long row = words(weights_of(array, false), PANEL);
   return (const float*)array.untyped_data() +
-         first * array.dimensions()[1] * PANEL;
+         first * array.dimensions()[1] * row;
 }
 
 // A kernel of `out` columns. Its panels may lie among those of other kernels.
@@ -73,7 +83,14 @@ class Products {
   long step() const {
     return is_copied() ? (in + 2 * LANES - 1) / (2 * LANES) * 2 * LANES : in;
   }
-  long depth() const { return weights == WHOLE ? in : (in + 1) / 2; }
+  // Rows of a panel that have weights.
+  long depth() const {
+    return weights == WHOLE || weights == BYTES ? in : (in + 1) / 2;
+  }
+  // Words of a panel; int8 weights are followed by a float32 for each column.
+  long panel_words() const {
+    return words(weights, depth() * PANEL) + (weights == BYTES ? PANEL : 0);
+  }
   std::pair<const Product*, long> place(long i) const;
   template <Weights W, int COLUMNS>
   void sums(const float* w, const float* x, long count, float* y) const;

@@ -21,7 +21,7 @@ from speccascade.native import library, panels
 from tests import toy
 from tests.models.feeding import NEEDS_NATIVE, close, feed, prefill
 
-DTYPES = ("float32", "bfloat16", "bfloat16_products")
+DTYPES = ("float32", "bfloat16", "bfloat16_products", "int8")
 
 
 def rows_and_kernel(num_rows, num_in, num_out, seed=0):
@@ -38,6 +38,9 @@ def pack(kernel, dtype):
 
 def in_float64(array, dtype):
   """Returns what is left of float32 numbers that are kept in a dtype."""
+  if dtype == "int8":
+    kernel = native.quantise(array)
+    return (kernel.weights * kernel.scale.astype(np.float64)[:, None]).T
   return array.astype(jnp.dtype(dtype.split("_")[0])).astype(np.float64)
 
 
@@ -58,8 +61,9 @@ def test_products_equal_float64(build, dtype, num_rows, num_in, num_out):
   x = in_float64(x, dtype if dtype == "bfloat16_products" else "float32")
   assert actual.shape == (num_rows, num_out)
   assert actual.dtype == np.float32
-  # The bound of a sum in order, each step rounded by at most 2 ** -24.
-  bound = (num_in + 1) * 2.0**-24 * (np.abs(x) @ np.abs(kernel))
+  # The bound of a sum in order, each step rounded by at most 2 ** -24, and of a
+  # scale.
+  bound = (num_in + 2) * 2.0**-24 * (np.abs(x) @ np.abs(kernel))
   assert np.all(np.abs(actual - x @ kernel) <= bound)
 
 
@@ -94,6 +98,7 @@ def test_what_does_not_fit_is_refused():
     (x.astype(np.float64), [packed]),
     (x, [packed, native.pack(kernel, "bfloat16")]),
     (x, [packed, native.pack(kernel, "float32", rounds=True)]),
+    (x, [packed, native.pack(kernel, "int8")]),
     (x, [packed.replace(shape=(8, 65))]),
   ):
     with pytest.raises(ValueError, match="do not fit panels"):
@@ -106,7 +111,7 @@ def test_columns_are_those_of_the_kernel(dtype):
   index = jnp.asarray([[0, 63, 64], [129, 500, -1]], jnp.int32)
   actual = pack(kernel, dtype).columns(index)
   want = in_float64(kernel, dtype).T[np.clip(index, 0, 129)]
-  np.testing.assert_array_equal(actual, want)
+  np.testing.assert_array_equal(actual, want.astype(np.float32))
 
 
 # --- Compiled on first use. ---
@@ -375,7 +380,7 @@ def test_logits_with_panels_equal_those_without(plain):
 
 @pytest.mark.parametrize("is_native", toy.nightly([True, False], [True]))
 @pytest.mark.parametrize("dtype", DTYPES[1:])
-def test_bfloat16_kernels(plain, dtype, is_native, monkeypatch):
+def test_rounded_kernels(plain, dtype, is_native, monkeypatch):
   """As float32 ones that were rounded, by the native product or XLA's; where
   the native one rounds rows, too, within what they lose."""
   if is_native and not native.is_available():
@@ -385,7 +390,9 @@ def test_bfloat16_kernels(plain, dtype, is_native, monkeypatch):
   for name, leaf in flat.items():
     is_table = is_tied and name == "token_embedder/embedding"
     if name.endswith("kernel") or is_table:
-      flat[name] = leaf.astype(jnp.bfloat16).astype(jnp.float32)
+      kernel = in_float64(np.asarray(leaf.T if is_table else leaf), dtype)
+      rounded = jnp.asarray(kernel.T if is_table else kernel, jnp.float32)
+      flat[name] = rounded
   rounded = plain.replace(params=traverse_util.unflatten_dict(flat, sep="/"))
   monkeypatch.setattr(native, "is_available", lambda: is_native)
   lm = packed(plain, dtype)

@@ -7,8 +7,9 @@ from speccascade.generate.api import model_sources
 from speccascade.generate.api.model_sources import ModelSource
 from speccascade.generate.api.pair import Pair
 from speccascade.generate.pair import draft_vocabulary as draft_vocabularies
+from speccascade.generate.pair import drafter_kernels
 from speccascade.generate.pair.pair_checks import PairError
-from speccascade.models.parameters import KERNEL_DTYPES
+from speccascade.models.parameters import DRAFTER_KERNEL_DTYPES
 from speccascade.models.sharding.meshes import Mesh
 from speccascade.runtime import compiled_programs
 from speccascade.settings.fields import one_of
@@ -25,6 +26,7 @@ def load_pair(
   draft_vocabulary=None,
   dtype: str = "float32",
   kernel_dtype: str = "float32",
+  drafter_kernel_dtype: str | None = None,
   mesh: Mapping[str, int] | Mesh | None = None,
 ) -> Pair:
   """Reads a drafter and a verifier that decode together.
@@ -41,8 +43,9 @@ def load_pair(
     drafter: the path of a checkpoint in any layout that `checkpoints.load`
       reads; (path, architecture); a model in memory; or a list of these,
       largest first, for methods that compose several; an `EarlyExit(k)`, which
-      is the verifier's first k layers; or a `PromptLookup`, which copies and
-      has no model. None leaves only the method `verifier`.
+      is the verifier's first k layers; a `PromptLookup`, which copies and has
+      no model; or "self-int8", the verifier itself with kernels in int8. None
+      leaves only the method `verifier`.
       T5X's checkpoints do not say their architecture, which is then inferred
       from the arrays, with the activations of T5 1.0 or 1.1.
     verifier: one model, written as the drafter is. None leaves only the method
@@ -68,6 +71,9 @@ def load_pair(
       halves what a CPU reads, with float32 activations. "bfloat16_products"
       also rounds the activations where they are multiplied. A model in memory
       keeps its own.
+    drafter_kernel_dtype: the dtype of the drafters' kernels; "int8" has eight
+      bits for a weight and a scale for each output. None is `kernel_dtype`. See
+      docs/accelerators.md.
     mesh: {"data": 2, "model": 4}, or a `Mesh`, which says more; see MESH in
       docs/meshes.md. A model in memory must be on the mesh already.
 
@@ -85,9 +91,16 @@ def load_pair(
       " load_pair(drafter=SMALL, verifier=LARGE), of which each is a folder or"
       " gs:// path of a checkpoint"
     )
-  dtypes = {"dtype": dtype, "kernel_dtype": kernel_dtype}
   one_of(DTYPES, error=PairError, dtype=dtype)
-  one_of(KERNEL_DTYPES, error=PairError, kernel_dtype=kernel_dtype)
+  try:
+    drafter_kernels.check_kernel_dtype(kernel_dtype)
+  except ValueError as error:
+    raise PairError(f"kernel_dtype is {error}") from None
+  if drafter_kernel_dtype is None:
+    drafter_kernel_dtype = kernel_dtype
+  dtypes = {"drafter_kernel_dtype": drafter_kernel_dtype}
+  one_of(DRAFTER_KERNEL_DTYPES, error=PairError, **dtypes)
+  dtypes |= {"dtype": dtype, "kernel_dtype": kernel_dtype}
   if drafter is None and verifier is None:
     raise PairError(
       "load_pair got no model; give drafter, verifier or both: paths of"
@@ -111,6 +124,7 @@ def built_in_pair(
   draft_vocabulary=None,
   dtype: str = "float32",
   kernel_dtype: str = "float32",
+  drafter_kernel_dtype: str | None = None,
 ) -> Pair:
   """Reads the small pair that comes with the package, to try things out.
 
@@ -123,6 +137,7 @@ def built_in_pair(
     draft_vocabulary: as in `load_pair`.
     dtype: as in `load_pair`.
     kernel_dtype: as in `load_pair`.
+    drafter_kernel_dtype: as in `load_pair`.
 
   Raises:
     PairError: a dtype is unknown, or the draft vocabulary does not fit.
@@ -133,4 +148,5 @@ def built_in_pair(
     draft_vocabulary=draft_vocabulary,
     dtype=dtype,
     kernel_dtype=kernel_dtype,
+    drafter_kernel_dtype=drafter_kernel_dtype,
   )

@@ -4,9 +4,15 @@ from collections.abc import Mapping
 import os
 from typing import Annotated
 
-from speccascade.generate.pair import early_exit, pair_checks, pairs
+from speccascade.generate.pair import (
+  drafter_kernels,
+  early_exit,
+  pair_checks,
+  pairs,
+)
+from speccascade.generate.pair.drafter_kernels import SELF
 from speccascade.generate.pair.early_exit import EarlyExit
-from speccascade.generate.pair.model_loading import Model, load_model
+from speccascade.generate.pair.model_loading import Model, as_self, load_model
 from speccascade.generate.pair.pairs import ModelPair, PairError
 from speccascade.generate.pair.prompt_lookup import PromptLookup
 from speccascade.models import (
@@ -18,6 +24,7 @@ from speccascade.models import (
 )
 from speccascade.models.exit_model import TrainedExit
 from speccascade.models.heads_model import TrainedHeads
+from speccascade.models.parameters import EIGHT_BITS
 from speccascade.models.sharding.meshes import Mesh
 from speccascade.models.sharding.partitioning import Layout
 from speccascade.settings import fields
@@ -86,7 +93,10 @@ def read_models(
   drafter: ModelSource | list[ModelSource] | None,
   verifier: ModelSource | None,
   mesh: Mapping[str, int] | Mesh | None,
-  **dtypes: str,
+  *,
+  dtype: str,
+  kernel_dtype: str,
+  drafter_kernel_dtype: str,
 ) -> ModelPair:
   """Reads the models of a pair.
 
@@ -94,7 +104,9 @@ def read_models(
     drafter: the drafter, a list of drafters, or None; see `api.load_pair`.
     verifier: the verifier, or None.
     mesh: the devices; see `api.load_pair`.
-    **dtypes: `dtype` and `kernel_dtype`; see `api.load_pair`.
+    dtype: see `api.load_pair`.
+    kernel_dtype: see `api.load_pair`.
+    drafter_kernel_dtype: the dtype of the drafters' kernels.
 
   Raises:
     PairError: a model is missing or of the wrong type.
@@ -108,6 +120,11 @@ def read_models(
       raise PairError("prompt lookup drafts for a verifier: give one")
   if drafter is not None:
     drafter_sources = drafter if isinstance(drafter, list) else [drafter]
+  is_self = [path_of(each) == SELF for each in drafter_sources]
+  drafter_sources = [
+    _in_place_of_self(verifier) if yes else each
+    for yes, each in zip(is_self, drafter_sources)
+  ]
   verifier_sources = [] if verifier is None else [verifier]
   read = [*early_exit.without_exits(drafter_sources), *verifier_sources]
   paths = [path_of(each) for each in read]
@@ -115,20 +132,54 @@ def read_models(
   if not isinstance(mesh, Mesh):
     mesh = Mesh(mesh)
   layout, drafter_layout = mesh.layout(), mesh.drafter_layout()
+  exits = [early_exit.setting_of(source) for source in drafter_sources]
+  kernel_dtypes = [
+    EIGHT_BITS if yes else drafter_kernel_dtype for yes in is_self
+  ]
   drafters = [
-    early_exit.setting_of(source)
-    or read_model("drafter", source, layout=drafter_layout, rows=rows, **dtypes)
-    for source in drafter_sources
+    exit
+    or read_model(
+      "drafter",
+      source,
+      layout=drafter_layout,
+      rows=rows,
+      dtype=dtype,
+      kernel_dtype=kernels,
+    )
+    for exit, source, kernels in zip(exits, drafter_sources, kernel_dtypes)
+  ]
+  drafters = [
+    as_self(model) if yes else model for yes, model in zip(is_self, drafters)
   ]
   verifier_model = None
   if verifier is not None:
     verifier_model = read_model(
-      "verifier", verifier, layout=layout, rows=rows, **dtypes
+      "verifier",
+      verifier,
+      layout=layout,
+      rows=rows,
+      dtype=dtype,
+      kernel_dtype=kernel_dtype,
     )
-  dtype = pairs.describe_dtypes(**dtypes, layout=layout)
+  if any(exits):
+    early_exit.check_kernels(drafter_kernel_dtype, kernel_dtype)
+  words = pairs.describe_dtypes(dtype, kernel_dtype, layout)
+  words += drafter_kernels.describe(kernel_dtypes, kernel_dtype)
   models = early_exit.made_of(drafters, verifier_model)
-  pair = ModelPair(models, verifier_model, dtype, layout=layout)
+  pair = ModelPair(models, verifier_model, words, layout=layout)
   return pair if lookup is None else pair.combined(lookup)
+
+
+def _in_place_of_self(verifier: ModelSource | None) -> ModelSource:
+  """Returns the source of a drafter that is the verifier itself."""
+  if verifier is None or path_of(verifier) is None:
+    found = "there is none" if verifier is None else "the verifier is in memory"
+    raise PairError(
+      f"the drafter {SELF!r} is the verifier in int8, read from its checkpoint,"
+      f" and {found}; give the verifier's path, or as the drafter a model in"
+      " memory that was made with kernel_dtype='int8'"
+    )
+  return verifier
 
 
 def read_vocabulary(vocabulary, models: ModelPair, name: str = "vocabulary"):

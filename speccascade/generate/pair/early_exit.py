@@ -159,6 +159,15 @@ def _taught(model: Model, verifier: Model | None) -> Model:
   return dataclasses.replace(model, lm=made, num_parameters=size)
 
 
+def check_kernels(drafter_kernel_dtype: str, kernel_dtype: str) -> None:
+  """Raises PairError where an early exit is to have kernels of its own."""
+  if drafter_kernel_dtype != kernel_dtype:
+    raise PairError(
+      "an early exit has the verifier's kernels, and DRAFTER_KERNEL_DTYPE is"
+      f" {drafter_kernel_dtype!r}; leave it out"
+    )
+
+
 def check_no_vocabulary(drafters: Iterable[Model]) -> None:
   """Raises PairError where an early exit is to have another vocabulary."""
   for model in drafters:

@@ -13,6 +13,7 @@ import jax
 from speccascade import checkpoints
 from speccascade.checkpoints import generation_settings, storage
 from speccascade.decoding.programs import draft_models
+from speccascade.generate.pair import drafter_kernels
 from speccascade.generate.pair.pair_checks import PairError, cut_rows
 from speccascade.models import architectures, intersection
 from speccascade.models.cached_lm import CachedLM
@@ -116,6 +117,7 @@ def load_model(
   num_parameters = sum(leaf.size for leaf in jax.tree.leaves(stored.params))
   config, params = stored.require_config(), stored.params
   check_role(config, role, stored.path)
+  drafter_kernels.check_quantised(kernel_dtype, config, stored.path, layout)
   if stored.layout != "gguf":
     directory = storage.Directory(stored.path)
     if line := generation_settings.describe_unapplied(directory):
@@ -144,6 +146,33 @@ def load_model(
     fingerprint=digest,
     tuned_verifier=_tuned_verifier(stored),
   )
+
+
+def load_drafter(
+  source: drafter_kernels.DrafterSource, **options: Any
+) -> Model:
+  """Reads a drafter, which may be the verifier itself in int8.
+
+  Args:
+    source: where it is read from.
+    **options: further arguments of `load_model`.
+  """
+  config, path, kernel_dtype, is_self = source
+  if is_self and not path:
+    raise PairError(
+      f"the drafter {drafter_kernels.SELF!r} is the verifier in int8: set"
+      " VERIFIER_CHECKPOINT"
+    )
+  model = load_model(
+    "drafter", path, config, kernel_dtype=kernel_dtype, **options
+  )
+  return as_self(model) if is_self else model
+
+
+def as_self(model: Model) -> Model:
+  """Returns a verifier that drafts for itself, by its name as a drafter."""
+  name = f"{model.name} in int8"
+  return dataclasses.replace(model, name=name, setting=drafter_kernels.SELF)
 
 
 def check_role(config: Config, role: str, path: Any) -> None:

@@ -16,9 +16,13 @@ from speccascade import native
 from speccascade.decoding.programs import draft_models
 from speccascade.decoding.records.drafter import Drafter
 from speccascade.generate.pair import draft_vocabulary as draft_vocabularies
-from speccascade.generate.pair import early_exit
+from speccascade.generate.pair import drafter_kernels, early_exit
 from speccascade.generate.pair.cascades import Cascade, SideBySide
-from speccascade.generate.pair.model_loading import Model, load_model
+from speccascade.generate.pair.model_loading import (
+  Model,
+  load_drafter,
+  load_model,
+)
 from speccascade.generate.pair.pair_checks import (
   PairError,
   check_combined,
@@ -29,7 +33,7 @@ from speccascade.generate.pair.pair_checks import (
 from speccascade.generate.pair.prompt_lookup import PromptLookup
 from speccascade.generate.pair.shared_tokens import share_tokens
 from speccascade.models import intersection
-from speccascade.models.parameters import KERNEL_DTYPES, Config
+from speccascade.models.parameters import DRAFTER_KERNEL_DTYPES, Config
 from speccascade.models.sharding import meshes
 from speccascade.models.sharding.partitioning import Layout
 from speccascade.settings import fields
@@ -259,10 +263,13 @@ class PairSpec:
     verifier: the architecture of the verifier. None takes the checkpoint's.
     drafter_checkpoint: the path of the drafter's checkpoint, or as many paths
       as `drafter` has architectures; () means no neural drafter. "early-exit:4"
-      is the verifier's first four layers; see `early_exit.EarlyExit`.
+      is the verifier's first four layers, see `early_exit.EarlyExit`, and
+      "self-int8" the verifier itself, with kernels in int8.
     verifier_checkpoint: the path of the verifier's checkpoint.
     dtype: the type of the activations. None keeps the architecture's type.
     kernel_dtype: the type of the kernels; see `T5LM.create`.
+    drafter_kernel_dtype: the type of the drafters' kernels, which may be
+      "int8"; None is `kernel_dtype`.
     cascade: how the drafters are combined: in a cascade, perhaps with drafters
       that are not neural networks, or side by side; or prompt lookup, without
       any. None combines none: several drafters then stay a tuple, for a method
@@ -280,7 +287,8 @@ class PairSpec:
   drafter_checkpoint: fields.Path | Sequence[fields.Path] | None = None
   verifier_checkpoint: fields.Path | None = None
   dtype: Literal["float32", "bfloat16"] | None = "float32"
-  kernel_dtype: Literal[*KERNEL_DTYPES] = "float32"
+  kernel_dtype: Annotated[str, drafter_kernels.check_kernel_dtype] = "float32"
+  drafter_kernel_dtype: Literal[*DRAFTER_KERNEL_DTYPES] | None = None
   cascade: Cascade | SideBySide | PromptLookup | None = None
   drafter_vocabulary: Annotated[object, check_vocabulary_path] = None
   draft_vocabulary: draft_vocabularies.Setting = None
@@ -301,10 +309,8 @@ class PairSpec:
         return vocabulary_path
     return None
 
-  def drafters(self) -> list[tuple[Config | None, fields.Path | None]]:
-    """Returns the architecture and the checkpoint of each drafter.
-
-    Either is None where its setting is.
+  def drafters(self) -> list[drafter_kernels.DrafterSource]:
+    """Returns where each drafter is read from.
 
     Raises:
       PairError: the numbers of architectures and checkpoints differ.
@@ -319,7 +325,12 @@ class PairSpec:
         f"DRAFTER names {len(configs)} architectures, DRAFTER_CHECKPOINT"
         f" {len(paths)}; give as many"
       )
-    return [*zip(configs, paths)]
+    verifier = (self.verifier, self.verifier_checkpoint)
+    kernel_dtype = self.drafter_kernel_dtype or self.kernel_dtype
+    return [
+      drafter_kernels.resolve(config, path, verifier, kernel_dtype)
+      for config, path in zip(configs, paths)
+    ]
 
   def load(
     self, vocabulary, *, needs_drafter: bool = True, needs_verifier: bool = True
@@ -339,15 +350,15 @@ class PairSpec:
         checkpoints differ, or the vocabularies differ.
       CheckpointError: a checkpoint cannot be read.
     """
-    formats = {"dtype": self.dtype, "kernel_dtype": self.kernel_dtype}
     layout = self.mesh.layout()
     drafters, verifier, rows = [], None, None
+    sources = self.drafters() if needs_drafter else []
     # A model that decodes alone keeps all of its rows.
     if needs_drafter and needs_verifier:
-      paths = early_exit.without_exits(as_list(self.drafter_checkpoint))
+      paths = early_exit.without_exits(source.path for source in sources)
       rows = verifier_rows(self.verifier_checkpoint, paths)
     if needs_drafter:
-      drafters = self._load_drafters(rows=rows, **formats)
+      drafters = self._load_drafters(sources, rows=rows, dtype=self.dtype)
     # An early exit that decodes alone is made of its verifier, too.
     if needs_verifier or early_exit.has_exits(drafters):
       verifier = load_model(
@@ -356,10 +367,13 @@ class PairSpec:
         self.verifier,
         layout=layout,
         rows=rows,
-        **formats,
+        dtype=self.dtype,
+        kernel_dtype=self.kernel_dtype,
       )
     models = early_exit.made_of(drafters, verifier)
-    dtype = describe_dtypes(**formats, layout=layout)
+    dtype = describe_dtypes(self.dtype, self.kernel_dtype, layout)
+    kernel_dtypes = [source.kernel_dtype for source in sources]
+    dtype += drafter_kernels.describe(kernel_dtypes, self.kernel_dtype)
     if not needs_verifier:
       verifier = None
     pair = ModelPair(models, verifier, dtype, layout=layout)
@@ -371,23 +385,27 @@ class PairSpec:
     cut = self.draft_vocabulary if needs_drafter else None
     return pair.over(vocabulary, drafter_vocabulary, cut)
 
-  def _load_drafters(self, **options) -> list[Model | early_exit.EarlyExit]:
+  def _load_drafters(
+    self, sources: list[drafter_kernels.DrafterSource], **options
+  ) -> list[Model | early_exit.EarlyExit]:
     """Reads the drafters, each with the options of `load_model`."""
     # A cascade may draft without neural drafters.
     if not as_list(self.drafter_checkpoint) and self.cascade is None:
       raise PairError("the method needs a drafter: set DRAFTER_CHECKPOINT")
     layout = self.mesh.drafter_layout()
     drafters: list[Model | early_exit.EarlyExit] = []
-    for config, path in self.drafters():
-      setting = early_exit.setting_of(path)
+    for source in sources:
+      setting = early_exit.setting_of(source.path)
       if setting is None:
-        model = load_model("drafter", path, config, layout=layout, **options)
-      elif config is not None:
+        drafters.append(load_drafter(source, layout=layout, **options))
+        continue
+      if source.config is not None:
         raise PairError(
-          f"DRAFTER is given for {path}, which has the verifier's"
+          f"DRAFTER is given for {source.path}, which has the verifier's"
           " architecture: leave it out"
         )
-      drafters.append(setting or model)
+      early_exit.check_kernels(source.kernel_dtype, self.kernel_dtype)
+      drafters.append(setting)
     return drafters
 
 

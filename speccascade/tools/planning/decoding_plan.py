@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 import dataclasses
+import math
 
 from speccascade import checkpoints
 from speccascade.checkpoints import CheckpointNotFoundError
@@ -10,7 +11,7 @@ from speccascade.generate.pair.model_loading import check_role
 from speccascade.generate.pair.pairs import PairSpec
 from speccascade.generate.points.point import Point
 from speccascade.generate.run import Run
-from speccascade.models.parameters import Config
+from speccascade.models.parameters import Config, check_one_device
 from speccascade.models.sharding import meshes
 from speccascade.models.taught_exit import ExitConfig
 from speccascade.tasks.inputs import Inputs
@@ -33,11 +34,13 @@ def architectures(pair: PairSpec, point: Point) -> dict[str, Config]:
   needs, configs = point.spec.execution, {}
   if needs.needs_drafter:
     drafters = pair.drafters()
-    for number, (config, path) in enumerate(drafters, 1):
+    for number, source in enumerate(drafters, 1):
       role = f"drafter {number}" if len(drafters) > 1 else "drafter"
-      setting = early_exit.setting_of(path)
+      setting = early_exit.setting_of(source.path)
       if setting is None:
-        config = _architecture("drafter", config, path, pair.dtype)
+        config = _architecture(
+          "drafter", source.config, source.path, pair.dtype
+        )
       else:
         config = setting.config_of(_verifier(pair))
       configs[role] = config
@@ -51,6 +54,14 @@ def _verifier(pair: PairSpec) -> Config:
   return _architecture(
     "verifier", pair.verifier, pair.verifier_checkpoint, pair.dtype
   )
+
+
+def kernel_dtype(pair: PairSpec, role: str) -> str:
+  """Returns the dtype of the kernels of a model, by a role above."""
+  if role == "verifier":
+    return pair.kernel_dtype
+  number = int(role.removeprefix("drafter") or 1)
+  return pair.drafters()[number - 1].kernel_dtype
 
 
 def _architecture(role: str, config, path, dtype: str | None) -> Config:
@@ -85,7 +96,7 @@ def plan(
   # An early exit has arrays of its verifier, which are counted once.
   shared = set()
   if verifier is not None:
-    settings = [early_exit.setting_of(path) for _, path in pair.drafters()]
+    settings = [early_exit.setting_of(x.path) for x in pair.drafters()]
     shared = {role for role, each in zip(models, settings) if each is not None}
 
   def bytes_on(mesh: meshes.Mesh) -> dict[str, float]:
@@ -99,16 +110,19 @@ def plan(
         layout = verifier_layout.whole()
       layout.check(config, role.upper())
       model_bytes.check_layout(config, verifier_layout)
+      # Draft heads keep float32.
       stores = model_bytes.row_of(config).has_kernel_dtype
-      kernel_dtype = pair.kernel_dtype if stores else None
+      kernels = kernel_dtype(pair, role) if stores else None
+      if math.prod(layout.sizes.values()) > 1:
+        check_one_device(kernels)
       bytes_of[role] = 0.0
       if role not in shared:
-        bytes_of[role] = footprint.weights(config, layout, kernel_dtype)
+        bytes_of[role] = footprint.weights(config, layout, kernels)
       if num_kept and role != "verifier" and stores:
         is_taught = isinstance(config, ExitConfig)
         bytes_of[role] += footprint.cut_head(
           config.whole if is_taught else config,
-          pair.kernel_dtype,
+          kernels,
           num_kept,
           is_shared=is_taught or role in shared,
         )

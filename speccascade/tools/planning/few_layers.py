@@ -15,7 +15,7 @@ from speccascade.models import architectures, parameters
 from speccascade.models.parameters import Config
 from speccascade.models.sharding.partitioning import Layout
 from speccascade.tasks.inputs import Inputs
-from speccascade.tools.planning import hlo
+from speccascade.tools.planning import decoding_plan, hlo
 
 
 def shape_model(config: Config, layout: Layout, kernel_dtype: str):
@@ -25,7 +25,11 @@ def shape_model(config: Config, layout: Layout, kernel_dtype: str):
     config: the architecture.
     layout: where the parameters lie.
     kernel_dtype: dtype of the kernels, as in `T5LM.create`.
+
+  Raises:
+    ValueError: kernels of this dtype do not lie on a mesh.
   """
+  parameters.check_one_device(kernel_dtype)
   leaves = {
     name: jax.ShapeDtypeStruct(
       parameter.shape,
@@ -63,7 +67,8 @@ def compile_decode(
     is_whole = role != "verifier" and pair.mesh.drafter == "whole"
     place = layout.whole() if is_whole else layout
     place.check(config, role.upper())
-    lms[role] = shape_model(config, place, pair.kernel_dtype)
+    kernel_dtype = decoding_plan.kernel_dtype(pair, role)
+    lms[role] = shape_model(config, place, kernel_dtype)
   verifier = lms.pop("verifier", None)
   drafters = tuple(lms.values())
   drafter = drafters[0] if len(drafters) == 1 else drafters or None

@@ -136,10 +136,14 @@ def weights(
   """
   total = 0.0
   for name in parameters.param_shapes(config) if names is None else names:
-    dtype = "float32"
-    if kernel_dtype is not None:
-      dtype = parameters.storage(config, name, kernel_dtype).dtype
-    total += numbers(config, layout, [name]) * jnp.dtype(dtype).itemsize
+    if kernel_dtype is None:
+      total += 4 * numbers(config, layout, [name])
+      continue
+    stored = parameters.storage(config, name, kernel_dtype)
+    itemsize = jnp.dtype(stored.dtype).itemsize
+    total += numbers(config, layout, [name]) * itemsize
+    if stored.is_scaled:  # which no mesh has
+      total += 4 * stored.num_out(name, parameters.param_shapes(config)[name])
   return total
 
 
@@ -160,8 +164,10 @@ def cut_head(
   is_tied = config.logits_via_embedding
   table, dense = "token_embedder/embedding", "decoder/logits_dense/kernel"
   name = table if is_tied else dense
-  stored = parameters.storage(config, name, kernel_dtype).dtype
-  row_bytes = config.emb_dim * jnp.dtype(stored).itemsize
+  stored = parameters.storage(config, name, kernel_dtype)
+  row_bytes = config.emb_dim * jnp.dtype(stored.dtype).itemsize
+  if stored.is_scaled:
+    row_bytes += 4
   is_dropped = not (is_tied or is_shared)
   num_rows = num - config.vocab_size if is_dropped else num
   return num_rows * row_bytes + 4 * num  # and the ids

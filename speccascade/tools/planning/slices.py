@@ -238,7 +238,12 @@ def _computed(models, mesh, pair, inputs, point, run) -> Cost:
 
   def work(role: str, layout: Layout, width: int) -> Work:
     return pass_of(
-      models[role], layout, rows, capacity, width, pair.kernel_dtype
+      models[role],
+      layout,
+      rows,
+      capacity,
+      width,
+      decoding_plan.kernel_dtype(pair, role),
     )
 
   return Cost(
@@ -291,7 +296,8 @@ def _compiled(models, mesh, pair, inputs, point, run) -> Cost:
   )
   for role, config in models.items():
     place = layout if role == "verifier" else layout.whole()
-    held += footprint.weights(config, place, pair.kernel_dtype)
+    kernel_dtype = decoding_plan.kernel_dtype(pair, role)
+    held += footprint.weights(config, place, kernel_dtype)
   return Cost(mesh, held, token, block, draft=None, gamma=point.widest)
 
 

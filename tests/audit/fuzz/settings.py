@@ -35,7 +35,8 @@ _POINT = {
   "BATCH_SIZE": _whole("None", "2000000000"),
   "LOG_PROBS": _BOOLEAN,
   "DTYPE": ('"float99"', "32", '["float32"]'),
-  "KERNEL_DTYPE": ('"float99"', "None"),
+  "KERNEL_DTYPE": ('"float99"', "None", '"int8"'),
+  "DRAFTER_KERNEL_DTYPE": ('"float99"', "8"),
 }
 _INPUTS = {
   "MIXTURE_OR_TASK_NAME": ("5", '["a"]', '"xsum"'),

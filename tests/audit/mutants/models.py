@@ -273,8 +273,8 @@ a tied head is cut to its first rows <- test_logits_are_the_whole_heads_at_kept
 a cut head in panels is cut to its first rows <-
   test_logits_are_the_whole_heads_at_kept
 @ cut
-- columns = np.asarray(head.columns(index)).T
-+ columns = np.asarray(head.columns(jnp.arange(len(ids)))).T
+- kernel = head.cut(index)
++ kernel = head.cut(jnp.arange(len(ids)))
 the whole head of an untied model stays in memory <-
   test_an_untied_head_is_left_out_and_a_tied_one_stays
 @ cut

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from speccascade import cli, decode, train
+from speccascade import cli, decode, native, train
 from speccascade.checkpoints import orbax_io, t5x_native
 from speccascade.checkpoints.convert import config_from_gin
 from speccascade.decoding import HeadsDrafter
@@ -454,6 +454,45 @@ def test_a_plan_of_decoding_with_an_early_exit(saved, tmp_path):
   assert bytes_of("drafter")["drafter"] == num_bytes(lm.first_layers(1))
   with pytest.raises(PairError, match=r"after 4 layers; .* from 1 to 3"):
     bytes_of(setting="early-exit:4")
+
+
+@pytest.mark.parametrize("is_tied", [False, True])
+def test_a_plan_of_decoding_with_a_drafter_in_int8(saved, is_tied, monkeypatch):
+  """Its own checkpoint, or the verifier's; each output's scale is counted."""
+  config = dataclasses.replace(T5, logits_via_embedding=is_tied)
+  other = dataclasses.replace(config, num_decoder_layers=1)
+  paths = {"small": saved("small", other), "large": saved("large", config)}
+
+  def bytes_of(mesh=None, **changes):
+    mesh = meshes.Mesh(mesh)
+    plan = decoding_plan.plan(
+      PairSpec(verifier_checkpoint=paths["large"], mesh=mesh, **changes),
+      Inputs(
+        input_file="-",
+        vocabulary=tiny.Vocabulary(),
+        task_feature_lengths={"inputs": 128},
+      ),
+      Point("spec_decode", gamma=2),
+      Run(batch_size=32),
+    )
+    return plan.bytes_on(mesh)
+
+  # Panels are padded to whole ones.
+  monkeypatch.setattr(native, "is_available", lambda: False)
+  for path, own in ((paths["small"], other), ("self-int8", config)):
+    settings = {"drafter_checkpoint": path, "drafter_kernel_dtype": "int8"}
+    if path == "self-int8":
+      del settings["drafter_kernel_dtype"]
+    params = T5LM.init(own, KEY).params
+    lm = T5LM.create(own, params, kernel_dtype="int8")
+    found = bytes_of(**settings)
+    assert found["drafter"] == num_bytes(lm)
+    assert found["verifier"] == 4 * parameters.num_parameters(config)
+    ids = (1, 3, 5)
+    found = bytes_of(**settings, draft_vocabulary=ids)
+    assert found["drafter"] == num_bytes(lm.cut_to(ids))
+    with pytest.raises(ValueError, match="int8 lie on one device"):
+      bytes_of({"data": 2}, **settings)
 
 
 def test_a_plan_of_decoding_trees(saved):
