@@ -151,38 +151,14 @@ class CachedLM:
     It reads all tokens. The logits of the others are -inf.
 
     Args:
-      ids: [N] ids in 0..V-1, in any order. Ids past the table's rows, which
-        never have a finite logit, are left out.
+      ids: as in `cut_head.kept`.
 
     Raises:
-      ValueError: no id has a row, an id is out of range or stands twice, the
-        head is cut already, or the model is on a mesh.
+      ValueError: see `cut_head.kept`.
     """
-    kept = np.sort(np.asarray(ids).reshape(-1))
-    if not np.issubdtype(kept.dtype, np.integer) or not kept.size:
-      raise ValueError(
-        f"a head is cut to the ids {kept.tolist()!s:.60}; wanted integers, and"
-        " one at least"
-      )
-    wrong = kept[(kept < 0) | (kept >= self.vocab_size)]
-    if wrong.size:
-      raise ValueError(
-        f"a head is cut to the id {wrong[-1]}; wanted ids from 0 to"
-        f" {self.vocab_size - 1}, which the model has"
-      )
-    twice = kept[1:][kept[1:] == kept[:-1]]
-    if twice.size:
-      raise ValueError(
-        f"a head is cut to the id {twice[0]} twice; give it once"
-      )
-    if cut_head.NAME in self.params:
-      raise ValueError("the head is cut already; cut the model as it was read")
-    if self.layout is not None:
-      raise ValueError("the head of a model on a mesh cannot be cut")
-    kept = kept[kept < self.module.config.vocab_size]
-    if not kept.size:
-      raise ValueError("no id that a head is cut to has a row in it")
-    return self.replace(params=cut_head.cut(self.params, kept))
+    num_rows = self.module.config.vocab_size
+    kept = cut_head.kept(ids, self.vocab_size, num_rows, self.params)
+    return self.replace(params=cut_head.cut(self.params, kept, self.layout))
 
   @property
   def vocab_size(self) -> int:

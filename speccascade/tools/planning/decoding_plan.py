@@ -84,8 +84,10 @@ def plan(
       model_bytes.check_layout(config, verifier_layout)
       kernel_dtype = pair.kernel_dtype if drafts_alone(config) else None
       bytes_of[role] = footprint.weights(config, layout, kernel_dtype)
-      if num_kept and role != "verifier" and drafts_alone(config):
-        bytes_of[role] += footprint.cut_head(config, kernel_dtype, num_kept)
+      if num_kept and role != "verifier":
+        bytes_of[role] += footprint.cut_head(
+          config, pair.kernel_dtype, num_kept, layout, verifier
+        )
       decode = DecodeSizes(
         verifier, layout, (run.batch_size, source_len), capacity
       )
