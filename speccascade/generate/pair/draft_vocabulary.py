@@ -103,6 +103,28 @@ def _cut(model, setting, vocabulary, verifier):
   return dataclasses.replace(model, lm=cut, name=f"{model.name} cut to {num}")
 
 
+def counted_beside(model, vocabulary) -> tuple[int, ...]:
+  """Returns the ids of the file beside a drafter; none without a file.
+
+  Args:
+    model: the `Model` of the drafter.
+    vocabulary: the vocabulary in use. A file of another one is left out.
+  """
+  stored = frequent_tokens.read_beside(model.path) if model.path else None
+  if stored is None or _differs(stored, vocabulary):
+    return ()
+  return stored.ids
+
+
+def _differs(stored, vocabulary) -> str | None:
+  """Returns how a file's vocabulary differs from the one in use, or None."""
+  return token_names.difference(
+    stored.vocabulary,
+    prompting.identity(vocabulary),
+    read_other=lambda: vocabulary,
+  )
+
+
 def _read(path) -> frequent_tokens.Stored:
   """Returns the draft vocabulary of a file."""
   try:
@@ -129,12 +151,7 @@ def _ids(model, setting, vocabulary) -> Sequence[int]:
     place, stored = os.fspath(setting), _read(setting)
   else:
     return setting
-  differs = token_names.difference(
-    stored.vocabulary,
-    prompting.identity(vocabulary),
-    read_other=lambda: vocabulary,
-  )
-  if differs:
+  if differs := _differs(stored, vocabulary):
     raise PairError(
       f"DRAFT_VOCABULARY {place} was counted with the vocabulary"
       f" {stored.vocabulary['path']}, and the pair has another ({differs});"

@@ -171,6 +171,11 @@ def test_special_tokens_come_first_and_then_the_most_frequent(folder):
   assert found.share == pytest.approx(5 / found.num_tokens)
   everything = frequent_tokens.count(texts, vocabulary, 300).ids
   assert {*everything} == {*special, 90, 91, 92, *vocabulary.encode("the")}
+  filled = frequent_tokens.count(texts, vocabulary, 300, fill=True)
+  assert filled.ids[: len(everything)] == everything
+  rest = filled.ids[len(everything) :]
+  assert rest == [i for i in range(320) if i not in everything][: len(rest)]
+  assert len(filled.ids) == 300
 
 
 def test_what_is_counted_of_files(tmp_path, capsys):
@@ -197,6 +202,8 @@ def test_what_is_counted_of_files(tmp_path, capsys):
   content = json.loads(out.read_text())
   assert content["ids"][0] == 1
   assert content["num_tokens"] == 4
+  assert command.main([*argv, "--num=300", "--fill"]) == 0
+  assert len(json.loads(out.read_text())["ids"]) > len(content["ids"])
   assert command.main([*argv, "--num=2"]) == 1
   assert "are always kept: give a larger" in capsys.readouterr().err
   (tmp_path / "lines.txt").write_text("\n")
