@@ -38,6 +38,7 @@ class _Static(NamedTuple):
   module: nn.Module
   layout: Layout | None
   rows: int | None
+  is_narrow: bool
   structure: Any  # of the parameter tree
   places: tuple[int, ...]  # for each leaf, which of the model's arrays it is
 
@@ -57,12 +58,15 @@ class CachedLM:
       whose verifier has rows past the tokenizer that the drafter lacks. Such a
       token is never drawn, its logit being -inf, and is read as the last one of
       the table; static.
+    is_narrow: whether the logits are those of a cut head's N tokens alone, see
+      `over_kept`; static.
   """
 
   params: Any
   module: Any
   layout: Layout | None = None
   rows: int | None = None
+  is_narrow: bool = False
 
   prompted: ClassVar[bool]
 
@@ -83,14 +87,18 @@ class CachedLM:
     arrays = {id(leaf): leaf for leaf in leaves}
     numbers = {key: number for number, key in enumerate(arrays)}
     places = tuple(numbers[id(leaf)] for leaf in leaves)
-    static = _Static(self.module, self.layout, self.rows, structure, places)
+    static = _Static(
+      self.module, self.layout, self.rows, self.is_narrow, structure, places
+    )
     return tuple(arrays.values()), static
 
   @classmethod
   def _unflatten(cls, static: _Static, arrays) -> Self:
     leaves = [arrays[place] for place in static.places]
     params = jax.tree.unflatten(static.structure, leaves)
-    return cls(params, static.module, static.layout, static.rows)
+    return cls(
+      params, static.module, static.layout, static.rows, static.is_narrow
+    )
 
   @classmethod
   def create(
@@ -159,6 +167,21 @@ class CachedLM:
     num_rows = self.module.config.vocab_size
     kept = cut_head.kept(ids, self.vocab_size, num_rows, self.params)
     return self.replace(params=cut_head.cut(self.params, kept, self.layout))
+
+  @property
+  def kept_ids(self) -> Array | None:
+    """[N] int32, the tokens of a cut head; None where the head is whole."""
+    cut = self.params.get(cut_head.NAME)
+    return None if cut is None else cut["ids"]
+
+  def over_kept(self) -> Self:
+    """Returns the model with the logits [..., N] of the kept tokens alone."""
+    return self.replace(is_narrow=True)
+
+  def spread(self, law: Array) -> Array:
+    """Returns a distribution over the kept tokens, [..., N], as [..., V]."""
+    ids = self.params[cut_head.NAME]["ids"]
+    return cut_head.spread(law, ids, self.vocab_size, 0)
 
   @property
   def vocab_size(self) -> int:
@@ -250,9 +273,10 @@ class CachedLM:
 
   def _widened(self, x: Array, fill: float = -np.inf) -> Array:
     """Returns x [..., columns of the head] as [..., V]; `fill` is added."""
-    cut = self.params.get(cut_head.NAME)
-    if cut is not None:
-      return cut_head.spread(x, cut["ids"], self.vocab_size, fill)
+    if (ids := self.kept_ids) is not None:
+      if self.is_narrow:
+        return x
+      return cut_head.spread(x, ids, self.vocab_size, fill)
     num_more = self.vocab_size - x.shape[-1]
     if not num_more:
       return x

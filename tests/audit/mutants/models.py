@@ -263,6 +263,16 @@ a cut head is whole on each device of a mesh <- test_a_mesh_drafts_kept_tokens
 - num_parts = layout.sizes[mesh_axis] if mesh_axis else 1
 + num_parts = 1 << 30
 
+=== decoding/drafting/autoregressive.py models/test_cut_head.py
+drafts over kept tokens are their columns <-
+  test_steps_over_kept_tokens_draw_what_steps_over_all_draw
+- return column if self.kept is None else self.kept[column]
++ return column
+a stop looks at the token in place of its column <-
+  test_steps_over_kept_tokens_draw_what_steps_over_all_draw
+- numerics.of_token(q, column) >= stop.below
++ numerics.of_token(q, token) >= stop.below
+
 === models/heads_model.py models/test_cut_heads.py
 cut Medusa heads keep their first columns <-
   test_logits_are_those_of_whole_heads_at_kept_tokens
