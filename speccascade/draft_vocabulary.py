@@ -6,7 +6,8 @@
 
 The best texts are those that the verifier wrote: predictions.jsonl of a decode.
 Text files have one text a line; of JSON lines with inputs and targets the
-targets are counted. Special tokens always come first. DRAFT_VOCABULARY takes
+targets are counted. Special tokens always come first, and with --fill tokens
+that no text has come last, by their ids. DRAFT_VOCABULARY takes
 the file, or a number N for the first N ids of draft_vocabulary.json in the
 drafter's folder: its output head then computes these tokens alone. See
 docs/decoder_only.md.
@@ -32,6 +33,11 @@ def main(argv: list[str] | None = None) -> int:
     "--num", type=int, default=8192, help="tokens that are kept (%(default)s)"
   )
   parser.add_argument(
+    "--fill",
+    action="store_true",
+    help="add the lowest ids of tokens that no text has, up to --num",
+  )
+  parser.add_argument(
     "--output_file",
     type=cli.path,
     required=True,
@@ -40,12 +46,12 @@ def main(argv: list[str] | None = None) -> int:
   return parser.run(write, argv)
 
 
-def write(texts, vocabulary: str, num: int, output_file):
+def write(texts, vocabulary: str, num: int, fill: bool, output_file):
   """Counts the texts, writes the file, and prints what it holds."""
   from speccascade.text import frequent_tokens, vocabularies
 
   loaded = vocabularies.load(vocabulary)
-  found = frequent_tokens.write(output_file, texts, loaded, num)
+  found = frequent_tokens.write(output_file, texts, loaded, num, fill=fill)
   print(
     f"{output_file}: {len(found.ids)} of {loaded.vocab_size} tokens, which are"
     f" {found.share:.2%} of the {found.num_tokens} tokens of the texts"

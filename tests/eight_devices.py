@@ -29,7 +29,12 @@ from speccascade.generate.pair.cascades import Cascade
 from speccascade.generate.pair.pairs import PairSpec
 from speccascade.generate.points.point import Point
 from speccascade.generate.run import Run
-from speccascade.models import LlamaConfig, T5Config, T5GemmaConfig
+from speccascade.models import (
+  LlamaConfig,
+  T5Config,
+  T5GemmaConfig,
+  cut_head,
+)
 from speccascade.models.parameters import network
 from speccascade.models.sharding import meshes, partitioning
 from speccascade.runtime import memory
@@ -114,7 +119,7 @@ def decode(folder, *, mesh, kind="t5", method="spec_cascade_opt", **options):
   """Returns the tokens of some rows, what was sent for them, and how the
   verifier lies; where it `feeds`, its first logits too."""
   settings = {"temperature": 1.0, "layout": "speccascade", "drafter": "whole"}
-  settings |= {"feeds": True, "shape": {}} | options
+  settings |= {"feeds": True, "shape": {}, "kept": None} | options
   of = lambda width: f"{folder}/{kind}-{width}-{settings['layout']}"
   says = settings["layout"] != "t5x_native"
   pair = PairSpec(
@@ -122,6 +127,7 @@ def decode(folder, *, mesh, kind="t5", method="spec_cascade_opt", **options):
     verifier=None if says else config(kind, 16),
     drafter_checkpoint=of(8),
     verifier_checkpoint=of(16),
+    draft_vocabulary=settings["kept"],
     mesh=meshes.Mesh(mesh, drafter=settings["drafter"]),
   ).load(tiny.Vocabulary())
   for leaf in jax.tree.leaves(pair.verifier.lm, is_leaf=is_packed):
@@ -154,6 +160,9 @@ def decode(folder, *, mesh, kind="t5", method="spec_cascade_opt", **options):
       for when, each in sent.items()
     },
   }
+  if settings["kept"]:
+    head = pair.drafter_lm.params[cut_head.NAME]["kernel"]
+    results["head"] = share(head)
   if settings["feeds"]:
     state, out = fed(pair.verifier_lm, rows[0])
     results["logits"] = out.logits.tolist()

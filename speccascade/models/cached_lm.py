@@ -40,6 +40,7 @@ class _Static(NamedTuple):
   layout: Layout | None
   rows: int | None
   num_shared: int
+  is_narrow: bool
   structure: Any  # of the parameter tree
   places: tuple[int, ...]  # for each leaf, which of the model's arrays it is
 
@@ -61,6 +62,8 @@ class CachedLM:
       the table; static.
     num_shared: how many of the first layers are those of the verifier that an
       early exit drafts for; 0 of any other model; static.
+    is_narrow: whether the logits are those of a cut head's N tokens alone, see
+      `over_kept`; static.
   """
 
   params: Any
@@ -68,6 +71,7 @@ class CachedLM:
   layout: Layout | None = None
   rows: int | None = None
   num_shared: int = 0
+  is_narrow: bool = False
 
   prompted: ClassVar[bool]
 
@@ -89,7 +93,13 @@ class CachedLM:
     numbers = {key: number for number, key in enumerate(arrays)}
     places = tuple(numbers[id(leaf)] for leaf in leaves)
     static = _Static(
-      self.module, self.layout, self.rows, self.num_shared, structure, places
+      self.module,
+      self.layout,
+      self.rows,
+      self.num_shared,
+      self.is_narrow,
+      structure,
+      places,
     )
     return tuple(arrays.values()), static
 
@@ -98,7 +108,12 @@ class CachedLM:
     leaves = [arrays[place] for place in static.places]
     params = jax.tree.unflatten(static.structure, leaves)
     return cls(
-      params, static.module, static.layout, static.rows, static.num_shared
+      params,
+      static.module,
+      static.layout,
+      static.rows,
+      static.num_shared,
+      static.is_narrow,
     )
 
   @classmethod
@@ -126,11 +141,12 @@ class CachedLM:
       kernel_dtype: dtype of the kernels of a model that is for decoding only,
         the head and a tied table among them: "float32", "bfloat16",
         "bfloat16_products" or "int8". Kernels that meet float32 activations
-        are packed for the native product where there is one. With "bfloat16_products" it
-        also rounds the activations that it multiplies to bfloat16, as a TPU
-        does by default, and sums in float32. With "int8", which is for drafters
-        on one device, a kernel has eight bits for each weight and a scale for
-        each output. None keeps the tree as a checkpoint has it.
+        are packed for the native product where there is one. With
+        "bfloat16_products" it also rounds the activations that it multiplies to
+        bfloat16, as a TPU does by default, and sums in float32. With "int8",
+        which is for drafters on one device, a kernel has eight bits for each
+        weight and a scale for each output. None keeps the tree as a checkpoint
+        has it.
       donate: whether `params` may be emptied, so that no array is held both
         packed and as it was.
       layout: where the arrays lie; None on one device. With a layout nothing is
@@ -161,38 +177,29 @@ class CachedLM:
     It reads all tokens. The logits of the others are -inf.
 
     Args:
-      ids: [N] ids in 0..V-1, in any order. Ids past the table's rows, which
-        never have a finite logit, are left out.
+      ids: as in `cut_head.kept`.
 
     Raises:
-      ValueError: no id has a row, an id is out of range or given twice, the
-        head is cut already, or the model is on a mesh.
+      ValueError: see `cut_head.kept`.
     """
-    kept = np.sort(np.asarray(ids).reshape(-1))
-    if not np.issubdtype(kept.dtype, np.integer) or not kept.size:
-      raise ValueError(
-        f"a head is cut to the ids {kept.tolist()!s:.60}; wanted integers, and"
-        " one at least"
-      )
-    wrong = kept[(kept < 0) | (kept >= self.vocab_size)]
-    if wrong.size:
-      raise ValueError(
-        f"a head is cut to the id {wrong[-1]}; wanted ids from 0 to"
-        f" {self.vocab_size - 1}, which the model has"
-      )
-    twice = kept[1:][kept[1:] == kept[:-1]]
-    if twice.size:
-      raise ValueError(
-        f"a head is cut to the id {twice[0]} twice; give it once"
-      )
-    if cut_head.NAME in self.params:
-      raise ValueError("the head is cut already; cut the model as it was read")
-    if self.layout is not None:
-      raise ValueError("the head of a model on a mesh cannot be cut")
-    kept = kept[kept < self.module.config.vocab_size]
-    if not kept.size:
-      raise ValueError("no id that a head is cut to has a row in it")
-    return self.replace(params=cut_head.cut(self.params, kept))
+    num_rows = self.module.config.vocab_size
+    kept = cut_head.kept(ids, self.vocab_size, num_rows, self.params)
+    return self.replace(params=cut_head.cut(self.params, kept, self.layout))
+
+  @property
+  def kept_ids(self) -> Array | None:
+    """[N] int32, the tokens of a cut head; None where the head is whole."""
+    cut = self.params.get(cut_head.NAME)
+    return None if cut is None else cut["ids"]
+
+  def over_kept(self) -> Self:
+    """Returns the model with the logits [..., N] of the kept tokens alone."""
+    return self.replace(is_narrow=True)
+
+  def spread(self, law: Array) -> Array:
+    """Returns a distribution over the kept tokens, [..., N], as [..., V]."""
+    ids = self.params[cut_head.NAME]["ids"]
+    return cut_head.spread(law, ids, self.vocab_size, 0)
 
   def first_layers(self, num: int) -> Self:
     """Returns the network of the first decoder layers; see `early_exit`.
@@ -304,9 +311,10 @@ class CachedLM:
 
   def _widened(self, x: Array, fill: float = -np.inf) -> Array:
     """Returns x [..., columns of the head] as [..., V]; `fill` is added."""
-    cut = self.params.get(cut_head.NAME)
-    if cut is not None:
-      return cut_head.spread(x, cut["ids"], self.vocab_size, fill)
+    if (ids := self.kept_ids) is not None:
+      if self.is_narrow:
+        return x
+      return cut_head.spread(x, ids, self.vocab_size, fill)
     num_more = self.vocab_size - x.shape[-1]
     if not num_more:
       return x

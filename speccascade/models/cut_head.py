@@ -16,7 +16,7 @@ Source: Zhao et al., "FR-Spec" (arXiv 2502.14856), which keeps the most frequent
 tokens of a corpus.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -25,11 +25,56 @@ import numpy as np
 
 from speccascade import native
 from speccascade.models.products import matmul
+from speccascade.models.sharding.partitioning import Layout, place
 
 NAME = "draft_vocabulary"
 
 
-def cut(params: Mapping[str, Any], ids: np.ndarray) -> dict[str, Any]:
+def kept(
+  ids: Sequence[int] | np.ndarray,
+  vocab_size: int,
+  num_rows: int,
+  params: Mapping[str, Any],
+) -> np.ndarray:
+  """Returns the ids that a head is cut to, [N] ascending.
+
+  Args:
+    ids: ids in 0..V-1, in any order.
+    vocab_size: V.
+    num_rows: rows of the head. Ids past them, which never have a finite logit,
+      are left out.
+    params: the parameters of the model.
+
+  Raises:
+    ValueError: no id has a row, an id is out of range or stands twice, or the
+      head is cut already.
+  """
+  found = np.sort(np.asarray(ids).reshape(-1))
+  if not np.issubdtype(found.dtype, np.integer) or not found.size:
+    raise ValueError(
+      f"a head is cut to the ids {found.tolist()!s:.60}; wanted integers, and"
+      " one at least"
+    )
+  wrong = found[(found < 0) | (found >= vocab_size)]
+  if wrong.size:
+    raise ValueError(
+      f"a head is cut to the id {wrong[-1]}; wanted ids from 0 to"
+      f" {vocab_size - 1}, which the model has"
+    )
+  twice = found[1:][found[1:] == found[:-1]]
+  if twice.size:
+    raise ValueError(f"a head is cut to the id {twice[0]} twice; give it once")
+  if NAME in params:
+    raise ValueError("the head is cut already; cut the model as it was read")
+  found = found[found < num_rows]
+  if not found.size:
+    raise ValueError("no id that a head is cut to has a row in it")
+  return found
+
+
+def cut(
+  params: Mapping[str, Any], ids: np.ndarray, layout: Layout | None = None
+) -> dict[str, Any]:
   """Returns a parameter tree whose head keeps some tokens.
 
   An untied head is left out, as nothing reads it any more. A tied one is the
@@ -39,24 +84,48 @@ def cut(params: Mapping[str, Any], ids: np.ndarray) -> dict[str, Any]:
     params: the parameters of a T5, a T5Gemma or a Llama, packed or not, whose
       head is not cut.
     ids: [N] ids of rows of the head, ascending, without repetition.
+    layout: where the arrays lie; None on one device.
   """
-  decoder, tree = dict(params["decoder"]), dict(params)
-  kernel: Any
-  dense = decoder.pop("logits_dense", None)
+  decoder = dict(params["decoder"])
+  decoder.pop("logits_dense", None)
+  head = head_of(params, ids, layout)
+  return {**params, "decoder": decoder, NAME: head}
+
+
+def head_of(
+  params: Mapping[str, Any], ids: np.ndarray, layout: Layout | None = None
+) -> dict[str, Any]:
+  """Returns the cut head of a parameter tree; see `cut`.
+
+  On a mesh that does not divide the kept tokens, each device has the head
+  whole.
+  """
+  dense = params["decoder"].get("logits_dense")
   if dense is None:
     head = params["token_embedder"]["embedding"]
   else:
     head = dense["kernel"]
-  index = jnp.asarray(ids, jnp.int32)
+  index = np.asarray(ids, np.int32)
+  kernel: Any
   if isinstance(head, native.Panels):
     kernel = head.cut(index)
-  elif isinstance(head, native.Quantised):
-    kernel = head.rows(index)
-  elif dense is None:
-    kernel = jnp.asarray(head)[index].T
-  else:
-    kernel = jnp.asarray(head)[:, index]
-  return tree | {"decoder": decoder, NAME: {"kernel": kernel, "ids": index}}
+    return {"kernel": kernel, "ids": jnp.asarray(index)}
+  if isinstance(head, native.Quantised):
+    return {"kernel": head.rows(index), "ids": jnp.asarray(index)}
+  is_table = dense is None
+
+  def columns_of(head: jax.Array) -> jax.Array:
+    return head[index].T if is_table else head[:, index]
+
+  if layout is None:
+    kernel = columns_of(jnp.asarray(head))
+    return {"kernel": kernel, "ids": jnp.asarray(index)}
+  mesh_axis = dict(layout.rules)["vocab"]
+  num_parts = layout.sizes[mesh_axis] if mesh_axis else 1
+  vocab = "vocab" if len(index) % num_parts == 0 else None
+  where = layout.sharding("embed", vocab)
+  kernel = jax.jit(columns_of, out_shardings=where)(head)
+  return {"kernel": kernel, "ids": place(index, layout.sharding())}
 
 
 def logits(x: jax.Array, head: Mapping[str, Any]) -> jax.Array:

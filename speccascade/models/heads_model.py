@@ -4,14 +4,17 @@
 hidden states, or a `LookaheadModel` of look-ahead embeddings.
 """
 
+from collections.abc import Sequence
 from typing import Any, Self, cast
 
 from flax import struct
+import jax
 import jax.numpy as jnp
+import numpy as np
 
 from speccascade import native
 from speccascade.decoding.records.language_model import Array
-from speccascade.models import products
+from speccascade.models import cut_head, products
 from speccascade.models.cached_lm import CachedLM
 from speccascade.models.draft_heads import (
   LOOKAHEAD,
@@ -94,6 +97,42 @@ class TrainedHeads(struct.PyTreeNode):
       params.clear()
     return kind(tree, HeadsNetwork(config))
 
+  def cut_to(self, ids: Sequence[int] | np.ndarray, verifier: Any) -> Self:
+    """Returns heads that draft some tokens alone; see `cut_head`.
+
+    Medusa heads have projections of their own, of which they keep the columns.
+    Other kinds keep the columns of the verifier's head, which itself stays
+    whole.
+
+    Args:
+      ids: as in `cut_head.kept`.
+      verifier: the T5 or Llama that they were trained for.
+
+    Raises:
+      ValueError: the verifier has no head that can be cut, or see
+        `cut_head.kept`.
+    """
+    kept = cut_head.kept(
+      ids, self.vocab_size, self.config.vocab_size, self.params
+    )
+    if self.config.kind == MEDUSA:
+      tree = {
+        name: {"kernel": jnp.asarray(part["kernel"])[:, kept]}
+        if name.startswith("logits_dense")
+        else part
+        for name, part in self.params.items()
+      }
+      head = {"ids": jnp.asarray(kept, jnp.int32)}
+    elif isinstance(verifier, CachedLM):
+      tree = dict(self.params)
+      head = cut_head.head_of(verifier.params, kept, verifier.layout)
+    else:
+      raise ValueError(
+        "its drafts are made by the head of the verifier, which is a"
+        f" {type(verifier).__name__}; wanted a T5, a T5Gemma or a Llama"
+      )
+    return self.replace(params=tree | {cut_head.NAME: head})
+
   @property
   def config(self) -> HeadsConfig:
     """The hyperparameters."""
@@ -128,24 +167,40 @@ class HeadsModel(TrainedHeads):
 
     See `drafter.Heads`.
     """
+    cut = self.params.get(cut_head.NAME)
     variables = {"params": self.params}
     # (The rows of a batch are the rows of the heads' products.)
     rows = len(hidden)
     num_spare = products.num_spare((1, rows), self.config.dtype)
     hidden = jnp.pad(hidden, ((0, num_spare), (0, 0)))
     states = self.module.apply(variables, hidden, num, method="states")
-    if self.config.kind == MEDUSA:
-      logits = self.module.apply(variables, states, method="logits")
-    else:
+    if self.config.kind != MEDUSA:
+      if cut is not None:
+        params = {**verifier.params, cut_head.NAME: cut}
+        verifier = verifier.replace(params=params)
       logits = verifier.project(states)
+    elif cut is not None:
+      logits = self._cut_logits(states, cut["ids"])
+    else:
+      logits = self.module.apply(variables, states, method="logits")
     return cast(Array, logits[:rows])
+
+  def _cut_logits(self, states: Any, ids: jax.Array) -> jax.Array:
+    """Returns the logits [B, num, V] of Medusa heads that keep some tokens."""
+    by_head = [
+      cut_head.logits(states[:, k], self.params[f"logits_dense_{k}"])
+      for k in range(states.shape[1])
+    ]
+    kept = jnp.stack(by_head, axis=1)
+    return cut_head.spread(kept, ids, self.vocab_size, -np.inf)
 
 
 class LookaheadModel(TrainedHeads):
   """Look-ahead embeddings of a verifier. See `drafter.Lookahead`.
 
   The verifier's own network reads them: there are K vectors more than the V
-  rows of its table of tokens, and no further parameters.
+  rows of its table of tokens, and no further parameters, unless its head is
+  cut for them.
 
   Source: Monea et al., "PaSS: Parallel Speculative Sampling" (arXiv
   2311.13581). What is taken from the paper: learned embeddings after the text,
@@ -172,9 +227,10 @@ class LookaheadModel(TrainedHeads):
       )
     embedder = verifier.params["token_embedder"]
     embedder = {**embedder, "lookahead": self.params["embedding"]}
-    return verifier.replace(
-      params={**verifier.params, "token_embedder": embedder}
-    )
+    params = {**verifier.params, "token_embedder": embedder}
+    if cut_head.NAME in self.params:
+      params[cut_head.NAME] = self.params[cut_head.NAME]
+    return verifier.replace(params=params)
 
 
 def model_of(config: HeadsConfig) -> type[HeadsModel] | type[LookaheadModel]:

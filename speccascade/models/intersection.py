@@ -13,12 +13,14 @@ the target that the table states, with this distribution as q: a lossless method
 verifier's distribution, whatever token stands for another.
 """
 
+from collections.abc import Sequence
 import dataclasses
-from typing import Any
+from typing import Any, Self
 
 from flax import struct
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from speccascade.decoding.laws.numerics import check_shape
 from speccascade.decoding.records import prompts
@@ -28,7 +30,7 @@ from speccascade.decoding.records.language_model import (
   LanguageModel,
   State,
 )
-from speccascade.models import tree_windows
+from speccascade.models import cut_head, tree_windows
 
 
 class IntersectionState(struct.PyTreeNode):
@@ -139,6 +141,27 @@ class IntersectionLM:
     logits = jnp.where(self.is_shared[None, None], logits, -jnp.inf)
     out = dataclasses.replace(out, logits=logits)
     return state.replace(drafter=drafter), out
+
+  def cut_to(self, ids: Sequence[int] | np.ndarray) -> Self:
+    """Returns the model with a head that keeps some shared tokens.
+
+    Args:
+      ids: ids of the verifier. Those that are not shared are left out.
+
+    Raises:
+      ValueError: no id is shared, an id is out of range or stands twice, or
+        the model has no head that can be cut; see `cut_head.kept`.
+    """
+    kept = cut_head.kept(ids, self.vocab_size, self.vocab_size, {})
+    kept = kept[np.asarray(self.is_shared)[kept]]
+    if not kept.size:
+      raise ValueError("no id that a head is cut to is shared")
+    model: Any = self.model
+    return dataclasses.replace(
+      self,
+      model=model.cut_to(np.asarray(self.to_drafter)[kept]),
+      is_shared=self.is_shared & np.isin(np.arange(self.vocab_size), kept),
+    )
 
   def rewind(self, state: State, length: Array) -> State:
     """Lowers the lengths to `length` [B]. See `LanguageModel`."""

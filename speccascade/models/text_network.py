@@ -51,14 +51,15 @@ class TextNetwork(nn.Module):
     """
     config = self.config
     is_tied = config.logits_via_embedding
+    vocab: str | None = "vocab"
     if self.has_variable("params", cut_head.NAME):
       cut: Any = self.get_variable("params", cut_head.NAME)
       logits = cut_head.logits(x, cut)
       logits = logits * self.token_embedder.factor if is_tied else logits
+      vocab = None  # a mesh may not divide the kept tokens
     else:
       logits = (self.token_embedder if is_tied else self.decoder).logits(x)
-    axes = ("batch", "length", "vocab")
-    logits = with_sharding_constraint(logits, axes)
+    logits = with_sharding_constraint(logits, ("batch", "length", vocab))
     return attention.soft_cap(logits, getattr(config, "logit_cap", None))
 
   def extend(

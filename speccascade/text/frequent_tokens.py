@@ -45,17 +45,24 @@ def special_ids(vocabulary) -> list[int]:
 
 
 def count(
-  texts: Iterable[str | Sequence[int]], vocabulary: Any, num: int
+  texts: Iterable[str | Sequence[int]],
+  vocabulary: Any,
+  num: int,
+  *,
+  fill: bool = False,
 ) -> Frequent:
   """Returns the `num` most frequent tokens of texts, special tokens first.
 
-  Fewer tokens are returned where fewer occur. Of tokens with equal counts the
-  lower ids come first.
+  Fewer tokens are returned where fewer occur, unless others fill the list. Of
+  tokens with equal counts the lower ids come first.
 
   Args:
     texts: each a text, or the ids of its tokens.
     vocabulary: an object as in `sources.Sources`.
     num: N.
+    fill: whether tokens that no text has follow, the lowest ids first. A
+      tokenizer numbers its tokens by their frequency in the texts that it was
+      trained on, or nearly so.
 
   Raises:
     ValueError: `num` has no room beside the special tokens, or the texts have
@@ -72,9 +79,10 @@ def count(
     counts.update(vocabulary.encode(text) if isinstance(text, str) else text)
   if not (total := counts.total()):
     raise ValueError("the texts have no tokens: nothing is counted")
-  by_count = sorted(counts, key=lambda token: (-counts[token], token))
-  known = set(kept)
-  others = [token for token in by_count if token not in known]
+  known = range(vocabulary.vocab_size) if fill else counts
+  by_count = sorted(known, key=lambda token: (-counts[token], token))
+  is_special = set(kept).__contains__
+  others = [token for token in by_count if not is_special(token)]
   ids = [*kept, *others[: num - len(kept)]]
   share = sum(counts[token] for token in ids) / total
   return Frequent(ids=ids, share=share, num_tokens=total)
@@ -103,7 +111,12 @@ def texts_of(paths: Collection[fields.Path]) -> list[str | Sequence[int]]:
 
 
 def write(
-  path: fields.Path, texts: Collection[fields.Path], vocabulary: Any, num: int
+  path: fields.Path,
+  texts: Collection[fields.Path],
+  vocabulary: Any,
+  num: int,
+  *,
+  fill: bool = False,
 ) -> Frequent:
   """Counts the texts of files, and writes a draft vocabulary.
 
@@ -112,18 +125,33 @@ def write(
     texts: paths of the files; see `texts_of`.
     vocabulary: as in `count`.
     num: as in `count`.
+    fill: as in `count`.
   """
-  found = count(texts_of(texts), vocabulary, num)
+  found = count(texts_of(texts), vocabulary, num, fill=fill)
+  counts = {"share": round(found.share, 6), "num_tokens": found.num_tokens}
+  save(path, found.ids, vocabulary, **counts)
+  return found
+
+
+def save(
+  path: fields.Path, ids: Sequence[int], vocabulary: Any, **more: float
+) -> None:
+  """Writes a draft vocabulary, which `read` reads.
+
+  Args:
+    path: of the JSON file; one that is there is replaced.
+    ids: the ids.
+    vocabulary: whose ids they are.
+    **more: what the file says of them.
+  """
   content = {
-    "ids": found.ids,
-    "share": round(found.share, 6),
-    "num_tokens": found.num_tokens,
+    "ids": [*ids],
+    **more,
     "vocabulary": prompting.identity(vocabulary),
   }
   path = pathlib.Path(path)
   with folders.sole_writer(path.parent, "the folder", file=path.name):
     files.write_whole(path, json.dumps(content) + "\n")
-  return found
 
 
 class Stored(NamedTuple):

@@ -10,6 +10,7 @@ import pytest
 
 from speccascade import native
 from speccascade.decoding import METHODS, Sampling
+from speccascade.decoding.drafting import autoregressive
 from speccascade.decoding.drafting.autoregressive import AutoregressiveDrafter
 from speccascade.decoding.laws import draws
 from speccascade.decoding.programs.decoders import Decoder
@@ -175,6 +176,55 @@ def test_a_native_chain_draws_kept_tokens_and_feeds_them(
   np.testing.assert_array_equal(actual.tokens, want.tokens)
   np.testing.assert_allclose(actual.q, want.q, atol=1e-6)
   np.testing.assert_allclose(actual.q1, want.q1, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+  ("settings", "below"),
+  [
+    ({"temperature": 0.7}, None),
+    ({"temperature": 0.0}, 0.3),
+    ({"temperature": 1.3, "top_k": 4, "min_p": 0.05}, 0.2),
+    *toy.nightly([({"temperature": 0.9, "top_k": 30, "top_p": 0.8}, None)]),
+  ],
+)
+def test_steps_over_kept_tokens_draw_what_steps_over_all_draw(
+  settings, below, monkeypatch
+):
+  """By the same uniforms; the distributions differ by rounding alone."""
+  _, lm = models("llama")
+  stop = None
+  if below is not None:
+    stop = autoregressive.StopPolicy(jnp.float32(below), before_draw=False)
+  drafter = AutoregressiveDrafter(lm, 4, stop, behind=0)
+  state = growing.start(lm)
+  tokens = jnp.asarray(np.random.default_rng(0).integers(2, 50, (3, 24)))
+  arguments = (
+    drafter,
+    state,
+    (tokens.astype(jnp.int32), state.length + 1, jnp.ones((3,), bool)),
+    draws.row_keys(0, 0, np.arange(3)),
+    Sampling.create(**settings),
+  )
+  widths = []
+  step = Sampling.step
+  monkeypatch.setattr(
+    Sampling,
+    "step",
+    lambda self, x, *u: widths.append(x.shape[-1]) or step(self, x, *u),
+  )
+  actual = jax.jit(propose)(*arguments)
+  assert {*widths} == {len(IDS)}
+  monkeypatch.setattr(autoregressive, "is_cut_model", lambda model: False)
+  wanted = jax.jit(lambda *args: propose(*args))(*arguments)
+  assert widths[-1] == V
+  np.testing.assert_array_equal(actual.count, wanted.count)
+  np.testing.assert_array_equal(actual.tokens, wanted.tokens)
+  assert set(np.ravel(actual.tokens)) - {0} <= set(IDS)
+  for row, count in enumerate(np.asarray(actual.count)):
+    places = slice(0, count + 1)
+    for name in ("q", "q1"):
+      got, want = (getattr(x, name)[row, places] for x in (actual, wanted))
+      np.testing.assert_allclose(got, want, atol=1e-6)
 
 
 @pytest.mark.parametrize("kernels", [None, "bfloat16"])

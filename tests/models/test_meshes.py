@@ -11,7 +11,7 @@ import pytest
 from speccascade.models import LlamaConfig, T5Config, T5GemmaConfig
 from speccascade.models.sharding import meshes
 from speccascade.tools.planning import slices
-from tests import eight_devices, jobs
+from tests import eight_devices, jobs, toy
 
 ONE = {"data": 1, "model": 1}
 MESHES = [{"data": x, "model": 8 // x} for x in (2, 1, 8)]
@@ -69,6 +69,25 @@ def test_a_mesh_decodes_what_one_device_does(run):
     ("all-reduce", 4 * 4 * 16 * 4, 4),
     ("all-gather", 4 * 4 * 16 * 4, 1),
   ]
+
+
+@pytest.mark.parametrize(
+  "kind", toy.nightly(["t5", "t5gemma", "llama", "gemma"], quick=["llama"])
+)
+def test_a_mesh_drafts_kept_tokens(run, kind):
+  """Each device has a part of a cut head, or, of an odd number, all of it."""
+  case = {"call": "decode", "kind": kind, "feeds": False, "drafter": "cut"}
+  ways = [[2, 5, 6, 9, 11, 12, 14], [2, 6, 9, 14]]  # and EOS
+  cases = [
+    case | {"kept": kept, "mesh": mesh}
+    for kept in ways
+    for mesh in (ONE, MESHES[0])
+  ]
+  single, cut, other, uneven = run(*cases)
+  assert cut["tokens"] == single["tokens"]
+  assert uneven["tokens"] == other["tokens"]
+  heads = [each["head"] for each in (single, cut, uneven)]
+  assert heads == [1, 1 / 4, 1]
 
 
 @pytest.mark.slow

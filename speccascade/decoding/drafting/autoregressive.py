@@ -3,7 +3,7 @@
 The block has a fixed number of tokens, or ends where a `StopPolicy` says.
 """
 
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from flax import struct
 import jax
@@ -18,6 +18,7 @@ from speccascade.decoding.records.language_model import (
   LanguageModel,
   State,
   is_chain_model,
+  is_cut_model,
 )
 from speccascade.decoding.records.token_buffers import Prefix
 
@@ -60,6 +61,17 @@ class _Block(struct.PyTreeNode):
   drafts: _Drafts  # of all positions
   count: Array  # [B] int32
   calls: Array  # [B] int32
+
+
+class _Reader(NamedTuple):
+  """A language model, and the tokens [N] of its logits; None is all."""
+
+  model: LanguageModel
+  kept: Array | None
+
+  def token(self, column: Array) -> Array:
+    """Returns the tokens of columns of the logits."""
+    return column if self.kept is None else self.kept[column]
 
 
 class AutoregressiveDrafter(Drafter, struct.PyTreeNode):
@@ -106,12 +118,7 @@ class AutoregressiveDrafter(Drafter, struct.PyTreeNode):
     if drafted is not None:
       held, block = drafted
     else:
-      draft = self._fill if self.stop is None else self._until_stop
-      held, logits, calls = self._catch_up(held, prefix, needs_bonus_law)
-      held, block = draft(
-        held, logits, u, sampling, prefix.active, needs_bonus_law
-      )
-      block = block.replace(calls=calls + block.calls)
+      held, block = self._in_steps(held, prefix, u, sampling, needs_bonus_law)
     drafts = block.drafts
     return (held,), Proposal(
       tokens=drafts.token[:, : self.width],
@@ -152,8 +159,34 @@ class AutoregressiveDrafter(Drafter, struct.PyTreeNode):
     count = jnp.full_like(calls, self.width)
     return state, _Block(drafts=drafts, count=count, calls=calls)
 
+  def _in_steps(
+    self,
+    state: State,
+    prefix: Prefix,
+    u: Array,
+    sampling: Sampling,
+    needs_bonus_law: bool,
+  ) -> tuple[State, _Block]:
+    """Drafts step by step; with a cut head the steps are over its N tokens."""
+    reader = _Reader(self.model, None)
+    cut = self.model if is_cut_model(self.model) else None
+    if cut is not None and (kept := cut.kept_ids) is not None:
+      reader = _Reader(cut.over_kept(), kept)
+    draft = self._fill if self.stop is None else self._until_stop
+    state, logits, calls = self._catch_up(
+      reader, state, prefix, needs_bonus_law
+    )
+    state, block = draft(
+      reader, state, logits, u, sampling, prefix.active, needs_bonus_law
+    )
+    drafts = block.drafts
+    if cut is not None and reader.kept is not None:
+      drafts = drafts.replace(q=cut.spread(drafts.q), q1=cut.spread(drafts.q1))
+    return state, block.replace(drafts=drafts, calls=calls + block.calls)
+
   def _fill(
     self,
+    reader: _Reader,
     state: State,
     logits: Array,
     u: Array,
@@ -168,10 +201,11 @@ class AutoregressiveDrafter(Drafter, struct.PyTreeNode):
     fed = active.astype(jnp.int32)
     steps, calls = [], jnp.zeros_like(fed)
     for step in range(self.width):
-      q1, q, token, is_law = sampling.step(logits, u, step)
+      q1, q, column, is_law = sampling.step(logits, u, step)
+      token = reader.token(column)
       steps.append(_Drafts(token=token, q=q, q1=q1, bad=~is_law))
       if needs_bonus_law or step + 1 < self.width:
-        state, logits = feeding.feed(self.model, state, token, fed)
+        state, logits = feeding.feed(reader.model, state, token, fed)
         calls += fed
     bonus = jax.tree.map(jnp.zeros_like, steps[-1])
     if needs_bonus_law:
@@ -183,6 +217,7 @@ class AutoregressiveDrafter(Drafter, struct.PyTreeNode):
 
   def _until_stop(
     self,
+    reader: _Reader,
     state: State,
     logits: Array,
     u: Array,
@@ -192,10 +227,10 @@ class AutoregressiveDrafter(Drafter, struct.PyTreeNode):
   ) -> tuple[State, _Block]:
     """Drafts until the policy stopped every row; feeds every drawn token."""
     stop = cast(StopPolicy, self.stop)
-    rows, vocab_size = logits.shape
+    rows, num_columns = logits.shape
     place = jnp.zeros((rows, self.width + 1), jnp.int32)
     probs = jnp.zeros(
-      (*place.shape, vocab_size), numerics.at_least_float32(logits).dtype
+      (*place.shape, num_columns), numerics.at_least_float32(logits).dtype
     )
 
     def is_going(carry: dict[str, Any]) -> Array:
@@ -205,12 +240,13 @@ class AutoregressiveDrafter(Drafter, struct.PyTreeNode):
       step, active = carry["step"], carry["active"]
       # Draw a token, unless the policy stops a row before it.
       u_step = jax.lax.dynamic_slice_in_dim(u, step, 1, axis=1)
-      q1, q, token, is_law = sampling.step(carry["logits"], u_step)
+      q1, q, column, is_law = sampling.step(carry["logits"], u_step)
+      token = reader.token(column)
       if stop.before_draw:
         active &= numerics.max_prob(q1) >= stop.below
       # Feed it. A row that stopped keeps the logits of its bonus position.
       fed = active.astype(jnp.int32)
-      state, after = feeding.feed(self.model, carry["state"], token, fed)
+      state, after = feeding.feed(reader.model, carry["state"], token, fed)
       logits = jnp.where(active[:, None], after, carry["logits"])
       # Write it at this step. What is written for a row that stopped is at
       # its count or after it, where the bonus overwrites it or it is never
@@ -222,7 +258,7 @@ class AutoregressiveDrafter(Drafter, struct.PyTreeNode):
       )
       # Or stop after it.
       if not stop.before_draw:
-        active &= numerics.of_token(q, token) >= stop.below
+        active &= numerics.of_token(q, column) >= stop.below
       return {
         "step": step + 1,
         "active": active,
@@ -260,13 +296,17 @@ class AutoregressiveDrafter(Drafter, struct.PyTreeNode):
     return carry["state"], _Block(drafts=drafts, count=count, calls=count)
 
   def _catch_up(
-    self, state: State, prefix: Prefix, needs_bonus_law: bool
+    self,
+    reader: _Reader,
+    state: State,
+    prefix: Prefix,
+    needs_bonus_law: bool,
   ) -> tuple[State, Array, Array]:
     """Returns the state that holds the prefix, the logits after it, passes."""
     tokens, length = prefix.tokens, prefix.length
     if self.behind:
       state, logits, calls = feeding.feed_to(
-        self.model,
+        reader.model,
         state,
         tokens,
         jnp.where(prefix.active, length, 0),
@@ -281,6 +321,11 @@ class AutoregressiveDrafter(Drafter, struct.PyTreeNode):
     # all of the block.
     width = 1 if needs_bonus_law or self.stop is not None else 2
     state, logits = feeding.feed_block(
-      self.model, state, tokens, length - state.length, length - 1, width=width
+      reader.model,
+      state,
+      tokens,
+      length - state.length,
+      length - 1,
+      width=width,
     )
     return state, logits[:, 0], jnp.ones_like(length)

@@ -195,6 +195,21 @@ class SharesLayers(Protocol):
     """
 
 
+@runtime_checkable
+class CutModel(Protocol):
+  """A language model whose output head may keep some tokens alone."""
+
+  @property
+  def kept_ids(self) -> Array | None:
+    """[N] int32, the kept tokens, ascending; None where all are kept."""
+
+  def over_kept(self) -> LanguageModel:
+    """Returns the model with the logits [..., N] of the kept tokens alone."""
+
+  def spread(self, law: Array) -> Array:
+    """Returns a distribution over the kept tokens, [..., N], as [..., V]."""
+
+
 _KINDS: dict[tuple[type, type], bool] = {}
 
 
@@ -218,3 +233,8 @@ def is_chain_model(part: Any) -> TypeGuard[ChainModel]:
 def is_exit(part: Any) -> TypeGuard[SharesLayers]:
   """Whether a language model has the first layers of its verifier."""
   return is_kind(part, SharesLayers) and bool(part.num_shared)
+
+
+def is_cut_model(part: Any) -> TypeGuard[CutModel]:
+  """Whether a language model's head may keep some tokens alone."""
+  return is_kind(part, CutModel)

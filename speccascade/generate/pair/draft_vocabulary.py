@@ -17,6 +17,8 @@ import numpy as np
 from speccascade.checkpoints import CheckpointError
 from speccascade.generate.pair.pair_checks import PairError
 from speccascade.models.cached_lm import CachedLM
+from speccascade.models.heads_model import TrainedHeads
+from speccascade.models.intersection import IntersectionLM
 from speccascade.settings import fields
 from speccascade.text import frequent_tokens, prompting, token_names
 
@@ -53,7 +55,8 @@ def size(setting) -> int:
 def cut_drafters(pair, setting, vocabulary):
   """Returns a pair whose drafters draft the tokens of a draft vocabulary.
 
-  The tokens that end a text are always kept.
+  The tokens that end a text are always kept. Of drafters with a vocabulary of
+  their own the tokens are kept that both vocabularies have.
 
   Args:
     pair: the `ModelPair`, checked.
@@ -64,43 +67,61 @@ def cut_drafters(pair, setting, vocabulary):
     PairError: a drafter has no head that can be cut, or the setting does not
       name tokens of it.
   """
-  if pair.shared is not None:
-    raise PairError(
-      "DRAFT_VOCABULARY has ids of the verifier's vocabulary, and with"
-      " DRAFTER_VOCABULARY the drafter has ids of its own; leave one of them"
-      " out"
-    )
   if not pair.drafters:
     raise PairError(
       "DRAFT_VOCABULARY cuts the head of a drafter that is a model, and the"
       " pair has none; leave it out"
     )
-  drafters = tuple(_cut(model, setting, vocabulary) for model in pair.drafters)
+  verifier = pair.verifier_lm
+  drafters = tuple(
+    _cut(model, setting, vocabulary, verifier) for model in pair.drafters
+  )
   return dataclasses.replace(pair, drafters=drafters)
 
 
-def _cut(model, setting, vocabulary):
+def _cut(model, setting, vocabulary, verifier):
   """Returns a drafter with a cut head, and a name that says so."""
   lm = model.lm
-  if not isinstance(lm, CachedLM):
+  inner = lm.model if isinstance(lm, IntersectionLM) else lm
+  if not isinstance(inner, CachedLM | TrainedHeads):
     raise PairError(
       f"DRAFT_VOCABULARY cuts the head of a T5, a T5Gemma or a Llama that"
-      f" drafts, and {model.name} is a {type(lm).__name__}; leave it out"
-    )
-  if lm.layout is not None:
-    raise PairError(
-      f"DRAFT_VOCABULARY cuts the head of a drafter on one device, and"
-      f" {model.name} is on a mesh; set MESH = None, or leave it out"
+      f" drafts, or their draft heads, and {model.name} is a"
+      f" {type(inner).__name__}; leave it out"
     )
   ids = np.asarray(_ids(model, setting, vocabulary))
   ends = np.atleast_1d(prompting.eos_ids(vocabulary))
   kept = np.concatenate([ids, np.setdiff1d(ends[ends < lm.vocab_size], ids)])
+  owner = (verifier,) if isinstance(lm, TrainedHeads) else ()
   try:
-    cut = lm.cut_to(kept)
+    cut = lm.cut_to(kept, *owner)
   except ValueError as error:
     raise PairError(f"DRAFT_VOCABULARY of {model.name}: {error}") from error
-  return dataclasses.replace(
-    model, lm=cut, name=f"{model.name} cut to {len(kept)}"
+  num = len(kept)
+  if isinstance(cut, IntersectionLM):
+    num = int(cut.is_shared.sum())
+  return dataclasses.replace(model, lm=cut, name=f"{model.name} cut to {num}")
+
+
+def counted_beside(model, vocabulary) -> tuple[int, ...]:
+  """Returns the ids of the file beside a drafter; none without a file.
+
+  Args:
+    model: the `Model` of the drafter.
+    vocabulary: the vocabulary in use. A file of another one is left out.
+  """
+  stored = frequent_tokens.read_beside(model.path) if model.path else None
+  if stored is None or _differs(stored, vocabulary):
+    return ()
+  return stored.ids
+
+
+def _differs(stored, vocabulary) -> str | None:
+  """Returns how a file's vocabulary differs from the one in use, or None."""
+  return token_names.difference(
+    stored.vocabulary,
+    prompting.identity(vocabulary),
+    read_other=lambda: vocabulary,
   )
 
 
@@ -130,12 +151,7 @@ def _ids(model, setting, vocabulary) -> Sequence[int]:
     place, stored = os.fspath(setting), _read(setting)
   else:
     return setting
-  differs = token_names.difference(
-    stored.vocabulary,
-    prompting.identity(vocabulary),
-    read_other=lambda: vocabulary,
-  )
-  if differs:
+  if differs := _differs(stored, vocabulary):
     raise PairError(
       f"DRAFT_VOCABULARY {place} was counted with the vocabulary"
       f" {stored.vocabulary['path']}, and the pair has another ({differs});"

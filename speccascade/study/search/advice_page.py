@@ -10,7 +10,7 @@ from speccascade.study.report import tables
 from speccascade.study.report.tables import Column
 from speccascade.study.rows.results import ResultRow
 from speccascade.study.search import writer
-from speccascade.study.search.advisor import Advice
+from speccascade.study.search.advice import Advice
 from speccascade.study.search.candidates import (
   DRAFTER,
   LEAST_SPEEDUP,
@@ -22,6 +22,8 @@ from speccascade.study.search.draft_kinds import kind_of
 from speccascade.study.search.writer import WrittenAdvice
 
 _MOST_OFFERS = 13  # lines of the table
+# A drafter of so many tokens may gain from a draft vocabulary.
+_MANY_TOKENS = 16384
 
 
 def write(advice: Advice, argv: Sequence[str] = ()) -> str:
@@ -71,6 +73,7 @@ def answer(advice: Advice, argv: Sequence[str] = ()) -> WrittenAdvice:
         for drafting in advice.draftings
       },
       "verifier": advice.alone and _scores(advice.alone),
+      **_tried(advice),
       "offers": [_offer(offer) for offer in offers.values()],
     },
     command=_command(advice, argv) if argv else "",
@@ -103,9 +106,8 @@ def _sentences(advice: Advice) -> list[str]:
       LEAST_SPEEDUP,
     )
   quality = _quality(best, advice) if best.row is not None else None
-  return writer.sentences(
-    "method_answer", best, exact, advice.num_drafters, quality
-  )
+  num_drafters = advice.num_drafters + len(advice.tried)
+  return writer.sentences("method_answer", best, exact, num_drafters, quality)
 
 
 def _details(advice: Advice) -> list[str]:
@@ -129,6 +131,7 @@ def _details(advice: Advice) -> list[str]:
   best = advice.choice or advice.lossless
   return [
     *lines,
+    *writer.sentences("method_cuts", advice, _MANY_TOKENS),
     *writer.sentences("method_details", advice, best, metric, scores),
   ]
 
@@ -203,6 +206,9 @@ def _bindings(advice: Advice, offer: Candidate) -> dict[str, object]:
   if advice.num_drafters > 1:
     drafter = offer.study.pair.drafters[0]
     values["DRAFTER_CHECKPOINT"] = drafter.setting or drafter.path
+  for tried in advice.tried:
+    if tried.cut.study is offer.study:
+      values["DRAFT_VOCABULARY"] = tried.cut.setting
   return {name: value for name, value in values.items() if value is not None}
 
 
@@ -219,6 +225,22 @@ def _offer(offer: Candidate) -> dict:
     "measured": offer.measured and tables.speedup(offer.measured)._asdict(),
     "quality": offer.row and _scores(offer.row),
   }
+
+
+def _tried(advice: Advice) -> dict:
+  """Returns the draft vocabularies that were tried, as JSON values."""
+  if not advice.tried:
+    return {}
+  tried = [
+    {
+      "drafter": each.offer.study.pair.drafter_name,
+      "setting": each.cut.setting,
+      "c": each.c,
+      "expected": _expected(each.offer.here),
+    }
+    for each in advice.tried
+  ]
+  return {"draft_vocabularies": tried}
 
 
 def _expected(expected: Expected) -> dict:

@@ -23,6 +23,7 @@ from speccascade.study.measuring.study import Measuring, Study
 from speccascade.study.rows.results import ResultRow
 from speccascade.study.rows.run_folder import RunFolder
 from speccascade.study.search import scatter
+from speccascade.study.search.advice import Advice, TriedCut
 from speccascade.study.search.candidates import (
   DRAFTER,
   Candidate,
@@ -35,6 +36,7 @@ from speccascade.study.search.candidates import (
   time_in_turns,
 )
 from speccascade.study.search.draft_kinds import kind_of
+from speccascade.study.search.draft_vocabularies import DraftVocabularies
 from speccascade.study.search.effort import Budget, Effort, Steps, TimeIsUp
 from speccascade.study.search.offers import Drafting, measure_costs
 from speccascade.study.search.wanted import LOSSLESS, Wanted
@@ -65,53 +67,6 @@ _SEARCH_SHARE = 0.9  # points that are decoded for their quality
 _STEPS_PER_DRAFTER = 4
 # The search ends with one timing, after the points that are decoded.
 _LAST_STEPS = 1
-
-
-@dataclasses.dataclass(eq=False)
-class Advice:
-  """What a search found. It grows during the search.
-
-  Attributes:
-    study: the study of the first drafter with the verifier.
-    point: the lossless method, at the sampling that is asked about.
-    wanted: what the user asked.
-    num_drafters: how many drafters are in question.
-    alone: the row of the verifier alone; None until it was decoded.
-    timed: the timed candidates: the lossless candidate of each drafter, and the
-      one that fits what is wanted and promises more, if there is one.
-    offers: all candidates in question, each at its best gamma.
-    decoded: the candidates whose quality is known, in the order of decoding.
-    draftings: the drafters and what they cost.
-    warnings: why the answer may be wrong and what to do; often empty.
-  """
-
-  study: Study
-  point: Point
-  wanted: Wanted
-  num_drafters: int = 1
-  alone: ResultRow | None = None
-  timed: list[Candidate] = dataclasses.field(default_factory=list)
-  offers: list[Candidate] = dataclasses.field(default_factory=list)
-  decoded: list[Candidate] = dataclasses.field(default_factory=list)
-  draftings: list[Drafting] = dataclasses.field(default_factory=list)
-  warnings: list[str] = dataclasses.field(default_factory=list)
-
-  @property
-  def choice(self) -> Candidate | None:
-    """The candidate to use; None where nothing pays, or nothing was timed."""
-    paying = [candidate for candidate in self.timed if candidate.pays]
-    return min(paying, key=by_clock, default=None)
-
-  @property
-  def lossless(self) -> Candidate | None:
-    """The fastest timed candidate that has the verifier's distribution."""
-    exact = [x for x in self.timed if x.point.method == LOSSLESS]
-    return min(exact, key=by_clock, default=None)
-
-  def drafting_of(self, candidate: Candidate) -> Drafting:
-    """Returns what the drafter of a candidate costs."""
-    (drafting,) = (x for x in self.draftings if x.study is candidate.study)
-    return drafting
 
 
 def advise(
@@ -161,33 +116,48 @@ def advise(
     point = dataclasses.replace(point, gamma=max(gammas))
     points = wanted.points(point, study.pair.verifier_lm.vocab_size)
     studies = each_drafter(study)
+    vocabularies = DraftVocabularies.of(pair, inputs, wanted, study)
     for drafter_study in studies:
       Candidate(drafter_study, points[0]).check()
+      if vocabularies.others is None:
+        vocabularies.cuts_of(drafter_study)  # raises where there are no counts
     identity = _identity(study, points[0], wanted)
     folder = RunFolder(run.folder, identity, advice_files.FILE_NAME)
     folder.check()
     folder.open()
     on_start(run.folder)
-    num = num_steps(len(studies), wanted)
+    num = num_steps(len(studies), wanted) + vocabularies.num_counts
+    num += sum(_num_of_cuts(each, vocabularies) for each in studies)
     with effort.begin("advise", num, run.progress) as steps:
       advice = Advice(studies[0], points[0], wanted, len(studies))
-      return Searcher(studies, points, effort.rounds, steps, advice).run()
+      return Searcher(
+        studies, points, effort.rounds, steps, advice, vocabularies
+      ).run()
 
 
 def _identity(study: Study, point: Point, wanted: Wanted) -> dict:
   """Returns the settings of advice that a later start may not change."""
-  settings = study.settings(point)
+  settings, asked = study.settings(point), dataclasses.asdict(wanted)
+  # Folders of advice that did not know these settings yet continue.
+  asked = {
+    name: value
+    for name, value in asked.items()
+    if value or name not in ("draft_vocabularies", "num_counted")
+  }
   return {
     **advice_files.about(point, study.pair),
     **{name: getattr(settings, name) for name in _FIXED_SETTINGS},
     "inputs_sha256": study.sources.fingerprint,
-    "wanted": dataclasses.asdict(wanted),
+    "wanted": asked,
     **({"limits": settings.limits} if settings.limits else {}),
   }
 
 
 def num_steps(num_drafters: int, wanted: Wanted) -> int:
-  """Returns the number of planned steps; a search may need fewer steps."""
+  """Returns the number of planned steps; a search may need fewer steps.
+
+  Draft vocabularies take more; see `_num_of_cuts`.
+  """
   texts_of_verifier = 1
   return (
     texts_of_verifier
@@ -195,6 +165,13 @@ def num_steps(num_drafters: int, wanted: Wanted) -> int:
     + _num_decoded(wanted)
     + _LAST_STEPS
   )
+
+
+def _num_of_cuts(study: Study, vocabularies: DraftVocabularies) -> int:
+  """Returns the number of planned steps for the cuts of a drafter."""
+  num_cuts = vocabularies.num_planned(study)
+  # The best cut is timed as its drafter is.
+  return num_cuts + _STEPS_PER_DRAFTER - 1 if num_cuts else 0
 
 
 def _num_decoded(wanted: Wanted) -> int:
@@ -212,6 +189,7 @@ class Searcher:
     rounds: the number of rounds in which costs are measured.
     steps: the steps on the bar, and the time that the search may take.
     advice: what the search finds.
+    vocabularies: the draft vocabularies that are tried.
     passes: the scatter of the verifier's hot loops, by the name of the pass.
     decodes: the scatter of whole decodes, by the name of the point.
   """
@@ -221,6 +199,7 @@ class Searcher:
   rounds: int
   steps: Steps
   advice: Advice
+  vocabularies: DraftVocabularies
   passes: dict[str, float | None] = dataclasses.field(default_factory=dict)
   decodes: dict[str, float | None] = dataclasses.field(default_factory=dict)
 
@@ -254,13 +233,19 @@ class Searcher:
     self.budget.share = _ALONE_SHARE
     alone = point_timing.reference(self.points[0])
     texts, advice.alone = self._decode(self.studies[0], alone)
-    self.steps.end_part(1)
+    if self.vocabularies.num_counts:
+      with self.steps.step("texts to count"):
+        self.vocabularies.count(
+          lambda study: study.batches(alone).decode_all(study.examples)
+        )
+    self.steps.end_part(1 + self.vocabularies.num_counts)
     # Costs of each drafter, its fastest gamma, and its own texts.
     for number, study in enumerate(self.studies, start=1):
       more = (_DRAFTERS_SHARE - _ALONE_SHARE) * number / len(self.studies)
       self.budget.share = _ALONE_SHARE + more
       self._add_drafter(study, texts)
-      self.steps.end_part(_STEPS_PER_DRAFTER)
+      num_of_cuts = _num_of_cuts(study, self.vocabularies)
+      self.steps.end_part(_STEPS_PER_DRAFTER + num_of_cuts)
     # Points that promise more than the lossless candidate are decoded, and the
     # best point that fits is timed.
     if wanted.max_loss is not None and advice.alone.quality:
@@ -273,12 +258,43 @@ class Searcher:
     self.steps.end_part(_num_decoded(wanted) + _LAST_STEPS)
 
   def _add_drafter(self, study: Study, texts: Decoded):
-    """Adds what a drafter costs, its candidates, and its lossless one timed."""
-    advice, lossless = self.advice, self.points[0]
+    """Adds a drafter, and the best of its draft vocabularies if one is better.
+
+    A draft vocabulary is tried by the costs of its passes and its acceptance
+    along the texts. The clock then decides between the best of them and all
+    tokens.
+    """
+    drafting, by_gamma = self._promised(study, texts)
+    whole = max(by_gamma.values(), key=by_promise)
+    self._add_drafting(drafting, by_gamma, texts)
+    tried = []
+    for cut in self.vocabularies.cuts_of(study):
+      if self.budget.leaves_out(f"draft vocabularies of {whole.method[0]}"):
+        break
+      cut_drafting, cut_by_gamma = self._promised(cut.study, texts)
+      best = max(cut_by_gamma.values(), key=by_promise)
+      c = cut_drafting.costs.c
+      self.advice.tried.append(TriedCut(cut, c, drafting.costs.c, best, whole))
+      tried.append((by_promise(best), cut_drafting, cut_by_gamma))
+    if tried:
+      promise, drafting, by_gamma = max(tried, key=lambda each: each[0])
+      if promise > by_promise(whole):
+        self._add_drafting(drafting, by_gamma, texts)
+
+  def _promised(
+    self, study: Study, texts: Decoded
+  ) -> tuple[Drafting, dict[int, Candidate]]:
+    """Returns what a drafter costs, and its lossless offer by gamma."""
     drafting = self._measure_costs(study, texts)
-    advice.draftings.append(drafting)
     with self.steps.uncounted("acceptance along the texts"):
-      by_gamma = drafting.by_gamma(lossless, texts)
+      return drafting, drafting.by_gamma(self.points[0], texts)
+
+  def _add_drafting(
+    self, drafting: Drafting, by_gamma: dict[int, Candidate], texts: Decoded
+  ):
+    """Adds a drafter's candidates, and its lossless one timed."""
+    advice, lossless, study = self.advice, self.points[0], drafting.study
+    advice.draftings.append(drafting)
     # Keep the predicted offer until it has been timed.
     advice.offers.append(max(by_gamma.values(), key=by_promise))
     timed = self._time_gammas(drafting.gammas, by_gamma)

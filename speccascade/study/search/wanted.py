@@ -31,12 +31,18 @@ class Wanted:
       that are larger than the number of heads.
     num_decoded: the largest number of points that are decoded for their
       quality.
+    draft_vocabularies: the numbers of tokens that the drafter's head may keep;
+      None takes those of `draft_vocabularies.SIZES` for which there are counts.
+    num_counted: how many further inputs the verifier writes texts for, to count
+      tokens; 0 takes the counts of a file beside the drafter.
   """
 
   max_loss: float | None = 0.0
   methods: Sequence[_Method] | None = None
   gammas: Annotated[Sequence[BlockSize], fields.NOT_EMPTY] = _GAMMAS
   num_decoded: fields.NonNegative = 24
+  draft_vocabularies: Sequence[fields.Positive] | None = None
+  num_counted: fields.NonNegative = 0
 
   def __post_init__(self):
     for name in self.methods or ():

@@ -118,12 +118,14 @@ def plan(
       bytes_of[role] = 0.0
       if role not in shared:
         bytes_of[role] = footprint.weights(config, layout, kernels)
-      if num_kept and role != "verifier" and stores:
+      if num_kept and role != "verifier":
         is_taught = isinstance(config, ExitConfig)
         bytes_of[role] += footprint.cut_head(
           config.whole if is_taught else config,
-          kernels,
+          kernels or pair.kernel_dtype,
           num_kept,
+          layout,
+          verifier,
           is_shared=is_taught or role in shared,
         )
       decode = DecodeSizes(

@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from speccascade.models import parameters
+from speccascade.models.draft_heads import MEDUSA, HeadsConfig
 from speccascade.models.parameters import Config
 from speccascade.models.sharding import meshes
 from speccascade.models.sharding.partitioning import (
@@ -148,19 +149,37 @@ def weights(
 
 
 def cut_head(
-  config: Config, kernel_dtype: str, num: int, *, is_shared: bool = False
-) -> int:
-  """Returns how many bytes more a model takes whose head keeps some tokens.
+  config: Config,
+  kernel_dtype: str,
+  num: int,
+  layout: Layout,
+  verifier: Config | None = None,
+  *,
+  is_shared: bool = False,
+) -> float:
+  """Returns how many bytes more a drafter takes whose head keeps some tokens.
 
-  An untied head is left out then, and the bytes are fewer; see
-  `models.cut_head`.
+  An untied head is left out then, and so are columns of Medusa heads: the bytes
+  are fewer. Other draft heads keep columns of the verifier's head, which stays
+  whole; see `models.cut_head`.
 
   Args:
-    config: the architecture of a language model.
+    config: the architecture of the drafter.
     kernel_dtype: dtype of the kernels, as in `T5LM.create`.
     num: how many tokens are kept.
+    layout: where the parameters lie.
+    verifier: the architecture of the verifier of draft heads.
     is_shared: whether another model keeps the whole head, as an exit's does.
   """
+  ids_bytes = 4 * num
+  if isinstance(config, HeadsConfig):
+    if config.kind == MEDUSA:
+      row_bytes = 4 * config.num_heads * config.emb_dim
+      return (num - config.vocab_size) * row_bytes + ids_bytes
+    assert verifier is not None
+    config, is_left_out = verifier, False
+  else:
+    is_left_out = not config.logits_via_embedding
   is_tied = config.logits_via_embedding
   table, dense = "token_embedder/embedding", "decoder/logits_dense/kernel"
   name = table if is_tied else dense
@@ -168,9 +187,12 @@ def cut_head(
   row_bytes = config.emb_dim * jnp.dtype(stored.dtype).itemsize
   if stored.is_scaled:
     row_bytes += 4
-  is_dropped = not (is_tied or is_shared)
-  num_rows = num - config.vocab_size if is_dropped else num
-  return num_rows * row_bytes + 4 * num  # and the ids
+  mesh_axis = dict(layout.rules)["vocab"]
+  num_parts = layout.sizes[mesh_axis] if mesh_axis else 1
+  total = num * row_bytes / (num_parts if num % num_parts == 0 else 1)
+  if is_left_out and not is_shared:
+    total -= config.vocab_size * row_bytes / num_parts
+  return total + ids_bytes
 
 
 def caches(

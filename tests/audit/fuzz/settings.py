@@ -119,6 +119,8 @@ _VALUES = {
     "METHODS": ('"spec_decode"', "5", '["nothing"]', '["bild"]'),
     "GAMMAS": ("5", "[]", "[0]", '["5"]', "[1000000]"),
     "NUM_DECODED": _whole(least=0),
+    "DRAFT_VOCABULARIES": ("5", "[0]", '["5"]', "[2.5]", "[1000000]"),
+    "NUM_COUNTED": _whole(least=0),
     "ROUNDS": _whole(),
     "TIME_LIMIT_S": ("0", "-1.0", '"soon"', "None"),
     "TRIALS": ("0", "2.5"),

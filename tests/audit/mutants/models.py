@@ -267,19 +267,47 @@ a native chain feeds columns of a cut head as tokens <-
 
 === models/cut_head.py models/test_cut_head.py
 a tied head is cut to its first rows <- test_logits_are_the_whole_heads_at_kept
-@ cut
-- kernel = jnp.asarray(head)[index].T
-+ kernel = jnp.asarray(head)[: len(ids)].T
+- return head[index].T if is_table else head[:, index]
++ return head[: len(ids)].T if is_table else head[:, index]
 a cut head in panels is cut to its first rows <-
   test_logits_are_the_whole_heads_at_kept
-@ cut
 - kernel = head.cut(index)
-+ kernel = head.cut(jnp.arange(len(ids)))
++ kernel = head.cut(np.arange(len(ids)))
 the whole head of an untied model stays in memory <-
   test_an_untied_head_is_left_out_and_a_tied_one_stays
-@ cut
-- dense = decoder.pop("logits_dense", None)
-+ dense = decoder.get("logits_dense")
+- decoder.pop("logits_dense", None)
++ decoder.get("logits_dense")
+
+=== models/cut_head.py models/test_meshes.py
+a cut head is whole on each device of a mesh <- test_a_mesh_drafts_kept_tokens
+- num_parts = layout.sizes[mesh_axis] if mesh_axis else 1
++ num_parts = 1 << 30
+
+=== decoding/drafting/autoregressive.py models/test_cut_head.py
+drafts over kept tokens are their columns <-
+  test_steps_over_kept_tokens_draw_what_steps_over_all_draw
+- return column if self.kept is None else self.kept[column]
++ return column
+a stop looks at the token in place of its column <-
+  test_steps_over_kept_tokens_draw_what_steps_over_all_draw
+- numerics.of_token(q, column) >= stop.below
++ numerics.of_token(q, token) >= stop.below
+
+=== models/heads_model.py models/test_cut_heads.py
+cut Medusa heads keep their first columns <-
+  test_logits_are_those_of_whole_heads_at_kept_tokens
+- jnp.asarray(part["kernel"])[:, kept]
++ jnp.asarray(part["kernel"])[:, : len(kept)]
+blockwise heads keep the verifier's whole head <-
+  test_logits_are_those_of_whole_heads_at_kept_tokens
+- params = {**verifier.params, cut_head.NAME: cut}
++ params = {**verifier.params}
+
+=== models/intersection.py generate/pair/test_draft_vocabulary.py
+a cut drafter of another vocabulary keeps tokens of its verifier <-
+  test_a_drafter_of_another_vocabulary
+- model=model.cut_to(np.asarray(self.to_drafter)[kept]),
++ model=model.cut_to(kept),
 
 === models/text_network.py models/test_cut_head.py
 a cut head of a tied T5 has no factor <- test_logits_are_the_whole_heads_at_kept

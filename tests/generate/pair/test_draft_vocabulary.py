@@ -14,6 +14,7 @@ from speccascade.decoding.programs import decoders
 from speccascade.generate.pair.pair_checks import PairError
 from speccascade.generate.pair.pairs import PairSpec
 from speccascade.models import cut_head
+from speccascade.models.markov_lm import MarkovLM
 from speccascade.text import frequent_tokens, vocabularies
 from tests.generate import decodes, llamas, tiny
 
@@ -79,6 +80,43 @@ def test_a_grammar_that_allows_no_kept_token(kernel_dtype, pieces):
     assert {*out.texts} <= {*words}
 
 
+# Limits of a call, of which none was known when the head was cut.
+LIMITS = {
+  "stop": {"stop": ["ein", "er "]},
+  "include_stop": {"stop": [" ein"], "include_stop": True},
+  "stop_id": {"stop": [11, 17, 231]},
+  "banned": {"banned": ["Buch", 40, 42]},
+  "ends_late": {"min_decode_len": 20},
+  "never_ends": {"ignore_eos": True},
+  "forced": {"grammar": "Morgen Gestern (ein|kein) Morgen"},
+  "trees": {"tree": (3, 2), "drawing": "without_replacement", "gamma": 2},
+  "filtered": {"top_k": 400, "min_p": 1e-4, "top_p": 0.999},
+}
+
+
+@pytest.mark.parametrize("name", LIMITS)
+def test_limits_of_a_call_hold_and_texts_stay(name, cut_pair):
+  """Forced tokens and stops need not be kept: the verifier writes them."""
+  settings = GREEDY | LIMITS[name]
+  alone = {x: settings[x] for x in settings if x not in LIMITS["trees"]}
+  wanted = cut_pair.generate(TEXTS, "verifier", **alone)
+  out = cut_pair.generate(TEXTS, **{"gamma": 3} | settings)
+  np.testing.assert_array_equal(out.tokens, wanted.tokens)
+  assert out.texts == wanted.texts
+  assert not np.isin(out.tokens, kept(cut_pair)).all()
+  if name != "forced":
+    assert sum(counts.accepted for counts in out.counts) > 0
+  sampled = cut_pair.generate(
+    TEXTS, **{"gamma": 3} | settings | {"temperature": 1.3}
+  )
+  assert np.all(sampled.lengths > 0)
+
+
+@pytest.fixture(scope="module")
+def cut_pair():
+  return sc.built_in_pair(draft_vocabulary=EVEN)
+
+
 def test_ids_a_file_and_a_number_name_the_same_tokens(folder, tmp_path):
   stored = frequent_tokens.read(folder / "small" / frequent_tokens.FILE)
   ids = list(stored.ids[:30])
@@ -133,6 +171,11 @@ def test_special_tokens_come_first_and_then_the_most_frequent(folder):
   assert found.share == pytest.approx(5 / found.num_tokens)
   everything = frequent_tokens.count(texts, vocabulary, 300).ids
   assert {*everything} == {*special, 90, 91, 92, *vocabulary.encode("the")}
+  filled = frequent_tokens.count(texts, vocabulary, 300, fill=True)
+  assert filled.ids[: len(everything)] == everything
+  rest = filled.ids[len(everything) :]
+  assert rest == [i for i in range(320) if i not in everything][: len(rest)]
+  assert len(filled.ids) == 300
 
 
 def test_what_is_counted_of_files(tmp_path, capsys):
@@ -159,6 +202,8 @@ def test_what_is_counted_of_files(tmp_path, capsys):
   content = json.loads(out.read_text())
   assert content["ids"][0] == 1
   assert content["num_tokens"] == 4
+  assert command.main([*argv, "--num=300", "--fill"]) == 0
+  assert len(json.loads(out.read_text())["ids"]) > len(content["ids"])
   assert command.main([*argv, "--num=2"]) == 1
   assert "are always kept: give a larger" in capsys.readouterr().err
   (tmp_path / "lines.txt").write_text("\n")
@@ -216,27 +261,67 @@ def test_a_file_of_another_vocabulary(folder):
     sc.built_in_pair(draft_vocabulary=str(place))
 
 
-def test_pairs_without_a_head_to_cut(folder, tmp_path):
-  small, large = folder / "small", folder / "large"
+def test_pairs_without_a_head_to_cut(folder):
+  large = folder / "large"
   cut = {"draft_vocabulary": [3, 4, 5]}
   with pytest.raises(PairError, match="the pair has none; leave it out"):
     sc.load_pair(verifier=large, **cut)
   with pytest.raises(PairError, match="the pair has none; leave it out"):
     sc.load_pair(drafter=sc.PromptLookup(), verifier=large, **cut)
-  options = {"drafter_vocabulary": str(small), **cut}
+  lm = MarkovLM(np.zeros((328, 328), np.float32), prompted=True)
   with pytest.raises(
-    PairError, match=r"DRAFTER_VOCABULARY .*leave one of them"
+    PairError, match=r"a T5Gemma .* drafter is a MarkovLM; lea"
   ):
-    sc.load_pair(drafter=small, verifier=large, **options)
-  lm = sc.load_pair(drafter=small).models.drafter_lm.replace(layout="a mesh")
-  with pytest.raises(PairError, match="on a mesh; set MESH = None"):
     sc.load_pair(drafter=lm, verifier=large, **cut)
+
+
+@pytest.mark.parametrize("kind", ["medusa", "blockwise", "lookahead"])
+def test_draft_heads_draft_kept_tokens(tmp_path, kind):
   verifier = tiny.save(tmp_path / "t5", 0)
-  heads = tiny.save_heads(tmp_path / "heads", verifier)
-  options = {"vocabulary": tiny.Vocabulary(), **cut}
-  message = "cuts the head of a T5, .* and heads-3 is a HeadsModel; leave"
-  with pytest.raises(PairError, match=message):
-    sc.load_pair(drafter=heads, verifier=verifier, **options)
+  heads = tiny.save_heads(tmp_path / "heads", verifier, kind=kind)
+  options = {
+    "vocabulary": tiny.Vocabulary(),
+    "draft_vocabulary": range(3, 16, 2),
+  }
+  pair = sc.load_pair(drafter=heads, verifier=verifier, **options)
+  assert kept(pair) == [1, *range(3, 16, 2)]
+  assert pair.models.drafter_name == "heads-3 cut to 8"
+  settings = GREEDY | {"gamma": 2, "max_decode_len": 12, "log_probs": True}
+  texts = ["one two three", "seven eight"]
+  wanted = pair.generate(texts, "verifier", **GREEDY | {"max_decode_len": 12})
+  out = pair.generate(texts, "spec_decode", **settings)
+  np.testing.assert_array_equal(out.tokens, wanted.tokens)
+  assert sum(counts.drafted for counts in out.counts) > 0
+
+
+def test_a_drafter_of_another_vocabulary(folder, tmp_path):
+  """Its head keeps the tokens of the list that both vocabularies have."""
+  small, large = tmp_path / "other", folder / "large"
+  llamas.save(small, 0, kind="fallback", vocab_size=580)
+  models = {
+    "drafter": small,
+    "verifier": large,
+    "drafter_vocabulary": str(small),
+  }
+  whole = sc.load_pair(**models).models.drafter_lm
+  ids = [2, *range(3, 320, 3)]
+  pair = sc.load_pair(**models, draft_vocabulary=ids)
+  lm = pair.models.drafter_lm
+  shared = np.flatnonzero(lm.is_shared)
+  wanted = np.intersect1d(np.flatnonzero(whole.is_shared), [*ids, 0])
+  assert 5 < len(wanted) < len(ids)
+  np.testing.assert_array_equal(shared, wanted)
+  head = lm.model.params[cut_head.NAME]["ids"]
+  np.testing.assert_array_equal(head, np.sort(whole.to_drafter[wanted]))
+  assert pair.models.drafter_name == f"other cut to {len(wanted)}"
+  settings = {"temperature": 0, "max_decode_len": 12, "max_input_len": 64}
+  texts = pair.generate(["the cat", "a dog"], "verifier", **settings).texts
+  out = pair.generate(["the cat", "a dog"], gamma=2, **settings)
+  assert out.texts == texts
+  alone = pair.generate(["the cat"], "drafter", **settings)
+  assert set(alone.tokens[0, : alone.lengths[0]].tolist()) <= {*shared.tolist()}
+  with pytest.raises(ValueError, match="no id that a head is cut to is shared"):
+    whole.cut_to(np.flatnonzero(~np.asarray(whole.is_shared))[:3])
 
 
 def test_the_specification_checks_its_field():

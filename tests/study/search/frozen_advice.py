@@ -213,6 +213,7 @@ def answer(name, folder):
     PairSpec,
     load=lambda self, vocabulary, **_: models,
     vocabulary_path=None,
+    draft_vocabulary=None,
   )
   inputs = mock.patch.object(
     Inputs, "read", return_value=test_advisor.sources(NUM)

@@ -208,7 +208,9 @@ def advise(monkeypatch, tmp_path):
     monkeypatch.setattr(effort, "Budget", budget)
     load = lambda vocabulary: pair(32, **drafters)
     return asked, advisor.advise(
-      pair=types.SimpleNamespace(load=load, vocabulary_path=None),
+      pair=types.SimpleNamespace(
+        load=load, vocabulary_path=None, draft_vocabulary=None
+      ),
       inputs=types.SimpleNamespace(read=lambda default_path: sources(32)),
       point=Point("verifier", gamma="auto", temperature=0.0),
       run=Run(tmp_path, max_decode_len=12, progress=progress),
@@ -531,7 +533,9 @@ def test_nothing_begins_after_the_limit(monkeypatch, tmp_path, seconds, trees):
   monkeypatch.setattr(effort, "Budget", watch.budget)
   settings = {
     "pair": types.SimpleNamespace(
-      load=lambda vocabulary: pair(8), vocabulary_path=None
+      load=lambda vocabulary: pair(8),
+      vocabulary_path=None,
+      draft_vocabulary=None,
     ),
     "inputs": types.SimpleNamespace(read=lambda default_path: sources(8)),
     "point": Point("spec_decode", gamma=2, temperature=1.0),
@@ -617,7 +621,9 @@ def test_trees_are_priced_by_whole_decodes_between_two_shares(
   monkeypatch.setattr(effort, "Budget", watch.budget)
   advice = tree_search.search(
     pair=types.SimpleNamespace(
-      load=lambda vocabulary: pair(4), vocabulary_path=None
+      load=lambda vocabulary: pair(4),
+      vocabulary_path=None,
+      draft_vocabulary=None,
     ),
     inputs=types.SimpleNamespace(read=lambda default_path: sources(4)),
     point=Point("spec_decode", gamma=2),

@@ -199,7 +199,9 @@ def clocks(monkeypatch):
 def settings(tmp_path, num, **changes):
   return {
     "pair": types.SimpleNamespace(
-      load=lambda vocabulary: pair(num), vocabulary_path=None
+      load=lambda vocabulary: pair(num),
+      vocabulary_path=None,
+      draft_vocabulary=None,
     ),
     "inputs": types.SimpleNamespace(
       read=lambda path: test_advisor.sources(num)

@@ -27,8 +27,10 @@ from speccascade.models import (
   T5Config,
   T5GemmaConfig,
   T5GemmaLM,
+  draft_heads,
   parameters,
 )
+from speccascade.models.heads_model import TrainedHeads
 from speccascade.models.sharding import meshes
 from speccascade.settings import fields
 from speccascade.tasks.inputs import Inputs
@@ -414,6 +416,24 @@ def test_a_plan_of_decoding_with_a_draft_vocabulary(saved, is_tied, tmp_path):
       Run(batch_size=32),
     )
     assert plan.bytes_on(meshes.ONE)["drafter"] == num_bytes(lm)
+  # On a mesh that divides the kept tokens each device has a part of them.
+  layout = meshes.Mesh({"model": 2}).abstract()
+  more = lambda num: footprint.cut_head(config, "float32", num, layout)
+  width = 4 * T5.emb_dim
+  gone = 0 if is_tied else T5.vocab_size // 2
+  assert more(4) == width * (2 - gone) + 16
+  assert more(3) == width * (3 - gone) + 12
+
+
+@pytest.mark.parametrize("kind", ["medusa", "blockwise", "lookahead"])
+def test_a_plan_of_draft_heads_with_a_draft_vocabulary(kind):
+  lm = T5LM.init(T5, KEY)
+  heads = HeadsConfig(kind=kind, num_heads=2).of_verifier(T5, lm.params)
+  params = draft_heads.initial_params(heads, lm.module, lm.params)
+  whole = TrainedHeads.create(heads, params)
+  cut = whole.cut_to([1, 3, 5], lm)
+  more = footprint.cut_head(heads, "float32", 3, meshes.ONE.abstract(), T5)
+  assert num_bytes(cut) - num_bytes(whole) == more
 
 
 def test_a_plan_of_decoding_with_an_early_exit(saved, tmp_path):
