@@ -26,6 +26,8 @@ _PUBLIC = {
   "LlamaLM": "speccascade.models",
   "PromptLookup": "speccascade.generate.pair.prompt_lookup",
   "Sampling": "speccascade.decoding",
+  "StateReader": "speccascade.models",
+  "StateReaderConfig": "speccascade.models",
   "T5Config": "speccascade.models",
   "T5GemmaConfig": "speccascade.models",
   "T5GemmaLM": "speccascade.models",

@@ -7,11 +7,14 @@ from typing import Any
 from speccascade.decoding.programs import draft_models
 from speccascade.decoding.records.drafter import Heads, Lookahead
 from speccascade.decoding.records.language_model import LanguageModel
+from speccascade.decoding.records.readers import ReadsStates
 from speccascade.models.draft_heads import LOOKAHEAD, HeadsConfig
 from speccascade.models.heads_model import TrainedHeads
 from speccascade.models.llama.config import LlamaConfig
 from speccascade.models.llama_lm import LlamaLM
 from speccascade.models.parameters import Config
+from speccascade.models.reader_model import StateReader
+from speccascade.models.state_reader import StateReaderConfig
 from speccascade.models.t5.config import T5Config
 from speccascade.models.t5_lm import T5LM
 from speccascade.models.t5gemma.config import T5GemmaConfig
@@ -45,6 +48,12 @@ ARCHITECTURES: dict[type, Architecture] = {
     "heads",
     TrainedHeads,
     lambda config: Lookahead if config.kind == LOOKAHEAD else Heads,
+    lambda config: config.prompted,
+  ),
+  StateReaderConfig: Architecture(
+    "state_reader",
+    StateReader,
+    lambda config: ReadsStates,
     lambda config: config.prompted,
   ),
 }

@@ -1,19 +1,28 @@
 """How each kind of draft model is trained: `KINDS`.
 
 A new kind registers its `Kind`, and has a module that says what it learns: the
-functions of `head_losses` and of `lookahead_losses` are such functions.
+functions of `head_losses`, `lookahead_losses` and `reader_losses` are such
+functions.
 """
 
 from collections.abc import Callable
 import dataclasses
 import itertools
+from typing import Any
 
 from speccascade.decoding.programs.draft_models import PerKind
 from speccascade.decoding.records.drafter import Heads, Lookahead
 from speccascade.decoding.records.language_model import LanguageModel
-from speccascade.models import architectures
+from speccascade.decoding.records.readers import ReadsStates
+from speccascade.models import architectures, draft_heads, state_reader
 from speccascade.models.parameters import Config
-from speccascade.training import head_losses, lesson, lookahead_losses, states
+from speccascade.training import (
+  head_losses,
+  lesson,
+  lookahead_losses,
+  reader_losses,
+  states,
+)
 from speccascade.training.lesson import (
   DEPTH_NAMES,
   Metrics,
@@ -39,6 +48,9 @@ class Kind:
       data's texts, whatever the loss.
     draws: whether each step draws random numbers besides those of dropout.
     initial: in words, what a new run starts from without a checkpoint.
+    initial_params: a function from (config, verifier's network, verifier's
+      parameters) to the parameters before training; None where they are random
+      and need no verifier.
     no_tuning: why the verifier cannot be tuned; None where it can.
   """
 
@@ -49,6 +61,7 @@ class Kind:
   reads_hidden: bool = False
   draws: bool = False
   initial: str = "random parameters"
+  initial_params: Callable[[Any, Any, Any], Any] | None = None
   no_tuning: str | None = None
 
 
@@ -98,6 +111,7 @@ _HEADS = Kind(
   num_vectors=_vectors_of_heads,
   reads_hidden=True,
   initial="the verifier's own law",
+  initial_params=draft_heads.initial_params,
 )
 _LOOKAHEAD = Kind(
   summed=lookahead_losses.summed,
@@ -109,9 +123,36 @@ _LOOKAHEAD = Kind(
   ),
   draws=True,
   initial="random look-ahead embeddings",
+  initial_params=draft_heads.initial_params,
   no_tuning=(
     " is for draft heads over hidden states; the verifier of look-ahead"
     " embeddings stays as it is: leave it out"
+  ),
+)
+
+
+# A state reader learns each draft from its reading of the text.
+
+
+def _reader_names(config, has_teacher, is_tuned) -> tuple[str, ...]:
+  depths = range(1, config.num_steps + 1)
+  names = [f"{name}_{k}" for k, name in itertools.product(depths, DEPTH_NAMES)]
+  return ("loss", "accuracy", *names)
+
+
+_READER = Kind(
+  summed=reader_losses.summed,
+  measure=reader_losses.measure,
+  metric_names=_reader_names,
+  num_vectors=lambda width, config, objective: (
+    (config.num_steps + objective.needs_teacher) * width
+  ),
+  reads_hidden=True,
+  initial="the verifier's last layer",
+  initial_params=state_reader.initial_params,
+  no_tuning=(
+    " is for draft heads over hidden states; the verifier of a state reader"
+    " stays as it is: leave it out"
   ),
 )
 
@@ -119,6 +160,7 @@ KINDS = PerKind[Kind](__name__, "KINDS", "how they are trained")
 KINDS.register(LanguageModel, _MODEL)
 KINDS.register(Heads, _HEADS)
 KINDS.register(Lookahead, _LOOKAHEAD)
+KINDS.register(ReadsStates, _READER)
 
 
 def kind_of(config: Config) -> Kind:

@@ -35,6 +35,7 @@ from speccascade.models.sharding.partitioning import (
   state_shardings,
   use_layout,
 )
+from speccascade.models.state_reader import StateReaderNetwork
 from speccascade.models.t5.network import Transformer
 from speccascade.models.t5gemma.network import T5GemmaTransformer
 from speccascade.training import optimizers
@@ -44,7 +45,13 @@ from speccascade.training.objectives import Objective as Objective
 
 Array = jax.Array
 
-Network = Transformer | T5GemmaTransformer | CausalTransformer | HeadsNetwork
+Network = (
+  Transformer
+  | T5GemmaTransformer
+  | CausalTransformer
+  | HeadsNetwork
+  | StateReaderNetwork
+)
 
 # The token arrays that each kind of model needs.
 INPUTS = (

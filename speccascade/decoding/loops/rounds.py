@@ -20,7 +20,8 @@ from speccascade.decoding.loops.observers import Observer, merged
 from speccascade.decoding.records import prompts, token_buffers
 from speccascade.decoding.records.automaton import START
 from speccascade.decoding.records.block_records import Decoded, Stats
-from speccascade.decoding.records.drafter import catch_up, is_drafter
+from speccascade.decoding.records.drafter import is_drafter
+from speccascade.decoding.records.readers import catch_up_parts, prefill_parts
 
 Array = jax.Array
 
@@ -77,7 +78,7 @@ class Loop:
     num_drafts = self.width if self.num_drafts is None else self.num_drafts
     if self.prefill is None:
       room = settings.buffer_size(num_drafts)
-      states = tuple(part.prefill(inputs, capacity=room) for part in self.parts)
+      states = prefill_parts(self.parts, inputs, capacity=room)
     else:
       states = self.prefill()
     trace = log_probs = None
@@ -164,10 +165,7 @@ class Loop:
     tokens = token_buffers.write_block(carry.tokens, new, carry.length)
     upto = jnp.where(has_turn, length - 1, 0)
     wide = min(new.shape[1], TURN_WIDTH)
-    states = [
-      catch_up(part, state, tokens, upto, wide=wide)
-      for part, state in zip(self.parts, carry.models)
-    ]
+    states = catch_up_parts(self.parts, carry.models, tokens, upto, wide=wide)
     return carry.replace(
       tokens=tokens,
       length=length,

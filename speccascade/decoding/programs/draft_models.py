@@ -1,9 +1,9 @@
 """The kinds of draft model: `DRAFT_MODELS`, one row for each.
 
 A *draft model* is what a call of a `Decoder` gets in a drafter's place: a small
-language model, draft heads, or look-ahead embeddings. A `Drafter` that a caller
-made is used as it is. A method makes the drafter of its loop out of the draft
-model and of the verifier: `drafter_for`.
+language model, draft heads, look-ahead embeddings, or a state reader. A
+`Drafter` that a caller made is used as it is. A method makes the drafter of its
+loop out of the draft model and of the verifier: `drafter_for`.
 
 A new kind of draft model is a row of the table. What a ring outside of the core
 asks of each kind is a `PerKind` of that ring, where the new kind registers what
@@ -22,6 +22,7 @@ from speccascade.decoding.drafting.autoregressive import (
 from speccascade.decoding.drafting.fast_forward import FastForwardDrafter
 from speccascade.decoding.drafting.heads_drafter import HeadsDrafter
 from speccascade.decoding.drafting.lookahead_drafter import LookaheadDrafter
+from speccascade.decoding.drafting.state_drafter import StateDrafter
 from speccascade.decoding.drafting.tree_drafter import TreeDrafter
 from speccascade.decoding.programs.method import Method
 from speccascade.decoding.records.decode_settings import FIXED, BlockShape
@@ -35,6 +36,7 @@ from speccascade.decoding.records.drafter import (
   is_lookahead,
 )
 from speccascade.decoding.records.language_model import LanguageModel
+from speccascade.decoding.records.readers import ReadsStates, reads_states
 
 Row = TypeVar("Row")
 
@@ -42,7 +44,12 @@ Row = TypeVar("Row")
 # What a call of a `Decoder` gets in a drafter's place; several language models
 # are for methods that compose several.
 DraftModels = (
-  LanguageModel | Heads | Lookahead | Drafter | tuple[LanguageModel, ...]
+  LanguageModel
+  | Heads
+  | Lookahead
+  | ReadsStates
+  | Drafter
+  | tuple[LanguageModel, ...]
 )
 
 
@@ -124,6 +131,21 @@ def _drafter_of_embeddings(
   )
 
 
+def _drafter_of_reader(
+  reader: ReadsStates,
+  verifier: LanguageModel,
+  shape: BlockShape,
+  stop: StopPolicy | None,
+) -> Drafter:
+  return StateDrafter.of(
+    reader.reading_model(verifier),
+    shape.gamma,
+    stop,
+    shape.draft_tree,
+    shape.tree_drawing,
+  )
+
+
 def _check_models(
   models: LanguageModel | tuple[LanguageModel, ...],
   method: Method,
@@ -165,20 +187,32 @@ def _check_embeddings(
   depth_laws.check_review(method.target, shape)
 
 
+def _check_reader(
+  reader: ReadsStates, method: Method, shape: BlockShape
+) -> None:
+  """Raises ValueError where a state reader does not fit."""
+  _check_reviewed("a state reader is given", method)
+
+
 def _check_depth_laws(words: str, method: Method, shape: BlockShape) -> None:
   """Raises ValueError where all distributions of a block at once do not fit."""
-  # Without a target the loop drafts in a way of its own, as BiLD does.
-  drafts_itself = method.compose is not None or method.target is None
-  if not method.has_blocks or drafts_itself:
-    raise ValueError(
-      f"{words} are given, and {method.label} wants a language model as its"
-      " drafter: give one, or use another speculative method"
-    )
+  _check_reviewed(f"{words} are given", method)
   policy = shape.draft_length.policy
   if policy != FIXED:
     raise ValueError(
       f"draft_length is {policy!r}, and {words} draft whole blocks: leave it"
       " out"
+    )
+
+
+def _check_reviewed(words: str, method: Method) -> None:
+  """Raises ValueError where a method does not review blocks of one drafter."""
+  # Without a target the loop drafts in a way of its own, as BiLD does.
+  drafts_itself = method.compose is not None or method.target is None
+  if not method.has_blocks or drafts_itself:
+    raise ValueError(
+      f"{words}, and {method.label} wants a language model as its drafter: give"
+      " one, or use another speculative method"
     )
 
 
@@ -244,6 +278,11 @@ DRAFT_MODELS: dict[type, DraftModel] = {
     _check_embeddings,
     takes=is_lookahead,
     num_distributions=lambda embeddings: embeddings.num_heads + 1,
+  ),
+  ReadsStates: DraftModel(
+    _drafter_of_reader,
+    _check_reader,
+    takes=reads_states,
   ),
   LanguageModel: DraftModel(
     _drafter_of_model,

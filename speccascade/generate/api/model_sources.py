@@ -12,6 +12,7 @@ from speccascade.models import (
   T5LM,
   LlamaConfig,
   LlamaLM,
+  StateReader,
   T5Config,
   T5GemmaLM,
 )
@@ -30,6 +31,7 @@ ModelSource = (
   | T5GemmaLM
   | LlamaLM
   | TrainedHeads
+  | StateReader
   | PromptLookup
 )
 
@@ -57,7 +59,8 @@ def read_model(
     CheckpointError: the checkpoint cannot be read.
   """
   is_model = hasattr(source, "prefill") and hasattr(source, "extend")
-  if is_model or (role == "drafter" and isinstance(source, TrainedHeads)):
+  drafts = isinstance(source, TrainedHeads | StateReader)
+  if is_model or (role == "drafter" and drafts):
     if layout not in (None, getattr(source, "layout", None)):
       raise PairError(
         f"{role} is in memory, and does not lie on the mesh; give the path of"

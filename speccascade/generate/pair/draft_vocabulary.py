@@ -17,6 +17,7 @@ import numpy as np
 from speccascade.checkpoints import CheckpointError
 from speccascade.generate.pair.pair_checks import PairError
 from speccascade.models.cached_lm import CachedLM
+from speccascade.models.reader_model import StateReader
 from speccascade.settings import fields
 from speccascade.text import frequent_tokens, prompting, token_names
 
@@ -75,19 +76,24 @@ def cut_drafters(pair, setting, vocabulary):
       "DRAFT_VOCABULARY cuts the head of a drafter that is a model, and the"
       " pair has none; leave it out"
     )
-  drafters = tuple(_cut(model, setting, vocabulary) for model in pair.drafters)
+  drafters = tuple(
+    _cut(model, setting, vocabulary, pair.verifier) for model in pair.drafters
+  )
   return dataclasses.replace(pair, drafters=drafters)
 
 
-def _cut(model, setting, vocabulary):
+def _cut(model, setting, vocabulary, verifier):
   """Returns a drafter with a cut head, and a name that says so."""
-  lm = model.lm
-  if not isinstance(lm, CachedLM):
+  lm, shared = model.lm, ()
+  if isinstance(lm, StateReader):
+    shared = (verifier.lm,)
+  elif not isinstance(lm, CachedLM):
     raise PairError(
-      f"DRAFT_VOCABULARY cuts the head of a T5, a T5Gemma or a Llama that"
-      f" drafts, and {model.name} is a {type(lm).__name__}; leave it out"
+      "DRAFT_VOCABULARY cuts the head of a T5, a T5Gemma, a Llama or a state"
+      f" reader that drafts, and {model.name} is a {type(lm).__name__}; leave it"
+      " out"
     )
-  if lm.layout is not None:
+  if getattr(lm, "layout", None) is not None:
     raise PairError(
       f"DRAFT_VOCABULARY cuts the head of a drafter on one device, and"
       f" {model.name} is on a mesh; set MESH = None, or leave it out"
@@ -96,7 +102,7 @@ def _cut(model, setting, vocabulary):
   ends = np.atleast_1d(prompting.eos_ids(vocabulary))
   kept = np.concatenate([ids, np.setdiff1d(ends[ends < lm.vocab_size], ids)])
   try:
-    cut = lm.cut_to(kept)
+    cut = lm.cut_to(kept, *shared)
   except ValueError as error:
     raise PairError(f"DRAFT_VOCABULARY of {model.name}: {error}") from error
   return dataclasses.replace(

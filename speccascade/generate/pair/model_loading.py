@@ -19,6 +19,7 @@ from speccascade.models.cached_lm import CachedLM
 from speccascade.models.draft_heads import fingerprint
 from speccascade.models.heads_model import TrainedHeads
 from speccascade.models.parameters import Config
+from speccascade.models.reader_model import StateReader
 from speccascade.models.sharding.partitioning import Layout
 from speccascade.runtime import memory
 from speccascade.text import prompting, vocabulary_paths
@@ -29,8 +30,8 @@ class Model:
   """A language model, together with the checkpoint that it was read from.
 
   Attributes:
-    lm: the language model; or draft heads or look-ahead embeddings, in a
-      drafter's place.
+    lm: the language model; or draft heads, look-ahead embeddings or a state
+      reader, in a drafter's place.
     name: the name of the checkpoint and its step, for tables and rows.
     path: the path of the checkpoint; "" for a model made in memory.
     vocabulary: the identity {"path", "sha256"} of the vocabulary file that the
@@ -43,7 +44,7 @@ class Model:
       verifier, the path of that verifier; "" otherwise.
   """
 
-  lm: CachedLM | TrainedHeads | intersection.IntersectionLM
+  lm: CachedLM | TrainedHeads | StateReader | intersection.IntersectionLM
   name: str
   path: str
   vocabulary: Mapping[str, str] | None = None

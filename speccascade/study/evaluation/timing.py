@@ -11,15 +11,21 @@ import re
 import time
 from typing import Any
 
+from flax import struct
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from speccascade.decoding.drafting.state_drafter import Follower
 from speccascade.decoding.laws import draws
 from speccascade.decoding.laws.sampling import Sampling
 from speccascade.decoding.programs import draft_models
 from speccascade.decoding.records.drafter import Heads, Lookahead
-from speccascade.decoding.records.language_model import LanguageModel
+from speccascade.decoding.records.language_model import (
+  LanguageModel,
+  prefill_with_states,
+)
+from speccascade.decoding.records.readers import ReadsStates
 from speccascade.generate.points.call_costs import Costs
 from speccascade.generate.points.pass_loops import Blocks, HotLoop
 
@@ -249,6 +255,43 @@ def _embedding_loops(embeddings, blocks: Blocks, nums: list[int]) -> _HotLoops:
   return loops | {f"h{num}": feeding(num) for num in nums}
 
 
+class _ReaderAlone(struct.PyTreeNode):
+  """A reading model as the loops feed models; its states are its own.
+
+  Attributes:
+    follower: looks up the states.
+    verifier: leaves what the model reads of a prompt.
+  """
+
+  follower: Follower
+  verifier: LanguageModel
+
+  def prefill(self, inputs, *, capacity):
+    """Returns the state after a prompt whose states are 0."""
+    shapes = jax.eval_shape(
+      lambda: prefill_with_states(
+        self.verifier,
+        inputs,
+        capacity=capacity,
+        reader=self.follower.model,
+      )[1]
+    )
+    seen = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+    return self.follower.begin(inputs, seen, capacity=capacity)
+
+  def extend(self, state, tokens, count):
+    return self.follower.extend(state, tokens, count)
+
+  def rewind(self, state, length):
+    inner = self.follower.model.rewind(state.inner, length)
+    return state.replace(inner=inner)
+
+
+def _reader_loops(reader, blocks: Blocks, nums: list[int]) -> _HotLoops:
+  follower = Follower(reader.reading_model(blocks.verifier), 1, 1)
+  return _model_loops(_ReaderAlone(follower, blocks.verifier), blocks, nums)
+
+
 # What is timed of each kind of draft model: a function from the model, the
 # blocks, and the numbers of distributions that are drawn at once.
 DRAFT_LOOPS = draft_models.PerKind[
@@ -257,6 +300,7 @@ DRAFT_LOOPS = draft_models.PerKind[
 DRAFT_LOOPS.register(LanguageModel, _model_loops)
 DRAFT_LOOPS.register(Heads, _head_loops)
 DRAFT_LOOPS.register(Lookahead, _embedding_loops)
+DRAFT_LOOPS.register(ReadsStates, _reader_loops)
 
 
 @functools.partial(jax.jit, static_argnums=(3, 4, 5))

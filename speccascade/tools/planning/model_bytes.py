@@ -12,11 +12,16 @@ from typing import Any, NamedTuple
 from speccascade.decoding.programs.draft_models import PerKind
 from speccascade.decoding.records.drafter import Heads, Lookahead
 from speccascade.decoding.records.language_model import LanguageModel
+from speccascade.decoding.records.readers import ReadsStates
 from speccascade.models import architectures
 from speccascade.models.draft_heads import MEDUSA, HeadsConfig
 from speccascade.models.parameters import Config
 from speccascade.models.sharding.partitioning import Layout
+from speccascade.models.state_reader import StateReaderConfig
 from speccascade.tools.planning import footprint
+
+# States that a state reader holds of each row, with blocks of five drafts.
+_HELD_STATES = 12
 
 
 class DecodeSizes(NamedTuple):
@@ -161,10 +166,24 @@ def _embeddings_step(config: HeadsConfig, batch: BatchSizes) -> StepNumbers:
   return StepNumbers(stored, num_laws, num_laws, batch.rows)
 
 
+def _reader_state(config: StateReaderConfig, decode: DecodeSizes) -> float:
+  # The caches of one layer, and the states of a few tokens.
+  states = decode.inputs[0] * 4.0 * _HELD_STATES * config.emb_dim
+  return _caches(config.layer, decode) + states
+
+
+def _reader_step(config: StateReaderConfig, batch: BatchSizes) -> StepNumbers:
+  # Each reading stores what a model of one layer does.
+  positions, num = batch.rows * batch.width, config.num_steps
+  stored = num * batch.activations(config.layer)
+  return StepNumbers(stored, num * positions, positions, positions)
+
+
 BYTES = PerKind[ModelBytes](__name__, "BYTES", "how many bytes are held")
 BYTES.register(LanguageModel, ModelBytes(_caches, _model_step))
 BYTES.register(Heads, ModelBytes(_hidden_states, _heads_step))
 BYTES.register(Lookahead, ModelBytes(_embeddings_state, _embeddings_step))
+BYTES.register(ReadsStates, ModelBytes(_reader_state, _reader_step))
 
 
 def row_of(config: Config) -> ModelBytes:
