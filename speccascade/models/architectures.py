@@ -78,6 +78,11 @@ def is_prompted(config: Config) -> bool:
   return row_of(config).is_prompted(config)
 
 
+def words_of(config: Config) -> str:
+  """Returns what messages call the models of an architecture."""
+  return draft_models.DRAFT_MODELS[kind_of(config)].words
+
+
 def drafts_alone(config: Config) -> bool:
   """Whether a model writes a text without a verifier.
 

@@ -42,6 +42,15 @@ from speccascade.models.t5gemma.network import (
 from speccascade.settings import fields
 
 LayerConfig = T5Config | T5GemmaConfig | LlamaConfig
+_NO_VERIFIER = LlamaConfig(
+  vocab_size=1,
+  emb_dim=1,
+  num_heads=1,
+  num_kv_heads=1,
+  num_decoder_layers=1,
+  head_dim=2,
+  mlp_dim=1,
+)
 
 
 @fields.checked
@@ -81,23 +90,13 @@ class StateReaderConfig:
 
   @property
   def layer(self) -> LayerConfig:
-    """The architecture of the layer.
-
-    Raises:
-      ValueError: the reader has no verifier yet.
-    """
-    layer = self.t5 or self.t5gemma or self.llama
-    if layer is None:
-      raise ValueError(
-        "a state reader has the shape of its verifier: take `of_verifier`"
-      )
-    return layer
+    """The architecture of the layer; before `of_verifier` the least one."""
+    return self.t5 or self.t5gemma or self.llama or _NO_VERIFIER
 
   @property
   def vocab_size(self) -> int:
-    """V, the number of tokens; 1 without a verifier."""
-    layer = self.t5 or self.t5gemma or self.llama
-    return 1 if layer is None else layer.vocab_size
+    """V, the number of tokens."""
+    return self.layer.vocab_size
 
   @property
   def emb_dim(self) -> int:
@@ -215,7 +214,7 @@ class StateReaderNetwork(nn.Module):
     layer = self.config.layer
     vectors = jnp.zeros((1, 1, self.config.emb_dim), layer.dtype)
     source = None
-    if not self.config.prompted:
+    if hasattr(layer, "num_encoder_layers"):
       encoder = getattr(layer, "encoder", layer)
       encoded = jnp.zeros((1, 1, encoder.emb_dim), layer.dtype)
       source = encoded, jnp.ones((1, 1, 1), bool)

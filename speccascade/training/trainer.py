@@ -430,7 +430,9 @@ def _teacher_in_use(
   """Returns the teacher, or None where a step does not need it."""
   if not drafts_alone(config):
     if teacher is None:
-      raise ValueError("draft heads need a teacher: the verifier")
+      raise ValueError(
+        "draft heads and state readers need a teacher: the verifier"
+      )
     return teacher
   if teacher is None and objective.needs_teacher:
     raise ValueError(

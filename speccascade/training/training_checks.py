@@ -4,7 +4,11 @@ Each check is of settings that are right by themselves, and wrong for the model
 that is trained.
 """
 
-from speccascade.models.architectures import drafts_alone, is_prompted
+from speccascade.models.architectures import (
+  drafts_alone,
+  is_prompted,
+  words_of,
+)
 from speccascade.models.parameters import Config
 from speccascade.models.sharding.partitioning import Layout
 from speccascade.settings import fields
@@ -28,12 +32,13 @@ def check_kind(model: Config, data: TrainingData, objective: Objective) -> None:
   kind = kind_of(model)
   if kind.no_tuning and objective.tuning is not None:
     raise fields.SettingError("tuning", kind.no_tuning, Objective)
+  words = words_of(model)
   for name in ("student_text", "earlier_drafters"):
     if not drafts_alone(model) and getattr(data, name):
       raise fields.SettingError(
         name,
-        " is for drafters that are models; leave it out for draft heads, and"
-        " set TEACHER_TEXT for the verifier's own text",
+        f" is for drafters that are models; leave it out for {words}, and set"
+        " TEACHER_TEXT for the verifier's own text",
         TrainingData,
       )
 
@@ -47,8 +52,8 @@ def check_verifier(data: TrainingData, layout: Layout | None) -> None:
   """
   if not data.teacher_checkpoint or layout is not None:
     raise ValueError(
-      "draft heads need a TEACHER_CHECKPOINT, which is their verifier, and"
-      " one device: set it, and leave MESH out"
+      "draft heads and state readers need a TEACHER_CHECKPOINT, which is their"
+      " verifier, and one device: set it, and leave MESH out"
     )
 
 

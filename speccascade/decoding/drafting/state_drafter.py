@@ -10,14 +10,17 @@ from flax import struct
 import jax
 import jax.numpy as jnp
 
+from speccascade.decoding.drafting import depth_laws
 from speccascade.decoding.drafting.autoregressive import (
   AutoregressiveDrafter,
   StopPolicy,
 )
 from speccascade.decoding.drafting.tree_drafter import TreeDrafter
 from speccascade.decoding.laws.sampling import Sampling
+from speccascade.decoding.laws.targets import Target
 from speccascade.decoding.records import token_buffers
 from speccascade.decoding.records.block_records import Output, Proposal
+from speccascade.decoding.records.decode_settings import ReviewSettings
 from speccascade.decoding.records.draft_tree import (
   GREEDY_AND_RANDOM,
   DraftTree,
@@ -267,8 +270,9 @@ class StateDrafter(Drafter, struct.PyTreeNode):
   The model is fed token by token, as any language model that drafts: its
   distributions are conditional on all tokens before them, and are what drafts
   are drawn from. A state of the verifier is read only where the verifier has
-  read the token, which is then part of the text. So q depends on the text and
-  on the drafts before it alone, and the verification is exact.
+  read the token, which is then part of the text. So q depends on the text, on
+  where the block began, and on the drafts before it alone, and the verification
+  is exact. A target that uses q depends on where a block began, too.
 
   Attributes:
     drafter: drafts a chain or a tree with the `Follower`.
@@ -327,6 +331,12 @@ class StateDrafter(Drafter, struct.PyTreeNode):
   def _follower(self) -> Follower:
     follower: Any = self.drafter.model
     return follower
+
+  def check_review(
+    self, target: Target | None, settings: ReviewSettings
+  ) -> None:
+    """See `depth_laws.check_review`: the first draft reads another state."""
+    depth_laws.check_review(target, settings)
 
   def prefill(self, inputs: Array, *, capacity: int) -> State:
     """Raises ValueError: without the verifier there are no states to read."""

@@ -73,7 +73,8 @@ class DraftModel:
       that the mask does not allow, which a masked verifier rejects.
     first_block_drafts: whether the first block of a text drafts. The hidden
       state that draft heads read is not there yet, while look-ahead embeddings
-      and language models read the text alone.
+      state readers and language models need none but the text's own.
+    words: what messages call such a model.
   """
 
   drafter: Callable[[Any, Any, BlockShape, StopPolicy | None], Drafter]
@@ -83,6 +84,7 @@ class DraftModel:
   drafts_alone: bool = False
   is_maskable: Callable[[Any], bool] = lambda model: False
   first_block_drafts: bool = True
+  words: str = "draft heads"
 
 
 def models_of(drafter: Any) -> tuple[Any, ...]:
@@ -192,6 +194,7 @@ def _check_reader(
 ) -> None:
   """Raises ValueError where a state reader does not fit."""
   _check_reviewed("a state reader is given", method)
+  depth_laws.check_review(method.target, shape)
 
 
 def _check_depth_laws(words: str, method: Method, shape: BlockShape) -> None:
@@ -283,11 +286,13 @@ DRAFT_MODELS: dict[type, DraftModel] = {
     _drafter_of_reader,
     _check_reader,
     takes=reads_states,
+    words="a state reader",
   ),
   LanguageModel: DraftModel(
     _drafter_of_model,
     _check_models,
     drafts_alone=True,
+    words="a language model",
     is_maskable=lambda models: True,
   ),
 }

@@ -90,8 +90,8 @@ def _cut(model, setting, vocabulary, verifier):
   elif not isinstance(lm, CachedLM):
     raise PairError(
       "DRAFT_VOCABULARY cuts the head of a T5, a T5Gemma, a Llama or a state"
-      f" reader that drafts, and {model.name} is a {type(lm).__name__}; leave it"
-      " out"
+      f" reader that drafts, and {model.name} is a {type(lm).__name__}; leave"
+      " it out"
     )
   if getattr(lm, "layout", None) is not None:
     raise PairError(

@@ -58,6 +58,11 @@ class Model:
     return draft_models.row_of(self.lm).drafts_alone
 
   @property
+  def words(self) -> str:
+    """What messages call the kind of the model."""
+    return draft_models.row_of(self.lm).words
+
+  @property
   def prompted(self) -> bool:
     """Whether the model is decoder-only and continues a prompt."""
     return self.lm.prompted
@@ -152,9 +157,9 @@ def check_role(config: Config, role: str, path: Any) -> None:
   """
   if role == "verifier" and not architectures.drafts_alone(config):
     raise PairError(
-      f"{path} has draft heads; the verifier must be a language model: set"
-      " DRAFTER_CHECKPOINT to the heads, and VERIFIER_CHECKPOINT to the model"
-      " that they were trained for"
+      f"{path} has {architectures.words_of(config)}; the verifier must be a"
+      " language model: set DRAFTER_CHECKPOINT to this path, and"
+      " VERIFIER_CHECKPOINT to the verifier of the training"
     )
 
 

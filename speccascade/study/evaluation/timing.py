@@ -169,7 +169,7 @@ class CostLoops:
 
 
 def cost_loops(
-  drafter: LanguageModel | Heads | Lookahead,
+  drafter: LanguageModel | Heads | Lookahead | ReadsStates,
   verifier: LanguageModel,
   inputs,
   sampling: Sampling,
@@ -188,8 +188,8 @@ def cost_loops(
   decoder does, at lengths from 0 to `max_decode_len`.
 
   Args:
-    drafter: the small model; or draft heads or look-ahead embeddings over the
-      verifier.
+    drafter: the small model; or draft heads, look-ahead embeddings or a state
+      reader over the verifier.
     verifier: the large model.
     inputs: [B, S] int32, one example as it is timed.
     sampling: how logits become distributions.

@@ -105,7 +105,8 @@ def check_layout(config: Config, layout: Layout) -> None:
   is_split = any(x > 1 for x in layout.sizes.values())
   if is_split and not architectures.drafts_alone(config):
     raise ValueError(
-      "draft heads lie on one device, and a mesh is set: leave MESH out"
+      "draft heads and state readers lie on one device, and a mesh is set:"
+      " leave MESH out"
     )
 
 
@@ -119,8 +120,8 @@ def shaped(config: Config, verifier: Config | None) -> Config:
     return config
   if verifier is None or not architectures.drafts_alone(verifier):
     raise ValueError(
-      "draft heads need a TEACHER_CHECKPOINT, which is their verifier and a"
-      " language model: set it"
+      "draft heads and state readers need a TEACHER_CHECKPOINT, which is their"
+      " verifier and a language model: set it"
     )
   return config.shaped_like(verifier)
 

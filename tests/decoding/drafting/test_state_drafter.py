@@ -405,6 +405,17 @@ def test_methods_without_reviewed_blocks_are_refused(method):
     toy.decode(method, (reader_of(verifier), verifier), inputs=2)
 
 
+def test_targets_of_q_take_no_verification_of_whole_blocks():
+  verifier = verifier_of()
+  models = reader_of(verifier), verifier
+  for options in (
+    {"verification": "block"},
+    {"drafts": 2, "drawing": "iid", "verification": "traversal"},
+  ):
+    with pytest.raises(ValueError, match="depends on where a block begins"):
+      toy.decode("spec_cascade_opt", models, inputs=2, **options)
+
+
 def test_verifiers_without_states_are_refused():
   [_, silent] = toy.whole(prompted=True)
   verifier = verifier_of()
