@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from speccascade import native
 from speccascade.decoding import Sampling, StateDrafter, row_keys
 from speccascade.decoding.records import prompts
 from speccascade.decoding.records.token_buffers import Prefix
@@ -197,6 +198,22 @@ def test_native_passes_write_the_same(kind):
   )
   assert np.array_equal(one.tokens, other.tokens)
   assert np.array_equal(one.stats.accepted, other.stats.accepted)
+
+
+@NEEDS_NATIVE
+def test_a_token_is_looked_up_without_a_copy_of_the_table():
+  # XLA's CPU backend would make float32 of all of a bfloat16 table.
+  plain = tiny_llama(2)
+  table = plain.params["token_embedder"]["embedding"]
+  panels = native.pack(np.asarray(table).T, "bfloat16")
+  tokens = jnp.arange(3)
+  look_up = jax.jit(lambda panels: panels.columns(tokens))
+  text = look_up.lower(panels).compile().as_text()
+  sizes = ",".join(map(str, panels.array.shape))
+  assert f"bf16[{sizes}]" in text
+  assert f"f32[{sizes}]" not in text
+  want = np.asarray(table, jnp.bfloat16)[:3]
+  assert np.array_equal(look_up(panels), want)
 
 
 @pytest.mark.parametrize("kind", toy.nightly(["llama", "t5"], ["llama"]))

@@ -13,11 +13,13 @@ import pytest
 
 from speccascade.decoding import (
   METHODS,
+  Constraints,
   Decoder,
   DraftLength,
   Sampling,
   StateDrafter,
   Stream,
+  TokenAutomaton,
   row_keys,
 )
 from speccascade.decoding.records.token_buffers import Prefix
@@ -202,6 +204,37 @@ def test_chains_end_where_a_policy_says(policy):
   assert np.array_equal(got.tokens, alone.tokens)
   assert np.sum(got.stats.num_blocks) >= 9
   assert np.all(got.stats.examined == got.stats.accepted)
+
+
+@pytest.mark.parametrize("shape", ["chain", "tree"])
+def test_a_masked_verifier_writes_what_it_writes_alone(shape):
+  # No token twice in a row; the reader knows nothing of it.
+  verifier = verifier_of()
+  size = verifier.vocab_size
+  mask = TokenAutomaton(
+    classes=jnp.arange(size, dtype=jnp.int32),
+    moves=jnp.tile(jnp.arange(size, dtype=jnp.int32)[None], (size, 1)),
+    allowed=~jnp.eye(size, dtype=bool),
+    ends=jnp.zeros(size, bool),
+  )
+  got = toy.greedily(
+    "spec_decode",
+    (reader_of(verifier), verifier),
+    inputs=inputs_of(True),
+    eos_id=NEVER,
+    max_decode_len=16,
+    constraints=Constraints(mask=mask),
+    **SHAPES[shape],
+  )
+  assert not np.any(got.tokens[:, 1:] == got.tokens[:, :-1])
+  assert np.all(got.stats.accepted > 4)
+  with pytest.raises(ValueError, match="a mask does not reach the law"):
+    toy.decode(
+      "spec_cascade_opt",
+      (reader_of(verifier), verifier),
+      inputs=inputs_of(True),
+      constraints=Constraints(mask=mask),
+    )
 
 
 # What is proposed.

@@ -388,6 +388,6 @@ def test_the_costs_of_a_state_reader_are_those_of_a_model():
     sampling=toy.GREEDY,
     rounds=2,
   )
-  costs = loops.costs()
+  costs = loops.costs
   assert 0 < costs.c <= costs.q2
   assert not costs.heads
