@@ -27,6 +27,8 @@ _PUBLIC = {
   "LlamaLM": "speccascade.models",
   "PromptLookup": "speccascade.generate.pair.prompt_lookup",
   "Sampling": "speccascade.decoding",
+  "StateReader": "speccascade.models",
+  "StateReaderConfig": "speccascade.models",
   "Sweep": "speccascade.study.pair_sweep",
   "T5Config": "speccascade.models",
   "T5GemmaConfig": "speccascade.models",

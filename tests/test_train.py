@@ -3,6 +3,7 @@
 import gzip
 import json
 
+import numpy as np
 import pytest
 
 import speccascade as sc
@@ -195,6 +196,14 @@ TASK_FEATURE_LENGTHS = {"inputs": 48, "targets": 8}
 TRAIN_STEPS = 2
 BATCH_SIZE = 1
 """
+READER = """
+from __gin__ import dynamic_registration
+include "configs/runs/distil.gin"
+include "configs/models/state_reader.gin"
+TASK_FEATURE_LENGTHS = {"inputs": 48, "targets": 8}
+TRAIN_STEPS = 2
+BATCH_SIZE = 1
+"""
 WRITTEN = {"inputs": "the cat", "prediction": "", "aux": {"tokens": [9, 8, 2]}}
 
 
@@ -214,7 +223,7 @@ def distil(run, files, verifier):
     for name in ("TRAIN_FILES", "VALIDATION_FILES")
   }
   own = {"TEACHER_CHECKPOINT": str(verifier), "VOCABULARY": ..., **written}
-  return lambda **macros: run("drafter.gin", **own | macros)
+  return lambda config="drafter.gin", **macros: run(config, **own | macros)
 
 
 def test_a_drafter_learns_what_its_verifier_wrote(distil, verifier, tmp_path):
@@ -241,6 +250,35 @@ def test_a_drafter_learns_what_its_verifier_wrote(distil, verifier, tmp_path):
   to = tmp_path / "converted"
   convert.convert(tmp_path / "moved", to, format="hugging_face")
   assert sc.load_pair(drafter=to).vocabulary == alone
+
+
+def test_a_state_reader_learns_from_its_verifier(
+  files, distil, verifier, tmp_path
+):
+  (files / "reader.gin").write_text(READER)
+  code, out, err = distil(config="reader.gin", NUM_STEPS=2)
+  assert code == 0, err
+  assert "starting from the verifier's last layer, step 0 of 2" in out
+  for name in ("loss", "accuracy", "acceptance_1", "acceptance_2"):
+    assert f"eval/{name} " in out.splitlines()[-1]
+  pair = sc.load_pair(drafter=tmp_path / "run", verifier=verifier)
+  assert isinstance(pair.models.drafter_lm, sc.StateReader)
+  options = {"temperature": 0, "max_decode_len": 6}
+  got = pair.generate("the cat", method="spec_decode", gamma=2, **options)
+  alone = pair.generate("the cat", method="verifier", **options)
+  assert np.array_equal(got.tokens, alone.tokens)
+  # Its head is cut as a model's is.
+  cut = sc.load_pair(
+    drafter=tmp_path / "run",
+    verifier=verifier,
+    draft_vocabulary=list(range(3, 40)),
+  )
+  assert " cut to 3" in cut.models.drafter_name
+  again = cut.generate("the cat", method="spec_decode", gamma=2, **options)
+  assert np.array_equal(again.tokens, alone.tokens)
+  # Its blocks have one size.
+  with pytest.raises(ValueError, match="drafts blocks of one size"):
+    pair.generate("the cat", method="spec_decode", gamma="adaptive")
 
 
 @pytest.mark.parametrize(

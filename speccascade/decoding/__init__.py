@@ -11,6 +11,7 @@ from speccascade.decoding.drafting.horizontal import HorizontalDrafter
 from speccascade.decoding.drafting.lookahead_drafter import LookaheadDrafter
 from speccascade.decoding.drafting.max_gram import MaxGramDrafter
 from speccascade.decoding.drafting.several_drafters import SeveralDrafters
+from speccascade.decoding.drafting.state_drafter import StateDrafter
 from speccascade.decoding.drafting.tree_drafter import TreeDrafter
 from speccascade.decoding.laws.deferral import RULES
 from speccascade.decoding.laws.draws import row_keys
@@ -64,6 +65,7 @@ __all__ = [
   "Rule",
   "Sampling",
   "SeveralDrafters",
+  "StateDrafter",
   "Stats",
   "StopPolicy",
   "Stream",

@@ -7,13 +7,15 @@ from typing import Any
 from speccascade.decoding.programs import draft_models
 from speccascade.decoding.records.drafter import Exit, Heads, Lookahead
 from speccascade.decoding.records.language_model import LanguageModel
-from speccascade.models import draft_heads, taught_exit
+from speccascade.decoding.records.readers import ReadsStates
 from speccascade.models.draft_heads import LOOKAHEAD, HeadsConfig
 from speccascade.models.exit_model import TrainedExit
 from speccascade.models.heads_model import TrainedHeads
 from speccascade.models.llama.config import LlamaConfig
 from speccascade.models.llama_lm import LlamaLM
 from speccascade.models.parameters import Config
+from speccascade.models.reader_model import StateReader
+from speccascade.models.state_reader import StateReaderConfig
 from speccascade.models.t5.config import T5Config
 from speccascade.models.t5_lm import T5LM
 from speccascade.models.t5gemma.config import T5GemmaConfig
@@ -32,18 +34,12 @@ class Architecture:
       `decoding.programs.draft_models.DRAFT_MODELS`.
     is_prompted: a function from a config to whether the model is decoder-only,
       or drafts for such a model.
-    initial_params: a function from (config, the verifier's network, its
-      parameters) to the parameters before training, of models that are made for
-      a verifier; None of other models.
-    noun: what messages call such models.
   """
 
   name: str
   model: Any
   draft_kind: Callable[[Any], type] = lambda config: LanguageModel
   is_prompted: Callable[[Any], bool] = lambda config: False
-  initial_params: Callable[[Any, Any, Any], Any] | None = None
-  noun: str = "language models"
 
 
 ARCHITECTURES: dict[type, Architecture] = {
@@ -55,16 +51,18 @@ ARCHITECTURES: dict[type, Architecture] = {
     TrainedHeads,
     lambda config: Lookahead if config.kind == LOOKAHEAD else Heads,
     lambda config: config.prompted,
-    draft_heads.initial_params,
-    "draft heads",
   ),
   ExitConfig: Architecture(
     "early_exit",
     TrainedExit,
     lambda config: Exit,
     lambda config: config.prompted,
-    taught_exit.initial_params,
-    "early exits",
+  ),
+  StateReaderConfig: Architecture(
+    "state_reader",
+    StateReader,
+    lambda config: ReadsStates,
+    lambda config: config.prompted,
   ),
 }
 
@@ -86,6 +84,11 @@ def kind_of(config: Config) -> type:
 def is_prompted(config: Config) -> bool:
   """Whether a model is decoder-only, or drafts for such a model."""
   return row_of(config).is_prompted(config)
+
+
+def words_of(config: Config) -> str:
+  """Returns what messages call the models of an architecture."""
+  return draft_models.DRAFT_MODELS[kind_of(config)].words
 
 
 def drafts_alone(config: Config) -> bool:

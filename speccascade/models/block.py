@@ -26,6 +26,9 @@ class Block:
       results are dropped.
     depth: as in `LanguageModel.extend`.
     ancestors: as in `LanguageModel.extend`.
+    vectors: [B, N, E], what the first layer reads in place of the tokens'
+      vectors; and after them those of spare tokens. None looks the tokens up.
+    has_logits: static, whether more than the hidden states is wanted.
     num_spare: static, how many spare tokens; see `products.num_spare`.
     num_spare_reads: static, how many spare positions.
   """
@@ -35,6 +38,8 @@ class Block:
   read: jax.Array | None = None
   depth: jax.Array | None = None
   ancestors: jax.Array | None = None
+  vectors: jax.Array | None = None
+  has_logits: bool = True
   num_spare: int = 0
   num_spare_reads: int = 0
 
@@ -44,11 +49,13 @@ class Block:
     Args:
       dtype: name of the activations' dtype.
     """
-    tokens, read = self.tokens, self.read
+    tokens, read, vectors = self.tokens, self.read, self.vectors
     num_spare = num_spare_reads = 0
     if self.depth is None:
       num_spare = products.num_spare(tokens.shape, dtype)
       tokens = jnp.pad(tokens, ((0, 0), (0, num_spare)))
+      if vectors is not None:
+        vectors = jnp.pad(vectors, ((0, 0), (0, num_spare), (0, 0)))
     if read is not None and read.shape[1] and not num_spare:
       num_spare_reads = products.num_spare_reads(read.shape, dtype)
       read = jnp.repeat(read, 1 + num_spare_reads, axis=1)
@@ -56,6 +63,7 @@ class Block:
       self,
       tokens=tokens,
       read=read,
+      vectors=vectors,
       num_spare=num_spare,
       num_spare_reads=num_spare_reads,
     )
@@ -162,7 +170,7 @@ class Block:
       return first(head(x)), first(x)
     if self.read is not None and not self.reads_fewer:
       x = jnp.take_along_axis(x, self.read[..., None], axis=1)
-    if not x.shape[1]:
+    if not x.shape[1] or not self.has_logits:
       return jnp.zeros((*x.shape[:2], vocab_size), jnp.float32), x
     num_read = x.shape[1] - self.num_spare_reads
     return head(x)[:, :num_read], x[:, :num_read]

@@ -286,8 +286,11 @@ class CachedLM:
     read: Array | None = None,
     depth: Array | None = None,
     ancestors: Array | None = None,
+    vectors: Array | None = None,
   ) -> tuple[Any, Output]:
     """Feeds a block to each row at its own length. See `LanguageModel`.
+
+    `vectors` [B, N, E] are read in place of the tokens' vectors; see `Block`.
 
     Raises:
       ValueError: the block is wider than the cache, or what is said of a tree
@@ -300,7 +303,7 @@ class CachedLM:
         f"a block of {tokens.shape[1]} tokens does not fit a cache of "
         f"{capacity} slots: give prefill a larger capacity"
       )
-    block = Block(tokens, state.end, read, depth, ancestors)
+    block = Block(tokens, state.end, read, depth, ancestors, vectors)
     caches, logits, hidden = self._feed(state, block, count)
     # On a mesh every device draws from whole rows of logits.
     logits = with_sharding_constraint(logits, ("batch", "length", None))

@@ -13,6 +13,7 @@ from typing import Any
 from flax import linen as nn
 from flax.linen.partitioning import with_sharding_constraint
 import jax
+import jax.numpy as jnp
 
 from speccascade.models import layers
 from speccascade.models.block import Block
@@ -101,6 +102,31 @@ class CachedLayer(nn.Module):
   def source_keys_values(self, encoded: jax.Array) -> LayerCache:
     """Returns this layer's keys and values of an encoded source."""
     return self.encoder_decoder_attention.keys_values(encoded)
+
+  def read_along(
+    self,
+    x: jax.Array,
+    held: Sequence[LayerCache],
+    bias: jax.Array,
+    angles: Angles | None,
+    *source: jax.Array,
+  ) -> tuple[jax.Array, LayerCache]:
+    """Reads a text once more: tokens see earlier readings of it, too.
+
+    Args:
+      x: [B, T, E].
+      held: keys [B, K, D, T] and values [B, K, T, D] of J earlier readings.
+      bias: [B, H or 1, T, (J + 1) T], of the earlier readings and of this one.
+      angles: of the tokens; None turns nothing.
+      *source: keys, values and mask of a source, where there is one.
+
+    Returns:
+      ([B, T, E], the keys and values of this reading).
+    """
+    query, new = self._queries_keys_values(x, angles)
+    keys, values = zip(*held, new)
+    pair = jnp.concatenate(keys, axis=3), jnp.concatenate(values, axis=2)
+    return self._attend(x, query, pair, bias, source), new
 
   def extend(
     self,

@@ -108,10 +108,10 @@ def head_of(
   index = np.asarray(ids, np.int32)
   kernel: Any
   if isinstance(head, native.Panels):
-    kernel = head.cut(index)
+    kernel = head.cut(jnp.asarray(index))
     return {"kernel": kernel, "ids": jnp.asarray(index)}
   if isinstance(head, native.Quantised):
-    return {"kernel": head.rows(index), "ids": jnp.asarray(index)}
+    return {"kernel": head.rows(jnp.asarray(index)), "ids": jnp.asarray(index)}
   is_table = dense is None
 
   def columns_of(head: jax.Array) -> jax.Array:

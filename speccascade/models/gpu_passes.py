@@ -131,9 +131,14 @@ def extend(
     project: the output projection, see `CachedLM.project`.
   """
   embedder, decoder = params["token_embedder"], params["decoder"]
-  x = layers.look_up(
-    embedder["embedding"], block.tokens, config.dtype, embedder.get("lookahead")
-  )
+  x = block.vectors
+  if x is None:
+    x = layers.look_up(
+      embedder["embedding"],
+      block.tokens,
+      config.dtype,
+      embedder.get("lookahead"),
+    )
   feed = _t5_layers if isinstance(config, T5Config) else _llama_layers
   x, caches = feed(config, decoder, x, block, state, context)
   if block.read is not None and block.reads_fewer:

@@ -53,27 +53,74 @@ class LlamaLM(CachedLM):
         padding, at either end.
       capacity: slots after the prompts, with the limit of `T5LM.prefill`.
     """
+    return self.read_prompts(inputs, capacity)[0]
+
+  @under_layout
+  def prefill_with_states(
+    self, inputs: Array, *, capacity: int, reader: Any
+  ) -> tuple[LlamaState, Array]:
+    """Returns the state, and the hidden states at the tokens that were fed.
+
+    They are [B, S - 1, E]; those after a prompt are undefined. See
+    `language_model.StatesModel`.
+    """
+    del reader
+    return self.read_prompts(inputs, capacity, has_hidden=True)
+
+  def read_prompts(
+    self,
+    inputs: Array,
+    capacity: int,
+    *,
+    vectors: Array | None = None,
+    has_hidden: bool = False,
+  ) -> tuple[LlamaState, Array]:
+    """Returns the state that `prefill` does, and hidden states.
+
+    Args:
+      inputs: as of `prefill`.
+      capacity: as of `prefill`.
+      vectors: [B, S - 1, E], which are read in place of the tokens' vectors;
+        None looks the tokens up.
+      has_hidden: static, whether hidden states [B, S - 1, E] are computed; else
+        there are none, [B, S - 1, 0].
+    """
     tokens, offset = prompts.prefill_tokens(inputs)
     rows, num_fed = tokens.shape
     caches = self._empty_caches(rows, num_fed + capacity)
     zero = jnp.zeros((rows,), jnp.int32)
     no_positions = jnp.zeros((rows, 0), jnp.int32)
     width = min(num_fed, PREFILL_WIDTH)
+    read = None if has_hidden else no_positions
+    config = self.module.config
+    size = config.emb_dim if has_hidden else 0
+    hidden = jnp.zeros((rows, num_fed, size), config.dtype)
 
-    def feed(i, caches):
+    def feed(i, carry):
+      caches, hidden = carry
       # The last part begins early enough to be whole, and feeds some tokens
       # again. Of 20 tokens in parts of 8 the parts begin at 0, 8 and 12.
       first = jnp.minimum(i * width, num_fed - width)
       part = jax.lax.dynamic_slice_in_dim(tokens, first, width, axis=1)
       start = LlamaState(zero, jnp.full_like(zero, first), caches)
       count = jnp.clip(offset - first, 0, width)
-      block = Block(part, start.end, read=no_positions)
-      return self._feed(start, block, count)[0]
+      inputs = None
+      if vectors is not None:
+        inputs = jax.lax.dynamic_slice_in_dim(vectors, first, width, axis=1)
+      block = Block(
+        part, start.end, read=read, vectors=inputs, has_logits=False
+      )
+      caches, _, new = self._feed(start, block, count)
+      if has_hidden:
+        hidden = jax.lax.dynamic_update_slice_in_dim(
+          hidden, new.astype(hidden.dtype), first, axis=1
+        )
+      return caches, hidden
 
     if num_fed:
       num_parts = (jnp.max(offset) + width - 1) // width
-      caches = jax.lax.fori_loop(0, num_parts, feed, caches)
-    return LlamaState(length=zero, offset=offset, caches=caches)
+      caches, hidden = jax.lax.fori_loop(0, num_parts, feed, (caches, hidden))
+    return LlamaState(length=zero, offset=offset, caches=caches), hidden
 
   def share_prompt(self, state: Any, of_verifier: Any) -> Any:
     """Returns the state with the verifier's prompt. See `SharesLayers`."""

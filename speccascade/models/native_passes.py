@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from speccascade import native
 from speccascade.decoding.records.block_records import DraftedChain
@@ -218,17 +219,25 @@ def extend(
   tokens, read = block.tokens, block.read
   decoder = _decoder(config, params, state, tokens.shape, block.depth)
   table, tree = decoder.table, None
+  vectors = block.vectors
   lookahead = params["token_embedder"].get("lookahead")
-  if lookahead is not None:
+  if vectors is None and lookahead is not None:
+    vectors = look_up(table, tokens, config.dtype, lookahead)
+  if vectors is not None:
     # The native code knows one table. It is handed the vectors of the fed
     # tokens as a table of their own, of which it reads each vector once.
-    vectors = look_up(table, tokens, config.dtype, lookahead)
     table = vectors.reshape(-1, config.emb_dim)
     tokens = jnp.arange(tokens.size, dtype=jnp.int32).reshape(tokens.shape)
   if block.depth is not None and block.ancestors is not None:
     tree = (block.depth, block.ancestors)
   # Where no position is wanted, a pass without a head costs less.
   is_silent = read is not None and not read.shape[1]
+  head = decoder.head
+  if not block.has_logits:
+    # Hidden states are computed for a head alone: a narrow one takes no time.
+    kernel = np.zeros((config.emb_dim, 1), np.float32)
+    panels = decoder.sublayers[0].out
+    head = native.pack(kernel, panels.array.dtype, panels.rounds)
   caches, logits, hidden = native.decoder_pass(
     tokens,
     table,
@@ -236,7 +245,7 @@ def extend(
     count,
     decoder.sublayers,
     decoder.scale,
-    None if is_silent else decoder.head,
+    None if is_silent else head,
     read=read,
     tree=tree,
     **decoder.options,
@@ -293,8 +302,12 @@ def encode(
   inputs: jax.Array,
   mask: jax.Array,
   by_offset: jax.Array,
+  reader: tuple[T5Config, dict] | None = None,
 ) -> Pairs:
   """Returns (keys, values) of a T5's source for each decoder layer.
+
+  The pairs of the layers of a reader, another decoder with as many heads, come
+  after those of the T5.
 
   Args:
     config: the architecture.
@@ -302,6 +315,7 @@ def encode(
     inputs: [B, S] int32.
     mask: [B, 1, 1, S] float32, hides the padding.
     by_offset: [H, 2 S - 1] float32, the encoder's bias by distance.
+    reader: its architecture and its parameters, packed; None for none.
   """
   encoder, decoder = params["encoder"], params["decoder"]
   sublayers: list[native.EncoderSublayer] = []
@@ -318,13 +332,18 @@ def encode(
     )
     sublayers.append(_mlp(layer))
   source_kernels = []
-  for i in range(config.num_decoder_layers):
-    attention = decoder[f"layers_{i}"]["encoder_decoder_attention"]
-    source_kernels.append(
-      native.SourceKernels(
-        key=attention["key"]["kernel"], value=attention["value"]["kernel"]
+  decoders = [(config, decoder)]
+  if reader is not None:
+    decoders.append((reader[0], reader[1]["decoder"]))
+  for of_decoder, params_of_decoder in decoders:
+    for i in range(of_decoder.num_decoder_layers):
+      layer = params_of_decoder[f"layers_{i}"]
+      attention = layer["encoder_decoder_attention"]
+      source_kernels.append(
+        native.SourceKernels(
+          key=attention["key"]["kernel"], value=attention["value"]["kernel"]
+        )
       )
-    )
   return native.encoder_pass(
     inputs,
     params["token_embedder"]["embedding"],

@@ -19,19 +19,31 @@ from speccascade.models.draft_heads import HeadsConfig, HeadsNetwork
 from speccascade.models.llama.config import LlamaConfig
 from speccascade.models.llama.network import CausalTransformer
 from speccascade.models.sharding import partitioning
+from speccascade.models.state_reader import (
+  StateReaderConfig,
+  StateReaderNetwork,
+)
 from speccascade.models.t5.config import T5Config
 from speccascade.models.t5.network import Transformer
 from speccascade.models.t5gemma.config import T5GemmaConfig
 from speccascade.models.t5gemma.network import T5GemmaTransformer
 from speccascade.models.taught_exit import ExitConfig, ExitNetwork
 
-Config = T5Config | T5GemmaConfig | LlamaConfig | HeadsConfig | ExitConfig
+Config = (
+  T5Config
+  | T5GemmaConfig
+  | LlamaConfig
+  | HeadsConfig
+  | ExitConfig
+  | StateReaderConfig
+)
 NETWORKS = {
   T5Config: Transformer,
   T5GemmaConfig: T5GemmaTransformer,
   LlamaConfig: CausalTransformer,
   HeadsConfig: HeadsNetwork,
   ExitConfig: ExitNetwork,
+  StateReaderConfig: StateReaderNetwork,
 }
 # The last two store kernels in bfloat16. A native product multiplies float32
 # rows by them; the last one rounds the rows to bfloat16, too.
@@ -89,7 +101,7 @@ def describe(config: Config) -> dict[str, Described]:
   for name in sorted(flat, key=lambda name: name.split("/")[0], reverse=True):
     # "decoder/layers_0/mlp/wo/kernel" stands for one parameter of each layer.
     stack, is_layer, _ = name.partition("/layers_0/")
-    for n in range(counts[f"num_{stack}_layers"] if is_layer else 1):
+    for n in range(counts.get(f"num_{stack}_layers", 1) if is_layer else 1):
       path = name.replace("/layers_0/", f"/layers_{n}/")
       parameters[path] = Described(tuple(flat[name].shape), axes[name])
   return parameters

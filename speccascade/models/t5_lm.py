@@ -51,10 +51,20 @@ class T5State(EncodedState):
   by_offset: Array
 
 
-class SourceLM(CachedLM):
-  """What T5 and T5Gemma share: they read a source before any token."""
+class EncodedLM(CachedLM):
+  """An encoder-decoder as a `LanguageModel`. A subclass has `begin`."""
 
   prompted = False
+
+  def begin(self, inputs: Array, sources: tuple, capacity: int) -> Any:
+    """Returns a state with an empty cache.
+
+    Args:
+      inputs: as of `prefill`.
+      sources: keys and values of the encoded source; see `EncodedState`.
+      capacity: as of `prefill`.
+    """
+    raise NotImplementedError
 
   def share_prompt(self, state: Any, of_verifier: Any) -> Any:
     """Returns the state over the verifier's source. See `SharesLayers`."""
@@ -62,12 +72,8 @@ class SourceLM(CachedLM):
     sources = (*of_verifier.sources[:num], *state.sources[num:])
     return state.replace(sources=sources)
 
-
-class T5LM(SourceLM):
-  """A T5 as a `LanguageModel`; make one with `create`."""
-
   @under_layout
-  def prefill(self, inputs: Array, *, capacity: int) -> T5State:
+  def prefill(self, inputs: Array, *, capacity: int) -> Any:
     """Encodes the source and returns a state with an empty cache.
 
     See `LanguageModel`.
@@ -78,20 +84,70 @@ class T5LM(SourceLM):
         every row, whatever the row's count: length + N <= capacity must hold
         then, or good slots are overwritten.
     """
-    cfg = self.module.config
-    mask = jnp.where(inputs > 0, 0.0, MASKED).astype(cfg.dtype)
-    mask = mask[:, None, None, :]
+    return self.begin(inputs, self._sources(inputs), capacity)
+
+  @under_layout
+  def prefill_with_states(
+    self, inputs: Array, *, capacity: int, reader: Any
+  ) -> tuple[Any, tuple]:
+    """Returns the state, and the reader's keys and values of the source.
+
+    See `language_model.StatesModel`.
+
+    Args:
+      inputs: as of `prefill`.
+      capacity: as of `prefill`.
+      reader: its `lm` is an `EncodedLM` that reads this model's encoder.
+    """
+    own, others = self._sources_of_both(inputs, reader.lm)
+    return self.begin(inputs, own, capacity), others
+
+  def _sources(self, inputs: Array) -> tuple:
+    """Returns (keys, values) of the source for each decoder layer."""
+    return self._apply("start", inputs)
+
+  def _sources_of_both(self, inputs: Array, reader: Any) -> tuple[tuple, tuple]:
+    """Returns what `_sources` does, and that of another model's decoder."""
+    encoded = self._apply("encode", inputs, enable_dropout=False)
+    return tuple(lm._apply("source_cache", encoded) for lm in (self, reader))
+
+
+class T5LM(EncodedLM):
+  """A T5 as a `LanguageModel`; make one with `create`."""
+
+  def _mask(self, inputs: Array) -> Array:
+    """Returns [B, 1, 1, S], masks the source's padding."""
+    mask = jnp.where(inputs > 0, 0.0, MASKED).astype(self.module.config.dtype)
+    return mask[:, None, None, :]
+
+  def _sources(self, inputs: Array) -> tuple:
     if self._is_native:
-      bias = self._apply("encoder_bias", inputs.shape[1])
-      sources = native_passes.encode(cfg, self.params, inputs, mask, bias)
-    else:
-      sources = self._apply("start", inputs)
+      return self._encode(inputs)
+    return super()._sources(inputs)
+
+  def _sources_of_both(self, inputs: Array, reader: Any) -> tuple[tuple, tuple]:
+    if not (self._is_native and reader._is_native):
+      return super()._sources_of_both(inputs, reader)
+    config = self.module.config
+    both = self._encode(inputs, (reader.module.config, reader.params))
+    num = config.num_decoder_layers
+    return both[:num], both[num:]
+
+  def _encode(self, inputs: Array, reader: tuple | None = None) -> tuple:
+    """Returns what `native_passes.encode` does."""
+    bias = self._apply("encoder_bias", inputs.shape[1])
+    mask = self._mask(inputs)
+    config, params = self.module.config, self.params
+    return native_passes.encode(config, params, inputs, mask, bias, reader)
+
+  def begin(self, inputs: Array, sources: tuple, capacity: int) -> T5State:
+    """Returns a state with an empty cache; see `EncodedLM`."""
     by_offset = self._apply("decoder_bias", capacity)
     return T5State(
       length=jnp.zeros(inputs.shape[:1], jnp.int32),
       caches=self._empty_caches(inputs.shape[0], capacity),
       sources=sources,
-      source_bias=mask,
+      source_bias=self._mask(inputs),
       by_offset=jnp.broadcast_to(by_offset, (len(inputs), *by_offset.shape)),
     )
 

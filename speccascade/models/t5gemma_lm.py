@@ -6,11 +6,10 @@ import jax.numpy as jnp
 
 from speccascade.decoding.records.language_model import Array
 from speccascade.models.attention import mask_bias
-from speccascade.models.sharding.partitioning import under_layout
-from speccascade.models.t5_lm import EncodedState, SourceLM
+from speccascade.models.t5_lm import EncodedLM, EncodedState
 
 
-class T5GemmaLM(SourceLM):
+class T5GemmaLM(EncodedLM):
   """A T5Gemma as a `LanguageModel`; make one with `create`."""
 
   @property
@@ -18,20 +17,12 @@ class T5GemmaLM(SourceLM):
     """The token that every row begins with."""
     return self.module.config.start_id
 
-  @under_layout
-  def prefill(self, inputs: Array, *, capacity: int) -> EncodedState:
-    """Encodes the source and returns a state with an empty cache.
-
-    See `LanguageModel`.
-
-    Args:
-      inputs: [B, S] int32 source tokens, 0 is padding.
-      capacity: slots of the cache, with the limit of `T5LM.prefill`.
-    """
+  def begin(self, inputs: Array, sources: tuple, capacity: int) -> EncodedState:
+    """Returns a state with an empty cache; see `EncodedLM`."""
     return EncodedState(
       length=jnp.zeros(inputs.shape[:1], jnp.int32),
       caches=self._empty_caches(inputs.shape[0], capacity),
-      sources=self._apply("start", inputs),
+      sources=sources,
       source_bias=mask_bias("float32", (inputs > 0)[:, None, :]),
     )
 

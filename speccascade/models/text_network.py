@@ -44,6 +44,10 @@ class TextNetwork(nn.Module):
     inputs = [jnp.ones((1, 1), jnp.int32)] * self.num_inputs
     return self.init(rng, *inputs, **self.initial_options)
 
+  def embed(self, tokens: jax.Array) -> jax.Array:
+    """Returns the vectors [..., E] of int32 tokens [...]."""
+    return self.token_embedder(tokens)
+
   def logits(self, x: jax.Array) -> jax.Array:
     """Returns logits [B, T, V] float32 of hidden states [B, T, E].
 
@@ -78,7 +82,9 @@ class TextNetwork(nn.Module):
     """
     config = self.config
     block = block.with_spare(config.dtype)
-    x = self.token_embedder(block.tokens)
+    x = block.vectors
+    if x is None:
+      x = self.token_embedder(block.tokens)
     x, caches = self.decoder.extend(x, block, caches, *context)
     return caches, *block.outputs(x, self.logits, config.vocab_size)
 
@@ -139,4 +145,8 @@ class EncoderDecoder(TextNetwork):
       A pair (keys [B, K, D, S], values [B, K, S, D]) of the source for each
       decoder layer.
     """
-    return self.decoder.source_cache(self.encode(inputs, enable_dropout=False))
+    return self.source_cache(self.encode(inputs, enable_dropout=False))
+
+  def source_cache(self, encoded: jax.Array) -> tuple[cache.LayerCache, ...]:
+    """Returns what `start` does, of an encoded source."""
+    return self.decoder.source_cache(encoded)

@@ -65,7 +65,14 @@ class Panels:
         .reshape(*index.shape, -1)
       )
     index = jnp.clip(index, 0, self.num_out - 1)
-    columns = self.array[self.first + index // WIDTH, :, index % WIDTH]
+    array, dtype = self.array, self.array.dtype
+    if dtype == jnp.bfloat16:
+      # XLA's CPU backend would make float32 of the whole kernel, to look up a
+      # few columns of it.
+      array = jax.lax.bitcast_convert_type(array, jnp.uint16)
+    columns = array[self.first + index // WIDTH, :, index % WIDTH]
+    if dtype == jnp.bfloat16:
+      columns = jax.lax.bitcast_convert_type(columns, dtype)
     # [..., in], or pairs of inputs [..., ceil(in / 2), 2].
     return columns.reshape(*index.shape, -1)[..., : self.shape[0]]
 

@@ -12,7 +12,6 @@ from typing import Any
 
 from speccascade.checkpoints import storage
 from speccascade.checkpoints.errors import CheckpointError
-from speccascade.models import architectures
 from speccascade.models.architectures import drafts_alone
 from speccascade.models.parameters import Config
 from speccascade.models.sharding.partitioning import Layout
@@ -165,8 +164,9 @@ def prepare(
     teacher = teachers.read(data.teacher_checkpoint, model, data.identity)
     verifier, params = teacher.module, teacher.params
     model = model.of_verifier(verifier.config, params)
-    initial = architectures.row_of(model).initial_params
-    initial_params = initial(model, verifier, params)
+    make_params = kind_of(model).initial_params
+    assert make_params is not None  # only a language model needs no verifier
+    initial_params = make_params(model, verifier, params)
     need.add_model(model)
   training_checks.check_texts(vocabulary, model, data)
   vocabularies.check_saved(vocabulary, folder, "MODEL_DIR")

@@ -1,23 +1,32 @@
 """How each kind of draft model is trained: `KINDS`.
 
 A new kind registers its `Kind`, and has a module that says what it learns: the
-functions of `head_losses` and of `lookahead_losses` are such functions.
+functions of `head_losses`, `lookahead_losses` and `reader_losses` are such
+functions.
 """
 
 from collections.abc import Callable
 import dataclasses
 import itertools
+from typing import Any
 
 from speccascade.decoding.programs.draft_models import PerKind
 from speccascade.decoding.records.drafter import Exit, Heads, Lookahead
 from speccascade.decoding.records.language_model import LanguageModel
-from speccascade.models import architectures
+from speccascade.decoding.records.readers import ReadsStates
+from speccascade.models import (
+  architectures,
+  draft_heads,
+  state_reader,
+  taught_exit,
+)
 from speccascade.models.parameters import Config
 from speccascade.training import (
   exit_losses,
   head_losses,
   lesson,
   lookahead_losses,
+  reader_losses,
   states,
 )
 from speccascade.training.lesson import (
@@ -45,6 +54,9 @@ class Kind:
       data's texts, whatever the loss.
     draws: whether each step draws random numbers besides those of dropout.
     initial: in words, what a new run starts from without a checkpoint.
+    initial_params: a function from (config, verifier's network, verifier's
+      parameters) to the parameters before training; None where they are random
+      and need no verifier.
     no_tuning: why the verifier cannot be tuned; None where it can.
   """
 
@@ -55,6 +67,7 @@ class Kind:
   reads_hidden: bool = False
   draws: bool = False
   initial: str = "random parameters"
+  initial_params: Callable[[Any, Any, Any], Any] | None = None
   no_tuning: str | None = None
 
 
@@ -85,6 +98,7 @@ _EXIT = dataclasses.replace(
   summed=lambda reading: _MODEL.summed(exit_losses.of_whole(reading)),
   measure=lambda reading: _MODEL.measure(exit_losses.of_whole(reading)),
   initial="the verifier's last layers and its norm",
+  initial_params=taught_exit.initial_params,
   no_tuning=(
     " is for draft heads over hidden states; the verifier of an early exit"
     " stays as it is: leave it out"
@@ -116,6 +130,7 @@ _HEADS = Kind(
   num_vectors=_vectors_of_heads,
   reads_hidden=True,
   initial="the verifier's own distribution",
+  initial_params=draft_heads.initial_params,
 )
 _LOOKAHEAD = Kind(
   summed=lookahead_losses.summed,
@@ -127,9 +142,36 @@ _LOOKAHEAD = Kind(
   ),
   draws=True,
   initial="random look-ahead embeddings",
+  initial_params=draft_heads.initial_params,
   no_tuning=(
     " is for draft heads over hidden states; the verifier of look-ahead"
     " embeddings stays as it is: leave it out"
+  ),
+)
+
+
+# A state reader learns each draft from its reading of the text.
+
+
+def _reader_names(config, has_teacher, is_tuned) -> tuple[str, ...]:
+  depths = range(1, config.num_steps + 1)
+  names = [f"{name}_{k}" for k, name in itertools.product(depths, DEPTH_NAMES)]
+  return ("loss", "accuracy", *names)
+
+
+_READER = Kind(
+  summed=reader_losses.summed,
+  measure=reader_losses.measure,
+  metric_names=_reader_names,
+  num_vectors=lambda width, config, objective: (
+    (config.num_steps + objective.needs_teacher) * width
+  ),
+  reads_hidden=True,
+  initial="the verifier's last layer",
+  initial_params=state_reader.initial_params,
+  no_tuning=(
+    " is for draft heads over hidden states; the verifier of a state reader"
+    " stays as it is: leave it out"
   ),
 )
 
@@ -138,6 +180,7 @@ KINDS.register(LanguageModel, _MODEL)
 KINDS.register(Heads, _HEADS)
 KINDS.register(Lookahead, _LOOKAHEAD)
 KINDS.register(Exit, _EXIT)
+KINDS.register(ReadsStates, _READER)
 
 
 def kind_of(config: Config) -> Kind:

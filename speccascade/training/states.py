@@ -35,6 +35,7 @@ from speccascade.models.sharding.partitioning import (
   state_shardings,
   use_layout,
 )
+from speccascade.models.state_reader import StateReaderNetwork
 from speccascade.models.t5.network import Transformer
 from speccascade.models.t5gemma.network import T5GemmaTransformer
 from speccascade.models.taught_exit import ExitNetwork
@@ -51,6 +52,7 @@ Network = (
   | CausalTransformer
   | HeadsNetwork
   | ExitNetwork
+  | StateReaderNetwork
 )
 
 # The token arrays that each kind of model needs.

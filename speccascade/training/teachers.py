@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from speccascade.checkpoints import restore, storage
-from speccascade.models.architectures import drafts_alone, row_of
+from speccascade.models.architectures import drafts_alone, words_of
 from speccascade.models.parameters import Config, network, place_params
 from speccascade.models.sharding.partitioning import fetch
 from speccascade.runtime import array_files, files, processes
@@ -67,7 +67,7 @@ def read(
     known = vocabularies.load(checkpoint.path).identity
   fault = None
   if not drafts_alone(config):
-    fault = f"has {row_of(config).noun}; wanted a language model"
+    fault = f"has {words_of(config)}; wanted a language model"
   elif not drafts_alone(model):
     # Heads take their shape from their verifier.
     pass

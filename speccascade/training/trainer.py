@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from speccascade.models.architectures import drafts_alone, row_of
+from speccascade.models.architectures import drafts_alone, words_of
 from speccascade.models.parameters import Config, check_params, network
 from speccascade.models.sharding import meshes
 from speccascade.models.sharding.partitioning import layout_of
@@ -431,7 +431,7 @@ def _teacher_in_use(
   """Returns the teacher, or None where a step does not need it."""
   if not drafts_alone(config):
     if teacher is None:
-      raise ValueError(f"{row_of(config).noun} need a teacher: the verifier")
+      raise ValueError(f"{words_of(config)} need a teacher: the verifier")
     return teacher
   if teacher is None and objective.needs_teacher:
     raise ValueError(

@@ -7,7 +7,7 @@ that is trained.
 from speccascade.models.architectures import (
   drafts_alone,
   is_prompted,
-  row_of,
+  words_of,
 )
 from speccascade.models.parameters import Config
 from speccascade.models.sharding.partitioning import Layout
@@ -32,19 +32,15 @@ def check_kind(model: Config, data: TrainingData, objective: Objective) -> None:
   kind = kind_of(model)
   if kind.no_tuning and objective.tuning is not None:
     raise fields.SettingError("tuning", kind.no_tuning, Objective)
+  words = words_of(model)
   for name in ("student_text", "earlier_drafters"):
     if not drafts_alone(model) and getattr(data, name):
       raise fields.SettingError(
         name,
-        f" is for drafters that are models; leave it out for {_noun(model)},"
-        " and set TEACHER_TEXT for the verifier's own text",
+        f" is for drafters that are models; leave it out for {words}, and set"
+        " TEACHER_TEXT for the verifier's own text",
         TrainingData,
       )
-
-
-def _noun(model: Config) -> str:
-  """Returns what messages call a kind of models."""
-  return row_of(model).noun
 
 
 def check_verifier(
@@ -59,8 +55,8 @@ def check_verifier(
   """
   if not data.teacher_checkpoint or layout is not None:
     raise ValueError(
-      f"{_noun(model)} need a TEACHER_CHECKPOINT, which is their verifier, and"
-      " one device: set it, and leave MESH out"
+      f"{words_of(model)} need a TEACHER_CHECKPOINT, which is their verifier,"
+      " and one device: set it, and leave MESH out"
     )
 
 

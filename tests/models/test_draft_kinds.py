@@ -11,6 +11,7 @@ from speccascade.decoding.records.drafter import Heads
 from speccascade.models import (
   HeadsConfig,
   LlamaConfig,
+  StateReaderConfig,
   T5Config,
   T5GemmaConfig,
   architectures,
@@ -60,6 +61,7 @@ CONFIGS = [
   ),
 ]
 CONFIGS.append(ExitConfig(num_layers=1).shaped_like(CONFIGS[0]))
+CONFIGS.append(StateReaderConfig().shaped_like(CONFIGS[2]))
 
 
 KINDS = draft_models.DRAFT_MODELS.keys() - {Drafter}
@@ -108,16 +110,18 @@ def test_a_new_kind_says_what_to_register(asked, monkeypatch):
 
 @pytest.mark.parametrize(
   ("config", "most"),
-  [*zip(CONFIGS, (0, 0, 0, 2, 2, 3, 0))],
-  ids=["t5", "t5gemma", "llama", "medusa", "blockwise", "lookahead", "exit"],
+  [*zip(CONFIGS, (0, 0, 0, 2, 2, 3, 0, 0))],
+  ids=[
+    *("t5", "t5gemma", "llama", "medusa", "blockwise", "lookahead"),
+    *("exit", "reader"),
+  ],
 )
 def test_an_architecture_tells_the_kind_of_its_model(config, most):
   params = parameters.network(config).initial(jax.random.key(0))
   model = architectures.row_of(config).model.create(config, params)
   assert draft_models.kind_of(model) is architectures.kind_of(config)
   row = draft_models.row_of(model)
-  is_exit = isinstance(config, ExitConfig)
-  assert row.drafts_alone == (most == 0 and not is_exit)
+  assert row.drafts_alone == (CONFIGS.index(config) < 3)
   assert architectures.drafts_alone(config) == row.drafts_alone
   assert row.num_distributions(model) == most
 

@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from speccascade.decoding.drafting.depth_laws import DepthDrafter
+from speccascade.decoding.laws import numerics
 from speccascade.decoding.laws.sampling import Sampling
 from speccascade.decoding.records.block_records import Proposal
 from speccascade.decoding.records.draft_tree import (
@@ -116,7 +117,12 @@ class HeadsDrafter(DepthDrafter, struct.PyTreeNode):
     return state._replace(read=read)
 
   def observe(
-    self, state: HeadsState, hidden: Array, node: Array, length: Array
+    self,
+    state: HeadsState,
+    hidden: Array,
+    path: Array,
+    count: Array,
+    length: Array,
   ) -> HeadsState:
     """Reads the hidden state of the last accepted token. See `Reader`.
 
@@ -128,6 +134,7 @@ class HeadsDrafter(DepthDrafter, struct.PyTreeNode):
         f"a {type(self.verifier).__name__} leaves no hidden states, which draft"
         " heads read; give a drafter of its own"
       )
+    node = numerics.of_token(path, jnp.maximum(count - 1, 0))
     last = jnp.take_along_axis(hidden, node[:, None, None], axis=1)[:, 0]
     return HeadsState(last.astype(state.hidden.dtype), length)
 

@@ -87,11 +87,14 @@ class TreeDrafter(Drafter, struct.PyTreeNode):
     tree: static, the shape of the tree.
     drawing: static, how the children of a node are chosen; see
       `draft_tree.DRAWINGS`.
+    rereads: static, whether the model forgets all drafts after a block, so that
+      the first pass of the next block reads the accepted ones again.
   """
 
   model: LanguageModel
   tree: DraftTree = struct.field(pytree_node=False)
   drawing: Drawing = struct.field(pytree_node=False, default=GREEDY_AND_RANDOM)
+  rereads: bool = struct.field(pytree_node=False, default=False)
 
   @property
   def parts(self) -> tuple[LanguageModel]:
@@ -103,7 +106,7 @@ class TreeDrafter(Drafter, struct.PyTreeNode):
 
   @property
   def spare_slots(self) -> int:
-    return self.width + 2
+    return self.width + (self.tree.depth + 1 if self.rereads else 2)
 
   def _is_read(self, needs_bonus_law: bool) -> np.ndarray:
     """Returns [N] bool, the drafts that the model reads while it drafts."""
@@ -154,13 +157,14 @@ class TreeDrafter(Drafter, struct.PyTreeNode):
     # The cache lacks the token after the accepted drafts, and the last accepted
     # draft where it was not read.
     (held,) = state
+    width = 1 if needs_bonus_law else 2
     held, logits = feeding.feed_block(
       self.model,
       held,
       prefix.tokens,
       length - held.length,
       length - 1,
-      width=1 if needs_bonus_law else 2,
+      width=tree.depth + 1 if self.rereads else width,
     )
     fed = prefix.active.astype(jnp.int32)
     calls = jnp.ones_like(length)

@@ -20,11 +20,8 @@ from speccascade.decoding.loops.observers import Observer, merged
 from speccascade.decoding.records import prompts, token_buffers
 from speccascade.decoding.records.automaton import START
 from speccascade.decoding.records.block_records import Decoded, Stats
-from speccascade.decoding.records.drafter import (
-  catch_up,
-  is_drafter,
-  share_prompt,
-)
+from speccascade.decoding.records.drafter import is_drafter
+from speccascade.decoding.records.readers import catch_up_parts, prefill_parts
 
 Array = jax.Array
 
@@ -79,7 +76,7 @@ class Loop:
     num_drafts = self.width if self.num_drafts is None else self.num_drafts
     if self.prefill is None:
       room = settings.buffer_size(num_drafts)
-      states = prefill(self.parts, inputs, room)
+      states = prefill_parts(self.parts, inputs, room)
     else:
       states = self.prefill()
     trace = log_probs = None
@@ -166,10 +163,7 @@ class Loop:
     tokens = token_buffers.write_block(carry.tokens, new, carry.length)
     upto = jnp.where(has_turn, length - 1, 0)
     wide = min(new.shape[1], TURN_WIDTH)
-    states = [
-      catch_up(part, state, tokens, upto, wide=wide)
-      for part, state in zip(self.parts, carry.models)
-    ]
+    states = catch_up_parts(self.parts, carry.models, tokens, upto, wide=wide)
     return carry.replace(
       tokens=tokens,
       length=length,
@@ -213,27 +207,6 @@ class Loop:
       extra=carry.extra,
       stopped=None if stops is None else stops.ends[carry.stop],
     )
-
-
-def prefill(
-  parts: tuple[Any, ...], inputs: Array, *capacities: int
-) -> tuple[Any, ...]:
-  """Returns the states of parts before any decoder token.
-
-  Args:
-    parts: the models and drafters. An early exit among them has the first
-      layers of the last one.
-    inputs: [B, S] int32.
-    *capacities: slots of each part's caches; one number is for all.
-  """
-  if len(capacities) == 1:
-    capacities *= len(parts)
-  *states, last = (
-    part.prefill(inputs, capacity=capacity)
-    for part, capacity in zip(parts, capacities)
-  )
-  shared = (share_prompt(*pair, last) for pair in zip(parts, states))
-  return (*shared, last)
 
 
 @jax.named_scope("commit")

@@ -5,7 +5,6 @@ import jax.numpy as jnp
 
 from speccascade.decoding.laws import draws
 from speccascade.decoding.laws.rules import defers
-from speccascade.decoding.loops import rounds
 from speccascade.decoding.loops.execution import LoopSettings, execution
 from speccascade.decoding.loops.rounds import Loop
 from speccascade.decoding.loops.stepwise import NextToken, stepwise
@@ -17,6 +16,7 @@ from speccascade.decoding.records.block_records import (
   Stats,
 )
 from speccascade.decoding.records.language_model import LanguageModel, State
+from speccascade.decoding.records.readers import prefill_parts
 from speccascade.decoding.records.token_buffers import Prefix
 
 Array = jax.Array
@@ -96,7 +96,7 @@ def sequential_cascade(
   def prefill() -> tuple[State, ...]:
     size = settings.buffer_size(CATCH_UP)
     models = (drafter, verifier)
-    return rounds.prefill(models, inputs, size, size + CATCH_UP)
+    return prefill_parts(models, inputs, size, size + CATCH_UP)
 
   return stepwise(
     advance,

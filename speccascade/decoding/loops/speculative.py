@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from speccascade.decoding.drafting.adaptive import AdaptiveDrafter
-from speccascade.decoding.laws import draws, numerics
+from speccascade.decoding.laws import draws
 from speccascade.decoding.laws.rules import defers
 from speccascade.decoding.loops import (
   adaptive_rounds,
@@ -36,8 +36,9 @@ from speccascade.decoding.records.decode_settings import (
   MAX_PROB,
   TOKEN_PROB,
 )
-from speccascade.decoding.records.drafter import Drafter, block_depth, is_reader
+from speccascade.decoding.records.drafter import Drafter, block_depth
 from speccascade.decoding.records.language_model import LanguageModel, State
+from speccascade.decoding.records.readers import is_reader
 from speccascade.decoding.verification import steps
 from speccascade.decoding.verification.review import draft, score, verify
 from speccascade.decoding.verification.review_records import Review
@@ -95,14 +96,17 @@ def speculative(
       held = after.length - 1
       drafting = drafter.rewind(drafting, held)
       verifying = verifier.rewind(verifying, held)
-      node = jnp.maximum(emitted - 1, 0)
+      fed = jnp.arange(block.new.shape[1], dtype=jnp.int32)[None]
+      fed = jnp.broadcast_to(fed, block.new.shape)
     else:
-      drafting, verifying, node = _keep_path(
+      drafting, verifying, fed = _keep_path(
         drafter, verifier, (drafting, verifying), carry, block, emitted
       )
     if is_reader(drafter):
       hidden = cast(Array, out.hidden)
-      drafting = drafter.observe(drafting, hidden, node, after.length - 1)
+      drafting = drafter.observe(
+        drafting, hidden, fed, emitted, after.length - 1
+      )
     after = after.replace(models=(drafting, verifying))
     return _recorded(
       carry, after, proposal, block, emitted, observers, settings
@@ -134,17 +138,16 @@ def _keep_path(
   """Keeps the accepted path of a tree in both caches.
 
   Returns:
-    (the drafter's state, the verifier's state, [B] int32, where the last token
-    that they keep is among the tokens that the verifier was fed).
+    (the drafter's state, the verifier's state, [B, G+1] int32, where the tokens
+    of the path stand among the tokens that the verifier was fed).
   """
   drafting, verifying = states
   # The verifier was fed the last token of the prefix, and then the drafts.
   path = cast(Array, block.verdict.path)
   fed = jnp.pad(path + 1, ((0, 0), (1, 0)))
-  node = numerics.of_token(fed, jnp.maximum(emitted - 1, 0))
   drafting = drafter.keep(drafting, carry.length, path, emitted - 1)
   verifying = verifier.keep(verifying, carry.length - 1, fed, emitted)
-  return drafting, verifying, node
+  return drafting, verifying, fed
 
 
 def _recorded(

@@ -1,9 +1,9 @@
 """The kinds of draft model: `DRAFT_MODELS`, one row for each.
 
 A *draft model* is what a call of a `Decoder` gets in a drafter's place: a small
-language model, draft heads, or look-ahead embeddings. A `Drafter` that a caller
-made is used as it is. A method makes the drafter of its loop out of the draft
-model and of the verifier: `drafter_for`.
+language model, draft heads, look-ahead embeddings, or a state reader. A
+`Drafter` that a caller made is used as it is. A method makes the drafter of its
+loop out of the draft model and of the verifier: `drafter_for`.
 
 A new kind of draft model is a row of the table. What a ring outside of the core
 asks of each kind is a `PerKind` of that ring, where the new kind registers what
@@ -22,6 +22,7 @@ from speccascade.decoding.drafting.autoregressive import (
 from speccascade.decoding.drafting.fast_forward import FastForwardDrafter
 from speccascade.decoding.drafting.heads_drafter import HeadsDrafter
 from speccascade.decoding.drafting.lookahead_drafter import LookaheadDrafter
+from speccascade.decoding.drafting.state_drafter import StateDrafter
 from speccascade.decoding.drafting.tree_drafter import TreeDrafter
 from speccascade.decoding.programs.method import Method
 from speccascade.decoding.records.decode_settings import FIXED, BlockShape
@@ -37,6 +38,7 @@ from speccascade.decoding.records.drafter import (
   is_taught_exit,
 )
 from speccascade.decoding.records.language_model import LanguageModel
+from speccascade.decoding.records.readers import ReadsStates, reads_states
 
 Row = TypeVar("Row")
 
@@ -44,7 +46,13 @@ Row = TypeVar("Row")
 # What a call of a `Decoder` gets in a drafter's place; several language models
 # are for methods that compose several.
 DraftModels = (
-  LanguageModel | Heads | Lookahead | Exit | Drafter | tuple[LanguageModel, ...]
+  LanguageModel
+  | Heads
+  | Lookahead
+  | Exit
+  | ReadsStates
+  | Drafter
+  | tuple[LanguageModel, ...]
 )
 
 
@@ -68,7 +76,8 @@ class DraftModel:
       that the mask does not allow, which a masked verifier rejects.
     first_block_drafts: whether the first block of a text drafts. The hidden
       state that draft heads read is not there yet, while look-ahead embeddings
-      and language models read the text alone.
+      state readers and language models need none but the text's own.
+    words: what messages call such models.
   """
 
   drafter: Callable[[Any, Any, BlockShape, StopPolicy | None], Drafter]
@@ -78,6 +87,7 @@ class DraftModel:
   drafts_alone: bool = False
   is_maskable: Callable[[Any], bool] = lambda model: False
   first_block_drafts: bool = True
+  words: str = "draft heads"
 
 
 def models_of(drafter: Any) -> tuple[Any, ...]:
@@ -136,6 +146,21 @@ def _drafter_of_exit(
   return _drafter_of_model(model, verifier, shape, stop)
 
 
+def _drafter_of_reader(
+  reader: ReadsStates,
+  verifier: LanguageModel,
+  shape: BlockShape,
+  stop: StopPolicy | None,
+) -> Drafter:
+  return StateDrafter.of(
+    reader.reading_model(verifier),
+    shape.gamma,
+    stop,
+    shape.draft_tree,
+    shape.tree_drawing,
+  )
+
+
 def _check_models(
   models: LanguageModel | tuple[LanguageModel, ...],
   method: Method,
@@ -187,20 +212,33 @@ def _check_exit(taught: Exit, method: Method, shape: BlockShape) -> None:
     )
 
 
+def _check_reader(
+  reader: ReadsStates, method: Method, shape: BlockShape
+) -> None:
+  """Raises ValueError where a state reader does not fit."""
+  _check_reviewed("a state reader is given", method)
+  depth_laws.check_review(method.target, shape)
+
+
 def _check_depth_laws(words: str, method: Method, shape: BlockShape) -> None:
   """Raises ValueError where all distributions of a block at once do not fit."""
-  # Without a target the loop drafts in a way of its own, as BiLD does.
-  drafts_itself = method.compose is not None or method.target is None
-  if not method.has_blocks or drafts_itself:
-    raise ValueError(
-      f"{words} are given, and {method.label} wants a language model as its"
-      " drafter: give one, or use another speculative method"
-    )
+  _check_reviewed(f"{words} are given", method)
   policy = shape.draft_length.policy
   if policy != FIXED:
     raise ValueError(
       f"draft_length is {policy!r}, and {words} draft whole blocks: leave it"
       " out"
+    )
+
+
+def _check_reviewed(words: str, method: Method) -> None:
+  """Raises ValueError where a method does not review blocks of one drafter."""
+  # Without a target the loop drafts in a way of its own, as BiLD does.
+  drafts_itself = method.compose is not None or method.target is None
+  if not method.has_blocks or drafts_itself:
+    raise ValueError(
+      f"{words}, and {method.label} wants a language model as its drafter: give"
+      " one, or use another speculative method"
     )
 
 
@@ -269,11 +307,20 @@ DRAFT_MODELS: dict[type, DraftModel] = {
   ),
   # A pair makes the language model when it is loaded, so that all methods take
   # it; a caller of a decoder may leave that to the decoder.
-  Exit: DraftModel(_drafter_of_exit, _check_exit, takes=is_taught_exit),
+  Exit: DraftModel(
+    _drafter_of_exit, _check_exit, takes=is_taught_exit, words="early exits"
+  ),
+  ReadsStates: DraftModel(
+    _drafter_of_reader,
+    _check_reader,
+    takes=reads_states,
+    words="state readers",
+  ),
   LanguageModel: DraftModel(
     _drafter_of_model,
     _check_models,
     drafts_alone=True,
+    words="language models",
     is_maskable=lambda models: True,
   ),
 }

@@ -52,7 +52,8 @@ class Drafter:
   `propose`, and names its `parts`; the rest follows from these. A drafter of
   trees has a `tree`, and a static `drawing`, one of `draft_tree.DRAWINGS`, by
   which a call is checked before anything is compiled. A drafter that reads the
-  verifier's hidden states is a `Reader`, too.
+  verifier's hidden states is a `Reader`, too; one that reads those of all
+  tokens is a `PromptReader`; see `readers`.
 
   The state of a drafter is a tuple: the states of its parts, in order, and
   after them whatever else the drafter remembers.
@@ -269,30 +270,6 @@ def share_prompt(part: Part, state: State, of_verifier: State) -> State:
 
 
 @runtime_checkable
-class Reader(Protocol):
-  """A drafter that reads the hidden states of the verifier's last pass.
-
-  The loop calls `observe` after each round, so in the first round the drafter
-  has observed nothing, and proposes nothing.
-  """
-
-  def observe(
-    self, state: State, hidden: Array, node: Array, length: Array
-  ) -> State:
-    """Reads the hidden state at the last token that the round accepted.
-
-    Args:
-      state: the drafter's state, after `rewind` or `keep`.
-      hidden: [B, N+1, D], the verifier's last hidden states after the last
-        token of the prefix and after each draft.
-      node: [B] int32, the index of the last accepted draft plus 1, and 0 where
-        no draft was accepted.
-      length: [B] int32, how many tokens a row has up to that token, counting
-        it. One more token, which the verifier drew, has been written after it.
-    """
-
-
-@runtime_checkable
 class Heads(Protocol):
   """Draft heads over a verifier: a pytree in a drafter's place.
 
@@ -378,11 +355,6 @@ class Exit(Protocol):
 def is_drafter(part: Any) -> TypeGuard[Drafter]:
   """Whether a part of a pair is a `Drafter`, and not a model."""
   return isinstance(part, Drafter)
-
-
-def is_reader(part: Any) -> TypeGuard[Reader]:
-  """Whether a drafter reads the verifier's hidden states."""
-  return is_kind(part, Reader)
 
 
 def is_heads(part: Any) -> TypeGuard[Heads]:

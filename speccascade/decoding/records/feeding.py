@@ -10,6 +10,7 @@ import functools
 import jax
 import jax.numpy as jnp
 
+from speccascade.decoding.records import token_buffers
 from speccascade.decoding.records.block_records import Output
 from speccascade.decoding.records.draft_tree import DraftTree
 from speccascade.decoding.records.language_model import LanguageModel, State
@@ -62,9 +63,7 @@ def feed_block(
   """
   # A cache that holds 4 tokens is fed the tokens 4, 5, 6, ... of the buffer.
   # Indices past its end belong to tokens after `count`, which are ignored.
-  index = state.length[:, None] + jnp.arange(width)[None]
-  index = jnp.minimum(index, tokens.shape[1] - 1)
-  block = jnp.take_along_axis(tokens, index, axis=1)
+  block = token_buffers.read_block(tokens, state.length, width)
   # Token `first` = 6 is then at place 2 of the fed block.
   wanted = (first - state.length)[:, None] + jnp.arange(read)[None]
   wanted = jnp.clip(wanted, 0, width - 1)

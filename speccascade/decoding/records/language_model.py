@@ -210,6 +210,24 @@ class CutModel(Protocol):
     """Returns a distribution over the kept tokens, [..., N], as [..., V]."""
 
 
+@runtime_checkable
+class StatesModel(Protocol):
+  """A language model that hands out what it computed of its prompts."""
+
+  def prefill_with_states(
+    self, inputs: Array, *, capacity: int, reader: Any
+  ) -> tuple[State, Any]:
+    """Returns the state that `prefill` does, and what a reader reads.
+
+    Args:
+      inputs: as of `prefill`.
+      capacity: as of `prefill`.
+      reader: the `readers.ReadingModel` that was made for this model. What it
+        wants is known to the two of them alone: the hidden states of a prompt,
+        say, or an encoded source.
+    """
+
+
 _KINDS: dict[tuple[type, type], bool] = {}
 
 
@@ -238,3 +256,27 @@ def is_exit(part: Any) -> TypeGuard[SharesLayers]:
 def is_cut_model(part: Any) -> TypeGuard[CutModel]:
   """Whether a language model's head may keep some tokens alone."""
   return is_kind(part, CutModel)
+
+
+def prefill_with_states(
+  model: LanguageModel, inputs: Array, *, capacity: int, reader: Any
+) -> tuple[State, Any]:
+  """Returns a model's state, and what a reader reads; see `StatesModel`.
+
+  A model that reads no prompt need not be a `StatesModel`: then there is
+  nothing to read, None.
+
+  Raises:
+    ValueError: the model reads prompts and is not a `StatesModel`.
+  """
+  if is_kind(model, StatesModel):
+    states_model: Any = model
+    return states_model.prefill_with_states(
+      inputs, capacity=capacity, reader=reader
+    )
+  if model.prompted:
+    raise ValueError(
+      f"a {type(model).__name__} does not hand out the hidden states of its"
+      " prompts, which a state reader reads; give a drafter of its own"
+    )
+  return model.prefill(inputs, capacity=capacity), None

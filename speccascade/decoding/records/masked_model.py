@@ -21,7 +21,11 @@ from speccascade.decoding.laws.sampling import is_law
 from speccascade.decoding.records import prompts, token_buffers
 from speccascade.decoding.records.automaton import START, TokenAutomaton
 from speccascade.decoding.records.block_records import Output
-from speccascade.decoding.records.language_model import LanguageModel, State
+from speccascade.decoding.records.language_model import (
+  LanguageModel,
+  State,
+  prefill_with_states,
+)
 
 Array = jax.Array
 
@@ -79,7 +83,19 @@ class MaskedModel(struct.PyTreeNode):
 
   def prefill(self, inputs: Array, *, capacity: int) -> MaskedState:
     """Returns the state before any decoder token. See `LanguageModel`."""
-    inner = self.model.prefill(inputs, capacity=capacity)
+    return self._begun(self.model.prefill(inputs, capacity=capacity), capacity)
+
+  def prefill_with_states(
+    self, inputs: Array, *, capacity: int, reader: Any
+  ) -> tuple[MaskedState, Any]:
+    """Returns the model's state, and what a reader reads. See `StatesModel`."""
+    inner, seen = prefill_with_states(
+      self.model, inputs, capacity=capacity, reader=reader
+    )
+    return self._begun(inner, capacity), seen
+
+  def _begun(self, inner: Any, capacity: int) -> MaskedState:
+    """Returns the state of a text that is about to begin."""
     rows = inner.length.shape[0]
     return MaskedState(
       inner=inner,

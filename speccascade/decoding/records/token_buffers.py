@@ -50,6 +50,19 @@ def start_tokens(start: Array, size: int) -> Array:
   return jnp.pad(start[:, None], ((0, 0), (0, size - 1)))
 
 
+def read_block(tokens: Array, start: Array, width: int) -> Array:
+  """Returns `width` tokens of each row, [B, width], from `start` [B] on.
+
+  Args:
+    tokens: [B, L] int32. Past its end the last token is read.
+    start: [B] int32.
+    width: static.
+  """
+  index = start[:, None] + jnp.arange(width, dtype=jnp.int32)[None]
+  index = jnp.minimum(index, tokens.shape[1] - 1)
+  return jnp.take_along_axis(tokens, index, axis=1)
+
+
 def write_block(buffers: Tree, blocks: Tree, start: Array) -> Tree:
   """Writes a block into the buffer of each row, at a place of the row's own.
 

@@ -19,6 +19,7 @@ from speccascade.models import (
   T5LM,
   LlamaConfig,
   LlamaLM,
+  StateReader,
   T5Config,
   T5GemmaLM,
 )
@@ -40,6 +41,7 @@ ModelSource = (
   | LlamaLM
   | TrainedHeads
   | TrainedExit
+  | StateReader
   | PromptLookup
   | EarlyExit
 )
@@ -68,7 +70,7 @@ def read_model(
     CheckpointError: the checkpoint cannot be read.
   """
   is_model = hasattr(source, "prefill") and hasattr(source, "extend")
-  drafts = isinstance(source, TrainedHeads | TrainedExit)
+  drafts = isinstance(source, TrainedHeads | TrainedExit | StateReader)
   if is_model or (role == "drafter" and drafts):
     if layout not in (None, getattr(source, "layout", None)):
       raise PairError(

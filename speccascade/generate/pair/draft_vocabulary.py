@@ -19,6 +19,7 @@ from speccascade.generate.pair.pair_checks import PairError
 from speccascade.models.cached_lm import CachedLM
 from speccascade.models.heads_model import TrainedHeads
 from speccascade.models.intersection import IntersectionLM
+from speccascade.models.reader_model import StateReader
 from speccascade.settings import fields
 from speccascade.text import frequent_tokens, prompting, token_names
 
@@ -83,16 +84,16 @@ def _cut(model, setting, vocabulary, verifier):
   """Returns a drafter with a cut head, and a name that says so."""
   lm = model.lm
   inner = lm.model if isinstance(lm, IntersectionLM) else lm
-  if not isinstance(inner, CachedLM | TrainedHeads):
+  if not isinstance(inner, CachedLM | TrainedHeads | StateReader):
     raise PairError(
-      f"DRAFT_VOCABULARY cuts the head of a T5, a T5Gemma or a Llama that"
-      f" drafts, or their draft heads, and {model.name} is a"
-      f" {type(inner).__name__}; leave it out"
+      "DRAFT_VOCABULARY cuts the head of a T5, a T5Gemma or a Llama that"
+      " drafts, or their draft heads or state reader, and"
+      f" {model.name} is a {type(inner).__name__}; leave it out"
     )
   ids = np.asarray(_ids(model, setting, vocabulary))
   ends = np.atleast_1d(prompting.eos_ids(vocabulary))
   kept = np.concatenate([ids, np.setdiff1d(ends[ends < lm.vocab_size], ids)])
-  owner = (verifier,) if isinstance(lm, TrainedHeads) else ()
+  owner = (verifier,) if isinstance(lm, TrainedHeads | StateReader) else ()
   try:
     cut = lm.cut_to(kept, *owner)
   except ValueError as error:

@@ -21,6 +21,7 @@ from speccascade.models.draft_heads import fingerprint
 from speccascade.models.exit_model import TrainedExit
 from speccascade.models.heads_model import TrainedHeads
 from speccascade.models.parameters import Config
+from speccascade.models.reader_model import StateReader
 from speccascade.models.sharding.partitioning import Layout
 from speccascade.runtime import memory
 from speccascade.text import prompting, vocabulary_paths
@@ -31,9 +32,9 @@ class Model:
   """A language model, together with the checkpoint that it was read from.
 
   Attributes:
-    lm: the language model; or draft heads or look-ahead embeddings, in a
-      drafter's place; or an early exit that was taught, of which a pair makes a
-      language model.
+    lm: the language model; or draft heads, look-ahead embeddings or a state
+      reader, in a drafter's place; or an early exit that was taught, of which a
+      pair makes a language model.
     name: the name of the checkpoint and its step, for tables and rows.
     path: the path of the checkpoint; "" for a model made in memory.
     vocabulary: the identity {"path", "sha256"} of the vocabulary file that the
@@ -48,7 +49,13 @@ class Model:
       path, as of an early exit; "" otherwise.
   """
 
-  lm: CachedLM | TrainedHeads | TrainedExit | intersection.IntersectionLM
+  lm: (
+    CachedLM
+    | TrainedHeads
+    | TrainedExit
+    | StateReader
+    | intersection.IntersectionLM
+  )
   name: str
   path: str
   vocabulary: Mapping[str, str] | None = None
@@ -61,6 +68,11 @@ class Model:
   def drafts_alone(self) -> bool:
     """Whether the model writes a text without a verifier."""
     return draft_models.row_of(self.lm).drafts_alone
+
+  @property
+  def words(self) -> str:
+    """What messages call the kind of the model."""
+    return draft_models.row_of(self.lm).words
 
   @property
   def prompted(self) -> bool:
@@ -185,9 +197,9 @@ def check_role(config: Config, role: str, path: Any) -> None:
   """
   if role == "verifier" and not architectures.drafts_alone(config):
     raise PairError(
-      f"{path} has {architectures.row_of(config).noun}; the verifier must be a"
-      " language model: set DRAFTER_CHECKPOINT to this, and VERIFIER_CHECKPOINT"
-      " to the model that it was trained for"
+      f"{path} has {architectures.words_of(config)}; the verifier must be a"
+      " language model: set DRAFTER_CHECKPOINT to this path, and"
+      " VERIFIER_CHECKPOINT to the verifier of the training"
     )
 
 

@@ -95,7 +95,7 @@ def check_combined(pair):
   for model in pair.drafters:
     if not model.drafts_alone:
       raise PairError(
-        f"{model.name} has draft heads, and CASCADE combines language models;"
+        f"{model.name} has {model.words}, and CASCADE combines language models;"
         " leave CASCADE out"
       )
 
@@ -107,23 +107,22 @@ def _check_made_for(pair):
       continue
     if len(pair.drafters) > 1:
       raise PairError(
-        f"{model.name} has draft heads, which draft alone; give no other"
-        " drafter"
+        f"{model.name} has {model.words}, and there is another drafter: give"
+        " one of them"
       )
     verifier = pair.verifier
     if verifier is None:
       raise PairError(
-        f"{model.name} has draft heads, which draft for a verifier; use a"
-        " speculative method, and set VERIFIER_CHECKPOINT"
+        f"{model.name} has {model.words}, and there is no verifier to draft"
+        " for: use a speculative method, and set VERIFIER_CHECKPOINT"
       )
     wanted = model.lm.config.verifier_sha256
     where = model.tuned_verifier and f", {model.tuned_verifier}"
     if wanted and verifier.fingerprint and wanted != verifier.fingerprint:
       raise PairError(
-        f"{model.name} has draft heads that were trained for another verifier"
-        f" than {verifier.name} (the parameters of {verifier.name} differ from"
-        f" those of their verifier): give that verifier{where}, or train heads"
-        " for this one"
+        f"{model.name} has {model.words} trained for another verifier than"
+        f" {verifier.name} (the parameters of {verifier.name} differ from those"
+        f" of that verifier): give that verifier{where}, or train for this one"
       )
 
 

@@ -86,7 +86,10 @@ def _check_chooses(pair: ModelPair):
   elif len(pair.drafters) != 1:
     kind = f"the pair has {len(pair.drafters)} drafters"
   elif draft_models.kind_of(drafter) is not LanguageModel:
-    kind = f"a {type(drafter).__name__} gives all drafts of a block at once"
+    how = "gives all drafts of a block at once"
+    if not draft_models.row_of(drafter).num_distributions(drafter):
+      how = "drafts blocks of one size"
+    kind = f"a {type(drafter).__name__} {how}"
   if kind:
     raise ValueError(
       f"GAMMA is 'adaptive', and {kind}: give GAMMA a number, or one small"

@@ -11,15 +11,21 @@ import re
 import time
 from typing import Any
 
+from flax import struct
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from speccascade.decoding.drafting.state_drafter import Follower
 from speccascade.decoding.laws import draws
 from speccascade.decoding.laws.sampling import Sampling
 from speccascade.decoding.programs import draft_models
 from speccascade.decoding.records.drafter import Exit, Heads, Lookahead
-from speccascade.decoding.records.language_model import LanguageModel
+from speccascade.decoding.records.language_model import (
+  LanguageModel,
+  prefill_with_states,
+)
+from speccascade.decoding.records.readers import ReadsStates
 from speccascade.generate.points.call_costs import Costs
 from speccascade.generate.points.pass_loops import Blocks, HotLoop
 
@@ -163,7 +169,7 @@ class CostLoops:
 
 
 def cost_loops(
-  drafter: LanguageModel | Heads | Lookahead | Exit,
+  drafter: LanguageModel | Heads | Lookahead | Exit | ReadsStates,
   verifier: LanguageModel,
   inputs,
   sampling: Sampling,
@@ -182,8 +188,8 @@ def cost_loops(
   decoder does, at lengths from 0 to `max_decode_len`.
 
   Args:
-    drafter: the small model; or draft heads or look-ahead embeddings over the
-      verifier.
+    drafter: the small model; or draft heads, look-ahead embeddings or a state
+      reader over the verifier.
     verifier: the large model.
     inputs: [B, S] int32, one example as it is timed.
     sampling: how logits become distributions.
@@ -253,6 +259,43 @@ def _exit_loops(taught, blocks: Blocks, nums: list[int]) -> _HotLoops:
   return _model_loops(taught.language_model(blocks.verifier), blocks, nums)
 
 
+class _ReaderAlone(struct.PyTreeNode):
+  """A reading model as the loops feed models; its states are its own.
+
+  Attributes:
+    follower: looks up the states.
+    verifier: leaves what the model reads of a prompt.
+  """
+
+  follower: Follower
+  verifier: LanguageModel
+
+  def prefill(self, inputs, *, capacity):
+    """Returns the state after a prompt whose states are 0."""
+    shapes = jax.eval_shape(
+      lambda: prefill_with_states(
+        self.verifier,
+        inputs,
+        capacity=capacity,
+        reader=self.follower.model,
+      )[1]
+    )
+    seen = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+    return self.follower.begin(inputs, seen, capacity=capacity)
+
+  def extend(self, state, tokens, count):
+    return self.follower.extend(state, tokens, count)
+
+  def rewind(self, state, length):
+    inner = self.follower.model.rewind(state.inner, length)
+    return state.replace(inner=inner)
+
+
+def _reader_loops(reader, blocks: Blocks, nums: list[int]) -> _HotLoops:
+  follower = Follower(reader.reading_model(blocks.verifier), 1, 1)
+  return _model_loops(_ReaderAlone(follower, blocks.verifier), blocks, nums)
+
+
 # What is timed of each kind of draft model: a function from the model, the
 # blocks, and the numbers of distributions that are drawn at once.
 DRAFT_LOOPS = draft_models.PerKind[
@@ -262,6 +305,7 @@ DRAFT_LOOPS.register(LanguageModel, _model_loops)
 DRAFT_LOOPS.register(Heads, _head_loops)
 DRAFT_LOOPS.register(Lookahead, _embedding_loops)
 DRAFT_LOOPS.register(Exit, _exit_loops)
+DRAFT_LOOPS.register(ReadsStates, _reader_loops)
 
 
 @functools.partial(jax.jit, static_argnums=(3, 4, 5))

@@ -2,7 +2,8 @@
 
 A language model drafts token by token, so the distribution of a draft does not
 depend on its place in the block. Draft heads and look-ahead embeddings draft a
-block at once: a text has a distribution for each draft that a token may be.
+block at once: a text has a distribution for each draft that a token may be. So
+it has with a state reader, which reads states of its own after the first draft.
 """
 
 from collections.abc import Callable
@@ -11,10 +12,15 @@ import functools
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from speccascade.decoding.programs import draft_models
 from speccascade.decoding.records.drafter import Exit, Heads, Lookahead
-from speccascade.decoding.records.language_model import LanguageModel
+from speccascade.decoding.records.language_model import (
+  LanguageModel,
+  prefill_with_states,
+)
+from speccascade.decoding.records.readers import ReadsStates
 from speccascade.generate import teacher_forcing
 from speccascade.generate.pair.pairs import ModelPair
 from speccascade.generate.points.call_costs import Costs
@@ -125,6 +131,46 @@ def _lookahead_laws(lookahead, verifier, sampling, num, inputs, tokens):
   return by_draft, sampling.laws(out.logits)
 
 
+@functools.partial(jax.jit, static_argnums=3)
+def _reader_laws(reader, verifier, sampling, num, inputs, tokens):
+  """Returns the laws of a state reader: draft j reads its own states j times.
+
+  All places of the texts are read `num` times, as in training: reading j is of
+  the j-th draft of a block that begins j - 1 places earlier.
+  """
+  rows, length = tokens.shape
+  model = reader.reading_model(verifier)
+  verifying, seen = prefill_with_states(
+    verifier, inputs, capacity=length, reader=model
+  )
+  fed = teacher_forcing.tokens_before(verifier, inputs, tokens)
+  count = jnp.full((rows,), length, jnp.int32)
+  _, out = verifier.extend(verifying, fed, count)
+  state, last = model.prefill(inputs, seen, capacity=num * length)
+  states, by_draft = out.hidden, []
+  # The readings stand one after the other in the cache. With one reading
+  # before it, token t sees tokens up to t - 1 of the first one, and itself.
+  place = np.arange(length)
+  back = place[:, None] - place[None]
+  for step in range(num):
+    sees = [back >= step]
+    sees += [back == step - i for i in range(1, step + 1)]
+    ancestors = jnp.asarray(np.concatenate(sees, axis=1))
+    depth = jnp.asarray(np.tile(place, step + 1), jnp.int32)
+    before = jnp.concatenate([last[:, None], states[:, :-1]], axis=1)
+    state, own = model.extend(
+      state,
+      fed,
+      count,
+      states=before.astype(last.dtype),
+      depth=jnp.broadcast_to(depth[None], (rows, *depth.shape)),
+      ancestors=jnp.broadcast_to(ancestors[None], (rows, *ancestors.shape)),
+    )
+    states, last = own.hidden, jnp.zeros_like(last)
+    by_draft.append(sampling.laws(own.logits))
+  return by_draft, sampling.laws(out.logits)
+
+
 def _model_chain_steps(costs: Costs, point: Point) -> float:
   steps = speedup.block_cost(
     point.gamma,
@@ -189,4 +235,10 @@ KINDS.register(Heads, _HEADS)
 KINDS.register(Lookahead, dataclasses.replace(_HEADS, laws=_lookahead_laws))
 KINDS.register(
   Exit, dataclasses.replace(_MODEL, always=("verifier",), laws=_exit_laws)
+)
+KINDS.register(
+  ReadsStates,
+  dataclasses.replace(
+    _MODEL, has_depths=True, always=("verifier",), laws=_reader_laws
+  ),
 )

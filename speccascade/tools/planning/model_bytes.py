@@ -12,12 +12,17 @@ from typing import Any, NamedTuple
 from speccascade.decoding.programs.draft_models import PerKind
 from speccascade.decoding.records.drafter import Exit, Heads, Lookahead
 from speccascade.decoding.records.language_model import LanguageModel
+from speccascade.decoding.records.readers import ReadsStates
 from speccascade.models import architectures
 from speccascade.models.draft_heads import MEDUSA, HeadsConfig
 from speccascade.models.parameters import Config
 from speccascade.models.sharding.partitioning import Layout
+from speccascade.models.state_reader import StateReaderConfig
 from speccascade.models.taught_exit import ExitConfig
 from speccascade.tools.planning import footprint
+
+# States that a state reader holds of each row, with blocks of five drafts.
+_HELD_STATES = 12
 
 
 class DecodeSizes(NamedTuple):
@@ -103,7 +108,7 @@ def check_layout(config: Config, layout: Layout) -> None:
   is_split = any(x > 1 for x in layout.sizes.values())
   if is_split and not architectures.drafts_alone(config):
     raise ValueError(
-      f"{architectures.row_of(config).noun} lie on one device, and a mesh is"
+      f"{architectures.words_of(config)} lie on one device, and a mesh is"
       " set: leave MESH out"
     )
 
@@ -118,7 +123,7 @@ def shaped(config: Config, verifier: Config | None) -> Config:
     return config
   if verifier is None or not architectures.drafts_alone(verifier):
     raise ValueError(
-      f"{architectures.row_of(config).noun} need a TEACHER_CHECKPOINT, which is"
+      f"{architectures.words_of(config)} need a TEACHER_CHECKPOINT, which is"
       " the verifier and a language model: set it"
     )
   return config.shaped_like(verifier)
@@ -175,6 +180,19 @@ def _exit_step(config: ExitConfig, batch: BatchSizes) -> StepNumbers:
   return StepNumbers(batch.activations(own), positions, positions, positions)
 
 
+def _reader_state(config: StateReaderConfig, decode: DecodeSizes) -> float:
+  # The caches of one layer, and the states of a few tokens.
+  states = decode.inputs[0] * 4.0 * _HELD_STATES * config.emb_dim
+  return _caches(config.layer, decode) + states
+
+
+def _reader_step(config: StateReaderConfig, batch: BatchSizes) -> StepNumbers:
+  # Each reading stores what a model of one layer does.
+  positions, num = batch.rows * batch.width, config.num_steps
+  stored = num * batch.activations(config.layer)
+  return StepNumbers(stored, num * positions, positions, positions)
+
+
 BYTES = PerKind[ModelBytes](__name__, "BYTES", "how many bytes are held")
 BYTES.register(LanguageModel, ModelBytes(_caches, _model_step, True))
 BYTES.register(Heads, ModelBytes(_hidden_states, _heads_step))
@@ -185,6 +203,7 @@ BYTES.register(
     lambda config, decode: _caches(config.whole, decode), _exit_step, True
   ),
 )
+BYTES.register(ReadsStates, ModelBytes(_reader_state, _reader_step))
 
 
 def row_of(config: Config) -> ModelBytes:

@@ -271,8 +271,8 @@ a tied head is cut to its first rows <- test_logits_are_the_whole_heads_at_kept
 + return head[: len(ids)].T if is_table else head[:, index]
 a cut head in panels is cut to its first rows <-
   test_logits_are_the_whole_heads_at_kept
-- kernel = head.cut(index)
-+ kernel = head.cut(np.arange(len(ids)))
+- kernel = head.cut(jnp.asarray(index))
++ kernel = head.cut(jnp.arange(len(ids)))
 the whole head of an untied model stays in memory <-
   test_an_untied_head_is_left_out_and_a_tied_one_stays
 - decoder.pop("logits_dense", None)

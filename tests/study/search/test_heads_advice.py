@@ -16,6 +16,7 @@ from speccascade.generate.points.call_costs import Costs
 from speccascade.generate.points.point import Point
 from speccascade.generate.run import Run
 from speccascade.generate.session import Session
+from speccascade.models import StateReader
 from speccascade.models.markov_lm import MarkovLM
 from speccascade.study.evaluation import timing, walltime
 from speccascade.study.measuring import infer, point_timing
@@ -82,10 +83,10 @@ class _Words(test_advisor.Words):
   vocab_size = T5_VOCAB
 
 
-def lookahead_study():
+def lookahead_study(drafter_of=embeddings_of):
   """Returns a study of a tiny T5 with two look-ahead embeddings."""
   verifier = tiny_t5(2)
-  lookahead = Model(embeddings_of(verifier), "my embeddings", "")
+  lookahead = Model(drafter_of(verifier), "my embeddings", "")
   examples = [
     Source(k, str(k), T5_SOURCES[k % 2], ("one",)) for k in range(NUM)
   ]
@@ -97,7 +98,16 @@ def lookahead_study():
   return Study(session)
 
 
-STUDIES = {"heads": study_of, "lookahead": lookahead_study}
+def reader_study():
+  """Returns a study of a tiny T5 with a state reader."""
+  return lookahead_study(StateReader.untrained)
+
+
+STUDIES = {
+  "heads": study_of,
+  "lookahead": lookahead_study,
+  "reader": reader_study,
+}
 
 
 @pytest.mark.parametrize(
@@ -116,7 +126,7 @@ def test_a_text_tells_its_blocks(kind, temperature):
     study, [point], decoded, is_own=False, max_depth=NUM_HEADS
   )[:, :, :, 0]
   first_drafts = study.pair.first_block_drafts
-  assert first_drafts == (kind == "lookahead")
+  assert first_drafts == (kind != "heads")
   expected = blocks(rates, decoded.lengths, chain(3), first_drafts=first_drafts)
   stats = decoded.stats
   if kind == "lookahead":
@@ -368,3 +378,19 @@ def test_a_decode_takes_the_answer(kind, tmp_path, monkeypatch):
   assert searched.acceptance.shape == (most, 2, 2)
   # A tree of more drafts than a block has depths is not a chain.
   assert any(offer.point.is_tree for offer in searched.offers)
+
+
+def test_the_costs_of_a_state_reader_are_those_of_a_model():
+  study = reader_study()
+  loops = timing.cost_loops(
+    study.pair.drafter_lm,
+    study.pair.verifier_lm,
+    T5_SOURCES[:1],
+    widths=[4],
+    max_decode_len=4,
+    sampling=toy.GREEDY,
+    rounds=2,
+  )
+  costs = loops.costs
+  assert 0 < costs.c <= costs.q2
+  assert not costs.heads

@@ -24,9 +24,11 @@ from speccascade.models import (
   HeadsModel,
   LlamaConfig,
   LlamaLM,
+  StateReaderConfig,
   T5Config,
   T5GemmaConfig,
   T5GemmaLM,
+  architectures,
   draft_heads,
   parameters,
 )
@@ -290,7 +292,7 @@ def test_a_plan_of_training_heads(verifier, saved):
   settings = {"mixture_or_task_name": "any", "task_feature_lengths": LENGTHS}
   data = TrainingData(**settings, batch_size=8)
   text = footprint.describe_plan(lambda: training_plan.plan(HEADS, data))
-  assert text.startswith("no plan: draft heads need a TEACHER_CHECKPOINT")
+  assert text.startswith("no plan: draft heads and state readers need a TEACH")
   data = TrainingData(
     **settings, batch_size=8, teacher_checkpoint=saved("large", verifier)
   )
@@ -317,7 +319,8 @@ def test_a_plan_of_training_heads(verifier, saved):
     lambda: training_plan.plan(HEADS, data, run=run)
   )
   assert text == (
-    "no plan: draft heads lie on one device, and a mesh is set: leave MESH out"
+    "no plan: draft heads and state readers lie on one device, and a mesh is"
+    " set: leave MESH out"
   )
 
 
@@ -338,6 +341,48 @@ def test_a_plan_of_training_lookahead_embeddings(verifier, saved):
   assert bytes_of["activations"] == stored
   taught = plan.bytes_on(meshes.ONE, states.Objective(loss="forward_kl"))
   assert taught["logits"] == 2 * bytes_of["logits"]
+
+
+@pytest.mark.parametrize("verifier", [T5, LLAMA, GEMMA])
+def test_plans_of_state_readers(verifier, saved):
+  large = saved("large", verifier)
+  data = TrainingData(
+    mixture_or_task_name="any",
+    task_feature_lengths=LENGTHS,
+    batch_size=8,
+    teacher_checkpoint=large,
+  )
+  config = StateReaderConfig(num_steps=2)
+  bytes_of = training_plan.plan(config, data).bytes_on(meshes.ONE)
+  shaped = config.shaped_like(verifier)
+  # One layer, its norm and the product; no table, and no head.
+  whole = parameters.num_parameters(shaped.layer)
+  assert 0 < bytes_of["weights"] < 4 * whole
+  positions = 8 * (16 if verifier is T5 else 48)
+  assert bytes_of["logits"] == 2 * 2 * 4 * positions * 64
+  stored = footprint.activations(shaped.layer, ONE, 8, LENGTHS)
+  assert bytes_of["activations"] == 2 * stored
+  plan = decoding_plan.plan(
+    PairSpec(
+      drafter_checkpoint=saved("reader", shaped), verifier_checkpoint=large
+    ),
+    Inputs(
+      input_file="-",
+      vocabulary=tiny.Vocabulary(),
+      task_feature_lengths={"inputs": 128},
+    ),
+    Point("spec_decode", gamma=2),
+    Run(batch_size=32),
+  )
+  found = plan.bytes_on(meshes.ONE)
+  kind = architectures.row_of(verifier).model
+  sizes = ONE, (32, 128), Run().max_decode_len + 5
+  caches = [
+    footprint.caches(kind, each, *sizes) for each in (verifier, shaped.layer)
+  ]
+  held = 32 * 4 * 12 * verifier.emb_dim
+  assert found["caches"] == sum(caches) + held
+  assert found["drafter"] == bytes_of["weights"]
 
 
 def test_a_plan_of_decoding_with_lookahead_embeddings(saved):

@@ -1,0 +1,418 @@
+"""A drafter that reads the verifier's hidden states: a language model with it.
+
+Axes: B rows, N fed tokens, R read positions, G depth of a block, C states that
+are held, D width of a state.
+"""
+
+from typing import Any, Self
+
+from flax import struct
+import jax
+import jax.numpy as jnp
+
+from speccascade.decoding.drafting import depth_laws
+from speccascade.decoding.drafting.autoregressive import (
+  AutoregressiveDrafter,
+  StopPolicy,
+)
+from speccascade.decoding.drafting.tree_drafter import TreeDrafter
+from speccascade.decoding.laws.sampling import Sampling
+from speccascade.decoding.laws.targets import Target
+from speccascade.decoding.records import token_buffers
+from speccascade.decoding.records.block_records import Output, Proposal
+from speccascade.decoding.records.decode_settings import ReviewSettings
+from speccascade.decoding.records.draft_tree import (
+  GREEDY_AND_RANDOM,
+  DraftTree,
+  Drawing,
+)
+from speccascade.decoding.records.drafter import Drafter
+from speccascade.decoding.records.language_model import (
+  State,
+  prefill_with_states,
+)
+from speccascade.decoding.records.masked_model import begin_text
+from speccascade.decoding.records.readers import ReadingModel
+from speccascade.decoding.records.token_buffers import Prefix
+
+Array = jax.Array
+
+
+class FollowerState(struct.PyTreeNode):
+  """What a `Follower` remembers of each row. Every leaf has axis 0 = B.
+
+  Attributes:
+    inner: the state of the model.
+    states: [B, C, D], the states at tokens `first`, `first + 1`, ....
+    first: [B] int32, the token of the first of these states. It is -1 before
+      any round: the token before the first decoder token.
+    known: [B] int32, how many decoder tokens have a state of the verifier. The
+      states at later tokens are the model's own.
+  """
+
+  inner: Any
+  states: Array
+  first: Array
+  known: Array
+
+  @property
+  def length(self) -> Array:
+    """[B] int32, how many tokens the model's cache holds."""
+    return self.inner.length
+
+
+class Follower(struct.PyTreeNode):
+  """A `ReadingModel` as a `LanguageModel`: it looks up the states.
+
+  Each token is read with the state at the token before it: at its parent, in a
+  tree. It is the verifier's where the verifier has read that token, and else
+  the model's own output there.
+
+  With n tokens in a row the verifier has left states at tokens 0 to n - 2, as
+  it drew token n - 1 itself. The model reads token n - 1 with the state at n -
+  2, and its output gives a distribution of token n. It reads draft n with its
+  own state at n - 1. After the round the verifier has read the accepted drafts,
+  and its states at them are better: so all drafts are forgotten, and read again
+  with these. A row holds at most `known` + 1 tokens after a `rewind`.
+
+  Attributes:
+    model: the model that reads states.
+    depth: static, G, the depth of a block.
+    width: static, the drafts of a block.
+  """
+
+  model: ReadingModel
+  depth: int = struct.field(pytree_node=False)
+  width: int = struct.field(pytree_node=False)
+
+  @property
+  def vocab_size(self) -> int:
+    """V, the number of tokens."""
+    return self.model.vocab_size
+
+  @property
+  def prompted(self) -> bool:
+    """Static: whether a row continues from its own prompt."""
+    return self.model.prompted
+
+  def begin(self, inputs: Array, seen: Any, *, capacity: int) -> FollowerState:
+    """Returns the state before any round; see `ReadingModel.prefill`."""
+    inner, last = self.model.prefill(inputs, seen, capacity=capacity)
+    # The verifier's states of a round, the model's own at the token that the
+    # verifier drew, and those at the drafts.
+    num_later = self.depth + 1 + self.width
+    zero = jnp.zeros(last.shape[:1], jnp.int32)
+    return FollowerState(
+      inner=inner,
+      states=jnp.pad(last[:, None], ((0, 0), (0, num_later), (0, 0))),
+      first=zero - 1,
+      known=zero,
+    )
+
+  def extend(
+    self,
+    state: FollowerState,
+    tokens: Array,
+    count: Array,
+    *,
+    read: Array | None = None,
+    depth: Array | None = None,
+    ancestors: Array | None = None,
+  ) -> tuple[FollowerState, Output]:
+    """Feeds a block to each row. See `LanguageModel`."""
+    start = state.length[:, None]
+    place = jnp.arange(tokens.shape[1], dtype=jnp.int32)[None]
+    if depth is None or ancestors is None:
+      before = start + place - 1
+    else:
+      before = start + _parents(depth, ancestors)
+    inner, out = self.model.extend(
+      state.inner,
+      tokens,
+      count,
+      states=self._at(state, before),
+      read=read,
+      depth=depth,
+      ancestors=ancestors,
+    )
+    fed = start + (place if read is None else read)
+    states = self._with_own(state, out.hidden, fed)
+    return state.replace(inner=inner, states=states), out
+
+  def _at(self, state: FollowerState, tokens: Array) -> Array:
+    """Returns the states [B, N, D] at tokens [B, N]."""
+    index = jnp.clip(
+      tokens - state.first[:, None], 0, state.states.shape[1] - 1
+    )
+    return jnp.take_along_axis(state.states, index[..., None], axis=1)
+
+  def _with_own(self, state: FollowerState, own: Array, tokens: Array) -> Array:
+    """Returns the held states with the model's own at tokens [B, R]."""
+    if not tokens.shape[1]:
+      return state.states
+    held = jnp.arange(state.states.shape[1], dtype=jnp.int32)[None]
+    held = held + state.first[:, None]
+    is_own = held[:, :, None] == tokens[:, None]
+    is_own &= (held >= state.known[:, None])[..., None]
+    index = jnp.argmax(is_own, axis=2).astype(jnp.int32)
+    new = jnp.take_along_axis(own, index[..., None], axis=1)
+    return jnp.where(
+      jnp.any(is_own, axis=2)[..., None],
+      new.astype(state.states.dtype),
+      state.states,
+    )
+
+  def rewind(self, state: FollowerState, length: Array) -> FollowerState:
+    """Lowers the lengths, and forgets all drafts. See `LanguageModel`."""
+    length = jnp.minimum(length, state.known + 1)
+    return state.replace(inner=self.model.rewind(state.inner, length))
+
+  def keep(
+    self, state: FollowerState, start: Array, path: Array, count: Array
+  ) -> FollowerState:
+    """Forgets all drafts, those of the path as well. See `LanguageModel`."""
+    return self.rewind(state, start)
+
+  def observe(
+    self,
+    state: FollowerState,
+    hidden: Array,
+    path: Array,
+    count: Array,
+    length: Array,
+  ) -> FollowerState:
+    """Takes the verifier's states of a round. See `Reader`."""
+    new = jnp.take_along_axis(hidden, path[..., None], axis=1)
+    new = state.states.at[:, : path.shape[1]].set(
+      new.astype(state.states.dtype)
+    )
+    # A row that is done keeps the states that it had.
+    is_new = count > 0
+    return state.replace(
+      states=jnp.where(is_new[:, None, None], new, state.states),
+      first=jnp.where(is_new, length - count, state.first),
+      known=jnp.where(is_new, length, state.known),
+    )
+
+  def catch_up(
+    self,
+    verifier: Any,
+    state: FollowerState,
+    verifying: State,
+    tokens: Array,
+    upto: Array,
+    *,
+    wide: int,
+  ) -> tuple[FollowerState, State]:
+    """Reads external tokens together with the verifier.
+
+    See `PromptReader.catch_up_with`.
+    """
+    rows = len(upto)
+    nothing = jnp.zeros((rows, 0), jnp.int32)
+    # Up to the tokens that the verifier holds, all states are there.
+    has_turn = verifying.length < upto
+    late = jnp.where(has_turn, verifying.length - state.length, 0)
+    block = token_buffers.read_block(tokens, state.length, self.depth + 1)
+    state, _ = self.extend(state, block, late, read=nothing)
+    last = self._at(state, verifying.length[:, None] - 1)
+
+    def lacks(carry: tuple[State, State, Array]) -> Array:
+      return jnp.any(carry[1].length < upto)
+
+    def read(
+      carry: tuple[State, State, Array],
+    ) -> tuple[State, State, Array]:
+      inner, verifying, last = carry
+      start = verifying.length
+      count = jnp.clip(upto - start, 0, wide)
+      block = token_buffers.read_block(tokens, start, wide)
+      verifying, out = verifier.extend(verifying, block, count)
+      after = jnp.concatenate([last, out.hidden.astype(last.dtype)], axis=1)
+      inner, _ = self.model.extend(
+        inner, block, count, states=after[:, :-1], read=nothing
+      )
+      last = jnp.take_along_axis(after, count[:, None, None], axis=1)
+      return inner, verifying, last
+
+    inner, verifying, last = jax.lax.while_loop(
+      lacks, read, (state.inner, verifying, last)
+    )
+    path = jnp.zeros((rows, 1), jnp.int32)
+    state = self.observe(
+      state.replace(inner=inner), last, path, has_turn.astype(jnp.int32), upto
+    )
+    return state, begin_text(verifier, verifying, upto)
+
+
+def _parents(depth: Array, ancestors: Array) -> Array:
+  """Returns [B, N] int32, how far each token's parent is past a row's length.
+
+  The tokens that earlier calls fed are before the length; so is the token
+  before a tree, of which -1 - (W - N) is returned.
+
+  Args:
+    depth: [B, W] int32, see `LanguageModel.extend`.
+    ancestors: [B, N, W] bool, see `LanguageModel.extend`.
+  """
+  num, width = ancestors.shape[1:]
+  num_before = width - num
+  own = depth[:, num_before:]
+  is_parent = ancestors & (depth[:, None] == own[..., None] - 1)
+  column = jnp.argmax(is_parent, axis=2).astype(jnp.int32)
+  column = jnp.where(jnp.any(is_parent, axis=2), column, -1)
+  return column - num_before
+
+
+class StateDrafter(Drafter, struct.PyTreeNode):
+  """Drafts with a model that reads the verifier's states; make one with `of`.
+
+  The model is fed token by token, as any language model that drafts: its
+  distributions are conditional on all tokens before them, and are what drafts
+  are drawn from. A state of the verifier is read only where the verifier has
+  read the token, which is then part of the text. So q depends on the text, on
+  where the block began, and on the drafts before it alone, and the verification
+  is exact. A target that uses q depends on where a block began, too.
+
+  Attributes:
+    drafter: drafts a chain or a tree with the `Follower`.
+
+  Source: Li et al., "EAGLE" (arXiv 2401.15077), whose states of drafts are the
+  model's own, too; and Li et al., "EAGLE-3" (arXiv 2503.01840), which trains
+  the model on them. How drafts are drawn and verified is this package's.
+  """
+
+  drafter: AutoregressiveDrafter | TreeDrafter
+
+  @classmethod
+  def of(
+    cls,
+    model: ReadingModel,
+    gamma: int,
+    stop: StopPolicy | None = None,
+    tree: DraftTree | None = None,
+    drawing: Drawing = GREEDY_AND_RANDOM,
+  ) -> Self:
+    """Returns a drafter of chains of gamma drafts, or of trees.
+
+    Args:
+      model: reads the states.
+      gamma: static, drafts of a chain.
+      stop: as of `AutoregressiveDrafter`.
+      tree: static; None for chains.
+      drawing: static, see `TreeDrafter`.
+    """
+    if tree is not None:
+      follower: Any = Follower(model, tree.depth, tree.num_drafts)
+      return cls(TreeDrafter(follower, tree, drawing, rereads=True))
+    follower = Follower(model, gamma, gamma)
+    return cls(
+      AutoregressiveDrafter(follower, gamma, stop, behind=0, rereads=True)
+    )
+
+  @property
+  def parts(self) -> tuple[Drafter]:
+    return (self.drafter,)
+
+  @property
+  def width(self) -> int:
+    return self.drafter.width
+
+  @property
+  def tree(self) -> DraftTree | None:
+    return self.drafter.tree
+
+  @property
+  def drawing(self) -> Drawing:
+    """Static: how the children of a node are chosen; of chains unused."""
+    return getattr(self.drafter, "drawing", GREEDY_AND_RANDOM)
+
+  @property
+  def _follower(self) -> Follower:
+    follower: Any = self.drafter.model
+    return follower
+
+  def check_review(
+    self, target: Target | None, settings: ReviewSettings
+  ) -> None:
+    """See `depth_laws.check_review`: the first draft reads another state."""
+    depth_laws.check_review(target, settings)
+
+  def prefill(self, inputs: Array, *, capacity: int) -> State:
+    """Raises ValueError: without the verifier there are no states to read."""
+    raise ValueError(
+      "a state reader drafts for the verifier whose states it reads, and not"
+      " within another drafter: give a language model"
+    )
+
+  def prefill_with(
+    self, verifier: Any, inputs: Array, *, capacity: int
+  ) -> tuple[State, State]:
+    """Returns the states of both. See `PromptReader`."""
+    follower = self._follower
+    verifying, seen = prefill_with_states(
+      verifier, inputs, capacity=capacity, reader=follower.model
+    )
+    more = self.drafter.spare_slots
+    held = follower.begin(inputs, seen, capacity=capacity + more)
+    return ((held,),), verifying
+
+  def catch_up_with(
+    self,
+    verifier: Any,
+    states: tuple[State, State],
+    tokens: Array,
+    upto: Array,
+    *,
+    wide: int,
+  ) -> tuple[State, State]:
+    """Reads external tokens with the verifier. See `PromptReader`."""
+    ((held,),), verifying = states
+    held, verifying = self._follower.catch_up(
+      verifier, held, verifying, tokens, upto, wide=wide
+    )
+    return ((held,),), verifying
+
+  def observe(
+    self,
+    state: State,
+    hidden: Array,
+    path: Array,
+    count: Array,
+    length: Array,
+  ) -> State:
+    """Takes the verifier's states of a round. See `Reader`.
+
+    Raises:
+      ValueError: the verifier leaves no hidden states.
+    """
+    if hidden is None:
+      raise ValueError(
+        "the verifier leaves no hidden states, which a state reader reads; give"
+        " a drafter of its own"
+      )
+    ((held,),) = state
+    return ((self._follower.observe(held, hidden, path, count, length),),)
+
+  def keep(
+    self, state: State, length: Array, path: Array, count: Array
+  ) -> State:
+    """Forgets the drafts; see `Follower`."""
+    (inner,) = state
+    return (self.drafter.keep(inner, length, path, count),)
+
+  def propose(
+    self,
+    state: State,
+    prefix: Prefix,
+    rngs: Array,
+    sampling: Sampling,
+    *,
+    needs_bonus_law: bool,
+  ) -> tuple[State, Proposal]:
+    """Drafts a block. See `Drafter`."""
+    (inner,) = state
+    inner, proposal = self.drafter.propose(
+      inner, prefix, rngs, sampling, needs_bonus_law=needs_bonus_law
+    )
+    return (inner,), proposal

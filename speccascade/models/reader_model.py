@@ -1,0 +1,245 @@
+"""A trained state reader, as a decoder takes it in a drafter's place.
+
+With the verifier's table of tokens and its output projection the reader is a
+language model of one layer, whose inputs are made of tokens and states: so the
+passes, caches and trees of such a model are its own.
+
+Axes: B rows, S prompt length, N fed tokens, E model width, V vocabulary.
+"""
+
+from collections.abc import Sequence
+import dataclasses
+from typing import Any, Self, cast
+
+from flax import struct
+import jax.numpy as jnp
+import numpy as np
+
+from speccascade.decoding.records import prompts
+from speccascade.decoding.records.block_records import Output
+from speccascade.decoding.records.language_model import Array, State
+from speccascade.models import cut_head, products
+from speccascade.models.cached_lm import CachedLM
+from speccascade.models.llama_lm import LlamaLM
+from speccascade.models.parameters import network, prepare
+from speccascade.models.sharding.partitioning import Layout
+from speccascade.models.state_reader import (
+  StateReaderConfig,
+  StateReaderNetwork,
+  fuse_layer,
+  initial_params,
+)
+
+
+class StateReader(struct.PyTreeNode):
+  """A drafter that reads its verifier's states; see `readers.ReadsStates`.
+
+  Attributes:
+    params: the parameter tree; see `state_reader` for its names.
+    module: the network; static.
+  """
+
+  params: Any
+  module: StateReaderNetwork = struct.field(pytree_node=False)
+
+  @classmethod
+  def create(
+    cls,
+    config: StateReaderConfig,
+    params: dict,
+    dtype: str | None = None,
+    *,
+    kernel_dtype: str | None = None,
+    donate: bool = False,
+    layout: Layout | None = None,
+  ) -> Self:
+    """Returns the reader of a parameter tree.
+
+    Args:
+      config: the reader.
+      params: nested dict of arrays.
+      dtype: as in `CachedLM.create`; the verifier's.
+      kernel_dtype: as in `CachedLM.create`; the verifier's.
+      donate: whether `params` may be emptied.
+      layout: None; a reader lies on one device.
+
+    Raises:
+      ValueError: the parameters do not fit, or the reader is to lie on a mesh.
+    """
+    if layout is not None:
+      raise ValueError(
+        "a state reader lies on one device, and a mesh is set: leave MESH out"
+      )
+    if dtype is not None:
+      config = config.with_dtype(dtype)
+    tree = prepare(config, params, kernel_dtype, donate=donate)
+    return cls(tree, StateReaderNetwork(config))
+
+  @classmethod
+  def untrained(cls, verifier: CachedLM, **options: Any) -> Self:
+    """Returns a reader as it is before training.
+
+    Args:
+      verifier: the language model to draft for, whose kernels are not packed.
+      **options: the first fields of `StateReaderConfig`.
+    """
+    config = StateReaderConfig(**options)
+    config = config.of_verifier(verifier.module.config, verifier.params)
+    params = initial_params(config, verifier.module, verifier.params)
+    return cls.create(config, params)
+
+  @property
+  def config(self) -> StateReaderConfig:
+    """The hyperparameters."""
+    return self.module.config
+
+  @property
+  def prompted(self) -> bool:
+    """Whether the verifier of the reader is decoder-only."""
+    return self.config.prompted
+
+  @property
+  def vocab_size(self) -> int:
+    """V, the number of tokens."""
+    return self.config.vocab_size
+
+  def cut_to(self, ids: Sequence[int] | np.ndarray, verifier: CachedLM) -> Self:
+    """Returns the reader with a head that keeps some tokens.
+
+    Args:
+      ids: as of `CachedLM.cut_to`, which raises for other ids.
+      verifier: the language model whose head is cut, unless the reader has a
+        head of its own.
+    """
+    cut = self.reading_model(verifier).lm.cut_to(ids).params[cut_head.NAME]
+    return self.replace(params={**self.params, cut_head.NAME: cut})
+
+  def reading_model(self, verifier: Any) -> "ReaderLM":
+    """Returns the language model of the reader. See `ReadsStates`.
+
+    It shares the verifier's table of tokens and, unless it has a head of its
+    own, the verifier's output projection.
+
+    Args:
+      verifier: the T5, T5Gemma or Llama that the reader was trained for.
+
+    Raises:
+      ValueError: the verifier is another kind of model, of another width, or on
+        a mesh.
+    """
+    if not isinstance(verifier, CachedLM):
+      raise ValueError(
+        "a state reader reads the states of a T5, a T5Gemma or a Llama; the"
+        f" verifier is a {type(verifier).__name__}: give the verifier that it"
+        " was trained for"
+      )
+    if verifier.layout is not None:
+      raise ValueError(
+        "a state reader lies on one device, and its verifier is on a mesh:"
+        " leave MESH out"
+      )
+    config, of_verifier = self.config, verifier.module.config
+    shaped = config.shaped_like(of_verifier).layer
+    layer = dataclasses.replace(config.layer, dtype=of_verifier.dtype)
+    for name in ("vocab_size", "emb_dim"):
+      if getattr(layer, name) != getattr(shaped, name):
+        raise ValueError(
+          f"a state reader of {name} {getattr(layer, name)} is given a verifier"
+          f" of {name} {getattr(shaped, name)}: give the verifier that it was"
+          " trained for"
+        )
+    if type(layer) is not type(shaped):
+      raise ValueError(
+        f"a state reader for a {type(layer).__name__} is given a"
+        f" {type(shaped).__name__}: give the verifier that it was trained for"
+      )
+    decoder = dict(self.params["decoder"])
+    if not config.own_head and "logits_dense" in verifier.params["decoder"]:
+      decoder["logits_dense"] = verifier.params["decoder"]["logits_dense"]
+    tree = {
+      "token_embedder": verifier.params["token_embedder"],
+      "decoder": decoder,
+    }
+    if cut_head.NAME in self.params:
+      tree[cut_head.NAME] = self.params[cut_head.NAME]
+    lm = type(verifier)(tree, network(layer), None, verifier.rows)
+    return ReaderLM(lm, self.params["fuse"], config)
+
+
+class ReaderLM(struct.PyTreeNode):
+  """The language model of a state reader. See `readers.ReadingModel`.
+
+  Attributes:
+    lm: the layer, as a language model of its own.
+    fuse: the parameters of the product before the layer.
+    config: the reader; static.
+  """
+
+  lm: CachedLM
+  fuse: Any
+  config: StateReaderConfig = struct.field(pytree_node=False)
+
+  @property
+  def vocab_size(self) -> int:
+    """V, the number of tokens."""
+    return self.lm.vocab_size
+
+  @property
+  def prompted(self) -> bool:
+    """Whether the verifier is decoder-only."""
+    return self.lm.prompted
+
+  def _vectors(self, tokens: Array, states: Array) -> Array:
+    """Returns what the layer reads [B, N, E] of tokens and states before."""
+    dtype = self.lm.module.config.dtype
+    vectors = self.lm._apply("embed", tokens)
+    x = jnp.concatenate([vectors, states.astype(dtype)], axis=-1)
+    # (See `products.num_spare`.)
+    num_spare = products.num_spare(tokens.shape, dtype)
+    x = jnp.pad(x, ((0, 0), (0, num_spare), (0, 0)))
+    fuse = fuse_layer(self.config.with_dtype(dtype))
+    x = cast(Array, fuse.apply({"params": self.fuse}, x))
+    return x[:, : tokens.shape[1]]
+
+  def prefill(
+    self, inputs: Array, seen: Any, *, capacity: int
+  ) -> tuple[State, Array]:
+    """Returns the state after the prompt. See `readers.ReadingModel`."""
+    if not isinstance(self.lm, LlamaLM):
+      lm: Any = self.lm
+      width = lm.module.config.emb_dim
+      last = jnp.zeros((len(inputs), width), lm.module.config.dtype)
+      return lm.begin(inputs, seen, capacity), last
+    tokens, offset = prompts.prefill_tokens(inputs)
+    # Entry i is the state before token i.
+    before = jnp.pad(seen, ((0, 0), (1, 0), (0, 0)))
+    vectors = self._vectors(tokens, before[:, :-1])
+    state, _ = self.lm.read_prompts(inputs, capacity, vectors=vectors)
+    last = jnp.take_along_axis(before, offset[:, None, None], axis=1)
+    return state, last[:, 0]
+
+  def extend(
+    self,
+    state: State,
+    tokens: Array,
+    count: Array,
+    *,
+    states: Array,
+    read: Array | None = None,
+    depth: Array | None = None,
+    ancestors: Array | None = None,
+  ) -> tuple[State, Output]:
+    """Feeds tokens with states. See `readers.ReadingModel`."""
+    return self.lm.extend(
+      state,
+      tokens,
+      count,
+      read=read,
+      depth=depth,
+      ancestors=ancestors,
+      vectors=self._vectors(tokens, states),
+    )
+
+  def rewind(self, state: State, length: Array) -> State:
+    """Lowers the lengths. See `LanguageModel`."""
+    return self.lm.rewind(state, length)

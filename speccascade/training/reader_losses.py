@@ -1,0 +1,134 @@
+"""What a state reader learns from its verifier's states, and from its own.
+
+A step reads each text several times: first with the verifier's states, and then
+with the outputs of the reading before, as drafts are read. Each reading
+predicts the next token at all places. The verifier stays as it is.
+
+Axes: B rows, S source length, T target length, E model width, V vocabulary.
+
+Source: Li et al., "EAGLE-3" (arXiv 2503.01840), section 3.2, training-time
+test. There no loss compares states; here neither. What the readings learn, by
+which loss, is this package's.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from speccascade.models import attention
+from speccascade.training import lesson, states
+from speccascade.training.lesson import Lesson, Reading
+
+Array = jax.Array
+
+
+def _source(batch: Any, verifier: states.Teacher) -> tuple[Array, Array] | None:
+  """Returns the encoded source and what is seen of it; None without one."""
+  if "encoder_input_tokens" not in batch:
+    return None
+  tokens = batch["encoder_input_tokens"]
+  segments = batch.get("encoder_segment_ids")
+  encoded = verifier.module.apply(
+    {"params": verifier.params},
+    tokens,
+    segments,
+    enable_dropout=False,
+    method="encode",
+  )
+  is_seen = (tokens > 0)[:, None, :]
+  if segments is not None:
+    is_seen &= attention.same(batch["decoder_segment_ids"], segments)
+  return encoded, is_seen
+
+
+def logits(reading: Reading, hidden: Array) -> list[Array]:
+  """Returns the logits [B, T, V] float32 of each reading.
+
+  Args:
+    reading: the reader, its parameters, its verifier and a batch.
+    hidden: [B, T, E], the verifier's hidden states.
+  """
+  batch, verifier, module = reading.batch, reading.teacher, reading.module
+  assert verifier is not None
+  tokens = batch["decoder_input_tokens"]
+  # (Batches have 0 before a text, whatever a T5Gemma's start token is.)
+  start = getattr(verifier.module.config, "start_id", None)
+  if start is not None:
+    tokens = jnp.where(tokens == 0, start, tokens)
+  vectors = verifier.module.apply(
+    {"params": verifier.params}, tokens, method="embed"
+  )
+  variables = {"params": reading.params}
+  config: Any = module.config
+  outputs = module.apply(
+    variables,
+    vectors,
+    hidden.astype(vectors.dtype),
+    segment_ids=batch.get("decoder_segment_ids"),
+    positions=batch.get("decoder_positions"),
+    source=_source(batch, verifier),
+    num_steps=config.num_steps,
+  )
+  if config.own_head:
+    return [module.apply(variables, x, method="logits") for x in outputs]
+  return [verifier.project(x) for x in outputs]
+
+
+def drafted_weights(batch: Any, weights: Array, num_before: int) -> Array:
+  """Returns [B, T], the weights of targets with drafts before them.
+
+  A target with two drafts before it is one that a block two places earlier
+  drafts. It counts where that block could begin: after a prompt, and in the
+  same text of a packed row.
+
+  Args:
+    batch: may have `decoder_segment_ids`.
+    weights: [B, T], of the targets.
+    num_before: drafts before each target.
+  """
+
+  def earlier(values: Array) -> Array:
+    kept = values[:, : values.shape[1] - num_before]
+    return jnp.pad(kept, ((0, 0), (min(num_before, values.shape[1]), 0)))
+
+  if not num_before:
+    return weights
+  weights = jnp.where(earlier(weights) > 0, weights, 0)
+  segments = batch.get("decoder_segment_ids")
+  if segments is not None:
+    weights = jnp.where(earlier(segments) == segments, weights, 0)
+  return weights
+
+
+def lessons(reading: Reading) -> list[Lesson]:
+  """Returns what the readings learn: reading k is of the k-th draft.
+
+  Args:
+    reading: the reader, its parameters, its verifier and a batch.
+  """
+  verifier = reading.teacher
+  assert verifier is not None
+  hidden = verifier.hidden(reading.batch)
+  p_logits = verifier.project(hidden) if reading.needs_teacher else None
+  return [
+    Lesson(
+      of_reading,
+      reading.targets,
+      drafted_weights(reading.batch, reading.weights, k),
+      reading.step,
+      p_logits,
+      depth=k + 1,
+    )
+    for k, of_reading in enumerate(logits(reading, hidden))
+  ]
+
+
+def summed(reading: Reading) -> states.Sums:
+  """Returns the loss of a batch, summed over readings and target tokens."""
+  return lesson.summed(lessons(reading), reading.objective)
+
+
+def measure(reading: Reading) -> lesson.Metrics:
+  """Returns what is measured of a reader, see `lesson.by_depth`."""
+  return lesson.by_depth(lessons(reading))

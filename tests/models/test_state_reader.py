@@ -1,0 +1,284 @@
+"""State readers of tiny networks: what they compute, and what is written."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from speccascade import native
+from speccascade.decoding import Sampling, StateDrafter, row_keys
+from speccascade.decoding.records import prompts
+from speccascade.decoding.records.token_buffers import Prefix
+from speccascade.models import (
+  LlamaLM,
+  StateReader,
+  StateReaderConfig,
+)
+from tests import toy
+from tests.decoding.test_sampled_laws import (
+  GEMMA,
+  MERGED,
+  PROMPTS,
+  T5_SOURCES,
+  tiny_llama,
+  tiny_t5,
+  tiny_t5gemma,
+)
+from tests.models import head_samples
+from tests.models.feeding import NEEDS_NATIVE
+
+VERIFIERS = {
+  "llama": tiny_llama,
+  "gemma": lambda seed: tiny_llama(seed, **GEMMA),
+  "t5": tiny_t5,
+  "t5gemma": lambda seed: tiny_t5gemma(seed, **GEMMA),
+  "t5gemma 2": lambda seed: tiny_t5gemma(seed, **GEMMA | MERGED),
+}
+ALL = list(VERIFIERS)
+
+
+def inputs_of(verifier):
+  rows = PROMPTS if verifier.prompted else T5_SOURCES
+  return jnp.asarray(rows, jnp.int32)
+
+
+@pytest.mark.parametrize(
+  ("kind", "own_head"),
+  toy.nightly(
+    [(kind, own) for kind in ALL for own in (False, True)],
+    quick=[("llama", False), ("t5", True), ("gemma", False)],
+  ),
+)
+def test_what_drafts_is_what_training_reads(kind, own_head):
+  # Each draft of a second block has the law of the network that reads the whole
+  # text and the drafts, as many times as there are drafts.
+  verifier = VERIFIERS[kind](2)
+  reader = StateReader.untrained(verifier, own_head=own_head)
+  inputs, gamma, held = inputs_of(verifier), 3, 4
+  rows = len(inputs)
+  rng = np.random.default_rng(0)
+  text = jnp.asarray(rng.integers(2, verifier.vocab_size, (rows, 12)))
+  start = prompts.start(verifier, inputs)[:, None]
+  tokens = jnp.concatenate([start, text], axis=1).astype(jnp.int32)
+  length = jnp.full(rows, held + 1, jnp.int32)
+
+  @jax.jit
+  def draft(reader, verifier):
+    drafter = StateDrafter.of(reader.reading_model(verifier), gamma)
+    states = drafter.prefill_with(verifier, inputs, capacity=14)
+    state, _ = drafter.catch_up_with(
+      verifier, states, tokens, length - 1, wide=2
+    )
+    return drafter.propose(
+      state,
+      Prefix(tokens, length, jnp.ones(rows, bool)),
+      row_keys(0, 0, jnp.arange(rows)),
+      Sampling.create(1.0),
+      needs_bonus_law=True,
+    )[1]
+
+  proposal = draft(reader, verifier)
+  # The prompt, the text that was drafted after, and the drafts.
+  whole = np.concatenate(
+    [tokens[:, : held + 1], proposal.tokens], axis=1
+  ).astype(np.int32)
+  offset = 0
+  if verifier.prompted:
+    before, offset = prompts.prefill_tokens(inputs)
+    assert len(set(np.asarray(offset).tolist())) > 1 or rows == 1
+  for row in range(rows):
+    read, past = whole[row], 0
+    if verifier.prompted:
+      past = int(offset[row])
+      read = np.concatenate([before[row, :past], read])
+    laws = read_whole(reader, verifier, inputs[row : row + 1], read, gamma + 1)
+    for step, law in enumerate(laws):
+      got = np.asarray(proposal.q[row, step])
+      want = law[past + held + step]
+      np.testing.assert_allclose(got, want, atol=2e-5)
+
+
+def read_whole(reader, verifier, source, text, num_steps):
+  """Returns the laws [T, V] of each reading of a text."""
+  text = jnp.asarray(text, jnp.int32)[None]
+
+  @jax.jit
+  def run(reader, verifier):
+    module, variables = verifier.module, {"params": verifier.params}
+    apply = lambda method, *args, **options: module.apply(
+      variables, *args, method=method, **options
+    )
+    encoded = None
+    if verifier.prompted:
+      hidden = apply("hidden", text)
+    else:
+      hidden = apply("hidden", source, text, jnp.ones_like(text))
+      encoded = (
+        apply("encode", source, enable_dropout=False),
+        (source > 0)[:, None, :],
+      )
+    outputs = reader.module.apply(
+      {"params": reader.params},
+      apply("embed", text),
+      hidden,
+      source=encoded,
+      num_steps=num_steps,
+    )
+    lm = reader.reading_model(verifier).lm
+    return [jax.nn.softmax(lm.project(x)[0]) for x in outputs]
+
+  return [np.asarray(x) for x in run(reader, verifier)]
+
+
+SHAPES = {
+  "chain": {"gamma": 3},
+  "tree": {"gamma": 2, "tree": (2, 1)},
+}
+
+
+@pytest.mark.parametrize(
+  ("kind", "shape"),
+  toy.nightly(
+    [(kind, shape) for kind in ALL for shape in SHAPES],
+    quick=[("llama", "tree"), ("t5", "chain"), ("t5gemma", "chain")],
+  ),
+)
+def test_greedy_texts_are_the_verifiers(kind, shape):
+  verifier = VERIFIERS[kind](2)
+  reader = StateReader.untrained(verifier)
+  toy.greedily(
+    "spec_decode",
+    (reader, verifier),
+    inputs=inputs_of(verifier),
+    max_decode_len=9,
+    **SHAPES[shape],
+  )
+
+
+CASES = [
+  (model, way) for model in head_samples.MODELS for way in head_samples.WAYS
+]
+
+
+@pytest.mark.parametrize(
+  ("model", "way"), toy.nightly(CASES, [("llama", "chain"), ("t5", "tree")])
+)
+def test_samples_have_the_verifiers_law(model, way):
+  decoded = head_samples.decode(
+    StateReader.untrained, model, **head_samples.WAYS[way]
+  )
+  assert 0 < decoded.stats.accepted.sum() < decoded.stats.examined.sum()
+
+
+def packed(lm, kernels="float32"):
+  return type(lm).create(lm.module.config, lm.params, kernel_dtype=kernels)
+
+
+@NEEDS_NATIVE
+@pytest.mark.parametrize("kind", toy.nightly(["llama", "t5"], ["llama", "t5"]))
+def test_native_passes_write_the_same(kind):
+  plain = VERIFIERS[kind](2)
+  reader = StateReader.untrained(plain)
+  config = reader.config
+  verifier = packed(plain)
+  native_reader = StateReader.create(
+    config, reader.params, kernel_dtype="float32"
+  )
+  assert native_reader.reading_model(verifier).lm._is_native
+  options = {
+    "inputs": inputs_of(plain),
+    "max_decode_len": 9,
+    "sampling": Sampling.create(0.8),
+  }
+  one, other = (
+    toy.decode("spec_decode", models, **options)
+    for models in ((reader, plain), (native_reader, verifier))
+  )
+  assert np.array_equal(one.tokens, other.tokens)
+  assert np.array_equal(one.stats.accepted, other.stats.accepted)
+
+
+@NEEDS_NATIVE
+def test_a_token_is_looked_up_without_a_copy_of_the_table():
+  # XLA's CPU backend would make float32 of all of a bfloat16 table.
+  plain = tiny_llama(2)
+  table = plain.params["token_embedder"]["embedding"]
+  panels = native.pack(np.asarray(table).T, "bfloat16")
+  tokens = jnp.arange(3)
+  look_up = jax.jit(lambda panels: panels.columns(tokens))
+  text = look_up.lower(panels).compile().as_text()
+  sizes = ",".join(map(str, panels.array.shape))
+  assert f"bf16[{sizes}]" in text
+  assert f"f32[{sizes}]" not in text
+  want = np.asarray(table, jnp.bfloat16)[:3]
+  assert np.array_equal(look_up(panels), want)
+
+
+@pytest.mark.parametrize("kind", toy.nightly(["llama", "t5"], ["llama"]))
+def test_a_row_alone_is_as_in_a_batch(kind):
+  verifier = VERIFIERS[kind](2)
+  reader = StateReader.untrained(verifier)
+  inputs = np.asarray(inputs_of(verifier))
+  keys = row_keys(0, 0, jnp.arange(len(inputs)))
+  options = {"max_decode_len": 9, "sampling": Sampling.create(1.0)}
+  models = reader, verifier
+  whole = toy.decode(
+    "spec_decode", models, inputs=jnp.asarray(inputs), keys=keys, **options
+  )
+  for row in range(len(inputs)):
+    alone = toy.decode(
+      "spec_decode",
+      models,
+      inputs=jnp.asarray(inputs[row : row + 1]),
+      keys=keys[row : row + 1],
+      **options,
+    )
+    assert np.array_equal(alone.tokens[0], whole.tokens[row])
+
+
+@pytest.mark.parametrize("own_head", toy.nightly([False, True], [False]))
+def test_a_cut_head_drafts_what_it_keeps(own_head):
+  verifier = tiny_llama(2)
+  reader = StateReader.untrained(verifier, own_head=own_head)
+  kept = [1, 2, 4]
+  cut = reader.cut_to(kept, verifier)
+  model = cut.reading_model(verifier).lm
+  assert model.params["draft_vocabulary"]["kernel"].shape[1] == len(kept)
+  toy.greedily(
+    "spec_decode",
+    (cut, verifier),
+    inputs=inputs_of(verifier),
+    max_decode_len=9,
+  )
+
+
+def test_a_config_has_one_layer_of_the_verifiers_kind():
+  for make in VERIFIERS.values():
+    config = make(0).module.config
+    shaped = StateReaderConfig().shaped_like(config)
+    assert type(shaped.layer) is type(config)
+    assert shaped.layer.num_decoder_layers == 1
+    assert shaped.prompted == (not hasattr(config, "num_encoder_layers"))
+  windowed = dataclasses.replace(
+    config, window=3, windowed_layers=None, local_rope_theta=None
+  )
+  assert StateReaderConfig().shaped_like(windowed).layer.windows == {3}
+  with pytest.raises(ValueError, match="one of t5, t5gemma and llama"):
+    StateReaderConfig(t5=toy.t5_config(), llama=tiny_llama(0).module.config)
+
+
+def test_another_verifier_is_refused():
+  verifier = tiny_llama(2)
+  reader = StateReader.untrained(verifier)
+  wider = dataclasses.replace(verifier.module.config, vocab_size=9)
+  other = LlamaLM.init(wider, jax.random.key(0))
+  with pytest.raises(ValueError, match="vocab_size 9"):
+    reader.reading_model(other)
+  with pytest.raises(ValueError, match="for a LlamaConfig is given a T5Config"):
+    reader.reading_model(tiny_t5(0))
+  with pytest.raises(ValueError, match="the verifier is a MarkovLM"):
+    reader.reading_model(toy.markov(np.eye(3)))
+  with pytest.raises(ValueError, match="leave MESH out"):
+    StateReader.create(reader.config, reader.params, layout=object())
