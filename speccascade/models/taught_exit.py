@@ -192,8 +192,8 @@ def initial_params(
 ) -> dict:
   """Returns the parameters of an exit before training.
 
-  They are the verifier's last norm, and its last layers as the new ones: the
-  exit begins as the verifier without the layers between.
+  They are the verifier's last norm, and its next layers as the new ones, so
+  that the exit begins as an untaught one after all of its layers.
 
   Args:
     config: the exit.
@@ -201,10 +201,8 @@ def initial_params(
     verifier_params: the verifier's parameters.
   """
   decoder, most = verifier_params["decoder"], verifier.config.num_decoder_layers
-  names = new_names(config)
-  numbers = range(most - len(names), most)
   layers = {
-    name: decoder[f"layers_{max(number, 0)}"]
-    for name, number in zip(names, numbers)
+    name: decoder[f"layers_{min(config.num_layers + i, most - 1)}"]
+    for i, name in enumerate(new_names(config))
   }
   return {"decoder": {"decoder_norm": decoder["decoder_norm"], **layers}}

@@ -97,7 +97,7 @@ _EXIT = dataclasses.replace(
   _MODEL,
   summed=lambda reading: _MODEL.summed(exit_losses.of_whole(reading)),
   measure=lambda reading: _MODEL.measure(exit_losses.of_whole(reading)),
-  initial="the verifier's last layers and its norm",
+  initial="the verifier's next layers and its norm",
   initial_params=taught_exit.initial_params,
   no_tuning=(
     " is for draft heads over hidden states; the verifier of an early exit"

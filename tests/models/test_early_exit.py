@@ -14,7 +14,10 @@ from speccascade.decoding import METHODS, Constraints
 from speccascade.decoding.laws import draws
 from speccascade.decoding.loops import rounds
 from speccascade.decoding.programs.decoders import Decoder
-from speccascade.models import architectures
+from speccascade.models import architectures, taught_exit
+from speccascade.models.exit_model import TrainedExit
+from speccascade.models.sharding import meshes
+from speccascade.models.taught_exit import ExitConfig
 from tests import toy
 from tests.decoding.test_constraints import automaton
 from tests.models import growing
@@ -26,6 +29,16 @@ CONFIGS = {
   name: WITH_HEADS[name]
   for name in ("t5", "t5_tied", "llama", "gemma", "t5gemma", "t5gemma_2")
 }
+
+
+CASES = pytest.mark.parametrize(
+  ("name", "kernels"),
+  [
+    ("t5", None),
+    ("llama", "bfloat16"),
+    *toy.nightly([("llama", None), ("t5", "bfloat16"), ("t5gemma", None)]),
+  ],
+)
 
 
 @functools.cache
@@ -77,6 +90,7 @@ def test_no_array_is_a_copy(name, kernels):
   arrays = {id(leaf) for leaf in jax.tree.leaves(verifier)}
   own = [x for x in jax.tree.leaves(exit_lm) if id(x) not in arrays]
   assert not own
+  assert len(jax.tree.leaves(exit_lm)) < len(arrays)
   cut = exit_lm.cut_to([1, 3, 5])
   own = [x for x in jax.tree.leaves(cut) if id(x) not in arrays]
   assert len(own) == 2  # the cut head, and the ids
@@ -108,8 +122,7 @@ def decode(name, drafter, verifier, *, gamma=3, sampling=toy.GREEDY, **options):
   )
 
 
-@pytest.mark.parametrize("kernels", [None, "bfloat16"])
-@pytest.mark.parametrize("name", ["t5", "llama", "t5gemma"])
+@CASES
 def test_a_greedy_lossless_decode_is_the_verifiers(name, kernels):
   verifier = network(name, kernels)
   wanted = decode("verifier", None, verifier).tokens
@@ -121,8 +134,7 @@ def test_a_greedy_lossless_decode_is_the_verifiers(name, kernels):
     np.testing.assert_array_equal(actual.tokens, wanted)
 
 
-@pytest.mark.parametrize("kernels", [None, "bfloat16"])
-@pytest.mark.parametrize("name", ["t5", "llama"])
+@CASES
 def test_all_layers_are_always_right(name, kernels):
   verifier = network(name, kernels)
   layers = verifier.module.config.num_decoder_layers
@@ -154,8 +166,7 @@ def test_an_exit_of_another_verifier_is_refused():
     decode("spec_decode", other.first_layers(1), network("llama"))
 
 
-@pytest.mark.parametrize("kernels", [None, "bfloat16"])
-@pytest.mark.parametrize("name", ["t5", "llama", "t5gemma"])
+@CASES
 def test_a_prompt_is_read_once(name, kernels):
   """The states are those of two prefills, for the work of one."""
   verifier = network(name, kernels)
@@ -180,3 +191,27 @@ def test_a_prompt_is_read_once(name, kernels):
   alone, twice = work(verifier), work(other, verifier)
   assert work(exit_lm, verifier) - alone < (twice - alone) / 4
   assert twice > alone
+
+
+@CASES
+def test_a_taught_exit_drafts_for_its_verifier(name, kernels):
+  verifier, params = network(name, kernels), growing.weights(CONFIGS[name])
+  config = ExitConfig(num_layers=1).shaped_like(CONFIGS[name])
+  initial = taught_exit.initial_params(config, verifier.module, params)
+  # The last layer of three, or of two, comes next.
+  taught = TrainedExit.create(config, initial, kernel_dtype=kernels)
+  wanted = decode("verifier", None, verifier).tokens
+  for drafter in (taught, taught.language_model(verifier)):
+    out = decode("spec_decode", drafter, verifier)
+    np.testing.assert_array_equal(out.tokens, wanted)
+    assert np.sum(out.stats.accepted) > 0
+  with pytest.raises(ValueError, match="wants a language model as its drafter"):
+    decode("token_cascade_chow", taught, verifier)
+  with pytest.raises(ValueError, match="of another architecture was given"):
+    taught.language_model(network("gemma"))
+  if kernels and native.is_available():
+    plain = TrainedExit.create(config, dict(initial))
+    with pytest.raises(ValueError, match="make both with one kernel_dtype"):
+      plain.language_model(verifier)
+  with pytest.raises(ValueError, match="lies on one device, and a mesh"):
+    TrainedExit.create(config, initial, layout=meshes.Mesh({"data": 1}))

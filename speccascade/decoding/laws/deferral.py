@@ -42,7 +42,9 @@ def chow(
     alpha: scalar in [0, 1]. Alpha 1 never defers; alpha 0 defers unless max q
       is 1.
 
-  Source: Narasimhan et al., Eq. (2).
+  Source: Narasimhan et al., Eq. (2). With the verifier's first layers as the
+  drafter (`EarlyExit`) the token cascade is the exit by softmax confidence of
+  CALM (Schuster et al., arXiv 2207.07061), at one layer.
   >>> left, right = chow(jnp.array([0.6, 0.4]), alpha=0.3)
   >>> bool(left < right)
   True

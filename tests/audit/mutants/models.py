@@ -309,6 +309,27 @@ a cut drafter of another vocabulary keeps tokens of its verifier <-
 - model=model.cut_to(np.asarray(self.to_drafter)[kept]),
 + model=model.cut_to(kept),
 
+=== models/early_exit.py models/test_early_exit.py
+an early exit of Llama reads its prompt itself <-
+  test_a_prompt_is_read_once[llama-bfloat16]
+- return (*shared, *own[num:])
++ return own
+an early exit has arrays of all layers <- test_no_array_is_a_copy
+- int(name.split("_")[1]) < num
++ name
+
+=== decoding/programs/call_checks.py models/test_early_exit.py
+an early exit drafts for any verifier <-
+  test_an_exit_of_another_verifier_is_refused
+- not part.is_exit_of(verifier)
++ verifier is None
+
+=== models/taught_exit.py training/test_exit_training.py
+an early exit begins with the verifier's first layers again <-
+  test_an_exit_begins_as_an_untaught_one[llama]
+- min(config.num_layers + i, most - 1)
++ i
+
 === models/text_network.py models/test_cut_head.py
 a cut head of a tied T5 has no factor <- test_logits_are_the_whole_heads_at_kept
 @ TextNetwork.logits

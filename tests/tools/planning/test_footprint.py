@@ -34,6 +34,7 @@ from speccascade.models import (
 )
 from speccascade.models.heads_model import TrainedHeads
 from speccascade.models.sharding import meshes
+from speccascade.models.taught_exit import ExitConfig
 from speccascade.settings import fields
 from speccascade.tasks.inputs import Inputs
 from speccascade.tools.planning import decoding_plan, footprint, training_plan
@@ -558,6 +559,45 @@ def test_a_plan_of_decoding_with_a_drafter_in_int8(saved, is_tied, monkeypatch):
     assert found["drafter"] == num_bytes(lm.cut_to(ids))
     with pytest.raises(ValueError, match="int8 lie on one device"):
       bytes_of({"data": 2}, **settings)
+
+
+def test_plans_of_an_early_exit_that_is_taught(saved):
+  """What it has of its own is counted, and the rest with the verifier."""
+  large = dataclasses.replace(T5, num_decoder_layers=3)
+  path, config = saved("large", large), ExitConfig(num_layers=1)
+  taught = config.shaped_like(large)
+  own = parameters.num_parameters(taught)
+  one, two = (dataclasses.replace(T5, num_decoder_layers=n) for n in (1, 2))
+  layer, other = map(parameters.num_parameters, (one, two))
+  assert own == other - layer + T5.emb_dim  # a layer, and the norm
+  data = TrainingData(
+    mixture_or_task_name="any",
+    task_feature_lengths=LENGTHS,
+    batch_size=8,
+    teacher_checkpoint=path,
+  )
+  bytes_of = training_plan.plan(config, data).bytes_on(meshes.ONE)
+  assert bytes_of["weights"] == 4 * own
+  assert bytes_of["activations"] == footprint.activations(one, ONE, 8, LENGTHS)
+  inputs = Inputs(
+    input_file="-",
+    vocabulary=tiny.Vocabulary(),
+    task_feature_lengths={"inputs": 128},
+  )
+  point, caches = Point("spec_decode", gamma=2), []
+  for checkpoint in (saved("exit", taught), saved("two", two)):
+    pair = PairSpec(
+      drafter_checkpoint=checkpoint,
+      verifier_checkpoint=path,
+      kernel_dtype="bfloat16",
+    )
+    plan = decoding_plan.plan(pair, inputs, point, Run(batch_size=32))
+    caches.append(plan.bytes_on(meshes.ONE)["caches"])
+    if checkpoint.endswith("exit"):
+      norms = 4 * T5.emb_dim  # of the layer, and the last one
+      wanted = 2 * (own - norms) + 4 * norms
+      assert plan.bytes_on(meshes.ONE)["drafter"] == wanted
+  assert caches[0] == caches[1]
 
 
 def test_a_plan_of_decoding_trees(saved):
