@@ -53,7 +53,7 @@ def count(
   lower ids come first.
 
   Args:
-    texts: each a text, or the ids of its tokens.
+    texts: each a string, or the ids of its tokens.
     vocabulary: an object as in `sources.Sources`.
     num: N.
 

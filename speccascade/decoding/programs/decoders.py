@@ -17,8 +17,8 @@ from speccascade.decoding.loops.rounds import Loop
 from speccascade.decoding.programs import draft_models
 from speccascade.decoding.programs.call_checks import (
   check_call,
-  check_decoder,
   check_continues_alone,
+  check_decoder,
 )
 from speccascade.decoding.programs.draft_models import DraftModels
 from speccascade.decoding.programs.families import choose, family
