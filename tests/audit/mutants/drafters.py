@@ -71,7 +71,7 @@ a tree past the window has its children <-
 @ _only_within
 - branches = branches.replace(parents=parents)
 + pass
-passes that were not made are counted <- test_turns_of_others_take_room
+passes that were not made are counted <- test_external_turns_take_room
 @ _only_within
 - calls=jnp.where(rows, proposal.calls, 0)
 + calls=proposal.calls

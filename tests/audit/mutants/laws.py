@@ -196,7 +196,7 @@ a NaN that top-k drops goes unseen <- test_a_nan_that_top_k_drops_is_seen
 @ Sampling
 - is_law if kept is logits else is_whole
 + is_law
-a maximum over NaN is trusted <- test_a_nan_is_seen_wherever_it_stands
+a maximum over NaN is trusted <- test_a_nan_is_seen_wherever_it_is
 @ is_law
 -   logits = jnp.where(jnp.isnan(logits), jnp.inf, logits)
 
