@@ -214,7 +214,7 @@ drafters in a row count their models from 0 each <- test_which_model_wrote_each
 @ HorizontalDrafter.propose
 - part.writers(place)
 + part.writers(0)
-behind a row of drafters there is no distribution <-
+after a row of drafters there is no distribution <-
   test_the_law_after_a_row_is_its_last
 @ HorizontalDrafter.propose
 - needs_bonus_law=needs_bonus_law and is_last

@@ -257,7 +257,7 @@ missing bonus: the residual is there <-
 @ replacement
 - jnp.where(is_bonus, pi_n, jnp.maximum(scaled - q_n, 0))
 + jnp.maximum(scaled - q_n, 0)
-drafts behind a rejected one are accepted <-
+drafts after a rejected one are accepted <-
   ../test_exact_laws.py::test_output_has_the_law_of[spec_cascade_opt-token]
 @ token_verify
 - num_accepted = jnp.min(first_no, axis=1, initial=tokens.shape[1])
