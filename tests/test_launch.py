@@ -94,7 +94,7 @@ class Checkout:
     return subprocess.run(["bash", *words], cwd=self.folder, env=env, **how)
 
   def launch(self, where, steps, *command, **env):
-    """Runs steps of a launch script; returns what became of it, and `calls`,
+    """Runs steps of a launch script; returns the outcome, and `calls`,
     the words of each call of a fake."""
     calls = self.folder / "fakes/calls"
     calls.unlink(missing_ok=True)

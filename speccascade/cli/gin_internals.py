@@ -1,4 +1,4 @@
-"""The one module that leans on what gin keeps to itself.
+"""The only module that uses gin's private API.
 
 Tried with gin-config 0.5.0. It uses these names of `gin.config`, which gin does
 not export:

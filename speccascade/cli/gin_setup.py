@@ -49,7 +49,7 @@ def parse(files, bindings, extra_search_paths=()):
     files: paths of gin files, relative to the working directory or to one of
       the search paths.
     bindings: texts `NAME = VALUE` or `module.function.parameter = VALUE`.
-    extra_search_paths: folders that are looked into before the default ones.
+    extra_search_paths: folders that are searched before the default ones.
 
   Raises:
     ConfigError: a file or binding is wrong, or a macro has no value. The

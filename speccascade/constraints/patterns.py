@@ -111,7 +111,7 @@ class _Reader:
     return stands
 
   def next(self) -> str:
-    """Returns the character here, and moves behind it."""
+    """Returns the character here, and moves past it."""
     if self.place >= len(self.pattern):
       raise PatternError("ends too early")
     self.place += 1

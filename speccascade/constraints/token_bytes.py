@@ -26,8 +26,7 @@ class TokenBytes:
     first: for each id the bytes that the token adds at the beginning of a text,
       where a tokenizer may drop a blank.
     stays_first: whether the beginning continues after a token of which nothing
-      is
-      left there, as SentencePiece has it for T5: it drops all blanks.
+      is left there, as SentencePiece has it for T5: it drops all blanks.
     byte_tokens: the ids of tokens that stand for one byte each, if a run of
       them becomes U+FFFD as a whole where it is not UTF-8, as in byte fallback
       of `tokenizers`. Empty where each byte is decoded by itself.

@@ -106,7 +106,7 @@ class Walks:
     after: [E] int32, where the kind leads from there.
     halting: [V] int, which of `halts` each token has.
     halts: [H, S] bool, the states from which a token reaches `halt`; from
-      these, what stands in `usual` and `after` means nothing. Without a `halt`
+      these, `usual` and `after` are undefined. Without a `halt`
       no state is among them.
   """
 

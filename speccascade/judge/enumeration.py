@@ -69,8 +69,7 @@ def completed(
   block's.
 
   What a block emits is truncated, or completed with the claimed chain: the
-    distribution is
-  that chain's exactly if the block's tokens are the chain's.
+  distribution is that chain's exactly if the block's tokens are the chain's.
   """
   pi = problem.targets(target)
   whole: Law = {}

@@ -2,9 +2,8 @@
 
 A small model spends much of a draft on the product with all rows of its head. A
 cut head holds the rows of the kept tokens alone, so that products,
-distributions and
-draws are over N tokens instead of V. The embedding stays whole: the model reads
-every token.
+distributions and draws are over N tokens instead of V. The embedding stays
+whole: the model reads every token.
 
 The cut head lies in a model's parameter tree under `NAME`: "kernel" [E, N] or
 its panels, and the kept "ids" [N] int32, ascending. Soft caps and factors of

@@ -1,16 +1,14 @@
 """A drafter of another vocabulary, as a model over the verifier's ids.
 
 The drafter proposes only tokens that both vocabularies have: its distribution
-  is
-restricted to the shared tokens and renormalised. It reads every token of the
+is restricted to the shared tokens and renormalised. It reads every token of the
 verifier's, one for one: a shared token as itself, any other token as one of the
 drafter's own tokens that stands for it.
 
 Its distribution is therefore a function of the verifier's tokens alone. Each
-method has
-the target that the table states, with this distribution as q: a lossless method
-  has the
-verifier's distribution, whatever token stands for another.
+method has the target that the table states, with this distribution as q: a
+lossless method has the verifier's distribution, whatever token stands for
+another.
 """
 
 from collections.abc import Sequence

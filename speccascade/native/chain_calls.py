@@ -2,8 +2,7 @@
 
 Axes: B rows, G drafts, L tokens of the buffer, V vocabulary, E model width, N
 columns of the head, P passes: G, or G + 1 where the distribution after the last
-  draft is
-wanted. N is V unless the head is cut.
+draft is wanted. N is V unless the head is cut.
 """
 
 from collections.abc import Sequence

@@ -44,7 +44,7 @@ struct Decoder : Stack {
 //
 // Where 2, 0 and 3 tokens are fed from slots 5, 9 and 7 on, B = 2, N = 3, row =
 // {0, 2}, start = {5, 7}, slot = {5, 6, 7, 7, 8, 9}. Slot 7 of the first row is
-// past its tokens: it is written, and means nothing.
+// past its tokens: it is written, and is undefined.
 struct Batch {
   long B = 0;                // rows that are fed
   long N = 1;                // tokens of each, the most that any row is fed

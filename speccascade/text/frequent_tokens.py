@@ -57,7 +57,7 @@ def count(
   tokens with equal counts the lower ids come first.
 
   Args:
-    texts: each a text, or the ids of its tokens.
+    texts: each a string, or the ids of its tokens.
     vocabulary: an object as in `sources.Sources`.
     num: N.
     fill: whether tokens that no text has follow, the lowest ids first. A

@@ -371,8 +371,7 @@ class TokenizerVocabulary:
 
     Byte fallback decodes a run of byte tokens together, so that a run at the
     end is not counted: the character may continue. Special tokens and ids
-      without
-    a token are not text, and do not end a run.
+    without a token are not text, and do not end a run.
     """
     whole = len(ids)
     for place in reversed(range(len(ids))):

@@ -2,8 +2,7 @@
 
 A schedule is a function from the global step to the learning rate. Steps are
 counted from 0, as in T5X: a run that starts from a checkpoint continues to
-  count
-from the checkpoint's step.
+count from the checkpoint's step.
 """
 
 from collections.abc import Callable, Mapping

@@ -132,7 +132,7 @@ def test_unions_and_products_of_split_tables_are_those_of_joint_ones(form):
       two = every.moves[two, column[1]]
 
 
-def test_a_table_is_padded_as_it_stands():
+def test_a_table_is_padded_as_it_is():
   rng = np.random.default_rng(3)
   for shape in ((8, 8), (5, 8), (8, 5)):
     table = rng.integers(0, 9, shape)

@@ -77,7 +77,7 @@ def test_a_stop_inside_of_another_is_complete_first():
   assert end_of(tables, [0, 1, 0, 1, 2]) == 5
 
 
-def test_strings_that_are_banned_never_stand(any_vocabulary):
+def test_strings_that_are_banned_never_occur(any_vocabulary):
   known = read(any_vocabulary)
   strings = ["cat", "the c", "t "]
   tables = stops.without(strings, known)

@@ -2,10 +2,9 @@
 them.
 
 A compiled decoder writes texts on toy chains. They follow the exact
-distribution of its
-execution, and do not follow that of a known mistake. BiLD is greedy: its tokens
-are those that its decisions give. Other files of this folder say more of each
-execution.
+distribution of its execution, and do not follow that of a known mistake. BiLD
+is greedy: its tokens are those that its decisions give. Other files of this
+folder say more of each execution.
 """
 
 import math

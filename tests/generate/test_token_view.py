@@ -172,7 +172,7 @@ def test_what_a_card_says():
   assert text.count("accepted; by model 2 of 2") == 1
 
 
-def test_source_and_reference_stand_once_above_the_texts_of_an_example():
+def test_source_and_reference_are_once_above_the_texts_of_an_example():
   other = record()
   other["inputs"], other["targets"] = "Another", ["first", "second"]
   view = token_view.view_html([record(), record(), other])

@@ -144,7 +144,7 @@ def test_a_source_is_attended_to_whole_and_its_padding_is_not_seen():
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_products_with_what_stands_around_them(dtype):
+def test_products_with_what_is_around_them(dtype):
   rng = np.random.default_rng(2)
   bound = 1e-5 if dtype == "float32" else 0.02
   x = numbers(rng, 2, 3, 200, dtype=dtype)

@@ -39,7 +39,7 @@ def filled(lm=LM, capacity=16):
 
 
 def go_on(lm, state):
-  """Returns the logits behind one more token, 2."""
+  """Returns the logits after one more token, 2."""
   fed = jnp.full((2, 1), 2, jnp.int32)
   return lm.extend(state, fed, jnp.ones(2, jnp.int32))[1].logits[:, 0]
 

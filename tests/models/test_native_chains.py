@@ -137,7 +137,7 @@ def test_a_chain_equals_the_steps_to_the_bit(build, case, monkeypatch):
 
 
 @pytest.mark.slow
-def test_faults_stand_where_the_steps_find_them(monkeypatch):
+def test_faults_are_where_the_steps_find_them(monkeypatch):
   """A NaN in the vector of a token makes the logits after it invalid."""
   lm = model("t5")
   table = lm.params["token_embedder"]["embedding"]

@@ -211,7 +211,7 @@ def test_logits_equal_the_numpy_twin(is_old):
   np.testing.assert_allclose(logits[0], want, atol=1e-5 * np.abs(want).max())
 
 
-def test_dropout_stands_where_t5x_has_it(golden_config, golden_params, batch):
+def test_dropout_is_where_t5x_has_it(golden_config, golden_params, batch):
   """Everything but the encoder's output drops whole columns of a row."""
   layers = dict.fromkeys(("num_encoder_layers", "num_decoder_layers"), 1)
   config = dataclasses.replace(golden_config, dropout_rate=0.5, **layers)

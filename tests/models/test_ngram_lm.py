@@ -124,7 +124,7 @@ def test_further_tokens_have_no_probability():
     return np.exp(lm.look_up(jnp.zeros((1,), jnp.int32), tokens)[0, 0])
 
   unigram = np.pad(lm.unigram, (0, 2))
-  # Behind a token that no text has, the distribution is that of the shorter
+  # After a token that no text has, the distribution is that of the shorter
   # context.
   for context, want in (
     ((3, 2), np.pad(law(lm, 3, 2), (0, 2))),

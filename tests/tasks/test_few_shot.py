@@ -308,7 +308,7 @@ def test_mistakes(tmp_path, monkeypatch):
   assert len(read(missing, "validation").examples) == 3
 
 
-def test_files_of_a_task_stand_in_its_fingerprint(tmp_path):
+def test_files_of_a_task_are_in_its_fingerprint(tmp_path):
   files = few_shot_files.write(tmp_path, "gsm8k")
   name = few_shot_tasks.register("gsm8k", **files)
   key = reading.fingerprint(tasks.get(name), "test")

@@ -28,7 +28,7 @@ HORIZON = 16
 # Rounds without drafts that follow each other before a row asks again. Nothing
 # is learned in them, so that asking each time would only take time.
 IDLE_ROUNDS = 8
-# The share of a row's time without drafts that is saved up to try drafts again,
+# The share of a row's draft-free time that is budgeted for trying drafts again,
 # and what a trial costs, in blocks of the size that it begins with.
 TRIAL_SHARE = 0.01
 TRIAL_BLOCKS = 3.0
@@ -52,7 +52,7 @@ class Pace(struct.PyTreeNode):
   Attributes:
     accepted: [B] float32, accepted drafts, the older ones with less weight.
     examined: [B] float32, examined drafts, with the same weights.
-    saved: [B] float32, the time that was saved up for a trial, in rounds that
+    saved: [B] float32, the time budgeted so far for a trial, in rounds that
       draft nothing.
     held: [B] int32, tokens that the drafter would hold if the row were alone.
     length: [B] int32, the tokens before the last block; 0 before any block.
@@ -114,7 +114,7 @@ class Pace(struct.PyTreeNode):
     return jax.tree.map(lambda old, new: jnp.where(idle, old, new), self, asked)
 
   def observe(self, length: Array) -> "Pace":
-    """Returns the memory with what became of the last block.
+    """Returns the memory with the outcome of the last block.
 
     Args:
       length: [B] int32, tokens now. The last block wrote its accepted drafts
@@ -147,7 +147,7 @@ class Pace(struct.PyTreeNode):
     best = _best(self._acceptance, costs.rounds, sizes, reading)
     pace = self
     if 0 in sizes:
-      # A trial restarts from the prior, once the time for it is saved up.
+      # A trial restarts from the prior, once the budget covers it.
       # It is not made where no acceptance would make drafts pay.
       prior = jnp.full((1,), PRIOR_MEAN, jnp.float32)
       first = _best(prior, costs.rounds, sizes, jnp.zeros_like(prior))

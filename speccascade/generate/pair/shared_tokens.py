@@ -146,8 +146,7 @@ class SharedTokens:
     The width S' is a function of S alone, so that one program of the verifier
     needs one program of the drafter. It is 2 S, or `most` if `most` is less. An
     input with more ids is truncated: a prompt loses its start, because the
-      output
-    follows its end, and a source loses its end.
+    output follows its end, and a source loses its end.
 
     Args:
       inputs: [B, S] int32 ids of the verifier, padded as

@@ -1,9 +1,8 @@
 """Where arrays lie on several devices: a mesh, and T5X's rules.
 
 A mesh has two axes: `data` splits rows, `model` splits what a layer computes.
-  The
-networks name the axes of their arrays ("embed", "heads", ...). The rules say
-which mesh axis splits each of these, and XLA adds the communication.
+The networks name the axes of their arrays ("embed", "heads", ...). The rules
+say which mesh axis splits each of these, and XLA adds the communication.
 
 Source: T5X's `partitioning.standard_logical_axis_rules`.
 """

@@ -2,10 +2,9 @@
 
 Table 2 interpolates between the alphas that were measured, but an
 interpolated alpha cannot be decoded with. So the report claims the speed of
-measured
-points alone: their settings can be pasted into a config. A point is called
-faster than another point only where the whole 95% interval of the ratio of the
-two latencies, taken in pairs, is on one side of 1.
+measured points alone: their settings can be pasted into a config. A point is
+called faster than another point only where the whole 95% interval of the ratio
+of the two latencies, taken in pairs, is on one side of 1.
 
 The sentences are in `sentences.txt`, each whole.
 """

@@ -163,7 +163,10 @@ def _section(target: Target) -> str:
     words = " ".join(parts.get("Args", "").split())
     fact = f"alpha: {interval}, default {target.interval.default:g}."
     rest = re.sub(r"^scalar[^.;]*?(?:\.|;|$)\s*", "", words)
-    facts.append(f"{fact} {rest[:1].upper()}{rest[1:]}".rstrip())
+    rest = re.sub(r"^any finite number\.?\s*", "", rest)
+    if re.match(r"[a-z]{2}", rest):  # and no symbol, such as "e in (0, 1]"
+      rest = rest[0].upper() + rest[1:]
+    facts.append(f"{fact} {rest}".rstrip())
   if target.rule is None:
     kind = "target, no rule"
   else:

@@ -63,7 +63,7 @@ def laws_along(
     the last batch is filled up with rows that mean nothing; for each of the D
     drafts the distributions that it drafts each token from, and those of the
     verifier: two arrays [B, T, V] each, at temperature 1 and as they are drawn
-    from. What is said of tokens before `least_place` means nothing.
+    from. Values of tokens before `least_place` are undefined.
   """
   pair, examples = study.pair, study.examples
   num, length = texts.tokens.shape

@@ -7,8 +7,7 @@ alphas each method has: the grid that it declares, and where to look next.
 A grid holds the values between which a method changes, from hardly ever
 deferring to nearly always, or the other way; what lies outside changes little
 more. The values are defined with each rule, target or execution (see
-`Interval`), and
-are our choice: the papers draw curves and do not list theirs.
+`Interval`), and are our choice: the papers draw curves and do not list theirs.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -315,10 +315,10 @@ def measure_costs(
 def make_monotone(costs: Costs) -> Costs:
   """Returns costs in which no pass is cheaper than a narrower pass.
 
-  A wider pass does more, and so do more draft heads. Where the clock says that
-  it took less time, it was disturbed, and the gamma of the flattered width
-  would be chosen. The nearest rising numbers take the place of the measured
-  ones. The first of them is the new unit.
+  A wider pass does more work, and so do more draft heads. Where one was
+  measured to take less time, the measurement was disturbed, and would favour
+  that width's gamma. The measured numbers are replaced by the nearest rising
+  ones, of which the first is the new unit.
   """
   widths = sorted(costs.v)
   rising = isotonic_regression([costs.v[width] for width in widths]).x

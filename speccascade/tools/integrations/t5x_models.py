@@ -239,8 +239,7 @@ class PairModel(models.EncoderDecoderModel):
     inputs = batch["encoder_input_tokens"]
     num_rows, length = batch["decoder_input_tokens"].shape
     # T5X lets its own rules split what the verifier computes. A whole drafter
-    # is
-    # outside these rules: each device computes all of it.
+    # is outside these rules: each device computes all of it.
     layout = None
     mesh = pxla.thread_resources.env.physical_mesh
     if self.is_whole and not mesh.empty and mesh.size > 1:

@@ -14,8 +14,9 @@ rest. The drafter is whole on each chip.
 Where a compiler for TPUs is installed (the extra `tpu-compiler`), the decode
 and the verifier alone are compiled for each slice, with one and two layers, and
 buffers, cycles and collectives are the compiler's; what is read comes from the
-sizes of arrays. Without it all does: no launches of operations are counted, and
-no arithmetic of attention, so that real passes take longer. Nothing is run.
+sizes of arrays. Without a compiler everything is estimated from array sizes;
+launch overhead and the arithmetic of attention are not counted, so real passes
+take longer. Nothing is run.
 
 A pass takes the time of its reads or of its arithmetic, whichever is longer,
 plus the time of its communication: each sublayer waits for the sum of the

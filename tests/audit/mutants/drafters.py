@@ -71,7 +71,7 @@ a tree past the window has its children <-
 @ _only_within
 - branches = branches.replace(parents=parents)
 + pass
-passes that were not made are counted <- test_turns_of_others_take_room
+passes that were not made are counted <- test_external_turns_take_room
 @ _only_within
 - calls=jnp.where(rows, proposal.calls, 0)
 + calls=proposal.calls
@@ -214,7 +214,7 @@ drafters in a row count their models from 0 each <- test_which_model_wrote_each
 @ HorizontalDrafter.propose
 - part.writers(place)
 + part.writers(0)
-behind a row of drafters there is no distribution <-
+after a row of drafters there is no distribution <-
   test_the_law_after_a_row_is_its_last
 @ HorizontalDrafter.propose
 - needs_bonus_law=needs_bonus_law and is_last

@@ -196,7 +196,7 @@ a NaN that top-k drops goes unseen <- test_a_nan_that_top_k_drops_is_seen
 @ Sampling
 - is_law if kept is logits else is_whole
 + is_law
-a maximum over NaN is trusted <- test_a_nan_is_seen_wherever_it_stands
+a maximum over NaN is trusted <- test_a_nan_is_seen_wherever_it_is
 @ is_law
 -   logits = jnp.where(jnp.isnan(logits), jnp.inf, logits)
 
@@ -257,7 +257,7 @@ missing bonus: the residual is there <-
 @ replacement
 - jnp.where(is_bonus, pi_n, jnp.maximum(scaled - q_n, 0))
 + jnp.maximum(scaled - q_n, 0)
-drafts behind a rejected one are accepted <-
+drafts after a rejected one are accepted <-
   ../test_exact_laws.py::test_output_has_the_law_of[spec_cascade_opt-token]
 @ token_verify
 - num_accepted = jnp.min(first_no, axis=1, initial=tokens.shape[1])

@@ -67,7 +67,7 @@ the token's distribution is taken for the verifier's <-
 
 === decoding/loops/counting.py
     decoding/loops/test_paths.py::test_speculative_paths[lossless]
-drafts behind an end are counted
+drafts after an end are counted
 @ counts
 - examined = jnp.minimum(block.verdict.examined, emitted)
 + examined = block.verdict.examined
@@ -407,7 +407,7 @@ BiLD judges what was not drafted <- test_bild_against_its_decisions_by_hand[2]
 @ bild.rollback
 - (-jnp.log(prob) > alpha) & (index < count[:, None])
 + -jnp.log(prob) > alpha
-BiLD asks the drafter again behind a whole window only <-
+BiLD asks the drafter again after a whole window only <-
   test_bild_against_its_decisions_by_hand[2]
 @ BildDrafter.propose
 - state = (held, prefix.length + count + 1)

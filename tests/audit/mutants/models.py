@@ -73,7 +73,7 @@ a search among children stops one short <- test_law_equals_the_twin[3-4-2]
 @ _search.halve
 - jnp.where(is_open & is_below, middle + 1, low)
 + jnp.where(is_open & is_below, middle, low)
-behind a padded token there is no distribution <-
+after a padded token there is no distribution <-
   test_further_tokens_have_no_probability
 @ NgramLM.padded
 - jnp.pad(first.backoff, (0, more), constant_values=1)
@@ -469,7 +469,7 @@ a window may be narrower than the block <- test_what_does_not_describe_a_tree
 + depth.ndim != 2
 
 === models/attention.py models/test_network.py
-attention misses the slot behind a size <- test_attention_looks_at_every_slot
+attention misses the slot after a size <- test_attention_looks_at_every_slot
 @ attend_within
 - (jnp.max(reach) > size).astype(jnp.int32)
 + (jnp.max(reach) > size + 1).astype(jnp.int32)

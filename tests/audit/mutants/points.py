@@ -51,19 +51,20 @@ a lossless method's rates are means over tokens
 @ rates_along
 - is_own or target.is_lossless
 + is_own
-each draft is the last head's <- test_heads_advice.py::test_a_text_tells_its
+each draft is the last head's <-
+  test_heads_advice.py::test_a_text_determines_its
 - rates[depth, places, here] = of_rows
 + rates[:, places, here] = of_rows
 all parts of texts have the tokens of the first
 - = texts.tokens[here]
 + = texts.tokens[: here.stop - start]
-a first block drafts nothing <- test_heads_advice.py::test_a_text_tells_its
+a first block drafts nothing <- test_heads_advice.py::test_a_text_determines_its
 @ least_place
 - return draft if first_drafts else draft + 1
 + return draft + 1
 
 === study/search/draft_kinds.py
-    study/search/test_heads_advice.py::test_a_text_tells_its
+    study/search/test_heads_advice.py::test_a_text_determines_its
 a head drafts one token too early
 @ _head_laws
 - jnp.roll(logits[:, :, j], j + 1, axis=1)

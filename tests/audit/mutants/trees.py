@@ -368,11 +368,11 @@ the distributions of a chain are at its siblings <-
 + by_draft(values[:, :1], none.astype(values.dtype), values[:, 1:])
 
 === study/search/acceptance.py study/search/test_tree_search.py
-the residual after a miss is the target <- test_a_text_tells_the_blocks
+the residual after a miss is the target <- test_a_text_determines_the_blocks
 @ _of_children
 - residual = jnp.where(is_drawn[..., None], left, residual)
 + residual = residual
-a certain child is tried like a drawn one <- test_a_text_tells_the_blocks
+a certain child is tried like a drawn one <- test_a_text_determines_the_blocks
 @ _of_children
 - reach = jnp.where(is_drawn, reach * jnp.maximum(missed, 0), reach)
 + reach = reach * jnp.maximum(missed, 0)
@@ -384,7 +384,7 @@ without replacement every first child misses alike <-
 
 === study/papers/blocks.py
 a block begins at every token <- test_one_rate_along_a_long_text |
-  ../search/test_tree_search.py::test_a_text_tells_the_blocks
+  ../search/test_tree_search.py::test_a_text_determines_the_blocks
 @ blocks
 - after = slice(start + 1, start + num_levels + 2)
 + after = slice(start, start + num_levels + 1)

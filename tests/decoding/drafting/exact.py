@@ -86,8 +86,7 @@ def assert_drawn_from(tokens, q) -> int:
   far.
 
   What is known is the tokens before it and every stated distribution up to its
-    own: the
-  acceptance of a verifier step looks at nothing else.
+  own: the acceptance of a verifier step looks at nothing else.
 
   Args:
     tokens: [N, G], equally likely rows.

@@ -130,7 +130,7 @@ def test_equals_brute_force(vocab_size, n, prompted):
 
 
 @pytest.mark.usefixtures("either_way")
-def test_prompts_are_copied_from_wherever_they_stand():
+def test_prompts_are_copied_from_wherever_they_are():
   """5 6 7 8 5 6 | 7: what followed the first 5 6 7, and that once more."""
   text, width = (5, 6, 7, 8, 5, 6), 4
   inputs = np.concatenate([toy.padded([text], side) for side in SIDES])

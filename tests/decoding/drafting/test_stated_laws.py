@@ -71,7 +71,7 @@ def rounds(cells, num):
 
 
 # One round of a pair that drafts one token: its draft, whether it is accepted,
-# the token behind it.
+# the token after it.
 NEURAL = {(DRAFT,): [2], (ACCEPT,): [2], (DRAW,): [4]}
 COPIED = {(ACCEPT,): [4], (DRAW,): [4]}
 # Two drafters in a row: the first at path 0. The copied token meets 7/8 or 1/8.

@@ -242,7 +242,7 @@ def test_a_row_alone_is_that_row_in_a_batch_refilled_and_in_pieces(way):
 
 
 @pytest.mark.parametrize("way", ["chain", "tree", "adaptive"])
-def test_turns_of_others_take_room_of_the_window(way):
+def test_external_turns_take_room_of_the_window(way):
   drafter, verifier = models_of(way)
   program = dataclasses.replace(program_of(way), max_decode_len=8)
   inputs = toy.padded(TEXTS)

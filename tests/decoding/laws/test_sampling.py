@@ -299,7 +299,7 @@ def test_is_law():
 
 
 @pytest.mark.parametrize("size", [7, 64, 300])
-def test_a_nan_is_seen_wherever_it_stands(size):
+def test_a_nan_is_seen_wherever_it_is(size):
   # A maximum over many numbers is taken in lanes, which may drop it.
   logits = np.zeros((size, size), np.float32)
   np.fill_diagonal(logits, np.nan)

@@ -18,7 +18,7 @@ BATCH = np.concatenate([toy.padded(toy.PROMPTS, side) for side in SIDES])
 KEYS = row_keys(0, 0, jnp.tile(jnp.arange(NUM), len(SIDES)))
 
 
-def test_prompts_are_read_wherever_they_stand():
+def test_prompts_are_read_wherever_they_are():
   texts = toy.PROMPTS * len(SIDES)
   expected = toy.padded(texts)
   np.testing.assert_array_equal(prompts.align(BATCH), expected)
@@ -60,7 +60,7 @@ def test_a_pair_is_of_one_kind():
 
 
 @pytest.mark.parametrize("name", toy.nightly(METHODS, ["verifier"]))
-def test_a_row_is_the_same_wherever_its_prompt_stands(name):
+def test_a_row_is_the_same_wherever_its_prompt_is(name):
   row = METHODS[name]
   models = toy.whole()
   if row.num_drafters == 2:

@@ -80,7 +80,7 @@ def test_labels():
   assert Cascade(k=[[2]], first_children=8).label == "K=2 l=1 max_gram 8 first"
 
 
-def test_a_models_calls_are_counted_wherever_it_stands():
+def test_a_models_calls_are_counted_wherever_it_is():
   medium, small = object(), object()
   drafter = types.SimpleNamespace(models=(medium, small, small))
   assert calls_by_drafter(drafter, [3, 4, 5], [medium, small]) == [3, 9]

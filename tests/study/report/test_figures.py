@@ -235,7 +235,7 @@ def test_a_label_has_the_only_alpha_of_its_line():
   assert labels_of["spec_cascade_opt"] == "spec_cascade_opt"
 
 
-def test_the_title_stands_above_the_panels_and_inside_the_figure(plot):
+def test_the_title_is_above_the_panels_and_inside_the_figure(plot):
   figure = plot.draw()
   renderer = figure.canvas.get_renderer()
   title = figure._suptitle.get_window_extent(renderer)

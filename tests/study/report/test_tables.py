@@ -72,7 +72,7 @@ def test_estimates_are_printed_with_their_intervals(value, text, cells):
   assert tables.to_csv([value], [NUMBER]) == f"x,x low,x high\n{cells}\n"
 
 
-def test_anybodys_text_stays_a_text():
+def test_any_text_stays_text():
   """Markup, line breaks, control characters and formulas in a label."""
   columns = [tables.Column("label", "label"), tables.Column("x", "x", 1)]
   label = "a|b\n<script>\x1b[2J\u202e [OPT] 1 < 2"

@@ -67,7 +67,7 @@ def pair(num=NUM, with_twin=False):
   ("method", "temperature"),
   [("spec_decode", 0.0), ("spec_cascade_token_v3", 1.0)],
 )
-def test_a_text_tells_its_blocks(method, temperature):
+def test_a_text_determines_its_blocks(method, temperature):
   """Decoded blocks differ from those expected of the same texts by chance."""
   point = Point(method, gamma=3, temperature=temperature)
   run = Run(max_decode_len=12, batch_size=NUM, num_lengths=1)
@@ -323,7 +323,7 @@ def test_the_fastest_that_fits(advise, monkeypatch):
   assert "it has " in advice_page.answer(advice).text
 
 
-def test_what_was_decoded_stands_when_the_time_is_over(advise, monkeypatch):
+def test_what_was_decoded_is_kept_when_the_time_is_over(advise, monkeypatch):
   """The verifier, the drafter and one point are decoded; the next is late."""
   decode, begun = advisor.Searcher._decode, []
 

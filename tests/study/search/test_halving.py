@@ -140,7 +140,7 @@ def test_halving_keeps_the_best_and_resumes(contest, count, tmp_path):
   assert path.read_text() == text
 
 
-def test_calls_and_speeds_stand_in_the_report(contest, tmp_path):
+def test_calls_and_speeds_are_in_the_report(contest, tmp_path):
   cascade = Cascade(k=((2, 1, 3), (0, 1, 3), (0, 0, 3)), lenience=3.0)
   candidate = scored(contest, cascade)
   # The medium model once; the small one below it, and after it.

@@ -117,7 +117,7 @@ STUDIES = {
     [(kind, 1.0) for kind in STUDIES],
   ),
 )
-def test_a_text_tells_its_blocks(kind, temperature):
+def test_a_text_determines_its_blocks(kind, temperature):
   """Each draft has its own head; a first block writes one token, or drafts."""
   study = STUDIES[kind]()
   point = Point("spec_decode", gamma=3, temperature=temperature)
@@ -149,7 +149,7 @@ def test_a_text_tells_its_blocks(kind, temperature):
     [(kind, t) for kind in STUDIES for t in (0.0, 1.0)], [("heads", 1.0)]
   ),
 )
-def test_a_text_tells_the_blocks_of_a_tree(kind, temperature):
+def test_a_text_determines_the_blocks_of_a_tree(kind, temperature):
   study, tree = STUDIES[kind](), test_tree_search.TREE
   point = Point("spec_decode", gamma=3, temperature=temperature, tree=tree)
   decoded = study.batches(point, shared=False).decode_all(study.examples)

@@ -43,7 +43,7 @@ def study_of(folder=None, num=NUM):
     ("spec_decode", 1.0, "iid", "k_seq"),
   ],
 )
-def test_a_text_tells_the_blocks_of_a_tree(
+def test_a_text_determines_the_blocks_of_a_tree(
   method, temperature, drawing, verification
 ):
   """Decoded blocks differ from those expected of the same texts by chance."""
