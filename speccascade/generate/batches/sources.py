@@ -91,6 +91,24 @@ class Sources:
     """
     return dataclasses.replace(self, max_len=longest(self.examples))
 
+  def describe_unknown(self) -> str:
+    """Returns a line on what the vocabulary cannot spell, or ""."""
+    unknown = getattr(self.vocabulary, "unk_id", None)
+    # Some tokenizers have no unknown token, and name another one instead.
+    others = (getattr(self.vocabulary, name, None) for name in _MARKS)
+    if unknown is None or unknown in others:
+      return ""
+    counts = [np.sum(example.tokens == unknown) for example in self.examples]
+    if not (num := int(sum(counts))):
+      return ""
+    total = sum(len(example.tokens) for example in self.examples)
+    places = np.flatnonzero(counts)
+    return (
+      f"the vocabulary cannot spell all of {len(places)} of {len(counts)}"
+      f" texts, the first {self.examples[places[0]].text!r:.60}:"
+      f" {num} of {total} tokens ({num / total:.1%}) are unknown"
+    )
+
   def repeated(self, num: int) -> "Sources":
     """Returns each example so many times, one after the other."""
     if num == 1:
@@ -128,6 +146,9 @@ class Sources:
   def vocabulary_sha256(self) -> str | None:
     """The sha256 of the vocabulary's file, or None if it has no file."""
     return (identity(self.vocabulary) or {}).get("sha256")
+
+
+_MARKS = ("bos_id", "eos_id", "pad_id")
 
 
 class InputError(ValueError):

@@ -1,6 +1,7 @@
 """Names and habits that users bring: of transformers, lists of one, ids."""
 
 import inspect
+import re
 
 import numpy as np
 import pytest
@@ -157,6 +158,18 @@ def test_ids_are_read_as_they_are(pair):
   ):
     with pytest.raises(ValueError, match=message):
       pair.generate(wrong, **HOW)
+
+
+def test_texts_that_the_vocabulary_cannot_spell_are_said(pair, capsys):
+  pair.generate([TEXT, "The old ☃ sleeps."], temperature=0, **HOW)
+  [line] = [x for x in capsys.readouterr().out.splitlines() if "spell" in x]
+  assert re.fullmatch(
+    r"the vocabulary cannot spell all of 1 of 2 texts, the first 'The old ☃"
+    r" sleeps.': 1 of \d+ tokens \(\d\.\d%\) are unknown",
+    line,
+  )
+  pair.generate([TEXT], temperature=0, **HOW)
+  assert "spell" not in capsys.readouterr().out
 
 
 def test_a_string_is_a_list_of_one(pair):
