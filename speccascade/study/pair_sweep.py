@@ -10,7 +10,7 @@ from speccascade.generate.points.point import Point
 from speccascade.generate.session import Session
 from speccascade.runtime import folders, signals
 from speccascade.study.measuring.study import Measuring, Study
-from speccascade.study.report import figures, tables
+from speccascade.study.report import tables
 from speccascade.study.report.plots import Plot
 from speccascade.study.rows.results import ResultRow
 from speccascade.study.search import sweeps
@@ -83,6 +83,8 @@ class Sweep:
   @functools.cached_property
   def figure(self) -> Plot:
     """Quality against speed; a notebook shows it, and `save` writes it."""
+    from speccascade.study.report import figures  # which imports pandas
+
     return figures.of_rows(self.rows, self.metric)
 
   def __repr__(self) -> str:
