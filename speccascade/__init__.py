@@ -61,4 +61,4 @@ def __getattr__(name):
 
 
 def __dir__():
-  return sorted({*globals(), *_PUBLIC})
+  return sorted(__all__)

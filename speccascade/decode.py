@@ -57,7 +57,11 @@ def describe(outcome) -> str:
   from speccascade.study.report import tables
 
   row = outcome.row
-  lines = [f"{row.label} on {row.settings.task} {row.settings.split}".rstrip()]
+  settings = row.settings
+  label = row.label
+  if settings.words:
+    label += f" ({', '.join(settings.words)})"
+  lines = [f"{label} on {settings.task} {settings.split}".rstrip()]
   for name, score in row.quality.items():
     line = f"  {name} {score['value']:.2f}"
     if score.get("low") is not None:

@@ -40,10 +40,11 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def write(**flags):
-  """Writes the report, and prints the path of the page."""
+  """Writes the report; prints what it begins with, and the page's path."""
   from speccascade.study.report import writing
 
-  print(f"report: {writing.from_folder(**flags).absolute()}")
+  page = writing.from_folder(**flags, say=print)
+  print(f"report: {page.absolute()}")
 
 
 if __name__ == "__main__":

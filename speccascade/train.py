@@ -14,6 +14,9 @@ import sys
 
 from speccascade import cli
 
+# The metrics that are of the right outputs, for which nothing is decoded.
+_OF_TARGETS = {"eval/loss", "eval/accuracy"}
+
 
 def main():
   """Trains as gin files configure `finetune.train`, and prints the outcome.
@@ -56,6 +59,9 @@ def describe(outcome) -> str:
       "command continues from there"
     )
   numbers = [f"{name} {value:.4g}" for name, value in outcome.metrics.items()]
+  if outcome.metrics.keys() - _OF_TARGETS:
+    # A decode draws at temperature 1 where it is given none.
+    numbers.append("outputs decoded greedily (temperature 0)")
   return "; ".join([f"finished at step {outcome.step}", *numbers]) + where
 
 

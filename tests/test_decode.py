@@ -78,7 +78,12 @@ def row(method="spec_decode", **latency):
   speedup = latency and 1 / latency["relative_latency"]
   return types.SimpleNamespace(
     label="A method",
-    settings=types.SimpleNamespace(method=method, task="task", split="test"),
+    settings=types.SimpleNamespace(
+      method=method,
+      task="task",
+      split="test",
+      words=["alpha 0.3", "gamma 5", "temperature 1"],
+    ),
     quality={},
     efficiency={},
     latency=types.SimpleNamespace(**times) if latency else None,
@@ -105,6 +110,9 @@ def test_it_says_whether_it_was_faster(latency, said):
   outcome = types.SimpleNamespace(row=row(**times), speed="", batch_size=2)
   outcome.folder = "out"
   assert said in decode.describe(outcome)
+  assert decode.describe(outcome).startswith(
+    "A method (alpha 0.3, gamma 5, temperature 1) on task test\n"
+  )
   # A model alone is not compared with itself.
   outcome.row = row("verifier", **times)
   assert "the verifier alone" not in decode.describe(outcome)

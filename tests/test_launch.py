@@ -5,6 +5,7 @@ note how they are called. gcloud and Slurm's remember one VM and one
 job; ssh and scp do on this machine what they should do on another.
 """
 
+import functools
 import json
 import os
 import pathlib
@@ -91,6 +92,9 @@ class Checkout:
     env |= {"FAKE": str(fakes), "VENV": f"{self.folder}/venv"}
     env["PATH"] = f"{fakes}:{os.environ['PATH']}"
     how = {"capture_output": True, "text": True, "timeout": 60}
+    # What ignores Ctrl-C, as a job in the background does, would pass that on.
+    default = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    how["preexec_fn"] = default
     return subprocess.run(["bash", *words], cwd=self.folder, env=env, **how)
 
   def launch(self, where, steps, *command, **env):

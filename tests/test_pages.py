@@ -5,6 +5,7 @@ Each command gets a few flags more, so that models learn nothing and seconds do.
 
 import importlib
 import importlib.util
+import inspect
 import pathlib
 import random
 import re
@@ -15,6 +16,7 @@ import gin
 import pytest
 
 from speccascade import cli
+from speccascade.generate.api import foreign_names
 from speccascade.generate.api.generation import Generation
 from speccascade.study.rows import results
 from speccascade.tools.examples import quickstart
@@ -209,6 +211,22 @@ def test_api(clone):
   assert names["greedy"].trace is None
   assert len(names["three"].models.drafters) == 2
   assert names["page"].count('class="sc-record"') == 2
+
+
+def test_from_transformers():
+  names = executed("docs/from_transformers.md")
+  assert names["out"].texts == names["same"].texts
+  # Every name of the left column is translated, refused with what to do, or
+  # the same here.
+  page = (ROOT / "docs/from_transformers.md").read_text(encoding="utf-8")
+  own = inspect.signature(names["pair"].generate).parameters
+  foreign = {*foreign_names._SAME, *foreign_names._ABSENT, *own}
+  foreign |= {"do_sample", "min_new_tokens", "ids", "text"}
+  for row in re.findall(r"^\| (`.*?) \|", page, re.M):
+    named = set(re.findall(r"(\w+)=", row)) | set(
+      re.findall(r"`(\w+_id\w*)`", row)
+    )
+    assert named <= foreign, row
 
 
 def test_the_table_of_the_api_names_every_field():

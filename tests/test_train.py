@@ -68,6 +68,7 @@ def test_a_run_leaves_a_checkpoint_logs_and_its_config(run, files, tmp_path):
   for name in ("eval/accuracy ", "eval/bleu ", "eval/chrf "):
     assert name in last
   folder = tmp_path / "run"
+  assert "; outputs decoded greedily (temperature 0); " in last
   assert last.endswith(f"checkpoint: {folder}/checkpoint_3")
   read = load(folder)
   assert read.step == 3

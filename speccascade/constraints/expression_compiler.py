@@ -96,7 +96,8 @@ def compiled(pattern: str) -> tuple[ByteAutomaton, np.ndarray]:
       ) from error
   if "error" in answer:
     raise ConstraintError(
-      f"the grammar {pattern!r:.80} cannot be compiled: {answer['error']}"
+      f"the grammar {pattern!r:.80} cannot be compiled:"
+      f" {unclosed(pattern) or answer['error']}"
     )
   return _trimmed(answer)
 
@@ -142,3 +143,38 @@ def _leading_to_ends(step: np.ndarray, is_final: np.ndarray) -> np.ndarray:
   )
   before, after = np.divmod(edges, num)
   return leading_to(is_final, before, after)
+
+
+def unclosed(pattern: str) -> str:
+  r"""Returns what a regular expression opens and does not close, or "".
+
+  >>> unclosed("[a-"), unclosed("[(]")
+  ('the [ at character 1 is not closed', '')
+  """
+  open_at: list[int] = []  # of groups and classes, which may nest
+  place = 0
+  while place < len(pattern):
+    letter = pattern[place]
+    in_class = bool(open_at) and pattern[open_at[-1]] == "["
+    if letter == "\\":
+      if place + 1 == len(pattern):
+        return "it ends in a \\ with nothing after it"
+      place += 1
+    elif letter == "[" or (letter == "(" and not in_class):
+      open_at.append(place)
+      # A ] at the beginning of a class stands for itself.
+      rest = pattern[place + 1 :] if letter == "[" else ""
+      place += len(rest) - len(rest.removeprefix("^").removeprefix("]"))
+    elif letter == "]" and in_class:
+      open_at.pop()
+    elif letter == ")" and not in_class:
+      if not open_at:
+        return f"the ) at character {place + 1} closes nothing"
+      open_at.pop()
+    elif letter == "{" and not in_class and "}" not in pattern[place:]:
+      return f"the {{ at character {place + 1} is not closed"
+    place += 1
+  if not open_at:
+    return ""
+  place = open_at[-1]
+  return f"the {pattern[place]} at character {place + 1} is not closed"

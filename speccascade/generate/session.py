@@ -269,7 +269,7 @@ class Session:
 
     def compile_program(key: Hashable):
       tick(0)
-      note(f"compiling {next(numbers)} of {len(missing)}")
+      note(f"compiling {next(numbers)} of {len(missing)}", leave_out=True)
       each, batch = programs[key]
       each.compile(batch)
 

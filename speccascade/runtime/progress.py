@@ -1,5 +1,6 @@
 """Shows progress: a bar on a terminal, a line now and then in a log."""
 
+import math
 import re
 import sys
 import time
@@ -73,6 +74,9 @@ class ProgressBar(tqdm):  # type: ignore[misc]  # tqdm has no types
       **settings: arguments of tqdm.
     """
     self._limit_s = limit_s
+    # What compiling takes says nothing of the steps that follow.
+    self._left_out_s, self._left_out_since_s = 0.0, math.nan
+    self._num_left_out: float = 0
     # The mean rate since the start. Steps are handed in by the dozen and waited
     # for later, and tqdm's own rate, which is of late steps, would jump.
     settings.setdefault("smoothing", 0)
@@ -98,6 +102,10 @@ class ProgressBar(tqdm):  # type: ignore[misc]  # tqdm has no types
   def format_dict(self) -> dict[str, Any]:
     """The values that tqdm puts into a format; with a limit also "left"."""
     values = super().format_dict
+    if self._left_out_s and not self.smoothing:
+      num = values["n"] - values["initial"] - self._num_left_out
+      counted_s = values["elapsed"] - self._left_out_s
+      values["rate"] = num / max(counted_s, 1e-9)  # tqdm shows 0 as "?"
     if self._limit_s is not None:
       done, total, elapsed_s = values["n"], values["total"], values["elapsed"]
       if elapsed_s >= self._limit_s and done < total:
@@ -112,8 +120,30 @@ class ProgressBar(tqdm):  # type: ignore[misc]  # tqdm has no types
     _open_bars[:] = [bar for bar in _open_bars if bar is not self]
     super().close()
 
-  def note(self, text: str) -> None:
-    """Shows at once, beside the bar, what takes its time; "" removes it."""
+  def update(self, n: float | None = 1) -> bool | None:
+    """Counts steps; what was left out of the rate ends here."""
+    if n and not math.isnan(self._left_out_since_s):
+      self._num_left_out += n  # The step that waited for what was compiled.
+      self._count_again()
+    return super().update(n)
+
+  def _count_again(self) -> None:
+    """Ends what is left out of the rate, if anything is."""
+    if not math.isnan(self._left_out_since_s):
+      self._left_out_s += time.monotonic() - self._left_out_since_s
+      self._left_out_since_s = math.nan
+
+  def note(self, text: str, *, leave_out: bool = False) -> None:
+    """Shows at once, beside the bar, what takes its time; "" removes it.
+
+    Args:
+      text: what takes its time.
+      leave_out: whether the time up to the next note or step, and that step,
+        are left out of the rate, and so of the time that is left.
+    """
+    self._count_again()
+    if leave_out:
+      self._left_out_since_s = time.monotonic()
     if text and self._lines is not None:
       self._lines.make_due()
     self.set_postfix_str(text)
@@ -150,10 +180,10 @@ class _Lines:
     self._file.flush()
 
 
-def note(text: str) -> None:
+def note(text: str, *, leave_out: bool = False) -> None:
   """Shows a note on the bar that was opened last; see `ProgressBar.note`.
 
   Without an open bar, nothing is shown.
   """
   if _open_bars:
-    _open_bars[-1].note(text)
+    _open_bars[-1].note(text, leave_out=leave_out)

@@ -2,7 +2,8 @@
 
 A class or function under `checked` refuses values that its annotations do not
 allow, with a line that names the setting. Lists become tuples, unless a list is
-asked for. `build` makes a dataclass from JSON with the same checks.
+asked for. A string is a list of one where a list of strings is asked for.
+`build` makes a dataclass from JSON with the same checks.
 
 A rule that no type can express is written beside the type:
 
@@ -270,7 +271,9 @@ def _fit(value: Any, kind: Any, builds: bool) -> Any:
     _require(isinstance(value, list | tuple) and len(value) == len(args))
     return tuple(_fit(part, kind, builds) for part, kind in zip(value, args))
   if origin in (tuple, list, Sequence):
-    # A string is a sequence of strings, but is never meant as one.
+    if isinstance(value, str) and not builds:
+      # A text is a sequence of texts, but who gives one means the whole.
+      value = [value]
     _require(isinstance(value, Sequence) and not isinstance(value, str | bytes))
     parts = [_fit(part, args[0], builds) for part in value]
     return parts if origin is list else tuple(parts)
@@ -408,8 +411,13 @@ def at_least(least: int, **values: Any) -> None:
     fit(name, value, Annotated[int, Bounds(least)])
 
 
-def suggest(name: str, known: Iterable[str]) -> str:
+def suggest(name: str, known: Iterable[str], *, otherwise: str = "") -> str:
   """Returns a hint for a name that is not among the `known`: the near misses.
+
+  Args:
+    name: the name.
+    known: the names that there are.
+    otherwise: the hint where there is no near miss; "" lists all names.
 
   >>> suggest("gama", ["alpha", "gamma"])
   'did you mean gamma'
@@ -420,7 +428,7 @@ def suggest(name: str, known: Iterable[str]) -> str:
   near = difflib.get_close_matches(name, known, n=4, cutoff=0.5)
   if near:
     return f"did you mean {', '.join(near)}"
-  return f"wanted one of {', '.join(known)}"
+  return otherwise or f"wanted one of {', '.join(known)}"
 
 
 def one_of(

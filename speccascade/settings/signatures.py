@@ -30,8 +30,14 @@ _ATTRIBUTE = re.compile(r"^  (\w+): (.*(?:\n    .*)*)", re.MULTILINE)
 _SETTINGS = re.compile(r"^  \*\*\w+: .*(?:\n    .*)*", re.MULTILINE)
 
 
+# (function's name, settings, names of its settings) -> settings by those names.
+Translate = Callable[[str, dict[str, Any], Collection[str]], dict[str, Any]]
+
+
 def takes(
-  *records: type, without: Collection[str] = ()
+  *records: type,
+  without: Collection[str] = (),
+  translate: Translate | None = None,
 ) -> Callable[[Function], Function]:
   """Returns a decorator of a function that passes settings on to records.
 
@@ -42,6 +48,7 @@ def takes(
   Args:
     *records: dataclasses.
     without: fields that the function does not take.
+    translate: gives settings by other names the names that the function has.
 
   Returns:
     The decorator. The function that it returns raises SettingError for a name
@@ -69,9 +76,12 @@ def takes(
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
+      if translate is not None:
+        kwargs = translate(function.__name__, kwargs, known)
       for name in kwargs:
         if name not in known:
-          hint = fields.suggest(name, known)
+          listed = f"help({function.__qualname__}) lists what there is"
+          hint = fields.suggest(name, known, otherwise=listed)
           fault = f" is not a setting of {function.__name__}; {hint}"
           raise fields.SettingError(name, fault, call)
       return function(*args, **kwargs)

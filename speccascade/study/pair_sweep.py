@@ -10,8 +10,9 @@ from speccascade.generate.points.point import Point
 from speccascade.generate.session import Session
 from speccascade.runtime import folders, signals
 from speccascade.study.measuring.study import Measuring, Study
-from speccascade.study.report import figures, tables
+from speccascade.study.report import tables
 from speccascade.study.report.plots import Plot
+from speccascade.study.report.tables import Column
 from speccascade.study.rows.results import ResultRow
 from speccascade.study.search import sweeps
 from speccascade.study.search.plans import Plan
@@ -83,13 +84,26 @@ class Sweep:
   @functools.cached_property
   def figure(self) -> Plot:
     """Quality against speed; a notebook shows it, and `save` writes it."""
+    from speccascade.study.report import figures  # which imports pandas
+
     return figures.of_rows(self.rows, self.metric)
 
+  @property
+  def _columns(self) -> list[Column]:
+    """The columns of a trade-off, and those of further metrics."""
+    known = ("bleu", "valid")
+    further = [name for name in self.rows[0].quality if name not in known]
+    columns = [
+      Column(name, lambda row, name=name: row.quality[name]["value"], 1)
+      for name in further
+    ]
+    return [*tables.TRADE_OFF, *columns]
+
   def __repr__(self) -> str:
-    return tables.markdown(self.rows)
+    return tables.markdown(self.rows, self._columns)
 
   def _repr_html_(self) -> str:
-    return tables.to_html(self.rows)
+    return tables.to_html(self.rows, self._columns)
 
 
 @contextlib.contextmanager

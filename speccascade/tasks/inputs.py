@@ -155,7 +155,7 @@ class Inputs(TextSource):
     return self._encode(raw_examples, prompting, task=task)
 
   def _encode(self, raw_examples, prompting, **facts) -> Sources:
-    return encode(
+    sources = encode(
       raw_examples,
       prompting,
       max_len=self.max_len,
@@ -163,6 +163,9 @@ class Inputs(TextSource):
       truncate=self.truncate,
       **facts,
     )
+    if line := sources.describe_unknown():
+      logging.warning("%s", line)
+    return sources
 
   def _read_task(self, vocabulary) -> Sources:
     """Returns the examples of the seqio task; None keeps its vocabulary."""

@@ -292,7 +292,8 @@ class TrainingJob:
         # Step: the call returns before the device is done. The old state is
         # donated to the step and must not be read afterwards.
         if not train_step.prepare(state, batch, teacher).done():
-          note(f"compiling {train_step.num_ready + 1} of {len(train_step)}")
+          text = f"compiling {train_step.num_ready + 1} of {len(train_step)}"
+          note(text, leave_out=True)
         state = train_step(state, batch, teacher)
         step += 1
         # Measure: totals are read before any callback, so that a loss that is

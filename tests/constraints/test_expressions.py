@@ -6,7 +6,12 @@ import re
 import numpy as np
 import pytest
 
-from speccascade.constraints import automaton_tables, expressions, limits
+from speccascade.constraints import (
+  automaton_tables,
+  expression_compiler,
+  expressions,
+  limits,
+)
 from speccascade.constraints.automaton_tables import ConstraintError
 from speccascade.constraints.limits import TextLimits
 from speccascade.generate.records import text_of
@@ -175,3 +180,21 @@ def test_tables_that_are_too_large_are_refused(monkeypatch):
   monkeypatch.setattr(automaton_tables, "MOST_BYTES", 4000)
   with pytest.raises(ConstraintError, match=r"[\d,]+ states or more.*MB"):
     expressions.automaton("(cat|on| sat){90}", read(Words()), [1])
+
+
+@pytest.mark.parametrize(
+  ("pattern", "said"),
+  [
+    ("[a-", "the [ at character 1 is not closed"),
+    ("a[b(", "the [ at character 2 is not closed"),
+    ("x[]", "the [ at character 2 is not closed"),
+    ("[[:alpha:]", "the [ at character 1 is not closed"),
+    ("(a|[b])(c", "the ( at character 8 is not closed"),
+    ("a)", "the ) at character 2 closes nothing"),
+    ("a{2", "the { at character 2 is not closed"),
+    ("a\\", "it ends in a \\ with nothing after it"),
+    *((right, "") for right in ("[(]", "[]a]", "[^]a]", "\\[a", "(a{2})", "")),
+  ],
+)
+def test_what_an_expression_does_not_close_is_named(pattern, said):
+  assert expression_compiler.unclosed(pattern) == said

@@ -3,6 +3,7 @@
 import io
 import re
 import sys
+import types
 
 import pytest
 
@@ -50,6 +51,29 @@ def test_the_time_left_is_of_the_mean_rate(monkeypatch):
     for _ in range(20):
       bar.update(1)
     assert re.search(r"40 of 100, 01:0\d, 03:0\d left", str(bar))
+
+
+def test_compiling_is_left_out_of_the_time_that_is_left(monkeypatch):
+  monkeypatch.setattr(sys, "stderr", io.StringIO())
+  now_s = [1000.0]
+  clock = types.SimpleNamespace(
+    monotonic=lambda: now_s[0], time=lambda: now_s[0]
+  )
+  monkeypatch.setattr(progress, "time", clock)
+  with progress.ProgressBar(total=100, desc="train", mininterval=0) as bar:
+    bar._time = clock.time
+    bar.start_t = now_s[0]
+    bar.note("compiling 1 of 1", leave_out=True)
+    now_s[0] += 600  # of XLA
+    bar.update()
+    assert re.search(r"1 of 100, 10:00, \? left, \? it/s", str(bar))
+    now_s[0] += 9
+    bar.update(9)
+    assert re.search(r"10 of 100, 10:09, 01:30 left", str(bar))
+    bar.note("another note")  # which is of the work itself
+    now_s[0] += 10
+    bar.update(10)
+    assert re.search(r"20 of 100, 10:19, 01:2\d left", str(bar))
 
 
 @pytest.mark.parametrize("is_terminal", [True, False])

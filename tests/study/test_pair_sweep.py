@@ -40,6 +40,22 @@ def test_a_sweep_has_rows_a_table_and_a_figure(pair, tmp_path):
   assert len(again.rows) == 4
 
 
+def test_a_metric_of_ones_own_has_a_column_and_the_figure(pair, tmp_path):
+  path = tmp_path / "own.py"
+  path.write_text("def half(texts, references): return [0.5] * len(texts)\n")
+  swept = pair.sweep(
+    sc.built_in_examples(2),
+    "spec_decode",
+    metrics=[f"{path}:half", "bleu"],
+    gammas=[2],
+    **HOW,
+  )
+  assert swept.metric == "half"
+  assert swept.figure.panels[0].y_label == "half"
+  assert "half" in repr(swept)
+  assert ">50.0<" in swept._repr_html_().replace(" ", "")
+
+
 @pytest.mark.parametrize(
   ("examples", "message"),
   [

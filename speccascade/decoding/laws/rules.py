@@ -100,6 +100,11 @@ class Rule:
       check_shape(f"the {side} side of rule {self.name}", values, wanted)
     return sides
 
+  def __repr__(self) -> str:
+    kind = "token" if self.per_token else "position"
+    reads = "q and p" if self.needs_verifier else "q"
+    return f"<Rule {self.name}: of a {kind}, reads {reads}>"
+
   @property
   def needs_verifier(self) -> bool:
     """Whether the rule needs p: whether its function has no default for p."""

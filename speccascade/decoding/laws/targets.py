@@ -95,6 +95,9 @@ class Target:
     alpha = with_parameters(alpha, self.kind, sampled[1].dtype)
     return self.function(q, p, alpha=alpha, sampled=sampled)
 
+  def __repr__(self) -> str:
+    return f"<Target {self.name}>"
+
   def probs(
     self,
     q: Array,

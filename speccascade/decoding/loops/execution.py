@@ -100,6 +100,9 @@ class Execution:
   is_predictable: bool = True
   is_one_loop: bool = True
 
+  def __repr__(self) -> str:
+    return f"<Execution {self.label}>"
+
 
 def execution(
   label: str, **facts: Any

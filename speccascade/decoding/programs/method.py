@@ -42,6 +42,12 @@ class Method:
   compose: Compose | None = None
   num_drafters: int = 1
 
+  def __repr__(self) -> str:
+    parts = [self.execution.label, *filter(None, [self.law])]
+    if self.greedy_only:
+      parts.append("greedy only")
+    return f"<Method {self.label}: {', '.join(parts)}>"
+
   @property
   def alpha_interval(self) -> Interval:
     """The range of alpha: the target's, or without a target the execution's."""

@@ -1,5 +1,6 @@
 """Texts that were decoded in batches: what `api.Pair.generate` returns."""
 
+from collections.abc import Iterator
 import dataclasses
 import functools
 import html
@@ -26,6 +27,8 @@ _SHOWN = 20
 @dataclasses.dataclass(frozen=True, eq=False)
 class Generation:
   """The outputs of a method for N texts. T is max_decode_len.
+
+  Its items are the texts: `out[0]`, `for text in out`, `len(out)`.
 
   Attributes:
     inputs: the N source texts.
@@ -83,8 +86,22 @@ class Generation:
     is_adaptive = self.settings.gamma == "adaptive"
     return decode_counts.summary(total, adaptive=is_adaptive)
 
+  @property
+  def token_ids(self) -> list[list[int]]:
+    """The ids of each output alone, EOS among them, as lists."""
+    return [
+      row[:length].tolist() for row, length in zip(self.tokens, self.lengths)
+    ]
+
   def __len__(self) -> int:
     return len(self.texts)
+
+  def __iter__(self) -> Iterator[str]:
+    return iter(self.texts)
+
+  def __getitem__(self, place):
+    """Returns the text at a place, or the texts of a slice."""
+    return self.texts[place]
 
   def __repr__(self) -> str:
     lines = [f"{_count(len(self), 'text')} by {self._method()}"]

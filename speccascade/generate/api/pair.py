@@ -6,16 +6,15 @@ pair = sc.load_pair(drafter=SMALL, verifier=LARGE)
 out = pair.generate("A text.", method="spec_cascade_opt", alpha=0.3)
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 import dataclasses
 import functools
-import os
 from typing import Any
 
-import speccascade
 from speccascade.constraints.limits import TextLimits
 from speccascade.decoding.records.decode_settings import Records, Tracing
-from speccascade.generate.api import generation
+from speccascade.generate.api import foreign_names, generation, measured
+from speccascade.generate.api.foreign_names import translate
 from speccascade.generate.api.generation import Generation
 from speccascade.generate.api.text_settings import TextSettings
 from speccascade.generate.batches import padding
@@ -23,7 +22,6 @@ from speccascade.generate.batches.batching import Programs
 from speccascade.generate.batches.sources import (
   InputError,
   Sources,
-  split_references,
 )
 from speccascade.generate.pair.pair_checks import PairError
 from speccascade.generate.pair.pairs import ModelPair
@@ -33,22 +31,9 @@ from speccascade.generate.run import Run
 from speccascade.generate.session import Session
 from speccascade.generate.turns.conversation import Chat
 from speccascade.generate.turns.text_stream import TextStream
-from speccascade.settings.fields import at_least, fit
+from speccascade.settings.fields import at_least
 from speccascade.settings.signatures import select, takes
 from speccascade.text.prompting import Prompting
-
-LOSSLESS = "spec_decode"  # a method that uses every setting but alpha
-COMPARED = (
-  "verifier",
-  "drafter",
-  "spec_decode",
-  "token_cascade_chow",
-  "spec_cascade_token_v3",
-)
-# The settings of a point that a sweep plans.
-_PLANNED = ("method", "alpha", "gamma", "temperature", "tree", "drafts")
-SWEPT = ("spec_decode", "spec_decode_lossy", "spec_cascade_token_v3")
-_OF_BLOCKS = ("verifier", "spec_decode", "spec_cascade_token_v3")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -78,15 +63,16 @@ class Pair:
     parts = [f"{role} {name}" for role, name in names.items() if name]
     return f"Pair of {', '.join(parts)}"
 
-  @takes(Point, Records, TextLimits, TextSettings)
+  @takes(Point, Records, TextLimits, TextSettings, translate=translate)
   def generate(
     self,
     texts: str | Sequence,
-    method: str = "spec_decode",
+    method: str | None = None,
     *,
     alpha: float | None = None,
     max_decode_len: int = 128,
     batch_size: int = 32,
+    num_outputs: int = 1,
     seed: int | None = 0,
     trace: Tracing = True,
     **settings: Any,
@@ -95,13 +81,15 @@ class Pair:
 
     Args:
       texts: the source or prompt, or several; a conversation is a list of
-        {"role", "content"}. Draws depend on a text's place among them, and not
-        on the other texts.
-      method: a name in `METHODS`.
+        {"role", "content"}, and a list of ids is read as it is. Draws depend on
+        a text's place among them, and not on the other texts.
+      method: a name in `METHODS`; None takes "spec_decode", or "verifier" or
+        "drafter" where the pair has that model alone.
       alpha: the parameter of the rule or target; None takes the method's
         default.
       max_decode_len: the most tokens of an output, EOS counted.
       batch_size: the most rows that are decoded at once.
+      num_outputs: the outputs of each text, which follow each other.
       seed: the seed of the keys. Equal calls draw alike, so that a loop over
         calls repeats its texts; None takes a fresh one, in `settings.seed`.
       trace: whether to record which model wrote each token, which the view in a
@@ -117,8 +105,8 @@ class Pair:
         named.
     """
     point = self._point(method, alpha, settings)
-    at_least(1, batch_size=batch_size)
-    sources = self._sources(texts, settings)
+    at_least(1, batch_size=batch_size, num_outputs=num_outputs)
+    sources = self._sources(texts, settings).repeated(num_outputs)
     run = Run(
       max_decode_len=max_decode_len,
       batch_size=generation.rows_for(
@@ -133,146 +121,21 @@ class Pair:
     batches = generation.checked_batches(session, point)
     return Generation.of(session, point, batches.decode_all(session.examples))
 
-  @takes(Point, TextLimits, TextSettings, without=("method", "alpha"))
-  def compare(
-    self,
-    texts: str | Sequence,
-    methods: str | Sequence[str | tuple[str, float]] = COMPARED,
-    *,
-    max_decode_len: int = 128,
-    seed: int | None = 0,
-    repeats: int = 3,
-    **settings: Any,
-  ) -> "speccascade.Comparison":
-    """Returns methods next to each other: time at batch 1, calls, texts.
+  compare = measured.compare
+  sweep = measured.sweep
 
-    A setting that some of the methods do not use is for the methods that do.
-
-    Args:
-      texts: as in `generate`.
-      methods: names, or (name, alpha); the verifier alone is always the first.
-      max_decode_len: the most tokens of an output, EOS counted.
-      seed: as in `generate`; all methods have the same one.
-      repeats: how often each method is timed.
-      **settings: the fields of `Point`, `TextLimits` and `TextSettings`.
-
-    Raises:
-      ValueError: as in `generate`.
-    """
-    if isinstance(methods, str):
-      methods = [methods]
-    elif methods is COMPARED and self.models.composed is not None:
-      # What only copies does not write a text alone.
-      methods = [name for name in COMPARED if name in _OF_BLOCKS]
-    kind = Sequence[str | tuple[str, float | None]]
-    method_alphas = [("verifier", None)]
-    for method in fit("methods", methods, kind):
-      method_alphas.append(
-        (method, None) if isinstance(method, str) else method
-      )
-    common = Point(LOSSLESS, alpha=None, **_point_settings(settings))
-    point_checks.check_shared(common, [name for name, _ in method_alphas])
-    points = [
-      self._resolve(common.of(name, alpha=alpha), alpha)
-      for name, alpha in method_alphas
-    ]
-    sources = self._sources(texts, settings)
-    run = Run(
-      max_decode_len=max_decode_len,
-      batch_size=1,
-      seed=generation.drawn(seed),
-      **select(settings, Run),
-    )
-    session = Session(
-      self.models,
-      sources,
-      run,
-      self.programs,
-      tuple(point.spec for point in points),
-    )
-    points = [self._priced(session, point) for point in points]
-    # Measuring belongs to the lab, which this module may not import: the
-    # package does, when the name is first used.
-    return speccascade.Comparison.of(session, points, repeats=repeats)
-
-  @takes(Point, TextLimits, TextSettings, without=_PLANNED)
-  def sweep(
-    self,
-    examples: Sequence[tuple[str, str | Sequence[str]]],
-    methods: str | Sequence[str] = SWEPT,
-    *,
-    alphas: str | Sequence[float] | Mapping[str, Sequence[float]] = "default",
-    gammas: Sequence[int] = (5,),
-    temperatures: Sequence[float] = (1.0,),
-    metrics: str | Sequence[str] = "bleu",
-    num_timed: int | None = None,
-    repeats: int = 2,
-    max_decode_len: int = 128,
-    seed: int = 0,
-    output_dir: str | os.PathLike | None = None,
-    **settings: Any,
-  ) -> "speccascade.Sweep":
-    """Returns quality and speed of methods over alpha: rows and a figure.
-
-    The drafter alone and the verifier alone are always measured, too.
-
-    Args:
-      examples: (text, reference) of each example; a reference is a text, or a
-        list of texts. Texts are as in `generate`.
-      methods: names in `METHODS`.
-      alphas: "default" takes each method's own grid, "one" its default, and
-        "adaptive" looks for alphas between measured ones; a list is for all
-        methods that use alpha; {method: list} names alphas.
-      gammas: block sizes.
-      temperatures: 0 is greedy. Each has its own points.
-      metrics: names in `quality.METRICS`, or functions as MODULE:FUNCTION. The
-        first one is the figure's.
-      num_timed: the number of examples that are timed at batch 1; None times
-        all of them.
-      repeats: how often each example is timed.
-      max_decode_len: the most tokens of an output, EOS counted.
-      seed: the seed of the keys.
-      output_dir: a folder for the rows, where an interrupted sweep continues,
-        and from which python -m speccascade.report makes pages; None keeps
-        nothing on disk.
-      **settings: the fields of `Point`, `TextLimits` and `TextSettings`.
-
-    Raises:
-      ValueError: as in `generate`, or an example is not such a pair.
-      ModuleNotFoundError: the extra `lab` is not installed.
-    """
-    measured = speccascade.Sweep  # the lab's, as in `compare`
-    common = Point(
-      LOSSLESS, alpha=None, gamma="auto", **select(settings, Point)
-    )
-    texts, references = split_references(examples)
-    sources = self._sources(texts, settings).with_references(references)
-    run = Run(
-      output_dir=output_dir,
-      max_decode_len=max_decode_len,
-      batch_size=1,
-      seed=generation.drawn(seed),
-      **select(settings, Run),
-    )
-    session = Session(self.models, sources.fit_padding(), run, self.programs)
-    return measured.of(
-      session,
-      common,
-      methods=[methods] if isinstance(methods, str) else methods,
-      alphas=alphas,
-      gammas=gammas,
-      temperatures=temperatures,
-      seeds=(run.seed,),
-      metrics=[metrics] if isinstance(metrics, str) else metrics,
-      num_timed=num_timed,
-      repeats=repeats,
-    )
-
-  @takes(Point, Records, TextLimits, TextSettings, without=("trace",))
+  @takes(
+    Point,
+    Records,
+    TextLimits,
+    TextSettings,
+    without=("trace",),
+    translate=translate,
+  )
   def stream(
     self,
     text,
-    method: str = "spec_decode",
+    method: str | None = None,
     *,
     alpha: float | None = None,
     rounds: int = 1,
@@ -303,10 +166,17 @@ class Pair:
     session = self._session(text, point, max_decode_len, seed, settings)
     return _open(session, self._priced(session, point), rounds)
 
-  @takes(Point, Records, TextLimits, TextSettings, without=("trace",))
+  @takes(
+    Point,
+    Records,
+    TextLimits,
+    TextSettings,
+    without=("trace",),
+    translate=translate,
+  )
   def chat(
     self,
-    method: str = "spec_decode",
+    method: str | None = None,
     *,
     system: str | None = None,
     alpha: float | None = None,
@@ -366,10 +236,29 @@ class Pair:
     if lack:
       raise PairError(f"{lack}; use stream, or generate, with a text")
 
-  def _point(self, method: str, alpha: float | None, settings: dict) -> Point:
+  def _point(
+    self, method: str | None, alpha: float | None, settings: dict
+  ) -> Point:
     """Returns the point that this pair is to decode, checked."""
-    point = Point(method, alpha, **_point_settings(settings))
+    point = Point(
+      method or self._default_method(),
+      alpha,
+      **measured.point_settings(settings),
+    )
     return self._resolve(point, alpha)
+
+  def _default_method(self) -> str:
+    """Returns the method of a call that names none; says if it is one model."""
+    if self.models.verifier is None:
+      alone, missing = "drafter", "verifier"
+    elif self.models.drafter_lm is None:
+      alone, missing = "verifier", "drafter"
+    else:
+      return measured.LOSSLESS
+    foreign_names.say_once(
+      f'the pair has no {missing}: method="{alone}", which is the {alone} alone'
+    )
+    return alone
 
   def _resolve(self, point: Point, alpha: float | None) -> Point:
     """Returns a point of this pair, with its gamma as a decoder takes it."""
@@ -426,16 +315,6 @@ class Pair:
     reading = TextSettings(**select(settings, TextSettings))
     prompted = self.models.prompted
     return reading.read(texts, self.vocabulary, prompted=prompted)
-
-
-def _point_settings(settings: dict) -> dict[str, Any]:
-  """Returns the fields of `Point`; the depth of a tree is its gamma."""
-  values = select(settings, Point)
-  if values.get("tree") is not None and "gamma" not in values:
-    # The tree is checked while gamma is not a number.
-    shape = Point(LOSSLESS, gamma="auto", tree=values["tree"]).draft_tree
-    values["gamma"] = shape.depth
-  return values
 
 
 def _open(

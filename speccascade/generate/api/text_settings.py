@@ -31,7 +31,7 @@ class TextSettings:
   def read(
     self, texts: str | Sequence, vocabulary, *, prompted: bool
   ) -> Sources:
-    """Returns texts as sources, and prints how many were truncated.
+    """Returns texts as sources; prints how many were truncated or not spelled.
 
     Args:
       texts: a text, or several.
@@ -54,4 +54,6 @@ class TextSettings:
     if sources.num_cut:
       num = f"{sources.num_cut} of {len(sources.examples)}"
       print(f"{num} texts truncated to {self.max_input_len} tokens")
+    if line := sources.describe_unknown():
+      print(line)
     return sources

@@ -278,7 +278,8 @@ class Batches:
       key, start_s = self.program_key(batch), time.monotonic()
       is_first = key not in self.programs
       if is_first:
-        note(f"compiling {missing.index(key) + 1} of {len(missing)}")
+        number = f"{missing.index(key) + 1} of {len(missing)}"
+        note(f"compiling {number}", leave_out=True)
       if len(batch) > self.num_rows:
         decoded = self._decode_continuously(batch, trial, tick)
       else:

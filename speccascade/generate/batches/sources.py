@@ -9,6 +9,7 @@ import dataclasses
 import functools
 import hashlib
 import json
+import numbers
 import types
 from typing import Any, NamedTuple
 
@@ -90,6 +91,35 @@ class Sources:
     """
     return dataclasses.replace(self, max_len=longest(self.examples))
 
+  def describe_unknown(self) -> str:
+    """Returns a line on what the vocabulary cannot spell, or ""."""
+    unknown = getattr(self.vocabulary, "unk_id", None)
+    # Some tokenizers have no unknown token, and name another one instead.
+    others = (getattr(self.vocabulary, name, None) for name in _MARKS)
+    if unknown is None or unknown in others:
+      return ""
+    counts = [np.sum(example.tokens == unknown) for example in self.examples]
+    if not (num := int(sum(counts))):
+      return ""
+    total = sum(len(example.tokens) for example in self.examples)
+    places = np.flatnonzero(counts)
+    return (
+      f"the vocabulary cannot spell all of {len(places)} of {len(counts)}"
+      f" texts, the first {self.examples[places[0]].text!r:.60}:"
+      f" {num} of {total} tokens ({num / total:.1%}) are unknown"
+    )
+
+  def repeated(self, num: int) -> "Sources":
+    """Returns each example so many times, one after the other."""
+    if num == 1:
+      return self
+    examples = [
+      dataclasses.replace(example, index=num * place + copy)
+      for place, example in enumerate(self.examples)
+      for copy in range(num)
+    ]
+    return dataclasses.replace(self, examples=examples)
+
   def with_references(self, references: Sequence[tuple[str, ...]]) -> "Sources":
     """Returns the same examples with the right outputs of each."""
     examples = [
@@ -118,6 +148,9 @@ class Sources:
     return (identity(self.vocabulary) or {}).get("sha256")
 
 
+_MARKS = ("bos_id", "eos_id", "pad_id")
+
+
 class InputError(ValueError):
   """An example cannot be decoded, or there is no example."""
 
@@ -129,8 +162,8 @@ class RawExample(NamedTuple):
     name: the name of the example in messages.
     text: a text, or the messages of a conversation.
     references: the right outputs; empty where none is known.
-    tokens: the ids of a source, EOS among them, where a task made them. None
-      where the text is still to be tokenized.
+    tokens: the ids of a source, EOS among them, where a task made them, or the
+      ids that a program gave. None where the text is still to be tokenized.
     question: as in `Source`.
     stop: as in `Source`.
   """
@@ -141,6 +174,7 @@ class RawExample(NamedTuple):
   tokens: np.ndarray | None = None
   question: Mapping = types.MappingProxyType({})
   stop: tuple[str | int, ...] = ()
+  is_read_as_is: bool = False  # whether the tokens are all that is read
 
 
 def encode(
@@ -167,9 +201,15 @@ def encode(
   """
   examples, num_cut = [], 0
   for index, raw_example in enumerate(raw_examples):
-    name, text, references, tokens, question, stop = raw_example
+    name, text, references, tokens, question, stop, as_is = raw_example
     # The tokens of a task are a source with EOS. Others are made from the text.
-    if tokens is None or prompting.format != "source":
+    if as_is:
+      if is_cut := len(tokens) > max_len:
+        raise InputError(
+          f"{name} has {len(tokens)} ids, {setting} allows {max_len}: raise it,"
+          " or give fewer"
+        )
+    elif tokens is None or prompting.format != "source":
       try:
         tokens, is_cut = prompting.tokens(text, max_len, setting, truncate)
       except ValueError as error:
@@ -248,7 +288,8 @@ def sources_of_texts(
 
   Args:
     texts: a text, or a list of texts. A conversation, which is a list of
-      messages, may replace a text.
+      messages, may replace a text; so may a row of ids, which is read as it
+      is.
     prompting: the `Prompting` that makes the tokens.
     max_len: the most tokens of an example, EOS counted.
     truncate: whether a longer text is truncated. It is refused otherwise.
@@ -269,14 +310,29 @@ def sources_of_texts(
   # A list of messages is one conversation, and not several texts.
   if texts and isinstance(texts[0], Mapping):
     texts = [texts]
+  if texts and all(isinstance(text, numbers.Integral) for text in texts):
+    texts = [texts]  # the ids of one text
+  raw_examples = []
   for index, text in enumerate(texts):
+    name, ids = f"text {index}", _ids(text)
+    if ids is not None:
+      size = prompting.vocabulary.vocab_size
+      if outside := [each for each in ids if not 0 <= each < size]:
+        raise InputError(
+          f"{name} has the id {outside[0]}; the vocabulary has ids from 0 to"
+          f" {size - 1}"
+        )
+      shown = prompting.vocabulary.decode(ids)
+      tokens = np.asarray(ids, np.int32)
+      raw_examples.append(
+        RawExample(name, shown, tokens=tokens, is_read_as_is=True)
+      )
+      continue
     if not isinstance(text, list | tuple):
       _check_text(index, text)
+    raw_examples.append(RawExample(name, text))
   if not texts:
     raise InputError("there are no texts; give one or more")
-  raw_examples = [
-    RawExample(f"text {index}", text) for index, text in enumerate(texts)
-  ]
   return encode(
     raw_examples,
     prompting,
@@ -284,6 +340,16 @@ def sources_of_texts(
     setting="max_input_len",
     truncate=truncate,
   )
+
+
+def _ids(text: Any) -> list[int] | None:
+  """Returns the ids that an item is, if it is a row of whole numbers."""
+  if isinstance(text, str) or not isinstance(text, Sequence | np.ndarray):
+    return None
+  if not len(text) or np.ndim(text[0]):
+    return None
+  is_id = lambda x: isinstance(x, numbers.Integral) and not isinstance(x, bool)
+  return [int(x) for x in text] if all(map(is_id, text)) else None
 
 
 def _check_text(index: int, text):

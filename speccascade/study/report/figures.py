@@ -282,8 +282,8 @@ def of_rows(rows: Iterable[ResultRow], metric: str = "bleu") -> Plot:
   """Returns quality against both speeds at the highest temperature.
 
   Oracles are left out. Of the greedy points, which are hollow, the large model
-  is shown too, and the point that its first sentence names. Each speed is
-  relative to the large model's at the same temperature.
+  is shown too, lossless speculation, and the point that is named first. Each
+  speed is relative to the large model's at the same temperature.
 
   Args:
     rows: rows with costs.
@@ -320,10 +320,16 @@ def of_rows(rows: Iterable[ResultRow], metric: str = "bleu") -> Plot:
 
 
 def _greedy_points(panel: MeasuredPanel) -> list[Measured]:
-  """Returns the greedy point of the large model, and the one that is named."""
+  """Returns the greedy points of the large model and of lossless speculation.
+
+  The point that is named follows, where it is another one.
+  """
   lead = findings.lead_of(panel)
-  named = [lead.named] if lead and lead.named else []
-  return [*filter(None, [panel.large]), *named]
+  plain = panel.first(comparisons.PLAIN)
+  points = [panel.large, plain if plain and plain.is_timed else None]
+  if lead and lead.named and lead.named.method != comparisons.PLAIN:
+    points.append(lead.named)
+  return [point for point in points if point is not None]
 
 
 def quality_deferral(panels: Sequence[MeasuredPanel]) -> Plot:

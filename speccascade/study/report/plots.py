@@ -5,6 +5,7 @@ import dataclasses
 import itertools
 import math
 import os
+import pathlib
 import textwrap
 
 import numpy as np
@@ -465,7 +466,11 @@ class Plot:
     return content
 
   def save(self, path: str | os.PathLike):
-    """Writes `path`.png and `path`.svg, each whole or not at all."""
+    """Writes `path`.png and `path`.svg, each whole or not at all.
+
+    The folder is made where there is none.
+    """
+    pathlib.Path(path).parent.mkdir(parents=True, exist_ok=True)
     figure = self.draw()
     for kind in ("png", "svg"):
       content = styles.file_bytes(figure, kind)

@@ -11,6 +11,7 @@ from speccascade.settings.fields import names_of
 # The methods of a family take these in turn, from the family's own marker and
 # the solid line on. So methods can be distinguished without colours.
 _MARKERS = ("o", "^", "s", "D", "v", "P", "X", "*", "<", ">", "p", "h")
+_SHADES = (1.0, 0.72, 0.48)
 _DASHES = ("-", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (6, 1.5, 1.5, 1.5)))
 
 
@@ -148,12 +149,19 @@ class Style(NamedTuple):
   linestyle: str | tuple
 
 
+def _shade(colour: str, share: float) -> str:
+  """Returns a colour mixed with black, by its share of what is left."""
+  parts = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
+  return "#" + "".join(f"{round(part * share):02x}" for part in parts)
+
+
 @functools.cache
 def style(method: str) -> Style:
   """Returns a method's style.
 
-  Methods of one family share a colour, and differ in marker and dashes. A
-  baseline, as "verifier, top_p", has the colour of its method.
+  Methods of one family share a hue, and differ in marker and dashes; three
+  neighbours of the table have three shades. A baseline, as "verifier, top_p",
+  has the colour of its method.
   """
   number = family(method)
   members = [name for name in METHODS if family(name) == number]
@@ -164,8 +172,11 @@ def style(method: str) -> Style:
   start = _MARKERS.index(FAMILIES[number].marker)
   # The second time round the markers come with other dashes.
   dashes = place + place // len(_MARKERS)
+  colour = FAMILIES[number].colour
+  if method in METHODS and not setting:
+    colour = _shade(colour, _SHADES[place % len(_SHADES)])
   return Style(
-    FAMILIES[number].colour,
+    colour,
     _MARKERS[(start + place) % len(_MARKERS)],
     _DASHES[dashes % len(_DASHES)],
   )

@@ -249,6 +249,7 @@ def from_folder(
   metric: str | None = None,
   cost_ratio: float | None = None,
   progress: bool = True,
+  say: Callable[[str], object] = lambda line: None,
 ) -> pathlib.Path:
   """Writes the report of a folder of results.
 
@@ -260,6 +261,7 @@ def from_folder(
     metric: as in `sections_of`.
     cost_ratio: as in `sections_of`.
     progress: whether to show a bar.
+    say: called with each line of `summary`.
 
   Returns:
     The path of the page.
@@ -293,7 +295,28 @@ def from_folder(
     html = page(sections, examples, links, tick=bar.update)
   # The page is written last: where it is, everything that it links to is, too.
   files.write_whole(folder / "index.html", html)
+  for section in sections:
+    for line in summary(section):
+      say(line)
   return folder / "index.html"
+
+
+def summary(section: Section) -> list[str]:
+  """Returns what a section shows in lines, with the settings of each point.
+
+  That is what it begins with; of a single point, its quality.
+  """
+  lines = [
+    " ".join(filter(None, (lead.sentence, lead.settings)))
+    for lead in section.leads
+  ]
+  points = section.study.points
+  if not lines and len(points) == 1:
+    [point] = points
+    words = ", ".join(point.settings.words)
+    score = f"{point.quality.value:.2f} {section.study.metric}"
+    lines.append(f"{point.rows[0].label} ({words}): {score}")
+  return lines
 
 
 def _find(results_dir: pathlib.Path) -> list[pathlib.Path]:

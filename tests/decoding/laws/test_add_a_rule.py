@@ -24,7 +24,10 @@ from tests.decoding import enumeration
 # In speccascade/decoding/laws/deferral.py:
 @rule(low=0)
 def surer_by_factor(q, p, *, alpha, sampled=None):
-  """Defers where the verifier is surer by a factor of 1 + alpha."""
+  """Defers where the verifier is surer by a factor of 1 + alpha.
+
+  Source: an example, which no paper has.
+  """
   return (1 + alpha) * jnp.max(q, axis=-1), jnp.max(p, axis=-1)
 
 

@@ -84,7 +84,7 @@ def test_masks_shape_outputs(pair, whole, method):
 @pytest.mark.parametrize(
   ("limits", "error", "words"),
   [
-    ({"stop": "abc"}, ValueError, "stop is 'abc'; wanted a list"),
+    ({"stop": 5.5}, ValueError, "stop is 5.5; wanted a list"),
     ({"stop": [""]}, ValueError, "empty string.*leave it out"),
     ({"include_stop": True}, ValueError, "no stop to include"),
     ({"min_decode_len": 30}, ValueError, "raise that one, or lower"),

@@ -322,7 +322,7 @@ def test_one_model_alone(folder):
   pair = load(drafter=folder / "small", dtype="bfloat16")
   assert pair.models.drafter_lm.module.config.dtype == "bfloat16"
   with pytest.raises(ValueError, match="SpecDecode needs a verifier"):
-    pair.generate("one")
+    pair.generate("one", "spec_decode")
   with pytest.raises(ValueError, match="Large model needs a verifier"):
     pair.compare("one")
 

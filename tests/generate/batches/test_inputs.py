@@ -46,5 +46,18 @@ def test_long_texts_are_refused_or_cut(read):
   assert sources.examples[1].tokens.tolist() == [4, 5, 6, 7, 8, 1]
 
 
+def test_a_file_that_the_vocabulary_cannot_spell(read, monkeypatch):
+  monkeypatch.setattr(tiny.Vocabulary, "unk_id", 2, raising=False)
+  said = []
+  monkeypatch.setattr(
+    inputs.logging, "warning", lambda form, *values: said.append(form % values)
+  )
+  read("one two\nüber nine\n")
+  [line] = said
+  assert line.endswith("'über nine': 1 of 6 tokens (16.7%) are unknown")
+  read("one two\n")
+  assert len(said) == 1
+
+
 def test_vocabulary_without_a_file_has_no_identity():
   assert prompting.identity(VOCABULARY) is None

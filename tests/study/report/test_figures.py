@@ -37,7 +37,15 @@ def test_methods_look_different():
   drawn = {styles.style(name) for name in METHODS}
   assert len(drawn) == len(METHODS)
   # A rule of a user's own is drawn too.
-  assert styles.style("mine").color == styles.style("spec_cascade_opt").color
+  number = styles.family("spec_cascade_opt")
+  assert styles.style("mine").color == styles.FAMILIES[number].colour
+  # Neighbours of a family, as the quick start draws them, differ in shade.
+  for names in (
+    [f"spec_cascade_token_v{number}" for number in (1, 2, 3)],
+    [f"spec_cascade_{name}" for name in ("chow", "diff", "opt")],
+    ["spec_decode_lossy", "spec_decode_lossy_star"],
+  ):
+    assert len({styles.style(name).color for name in names}) == len(names)
 
 
 def panels(**options):
@@ -207,13 +215,14 @@ def test_the_quick_starts_figure_has_sampled_points_by_two_clocks(tmp_path):
     "T = 1: time measured on this machine",
     "T = 1: modelled: a block costs one step",
   ]
-  greedy = ["verifier (large model), T = 0", "spec_decode_lossy 0.9, T = 0"]
+  greedy = ["verifier (large model), T = 0", "spec_decode, T = 0"]
+  greedy += ["spec_decode_lossy 0.9, T = 0"]
   assert plot.claim.startswith("T = 1: spec_cascade_")
   for panel in plot.panels:
     # Neither the drafter, which is an arrow, nor the oracle.
     assert len(panel.lines) == len(synthetic.CURVES) - 2 + len(greedy)
-    assert [line.label for line in panel.lines[-2:]] == greedy
-    assert [line.is_hollow for line in panel.lines].count(True) == 2
+    assert [line.label for line in panel.lines[-3:]] == greedy
+    assert [line.is_hollow for line in panel.lines].count(True) == 3
     assert len(panel.drafters) == 1
     assert panel.large == (1.0, pytest.approx(synthetic.LARGE, abs=1))
 

@@ -55,6 +55,24 @@ def folder(tmp_path_factory):
   return folder
 
 
+def test_the_printed_summary_names_the_settings(folder, tmp_path):
+  sections = writing.sections_of(ROWS)
+  lines = [line for section in sections for line in writing.summary(section)]
+  assert lines
+  for line in lines:
+    assert re.match(r"(T = |greedy \(T = 0\))", line)
+    assert "METHOD" not in line or "GAMMA = " in line
+  # A decode has one point: its settings and its quality.
+  [row] = [row for row in ROWS if row.settings.alpha is not None][:1]
+  save(tmp_path, [row])
+  said = []
+  writing.from_folder(tmp_path, progress=False, say=said.append)
+  [line] = said
+  words = ", ".join(row.settings.words)
+  assert line.startswith(f"{row.label} ({words}): ")
+  assert all(name in line for name in ("alpha", "gamma", "temperature"))
+
+
 def test_what_it_leaves(folder):
   files = {path.name: path for path in (folder / "report").iterdir()}
   figures = {
