@@ -117,11 +117,12 @@ class CachedLM:
       kernel_dtype: dtype of the kernels of a model that is for decoding only,
         the head and a tied table among them: "float32", "bfloat16",
         "bfloat16_products" or "int8". Kernels that meet float32 activations
-        are packed for the native product where there is one. With "bfloat16_products" it
-        also rounds the activations that it multiplies to bfloat16, as a TPU
-        does by default, and sums in float32. With "int8", which is for drafters
-        on one device, a kernel has eight bits for each weight and a scale for
-        each output. None keeps the tree as a checkpoint has it.
+        are packed for the native product where there is one. With
+        "bfloat16_products" it also rounds the activations that it multiplies to
+        bfloat16, as a TPU does by default, and sums in float32. With "int8",
+        which is for drafters on one device, a kernel has eight bits for each
+        weight and a scale for each output. None keeps the tree as a checkpoint
+        has it.
       donate: whether `params` may be emptied, so that no array is held both
         packed and as it was.
       layout: where the arrays lie; None on one device. With a layout nothing is
