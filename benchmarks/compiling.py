@@ -38,7 +38,7 @@ def shaped(shape: str, path: str) -> T5LM:
 
 
 def _leaf(name, shape, config: T5Config, kernel_dtype, has_panels):
-  dtype, is_packed = parameters.storage(config, name, kernel_dtype)
+  dtype, is_packed, _ = parameters.storage(config, name, kernel_dtype)
   if not (is_packed and has_panels):
     return jax.ShapeDtypeStruct(shape, dtype)
   shape = shape if name.endswith("/kernel") else shape[::-1]

@@ -4,17 +4,18 @@
     --drafters out/drafter out/heads --input_files questions.jsonl sums.jsonl
 
 Prompt lookup and each drafter decode the first texts of each file at batch 1,
-in turns with the verifier alone. A drafter is a checkpoint: a small language
-model, or draft heads. A language model also drafts together with prompt lookup
-(Cascade Speculative Drafting). The last column says how many times as fast as
-the verifier alone a method is, a token, with the 95% interval of a bootstrap
-over texts.
+in turns with the verifier alone. A drafter is a checkpoint, a small language
+model or draft heads; or self-int8, the verifier itself with int8 weights. A
+language model also drafts together with prompt lookup (Cascade Speculative
+Drafting). The last column says how many times as fast as the verifier alone a
+method is, a token, with the 95% interval of a bootstrap over texts.
 """
 
 import dataclasses
 import pathlib
 
 from speccascade import checkpoints, cli
+from speccascade.generate.pair import drafter_kernels
 from speccascade.generate.pair.cascades import Cascade
 from speccascade.generate.pair.pairs import ModelPair, PairSpec
 from speccascade.generate.points.point import Point
@@ -104,7 +105,8 @@ def read_drafters(args, vocabulary) -> list[Drafter]:
   """Returns the drafters of the flags."""
   drafters = []
   for path in args.drafters:
-    config = checkpoints.load(path, lazy=True).require_config()
+    model = args.verifier if drafter_kernels.names_self(path) else path
+    config = checkpoints.load(model, lazy=True).require_config()
     pair = read_pair(args, vocabulary, path)
     has_heads = isinstance(config, HeadsConfig)
     drafters.append(Drafter(path.name, pair, has_heads))
@@ -142,7 +144,7 @@ def main():
     type=pathlib.Path,
     nargs="*",
     default=[],
-    help="checkpoints of small models or of draft heads (none)",
+    help="checkpoints of small models or of draft heads, or self-int8 (none)",
   )
   add("--input_files", nargs="+", required=True, help="a text a line, or JSON")
   add(

@@ -77,6 +77,8 @@ HEAD = (1, 2, 5)
 def networks(kernels):
   """Returns (a drafter with a cut head, a verifier)."""
   drafter = growing.network(NETWORK, kernels, noise=0.5).cut_to(HEAD)
+  # A verifier in int8 would be another model.
+  kernels = "float32" if kernels == "int8" else kernels
   return drafter, growing.network(NETWORK, kernels)
 
 
@@ -99,8 +101,11 @@ def text_laws(lm, prompt, sampling):
     ("spec_decode", None, None),
     # A native chain draws columns of the head, which are other tokens.
     ("ensemble", "float32", None),
+    # Its distribution has the q of the quantised weights.
+    ("ensemble", "int8", None),
     *toy.nightly(
       [
+        ("spec_decode", "int8", None),
         ("spec_decode", "bfloat16", None),
         ("spec_cascade_token_v3", "float32", None),
         # Some states allow none of the kept tokens.

@@ -122,7 +122,9 @@ def read_models(
       raise PairError("prompt lookup drafts for a verifier: give one")
   if drafter is not None:
     drafter_sources = drafter if isinstance(drafter, list) else [drafter]
-  is_self = [path_of(each) == SELF for each in drafter_sources]
+  is_self = [
+    drafter_kernels.names_self(path_of(each)) for each in drafter_sources
+  ]
   drafter_sources = [
     _in_place_of_self(verifier) if yes else each
     for yes, each in zip(is_self, drafter_sources)

@@ -70,6 +70,11 @@ def check_quantised(
     )
 
 
+def names_self(path: Any) -> bool:
+  """Whether a drafter's path is `SELF`."""
+  return isinstance(path, str | os.PathLike) and os.fspath(path) == SELF
+
+
 def resolve(
   config: Config | None,
   path: Any,
@@ -87,7 +92,7 @@ def resolve(
   Raises:
     PairError: it is `SELF` with an architecture of its own.
   """
-  if path != SELF:
+  if not names_self(path):
     return DrafterSource(config, path, kernel_dtype)
   if config is not None:
     raise PairError(

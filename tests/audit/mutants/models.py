@@ -205,6 +205,21 @@ rows are multiplied before they are rounded
 - if (weights == ROUNDED) round_row(y, step());
 +
 
+=== native/rows.h models/test_native.py::test_products_equal_float64
+panels in int8 have no room for scales
+- (weights == BYTES ? PANEL : 0)
++ 0
+
+=== native/pass.cc models/test_quantised.py
+vectors of a table in int8 are its integers <- test_logits_are_those
+- x[e] = column[e * PANEL] * factor;
++ x[e] = column[e * PANEL];
+
+=== native/quantised.py models/test_quantised.py
+weights are cut to integers <- test_a_weight_is_within_half_a_step
+- np.rint(np.nan_to_num(columns
++ np.trunc(np.nan_to_num(columns
+
 === native/draws.h models/test_native_laws.py
 a native arg-max passes the block that has it <-
   test_greedy_is_one_hot_at_the_first

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import pathlib
 
 import jax
 import jax.numpy as jnp
@@ -86,7 +87,7 @@ def test_a_cut_head_of_a_drafter_in_int8():
 
 def test_a_list_of_drafters_may_hold_the_verifier(folder):
   spec = PairSpec(
-    drafter_checkpoint=[SELF, str(folder / "small")],
+    drafter_checkpoint=[pathlib.Path(SELF), str(folder / "small")],
     verifier_checkpoint=str(folder / "large"),
     kernel_dtype="bfloat16",
   )
