@@ -401,8 +401,24 @@ the last token of the table is read as an embedding <-
 === models/native_passes.py models/test_lookahead_model.py
 native passes read embeddings as the last token <-
   test_native_passes_read_embeddings
-- if lookahead is not None:
+- if vectors is None and lookahead is not None:
 + if False:
+
+=== models/reader_model.py models/test_state_reader.py
+a token is read with the state at itself <-
+  test_what_drafts_is_what_training_reads[llama-False]
+- vectors = self._vectors(tokens, before[:, :-1])
++ vectors = self._vectors(tokens, before[:, 1:])
+the last token of a prompt is read without a state <-
+  test_what_drafts_is_what_training_reads[llama-False]
+- return state, last[:, 0]
++ return state, 0 * last[:, 0]
+
+=== models/state_reader.py models/test_state_reader.py
+a draft sees the first reading of the token before it <-
+  test_what_drafts_is_what_training_reads[t5-True]
+- seen = [is_text & (back >= step)]
++ seen = [is_text & (back >= min(step, 1))]
 
 === models/products.py models/test_network.py
 a row of any width is cut into slices <- test_one_row_is_multiplied_in_slices_on
