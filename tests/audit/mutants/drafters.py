@@ -196,7 +196,7 @@ the states of a round stand one token later <-
 - first=jnp.where(is_new, length - count, state.first),
 + first=jnp.where(is_new, length - count + 1, state.first),
 a turn begins with the state of another token <-
-  test_a_turn_is_read_with_its_states[None]
+  ../../models/test_state_reader.py::test_what_drafts_is_what_training_reads[llama-False]
 - last = self._at(state, verifying.length[:, None] - 1)
 + last = self._at(state, verifying.length[:, None])
 
