@@ -52,8 +52,9 @@ def inputs_of(verifier):
   ),
 )
 def test_what_drafts_is_what_training_reads(kind, own_head):
-  # Each draft of a second block has the law of the network that reads the whole
-  # text and the drafts, as many times as there are drafts.
+  # Each draft has the law of the network that reads the whole text and the
+  # drafts, as many times as there are drafts: in a block after a text that was
+  # given, and in the next block, which follows one accepted draft.
   verifier = VERIFIERS[kind](2)
   reader = StateReader.untrained(verifier, own_head=own_head)
   inputs, gamma, held = inputs_of(verifier), 3, 4
@@ -68,22 +69,44 @@ def test_what_drafts_is_what_training_reads(kind, own_head):
   def draft(reader, verifier):
     drafter = StateDrafter.of(reader.reading_model(verifier), gamma)
     states = drafter.prefill_with(verifier, inputs, capacity=14)
-    state, _ = drafter.catch_up_with(
+    state, verifying = drafter.catch_up_with(
       verifier, states, tokens, length - 1, wide=2
     )
-    return drafter.propose(
-      state,
-      Prefix(tokens, length, jnp.ones(rows, bool)),
-      row_keys(0, 0, jnp.arange(rows)),
-      Sampling.create(1.0),
-      needs_bonus_law=True,
-    )[1]
 
-  proposal = draft(reader, verifier)
+    def propose(state, tokens, length):
+      return drafter.propose(
+        state,
+        Prefix(tokens, length, jnp.ones(rows, bool)),
+        row_keys(0, 0, jnp.arange(rows)),
+        Sampling.create(1.0),
+        needs_bonus_law=True,
+      )
+
+    state, first = propose(state, tokens, length)
+    block = jnp.concatenate([tokens[:, held : held + 1], first.tokens], axis=1)
+    _, out = verifier.extend(verifying, block, jnp.full_like(length, gamma + 1))
+    accepted = tokens.at[:, held + 1].set(first.tokens[:, 0])
+    state = drafter.observe(
+      drafter.rewind(state, length + 1),
+      out.hidden,
+      jnp.broadcast_to(jnp.arange(gamma + 1, dtype=jnp.int32), block.shape),
+      jnp.full_like(length, 2),
+      length + 1,
+    )
+    _, second = propose(state, accepted, length + 2)
+    return (tokens, first), (accepted, second)
+
+  for more, (text, proposal) in zip((0, 2), draft(reader, verifier)):
+    assert_laws(reader, verifier, inputs, text, held + more, proposal)
+
+
+def assert_laws(reader, verifier, inputs, tokens, held, proposal):
+  """Asserts the laws of drafts after `held` + 1 tokens of each text."""
   # The prompt, the text that was drafted after, and the drafts.
   whole = np.concatenate(
     [tokens[:, : held + 1], proposal.tokens], axis=1
   ).astype(np.int32)
+  rows, gamma = proposal.tokens.shape
   offset = 0
   if verifier.prompted:
     before, offset = prompts.prefill_tokens(inputs)
@@ -95,7 +118,7 @@ def test_what_drafts_is_what_training_reads(kind, own_head):
       read = np.concatenate([before[row, :past], read])
     laws = read_whole(reader, verifier, inputs[row : row + 1], read, gamma + 1)
     for step, law in enumerate(laws):
-      got = np.asarray(proposal.q[row, step])
+      got = proposal.q[row, step]
       want = law[past + held + step]
       np.testing.assert_allclose(got, want, atol=2e-5)
 

@@ -107,8 +107,8 @@ def _check_made_for(pair):
       continue
     if len(pair.drafters) > 1:
       raise PairError(
-        f"{model.name} has {model.words}, and there is another drafter: give"
-        " one of them"
+        f"{model.name} has {model.words} and drafts alone; give no other"
+        " drafter"
       )
     verifier = pair.verifier
     if verifier is None:

@@ -220,6 +220,29 @@ after a row of drafters there is no distribution <-
 - needs_bonus_law=needs_bonus_law and is_last
 + needs_bonus_law=False
 
+=== decoding/drafting/state_drafter.py
+    decoding/drafting/test_state_drafter.py
+a draft is read with the state of a token of the verifier <-
+  test_a_chain_is_drawn_from_the_stated_laws
+- states = self._with_own(state, out.hidden, fed)
++ states = state.states
+a node of a tree is read with the state of its neighbour <-
+  test_a_reader_that_knows_the_verifier_is_always_right[tree-True]
+- before = start + _parents(depth, ancestors)
++ before = start + place - 1
+accepted drafts keep the reader's own states <-
+  ../../models/test_state_reader.py::test_what_drafts_is_what_training_reads[llama-False]
+- length = jnp.minimum(length, state.known + 1)
++ pass
+the states of a round stand one token later <-
+  test_a_reader_that_knows_the_verifier_is_always_right[chain-True]
+- first=jnp.where(is_new, length - count, state.first),
++ first=jnp.where(is_new, length - count + 1, state.first),
+a turn begins with the state of another token <-
+  ../../models/test_state_reader.py::test_what_drafts_is_what_training_reads[llama-False]
+- last = self._at(state, verifying.length[:, None] - 1)
++ last = self._at(state, verifying.length[:, None])
+
 === decoding/drafting/heads_drafter.py
     decoding/drafting/test_depth_drafters.py
 head k drafts the place of head k + 1 <-
@@ -234,6 +257,14 @@ heads draft from nothing in the first round <-
 @ HeadsDrafter.propose
 - known = prefix.active & (state.read == prefix.length - 1)
 + known = prefix.active
+heads read the hidden state of the first token of a block <-
+  test_what_knows_the_chain_is_always_right[heads-chain-True]
+- node = numerics.of_token(path, jnp.maximum(count - 1, 0))
++ node = jnp.zeros_like(count)
+heads read the hidden state at the depth of a node of a tree <-
+  test_what_knows_the_chain_is_always_right[heads-tree-False]
+- node = numerics.of_token(path, jnp.maximum(count - 1, 0))
++ node = jnp.maximum(count - 1, 0)
 a turn is drafted from the hidden state of another token <-
   test_a_state_of_heads_forgets_what_is_cut
 @ HeadsDrafter.catch_up

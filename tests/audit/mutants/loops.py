@@ -47,17 +47,6 @@ the verifier's cache keeps what was rejected
 - verifying = verifier.rewind(verifying, held)
 + pass
 
-heads read the hidden state of the first token of a block <-
-  ../drafting/test_depth_drafters.py::test_what_knows_the_chain_is_always_right[heads-chain-True]
-@ speculative.round_of
-- node = jnp.maximum(emitted - 1, 0)
-+ node = jnp.zeros_like(emitted)
-heads read the hidden state at the depth of a node of a tree <-
-  ../drafting/test_depth_drafters.py::test_what_knows_the_chain_is_always_right[heads-tree-False]
-@ _keep_path
-- node = numerics.of_token(fed, jnp.maximum(emitted - 1, 0))
-+ node = jnp.maximum(emitted - 1, 0)
-
 === decoding/loops/tracing.py
 the token's distribution is taken for the verifier's <-
   test_log_probs.py::test_speculative[quick]

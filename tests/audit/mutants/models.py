@@ -514,8 +514,24 @@ the last token of the table is read as an embedding <-
 native passes read embeddings as the last token <-
   test_native_passes_read_embeddings
 @ extend
-- lookahead is not None
+- vectors is None and lookahead is not None
 + False
+
+=== models/reader_model.py models/test_state_reader.py
+a token is read with the state at itself <-
+  test_what_drafts_is_what_training_reads[llama-False]
+- vectors = self._vectors(tokens, before[:, :-1])
++ vectors = self._vectors(tokens, before[:, 1:])
+the last token of a prompt is read without a state <-
+  test_what_drafts_is_what_training_reads[llama-False]
+- return state, last[:, 0]
++ return state, 0 * last[:, 0]
+
+=== models/state_reader.py models/test_state_reader.py
+a draft sees the first reading of the token before it <-
+  test_what_drafts_is_what_training_reads[t5-True]
+- seen = [is_text & (back >= step)]
++ seen = [is_text & (back >= min(step, 1))]
 
 === models/products.py models/test_network.py
 a row of any width is cut into slices <- test_one_row_is_multiplied_in_slices_on
@@ -663,7 +679,7 @@ a drafter draws tokens that it lacks <-
 
 === models/llama_lm.py
 the last part of a prompt is fed past its end <- test_long_prompts_are_fed_in
-@ LlamaLM.prefill.feed
+@ LlamaLM.read_prompts.feed
 - first = jnp.minimum(i * width, num_fed - width)
 + first = i * width
 
@@ -783,7 +799,7 @@ a T5Gemma starts with token 0 <-
 + return 0
 a decoded row sees the padding of its source <-
   test_greedy_tokens_equal_transformers
-@ T5GemmaLM.prefill
+@ T5GemmaLM.begin
 - (inputs > 0)[:, None, :]
 + (inputs >= 0)[:, None, :]
 
