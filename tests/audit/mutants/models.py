@@ -263,6 +263,18 @@ a cut head is whole on each device of a mesh <- test_a_mesh_drafts_kept_tokens
 - num_parts = layout.sizes[mesh_axis] if mesh_axis else 1
 + num_parts = 1 << 30
 
+=== study/search/advisor.py study/search/test_draft_vocabularies.py
+advice times the worst draft vocabulary <-
+  test_the_best_size_is_timed_and_advised
+- promise, drafting, by_gamma = max(tried, key=lambda each: each[0])
++ promise, drafting, by_gamma = min(tried, key=lambda each: each[0])
+
+=== study/search/draft_vocabularies.py study/search/test_draft_vocabularies.py
+advice counts tokens of the texts that it measures <-
+  test_texts_of_other_inputs_are_counted
+- rest = sources.examples[measured:]
++ rest = sources.examples[:measured]
+
 === decoding/drafting/autoregressive.py models/test_cut_head.py
 drafts over kept tokens are their columns <-
   test_steps_over_kept_tokens_draw_what_steps_over_all_draw
