@@ -199,8 +199,8 @@ a turn is drafted from the hidden state of another token <-
     decoding/drafting/test_depth_drafters.py
 heads state a law that they do not draw from <-
   test_a_chain_of_heads_is_drawn_from
-- tokens=drafts,
-+ tokens=drafts[:, ::-1],
+- tokens=reader.token(drafts),
++ tokens=reader.token(drafts)[:, ::-1],
 the nodes of a tree have the law of the first head <-
   test_a_tree_has_one_law_at_a_depth[heads]
 - q, q1, bad = q[:, depths], q1[:, depths], bad[:, depths]

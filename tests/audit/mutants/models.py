@@ -275,11 +275,13 @@ advice counts tokens of the texts that it measures <-
 - rest = sources.examples[measured:]
 + rest = sources.examples[:measured]
 
-=== decoding/drafting/autoregressive.py models/test_cut_head.py
+=== decoding/drafting/kept_tokens.py models/test_cut_head.py
 drafts over kept tokens are their columns <-
   test_steps_over_kept_tokens_draw_what_steps_over_all_draw
 - return column if self.kept is None else self.kept[column]
 + return column
+
+=== decoding/drafting/autoregressive.py models/test_cut_head.py
 a stop looks at the token in place of its column <-
   test_steps_over_kept_tokens_draw_what_steps_over_all_draw
 - numerics.of_token(q, column) >= stop.below
