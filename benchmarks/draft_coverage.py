@@ -127,16 +127,20 @@ def main():
     f"{found.num_tokens} tokens were counted; {num_tokens} tokens of"
     f" {len(session.examples)} prompts at temperature {args.temperature:g}\n"
   )
-  print("| kept | tokens | verifier's probability | acceptance | of all's |")
-  print("| ---: | ---: | ---: | ---: | ---: |")
+  titles = ["kept", "tokens", "verifier's probability"]
+  if args.drafter is not None:
+    titles += ["acceptance", "of all tokens'"]
+  print(f"| {' | '.join(titles)} |")
+  print(f"|{' ---: |' * len(titles)}")
   shares = (totals / num_tokens).reshape(3, len(orders), len(sizes))
   for number, name in enumerate(orders):
-    for size, tokens, inside, accepted in zip(sizes, *shares[:, number]):
-      whole = shares[2, number, -1] or 1
-      print(
-        f"| {size}, {name} | {tokens:.3f} | {inside:.3f} | {accepted:.3f} |"
-        f" {accepted / whole:.3f} |"
-      )
+    for size, *values in zip(sizes, *shares[:, number]):
+      if args.drafter is None:
+        values = values[:2]
+      else:
+        values.append(values[2] / shares[2, number, -1])
+      cells = [f"{size}, {name}", *(f"{value:.3f}" for value in values)]
+      print(f"| {' | '.join(cells)} |")
 
 
 if __name__ == "__main__":

@@ -33,10 +33,13 @@ class TrainedHeads(struct.PyTreeNode):
   Attributes:
     params: the parameter tree; see `create` for its dtypes.
     module: the network; static.
+    is_narrow: whether the logits are those of a cut head's N tokens alone, see
+      `over_kept`; static.
   """
 
   params: Any
   module: HeadsNetwork = struct.field(pytree_node=False)
+  is_narrow: bool = struct.field(pytree_node=False, default=False)
 
   @classmethod
   def create(
@@ -134,6 +137,21 @@ class TrainedHeads(struct.PyTreeNode):
     return self.replace(params=tree | {cut_head.NAME: head})
 
   @property
+  def kept_ids(self) -> Array | None:
+    """[N] int32, the tokens of a cut head; None where all are kept."""
+    cut = self.params.get(cut_head.NAME)
+    return None if cut is None else cut["ids"]
+
+  def over_kept(self) -> Self:
+    """Returns the heads with the logits [..., N] of the kept tokens alone."""
+    return self.replace(is_narrow=True)
+
+  def spread(self, law: Array) -> Array:
+    """Returns a distribution over the kept tokens, [..., N], as [..., V]."""
+    ids = self.params[cut_head.NAME]["ids"]
+    return cut_head.spread(law, ids, self.vocab_size, 0)
+
+  @property
   def config(self) -> HeadsConfig:
     """The hyperparameters."""
     return self.module.config
@@ -177,7 +195,7 @@ class HeadsModel(TrainedHeads):
     if self.config.kind != MEDUSA:
       if cut is not None:
         params = {**verifier.params, cut_head.NAME: cut}
-        verifier = verifier.replace(params=params)
+        verifier = verifier.replace(params=params, is_narrow=self.is_narrow)
       logits = verifier.project(states)
     elif cut is not None:
       logits = self._cut_logits(states, cut["ids"])
@@ -192,6 +210,8 @@ class HeadsModel(TrainedHeads):
       for k in range(states.shape[1])
     ]
     kept = jnp.stack(by_head, axis=1)
+    if self.is_narrow:
+      return kept
     return cut_head.spread(kept, ids, self.vocab_size, -np.inf)
 
 

@@ -10,10 +10,12 @@ import pytest
 
 from speccascade import native
 from speccascade.decoding import METHODS, Sampling
-from speccascade.decoding.drafting import autoregressive
+from speccascade.decoding.drafting import autoregressive, kept_tokens
 from speccascade.decoding.drafting.autoregressive import AutoregressiveDrafter
+from speccascade.decoding.drafting.tree_drafter import TreeDrafter
 from speccascade.decoding.laws import draws
 from speccascade.decoding.programs.decoders import Decoder
+from speccascade.decoding.records.draft_tree import DraftTree
 from speccascade.decoding.records.token_buffers import Prefix
 from speccascade.models import cut_head
 from speccascade.models.cached_lm import CachedLM
@@ -214,7 +216,7 @@ def test_steps_over_kept_tokens_draw_what_steps_over_all_draw(
   )
   actual = jax.jit(propose)(*arguments)
   assert {*widths} == {len(IDS)}
-  monkeypatch.setattr(autoregressive, "is_cut_model", lambda model: False)
+  monkeypatch.setattr(kept_tokens, "is_cut_model", lambda model: False)
   wanted = jax.jit(lambda *args: propose(*args))(*arguments)
   assert widths[-1] == V
   np.testing.assert_array_equal(actual.count, wanted.count)
@@ -225,6 +227,34 @@ def test_steps_over_kept_tokens_draw_what_steps_over_all_draw(
     for name in ("q", "q1"):
       got, want = (getattr(x, name)[row, places] for x in (actual, wanted))
       np.testing.assert_allclose(got, want, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+  ("branching", "drawing", "temperature"),
+  [((3, 2), "without_replacement", 0.8), ((12,), "greedy_and_random", 0.0)],
+)
+def test_a_tree_over_kept_tokens_is_the_tree_over_all(
+  branching, drawing, temperature, monkeypatch
+):
+  """Nodes with more children than kept tokens are drawn over all."""
+  _, lm = models("llama")
+  tree = DraftTree.of_branching(branching)
+  drafter = TreeDrafter(lm, tree, drawing)
+  state = growing.start(lm)
+  tokens = jnp.asarray(np.random.default_rng(0).integers(2, 50, (3, 24)))
+  arguments = (
+    drafter,
+    state,
+    (tokens.astype(jnp.int32), state.length + 1, jnp.ones((3,), bool)),
+    draws.row_keys(0, 0, np.arange(3)),
+    Sampling.create(temperature),
+  )
+  actual = jax.jit(propose)(*arguments)
+  monkeypatch.setattr(kept_tokens, "is_cut_model", lambda model: False)
+  wanted = jax.jit(lambda *args: propose(*args))(*arguments)
+  np.testing.assert_array_equal(actual.tokens, wanted.tokens)
+  np.testing.assert_allclose(actual.q, wanted.q, atol=1e-6)
+  np.testing.assert_allclose(actual.q1, wanted.q1, atol=1e-6)
 
 
 @pytest.mark.parametrize("kernels", [None, "bfloat16"])

@@ -3,12 +3,16 @@
 The block has a fixed number of tokens, or ends where a `StopPolicy` says.
 """
 
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 from flax import struct
 import jax
 import jax.numpy as jnp
 
+from speccascade.decoding.drafting.kept_tokens import (
+  ColumnReader,
+  column_reader,
+)
 from speccascade.decoding.laws import draws, numerics
 from speccascade.decoding.laws.sampling import Sampling
 from speccascade.decoding.records import feeding
@@ -18,7 +22,6 @@ from speccascade.decoding.records.language_model import (
   LanguageModel,
   State,
   is_chain_model,
-  is_cut_model,
 )
 from speccascade.decoding.records.token_buffers import Prefix
 
@@ -61,17 +64,6 @@ class _Block(struct.PyTreeNode):
   drafts: _Drafts  # of all positions
   count: Array  # [B] int32
   calls: Array  # [B] int32
-
-
-class _Reader(NamedTuple):
-  """A language model, and the tokens [N] of its logits; None is all."""
-
-  model: LanguageModel
-  kept: Array | None
-
-  def token(self, column: Array) -> Array:
-    """Returns the tokens of columns of the logits."""
-    return column if self.kept is None else self.kept[column]
 
 
 class AutoregressiveDrafter(Drafter, struct.PyTreeNode):
@@ -171,10 +163,7 @@ class AutoregressiveDrafter(Drafter, struct.PyTreeNode):
     needs_bonus_law: bool,
   ) -> tuple[State, _Block]:
     """Drafts step by step; with a cut head the steps are over its N tokens."""
-    reader = _Reader(self.model, None)
-    cut = self.model if is_cut_model(self.model) else None
-    if cut is not None and (kept := cut.kept_ids) is not None:
-      reader = _Reader(cut.over_kept(), kept)
+    reader = column_reader(self.model)
     draft = self._fill if self.stop is None else self._until_stop
     state, logits, calls = self._catch_up(
       reader, state, prefix, needs_bonus_law
@@ -183,13 +172,14 @@ class AutoregressiveDrafter(Drafter, struct.PyTreeNode):
       reader, state, logits, u, sampling, prefix.active, needs_bonus_law
     )
     drafts = block.drafts
-    if cut is not None and reader.kept is not None:
-      drafts = drafts.replace(q=cut.spread(drafts.q), q1=cut.spread(drafts.q1))
+    drafts = drafts.replace(
+      q=reader.spread(drafts.q), q1=reader.spread(drafts.q1)
+    )
     return state, block.replace(drafts=drafts, calls=calls + block.calls)
 
   def _fill(
     self,
-    reader: _Reader,
+    reader: ColumnReader,
     state: State,
     logits: Array,
     u: Array,
@@ -220,7 +210,7 @@ class AutoregressiveDrafter(Drafter, struct.PyTreeNode):
 
   def _until_stop(
     self,
-    reader: _Reader,
+    reader: ColumnReader,
     state: State,
     logits: Array,
     u: Array,
@@ -300,7 +290,7 @@ class AutoregressiveDrafter(Drafter, struct.PyTreeNode):
 
   def _catch_up(
     self,
-    reader: _Reader,
+    reader: ColumnReader,
     state: State,
     prefix: Prefix,
     needs_bonus_law: bool,

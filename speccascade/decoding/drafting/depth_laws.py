@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from speccascade.decoding.drafting.children import branches_of, draw_level
+from speccascade.decoding.drafting.kept_tokens import ColumnReader
 from speccascade.decoding.laws import draws
 from speccascade.decoding.laws.sampling import Sampling
 from speccascade.decoding.laws.targets import Target
@@ -53,8 +54,18 @@ class DepthDrafter(Drafter):
     """Raises ValueError where a review has no distribution with such blocks."""
     check_review(target, settings)
 
+  @property
+  def most_children(self) -> int:
+    """The most drafts that follow one node of a block."""
+    return 1 if self.tree is None else max(self.tree.num_children)
+
   def draft(
-    self, logits: Array, rngs: Array, sampling: Sampling, known: Array
+    self,
+    logits: Array,
+    rngs: Array,
+    sampling: Sampling,
+    known: Array,
+    reader: ColumnReader,
   ) -> Proposal:
     """Returns a block of independent drafts.
 
@@ -63,10 +74,12 @@ class DepthDrafter(Drafter):
 
     Args:
       logits: [B, G or G+1, V], of each depth; the last of G + 1 are those at
-        the position after the last draft.
+        the position after the last draft. They are over the columns of
+        `reader`.
       rngs: [B] typed keys.
       sampling: how logits become distributions.
       known: [B] bool, rows that propose anything.
+      reader: what gave the logits.
     """
     tree, depth = self.tree, self.depth
     has_bonus = logits.shape[1] > depth
@@ -90,10 +103,10 @@ class DepthDrafter(Drafter):
       q, q1, bad = q[:, depths], q1[:, depths], bad[:, depths]
     calls = known.astype(jnp.int32)
     return Proposal(
-      tokens=drafts,
+      tokens=reader.token(drafts),
       count=self.width * calls,
-      q=q,
-      q1=q1,
+      q=reader.spread(q),
+      q1=reader.spread(q1),
       copied=jnp.zeros_like(bad),
       calls=calls[:, None],
       bad=bad,

@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from speccascade.decoding.drafting.depth_laws import DepthDrafter
+from speccascade.decoding.drafting.kept_tokens import column_reader
 from speccascade.decoding.laws import numerics
 from speccascade.decoding.laws.sampling import Sampling
 from speccascade.decoding.records.block_records import Proposal
@@ -151,7 +152,8 @@ class HeadsDrafter(DepthDrafter, struct.PyTreeNode):
     known = prefix.active & (state.read == prefix.length - 1)
     num = self.depth
     has_bonus = needs_bonus_law and self.heads.num_heads > num
-    logits = self.heads.head_logits(
+    reader = column_reader(self.heads, self.most_children)
+    logits = reader.model.head_logits(
       self.verifier, state.hidden, num + has_bonus
     )
-    return state, self.draft(logits, rngs, sampling, known)
+    return state, self.draft(logits, rngs, sampling, known, reader)

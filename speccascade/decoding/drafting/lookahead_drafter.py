@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from speccascade.decoding.drafting.depth_laws import DepthDrafter
+from speccascade.decoding.drafting.kept_tokens import column_reader
 from speccascade.decoding.laws.sampling import Sampling
 from speccascade.decoding.records.block_records import Proposal
 from speccascade.decoding.records.draft_tree import (
@@ -112,10 +113,12 @@ class LookaheadDrafter(DepthDrafter, struct.PyTreeNode):
     # Places 2, 3, ... are read: the last token, and the embeddings after it.
     read = (missing - 1)[:, None] + jnp.arange(num + 1, dtype=jnp.int32)[None]
     read = jnp.clip(read, 0, block.shape[1] - 1)
-    held, out = self.model.extend(held, block, count, read=read)
+    reader = column_reader(self.model, self.most_children)
+    held, out = reader.model.extend(held, block, count, read=read)
     # No later pass sees an embedding.
     held = self.model.rewind(held, length)
-    return (held,), self.draft(out.logits, rngs, sampling, prefix.active)
+    drafted = self.draft(out.logits, rngs, sampling, prefix.active, reader)
+    return (held,), drafted
 
   def _block(
     self, tokens: Array, held: Array, missing: Array, most: int, num: int

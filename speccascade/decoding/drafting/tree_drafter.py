@@ -12,6 +12,7 @@ from speccascade.decoding.drafting.children import (
   columns,
   draw_level,
 )
+from speccascade.decoding.drafting.kept_tokens import column_reader
 from speccascade.decoding.laws import draws
 from speccascade.decoding.laws.sampling import Sampling, Step
 from speccascade.decoding.records import feeding
@@ -158,8 +159,9 @@ class TreeDrafter(Drafter, struct.PyTreeNode):
     # draft where it was not read.
     (held,) = state
     width = 1 if needs_bonus_law else 2
+    reader = column_reader(self.model, max(tree.num_children))
     held, logits = feeding.feed_block(
-      self.model,
+      reader.model,
       held,
       prefix.tokens,
       length - held.length,
@@ -184,9 +186,10 @@ class TreeDrafter(Drafter, struct.PyTreeNode):
       members = [draft for draft in level if is_read[draft]]
       if members:
         read += members
-        held, out = self.model.extend(
+        places = [draft - level[0] for draft in members]
+        held, out = reader.model.extend(
           held,
-          columns(new, [draft - level[0] for draft in members]),
+          reader.token(columns(new, places)),
           len(members) * fed,
           depth=self._constant(rows, [tree.depths[i] - 1 for i in read]),
           ancestors=self._constant(rows, tree.sees[np.ix_(members, read)]),
@@ -205,10 +208,10 @@ class TreeDrafter(Drafter, struct.PyTreeNode):
       greedy=sampling.greedy,
     )
     return (held,), Proposal(
-      tokens=block,
+      tokens=reader.token(block),
       count=jnp.full_like(length, tree.num_drafts),
-      q=q,
-      q1=q1,
+      q=reader.spread(q),
+      q1=reader.spread(q1),
       copied=jnp.zeros_like(is_bad),
       calls=calls[:, None],
       bad=is_bad,

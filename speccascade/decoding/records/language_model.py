@@ -197,13 +197,13 @@ class SharesLayers(Protocol):
 
 @runtime_checkable
 class CutModel(Protocol):
-  """A language model whose output head may keep some tokens alone."""
+  """A language model, or draft heads, that may keep some tokens alone."""
 
   @property
   def kept_ids(self) -> Array | None:
     """[N] int32, the kept tokens, ascending; None where all are kept."""
 
-  def over_kept(self) -> LanguageModel:
+  def over_kept(self) -> Any:
     """Returns the model with the logits [..., N] of the kept tokens alone."""
 
   def spread(self, law: Array) -> Array:

@@ -56,6 +56,22 @@ class Costs:
     q2 = max(c, self.q2 + c - self.c)
     return dataclasses.replace(self, c=c, q2=q2, loop_c=self.c)
 
+  def at_most(self, other: "Costs") -> "Costs":
+    """Returns the costs of a drafter that does less in a step than another one.
+
+    Where the clock says that a step took longer, it was disturbed, and the
+    step counts as long as the other drafter's.
+
+    Args:
+      other: the costs of the other drafter with the same verifier.
+    """
+    heads = {
+      num: min(cost, other.heads.get(num, cost))
+      for num, cost in self.heads.items()
+    }
+    c, q2 = min(self.c, other.c), min(self.q2, other.q2)
+    return dataclasses.replace(self, c=c, q2=q2, heads=heads)
+
   @property
   def doubt(self) -> str | None:
     """What hot loops and whole decodes say of c, if they differ by a factor.

@@ -271,7 +271,7 @@ class Searcher:
     for cut in self.vocabularies.cuts_of(study):
       if self.budget.leaves_out(f"draft vocabularies of {whole.method[0]}"):
         break
-      cut_drafting, cut_by_gamma = self._promised(cut.study, texts)
+      cut_drafting, cut_by_gamma = self._promised(cut.study, texts, drafting)
       best = max(cut_by_gamma.values(), key=by_promise)
       c = cut_drafting.costs.c
       self.advice.tried.append(TriedCut(cut, c, drafting.costs.c, best, whole))
@@ -282,10 +282,16 @@ class Searcher:
         self._add_drafting(drafting, by_gamma, texts)
 
   def _promised(
-    self, study: Study, texts: Decoded
+    self, study: Study, texts: Decoded, whole: Drafting | None = None
   ) -> tuple[Drafting, dict[int, Candidate]]:
-    """Returns what a drafter costs, and its lossless offer by gamma."""
+    """Returns what a drafter costs, and its lossless offer by gamma.
+
+    With a cut head it costs at most what it does `whole`.
+    """
     drafting = self._measure_costs(study, texts)
+    if whole is not None:
+      costs = drafting.costs.at_most(whole.costs)
+      drafting = dataclasses.replace(drafting, costs=costs)
     with self.steps.uncounted("acceptance along the texts"):
       return drafting, drafting.by_gamma(self.points[0], texts)
 

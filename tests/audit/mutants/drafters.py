@@ -276,8 +276,8 @@ a turn is drafted from the hidden state of another token <-
 heads state a distribution that they do not draw from <-
   test_a_chain_of_heads_is_drawn_from
 @ DepthDrafter.draft
-- tokens=drafts
-+ tokens=drafts[:, ::-1]
+- tokens=reader.token(drafts)
++ tokens=reader.token(drafts)[:, ::-1]
 the nodes of a tree have the distribution of the first head <-
   test_a_tree_has_one_law_at_a_depth[heads]
 @ DepthDrafter.draft

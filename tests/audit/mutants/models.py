@@ -298,11 +298,25 @@ a cut head is whole on each device of a mesh <- test_a_mesh_drafts_kept_tokens
 - num_parts = layout.sizes[mesh_axis] if mesh_axis else 1
 + num_parts = 1 << 30
 
-=== decoding/drafting/autoregressive.py models/test_cut_head.py
+=== study/search/advisor.py study/search/test_draft_vocabularies.py
+advice times the worst draft vocabulary <-
+  test_the_best_size_is_timed_and_advised
+- promise, drafting, by_gamma = max(tried, key=lambda each: each[0])
++ promise, drafting, by_gamma = min(tried, key=lambda each: each[0])
+
+=== study/search/draft_vocabularies.py study/search/test_draft_vocabularies.py
+advice counts tokens of the texts that it measures <-
+  test_texts_of_other_inputs_are_counted
+- rest = sources.examples[measured:]
++ rest = sources.examples[:measured]
+
+=== decoding/drafting/kept_tokens.py models/test_cut_head.py
 drafts over kept tokens are their columns <-
   test_steps_over_kept_tokens_draw_what_steps_over_all_draw
 - return column if self.kept is None else self.kept[column]
 + return column
+
+=== decoding/drafting/autoregressive.py models/test_cut_head.py
 a stop looks at the token in place of its column <-
   test_steps_over_kept_tokens_draw_what_steps_over_all_draw
 - numerics.of_token(q, column) >= stop.below
