@@ -11,10 +11,11 @@ import pytest
 
 import speccascade as sc
 from speccascade import built_in, native
-from speccascade.generate.pair.drafter_kernels import SELF
+from speccascade.generate.pair.drafter_kernels import SELF, check_quantised
 from speccascade.generate.pair.pair_checks import PairError
 from speccascade.generate.pair.pairs import PairSpec
 from speccascade.models import cut_head
+from speccascade.models.draft_heads import HeadsConfig
 from speccascade.models.parameters import param_shapes
 from speccascade.settings import fields
 from tests.generate import decodes, llamas
@@ -167,3 +168,19 @@ def test_what_cannot_draft_for_itself_is_refused(folder):
   spec = PairSpec(drafter=config, drafter_checkpoint=SELF)
   with pytest.raises(PairError, match="set DRAFTER = None"):
     spec.drafters()
+
+
+def test_draft_heads_and_a_mesh_are_refused():
+  heads = HeadsConfig(vocab_size=64, emb_dim=8, num_heads=2)
+  with pytest.raises(PairError, match="and out/heads has draft heads; leave"):
+    check_quantised("int8", heads, "out/heads", None)
+  config = built_in_config()
+  with pytest.raises(PairError, match="out/small is on a mesh; set MESH"):
+    check_quantised("int8", config, "out/small", object())
+  for kernel_dtype in (None, "bfloat16"):
+    check_quantised(kernel_dtype, heads, "out/heads", object())
+  check_quantised("int8", config, "out/small", None)
+
+
+def built_in_config():
+  return sc.built_in_pair().models.drafter_lm.module.config
