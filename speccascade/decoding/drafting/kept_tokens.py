@@ -1,4 +1,4 @@
-"""Reading a model whose head keeps some tokens over these alone: `ColumnReader`.
+"""Reads a model over the tokens that its cut head keeps: `ColumnReader`.
 
 Laws and draws of drafts then have N columns in place of V. A column that is
 drawn becomes the token that it stands for before it is fed, and the
