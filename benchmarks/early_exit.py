@@ -1,4 +1,4 @@
-"""What a draft of an early exit costs, by the clock.
+"""What a draft of an early exit costs, measured.
 
   python -m benchmarks.early_exit --layers 1 4 8 --kept 8192
 

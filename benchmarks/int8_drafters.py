@@ -1,4 +1,4 @@
-"""What a draft costs with kernels in float32, bfloat16 and int8, by the clock.
+"""What a draft costs with kernels in float32, bfloat16 and int8, measured.
 
   python -m benchmarks.int8_drafters
 

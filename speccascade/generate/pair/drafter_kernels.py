@@ -60,8 +60,8 @@ def check_quantised(
     return
   if not architectures.drafts_alone(config):
     raise PairError(
-      f"DRAFTER_KERNEL_DTYPE = 'int8' is for a language model that drafts, and"
-      f" {name} has draft heads; leave it out"
+      "DRAFTER_KERNEL_DTYPE = 'int8' is for a language model that drafts, and"
+      f" {name} has {architectures.words_of(config)}; leave it out"
     )
   if layout is not None:
     raise PairError(
