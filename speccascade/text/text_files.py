@@ -235,7 +235,7 @@ def _parse_json(
 ) -> TextExample:
   """Returns the example of a JSON line; the arguments are `read_texts`'s."""
   try:
-    row = fields.fit("it", fields.of_json(line), _Row)
+    row = fields.fit("it", fields.of_json(line), _Row, builds=True)
     if chats and "messages" in row:
       prompt = row["messages"]
       chat.check_messages(prompt)

@@ -12,8 +12,8 @@ import pytest
 from speccascade import native
 from speccascade.decoding import METHODS, Constraints
 from speccascade.decoding.laws import draws
-from speccascade.decoding.loops import rounds
 from speccascade.decoding.programs.decoders import Decoder
+from speccascade.decoding.records import readers
 from speccascade.models import architectures, taught_exit
 from speccascade.models.exit_model import TrainedExit
 from speccascade.models.sharding import meshes
@@ -172,7 +172,7 @@ def test_a_prompt_is_read_once(name, kernels):
   verifier = network(name, kernels)
   exit_lm = verifier.first_layers(1)
   inputs = int32(growing.PROMPTS if verifier.prompted else growing.SOURCES)
-  jitted = jax.jit(rounds.prefill, static_argnums=(2, 3))
+  jitted = jax.jit(readers.prefill_parts, static_argnums=(2, 3))
   state, _ = jitted((exit_lm, verifier), inputs, 20, 24)
   wanted = jax.jit(lambda lm: lm.prefill(inputs, capacity=20))(exit_lm)
   assert jax.tree.map(jnp.shape, state) == jax.tree.map(jnp.shape, wanted)

@@ -9,10 +9,11 @@ import optax
 import pytest
 
 from speccascade.checkpoints import load, orbax_io
-from speccascade.models import LlamaConfig, T5Config, architectures
+from speccascade.models import LlamaConfig, T5Config
 from speccascade.models.t5.network import Transformer
 from speccascade.training import optimizers, states, trainer
 from speccascade.training.checkpointing import Checkpoints
+from speccascade.training.kinds import kind_of
 from speccascade.training.tuned_checkpoints import TunedCheckpoints
 
 
@@ -79,7 +80,7 @@ def train_drafts(
 
   Keywords are fields of `Objective`, and `evaluation`.
   """
-  initial = architectures.row_of(config).initial_params(
+  initial = kind_of(config).initial_params(
     config, verifier.module, verifier.params
   )
   evaluation = options.pop("evaluation", None)

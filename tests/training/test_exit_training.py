@@ -30,7 +30,7 @@ from tests.training import test_teaching
 from tests.training.conftest import (
   BARE,
   LLAMA,
-  goes_on,
+  continues,
   random_batch,
   train_drafts,
 )
@@ -94,7 +94,7 @@ def test_an_exit_begins_as_an_untaught_one(kind):
   ("kind", "options"),
   [("t5", {"loss": "forward_kl"}), ("llama", {"loss": "tvd"})],
 )
-def test_training_teaches_the_exit_alone_and_goes_on(kind, options, tmp_path):
+def test_training_teaches_the_exit_alone_and_continues(kind, options, tmp_path):
   verifier, batch = verifier_of(kind)
   before = jax.device_get(verifier.params)
   config, initial = exit_of(verifier)
@@ -102,7 +102,7 @@ def test_training_teaches_the_exit_alone_and_goes_on(kind, options, tmp_path):
   def run(folder, steps):
     train_drafts(folder, config, verifier, batch, ADAM, steps=steps, **options)
 
-  stored = goes_on(run, tmp_path, 30, 11, ADAM)
+  stored = continues(run, tmp_path, 30, 11, ADAM)
   assert stored.config == config
   assert names_of(stored.params) == names_of(initial)
   for was, now in zip(*map(jax.tree.leaves, (before, verifier.params))):

@@ -30,7 +30,7 @@ from speccascade.training import (
 from speccascade.training.checkpointing import Checkpoints
 from speccascade.training.lesson import Reading
 from tests import toy
-from tests.training.conftest import goes_on, same
+from tests.training.conftest import continues, same
 from tests.training.test_head_training import verifier_of
 
 ADAM = optimizers.adamw(0.01)
@@ -123,7 +123,7 @@ def test_training_teaches_the_reader_alone_and_is_read(
   run = lambda folder, **how: train(
     folder, config, verifier, batch, teacher_share=share, **how
   )
-  stored = goes_on(run, tmp_path, 8, 5, ADAM)
+  stored = continues(run, tmp_path, 8, 5, ADAM)
   same(before, verifier.params)
   after = measure(stored.params)
   assert set(after) == {"loss", "accuracy"} | {

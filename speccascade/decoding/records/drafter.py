@@ -145,6 +145,8 @@ class Drafter:
 
   def share_prompt(self, state: State, of_verifier: State) -> State:
     """Returns the state after a prefill; see `share_prompt` below."""
+    if not self.parts:
+      return state
     return self._of_parts(
       state, lambda part, inner: share_prompt(part, inner, of_verifier)
     )

@@ -228,7 +228,7 @@ def test_a_masked_verifier_writes_what_it_writes_alone(shape):
   )
   assert not np.any(got.tokens[:, 1:] == got.tokens[:, :-1])
   assert np.all(got.stats.accepted > 4)
-  with pytest.raises(ValueError, match="a mask does not reach the law"):
+  with pytest.raises(ValueError, match="a mask does not reach that of a"):
     toy.decode(
       "spec_cascade_opt",
       (reader_of(verifier), verifier),

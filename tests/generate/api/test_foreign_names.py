@@ -111,7 +111,8 @@ def test_a_call_takes_them(pair, capsys):
   with pytest.raises(SettingError) as caught:
     pair.generate(TEXT, xyzzy=1)
   assert str(caught.value) == (
-    "xyzzy is no setting of generate; help(Pair.generate) lists what there is"
+    "xyzzy is not a setting of generate; help(Pair.generate) lists what there"
+    " is"
   )
 
 

@@ -293,7 +293,7 @@ def test_a_plan_of_training_heads(verifier, saved):
   settings = {"mixture_or_task_name": "any", "task_feature_lengths": LENGTHS}
   data = TrainingData(**settings, batch_size=8)
   text = footprint.describe_plan(lambda: training_plan.plan(HEADS, data))
-  assert text.startswith("no plan: draft heads and state readers need a TEACH")
+  assert text.startswith("no plan: draft heads need a TEACH")
   data = TrainingData(
     **settings, batch_size=8, teacher_checkpoint=saved("large", verifier)
   )
