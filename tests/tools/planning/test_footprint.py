@@ -320,8 +320,7 @@ def test_a_plan_of_training_heads(verifier, saved):
     lambda: training_plan.plan(HEADS, data, run=run)
   )
   assert text == (
-    "no plan: draft heads and state readers lie on one device, and a mesh is"
-    " set: leave MESH out"
+    "no plan: draft heads lie on one device, and a mesh is set: leave MESH out"
   )
 
 
