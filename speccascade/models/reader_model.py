@@ -82,7 +82,15 @@ class StateReader(struct.PyTreeNode):
     Args:
       verifier: the language model to draft for, such as that of a pair.
       **options: the first fields of `StateReaderConfig`.
+
+    Raises:
+      ValueError: the verifier is not such a model.
     """
+    if not isinstance(verifier, CachedLM):
+      raise ValueError(
+        "a state reader is made for a T5, a T5Gemma or a Llama, such as"
+        f" pair.models.verifier_lm; a {type(verifier).__name__} was given"
+      )
     params = unpacked(verifier.params)
     config = StateReaderConfig(**options)
     config = config.of_verifier(verifier.module.config, params)

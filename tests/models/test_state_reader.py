@@ -235,6 +235,12 @@ def test_a_reader_of_packed_kernels_is_that_of_the_arrays(kind):
   jax.tree.map(np.testing.assert_array_equal, made.params, wanted.params)
 
 
+def test_a_reader_of_no_language_model():
+  for other in (None, "large"):
+    with pytest.raises(ValueError, match="a (NoneType|str) was given"):
+      StateReader.untrained(other)
+
+
 @NEEDS_NATIVE
 def test_a_token_is_looked_up_without_a_copy_of_the_table():
   # XLA's CPU backend would make float32 of all of a bfloat16 table.

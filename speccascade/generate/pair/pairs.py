@@ -313,7 +313,8 @@ class PairSpec:
     """Returns where each drafter is read from.
 
     Raises:
-      PairError: the numbers of architectures and checkpoints differ.
+      PairError: the numbers of architectures and checkpoints differ, or the
+        kernels' dtype is that of no drafter.
     """
     configs, paths = as_list(self.drafter), as_list(self.drafter_checkpoint)
     if self.drafter is None:
@@ -327,10 +328,17 @@ class PairSpec:
       )
     verifier = (self.verifier, self.verifier_checkpoint)
     kernel_dtype = self.drafter_kernel_dtype or self.kernel_dtype
-    return [
+    sources = [
       drafter_kernels.resolve(config, path, verifier, kernel_dtype)
       for config, path in zip(configs, paths)
     ]
+    # An early exit with other kernels is refused where it is loaded.
+    drafter_kernels.check_is_used(
+      self.drafter_kernel_dtype,
+      self.kernel_dtype,
+      [source.kernel_dtype for source in sources],
+    )
+    return sources
 
   def load(
     self, vocabulary, *, needs_drafter: bool = True, needs_verifier: bool = True
@@ -350,6 +358,7 @@ class PairSpec:
         checkpoints differ, or the vocabularies differ.
       CheckpointError: a checkpoint cannot be read.
     """
+    early_exit.check_verifier(self.verifier_checkpoint)
     layout = self.mesh.layout()
     drafters, verifier, rows = [], None, None
     sources = self.drafters() if needs_drafter else []
