@@ -237,7 +237,7 @@ def test_a_reader_of_packed_kernels_is_that_of_the_arrays(kind):
 
 def test_a_reader_of_no_language_model():
   for other in (None, "large"):
-    with pytest.raises(ValueError, match="a (NoneType|str) was given"):
+    with pytest.raises(ValueError, match=r"a (NoneType|str) was given"):
       StateReader.untrained(other)
 
 
