@@ -178,6 +178,25 @@ def _taught(model: Model, verifier: Model | None) -> Model:
   return dataclasses.replace(model, lm=made, num_parameters=size)
 
 
+def check_source(
+  source: drafter_kernels.DrafterSource, kernel_dtype: str
+) -> None:
+  """Raises PairError where an early exit is to be unlike its verifier.
+
+  Args:
+    source: of any drafter.
+    kernel_dtype: of the verifier's kernels.
+  """
+  if setting_of(source.path) is None:
+    return
+  if source.config is not None:
+    raise PairError(
+      f"DRAFTER is given for {source.path}, which has the verifier's"
+      " architecture: leave it out"
+    )
+  check_kernels(source.kernel_dtype, kernel_dtype)
+
+
 def check_kernels(drafter_kernel_dtype: str, kernel_dtype: str) -> None:
   """Raises PairError where an early exit is to have kernels of its own."""
   if drafter_kernel_dtype != kernel_dtype:

@@ -313,8 +313,8 @@ class PairSpec:
     """Returns where each drafter is read from.
 
     Raises:
-      PairError: the numbers of architectures and checkpoints differ, or the
-        kernels' dtype is that of no drafter.
+      PairError: the numbers of architectures and checkpoints differ, or a
+        drafter cannot be as the settings say.
     """
     configs, paths = as_list(self.drafter), as_list(self.drafter_checkpoint)
     if self.drafter is None:
@@ -332,7 +332,8 @@ class PairSpec:
       drafter_kernels.resolve(config, path, verifier, kernel_dtype)
       for config, path in zip(configs, paths)
     ]
-    # An early exit with other kernels is refused where it is loaded.
+    for source in sources:
+      early_exit.check_source(source, self.kernel_dtype)
     drafter_kernels.check_is_used(
       self.drafter_kernel_dtype,
       self.kernel_dtype,
@@ -402,20 +403,11 @@ class PairSpec:
     if not as_list(self.drafter_checkpoint) and self.cascade is None:
       raise PairError("the method needs a drafter: set DRAFTER_CHECKPOINT")
     layout = self.mesh.drafter_layout()
-    drafters: list[Model | early_exit.EarlyExit] = []
-    for source in sources:
-      setting = early_exit.setting_of(source.path)
-      if setting is None:
-        drafters.append(load_drafter(source, layout=layout, **options))
-        continue
-      if source.config is not None:
-        raise PairError(
-          f"DRAFTER is given for {source.path}, which has the verifier's"
-          " architecture: leave it out"
-        )
-      early_exit.check_kernels(source.kernel_dtype, self.kernel_dtype)
-      drafters.append(setting)
-    return drafters
+    return [
+      early_exit.setting_of(source.path)
+      or load_drafter(source, layout=layout, **options)
+      for source in sources
+    ]
 
 
 def describe_dtypes(dtype: str | None, kernel_dtype: str, layout=None) -> str:
