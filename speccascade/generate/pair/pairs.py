@@ -27,6 +27,7 @@ from speccascade.generate.pair.pair_checks import (
   PairError,
   check_combined,
   check_models,
+  check_other_vocabulary,
   check_vocabulary,
   verifier_rows,
 )
@@ -202,6 +203,7 @@ class ModelPair:
       check_vocabulary(pair, vocabulary)
     else:
       early_exit.check_no_vocabulary(self.drafters)
+      check_other_vocabulary(self)
       # Both vocabularies are checked there.
       pair = share_tokens(self, vocabulary, drafter_vocabulary)
       check_models(pair)
