@@ -216,6 +216,17 @@ def prepare(
   return traverse_util.unflatten_dict(flat, sep="/")
 
 
+def unpacked(params: Any) -> Any:
+  """Returns parameters with arrays, as of a checkpoint, for packed kernels."""
+  flat = traverse_util.flatten_dict(params, sep="/")
+  kinds = native.Panels | native.Quantised
+  for name, leaf in flat.items():
+    if isinstance(leaf, kinds):
+      columns = leaf.columns(jnp.arange(leaf.num_out))
+      flat[name] = columns.T if name.endswith("/kernel") else columns
+  return traverse_util.unflatten_dict(flat, sep="/")
+
+
 def check_one_device(kernel_dtype: str | None) -> None:
   """Raises ValueError where kernels of a dtype cannot lie on a mesh."""
   if kernel_dtype == EIGHT_BITS:

@@ -21,7 +21,7 @@ from speccascade.decoding.records.language_model import Array, State
 from speccascade.models import cut_head, products
 from speccascade.models.cached_lm import CachedLM
 from speccascade.models.llama_lm import LlamaLM
-from speccascade.models.parameters import network, prepare
+from speccascade.models.parameters import network, prepare, unpacked
 from speccascade.models.sharding.partitioning import Layout
 from speccascade.models.state_reader import (
   StateReaderConfig,
@@ -80,12 +80,21 @@ class StateReader(struct.PyTreeNode):
     """Returns a reader as it is before training.
 
     Args:
-      verifier: the language model to draft for, whose kernels are not packed.
+      verifier: the language model to draft for, such as that of a pair.
       **options: the first fields of `StateReaderConfig`.
+
+    Raises:
+      ValueError: the verifier is not such a model.
     """
+    if not isinstance(verifier, CachedLM):
+      raise ValueError(
+        "a state reader is made for a T5, a T5Gemma or a Llama, such as"
+        f" pair.models.verifier_lm; a {type(verifier).__name__} was given"
+      )
+    params = unpacked(verifier.params)
     config = StateReaderConfig(**options)
-    config = config.of_verifier(verifier.module.config, verifier.params)
-    params = initial_params(config, verifier.module, verifier.params)
+    config = config.of_verifier(verifier.module.config, params)
+    params = initial_params(config, verifier.module, params)
     return cls.create(config, params)
 
   @property

@@ -226,6 +226,22 @@ def test_native_passes_write_the_same(kind):
 
 
 @NEEDS_NATIVE
+@pytest.mark.parametrize("kind", ["llama", "t5"])
+def test_a_reader_of_packed_kernels_is_that_of_the_arrays(kind):
+  plain = VERIFIERS[kind](2)
+  wanted = StateReader.untrained(plain, own_head=True)
+  made = StateReader.untrained(packed(plain), own_head=True)
+  assert made.config == wanted.config
+  jax.tree.map(np.testing.assert_array_equal, made.params, wanted.params)
+
+
+def test_a_reader_of_no_language_model():
+  for other in (None, "large"):
+    with pytest.raises(ValueError, match=r"a (NoneType|str) was given"):
+      StateReader.untrained(other)
+
+
+@NEEDS_NATIVE
 def test_a_token_is_looked_up_without_a_copy_of_the_table():
   # XLA's CPU backend would make float32 of all of a bfloat16 table.
   plain = tiny_llama(2)

@@ -170,10 +170,12 @@ def _check_models(
   num = len(models_of(models))
   if method.compose is None and num != 1:
     raise ValueError(f"{method.label} takes one drafter; {num} were given")
-  if num < method.num_drafters:
+  most = method.most_drafters or num
+  if not method.num_drafters <= num <= most:
+    verb = "was" if num == 1 else "were"
     raise ValueError(
       f"{method.label} takes {method.num_drafters} drafters, largest first;"
-      f" {num} was given"
+      f" {num} {verb} given"
     )
 
 

@@ -33,6 +33,7 @@ class Method:
       speculative loop; None for an autoregressive drafter of one model.
     num_drafters: the least number of neural drafters that `compose` takes,
       largest first.
+    most_drafters: the most of them; None for any number.
   """
 
   execution: Execution
@@ -41,6 +42,7 @@ class Method:
   greedy_only: bool = False
   compose: Compose | None = None
   num_drafters: int = 1
+  most_drafters: int | None = None
 
   def __repr__(self) -> str:
     parts = [self.execution.label, *filter(None, [self.law])]

@@ -203,6 +203,7 @@ METHODS = {
     "SpecCascade [OPT, three models]",
     compose=_reviewed_pair(defer(opt)),
     num_drafters=2,
+    most_drafters=2,
   ),
   # Greedy lenience: four papers, four rules (the fourth is Token V3).
   "lenient_leviathan": _spec(

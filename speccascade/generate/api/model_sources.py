@@ -121,7 +121,9 @@ def read_models(
     if verifier is None:
       raise PairError("prompt lookup drafts for a verifier: give one")
   if drafter is not None:
-    drafter_sources = drafter if isinstance(drafter, list) else [drafter]
+    drafters = drafter if isinstance(drafter, list) else [drafter]
+    drafter_sources = [_without_config(each) for each in drafters]
+  early_exit.check_verifier(_named(verifier))
   is_self = [
     drafter_kernels.names_self(path_of(each)) for each in drafter_sources
   ]
@@ -137,9 +139,19 @@ def read_models(
     mesh = Mesh(mesh)
   layout, drafter_layout = mesh.layout(), mesh.drafter_layout()
   exits = [early_exit.setting_of(source) for source in drafter_sources]
-  kernel_dtypes = [
-    EIGHT_BITS if yes else drafter_kernel_dtype for yes in is_self
+  if any(exits):
+    early_exit.check_kernels(drafter_kernel_dtype, kernel_dtype)
+  # A model in memory keeps its kernels.
+  own = [
+    drafter_kernel_dtype if path_of(source) is not None else kernel_dtype
+    for source in drafter_sources
   ]
+  kernel_dtypes = [
+    EIGHT_BITS if yes else each for yes, each in zip(is_self, own)
+  ]
+  drafter_kernels.check_is_used(
+    drafter_kernel_dtype, kernel_dtype, kernel_dtypes
+  )
   drafters = [
     exit
     or read_model(
@@ -165,13 +177,29 @@ def read_models(
       dtype=dtype,
       kernel_dtype=kernel_dtype,
     )
-  if any(exits):
-    early_exit.check_kernels(drafter_kernel_dtype, kernel_dtype)
   words = pairs.describe_dtypes(dtype, kernel_dtype, layout)
   words += drafter_kernels.describe(kernel_dtypes, kernel_dtype)
   models = early_exit.made_of(drafters, verifier_model)
   pair = ModelPair(models, verifier_model, words, layout=layout)
   return pair if lookup is None else pair.combined(lookup)
+
+
+def _named(source: ModelSource | None) -> ModelSource | None:
+  """Returns the path of a source with an architecture; else the source."""
+  return source if path_of(source) is None else path_of(source)
+
+
+def _without_config(source: ModelSource) -> ModelSource:
+  """Returns the name of a drafter that is made of its verifier; else source."""
+  named = _named(source)
+  if not isinstance(source, tuple) or not early_exit.is_of_verifier(named):
+    return source
+  if source[1:] not in ((), (None,)):
+    raise PairError(
+      f"an architecture is given for the drafter {str(named)!r}, which has the"
+      " verifier's: leave it out"
+    )
+  return named
 
 
 def _in_place_of_self(verifier: ModelSource | None) -> ModelSource:

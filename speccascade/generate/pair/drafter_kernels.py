@@ -70,6 +70,23 @@ def check_quantised(
     )
 
 
+def check_is_used(
+  given: str | None, kernel_dtype: str, dtypes: Sequence[str]
+) -> None:
+  """Raises PairError where a dtype is given, and no drafter is read with it.
+
+  Args:
+    given: DRAFTER_KERNEL_DTYPE.
+    kernel_dtype: of the verifier's kernels, which may be given again.
+    dtypes: of the kernels of each drafter that is read from a checkpoint.
+  """
+  if given not in (None, kernel_dtype, *dtypes):
+    raise PairError(
+      f"DRAFTER_KERNEL_DTYPE is {given!r}, and no drafter is read from a"
+      " checkpoint of its own; leave it out"
+    )
+
+
 def names_self(path: Any) -> bool:
   """Whether a drafter's path is `SELF`."""
   return isinstance(path, str | os.PathLike) and os.fspath(path) == SELF

@@ -6,9 +6,11 @@ encoder. See `models.early_exit`.
 
 from collections.abc import Iterable
 import dataclasses
+import os
 from typing import Any, cast
 
 from speccascade.decoding.records.drafter import is_taught_exit
+from speccascade.generate.pair import drafter_kernels
 from speccascade.generate.pair.model_loading import Model
 from speccascade.generate.pair.pair_checks import PairError
 from speccascade.models import early_exit, parameters
@@ -95,15 +97,32 @@ def setting_of(source: Any) -> EarlyExit | None:
   """
   if isinstance(source, EarlyExit):
     return source
+  if isinstance(source, os.PathLike):
+    source = os.fspath(source)
   if not isinstance(source, str) or not source.startswith(PREFIX):
     return None
   number = source.removeprefix(PREFIX)
-  if not (number.isascii() and number.isdecimal() and int(number)):
+  is_number = number.isascii() and number.isdecimal() and len(number) < 10
+  if not (is_number and int(number)):
     raise PairError(
       f"the drafter is {source!r:.60}; wanted {PREFIX}K with the number K of"
       f" the verifier's first layers, such as {PREFIX}4"
     )
   return EarlyExit(int(number))
+
+
+def is_of_verifier(source: Any) -> bool:
+  """Whether a drafter's source names one that is made of its verifier."""
+  return drafter_kernels.names_self(source) or setting_of(source) is not None
+
+
+def check_verifier(source: Any) -> None:
+  """Raises PairError where a verifier's source names a drafter."""
+  if is_of_verifier(source):
+    raise PairError(
+      f"the verifier is {str(source)!r}, which names a drafter that is made of"
+      " a verifier: give it as the drafter, and a model as the verifier"
+    )
 
 
 def without_exits(sources: Iterable[Any]) -> list[Any]:
@@ -157,6 +176,25 @@ def _taught(model: Model, verifier: Model | None) -> Model:
     raise PairError(f"{model.name}: {error}") from error
   size = parameters.num_parameters(made.module.config)
   return dataclasses.replace(model, lm=made, num_parameters=size)
+
+
+def check_source(
+  source: drafter_kernels.DrafterSource, kernel_dtype: str
+) -> None:
+  """Raises PairError where an early exit is to be unlike its verifier.
+
+  Args:
+    source: of any drafter.
+    kernel_dtype: of the verifier's kernels.
+  """
+  if setting_of(source.path) is None:
+    return
+  if source.config is not None:
+    raise PairError(
+      f"DRAFTER is given for {source.path}, which has the verifier's"
+      " architecture: leave it out"
+    )
+  check_kernels(source.kernel_dtype, kernel_dtype)
 
 
 def check_kernels(drafter_kernel_dtype: str, kernel_dtype: str) -> None:

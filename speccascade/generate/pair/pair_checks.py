@@ -100,6 +100,20 @@ def check_combined(pair):
       )
 
 
+def check_other_vocabulary(pair):
+  """Raises PairError where a drafter cannot have another vocabulary.
+
+  Args:
+    pair: the `ModelPair`.
+  """
+  for model in pair.drafters:
+    if not model.drafts_alone:
+      raise PairError(
+        f"{model.name} has {model.words}, which have the verifier's vocabulary;"
+        " leave DRAFTER_VOCABULARY out"
+      )
+
+
 def _check_made_for(pair):
   """Raises PairError where a drafter was made for another verifier."""
   for model in pair.drafters:

@@ -27,6 +27,7 @@ from speccascade.generate.pair.pair_checks import (
   PairError,
   check_combined,
   check_models,
+  check_other_vocabulary,
   check_vocabulary,
   verifier_rows,
 )
@@ -202,6 +203,7 @@ class ModelPair:
       check_vocabulary(pair, vocabulary)
     else:
       early_exit.check_no_vocabulary(self.drafters)
+      check_other_vocabulary(self)
       # Both vocabularies are checked there.
       pair = share_tokens(self, vocabulary, drafter_vocabulary)
       check_models(pair)
@@ -313,7 +315,8 @@ class PairSpec:
     """Returns where each drafter is read from.
 
     Raises:
-      PairError: the numbers of architectures and checkpoints differ.
+      PairError: the numbers of architectures and checkpoints differ, or a
+        drafter cannot be as the settings say.
     """
     configs, paths = as_list(self.drafter), as_list(self.drafter_checkpoint)
     if self.drafter is None:
@@ -327,10 +330,18 @@ class PairSpec:
       )
     verifier = (self.verifier, self.verifier_checkpoint)
     kernel_dtype = self.drafter_kernel_dtype or self.kernel_dtype
-    return [
+    sources = [
       drafter_kernels.resolve(config, path, verifier, kernel_dtype)
       for config, path in zip(configs, paths)
     ]
+    for source in sources:
+      early_exit.check_source(source, self.kernel_dtype)
+    drafter_kernels.check_is_used(
+      self.drafter_kernel_dtype,
+      self.kernel_dtype,
+      [source.kernel_dtype for source in sources],
+    )
+    return sources
 
   def load(
     self, vocabulary, *, needs_drafter: bool = True, needs_verifier: bool = True
@@ -350,6 +361,7 @@ class PairSpec:
         checkpoints differ, or the vocabularies differ.
       CheckpointError: a checkpoint cannot be read.
     """
+    early_exit.check_verifier(self.verifier_checkpoint)
     layout = self.mesh.layout()
     drafters, verifier, rows = [], None, None
     sources = self.drafters() if needs_drafter else []
@@ -393,20 +405,11 @@ class PairSpec:
     if not as_list(self.drafter_checkpoint) and self.cascade is None:
       raise PairError("the method needs a drafter: set DRAFTER_CHECKPOINT")
     layout = self.mesh.drafter_layout()
-    drafters: list[Model | early_exit.EarlyExit] = []
-    for source in sources:
-      setting = early_exit.setting_of(source.path)
-      if setting is None:
-        drafters.append(load_drafter(source, layout=layout, **options))
-        continue
-      if source.config is not None:
-        raise PairError(
-          f"DRAFTER is given for {source.path}, which has the verifier's"
-          " architecture: leave it out"
-        )
-      early_exit.check_kernels(source.kernel_dtype, self.kernel_dtype)
-      drafters.append(setting)
-    return drafters
+    return [
+      early_exit.setting_of(source.path)
+      or load_drafter(source, layout=layout, **options)
+      for source in sources
+    ]
 
 
 def describe_dtypes(dtype: str | None, kernel_dtype: str, layout=None) -> str:

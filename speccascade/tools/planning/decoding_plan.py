@@ -95,7 +95,7 @@ def plan(
   num_kept = draft_vocabulary.size(pair.draft_vocabulary)
   # An early exit has arrays of its verifier, which are counted once.
   shared = set()
-  if verifier is not None:
+  if verifier is not None and point.spec.execution.needs_drafter:
     settings = [early_exit.setting_of(x.path) for x in pair.drafters()]
     shared = {role for role, each in zip(models, settings) if each is not None}
 

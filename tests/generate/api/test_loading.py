@@ -335,6 +335,9 @@ def test_models_in_memory_and_several_drafters(folder):
   assert len(pair.models.drafter_lm) == 2
   with pytest.raises(ValueError, match="takes one drafter; 2 were given"):
     pair.generate("one", "spec_decode", **SHORT)
+  pair = load(drafter=[large, small, small], verifier=small)
+  with pytest.raises(ValueError, match=r"takes 2 drafters, .*; 3 were given"):
+    pair.generate("one", "spec_cascade_opt_three", **SHORT)
 
 
 @pytest.fixture(scope="module")

@@ -170,6 +170,42 @@ def test_what_cannot_draft_for_itself_is_refused(folder):
     spec.drafters()
 
 
+def test_kernels_that_no_drafter_has(folder):
+  verifier, given = folder / "large", {"drafter_kernel_dtype": "int8"}
+  small = sc.load_pair(drafter=folder / "small", verifier=verifier)
+  in_memory = {
+    "drafter": small.models.drafter_lm,
+    "vocabulary": small.vocabulary,
+  }
+  message = "is '{}', and no drafter is read from a checkpoint of its own"
+  for drafter in ({"drafter": sc.PromptLookup()}, {}, in_memory):
+    with pytest.raises(PairError, match=message.format("int8")):
+      sc.load_pair(verifier=verifier, **drafter, **given)
+  bfloat16 = {"drafter_kernel_dtype": "bfloat16"}
+  with pytest.raises(PairError, match=message.format("bfloat16")):
+    sc.load_pair(drafter=SELF, verifier=verifier, **bfloat16)
+  spec = PairSpec(
+    drafter_checkpoint=(),
+    verifier_checkpoint=str(verifier),
+    cascade=sc.PromptLookup(),
+    **given,
+  )
+  with pytest.raises(PairError, match=message.format("int8")):
+    spec.load(small.vocabulary)
+  # What says nothing new is accepted, and a list may hold both.
+  sc.load_pair(drafter=SELF, verifier=verifier, **given)
+  several = [in_memory["drafter"], folder / "small"]
+  pair = sc.load_pair(drafter=several, verifier=verifier, **given)
+  assert pair.models.dtype == "float32, drafter in float32 and int8"
+
+
+def test_an_architecture_next_to_a_verifier_in_int8(folder):
+  verifier = folder / "large"
+  config = sc.load_pair(verifier=verifier).models.verifier_lm.module.config
+  with pytest.raises(PairError, match="for the drafter 'self-int8', which has"):
+    sc.load_pair(drafter=(SELF, config), verifier=verifier)
+
+
 def test_draft_heads_and_a_mesh_are_refused():
   heads = HeadsConfig(vocab_size=64, emb_dim=8, num_heads=2)
   with pytest.raises(PairError, match="and out/heads has draft heads; leave"):

@@ -1,6 +1,7 @@
 """Pairs whose drafter is the verifier's first layers: settings and texts."""
 
 import json
+import pathlib
 
 import jax
 import numpy as np
@@ -10,6 +11,7 @@ import speccascade as sc
 from speccascade import built_in
 from speccascade.generate.pair.pair_checks import PairError
 from speccascade.generate.pair.pairs import PairSpec
+from speccascade.models import LlamaConfig
 from tests.generate import decodes, llamas
 
 TEXTS = ["A clever witch sells the new car.", "The old man reads a book."]
@@ -67,12 +69,33 @@ def test_a_cut_head_and_a_list_of_drafters(pair):
     ("early-exit:x", "'early-exit:x'; wanted early-exit:K"),
     ("early-exit:0", "'early-exit:0'; wanted early-exit:K"),
     ("early-exit:", "'early-exit:'; wanted early-exit:K"),
+    ("early-exit:" + "9" * 5000, "99; wanted early-exit:K"),
+    (("early-exit:2", LlamaConfig), "the drafter 'early-exit:2', which has"),
   ],
 )
 def test_layers_that_there_are_not(drafter, message):
   with pytest.raises(PairError, match=message) as raised:
     sc.load_pair(drafter=drafter, **LARGE)
   assert "\n" not in str(raised.value)
+
+
+def test_paths_may_name_an_exit(pair):
+  for name in (pathlib.Path("early-exit:3"), ("early-exit:3", None)):
+    models = sc.load_pair(drafter=name, **LARGE).models
+    assert models.drafter_name == pair.models.drafter_name
+
+
+@pytest.mark.parametrize(
+  "name", [sc.EarlyExit(1), "early-exit:1", "self-int8", ("self-int8", None)]
+)
+def test_a_verifier_is_none_of_its_drafters(name, pair):
+  message = "the verifier is '.*', which names a drafter"
+  with pytest.raises(PairError, match=message):
+    sc.load_pair(drafter=built_in.drafter(), verifier=name)
+  if isinstance(name, str):
+    spec = PairSpec(drafter_checkpoint="self-int8", verifier_checkpoint=name)
+    with pytest.raises(PairError, match=message):
+      spec.load(pair.vocabulary)
 
 
 def test_settings_that_do_not_fit(pair):

@@ -276,6 +276,20 @@ def test_encoder_decoders(tmp_path):
   np.testing.assert_array_equal(drafted.tokens, alone.tokens)
 
 
+def test_drafters_of_the_verifiers_tokens_alone(folder, tmp_path):
+  large = folder / "large"
+  models = sc.load_pair(verifier=large).models
+  reader = sc.StateReader.untrained(models.verifier_lm)
+  own = {"drafter_vocabulary": large}
+  with pytest.raises(PairError, match="state readers, which have the verif"):
+    sc.load_pair(drafter=reader, verifier=large, **own)
+  verifier = tiny.save(tmp_path / "t5", 0)
+  heads = tiny.save_heads(tmp_path / "heads", verifier, kind="medusa")
+  own = dict.fromkeys(("vocabulary", "drafter_vocabulary"), tiny.Vocabulary())
+  with pytest.raises(PairError, match=r"heads-3 has .*; leave DRAFTER_VOC"):
+    sc.load_pair(drafter=heads, verifier=verifier, **own)
+
+
 def test_pairs_that_share_nothing_or_say_the_wrong_thing(folder, tmp_path):
   small, large = folder / "small", folder / "large"
   with pytest.raises(PairError, match="or DRAFTER_VOCABULARY name the draft"):

@@ -512,6 +512,7 @@ def test_a_plan_of_decoding_with_an_early_exit(saved, tmp_path):
   assert shared["drafter"] == 0
   assert shared["verifier"] == num_bytes(lm)
   assert bytes_of(draft_vocabulary=ids)["drafter"] == num_bytes(own)
+  assert bytes_of("verifier")["verifier"] == num_bytes(lm)
   other = bytes_of(
     setting=saved("one", dataclasses.replace(T5, num_decoder_layers=1))
   )
@@ -519,6 +520,10 @@ def test_a_plan_of_decoding_with_an_early_exit(saved, tmp_path):
   assert bytes_of("drafter")["drafter"] == num_bytes(lm.first_layers(1))
   with pytest.raises(PairError, match=r"after 4 layers; .* from 1 to 3"):
     bytes_of(setting="early-exit:4")
+  with pytest.raises(PairError, match="DRAFTER_KERNEL_DTYPE is 'int8'"):
+    bytes_of(drafter_kernel_dtype="int8")
+  with pytest.raises(PairError, match="DRAFTER is given for early-exit:1"):
+    bytes_of(drafter=large)
 
 
 @pytest.mark.parametrize("is_tied", [False, True])
