@@ -121,7 +121,7 @@ def _check_made_for(pair):
       continue
     if len(pair.drafters) > 1:
       raise PairError(
-        f"{model.name} has {model.words} and drafts alone; give no other"
+        f"{model.name} has {model.words}, which draft alone; give no other"
         " drafter"
       )
     verifier = pair.verifier

@@ -203,13 +203,17 @@ def _bindings(advice: Advice, offer: Candidate) -> dict[str, object]:
     "ALPHA": settings.alpha,
     "GAMMA": settings.gamma,
   }
+  values = {name: value for name, value in values.items() if value is not None}
   if advice.num_drafters > 1:
     drafter = offer.study.pair.drafters[0]
     values["DRAFTER_CHECKPOINT"] = drafter.setting or drafter.path
+    if drafter.setting:
+      # A drafter that is made of the verifier has no setting of its kernels.
+      values["DRAFTER_KERNEL_DTYPE"] = None
   for tried in advice.tried:
     if tried.cut.study is offer.study:
       values["DRAFT_VOCABULARY"] = tried.cut.setting
-  return {name: value for name, value in values.items() if value is not None}
+  return values
 
 
 def _offer(offer: Candidate) -> dict:
