@@ -4,6 +4,7 @@ import contextlib
 import contextvars
 import dataclasses
 import functools
+import gc
 import gzip
 import json
 import os
@@ -72,16 +73,32 @@ def shares(names: list[str], num: int) -> dict[str, int]:
 # many, and in these seconds tests compile a few hundred maps' worth.
 _LOOK_S = 3.0
 _looked_s = 0.0
+# Each worker forgets its programs at so many resident bytes, and again when it
+# has grown by as many more as programs take in some minutes.
+_MOST_BYTES, _GROWTH_BYTES = 4e9, 1.5e9
+_most_bytes = _MOST_BYTES
+
+
+def resident_bytes() -> int:
+  """Returns the resident memory of this process; 0 where it is not known."""
+  statm = pathlib.Path("/proc/self/statm")
+  if not statm.exists():
+    return 0
+  return int(statm.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 @pytest.fixture(autouse=True)
 def few_programs():
-  """Forgets compiled programs before they take all memory maps."""
+  """Forgets compiled programs before they take all memory, or all its maps."""
   yield
-  global _looked_s
+  global _looked_s, _most_bytes
   if time.monotonic() - _looked_s > _LOOK_S:
-    if memory.holds_many_programs():
+    too_large = resident_bytes() > _most_bytes
+    if too_large or memory.holds_many_programs():
       jax.clear_caches()
+      gc.collect()
+      memory.give_back()
+      _most_bytes = max(_MOST_BYTES, resident_bytes() + _GROWTH_BYTES)
     _looked_s = time.monotonic()
 
 
