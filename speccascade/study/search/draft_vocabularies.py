@@ -15,6 +15,7 @@ import numpy as np
 
 from speccascade.decoding.records.block_records import Decoded
 from speccascade.generate.pair import draft_vocabulary
+from speccascade.generate.pair.pair_checks import PairError
 from speccascade.generate.pair.pairs import PairSpec
 from speccascade.runtime import processes
 from speccascade.study.measuring.study import Study
@@ -145,7 +146,10 @@ class DraftVocabularies:
     cuts: dict[str, Cut] = {}
     for size in sorted(sizes or ()):
       kept = tuple(ids[:size]) if self.others is not None else size
-      pair = draft_vocabulary.cut_drafters(study.pair, kept, vocabulary)
+      try:
+        pair = draft_vocabulary.cut_drafters(study.pair, kept, vocabulary)
+      except PairError as error:
+        raise PairError(f"DRAFT_VOCABULARIES has {size}: {error}") from error
       setting = size if self.others is None else self._write(ids[:size])
       cut = Cut(study.with_session(pair=pair), setting, size)
       cuts.setdefault(pair.drafter_name, cut)
