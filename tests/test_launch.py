@@ -5,7 +5,6 @@ note how they are called. gcloud and Slurm's remember one VM and one
 job; ssh and scp do on this machine what they should do on another.
 """
 
-import functools
 import json
 import os
 import pathlib
@@ -62,6 +61,13 @@ BOX = ("gpu_box", "--host=me@box")
 SLURM = ("slurm", "--nodes=2", "--gpus_per_node=4", "--sbatch=--qos=a")
 TRAIN = ("python", "-m", "speccascade.train", '--gin.A="b c"', "--distributed")
 
+# What ignores Ctrl-C, as a job in the background does, would pass that on.
+_HEARS_CTRL_C = """
+import os, signal, sys
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+os.execvp(sys.argv[1], sys.argv[1:])
+"""
+
 
 class Checkout:
   """A small one, beside fakes.
@@ -92,10 +98,8 @@ class Checkout:
     env |= {"FAKE": str(fakes), "VENV": f"{self.folder}/venv"}
     env["PATH"] = f"{fakes}:{os.environ['PATH']}"
     how = {"capture_output": True, "text": True, "timeout": 60}
-    # What ignores Ctrl-C, as a job in the background does, would pass that on.
-    default = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
-    how["preexec_fn"] = default
-    return subprocess.run(["bash", *words], cwd=self.folder, env=env, **how)
+    command = [sys.executable, "-c", _HEARS_CTRL_C, "bash", *words]
+    return subprocess.run(command, cwd=self.folder, env=env, **how)
 
   def launch(self, where, steps, *command, **env):
     """Runs steps of a launch script; returns the outcome, and `calls`,
