@@ -100,6 +100,25 @@ def feed(lm, state, tokens, *, num):
   return jax.lax.fori_loop(0, num, token, (state, jnp.zeros(())))[1]
 
 
+def in_turns(calls, parts, turns: int) -> dict[str, np.ndarray]:
+  """Returns the milliseconds of a part of each call, [turns], by name.
+
+  Args:
+    calls: functions without arguments, by name; each is called once a turn.
+    parts: how many drafts or tokens each call makes.
+    turns: the number of turns; one more before them compiles.
+  """
+  times = {name: [] for name in calls}
+  for turn in range(turns + 1):
+    for name, call in calls.items():
+      start_s = time.perf_counter()
+      jax.block_until_ready(call())
+      if turn:
+        taken = time.perf_counter() - start_s
+        times[name].append(taken / parts[name] * 1000)
+  return {name: np.array(each) for name, each in times.items()}
+
+
 def interval(values: np.ndarray) -> str:
   """Returns the median of values with its 95% interval."""
   samples = np.random.default_rng(0).choice(values, (2000, len(values)))
@@ -135,15 +154,7 @@ def main():
       draft, lm, held, tokens, sampling, gamma=args.gamma, num=num_each
     )
   parts = {name: args.gamma * num_each for name in drafters} | {"verifier": 2}
-  times = {name: [] for name in calls}
-  for turn in range(args.turns + 1):
-    for name, call in calls.items():
-      start_s = time.perf_counter()
-      jax.block_until_ready(call())
-      if turn:  # the first one compiles
-        taken = time.perf_counter() - start_s
-        times[name].append(taken / parts[name] * 1000)
-  times = {name: np.array(each) for name, each in times.items()}
+  times = in_turns(calls, parts, args.turns)
   print(f"verifier: {interval(times['verifier'])} ms a token")
   for name in drafters:
     c = interval(times[name] / times["verifier"])

@@ -10,9 +10,7 @@ bootstrap.
 """
 
 import functools
-import time
 
-import jax
 import numpy as np
 
 from benchmarks.draft_vocabulary import (
@@ -20,6 +18,7 @@ from benchmarks.draft_vocabulary import (
   draft,
   feed,
   filled,
+  in_turns,
   interval,
   random_model,
 )
@@ -55,15 +54,7 @@ def main():
       draft, lm, held, tokens, sampling, gamma=args.gamma, num=num_each
     )
   parts = dict.fromkeys(exits, args.gamma * num_each) | {"verifier": 2}
-  times = {name: [] for name in calls}
-  for turn in range(args.turns + 1):
-    for name, call in calls.items():
-      start_s = time.perf_counter()
-      jax.block_until_ready(call())
-      if turn:  # the first one compiles
-        taken = time.perf_counter() - start_s
-        times[name].append(taken / parts[name] * 1000)
-  times = {name: np.array(each) for name, each in times.items()}
+  times = in_turns(calls, parts, args.turns)
   print(f"verifier: {interval(times['verifier'])} ms a token")
   for name in exits:
     c = interval(times[name] / times["verifier"])

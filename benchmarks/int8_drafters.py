@@ -10,10 +10,8 @@ verifier's token. Intervals are 95%, of the median over turns, by a bootstrap.
 """
 
 import functools
-import time
 
 import jax
-import numpy as np
 
 from benchmarks.draft_vocabulary import (
   DRAFTER,
@@ -21,6 +19,7 @@ from benchmarks.draft_vocabulary import (
   draft,
   feed,
   filled,
+  in_turns,
   interval,
   random_model,
 )
@@ -58,15 +57,7 @@ def main():
       calls[key] = functools.partial(
         draft, lm, held, text, sampling, gamma=args.gamma, num=num
       )
-  times = {name: [] for name in calls}
-  for turn in range(args.turns + 1):
-    for name, call in calls.items():
-      start_s = time.perf_counter()
-      jax.block_until_ready(call())
-      if turn:  # the first one compiles
-        taken = time.perf_counter() - start_s
-        times[name].append(taken / parts[name] * 1000)
-  times = {name: np.array(each) for name, each in times.items()}
+  times = in_turns(calls, parts, args.turns)
   token = times.pop("verifier")
   print(
     f"verifier, {args.kernel_dtype} kernels: {interval(token)} ms a token,"

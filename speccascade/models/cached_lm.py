@@ -46,7 +46,7 @@ class _Static(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class CachedLM:
+class CachedLM(cut_head.Cuttable):
   """A decoding `LanguageModel` of a network; make one with `create`.
 
   A model is a pytree. Its states have `length` and `caches`; `offset`, the slot
@@ -185,21 +185,6 @@ class CachedLM:
     num_rows = self.module.config.vocab_size
     kept = cut_head.kept(ids, self.vocab_size, num_rows, self.params)
     return self.replace(params=cut_head.cut(self.params, kept, self.layout))
-
-  @property
-  def kept_ids(self) -> Array | None:
-    """[N] int32, the tokens of a cut head; None where the head is whole."""
-    cut = self.params.get(cut_head.NAME)
-    return None if cut is None else cut["ids"]
-
-  def over_kept(self) -> Self:
-    """Returns the model with the logits [..., N] of the kept tokens alone."""
-    return self.replace(is_narrow=True)
-
-  def spread(self, law: Array) -> Array:
-    """Returns a distribution over the kept tokens, [..., N], as [..., V]."""
-    ids = self.params[cut_head.NAME]["ids"]
-    return cut_head.spread(law, ids, self.vocab_size, 0)
 
   def first_layers(self, num: int) -> Self:
     """Returns the network of the first decoder layers; see `early_exit`.

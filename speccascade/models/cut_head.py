@@ -16,7 +16,7 @@ tokens of a corpus.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
 import jax
 import jax.numpy as jnp
@@ -158,3 +158,29 @@ def spread(
     unique_indices=True,
     mode="promise_in_bounds",
   )
+
+
+class Cuttable:
+  """What models and draft heads whose head may be cut share; see `CutModel`.
+
+  A subclass has `params`, `vocab_size` and a static `is_narrow`.
+  """
+
+  if TYPE_CHECKING:  # A dataclass would take these for fields.
+    params: Any
+    vocab_size: Any
+    replace: Any
+
+  @property
+  def kept_ids(self) -> jax.Array | None:
+    """[N] int32, the tokens of a cut head; None where the head is whole."""
+    cut = self.params.get(NAME)
+    return None if cut is None else cut["ids"]
+
+  def over_kept(self) -> Self:
+    """Returns the model with the logits [..., N] of the kept tokens alone."""
+    return self.replace(is_narrow=True)
+
+  def spread(self, law: jax.Array) -> jax.Array:
+    """Returns a distribution over the kept tokens, [..., N], as [..., V]."""
+    return spread(law, self.params[NAME]["ids"], self.vocab_size, 0)

@@ -27,7 +27,7 @@ from speccascade.models.sharding import partitioning
 from speccascade.models.sharding.partitioning import Layout
 
 
-class TrainedHeads(struct.PyTreeNode):
+class TrainedHeads(cut_head.Cuttable, struct.PyTreeNode):
   """What draft heads of all kinds have in common; make them with `create`.
 
   Attributes:
@@ -135,21 +135,6 @@ class TrainedHeads(struct.PyTreeNode):
         f" {type(verifier).__name__}; wanted a T5, a T5Gemma or a Llama"
       )
     return self.replace(params=tree | {cut_head.NAME: head})
-
-  @property
-  def kept_ids(self) -> Array | None:
-    """[N] int32, the tokens of a cut head; None where all are kept."""
-    cut = self.params.get(cut_head.NAME)
-    return None if cut is None else cut["ids"]
-
-  def over_kept(self) -> Self:
-    """Returns the heads with the logits [..., N] of the kept tokens alone."""
-    return self.replace(is_narrow=True)
-
-  def spread(self, law: Array) -> Array:
-    """Returns a distribution over the kept tokens, [..., N], as [..., V]."""
-    ids = self.params[cut_head.NAME]["ids"]
-    return cut_head.spread(law, ids, self.vocab_size, 0)
 
   @property
   def config(self) -> HeadsConfig:

@@ -6,6 +6,9 @@ from flax import traverse_util
 import jax.numpy as jnp
 import numpy as np
 
+from speccascade.decoding import METHODS
+from speccascade.decoding.laws import draws
+from speccascade.decoding.programs.decoders import Decoder
 from speccascade.models import T5GemmaConfig, architectures
 from speccascade.models.llama.config import LlamaConfig
 from speccascade.models.parameters import param_shapes
@@ -182,3 +185,18 @@ def along(lm, state, nodes, paths, i):
     block[b, : length[b]] = nodes[b, row[i]]
   state, logits = feed(lm, state, block, length)
   return state, logits[np.arange(3), length - 1], padded, length
+
+
+def greedy(drafter, verifier) -> tuple:
+  """Returns what `spec_decode` and the verifier alone write of four rows."""
+  rng = np.random.default_rng(2)
+  inputs = int32(rng.integers(2, V, (4, 6)))
+  written = []
+  for name, drafts in (("spec_decode", drafter), ("verifier", None)):
+    method = METHODS[name]
+    decoder = Decoder(method, gamma=3, max_decode_len=12, eos_id=1)
+    keys = draws.row_keys(0, 0, np.arange(4))
+    written.append(
+      decoder(drafts, verifier, inputs, keys, method.default_alpha, toy.GREEDY)
+    )
+  return tuple(written)

@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 
 from speccascade import native
-from speccascade.decoding import METHODS, Sampling
+from speccascade.decoding import Sampling
 from speccascade.decoding.drafting import autoregressive, kept_tokens
 from speccascade.decoding.drafting.autoregressive import AutoregressiveDrafter
 from speccascade.decoding.drafting.tree_drafter import TreeDrafter
 from speccascade.decoding.laws import draws
-from speccascade.decoding.programs.decoders import Decoder
 from speccascade.decoding.records.draft_tree import DraftTree
 from speccascade.decoding.records.token_buffers import Prefix
 from speccascade.models import cut_head
@@ -264,20 +263,7 @@ def test_a_greedy_lossless_decode_is_the_verifiers(name, kernels):
   verifier = growing.network(CONFIGS[name], kernels)
   kept = [i for i in range(V) if i % 3 != 1]
   drafter = growing.network(CONFIGS[name], kernels, noise=0.1).cut_to(kept)
-  rng = np.random.default_rng(2)
-  inputs = jnp.asarray(rng.integers(2, 50, (4, 6)), jnp.int32)
-  written = {}
-  for method in ("spec_decode", "verifier"):
-    decoder = Decoder(METHODS[method], gamma=3, max_decode_len=12, eos_id=1)
-    written[method] = decoder(
-      drafter if method == "spec_decode" else None,
-      verifier,
-      inputs,
-      draws.row_keys(0, 0, np.arange(4)),
-      METHODS[method].default_alpha,
-      toy.GREEDY,
-    )
-  actual, wanted = written["spec_decode"], written["verifier"]
+  actual, wanted = growing.greedy(drafter, verifier)
   np.testing.assert_array_equal(actual.tokens, wanted.tokens)
   assert np.sum(actual.stats.accepted) > 2
   assert not np.isin(actual.tokens, kept).all()
