@@ -257,8 +257,10 @@ def test_a_state_reader_learns_from_its_verifier(
   files, distil, verifier, tmp_path
 ):
   (files / "reader.gin").write_text(READER)
-  code, out, err = distil(config="reader.gin", NUM_STEPS=2)
+  kept = {"TEACHER_CACHE_DIR": str(tmp_path / "kept"), "DRAFT_VOCABULARY": 20}
+  code, out, err = distil(config="reader.gin", NUM_STEPS=2, **kept)
   assert code == 0, err
+  assert len([*(tmp_path / "kept").glob("*-whole/*.npy")]) == 1
   assert "starting from the verifier's last layer, step 0 of 2" in out
   for name in ("loss", "accuracy", "acceptance_1", "acceptance_2"):
     assert f"eval/{name} " in out.splitlines()[-1]
@@ -277,6 +279,12 @@ def test_a_state_reader_learns_from_its_verifier(
   assert " cut to 3" in cut.models.drafter_name
   again = cut.generate("the cat", method="spec_decode", gamma=2, **options)
   assert np.array_equal(again.tokens, alone.tokens)
+  # The tokens that it learned are beside it.
+  learned = sc.load_pair(
+    drafter=tmp_path / "run", verifier=verifier, draft_vocabulary=4
+  )
+  cut = learned.models.drafter_lm.params["draft_vocabulary"]
+  assert {8, 9} & set(cut["ids"].tolist())
   # Its blocks have one size.
   with pytest.raises(ValueError, match="drafts blocks of one size"):
     pair.generate("the cat", method="spec_decode", gamma="adaptive")
@@ -291,6 +299,7 @@ def test_a_state_reader_learns_from_its_verifier(
     ({"MIXTURE_OR_TASK_NAME": "xsum"}, "one of them and not both"),
     ({"tiny/config.LlamaConfig.vocab_size": 330}, "has 328 vocabulary rows"),
     ({"tiny/config.LlamaConfig.emb_dim": 32}, "and no less width"),
+    ({"DRAFT_VOCABULARY": 20}, "is what a state reader learns to draft"),
   ],
 )
 def test_what_no_drafter_learns_from_is_one_line(distil, macros, message):

@@ -144,14 +144,19 @@ def save(
     vocabulary: whose ids they are.
     **more: what the file says of them.
   """
-  content = {
+  path = pathlib.Path(path)
+  with folders.sole_writer(path.parent, "the folder", file=path.name):
+    files.write_whole(path, content(ids, vocabulary, **more))
+
+
+def content(ids: Sequence[int], vocabulary: Any, **more: float) -> str:
+  """Returns the text of a draft vocabulary's file; see `save`."""
+  values = {
     "ids": [*ids],
     **more,
     "vocabulary": prompting.identity(vocabulary),
   }
-  path = pathlib.Path(path)
-  with folders.sole_writer(path.parent, "the folder", file=path.name):
-    files.write_whole(path, json.dumps(content) + "\n")
+  return json.dumps(values) + "\n"
 
 
 class Stored(NamedTuple):

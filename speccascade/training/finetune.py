@@ -10,6 +10,8 @@ import dataclasses
 import functools
 from typing import Any
 
+import numpy as np
+
 from speccascade.checkpoints import storage
 from speccascade.checkpoints.errors import CheckpointError
 from speccascade.models.architectures import drafts_alone
@@ -17,8 +19,10 @@ from speccascade.models.parameters import Config
 from speccascade.models.sharding.partitioning import Layout
 from speccascade.runtime import folders, processes
 from speccascade.settings import fields
+from speccascade.text import prompting
 from speccascade.training import (
   evaluate,
+  learned_vocabulary,
   objectives,
   optimizers,
   teachers,
@@ -124,7 +128,7 @@ def train(
     job = prepare(model, data, run, model_dir, optimizer, objective, evaluating)
 
     def write_first_files():
-      _save_vocabulary(data, model_dir.folder, objective)
+      _save_vocabulary(data, model_dir.folder, objective, job.kept_ids)
       on_start(model_dir.folder)
 
     return job.run(write_first_files)
@@ -149,6 +153,7 @@ def prepare(
   from speccascade.text import vocabularies
 
   training_checks.check_kind(model, data, objective)
+  learned_vocabulary.check_kind(model, data)
   alone, folder = drafts_alone(model), model_dir.folder
   is_tuned = objective.tuning is not None
   layout = run.mesh.layout_for(model, data.batch_size)
@@ -183,7 +188,11 @@ def prepare(
       eos_id=vocabulary.eos_id,
       teacher=teacher if data.teacher_text else None,
     )
-  batches = _read_batches(model, data, run, objective, teacher, need)
+  batches, kept_ids = _read_batches(model, data, run, objective, teacher, need)
+  if kept_ids is not None:
+    assert teacher is not None  # a state reader has a verifier
+    ends = np.atleast_1d(prompting.eos_ids(vocabulary)).tolist()
+    teacher = learned_vocabulary.with_cut_head(teacher, kept_ids, ends)
   evaluation = evaluate.evaluation(model, data, evaluating, run, teacher)
   metric = None
   if evaluation is not None and model_dir.best_metric:
@@ -200,7 +209,8 @@ def prepare(
     layout=layout,
     metric=metric and f"eval/{metric}",
     initial_params=initial_params,
-    settings=_settings_to_resume(model, data, objective, batches.arrays),
+    settings=_settings_to_resume(model, data, objective, batches.arrays)
+    | learned_vocabulary.to_resume(kept_ids),
   )
   print(
     f"{data.name}: {len(batches.arrays)} training examples, "
@@ -217,6 +227,7 @@ def prepare(
     teacher=teacher,
     written=written,
     evaluation=evaluation,
+    kept_ids=kept_ids,
     writer=EventFiles(folder) if writes_events else None,
   )
 
@@ -248,7 +259,12 @@ def _read_batches(
   teacher: Teacher | None,
   need: MemoryNeed,
 ):
-  """Reads the training data, and returns its batches, a `TrainBatches`."""
+  """Reads the training data.
+
+  Returns:
+    (its `TrainBatches`, the ids of the draft vocabulary that is learned or
+    None).
+  """
   from speccascade.training import training_batches
 
   arrays = data.training_tokens(run)
@@ -262,7 +278,9 @@ def _read_batches(
     arrays, seed=run.seed, pack=data.pack, **data.shapes
   )
   # Logits are a step's largest arrays; their size is known with the batches.
-  need.add_logits(batches, model, objective)
+  kept_ids = learned_vocabulary.ids_of(data, arrays)
+  num_tokens = None if kept_ids is None else len(kept_ids)
+  need.add_logits(batches, model, objective, num_tokens)
   need.check(
     BATCH_SIZE=data.batch_size,
     TASK_FEATURE_LENGTHS=dict(data.task_feature_lengths),
@@ -271,13 +289,25 @@ def _read_batches(
   reads_hidden = kind_of(model).reads_hidden and objective.tuning is None
   if data.teacher_cache_dir and (objective.needs_teacher or reads_hidden):
     batches = teachers.with_hidden(
-      teacher, batches, data.teacher_cache_dir, run.progress
+      teacher,
+      batches,
+      data.teacher_cache_dir,
+      run.progress,
+      prompts=kind_of(model).reads_prompts,
     )
-  return batches
+  return batches, kept_ids
 
 
-def _save_vocabulary(data: TrainingData, folder: str, objective: Objective):
-  """Writes the vocabulary beside the checkpoints of all that is trained."""
+def _save_vocabulary(
+  data: TrainingData,
+  folder: str,
+  objective: Objective,
+  kept_ids: Sequence[int] | None,
+):
+  """Writes the vocabulary beside the checkpoints of all that is trained.
+
+  Ids of a draft vocabulary are written with it.
+  """
   from speccascade.text import vocabularies
 
   # One process writes: all processes of a job share the folder.
@@ -286,6 +316,8 @@ def _save_vocabulary(data: TrainingData, folder: str, objective: Objective):
     vocabularies.save(vocabulary, folder, "MODEL_DIR")
     if objective.tuning is not None:
       vocabularies.save(vocabulary, f"{folder}/{VERIFIER}", "MODEL_DIR")
+    if kept_ids is not None:
+      learned_vocabulary.save(folder, kept_ids, vocabulary)
 
 
 def _best_metric(model_dir: ModelDir, names: Sequence[str]) -> str:

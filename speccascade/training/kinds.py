@@ -52,6 +52,9 @@ class Kind:
       (number of target places of a row, config, objective).
     reads_hidden: whether each step reads the verifier's hidden states of the
       data's texts, whatever the loss.
+    reads_prompts: whether it reads those at prompts too, and not at the places
+      that are learned alone.
+    cuts_head: whether it may learn the tokens of a draft vocabulary alone.
     draws: whether each step draws random numbers besides those of dropout.
     initial: in words, what a new run starts from without a checkpoint.
     initial_params: a function from (config, verifier's network, verifier's
@@ -65,6 +68,8 @@ class Kind:
   metric_names: Callable[[Config, bool, bool], tuple[str, ...]]
   num_vectors: Callable[[int, Config, Objective], int]
   reads_hidden: bool = False
+  reads_prompts: bool = False
+  cuts_head: bool = False
   draws: bool = False
   initial: str = "random parameters"
   initial_params: Callable[[Any, Any, Any], Any] | None = None
@@ -167,6 +172,8 @@ _READER = Kind(
     (config.num_steps + objective.needs_teacher) * width
   ),
   reads_hidden=True,
+  reads_prompts=True,
+  cuts_head=True,
   initial="the verifier's last layer",
   initial_params=state_reader.initial_params,
   no_tuning=(

@@ -51,7 +51,13 @@ class MemoryNeed:
     self.num_bytes += 4 * num_arrays * count / self.num_parts
     self.settings[setting] = f"of {count:,} parameters"
 
-  def add_logits(self, batches, model: Config, objective: Objective):
+  def add_logits(
+    self,
+    batches,
+    model: Config,
+    objective: Objective,
+    num_tokens: int | None = None,
+  ):
     """Adds the float32 logits of the largest batch, or of its microbatch.
 
     A teacher's logits are added too, where the objective's loss reads one.
@@ -60,6 +66,7 @@ class MemoryNeed:
       batches: a `TrainBatches`.
       model: the architecture.
       objective: has the number of microbatches, and the loss.
+      num_tokens: how many logits a vector has; None is one for each token.
 
     Raises:
       ValueError: the number of microbatches does not divide a batch's rows.
@@ -79,7 +86,7 @@ class MemoryNeed:
       * num_vectors(bucket.widths[-1], model, objective)
       for bucket in batches.buckets
     )
-    num_bytes = 4 * vectors * model.vocab_size
+    num_bytes = 4 * vectors * (num_tokens or model.vocab_size)
     self.num_bytes += num_bytes / self.num_parts
 
   def check(self, **settings):

@@ -4,7 +4,13 @@ A step reads each text several times: first with the verifier's states, and then
 with the outputs of the reading before, as drafts are read. Each reading
 predicts the next token at all places. The verifier stays as it is.
 
-Axes: B rows, S source length, T target length, E model width, V vocabulary.
+With a draft vocabulary the readings give logits of its N tokens alone. What
+they learn is then the verifier's distribution restricted to these tokens, at
+the places whose target is among them: a place counts as often as the verifier
+draws such a token.
+
+Axes: B rows, S source length, T target length, E model width, V vocabulary, N
+tokens of a draft vocabulary.
 
 Source: Li et al., "EAGLE-3" (arXiv 2503.01840), section 3.2, training-time
 test. There no loss compares states; here neither. What the readings learn, by
@@ -43,7 +49,9 @@ def _source(batch: Any, verifier: states.Teacher) -> tuple[Array, Array] | None:
 
 
 def logits(reading: Reading, hidden: Array) -> list[Array]:
-  """Returns the logits [B, T, V] float32 of each reading.
+  """Returns the logits float32 of each reading.
+
+  They are [B, T, V], or [B, T, N] where the verifier's head is cut.
 
   Args:
     reading: the reader, its parameters, its verifier and a batch.
@@ -70,9 +78,14 @@ def logits(reading: Reading, hidden: Array) -> list[Array]:
     source=_source(batch, verifier),
     num_steps=config.num_steps,
   )
-  if config.own_head:
-    return [module.apply(variables, x, method="logits") for x in outputs]
-  return [verifier.project(x) for x in outputs]
+  if not config.own_head:
+    is_cut = verifier.cut is not None
+    project = verifier.project_kept if is_cut else verifier.project
+    return [project(x) for x in outputs]
+  whole = [module.apply(variables, x, method="logits") for x in outputs]
+  if verifier.cut is None:
+    return whole
+  return [x[..., verifier.cut["ids"]] for x in whole]
 
 
 def drafted_weights(batch: Any, weights: Array, num_before: int) -> Array:
@@ -110,18 +123,27 @@ def lessons(reading: Reading) -> list[Lesson]:
   verifier = reading.teacher
   assert verifier is not None
   hidden = verifier.hidden(reading.batch)
-  p_logits = verifier.project(hidden) if reading.needs_teacher else None
-  return [
-    Lesson(
-      of_reading,
-      reading.targets,
-      drafted_weights(reading.batch, reading.weights, k),
-      reading.step,
-      p_logits,
-      depth=k + 1,
+  targets, p_logits, is_kept = reading.targets, None, None
+  if verifier.cut is not None:
+    targets, is_kept = _among(verifier.cut["ids"], targets)
+  if reading.needs_teacher:
+    is_cut = is_kept is not None
+    p_logits = (verifier.project_kept if is_cut else verifier.project)(hidden)
+  lessons = []
+  for k, of_reading in enumerate(logits(reading, hidden)):
+    weights = drafted_weights(reading.batch, reading.weights, k)
+    if is_kept is not None:
+      weights = jnp.where(is_kept, weights, 0)
+    lessons.append(
+      Lesson(of_reading, targets, weights, reading.step, p_logits, depth=k + 1)
     )
-    for k, of_reading in enumerate(logits(reading, hidden))
-  ]
+  return lessons
+
+
+def _among(ids: Array, tokens: Array) -> tuple[Array, Array]:
+  """Returns places of tokens among ascending ids, and whether each is there."""
+  places = jnp.minimum(jnp.searchsorted(ids, tokens), len(ids) - 1)
+  return places, ids[places] == tokens
 
 
 def summed(reading: Reading) -> states.Sums:
@@ -130,5 +152,23 @@ def summed(reading: Reading) -> states.Sums:
 
 
 def measure(reading: Reading) -> lesson.Metrics:
-  """Returns what is measured of a reader, see `lesson.by_depth`."""
-  return lesson.by_depth(lessons(reading))
+  """Returns what is measured of a reader, see `lesson.by_depth`.
+
+  With a draft vocabulary "acceptance" and "accuracy" are those of all targets:
+  a token that is not kept is never drafted. "loss" is that of the kept ones.
+  """
+  learned, verifier = lessons(reading), reading.teacher
+  metrics = lesson.by_depth(learned)
+  if verifier is None or verifier.cut is None:
+    return metrics
+  ids = verifier.cut["ids"]
+  _, is_kept = _among(ids, reading.targets)
+  p = jax.nn.softmax(verifier.project(verifier.hidden(reading.batch)))[..., ids]
+  for k, kept in enumerate(learned):
+    weights = drafted_weights(reading.batch, reading.weights, k)
+    is_correct = lesson.is_correct(kept.logits, kept.targets) & is_kept
+    overlap = jnp.minimum(p, jax.nn.softmax(kept.logits)).sum(-1)
+    for name, values in (("accuracy", is_correct), ("acceptance", overlap)):
+      of_all = jnp.sum(values * weights), weights.sum()
+      metrics[f"{name}_{kept.depth}"] = of_all
+  return metrics | {"accuracy": metrics["accuracy_1"]}

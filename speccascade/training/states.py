@@ -25,6 +25,7 @@ from flax import struct
 import jax
 import jax.numpy as jnp
 
+from speccascade.models import cut_head
 from speccascade.models.draft_heads import HeadsNetwork
 from speccascade.models.llama.network import CausalTransformer
 from speccascade.models.parameters import shardings
@@ -255,11 +256,14 @@ class Teacher:
     earlier: drafters of this teacher that were trained before. The model then
       learns only the positions where none of them agrees with the teacher, see
       `lesson.disagreement`.
+    cut: the teacher's output head cut to a draft vocabulary, see
+      `models.cut_head`; None where the model drafts all tokens.
   """
 
   params: Any
   module: Network = struct.field(pytree_node=False)
   earlier: tuple["Teacher", ...] = ()
+  cut: Any = None
 
   def logits(self, batch: Mapping, layout: Layout | None = None) -> Array:
     """Returns teacher-forced logits [B, T, V].
@@ -282,6 +286,11 @@ class Teacher:
   def project(self, hidden: Array) -> Array:
     """Returns the logits [B, T, V] of hidden states [B, T, E]."""
     variables = {"params": self.params}
+    return self.module.apply(variables, hidden, method="logits")
+
+  def project_kept(self, hidden: Array) -> Array:
+    """Returns the logits [B, T, N] of a draft vocabulary's tokens."""
+    variables = {"params": {**self.params, cut_head.NAME: self.cut}}
     return self.module.apply(variables, hidden, method="logits")
 
 

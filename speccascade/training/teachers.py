@@ -103,6 +103,8 @@ def with_hidden(
   batches: training_batches.TrainBatches,
   folder: str | os.PathLike,
   progress: bool = True,
+  *,
+  prompts: bool = False,
 ) -> training_batches.TrainBatches:
   """Returns training batches that hold the teacher's hidden states.
 
@@ -117,6 +119,7 @@ def with_hidden(
       shape of the widest bucket.
     folder: holds a folder for each pair of a teacher and a set of texts.
     progress: whether to show a progress bar.
+    prompts: whether the states at prompts are stored too.
 
   Returns:
     Batches whose arrays have `TokenArrays.hidden`, mapped from the files.
@@ -126,13 +129,17 @@ def with_hidden(
   """
   arrays, widest = batches.arrays, batches.buckets[-1]
   width, batch_size = widest.widths[-1], widest.batch_size
-  folder = pathlib.Path(folder).expanduser() / _digest(teacher, arrays)[:16]
+  name = _digest(teacher, arrays)[:16] + ("-whole" if prompts else "")
+  folder = pathlib.Path(folder).expanduser() / name
   size = np.stack(
     [arrays.lengths(name) for name in training_batches.FEATURES], 1
   )
-  # A file holds one state for each target token. A text's row has one token
-  # fewer than prompt and output together, because the last token is not fed.
+  # A file holds one state for each target token, or for each fed one. A text's
+  # row has one token fewer than prompt and output together, because the last
+  # token is not fed.
   lengths, size = size[:, 1], size.sum(1, keepdims=True) - 1
+  if prompts:
+    lengths = size[:, 0]
   hidden = []
   with ProgressBar(
     total=len(arrays), unit="text", desc="teacher", disable=not progress
@@ -145,7 +152,9 @@ def with_hidden(
       # first process writes the file, and the others wait until it is there.
       if not processes.agree(path.is_file):
         rows = training_batches.pack_rows(size, texts, (width,), seed=0)
-        by_text = _states_of(teacher, arrays, rows, (width,), batch_size)
+        by_text = _states_of(
+          teacher, arrays, rows, (width,), batch_size, prompts
+        )
         states = np.concatenate([by_text[text] for text in texts])
         if not np.isfinite(states).all():
           raise ValueError("the teacher's hidden states do not fit float16")
@@ -189,9 +198,12 @@ def _digest(teacher: Teacher, arrays) -> str:
 
 
 def _states_of(
-  teacher: Teacher, arrays, rows, widths, batch_size: int
+  teacher: Teacher, arrays, rows, widths, batch_size: int, prompts: bool
 ) -> dict[int, np.ndarray]:
-  """Returns {index of a text: [targets, E] float16}, its hidden states."""
+  """Returns {index of a text: [targets, E] float16}, its hidden states.
+
+  With `prompts` they are those of all fed tokens.
+  """
   # A row is a tuple of texts' indices.
   states = {}
   for start in range(0, len(rows), batch_size):
@@ -213,7 +225,9 @@ def _states_of(
     # Prompts have weight 0: segments [1, 1, 1, 2, 2] with weights
     # [0, 1, 1, 0, 1] become [0, 1, 1, 0, 2], and the states of text 2 are those
     # at the 2.
-    segments = batch["decoder_segment_ids"] * batch["decoder_loss_weights"]
+    segments = batch["decoder_segment_ids"]
+    if not prompts:
+      segments = segments * batch["decoder_loss_weights"]
     for b, row in enumerate(batch_rows):
       for number, text in enumerate(row, 1):
         states[text] = hidden[b, segments[b] == number]

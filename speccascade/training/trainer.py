@@ -136,6 +136,8 @@ class TrainingJob:
     writer: has `write_scalars(step, {name: value})`
       and `flush()`, as clu's metric writers; None writes nothing.
     say: prints a line of text.
+    kept_ids: the draft vocabulary that is learned, the most frequent token
+      first; None where there is none.
     saved_step: the step of the last checkpoint, or None.
     metrics: the last evaluation's metrics, named "eval/...".
     evaluated_step: the step of the last evaluation, or None.
@@ -153,6 +155,7 @@ class TrainingJob:
   evaluation: Callable[[Config, Any], dict[str, float]] | None = None
   writer: Any = None
   say: Callable[[str], None] = print
+  kept_ids: Sequence[int] | None = None
   # What the run has done so far.
   saved_step: int | None = dataclasses.field(default=None, init=False)
   metrics: dict[str, float] = dataclasses.field(

@@ -318,7 +318,8 @@ def causal_features(
     int32 arrays [B, width]: decoder_input_tokens, decoder_target_tokens, and
     decoder_loss_weights (1 if the target is a token of the output). If packed,
     also decoder_segment_ids and decoder_positions. If the arrays have `hidden`,
-    also teacher_hidden, float16 [B, width, E], 0 where nothing is learned.
+    also teacher_hidden, float16 [B, width, E]: of each fed token, or 0 where
+    nothing is learned if the arrays hold no others.
   """
   hidden = None
   if arrays.hidden is not None:
@@ -340,7 +341,9 @@ def causal_features(
       learned = slice(start + len(prompt) - 1, here.stop)
       weights[b, learned] = 1
       if hidden is not None:
-        hidden[b, learned] = arrays.hidden[index]
+        stored = arrays.hidden[index]
+        is_whole = len(stored) == len(ids) - 1
+        hidden[b, here if is_whole else learned] = stored
       segments[b, here] = number
       positions[b, here] = np.arange(len(ids) - 1)
       start = here.stop

@@ -14,6 +14,7 @@ import os
 import pathlib
 from typing import Annotated, Any, Literal
 
+from speccascade.generate.pair.draft_vocabulary import Setting as Kept
 from speccascade.settings import fields
 from speccascade.text import prompting, text_files
 from speccascade.text.prompting import FORMATS, Prompting
@@ -62,6 +63,9 @@ class TrainingData:
     teacher_cache_dir: a folder that holds a decoder-only teacher's hidden
       states for the training split, in float16; None computes the teacher's
       distributions in each step.
+    draft_vocabulary: of a state reader: the tokens that it learns to draft, as
+      `DRAFT_VOCABULARY` of a pair. N counts the N most frequent tokens of the
+      training split's targets, and the run's folder holds them.
     num_examples: how many examples of the training split are used, the first
       ones; None takes all.
     buckets: the widths of batches; None pads all batches to the feature
@@ -87,6 +91,7 @@ class TrainingData:
   use_cached: bool = False
   token_cache_dir: fields.Path | None = None
   teacher_cache_dir: fields.Path | None = None
+  draft_vocabulary: Kept = None
   num_examples: fields.Positive | None = None
   buckets: (
     Annotated[

@@ -19,13 +19,17 @@ from speccascade.models import (
 )
 from speccascade.models.state_reader import StateReaderNetwork
 from speccascade.study.search import draft_kinds
+from speccascade.text.arrays import TokenArrays
 from speccascade.training import (
   evaluate,
+  learned_vocabulary,
   losses,
   optimizers,
   reader_losses,
   states,
+  teachers,
   trainer,
+  training_batches,
 )
 from speccascade.training.checkpointing import Checkpoints
 from speccascade.training.lesson import Reading
@@ -225,3 +229,85 @@ def test_a_trained_reader_is_accepted_more_often():
     rate = jnp.minimum(q, of_verifier[1]).sum(-1)[:, k:].mean()
     want = measured[f"acceptance_{k + 1}"]
     np.testing.assert_allclose(rate, want, atol=1e-4)
+
+
+def test_a_draft_vocabulary_is_learned_where_its_tokens_are_drawn():
+  verifier, batch = verifier_of("llama")
+  config, params = reader_of(verifier, num_steps=2)
+  module = StateReaderNetwork(config)
+  vocab_size = config.vocab_size
+  ids = list(range(3, vocab_size, 2))
+  cut = learned_vocabulary.with_cut_head(verifier, ids[::-1], [1])
+  assert cut.cut["ids"].tolist() == [1, *ids]
+
+  def reading_by(teacher, share=1.0):
+    objective = states.Objective(z_loss=0.0, teacher_share=share)
+    weights, _ = losses.normalize(batch, None)
+    return Reading(
+      module, params, batch, weights, objective=objective, teacher=teacher
+    )
+
+  whole = reader_losses.lessons(reading_by(verifier))
+  kept = reader_losses.lessons(reading_by(cut))
+  index, targets = cut.cut["ids"], batch["decoder_target_tokens"]
+  for of_all, of_kept in zip(whole, kept):
+    for name in ("logits", "teacher_logits"):
+      np.testing.assert_allclose(
+        getattr(of_kept, name), getattr(of_all, name)[..., index], atol=1e-5
+      )
+    is_kept = jnp.isin(targets, index)
+    assert (is_kept != (of_all.weights > 0)).any()
+    want = jnp.where(is_kept, of_all.weights, 0)
+    np.testing.assert_array_equal(of_kept.weights, want)
+    found = index[of_kept.targets]
+    assert (jnp.where(is_kept, found == targets, True)).all()
+  # What is measured is of all targets: p of a token that is not kept is lost.
+  metrics = reader_losses.measure(reading_by(cut))
+  for k, of_all in enumerate(whole, 1):
+    p = jax.nn.softmax(of_all.teacher_logits)[..., index]
+    q = jax.nn.softmax(of_all.logits[..., index])
+    want = jnp.sum(jnp.minimum(p, q).sum(-1) * of_all.weights)
+    got, weight = metrics[f"acceptance_{k}"]
+    np.testing.assert_allclose(got, want, rtol=1e-5)
+    assert weight == of_all.weights.sum()
+    right = index[q.argmax(-1)] == targets
+    got, _ = metrics[f"accuracy_{k}"]
+    np.testing.assert_allclose(got, jnp.sum(right * of_all.weights))
+
+
+@pytest.mark.parametrize("pack", [False, True])
+def test_stored_states_are_those_that_a_reader_reads_in_training(
+  pack, tmp_path
+):
+  verifier, _ = verifier_of("llama")
+  config, params = reader_of(verifier, num_steps=2)
+  rng = np.random.default_rng(3)
+  sizes = {"inputs": [3, 1, 4], "targets": [2, 5, 3]}
+  tokens = {
+    name: rng.integers(2, config.vocab_size, sum(lengths)).astype(np.int32)
+    for name, lengths in sizes.items()
+  }
+  arrays = TokenArrays.join(tokens, sizes)
+  batches = training_batches.train_batches(
+    arrays,
+    batch_size=2,
+    seed=0,
+    lengths={"inputs": 5, "targets": 6},
+    pack=pack,
+    prompted=True,
+  )
+  stored = teachers.with_hidden(
+    verifier, batches, tmp_path, False, prompts=True
+  )
+  module = StateReaderNetwork(config)
+  for step in range(2):
+    batch, with_states = batches.batch(step), stored.batch(step)
+    assert "teacher_hidden" in with_states
+    results = []
+    for one in (batch, with_states):
+      weights, _ = losses.normalize(one, None)
+      reading = Reading(module, params, one, weights, teacher=verifier)
+      results.append(reader_losses.measure(reading))
+    for name, (value, weight) in results[0].items():
+      assert weight == results[1][name][1]
+      np.testing.assert_allclose(value, results[1][name][0], rtol=2e-3)
