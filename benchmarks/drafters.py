@@ -1,30 +1,45 @@
 """Measures several drafters of one verifier in one run.
 
   python -m benchmarks.drafters --verifier out/smollm/model \\
-    --drafters out/drafter out/heads --input_files questions.jsonl sums.jsonl
+    --drafters out/drafter out/reader,draft_vocabulary=8192 early-exit:4 \\
+    --input_files questions.jsonl sums.jsonl
 
 Prompt lookup and each drafter decode the first texts of each file at batch 1,
-in turns with the verifier alone. A drafter is a checkpoint, a small language
-model or draft heads; or self-int8, the verifier itself with int8 weights. A
-language model also drafts together with prompt lookup (Cascade Speculative
-Drafting). The last column says how many times as fast as the verifier alone a
-method is, a token, with the 95% interval of a bootstrap over texts.
+in turns with the verifier alone. A drafter is what DRAFTER_CHECKPOINT names: a
+checkpoint of a small language model, of draft heads or of a state reader;
+early-exit:K, the verifier's first K layers; self-int8, the verifier itself with
+int8 weights. Behind it there may be settings of `load_pair`, such as
+draft_vocabulary=N or a file, and drafter_kernel_dtype=int8. A language model
+also drafts together with prompt lookup (Cascade Speculative Drafting) unless
+--alone is given.
+
+c is the time of a draft over that of a token of the verifier, by hot loops; MB
+are those that a draft reads of the drafter's arrays. The last column says how
+many times as fast as the verifier alone a method is, a token, with the 95%
+interval of a bootstrap over texts.
 """
 
+import argparse
 import dataclasses
 import pathlib
+from typing import Any
 
-from speccascade import checkpoints, cli
-from speccascade.generate.pair import drafter_kernels
+import jax
+
+from speccascade import cli, native
 from speccascade.generate.pair.cascades import Cascade
 from speccascade.generate.pair.pairs import ModelPair, PairSpec
 from speccascade.generate.points.point import Point
 from speccascade.generate.run import Run
 from speccascade.generate.session import Session
-from speccascade.models.draft_heads import HeadsConfig
+from speccascade.models import cut_head
+from speccascade.models.cached_lm import CachedLM
+from speccascade.models.heads_model import TrainedHeads
+from speccascade.models.reader_model import StateReader
 from speccascade.runtime import files
 from speccascade.runtime.progress import ProgressBar
 from speccascade.study import comparison
+from speccascade.study.measuring import point_timing
 from speccascade.study.measuring.environment import device_name
 from speccascade.study.measuring.study import Measuring, Study
 from speccascade.study.report import tables
@@ -42,11 +57,13 @@ class Line:
     texts: the name of a file of texts.
     drafter: the name of the rival.
     row: the measured row.
+    megabytes: what a draft reads; None for prompt lookup.
   """
 
   texts: str
   drafter: str
   row: ResultRow
+  megabytes: float | None
 
 
 COLUMNS = (
@@ -55,6 +72,8 @@ COLUMNS = (
   Column("drafter", "drafter"),
   Column("method", "row.label"),
   Column("gamma", "row.settings.gamma"),
+  Column("c", "row.costs.c", 3),
+  Column("MB", "megabytes", 1),
   Column("tokens/block", "row.efficiency.mean_acceptance_length", 2),
   Column("acceptance", "row.efficiency.acceptance_rate", 3),
   Column(
@@ -75,41 +94,98 @@ def method(text: str) -> tuple[str, float | None]:
   return name, float(alpha) if alpha else None
 
 
+def named_settings(text: str) -> tuple[str, dict[str, Any]]:
+  """Returns the drafter that a flag names, and its settings.
+
+  >>> named_settings("out/reader,draft_vocabulary=8192")
+  ('out/reader', {'draft_vocabulary': 8192})
+  """
+  path, *settings = text.split(",")
+  values: dict[str, Any] = {}
+  for setting in settings:
+    name, equals, value = setting.partition("=")
+    if not equals:
+      raise argparse.ArgumentTypeError(
+        f"{setting!r} of {text!r} is no setting; wanted NAME=VALUE"
+      )
+    values[name] = int(value) if value.isdigit() else value
+  return path, values
+
+
 @dataclasses.dataclass(frozen=True)
 class Drafter:
   """A drafter with its verifier.
 
   Attributes:
-    name: the name of the checkpoint's folder.
+    name: what the table says.
     pair: drafter and verifier.
-    has_heads: whether the drafter is draft heads, not a language model.
   """
 
   name: str
   pair: ModelPair
-  has_heads: bool
+
+  @property
+  def is_composed(self) -> bool:
+    """Whether it may also draft together with prompt lookup."""
+    return isinstance(self.pair.drafter_lm, CachedLM)
+
+
+def megabytes(pair: ModelPair) -> float:
+  """Returns how much of a drafter's arrays a draft reads.
+
+  It is all of a head and of the layers. Of a table of tokens a draft reads one
+  row, unless the head is the table.
+  """
+  drafter: Any = pair.drafter_lm
+  fuse: Any = ()
+  if isinstance(drafter, StateReader):
+    reading = drafter.reading_model(pair.verifier_lm)
+    drafter, fuse = reading.lm, reading.fuse
+  tree = dict(drafter.params)
+  tree.pop("encoder", None)
+  has_own = any(
+    "logits_dense" in name for name in (*tree, *tree.get("decoder", ()))
+  )
+  has_own |= cut_head.NAME in tree
+  if isinstance(drafter, CachedLM) and has_own:
+    tree.pop("token_embedder")
+  if isinstance(drafter, TrainedHeads) and not has_own:
+    tree["head"] = pair.verifier_lm.params["token_embedder"]
+  parts = jax.tree.leaves(
+    (tree, fuse), is_leaf=lambda x: isinstance(x, native.Panels)
+  )
+  return sum(map(_num_bytes, parts)) / 1e6
+
+
+def _num_bytes(part: Any) -> int:
+  """Returns the bytes of an array, or of one kernel among others."""
+  if not isinstance(part, native.Panels):
+    return part.nbytes
+  num_panels = -(-part.num_out // part.array.shape[2])
+  return part.array[:1].nbytes * num_panels
 
 
 def read_pair(
-  args, vocabulary, drafter: pathlib.Path | None = None
+  args, vocabulary, drafter: str | None = None, **settings
 ) -> ModelPair:
   """Returns the verifier with a drafter, or alone."""
   return PairSpec(
     drafter_checkpoint=drafter or (),
     verifier_checkpoint=args.verifier,
     kernel_dtype=args.kernel_dtype,
+    **settings,
   ).load(vocabulary, needs_drafter=drafter is not None)
 
 
 def read_drafters(args, vocabulary) -> list[Drafter]:
   """Returns the drafters of the flags."""
   drafters = []
-  for path in args.drafters:
-    model = args.verifier if drafter_kernels.names_self(path) else path
-    config = checkpoints.load(model, lazy=True).require_config()
-    pair = read_pair(args, vocabulary, path)
-    has_heads = isinstance(config, HeadsConfig)
-    drafters.append(Drafter(path.name, pair, has_heads))
+  for path, settings in args.drafters:
+    pair = read_pair(args, vocabulary, path, **settings)
+    words = [pathlib.Path(path).name]
+    for value in settings.values():
+      words.append(pathlib.Path(str(value)).stem)
+    drafters.append(Drafter(", ".join(words), pair))
   return drafters
 
 
@@ -129,7 +205,7 @@ def rivals_at(
       for gamma in args.gammas
     ]
     rivals.append(smollm_race.Rival(drafter.name, drafter.pair, tuple(points)))
-    if not drafter.has_heads:
+    if drafter.is_composed and not args.alone:
       name = f"{drafter.name} and prompt lookup"
       rivals.append(lookup(name, drafter.pair, [[1, 2], [0, 2]]))
   return rivals
@@ -141,10 +217,11 @@ def main():
   add("--verifier", type=pathlib.Path, required=True, help="its checkpoint")
   add(
     "--drafters",
-    type=pathlib.Path,
+    type=named_settings,
     nargs="*",
     default=[],
-    help="checkpoints of small models or of draft heads, or self-int8 (none)",
+    metavar="DRAFTER[,NAME=VALUE...]",
+    help="checkpoints, early-exit:K or self-int8, with settings (none)",
   )
   add("--input_files", nargs="+", required=True, help="a text a line, or JSON")
   add(
@@ -157,6 +234,7 @@ def main():
   )
   add("--gammas", type=int, nargs="*", default=[1, 2, 3])
   add("--lookup", type=int, nargs="*", default=[3], help="tokens it copies")
+  add("--alone", action="store_true", help="no drafter with prompt lookup")
   add("--temperatures", type=float, nargs="*", default=[0.0, 1.0])
   add("--kernel_dtype", default="bfloat16", help="of both (%(default)s)")
   add("--num_examples", type=int, default=12, help="of each file (%(default)s)")
@@ -193,9 +271,15 @@ def main():
             Session(rival.pair, sources, run),
             Measuring(num_timed=args.num_examples, repeats=args.repeats),
           )
+          costs = size = None
+          if rival.pair.drafters:
+            size = megabytes(rival.pair)
+            costs = point_timing.measure_costs(study, rival.points)
           compared = comparison.compare(study, rival.points, tick=bar.update)
           # The first row is the verifier alone.
-          lines += [Line(name, rival.name, row) for row in compared.rows[1:]]
+          for row in compared.rows[1:]:
+            row = dataclasses.replace(row, costs=costs)
+            lines.append(Line(name, rival.name, row, size))
   if args.rows:
     files.write_whole(args.rows, [line.row.to_json() + "\n" for line in lines])
   print(f"{args.verifier}, {args.kernel_dtype} kernels, {device_name()}\n")
