@@ -21,6 +21,7 @@ interval of a bootstrap over texts.
 
 import argparse
 import dataclasses
+import json
 import pathlib
 from typing import Any
 
@@ -43,6 +44,7 @@ from speccascade.study.measuring import point_timing
 from speccascade.study.measuring.environment import device_name
 from speccascade.study.measuring.study import Measuring, Study
 from speccascade.study.report import tables
+from speccascade.study.report.frontier import IntervalEstimate, inverse
 from speccascade.study.report.tables import Column
 from speccascade.study.rows.results import ResultRow
 from speccascade.tasks.inputs import Inputs
@@ -65,6 +67,36 @@ class Line:
   row: ResultRow
   megabytes: float | None
 
+  @property
+  def speedup(self) -> IntervalEstimate:
+    """How many times as fast as the verifier alone it writes a token."""
+    latency = self.row.latency
+    assert latency is not None
+    whole = (
+      latency.relative_latency,
+      latency.relative_low,
+      latency.relative_high,
+    )
+    return inverse(IntervalEstimate(*(latency.per_token or whole)))
+
+  def summary(self) -> dict[str, Any]:
+    """Returns what the file of rows says of the line."""
+    settings, found = self.row.settings, self.row.efficiency
+    costs = self.row.costs
+    return {
+      "texts": self.texts,
+      "drafter": self.drafter,
+      "method": settings.method,
+      "temperature": settings.temperature,
+      "gamma": settings.gamma,
+      "c": None if costs is None else costs.c,
+      "megabytes": self.megabytes,
+      "tokens_per_block": found["mean_acceptance_length"],
+      "acceptance_rate": found["acceptance_rate"],
+      "speedup": [self.speedup.value, *self.speedup.bounds],
+      "device": device_name(),
+    }
+
 
 COLUMNS = (
   Column("texts", "texts"),
@@ -80,7 +112,7 @@ COLUMNS = (
     tables.BY_POSITION.title,
     lambda line: tables.BY_POSITION.value_of(line.row),
   ),
-  Column("times as fast", lambda line: tables.SPEEDUP.value_of(line.row), 2),
+  Column("times as fast", "speedup", 2, has_interval=True),
 )
 
 
@@ -281,7 +313,8 @@ def main():
             row = dataclasses.replace(row, costs=costs)
             lines.append(Line(name, rival.name, row, size))
   if args.rows:
-    files.write_whole(args.rows, [line.row.to_json() + "\n" for line in lines])
+    written = [json.dumps(line.summary()) + "\n" for line in lines]
+    files.write_whole(args.rows, written)
   print(f"{args.verifier}, {args.kernel_dtype} kernels, {device_name()}\n")
   print(tables.markdown(lines, COLUMNS))
 
