@@ -10,7 +10,7 @@ import dataclasses
 import functools
 from typing import Any
 
-from speccascade.checkpoints import storage
+from speccascade.checkpoints import hub, hub_names, storage
 from speccascade.checkpoints.errors import CheckpointError
 from speccascade.models.architectures import drafts_alone
 from speccascade.models.parameters import Config
@@ -325,7 +325,11 @@ def _settings_to_resume(
     if getattr(data, name):
       settings[name.upper()] = getattr(data, name)
   if data.earlier_drafters:
-    settings["EARLIER_DRAFTERS"] = [str(x) for x in data.earlier_drafters]
+    settings["EARLIER_DRAFTERS"] = [
+      str(hub.recorded(x)) for x in data.earlier_drafters
+    ]
+  if hub_names.parse(data.teacher_checkpoint):
+    settings["TEACHER_CHECKPOINT"] = hub.recorded(data.teacher_checkpoint)
   if objective.tuning is not None:
     settings["VERIFIER_TUNING"] = str(objective.tuning)
     settings["TEACHER_CHECKPOINT of sha256"] = model.verifier_sha256[:16]
