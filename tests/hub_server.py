@@ -15,6 +15,10 @@ import re
 import threading
 import urllib.parse
 
+import pytest
+
+from speccascade.checkpoints import hub
+
 TOKEN = "hf_of_a_member"
 _LARGE = 1000  # bytes of a file that is on another address
 
@@ -62,13 +66,8 @@ class Hub:
     self.repos, self.requests = {}, []
     self.cut, self.held, self.release = {}, {}, threading.Event()
     self.waiting = threading.Event()
-    hub = self
-
-    class Handler(_Handler):
-      pass
-
-    Handler.hub = hub
-    self._server = server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    handler = type("Handler", (_Handler,), {"hub": self})
+    self._server = server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
     self._server.daemon_threads = True
     self.url = f"http://127.0.0.1:{self._server.server_port}"
 
@@ -248,3 +247,35 @@ class _Handler(server.BaseHTTPRequestHandler):
         self.hub.release.wait()
         content = content[most:]
       self.wfile.write(content)
+
+
+@pytest.fixture
+def served():
+  """A running server without repositories."""
+  with Hub().running() as served:
+    yield served
+
+
+@pytest.fixture
+def client(served, tmp_path, monkeypatch):
+  """Makes this process ask the server, with an empty cache."""
+  from huggingface_hub import constants
+
+  point_at(monkeypatch, served.url, tmp_path / "cache")
+  monkeypatch.delenv("HF_TOKEN", raising=False)
+  monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "token"))
+  monkeypatch.chdir(tmp_path)
+  yield constants
+  hub.forget()
+
+
+def point_at(monkeypatch, url, cache):
+  """Makes this process ask a server, and use a cache."""
+  from huggingface_hub import constants
+
+  hub.forget()
+  template = url + "/{repo_id}/resolve/{revision}/{filename}"
+  monkeypatch.setattr(constants, "ENDPOINT", url)
+  monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+  monkeypatch.setattr(constants, "HF_HUB_CACHE", str(cache))
+  monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)

@@ -41,36 +41,6 @@ def folder(tmp_path_factory):
   return folder
 
 
-@pytest.fixture
-def served():
-  with hub_server.Hub().running() as served:
-    yield served
-
-
-@pytest.fixture
-def client(served, tmp_path, monkeypatch):
-  """Makes this process ask the server, with an empty cache."""
-  from huggingface_hub import constants
-
-  point_at(monkeypatch, served.url, tmp_path / "cache")
-  monkeypatch.delenv("HF_TOKEN", raising=False)
-  monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "token"))
-  monkeypatch.chdir(tmp_path)
-  yield constants
-  hub.forget()
-
-
-def point_at(monkeypatch, url, cache):
-  from huggingface_hub import constants
-
-  hub.forget()
-  template = url + "/{repo_id}/resolve/{revision}/{filename}"
-  monkeypatch.setattr(constants, "ENDPOINT", url)
-  monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
-  monkeypatch.setattr(constants, "HF_HUB_CACHE", str(cache))
-  monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-
-
 def environment(served, tmp_path):
   """The environment of a process that asks the server."""
   return {
@@ -222,7 +192,7 @@ def test_offline_and_a_hub_that_does_not_answer(
     num = len(served.requests)
     assert load("org/tiny").path.endswith(commit)
     assert len(served.requests) == num
-  point_at(monkeypatch, "http://127.0.0.1:9", client.HF_HUB_CACHE)
+  hub_server.point_at(monkeypatch, "http://127.0.0.1:9", client.HF_HUB_CACHE)
   assert load("org/tiny").path.endswith(commit)  # which a warning says
   with pytest.raises(CheckpointError, match=r"cannot be read .*hf download"):
     load("org/other")
