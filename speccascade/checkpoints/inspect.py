@@ -3,18 +3,23 @@
   python -m speccascade.checkpoints.inspect \\
     --source=gs://t5-data/pretrained_models/t5x/t5_1_1_small/checkpoint_1000000
 
-The source is anything that `speccascade.checkpoints.load` reads. The
+The source is anything that `speccascade.checkpoints.load` reads. Of a model on
+Hugging Face's hub, such as google/t5-v1_1-small, only the settings and the
+headers of the weights are downloaded. The
 architecture is printed in the form of a gin file. With --check every array is
 read too, the optimizer's arrays included, so that damage is found.
 """
 
 from collections.abc import Mapping, Sequence
 import math
+import os
 import sys
 
 from speccascade.checkpoints import (
   adafactor_slots,
   architecture,
+  hub,
+  hub_headers,
   orbax_io,
   restore,
   step_metadata,
@@ -34,8 +39,15 @@ def describe(source: str) -> str:
   Raises:
     CheckpointError: there is no checkpoint, or it is damaged.
   """
-  directory, layout = restore.resolve(source)
-  facts = {"path": directory, "layout": layout}
+  with hub_headers.outline(source) as place:
+    return _describe(place, hub.recorded(source))
+
+
+def _describe(place: str | os.PathLike, name: str) -> str:
+  """Returns the contents of a checkpoint at a path, which has a name."""
+  directory, layout = restore.resolve(place)
+  is_of_hub = os.fspath(place) != name
+  facts = {"path": name if is_of_hub else directory, "layout": layout}
   if layout in restore.OTHERS:
     shapes, config = restore.OTHERS[layout].shapes(directory)
     facts["step"] = "not said"
@@ -61,7 +73,8 @@ def describe(source: str) -> str:
       facts["vocabulary"] = ", sha256 ".join(vocabulary.values())
       facts["checksums"] = "of each chunk" if arrays.has_checksums else "none"
   if not directory.remote:
-    facts["on disk"] = f"{directory.check_files():,} bytes"
+    where = "on the hub" if is_of_hub else "on disk"
+    facts[where] = f"{directory.check_files():,} bytes"
   lines = [f"{name:<12}{fact}" for name, fact in facts.items()]
   fields = [f"  {name} = {value!r}" for name, value in vars(config).items()]
   lines += [
@@ -126,17 +139,23 @@ def check(source: str) -> int:
 def main(argv: Sequence[str] | None = None) -> int:
   """Runs the command line, and returns the exit code."""
 
-  def write(source: str, is_checked: bool):
+  def write(source: str | None, named: str | None, is_checked: bool):
+    if (source is None) == (named is None):
+      raise CheckpointError("give one source: a path, or ORG/NAME of a model")
+    source = named if source is None else source
     print(describe(source))
     if is_checked:
       print(f"{check(source)} arrays were read, and none is damaged")
 
   parser = command_line.Parser("checkpoints.inspect", __doc__)
   parser.add_argument(
-    "--source",
-    required=True,
-    help="step, run or Hugging Face directory, local or gs://",
+    "named",
+    nargs="?",
+    metavar="SOURCE",
+    help="step, run or Hugging Face directory, local or gs://, or ORG/NAME of"
+    " a model on Hugging Face's hub",
   )
+  parser.add_argument("--source", help="the same")
   parser.add_argument(
     "--check",
     action="store_true",

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 import difflib
+import os
 import pathlib
 import re
 
@@ -20,13 +21,21 @@ from speccascade.checkpoints.errors import (
 from speccascade.checkpoints.storage import Directory
 from speccascade.models.parameters import shorten
 
-_HUB_NAME = re.compile(r"\w[\w.-]*/\w[\w.-]*")  # owner/model
 # Weights of PyTorch, and no state of its training, such as training_args.bin.
 _PYTORCH = re.compile(
   r"(pytorch_model|model|consolidated)[\w.-]*\.(bin|pt|pth|ckpt)(\.index\.json)?"
 )
 # Names in the folders of Hugging Face's cache.
 _CACHED, _SNAPSHOTS = "models--", "snapshots"
+_MERGE = (
+  "save the two as one with PeftModel.from_pretrained(base,"
+  " adapter).merge_and_unload().save_pretrained(FOLDER)"
+)
+_SAVE_SAFE = (
+  "save them as safetensors with"
+  " AutoModelForCausalLM.from_pretrained(source).save_pretrained(destination,"
+  " safe_serialization=True)"
+)
 _SHOWN = 80  # characters of a name in a message
 # Files of checkpoints that are not read, and what to do with each.
 _FOREIGN = {
@@ -41,13 +50,8 @@ _FOREIGN = {
 }
 
 
-def error_of(directory: Directory, path: str) -> CheckpointError:
-  """Returns the error that says why a directory is not a checkpoint.
-
-  Args:
-    directory: the directory.
-    path: the path, as it was given.
-  """
+def error_of(directory: Directory) -> CheckpointError:
+  """Returns the error that says why a directory is not a checkpoint."""
   if not directory.remote:
     local = pathlib.Path(directory.url)
     if local.is_file():
@@ -57,8 +61,9 @@ def error_of(directory: Directory, path: str) -> CheckpointError:
       )
     if not local.exists():
       return CheckpointNotFoundError(
-        f"there is no checkpoint at {directory}{_near_misses(local)};"
-        f" {_what_to_give(path)}"
+        f"there is no checkpoint at {directory}{near_misses(directory.url)};"
+        " give the path of a checkpoint: a local folder, one on gs://, or"
+        " ORG/NAME of a model on Hugging Face's hub"
       )
   # A broken link, or a folder, of the name of such a file is a better reason.
   for name in (
@@ -93,9 +98,7 @@ def _found_advice(
     base = _setting(directory, hugging_face.ADAPTER, "base_model_name_or_path")
     yield (
       hugging_face.ADAPTER,
-      f"an adapter of {base or 'another model'}, and no model: save the two as"
-      " one with PeftModel.from_pretrained(base, adapter).merge_and_unload()"
-      ".save_pretrained(FOLDER)",
+      f"an adapter of {base or 'another model'}, and no model: {_MERGE}",
     )
   for name in filter(_PYTORCH.fullmatch, children):
     is_t5 = (
@@ -105,9 +108,8 @@ def _found_advice(
     kind = "T5ForConditionalGeneration" if is_t5 else "AutoModelForCausalLM"
     yield (
       name,
-      f"PyTorch weights, which are not read: save them as safetensors with"
-      f" {kind}.from_pretrained(source).save_pretrained(destination,"
-      " safe_serialization=True)",
+      "PyTorch weights, which are not read:"
+      f" {_SAVE_SAFE.replace('AutoModelForCausalLM', kind)}",
     )
   for name in children:
     if name.endswith(gguf_file.SUFFIX):
@@ -136,27 +138,46 @@ def _setting(directory: Directory, file: str, name: str) -> str:
   return value[:_SHOWN] if isinstance(value, str) else ""
 
 
-def _what_to_give(path: str) -> str:
-  """Returns advice for a path at which there is nothing."""
-  text = (
-    "give the path of a checkpoint: a local folder, or one on gs://; nothing is"
-    " downloaded from a hub"
+def of_files(where: str, names: Sequence[str]) -> CheckpointError:
+  """Returns the error that says why a repository of a hub is not a checkpoint.
+
+  Args:
+    where: the repository and its revision.
+    names: the files that it has.
+  """
+  for name in names:
+    advice = _FOREIGN.get(name)
+    if name == hugging_face.ADAPTER:
+      advice = f"an adapter of another model, and no model: {_MERGE}"
+    elif _PYTORCH.fullmatch(name):
+      advice = f"PyTorch weights, which are not read: {_SAVE_SAFE}"
+    elif name.endswith(gguf_file.SUFFIX):
+      advice = (
+        "a model in one file, which is read where it is on the disk: hf"
+        f" download {where.partition('@')[0]} {name} --local-dir FOLDER"
+      )
+    if advice:
+      return CheckpointError(f"{where} holds {name}, {advice}")
+  held = f"holds {shorten(names)}" if names else "is empty"
+  return CheckpointError(
+    f"{where} {held}; wanted config.json with model.safetensors or its shards,"
+    " and a tokenizer"
   )
-  if _HUB_NAME.fullmatch(path):
-    text += (
-      f". If {path} is a name on Hugging Face's hub, `hf download {path}"
-      " --local-dir FOLDER` copies it to a FOLDER, which is what to give"
-    )
-  return text
 
 
-def _near_misses(path: pathlib.Path) -> str:
-  """Returns what is in the last folder of a path that exists."""
-  parent = path.parent
+def near_misses(path: str, *, quiet: bool = False) -> str:
+  """Returns what is in the last folder of a path that exists.
+
+  Args:
+    path: the path, at which there is nothing.
+    quiet: whether nothing is said where no name is nearly the path's.
+  """
+  place = pathlib.Path(os.path.abspath(path))
+  parent = place.parent
   while not parent.exists():
-    path, parent = parent, parent.parent
+    place, parent = parent, parent.parent
   names = sorted(child.name for child in parent.iterdir() if child.is_dir())
-  near = difflib.get_close_matches(path.name, names, cutoff=0.5)
+  near = difflib.get_close_matches(place.name, names, cutoff=0.5)
   if near:
     return f": {parent} has {', '.join(near)}"
-  return f": {parent} has no {path.name}"
+  return "" if quiet else f": {parent} has no {place.name}"

@@ -34,6 +34,7 @@ import numpy as np
 from speccascade.checkpoints import (
   adafactor_slots,
   architecture,
+  hub,
   step_metadata,
   storage,
   stored_arrays,
@@ -55,7 +56,7 @@ def vocabulary_identity(path: str | os.PathLike) -> dict[str, str]:
   """
   model = storage.read_vocabulary(path)
   sha256 = hashlib.sha256(model).hexdigest()
-  return {"path": os.fspath(path), "sha256": sha256}
+  return {"path": hub.recorded(os.fspath(path)), "sha256": sha256}
 
 
 def save(path: str | os.PathLike, *args, **kwargs) -> None:

@@ -22,6 +22,7 @@ from absl import logging
 from speccascade.checkpoints import (
   architecture,
   gguf_file,
+  hub,
   hugging_face,
   no_checkpoint,
   orbax_io,
@@ -91,7 +92,8 @@ def load(
   Args:
     path: path of a step directory, of a run directory (its latest step is
       read), of a Hugging Face directory, or of a GGUF file; on a local disk or
-      on `gs://bucket/...`.
+      on `gs://bucket/...`. Or the name of a model on Hugging Face's hub,
+      "org/name" or "org/name@revision", which is downloaded; see `hub`.
     config: the architecture that is wanted. It is checked against the
       checkpoint's own config, if it has one, and against its arrays.
     optimizer: whether to read Adafactor's slots too.
@@ -234,7 +236,7 @@ def vocabulary_directory(path: str | os.PathLike) -> Directory | None:
   The vocabulary is in the checkpoint's own directory, in the run directory of a
   step, or in the latest step of a run directory.
   """
-  places = [Directory(path)]
+  places = [Directory(hub.local(path, weights=False))]
   run, _, name = places[0].url.rpartition("/")
   if run and _STEP.fullmatch(name):
     places.append(Directory(run))
@@ -249,10 +251,10 @@ def resolve(path: str | os.PathLike) -> tuple[Directory, str]:
   Raises:
     CheckpointError: there is no checkpoint at the path.
   """
-  folder = Folder(Directory(path))
+  folder = Folder(Directory(hub.local(path)))
   found = folder.checkpoint
   if found is None:
-    raise no_checkpoint.error_of(folder.directory, os.fspath(path))
+    raise no_checkpoint.error_of(folder.directory)
   if found is not folder and len(folder.steps) > 1:
     logging.info(
       "%s holds steps %s: taking the latest",

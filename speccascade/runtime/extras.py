@@ -12,6 +12,7 @@ EXTRAS = {
   ),
   "t5x": ("cached_property", "chex", "fiddle", "grain", "jaxtyping"),
   "smollm": ("gguf",),
+  "hub": ("huggingface_hub",),
   "grammar": ("outlines_core",),
   "tpu-compiler": ("libtpu",),
 }

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from speccascade.checkpoints import hub
 from speccascade.settings import fields
 from speccascade.text import continuations, text_files
 from speccascade.text.arrays import FEATURES, TokenArrays
@@ -222,7 +223,8 @@ def identity(vocabulary) -> dict[str, str] | None:
   file_identity = getattr(vocabulary, "identity", None)
   if not file_identity:
     return None
-  return {"path": vocabulary.path, "sha256": file_identity["sha256"]}
+  path = hub.recorded(vocabulary.path)
+  return {"path": path, "sha256": file_identity["sha256"]}
 
 
 class Completion(NamedTuple):

@@ -1,7 +1,8 @@
 """Reads examples from text files: aligned files of lines, and JSON lines.
 
-Files may be compressed (`.gz`). Questions of benchmarks are read from JSON
-lines, and from Parquet.
+Files may be compressed (`.gz`). JSON lines are read from Parquet, too. A name
+hf://datasets/org/name/file is of a data set on Hugging Face's hub; see
+`hub.file`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,6 +13,7 @@ import pathlib
 import types
 from typing import Annotated, Any, NamedTuple, NotRequired, TypedDict
 
+from speccascade.checkpoints import hub, hub_names
 from speccascade.runtime import files
 from speccascade.settings import fields
 from speccascade.text import chat
@@ -89,9 +91,7 @@ def lines_of(path, what: str) -> Iterator[str]:
     FileNotFoundError: the file does not exist.
     ValueError: a line is not UTF-8, or a `.gz` file is not gzip data.
   """
-  path, number = pathlib.Path(path).expanduser(), 0
-  if not path.is_file():
-    raise FileNotFoundError(f"{what} {path} does not exist")
+  path, number = _find(path, what), 0
   try:
     with files.open_bytes(path) as file:
       for number, line in enumerate(file, 1):
@@ -103,6 +103,14 @@ def lines_of(path, what: str) -> Iterator[str]:
       f"{path}, line {number}: invalid UTF-8 ({error.reason} at byte "
       f"{error.start}); convert the file to UTF-8"
     ) from error
+
+
+def _find(path, what: str) -> pathlib.Path:
+  """Returns the local path of a file, which may be one of a hub."""
+  path = pathlib.Path(hub.file(path)).expanduser()
+  if not path.is_file():
+    raise FileNotFoundError(f"{what} {path} does not exist")
+  return path
 
 
 def read_texts(
@@ -176,9 +184,7 @@ def json_lines(path, what: str) -> Iterator[tuple[int, str]]:
 
 def _rows_of(path, what: str) -> Iterator[str]:
   """Yields the rows of a Parquet file, as lines of JSON."""
-  path = pathlib.Path(path).expanduser()
-  if not path.is_file():
-    raise FileNotFoundError(f"{what} {path} does not exist")
+  path = _find(path, what)
   try:
     from pyarrow import parquet
   except ImportError as error:
@@ -282,9 +288,9 @@ def paths_of(
   """Returns the paths of the files of one split of a task.
 
   Args:
-    paths: a `.jsonl` or `.jsonl.gz` path; or a list of paths, the inputs first,
-      then the targets, then further references; or a prefix NAME that stands
-      for NAME.en and NAME.de, each plain or with `.gz`.
+    paths: a `.jsonl`, `.jsonl.gz` or `.parquet` path; or a list of paths, the
+      inputs first, then the targets, then further references; or a prefix NAME
+      that stands for NAME.en and NAME.de, each plain or with `.gz`.
     languages: the two suffixes of a prefix.
 
   Raises:
@@ -296,10 +302,13 @@ def paths_of(
       raise ValueError(f"{list(paths)}: want a file of inputs and of targets")
     return [os.fspath(path) for path in paths]
   name = os.fspath(paths)
-  if name.endswith(JSON):
+  if name.endswith((*JSON, PARQUET)):
     return [name]
   paths = []
   for path in (f"{name}.{language}" for language in languages):
+    if hub_names.parse_file(path):
+      paths.append(path)
+      continue
     path_or_gz = files.find(pathlib.Path(path).expanduser())
     if path_or_gz is None:
       raise FileNotFoundError(f"no text file {path} or {path}.gz")
@@ -321,7 +330,9 @@ def stamp(paths, languages=("en", "de")) -> list[tuple]:
 
 def stamp_of(paths: Sequence[str]) -> list[tuple]:
   """Returns (path, bytes, time of change) of each path."""
-  stats = [(path, pathlib.Path(path).expanduser().stat()) for path in paths]
+  stats = [
+    (path, pathlib.Path(hub.file(path)).expanduser().stat()) for path in paths
+  ]
   return [(path, stat.st_size, stat.st_mtime_ns) for path, stat in stats]
 
 

@@ -4,6 +4,8 @@ from collections.abc import Callable, Mapping
 import re
 from typing import Any
 
+from speccascade.checkpoints import hub_names
+
 _SENTINEL = re.compile("\u2581?(<extra_id_\\d+>)")
 
 
@@ -39,7 +41,8 @@ def find(identity: Mapping[str, Any] | None, beside: str | None = None):
 
   identity = identity or {}
   path = identity.get("path") or ""
-  for place in (beside, None if "://" in path else path):
+  is_remote = "://" in path or hub_names.parse(path) is not None
+  for place in (beside, None if is_remote else path):
     if not place:
       continue
     try:

@@ -4,7 +4,7 @@ import functools
 import os
 import re
 
-from speccascade.checkpoints import storage
+from speccascade.checkpoints import hub, storage
 from speccascade.runtime import files
 from speccascade.text import byte_vocabulary, piece_tokenizers
 from speccascade.text.byte_vocabulary import ByteVocabulary
@@ -18,7 +18,6 @@ from speccascade.text.tokenizer import (
 _SENTINEL = re.compile(r"<extra_id_\d+>")
 
 
-@functools.lru_cache(maxsize=16)
 def load(
   path: str = T5_MODEL, extra_ids: int | None = None
 ) -> SentencePieces | TokenizerVocabulary | ByteVocabulary:
@@ -30,7 +29,8 @@ def load(
       of a directory of Hugging Face. In a directory, spiece.model (T5's) is
       taken before tokenizer.json, unless its user has added tokens, which only
       tokenizer.json has. tokenizer.model is taken last. "bytes" names ByT5's
-      bytes, which need no file; see `ByteVocabulary`.
+      bytes, which need no file; see `ByteVocabulary`. "org/name" names the
+      tokenizer of a model on Hugging Face's hub; see `hub`.
     extra_ids: how many sentinels a SentencePiece model has; see
       `SentencePieces`. Of bytes, how many ids follow them; None is 0.
 
@@ -38,6 +38,14 @@ def load(
     FileNotFoundError: there is no file, or it cannot be fetched.
     ValueError: the file is not a vocabulary, or has other special ids than T5.
   """
+  return _load(os.fspath(hub.local(path, weights=False)), extra_ids)
+
+
+@functools.lru_cache(maxsize=16)
+def _load(
+  path: str, extra_ids: int | None
+) -> SentencePieces | TokenizerVocabulary | ByteVocabulary:
+  """Reads a vocabulary of a path; see `load`."""
   if path == byte_vocabulary.NAME:
     return ByteVocabulary(extra_ids=extra_ids or 0)
   name = path.rstrip("/").rpartition("/")[2]
@@ -72,6 +80,9 @@ def load(
   vocabulary = SentencePieces(path, extra_ids)
   vocabulary.load_model()
   return vocabulary
+
+
+load.cache_clear = _load.cache_clear  # type: ignore[attr-defined]
 
 
 def _prompts(path: str) -> bool:

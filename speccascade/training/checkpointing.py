@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from speccascade.checkpoints import load, orbax_io, restore, storage
+from speccascade.checkpoints import hub_names, load, orbax_io, restore, storage
 from speccascade.checkpoints.errors import CheckpointError
 from speccascade.models.parameters import Config, network, place_params
 from speccascade.models.sharding.partitioning import Layout, fetch
@@ -30,6 +30,8 @@ from speccascade.runtime import processes, standard_error
 from speccascade.text import token_names
 from speccascade.training import optimizers, states, teachers
 from speccascade.training.kinds import kind_of
+
+_INITIAL = "INITIAL_CHECKPOINT_PATH"
 
 
 class StartingPoint(NamedTuple):
@@ -163,6 +165,8 @@ class Checkpoints:
       )
     self._check_vocabulary(checkpoint)
     self._check_settings(checkpoint, seed)
+    if begun := checkpoint.extra["settings"].get(_INITIAL):
+      self.settings = {**self.settings, _INITIAL: begun}
     state = states.TrainState.create(
       self._whole(self._place(checkpoint.params), step),
       optimizer,
@@ -188,6 +192,9 @@ class Checkpoints:
       lazy=self.layout is not None,
     )
     self._check_vocabulary(checkpoint)
+    if name := hub_names.name_of(checkpoint.path):
+      # A card names the revision, and a resumed run need not ask for it.
+      self.settings = {**self.settings, _INITIAL: name}
     step, slots = checkpoint.step or 0, checkpoint.optimizer
     params = self._whole(self._place(checkpoint.params))
     state = states.TrainState.create(

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from speccascade.checkpoints import storage
+from speccascade.checkpoints import hub, hub_names, storage
 from speccascade.checkpoints.errors import CheckpointError
 from speccascade.models.architectures import drafts_alone
 from speccascade.models.parameters import Config
@@ -356,9 +356,25 @@ def _settings_to_resume(
   for name in ("student_text", "teacher_text"):
     if getattr(data, name):
       settings[name.upper()] = getattr(data, name)
-  if data.earlier_drafters:
-    settings["EARLIER_DRAFTERS"] = [str(x) for x in data.earlier_drafters]
+  settings |= _teachers(data)
   if objective.tuning is not None:
     settings["VERIFIER_TUNING"] = str(objective.tuning)
     settings["TEACHER_CHECKPOINT of sha256"] = model.verifier_sha256[:16]
+  return settings
+
+
+def _teachers(data: TrainingData) -> dict[str, Any]:
+  """Returns the teachers of a run; those of the hub with their commits.
+
+  Args:
+    data: what a model learns, whose teachers have been read.
+  """
+  settings: dict[str, Any] = {}
+  if data.earlier_drafters:
+    settings["EARLIER_DRAFTERS"] = [
+      str(hub.recorded(x)) for x in data.earlier_drafters
+    ]
+  # A local folder is not named: it may have been moved.
+  if hub_names.parse(data.teacher_checkpoint):
+    settings["TEACHER_CHECKPOINT"] = hub.recorded(data.teacher_checkpoint)
   return settings

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from speccascade import built_in
+from speccascade.checkpoints import hub
 from speccascade.generate.api import model_sources
 from speccascade.generate.api.model_sources import ModelSource
 from speccascade.generate.api.pair import Pair
@@ -31,8 +32,8 @@ def load_pair(
 ) -> Pair:
   """Reads a drafter and a verifier that decode together.
 
-  Nothing is downloaded from a hub: a checkpoint is in a local folder, or on
-  gs://.
+  A checkpoint is in a local folder, on gs://, or on Hugging Face's hub, by its
+  name "org/name" or "org/name@revision"; see docs/checkpoints.md.
 
   From here on JAX keeps compiled programs in the user's cache folder, unless a
   folder is set already; see `compiled_programs.keep`.
@@ -51,9 +52,9 @@ def load_pair(
     verifier: one model, written as the drafter is. None leaves only the method
       `drafter`.
     vocabulary: the path of a SentencePiece model or of a Hugging Face
-      directory; "bytes", ByT5's vocabulary, which has no file; or an object
-      with `encode(text) -> ids`, `decode(ids) -> text`, `eos_id` and
-      `vocab_size`. None takes the vocabulary in the MODEL_DIR or
+      directory, or a name on the hub; "bytes", ByT5's vocabulary, which has no
+      file; or an object with `encode(text) -> ids`, `decode(ids) -> text`,
+      `eos_id` and `vocab_size`. None takes the vocabulary in the MODEL_DIR or
       Hugging Face directory of a checkpoint, or else at the path that the
       checkpoint was trained with.
     drafter_vocabulary: the vocabulary of a drafter that does not share the
@@ -88,8 +89,8 @@ def load_pair(
     models = ", ".join(f"{source!r:.60}" for source in unnamed)
     raise PairError(
       f"load_pair({models}) does not say which model is which; want"
-      " load_pair(drafter=SMALL, verifier=LARGE), of which each is a folder or"
-      " gs:// path of a checkpoint"
+      " load_pair(drafter=SMALL, verifier=LARGE), of which each is a folder, a"
+      " gs:// path, or ORG/NAME of a model on Hugging Face's hub"
     )
   one_of(DTYPES, error=PairError, dtype=dtype)
   try:
@@ -107,6 +108,7 @@ def load_pair(
       " checkpoints, (path, architecture), or models in memory"
     )
   compiled_programs.keep()
+  hub.forget()  # a notebook that reads a pair again wants the newest revision
   models = model_sources.read_models(drafter, verifier, mesh, **dtypes)
   vocabulary = model_sources.read_vocabulary(vocabulary, models)
   if drafter_vocabulary is not None and models.drafters:

@@ -11,7 +11,12 @@ from absl import logging
 import jax
 
 from speccascade import checkpoints
-from speccascade.checkpoints import generation_settings, storage
+from speccascade.checkpoints import (
+  generation_settings,
+  hub,
+  hub_names,
+  storage,
+)
 from speccascade.decoding.programs import draft_models
 from speccascade.generate.pair import drafter_kernels
 from speccascade.generate.pair.pair_checks import PairError, cut_rows
@@ -63,6 +68,11 @@ class Model:
   fingerprint: str = ""
   tuned_verifier: str = ""
   setting: str = ""
+
+  @property
+  def source(self) -> str:
+    """The path as records have it: "org/name@commit" of a model of the hub."""
+    return hub.recorded(self.path)
 
   @property
   def drafts_alone(self) -> bool:
@@ -221,7 +231,12 @@ def _log_sizes(path: str, lm: Any):
 
 
 def _checkpoint_name(checkpoint: checkpoints.Checkpoint) -> str:
-  """Returns "small-500", say, for the checkpoint out/small/checkpoint_500."""
+  """Returns "small-500", say, for the checkpoint out/small/checkpoint_500.
+
+  A model of the hub is "gemma-3-1b@0a1b2c3", with the commit's first digits.
+  """
+  if name := hub_names.short_name_of(checkpoint.path):
+    return name
   path = pathlib.PurePosixPath(str(checkpoint.path).rstrip("/"))
   if checkpoint.step is None:
     return path.name

@@ -18,7 +18,12 @@ import os
 from absl import logging
 import numpy as np
 
-from speccascade.checkpoints import CheckpointError, hugging_face, storage
+from speccascade.checkpoints import (
+  CheckpointError,
+  hub,
+  hugging_face,
+  storage,
+)
 from speccascade.decoding.programs.method import Method
 from speccascade.decoding.records import prompts
 from speccascade.generate.batches.sources import Sources
@@ -345,7 +350,7 @@ def verifier_rows(
   sizes, tokenizers = [], []
   for path in (verifier, *drafters):
     try:
-      directory = storage.Directory(path or "")
+      directory = storage.Directory(hub.local(path or "", weights=False))
       if not directory.has(storage.TOKENIZER):
         return None
       sizes.append(hugging_face.config_of(directory).vocab_size)

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 import jax.numpy as jnp
 
 from speccascade import native
+from speccascade.checkpoints import hub_names
 from speccascade.decoding.programs import draft_models
 from speccascade.decoding.records.drafter import Drafter
 from speccascade.generate.pair import draft_vocabulary as draft_vocabularies
@@ -101,6 +102,17 @@ class ModelPair:
       if sizes and None not in sizes:
         totals[role] = sum(sizes)
     return totals
+
+  @property
+  def revisions(self) -> dict[str, str]:
+    """ "org/name@commit" of the models of the hub, by role."""
+    found = {}
+    verifiers = () if self.verifier is None else (self.verifier,)
+    for role, models in (("drafter", self.drafters), ("verifier", verifiers)):
+      names = [hub_names.name_of(model.path) for model in models]
+      if any(names):
+        found[role] = "+".join(filter(None, names))
+    return found
 
   @property
   def drafter_lm(self):

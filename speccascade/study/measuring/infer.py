@@ -217,6 +217,7 @@ def _identity(study: Study, point: Point) -> dict[str, Any]:
     "log_probs": run.log_probs or None,
     "batch_size": run.batch_size,
     "one_at_a_time": run.one_at_a_time or None,
+    "revisions": study.pair.revisions or None,
     # They determine each row's gammas.
     "draft_costs": None,
   }

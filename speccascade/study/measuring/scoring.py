@@ -78,11 +78,19 @@ def result_row(
     measured_speedup=measured_speedup,
     agreement=agreement,
     num_truncated=study.sources.num_cut,
-    environment=environment(study.pair.layout),
+    environment=_environment(study),
     num_parameters=study.pair.num_parameters,
     log_probs=efficiency.mean_log_probs(outputs.log_probs),
     sharpness=efficiency.sharpness(outputs.log_probs),
   )
+
+
+def _environment(study: Study) -> dict:
+  """Returns the environment of a row, with the commits of models of the hub."""
+  found = environment(study.pair.layout)
+  if revisions := study.pair.revisions:
+    found["revisions"] = revisions
+  return found
 
 
 def score(

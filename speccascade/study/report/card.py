@@ -274,9 +274,15 @@ def of_checkpoint(
     ValueError: a file of results does not fit.
   """
   from speccascade import checkpoints
+  from speccascade.checkpoints import hub_names
   from speccascade.models import parameters
 
   checkpoint = checkpoints.load(path, lazy=True)
+  if name := hub_names.name_of(checkpoint.path):
+    raise ValueError(
+      f"{name} is in the cache of Hugging Face's hub, where no card is written:"
+      " give the folder of a run, or a copy that `hf download` makes"
+    )
   config = checkpoint.require_config()
   place = pathlib.Path(checkpoint.path)
   is_step = place.name.startswith("checkpoint_")

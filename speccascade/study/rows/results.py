@@ -51,11 +51,15 @@ class Score(TypedDict):
 
 
 class Environment(TypedDict):
-  """The machine and the versions of a row; see `environment.environment`."""
+  """The machine and the versions of a row; see `environment.environment`.
+
+  "revisions" has "org/name@commit" of models of the hub, by role.
+  """
 
   device: NotRequired[str | None]
   versions: NotRequired[dict[str, str | None]]
   git_commit: NotRequired[str | None]
+  revisions: NotRequired[dict[str, str]]
 
 
 class Agreement(TypedDict):

@@ -19,6 +19,7 @@ from speccascade.settings import fields
 from speccascade.study.rows.results import PREDICTIONS
 
 _RUN = "run.json"
+_REVISIONS = "revisions"  # "org/name@commit" of models of the hub
 
 
 class RunFolder:
@@ -57,12 +58,17 @@ class RunFolder:
         )
       return
     stored = files.read_object(path)
-    for name in sorted({*stored, *self._run}):
+    # Commits differ with the names of models, and say what to give.
+    names = sorted({*stored, *self._run}, key=lambda x: (x != _REVISIONS, x))
+    for name in names:
       old, new = stored.get(name), self._run.get(name)
       if old != new:
+        advice = "give another folder, or remove that one"
+        if name == _REVISIONS and old and new:
+          advice = f"name the models as they are there, or {advice}"
         raise OutputError(
           f"OUTPUT_DIR {self.folder} holds another run: {name} is {old!r}"
-          f" there and {new!r} here; give another folder, or remove that one"
+          f" there and {new!r} here; {advice}"
         )
 
   def open(self):

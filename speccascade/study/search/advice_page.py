@@ -206,7 +206,7 @@ def _bindings(advice: Advice, offer: Candidate) -> dict[str, object]:
   values = {name: value for name, value in values.items() if value is not None}
   if advice.num_drafters > 1:
     drafter = offer.study.pair.drafters[0]
-    values["DRAFTER_CHECKPOINT"] = drafter.setting or drafter.path
+    values["DRAFTER_CHECKPOINT"] = drafter.setting or drafter.source
     if drafter.setting:
       # A drafter that is made of the verifier has no setting of its kernels.
       values["DRAFTER_KERNEL_DTYPE"] = None

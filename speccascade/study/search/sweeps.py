@@ -184,7 +184,8 @@ def _identity(study: Study) -> dict:
   in_order = sorted(study.examples, key=lambda example: example.index)
   sources = dataclasses.replace(study.sources, examples=in_order)
   return {
-    "models": [[model.name, model.path] for model in study.pair.models],
+    "models": [[model.name, model.source] for model in study.pair.models],
+    "revisions": study.pair.revisions or None,
     "task": study.sources.task,
     "split": study.sources.split,
     "inputs_sha256": sources.fingerprint,

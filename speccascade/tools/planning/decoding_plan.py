@@ -5,7 +5,7 @@ import dataclasses
 import math
 
 from speccascade import checkpoints
-from speccascade.checkpoints import CheckpointNotFoundError
+from speccascade.checkpoints import CheckpointNotFoundError, hub_headers
 from speccascade.generate.pair import draft_vocabulary, early_exit
 from speccascade.generate.pair.model_loading import check_role
 from speccascade.generate.pair.pairs import PairSpec
@@ -69,7 +69,8 @@ def _architecture(role: str, config, path, dtype: str | None) -> Config:
   if config is None:
     if not path:
       raise CheckpointNotFoundError(f"there is no {role} to plan for")
-    config = checkpoints.load(path, lazy=True).require_config()
+    with hub_headers.outline(path) as place:
+      config = checkpoints.load(place, lazy=True).require_config()
   check_role(config, role, path)
   # Draft heads keep float32; see `HeadsModel.create`.
   if dtype is not None and model_bytes.row_of(config).has_kernel_dtype:

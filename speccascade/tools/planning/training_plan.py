@@ -4,6 +4,7 @@ import dataclasses
 import itertools
 
 from speccascade import checkpoints
+from speccascade.checkpoints import hub_headers
 from speccascade.models import layers
 from speccascade.models.architectures import drafts_alone, is_prompted
 from speccascade.models.parameters import Config
@@ -40,8 +41,8 @@ def plan(
   training_checks.check_kind(model, data, objective)
   teacher = None
   if data.teacher_checkpoint:
-    stored = checkpoints.load(data.teacher_checkpoint, lazy=True)
-    teacher = stored.require_config()
+    with hub_headers.outline(data.teacher_checkpoint) as place:
+      teacher = checkpoints.load(place, lazy=True).require_config()
   row = model_bytes.row_of(model)
   model = model_bytes.shaped(model, teacher)
   models = {"model": model} | ({} if teacher is None else {"teacher": teacher})
