@@ -40,6 +40,11 @@ LAB = [
   "tensorflow>=2.19",
   "tensorflow-datasets>=4.9.7",
 ]
+DOCS = [
+  "mkdocs-material>=9.6",
+  "mkdocstrings[python]>=1.0",
+  "ruff>=0.9",  # lays out signatures
+]
 
 setuptools.setup(
   name="speccascade",
@@ -104,23 +109,22 @@ setuptools.setup(
     "tpu-compiler": [
       "libtpu>=0.0.42; sys_platform == 'linux' and platform_machine == 'x86_64'"
     ],
-    # The pages as a site with search: mkdocs.yml.
-    "site": ["mkdocs-material>=9.6"],
+    # The pages as a site with an API reference: mkdocs.yml.
+    "docs": DOCS,
     "dev": [
       *LAB,
+      *DOCS,
       "gguf>=0.17",
       "huggingface_hub>=1.0",
       "hypothesis>=6.100",
       "import-linter>=2.5",  # holds imports to the rings, in pyproject.toml
       "ipykernel>=6.29",
       "jsonschema>=4.20",  # what grammars of schemas are held to
-      "mkdocs-material>=9.6",
       "mypy>=1.15",  # types of the core
       "nbclient>=0.10",
       "outlines-core>=0.2.14",
       "pytest>=8.0",
       "pytest-xdist>=3.6",
-      "ruff>=0.9",
     ],
   },
   classifiers=[

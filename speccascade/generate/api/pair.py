@@ -45,7 +45,7 @@ class Pair:
   temperature, top_p or seed, and other texts, compile nothing.
 
   Attributes:
-    models: the `inference.pair.ModelPair`.
+    models: the drafter and the verifier, a `ModelPair`.
     vocabulary: makes tokens of texts and texts of tokens, and knows EOS.
     programs: the compiled programs.
     draft_costs: what rounds take where gamma is "adaptive", by the point and

@@ -52,7 +52,9 @@ def methods_table(vocab_size: int) -> str:
     execution = method.execution.label
     if method.greedy_only:
       execution += ", greedy only"
-    rows.append([f"`{name}`", method.label, execution, method.law, alpha])
+    # As it stands, Markdown would read T[rule](q, p) as a link.
+    law = f"`{method.law}`" if "](" in method.law else method.law
+    rows.append([f"`{name}`", method.label, execution, law, alpha])
   titles = ["name", "label", "execution", "sampled from", "alpha"]
   return markdown.table(titles, rows)
 
