@@ -102,6 +102,13 @@ setuptools.setup(
     "smollm": ["gguf>=0.17"],
     # Models and data sets by their names on Hugging Face's hub.
     "hub": ["huggingface_hub>=1.0"],
+    # What the notebooks draw and score with, without TensorFlow.
+    "notebook": [
+      "huggingface_hub>=1.0",
+      "matplotlib>=3.9",
+      "pandas>=2.2",
+      "sacrebleu>=2.5",
+    ],
     # Compiles regular expressions to tables over tokens.
     "grammar": ["outlines-core>=0.2.14"],
     # libtpu alone compiles for TPUs on a CPU: for planning.slices, for

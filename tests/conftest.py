@@ -24,6 +24,7 @@ import numpy as np
 import pytest
 
 from speccascade.runtime import folders, memory
+from tests.hub_server import client, served  # noqa: F401
 
 # Asserts of helpers, too, say what they compared.
 pytest.register_assert_rewrite("tests.decoding", "tests.models", "tests.toy")

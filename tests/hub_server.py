@@ -17,8 +17,6 @@ import urllib.parse
 
 import pytest
 
-from speccascade.checkpoints import hub
-
 TOKEN = "hf_of_a_member"
 _LARGE = 1000  # bytes of a file that is on another address
 
@@ -261,6 +259,8 @@ def client(served, tmp_path, monkeypatch):
   """Makes this process ask the server, with an empty cache."""
   from huggingface_hub import constants
 
+  from speccascade.checkpoints import hub
+
   point_at(monkeypatch, served.url, tmp_path / "cache")
   monkeypatch.delenv("HF_TOKEN", raising=False)
   monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "token"))
@@ -272,6 +272,8 @@ def client(served, tmp_path, monkeypatch):
 def point_at(monkeypatch, url, cache):
   """Makes this process ask a server, and use a cache."""
   from huggingface_hub import constants
+
+  from speccascade.checkpoints import hub
 
   hub.forget()
   template = url + "/{repo_id}/resolve/{revision}/{filename}"

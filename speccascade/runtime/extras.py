@@ -13,6 +13,7 @@ EXTRAS = {
   "t5x": ("cached_property", "chex", "fiddle", "grain", "jaxtyping"),
   "smollm": ("gguf",),
   "hub": ("huggingface_hub",),
+  "notebook": ("huggingface_hub", "matplotlib", "pandas", "sacrebleu"),
   "grammar": ("outlines_core",),
   "tpu-compiler": ("libtpu",),
 }

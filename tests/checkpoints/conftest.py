@@ -20,7 +20,6 @@ from speccascade.checkpoints import (
   orbax_io,
   storage,
 )
-from tests.hub_server import client, served  # noqa: F401
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,6 @@ import json
 import pytest
 
 from tests.generate import decodes, tiny
-from tests.hub_server import client, served  # noqa: F401
 
 TEXTS = ["one two", "three", "four five six", "seven", "eight nine", "zero"]
 
