@@ -425,7 +425,11 @@ class Searcher:
     outputs = Outputs()
     for trial, decoded in enumerate(trials):
       outputs.add(decoded, study.examples, trial)
-    return trials[0], scoring.result_row(study, point, outputs)
+    alone, exact = self.advice.alone, None
+    if alone is not None and alone.lengths:
+      indices = sorted(example.index for example in study.examples)
+      exact = dict(zip(indices, alone.lengths))
+    return trials[0], scoring.result_row(study, point, outputs, exact=exact)
 
   def _decode_trials(self, study: Study, point: Point) -> list[Decoded]:
     """Returns the outputs of as many trials as there is time for."""
