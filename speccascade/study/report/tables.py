@@ -211,7 +211,8 @@ def seconds_per_answer(row: ResultRow) -> float | None:
   return row.seconds_per_answer
 
 
-def _relative_length(row) -> IntervalEstimate | None:
+def relative_length(row: ResultRow) -> IntervalEstimate | None:
+  """Returns the relative length that a row states, with its interval."""
   if (ratio := row.relative_length) is None:
     return None
   return IntervalEstimate(ratio["value"], ratio["low"], ratio["high"])
@@ -223,7 +224,7 @@ BY_POSITION = Column("by position", _acceptance_by_position)
 PER_TOKEN = Column("latency per token", _latency_per_token, 3)
 # What a user waits for: the time of an answer, and how long the answer is.
 SECONDS = Column("seconds an answer", seconds_per_answer, 4)
-LENGTH = Column("relative length", _relative_length, 2, has_interval=True)
+LENGTH = Column("relative length", relative_length, 2, has_interval=True)
 # The columns of a table of rows.
 TRADE_OFF = (
   Column("method", "settings.method"),

@@ -400,8 +400,12 @@ class Searcher:
       (offer,) = candidates
       texts, row = self._decode(offer.study, offer.point)
       if not self.budget.is_over():
-        # Its own texts give its acceptance exactly.
+        # Its own texts give its acceptance exactly, and their lengths.
         offer = advice.drafting_of(offer).own_offer(offer.point, texts)
+      elif row.relative_length is not None:
+        # What is promised is of the verifier's texts, and is of its own then.
+        here = offer.here.stretched(row.relative_length["value"])
+        offer = dataclasses.replace(offer, here=here)
       advice.decoded.append(dataclasses.replace(offer, row=row))
       return advice.decoded[-1:]
 
