@@ -36,6 +36,12 @@ def main(argv: list[str] | None = None) -> int:
     help="c of the modelled latency: a drafter step over a verifier step, such"
     " as the ratio of their parameters (the measured one)",
   )
+  parser.add_argument(
+    "--exact_dir",
+    type=cli.path,
+    help="a folder with the large model alone at the same sampling, for the"
+    " length of answers (RESULTS_DIR)",
+  )
   return parser.run(write, argv)
 
 

@@ -202,6 +202,8 @@ class Outputs:
     counts: the counts of each output.
     log_probs: the fields of `LogProbs`, one dict for each batch. Empty where
       log-probabilities were not recorded.
+    seconds: the seconds of each answer that was timed alone, a turn of a
+      conversation each.
   """
 
   tokens: dict[tuple[int, int], np.ndarray] = dataclasses.field(
@@ -209,6 +211,7 @@ class Outputs:
   )
   counts: list[Counts] = dataclasses.field(default_factory=list)
   log_probs: list[dict] = dataclasses.field(default_factory=list)
+  seconds: list[float] = dataclasses.field(default_factory=list)
 
   def add(self, decoded: Decoded, examples: Sequence[Source], trial: int = 0):
     """Adds what was decoded for some examples, the first rows of a batch."""
@@ -231,6 +234,8 @@ class Outputs:
     self.counts.append(Counts(**aux["counts"]))
     if "log_probs" in aux:
       self.log_probs.append(aux["log_probs"])
+    if "wall_time_s" in aux:
+      self.seconds.append(aux["wall_time_s"])
 
   @property
   def num_trials(self) -> int:

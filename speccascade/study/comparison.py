@@ -24,9 +24,10 @@ COLUMNS = (
   Column("tokens/block", "efficiency.mean_acceptance_length", 2),
   Column("acceptance", "efficiency.acceptance_rate", 3),
   tables.BY_POSITION,
-  Column("ms a text", lambda row: 1000 * row.latency.walltime_s, 1),
   Column("relative latency", "latency.relative_latency", 3),
   tables.PER_TOKEN,
+  tables.SECONDS,
+  tables.LENGTH,
 )
 
 
@@ -129,10 +130,14 @@ def compare(
   latencies = point_timing.time_points(
     study, list(outputs), outputs=outputs, tick=tick
   )
+  alone = point_timing.reference(next(iter(outputs)))
+  exact = scoring.exact_lengths(study, alone, outputs[alone])
   rows, texts = [], []
   for point, written in outputs.items():
     latency = latencies[point]
-    rows.append(scoring.result_row(study, point, written, latency=latency))
+    rows.append(
+      scoring.result_row(study, point, written, latency=latency, exact=exact)
+    )
     texts.append(
       tuple(
         study.session.text_of(written.tokens[0, example.index], example)

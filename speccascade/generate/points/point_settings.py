@@ -1,5 +1,6 @@
 """The settings of a point as they are recorded: `PointSettings`."""
 
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -112,6 +113,20 @@ class PointSettings:
     if not isinstance(self.gamma, int):
       return None
     return block_width(self.gamma, self.tree, self.drafts)
+
+  @property
+  def cell(self) -> str:
+    """The name of the temperature and the drafts, as SPEED-Bench's tables have.
+
+    "t1_d5" is temperature 1 and blocks of 5 drafts, "t0_d0" a model alone,
+    greedily. All drafts of a tree count.
+    """
+    num_drafts = self.gamma or 0
+    if isinstance(num_drafts, int):
+      # The shape of a row that was read may be no tree.
+      with contextlib.suppress(ValueError):
+        num_drafts = block_width(num_drafts, self.tree, self.drafts) - 1
+    return f"t{self.temperature:g}_d{num_drafts}"
 
   @property
   def block_changes(self) -> dict[str, Any]:

@@ -261,9 +261,13 @@ def _decode(study: Study, point: Point) -> tuple[Shards, Speed]:
 
 def _measure(study: Study, point: Point, shards: Shards) -> ResultRow:
   """Returns the row of all records, with its latency if it is asked for."""
-  latency = costs = None
+  latency = costs = exact = None
   if study.timed_examples:
-    latency = point_timing.time_points(study, [point])[point]
+    alone, answers = point_timing.reference(point), Outputs()
+    latency = point_timing.time_points(
+      study, [point], outputs={alone: answers}
+    )[point]
+    exact = scoring.exact_lengths(study, alone, answers)
     costs = point_timing.measure_costs(study, [point])
 
   def make_rows() -> list[ResultRow]:
@@ -272,7 +276,9 @@ def _measure(study: Study, point: Point, shards: Shards) -> ResultRow:
     for record in shards.records():
       outputs.add_record(record)
     return [
-      scoring.result_row(study, point, outputs, latency=latency, costs=costs)
+      scoring.result_row(
+        study, point, outputs, latency=latency, costs=costs, exact=exact
+      )
     ]
 
   # Only the first process has the records; it sends the others the row.

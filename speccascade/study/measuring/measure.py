@@ -164,6 +164,7 @@ def _measure_group(
     alone_tick = tick if alone in group else lambda num: tick(0)
     decode_trials(untimed[alone], outputs[alone], alone_tick)
     study.verifier_outputs[alone] = outputs[alone]
+  exact = scoring.exact_lengths(study, alone, outputs[alone], rows)
 
   def measure_point(point: Point) -> ResultRow:
     written = study.verifier_outputs.get(point)
@@ -184,6 +185,7 @@ def _measure_group(
       latency=latencies.get(point),
       costs=costs,
       agreement=agreement,
+      exact=exact,
     )
 
   # Nothing is timed any more, so that points may share the machine.

@@ -17,9 +17,11 @@ from speccascade.generate.points.call_costs import Costs
 from speccascade.generate.points.point import Point
 from speccascade.generate.records import Outputs
 from speccascade.models.sharding.partitioning import fetch
-from speccascade.study.evaluation import efficiency
+from speccascade.study.evaluation import efficiency, lengths
+from speccascade.study.evaluation.lengths import Lengths
 from speccascade.study.evaluation.walltime import Latency
 from speccascade.study.measuring.environment import environment
+from speccascade.study.measuring.point_timing import REFERENCE
 from speccascade.study.measuring.study import Study
 from speccascade.study.rows.results import ResultRow
 from speccascade.tasks import corpus_scores, quality
@@ -38,6 +40,7 @@ def result_row(
   latency: Latency | None = None,
   costs: Costs | None = None,
   agreement: dict | None = None,
+  exact: Lengths | None = None,
 ) -> ResultRow:
   """Returns the row of a point that was decoded.
 
@@ -48,6 +51,8 @@ def result_row(
     latency: the latency of the point, or None.
     costs: the costs of the pair, or None.
     agreement: the result of `count_identical`, or None.
+    exact: the lengths of the answers of the verifier alone at the point's
+      sampling, by example, or None. See `exact_lengths`.
   """
   counts = decode_counts.total(outputs.counts)
   # In the order of trials and examples, so that the bootstrap resamples the
@@ -59,13 +64,21 @@ def result_row(
     study.session.text_of(outputs.tokens[key], example)
     for key, example in zip(in_order, examples)
   ]
-  predicted_speedup = measured_speedup = None
+  predicted_speedup = measured_speedup = seconds = relative_length = None
+  own = lengths.answer_lengths(outputs.tokens)
+  if point.method == REFERENCE:
+    exact = own
+  if exact is not None:
+    relative_length = lengths.relative_length(own, exact)
+  if outputs.seconds:
+    seconds = float(np.mean(outputs.seconds))
   if costs is not None:
     predicted_speedup = efficiency.predicted_at(
       point, counts, costs, study.pair.num_distributions
     )
   if latency is not None:
     measured_speedup = 1 / latency.relative_latency
+    seconds = latency.walltime_s
   return ResultRow(
     settings=study.settings(point, trials=outputs.num_trials),
     label=point.spec.label,
@@ -82,6 +95,9 @@ def result_row(
     num_parameters=study.pair.num_parameters,
     log_probs=efficiency.mean_log_probs(outputs.log_probs),
     sharpness=efficiency.sharpness(outputs.log_probs),
+    seconds_per_answer=seconds,
+    lengths=tuple(own.values()),
+    relative_length=relative_length,
   )
 
 
@@ -91,6 +107,29 @@ def _environment(study: Study) -> dict:
   if revisions := study.pair.revisions:
     found["revisions"] = revisions
   return found
+
+
+def exact_lengths(
+  study: Study, alone: Point, outputs: Outputs, rows: Sequence[ResultRow] = ()
+) -> Lengths:
+  """Returns the lengths of the answers of the verifier alone, by example.
+
+  Args:
+    study: the examples and the settings of all points.
+    alone: the verifier alone at the sampling in question.
+    outputs: what it wrote just now, perhaps for the timed examples alone.
+    rows: rows of earlier starts. The row of the verifier has the lengths for
+      all examples.
+  """
+  written = study.verifier_outputs.get(alone, outputs)
+  known = lengths.answer_lengths(written.tokens)
+  indices = sorted(example.index for example in study.examples)
+  if len(known) < len(indices):
+    key = study.settings(alone).key
+    for row in rows:
+      if row.key == key and len(row.lengths) == len(indices):
+        return dict(zip(indices, row.lengths))
+  return known
 
 
 def score(

@@ -117,7 +117,7 @@ def gamma_ablation(
           f"{panel.title}, {panel.clock.name}",
           lines,
           "gamma",
-          f"times as fast as the large model ({panel.clock.name})",
+          panel.clock.axis,
           large=(None, 1.0),
           ticks=sorted({x.value for line in lines for x in line.xs}),
         )

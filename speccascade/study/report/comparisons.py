@@ -16,6 +16,7 @@ from speccascade.decoding.programs.methods import METHODS
 from speccascade.study.report import frontier, templates
 from speccascade.study.report.frontier import IntervalEstimate, Points
 from speccascade.study.report.groups import (
+  LENGTHS,
   METHOD,
   MeasuredPanel,
   MeasuredStudy,
@@ -197,6 +198,7 @@ def speedup_table(study: MeasuredStudy) -> Table:
     Column("minus the large model's", "gain", 2, templates.NEVER, True),
     Column(f"highest {title}", "best", 1),
     Column("at latency", "best_latency", 2),
+    LENGTHS,
     Column("points", "num_points", 0),
   ]
   return Table(
@@ -297,6 +299,7 @@ def _columns(quality: str) -> list[Column]:
     Column("to", "high", 2),
     Column(f"mean {quality} gap", "gap", 2, has_interval=True),
     Column("verdict", "verdict"),
+    LENGTHS,
   ]
 
 

@@ -22,6 +22,7 @@ from speccascade.study.report.measured import (
   REFERENCE,
   SMALL,
   Measured,
+  measured_clock,
   modelled_clock,
 )
 from speccascade.study.report.plots import DrawnLine, LinePanel, Plot
@@ -140,7 +141,7 @@ def latency_panel(
   return LinePanel(
     panel.title,
     lines,
-    f"times as fast as the large model ({panel.clock.name})  →",
+    f"{panel.clock.axis}  →",
     panel.metric,
     large=(1.0, large.quality.value) if large else (None, None),
     drafters=_drafter_arrow(panel) if is_shown(SMALL) else (),
@@ -191,6 +192,8 @@ def quality_latency(panels: Sequence[MeasuredPanel]) -> Plot:
   )
   clock = panels[0].clock
   leads = findings.leads(panels, [clock])
+  lines = findings.lengths(panels) if clock.lengths_differ else []
+  on_lengths = "".join(f" {line}" for line in lines)
   return Plot(
     f"figure2_{clock.name}",
     "Figure 2",
@@ -198,7 +201,8 @@ def quality_latency(panels: Sequence[MeasuredPanel]) -> Plot:
     f"Each method{'' if is_whole else ' of the papers'} is a line over alpha,"
     " whose first and last alpha are written. The dotted lines are the large"
     " model; points in the shaded corner are better and faster. Bars are 95%"
-    f" intervals.{baselines if any(x.baselines for x in panels) else ''}",
+    f" intervals.{on_lengths}"
+    f"{baselines if any(x.baselines for x in panels) else ''}",
     [panel for panel in drawn if panel.lines],
     claim=leads[0].sentence if leads else "",
   )
@@ -293,7 +297,9 @@ def of_rows(rows: Iterable[ResultRow], metric: str = "bleu") -> Plot:
   for study in studies(rows, metric):
     *greedy, sampled = study.panels
     claims += [x.sentence for x in findings.leads(study.panels, [MEASURED])[:1]]
-    for clock in (MEASURED, modelled_clock(study.cost_ratio)):
+    differ = study.lengths_differ
+    clocks = measured_clock(differ), modelled_clock(study.cost_ratio, differ)
+    for clock in clocks:
       panel = latency_panel(sampled.by(clock), is_fast)
       lines = [
         make_line(

@@ -202,6 +202,15 @@ def leads(
 # The sentences of a report.
 
 
+def lengths(panels: Sequence[MeasuredPanel]) -> list[str]:
+  """Returns a sentence for each temperature whose answers differ in length."""
+  return [
+    templates.sentence("lengths", panel, panel.other_lengths)
+    for panel in panels
+    if panel.other_lengths
+  ]
+
+
 def untimed(study: MeasuredStudy, cost_ratio: float | None) -> str:
   """Returns a line for rows that were not timed; empty where one was."""
   if any(point.is_timed for point in study.points):
@@ -223,6 +232,7 @@ def findings(
   return {
     panel.title: [
       *_on_models(panel),
+      *lengths([panel]),
       *(x for clock in clocks for x in _on_methods(panel.by(clock))),
     ]
     for panel in study.panels

@@ -19,6 +19,7 @@ from speccascade.settings.fields import names_of
 from speccascade.study.report.measured import (
   METRICS,
   REFERENCE,
+  SMALL,
   Clock,
   Measured,
   metric_title,
@@ -193,6 +194,19 @@ class MeasuredPanel(PointGroup):
     return self.first(REFERENCE)
 
   @property
+  def other_lengths(self) -> list[Measured]:
+    """The points whose answers differ in length, the longest first.
+
+    The models alone are left out.
+    """
+    unlike = [
+      point
+      for point in self.points
+      if point.method not in (REFERENCE, SMALL) and point.has_other_lengths
+    ]
+    return sorted(unlike, key=lambda point: -point.relative_length.value)
+
+  @property
   def timed_large(self) -> Measured | None:
     """The point of the large model alone, if it is timed."""
     large = self.large
@@ -228,6 +242,11 @@ class MeasuredStudy(PointGroup):
     return sorted(gammas, key=lambda gamma: (isinstance(gamma, str), gamma))
 
   @property
+  def lengths_differ(self) -> bool:
+    """Whether answers of a method are surely of other lengths; see `Clock`."""
+    return any(panel.other_lengths for panel in self.panels)
+
+  @property
   def metrics(self) -> list[str]:
     """The metrics that all rows have; the metric of the figures comes first."""
     first, *rows = self.rows
@@ -243,7 +262,9 @@ class MeasuredStudy(PointGroup):
 
 
 def studies(
-  rows: Iterable[ResultRow], metric: str | None = None
+  rows: Iterable[ResultRow],
+  metric: str | None = None,
+  exact: Sequence[ResultRow] = (),
 ) -> list[MeasuredStudy]:
   """Returns the rows as studies, in the order of their first rows.
 
@@ -251,6 +272,7 @@ def studies(
     rows: rows of any pairs and tasks.
     metric: the metric of the points; None takes the first known metric that all
       rows of a study have.
+    exact: more rows of the verifier alone, which lengths are relative to.
 
   Raises:
     ValueError: the rows of a study lack the metric.
@@ -269,17 +291,42 @@ def studies(
     chosen = _choose_metric(
       metric, MeasuredStudy([Measured((*members, *others))])
     )
-    study = MeasuredStudy(_points(members, chosen))
+    study = MeasuredStudy(_points(members, chosen, [*rows, *exact]))
     # The order of a study's points is the order of its panels and curves.
     curves = (curve for panel in study.panels for curve in panel.curves)
     points = [p for curve in curves for p in curve.points]
-    pairs.append(MeasuredStudy(points, _points(others, chosen)))
+    pairs.append(MeasuredStudy(points, _points(others, chosen, rows)))
   return pairs
 
 
-def _points(rows: Iterable[ResultRow], metric: str) -> list[Measured]:
-  """Returns the points of rows, with the rows of all seeds together."""
-  return [Measured(tuple(seeds), metric) for seeds in group_by(rows, _OF_POINT)]
+def _points(
+  rows: Iterable[ResultRow], metric: str, others: Sequence[ResultRow]
+) -> list[Measured]:
+  """Returns the points of rows, with the rows of all seeds together.
+
+  Args:
+    rows: the rows of the points.
+    metric: the metric of the points.
+    others: rows among which those of the verifier alone are looked for.
+  """
+  # The verifier alone has its texts whichever drafter it is beside.
+  names = [*(x for x in _OF_STUDY if x != "drafter"), "temperature"]
+  exact_of = {
+    tuple(getattr(alone[0].settings, name) for name in names): tuple(alone)
+    for alone in group_by(
+      [row for row in others if row.settings.method == REFERENCE], names
+    )
+  }
+  return [
+    Measured(
+      tuple(seeds),
+      metric,
+      exact=exact_of.get(
+        tuple(getattr(seeds[0].settings, name) for name in names), ()
+      ),
+    )
+    for seeds in group_by(rows, _OF_POINT)
+  ]
 
 
 def _split_baselines(rows: Sequence[ResultRow]) -> list[ResultRow]:
@@ -330,6 +377,19 @@ class MethodLine:
     """The method's name in the paper, with its variant."""
     return self.curve.label
 
+  @property
+  def lengths(self) -> str | None:
+    """The least and the greatest relative length of the method's points."""
+    known = [
+      point.relative_length.value
+      for point in self.curve.points
+      if point.relative_length is not None
+    ]
+    if not known:
+      return None
+    ends = [f"{end(known):.2f}" for end in (min, max)]
+    return " to ".join(dict.fromkeys(ends))
+
 
 def _name(line) -> str:
   """Returns the method of a point or of a line of a table, as one types it."""
@@ -342,3 +402,5 @@ METHOD = (
   Column("method", "label", only="csv"),
   Column("method", _name, only="page"),
 )
+# How long the answers of a method's points are.
+LENGTHS = Column("relative lengths", "lengths")

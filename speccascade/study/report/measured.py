@@ -13,9 +13,9 @@ from speccascade.generate.batches import decode_counts
 from speccascade.generate.batches.decode_counts import Counts
 from speccascade.generate.points.point_settings import PointSettings
 from speccascade.study.papers import swi
-from speccascade.study.report import frontier
+from speccascade.study.report import frontier, relative_lengths
 from speccascade.study.report.frontier import IntervalEstimate, Points
-from speccascade.study.report.tables import lookup
+from speccascade.study.report.tables import lookup, seconds_per_answer
 from speccascade.study.rows.results import ResultRow
 
 REFERENCE, SMALL = "verifier", "drafter"
@@ -64,25 +64,48 @@ class Clock:
   replicates. So the interval of a statistic of modelled latency and quality
   shows the spread of quality alone.
 
+  Measured latency is of whole answers, of any length. Modelled latency is of a
+  token, so that it is multiplied by the relative length where lengths differ.
+
   Attributes:
     name: "measured" or "modelled".
     title: a few words for headings and axes.
     cost_ratio: the cost c of a drafter step in verifier steps, for modelled
       latency; None for measured latency.
+    lengths_differ: whether some answers are surely longer or shorter than the
+      large model's, so that latency an answer is not latency a token.
   """
 
   name: str
   title: str
   cost_ratio: float | None = None
+  lengths_differ: bool = False
+
+  @property
+  def axis(self) -> str:
+    """The label of an axis of speed."""
+    if self.lengths_differ:
+      return f"times as fast, by seconds an answer ({self.name})"
+    return f"times as fast as the large model ({self.name})"
 
 
-MEASURED = Clock("measured", "measured wall-clock")
+def measured_clock(lengths_differ: bool = False) -> Clock:
+  """Returns the clock of this machine; see `Clock`."""
+  title = "measured wall-clock"
+  if lengths_differ:
+    title += ", seconds an answer"
+  return Clock("measured", title, lengths_differ=lengths_differ)
 
 
-def modelled_clock(cost_ratio: float) -> Clock:
+MEASURED = measured_clock()
+
+
+def modelled_clock(cost_ratio: float, lengths_differ: bool = False) -> Clock:
   """Returns the clock of a machine where a block costs one verifier step."""
   title = f"modelled: a block costs one step, c = {cost_ratio:.3g}"
-  return Clock("modelled", title, cost_ratio)
+  if lengths_differ:
+    title += ", an answer"
+  return Clock("modelled", title, cost_ratio, lengths_differ)
 
 
 def variant(settings: PointSettings) -> str:
@@ -123,11 +146,14 @@ class Measured:
     rows: one row or more.
     metric: the name of the metric that `quality` reports.
     clock: the definition of `latency`.
+    exact: the rows of the verifier alone at the same sampling, which lengths
+      are relative to; often empty.
   """
 
   rows: tuple[ResultRow, ...]
   metric: str = "bleu"
   clock: Clock = MEASURED
+  exact: tuple[ResultRow, ...] = ()
 
   def by(self, clock: Clock) -> "Measured":
     """Returns the point with its latency by another clock."""
@@ -207,7 +233,10 @@ class Measured:
       return None
     calls = {"small": counts.drafter_calls, "large": counts.verifier_extends}
     costs = {"small": cost_ratio, "large": 1.0}
-    return IntervalEstimate(1 / swi.swi(counts.num_tokens, calls, costs))
+    a_token = 1 / swi.swi(counts.num_tokens, calls, costs)
+    if not self.clock.lengths_differ or self._length_sample is None:
+      return IntervalEstimate(a_token)
+    return frontier.sample_estimate(a_token * self._length_sample)
 
   @property
   def speed(self) -> IntervalEstimate | None:
@@ -224,8 +253,13 @@ class Measured:
     """The latency of a point that is timed, as a sample: [1 + R] or [1]."""
     if self.clock.cost_ratio is None:
       return _mean_sample([_row_latency(row) for row in self.rows])
-    # Counts have no replicates: each replicate repeats the same latency.
-    return np.full_like(self.quality_sample, self.latency.value)
+    # Counts have no replicates: each replicate repeats the same latency, if
+    # lengths do not differ. Lengths are resampled as the quality is.
+    same = np.full_like(self.quality_sample, self.latency.value)
+    lengths_too = self.clock.lengths_differ and self._length_sample is not None
+    if not lengths_too or len(self._length_sample) != len(same):
+      return same
+    return same * self._length_sample / self._length_sample[0]
 
   def quality_gap(self, other: "Measured") -> IntervalEstimate:
     """Returns the quality minus another point's quality, in pairs."""
@@ -251,6 +285,39 @@ class Measured:
       # Rows hold no replicates of this number, so their mean has no interval.
       return IntervalEstimate(value)
     return IntervalEstimate(value, low, high)
+
+  @functools.cached_property
+  def relative_length(self) -> IntervalEstimate | None:
+    """How long its answers are relative to the large model's, in pairs.
+
+    None where the large model did not answer at the same sampling. Without an
+    interval where rows do not have the lengths of single answers.
+    """
+    if self._length_sample is None:
+      return None
+    return frontier.sample_estimate(self._length_sample)
+
+  @functools.cached_property
+  def _length_sample(self) -> np.ndarray | None:
+    """The relative length as a sample, [1 + R] or [1] float64."""
+    return relative_lengths.sample(self.rows, self.exact)
+
+  @property
+  def has_other_lengths(self) -> bool:
+    """Whether its answers are surely longer or shorter than the large model's.
+
+    Those of the large model's own distribution are not, whatever a sample says.
+    """
+    length = self.relative_length
+    if length is None or self.has_large_distribution:
+      return False
+    return not length.bounds[0] <= 1 <= length.bounds[1] and length.has_interval
+
+  @property
+  def seconds_per_answer(self) -> float | None:
+    """The mean over seeds; None where a row was not timed."""
+    values = [seconds_per_answer(row) for row in self.rows]
+    return None if None in values else float(np.mean(values))
 
   @property
   def milliseconds(self) -> Milliseconds | None:

@@ -46,6 +46,8 @@ def _acceptance_rate(point: Measured) -> IntervalEstimate | None:
 _ACCEPTANCE = Column("acceptance", _acceptance_rate, 3)
 _TOKENS = Column("tokens/block", "efficiency.mean_acceptance_length", 2)
 PER_TOKEN = Column("latency per token", "per_token", 3, has_interval=True)
+SECONDS = Column("seconds an answer", "seconds_per_answer", 4)
+LENGTH = Column("relative length", "relative_length", 3, has_interval=True)
 
 
 def _mean_of(*names: str) -> Callable[[Measured], float | None]:
@@ -83,6 +85,8 @@ def gammas(study: MeasuredStudy, model: Clock | None) -> Table:
       _TOKENS,
       Column("relative latency", "latency", 3, has_interval=True),
       PER_TOKEN,
+      SECONDS,
+      LENGTH,
       *_modelled_columns(model),
       _quality_column(study.points[0].metric),
     ),
@@ -152,7 +156,8 @@ def points(study: MeasuredStudy, model: Clock | None) -> Table:
     Column("rule defers", "efficiency.rule_deferral_rate", 3),
     Column("relative latency (measured)", "latency", 3, has_interval=True),
     PER_TOKEN,
-    Column("ms a text", "milliseconds.text", 1),
+    SECONDS,
+    LENGTH,
     Column("speed-up (measured)", "speed.value", 2),
     Column("speed-up (predicted)", _mean_of("predicted_speedup"), 2),
     *_modelled_columns(model),
@@ -162,9 +167,11 @@ def points(study: MeasuredStudy, model: Clock | None) -> Table:
     "points",
     "All points",
     "Measured latency is the wall-clock time of the whole decode over the large"
-    " model's time, with the two interleaved. Latency per token is the time per"
-    " written token over the large model's time per token: a longer text takes"
-    " longer. The predicted speed-up comes from the calls and their measured"
+    " model's time, with the two interleaved: seconds an answer over the large"
+    " model's. Latency per token is the time per written token over the large"
+    " model's time per token: a longer text takes longer. The relative length"
+    " is the tokens of an answer over those of the large model's answer, EOS"
+    " included. The predicted speed-up comes from the calls and their measured"
     " costs c, q2 and v. Modelled latency counts the same calls on a machine"
     " where a block costs one verifier step.",
     columns,
@@ -192,6 +199,8 @@ def baselines(study: MeasuredStudy, model: Clock | None) -> Table:
       *_sharpness_columns(study.baselines),
       Column("relative latency (measured)", "latency", 3, has_interval=True),
       PER_TOKEN,
+      SECONDS,
+      LENGTH,
       *_modelled_columns(model),
     ),
     study.baselines,
@@ -381,6 +390,8 @@ def losses(study: MeasuredStudy, model: Clock | None) -> Table:
       Column("alphas", _slow_alphas),
       Column("least latency", "point.latency", 3, has_interval=True),
       Column("per token", "point.per_token", 3, has_interval=True),
+      Column("seconds an answer", "point.seconds_per_answer", 4),
+      Column("length", "point.relative_length", 3, has_interval=True),
       Column("acceptance", "point.efficiency.acceptance_rate", 3),
       Column("tokens/block", "tokens_per_block", 2),
       Column("c", lambda line: line.point.mean("costs", "c"), 3),

@@ -203,10 +203,28 @@ def _temperature(line) -> str:
   return f"{lookup(line, 'settings', 'temperature'):g}"
 
 
+def seconds_per_answer(row: ResultRow) -> float | None:
+  """Returns the mean seconds of an answer; None where nothing was timed."""
+  # Rows of older versions have them as a latency alone.
+  if row.seconds_per_answer is None and row.latency is not None:
+    return row.latency.walltime_s
+  return row.seconds_per_answer
+
+
+def relative_length(row: ResultRow) -> IntervalEstimate | None:
+  """Returns the relative length that a row states, with its interval."""
+  if (ratio := row.relative_length) is None:
+    return None
+  return IntervalEstimate(ratio["value"], ratio["low"], ratio["high"])
+
+
 TEMPERATURE = Column("T", _temperature)
 SPEEDUP = Column("speed-up", _row_speedup, 2, has_interval=True)
 BY_POSITION = Column("by position", _acceptance_by_position)
 PER_TOKEN = Column("latency per token", _latency_per_token, 3)
+# What a user waits for: the time of an answer, and how long the answer is.
+SECONDS = Column("seconds an answer", seconds_per_answer, 4)
+LENGTH = Column("relative length", relative_length, 2, has_interval=True)
 # The columns of a table of rows.
 TRADE_OFF = (
   Column("method", "settings.method"),
@@ -220,6 +238,8 @@ TRADE_OFF = (
   Column("deferral", "efficiency.deferral_rate", 3),
   Column("relative latency", "latency.relative_latency", 3),
   PER_TOKEN,
+  SECONDS,
+  LENGTH,
   SPEEDUP,
   Column("predicted", "predicted_speedup", 2),
 )
@@ -257,10 +277,13 @@ def row_columns(rows: Sequence[ResultRow]) -> list[Column]:
   metrics = dict.fromkeys(name for row in rows for name in row.quality)
   rates = dict.fromkeys(name for row in rows for name in row.efficiency)
   paths = [("settings", name) for name in settings]
-  paths.append(("label",))
+  paths += [("label",), ("cell",)]
   for metric in metrics:
     paths += [("quality", metric, end) for end in ("value", "low", "high")]
   paths += [("latency", name) for name in _LATENCY]
+  if any(row.relative_length for row in rows):
+    ends = ("value", "low", "high")
+    paths += [("relative_length", end) for end in ends]
   paths += [("measured_speedup",), ("predicted_speedup",)]
   paths += [("costs", name) for name in ("c", "q2", "v", "verifier_step_s")]
   paths += [("efficiency", name) for name in rates]
@@ -278,15 +301,19 @@ def row_columns(rows: Sequence[ResultRow]) -> list[Column]:
   paths.append(("num_truncated",))
   paths += [("num_parameters", role) for role in ("drafter", "verifier")]
   paths += [("environment", "device"), ("environment", "git_commit")]
-  return [
+  columns = [
     Column(_title(path), functools.partial(_row_cell, path)) for path in paths
   ]
+  place = paths.index(("measured_speedup",))
+  seconds = Column("seconds_per_answer", seconds_per_answer)
+  return [*columns[:place], seconds, *columns[place:]]
 
 
 def _title(path: tuple[str, ...]) -> str:
   """Returns the heading of a column of rows.csv."""
-  if path[0] == "quality":
-    return " ".join(path[1:]).removesuffix(" value")
+  if path[0] in ("quality", "relative_length"):
+    words = path[1:] if path[0] == "quality" else path
+    return " ".join(words).removesuffix(" value")
   return _TITLES.get(path, path[-1])
 
 

@@ -17,6 +17,7 @@ from speccascade.study.report import (
   comparisons,
   figures,
   findings,
+  folder_rows,
   plots,
   point_tables,
   shown_examples,
@@ -30,16 +31,15 @@ from speccascade.study.report.groups import (
   studies,
 )
 from speccascade.study.report.measured import (
-  MEASURED,
   REFERENCE,
   SMALL,
   Clock,
+  measured_clock,
   modelled_clock,
 )
 from speccascade.study.report.plots import Plot
 from speccascade.study.report.shown_examples import ShownExamples
 from speccascade.study.report.tables import Table
-from speccascade.study.rows import results
 from speccascade.study.rows.results import ResultRow
 
 _GAMMA = 5  # the gamma of the papers
@@ -66,11 +66,14 @@ class Section:
   @property
   def clocks(self) -> tuple[Clock, ...]:
     """Measured latency, and modelled latency where c is known."""
-    return (MEASURED, self._model) if self._model else (MEASURED,)
+    measured = measured_clock(self.study.lengths_differ)
+    return (measured, self._model) if self._model else (measured,)
 
   @property
   def _model(self) -> Clock | None:
-    return modelled_clock(self.cost_ratio) if self.cost_ratio else None
+    if not self.cost_ratio:
+      return None
+    return modelled_clock(self.cost_ratio, self.study.lengths_differ)
 
   @property
   def about(self) -> str:
@@ -182,6 +185,7 @@ def sections_of(
   *,
   metric: str | None = None,
   cost_ratio: float | None = None,
+  exact: Sequence[ResultRow] = (),
 ) -> list[Section]:
   """Returns a section for each pair and task.
 
@@ -191,6 +195,7 @@ def sections_of(
       metric that all rows have.
     cost_ratio: c of modelled latency, the cost of a drafter step in verifier
       steps; None takes the measured c.
+    exact: more rows of the verifier alone, which lengths are relative to.
 
   Raises:
     ValueError: there are no rows, a point is there twice, a metric is missing,
@@ -202,7 +207,7 @@ def sections_of(
     raise ValueError("a point is there twice; remove one of the equal rows")
   if cost_ratio is not None and not 0 < cost_ratio < math.inf:
     raise ValueError(f"cost ratio is {cost_ratio:g}; wanted a positive number")
-  pairs = studies(rows, metric)
+  pairs = studies(rows, metric, exact)
   # All files are in one folder. Numbers keep the files of several studies
   # apart; a single study has plain names.
   return [
@@ -248,6 +253,7 @@ def from_folder(
   *,
   metric: str | None = None,
   cost_ratio: float | None = None,
+  exact_dir: pathlib.Path | None = None,
   progress: bool = True,
   say: Callable[[str], object] = lambda line: None,
 ) -> pathlib.Path:
@@ -260,6 +266,9 @@ def from_folder(
     output_dir: where the report goes; None takes `results_dir`/report.
     metric: as in `sections_of`.
     cost_ratio: as in `sections_of`.
+    exact_dir: the folder of a decode or of a sweep that has the verifier alone
+      at the same sampling: the lengths of answers are relative to it. None
+      takes the rows of `results_dir`.
     progress: whether to show a bar.
     say: called with each line of `summary`.
 
@@ -269,11 +278,14 @@ def from_folder(
   Raises:
     ValueError: the folder has no rows, or the rows cannot be reported.
   """
-  sources = _find(results_dir)
-  rows, examples = _read(*sources)
+  sources = folder_rows.find(results_dir)
+  rows, examples = folder_rows.read(*sources)
   folder = results_dir / "report" if output_dir is None else output_dir
   folders.check_files(folder, f"the report's folder {folder}")
-  sections = sections_of(rows, metric=metric, cost_ratio=cost_ratio)
+  exact = [] if exact_dir is None else folder_rows.read_exact(exact_dir, rows)
+  sections = sections_of(
+    rows, metric=metric, cost_ratio=cost_ratio, exact=exact
+  )
   for name, text in texts(rows, sections).items():
     files.write_whole(folder / name, text)
   num_plots = sum(len(section.plots) for section in sections)
@@ -315,36 +327,10 @@ def summary(section: Section) -> list[str]:
     [point] = points
     words = ", ".join(point.settings.words)
     score = f"{point.quality.value:.2f} {section.study.metric}"
-    lines.append(f"{point.rows[0].label} ({words}): {score}")
+    more = templates.sentences("one_point", point)
+    line = f"{point.rows[0].label} ({words}): {score}"
+    lines.append("; ".join([line, *more]))
   return lines
-
-
-def _find(results_dir: pathlib.Path) -> list[pathlib.Path]:
-  """Returns the file of the rows, and that of the examples where it is."""
-  for names in (
-    (results.FILE_NAME, shown_examples.FILE_NAME),  # of a sweep
-    (results.METRICS, results.PREDICTIONS),  # of a decode
-  ):
-    rows, examples = (files.find(results_dir / name) for name in names)
-    if rows:
-      return [rows, examples] if examples else [rows]
-  raise ValueError(
-    f"{results_dir} has no {results.FILE_NAME} and no {results.METRICS}; give"
-    " the folder that a sweep, a decode or the quick start wrote to"
-  )
-
-
-def _read(
-  path: pathlib.Path, examples: pathlib.Path | None = None
-) -> tuple[list[ResultRow], ShownExamples]:
-  """Returns the rows of a file, and the traced examples."""
-  # The records of a decode do not say which row is theirs.
-  if path.name.startswith(results.METRICS):
-    row = results.read_row(path)
-    return [row], shown_examples.read(examples, row)
-  if rows := results.read_rows(path):
-    return rows, shown_examples.read(examples)
-  raise ValueError(f"{path} holds no row")
 
 
 def texts(

@@ -17,6 +17,7 @@ from speccascade.generate.points.call_costs import Costs
 from speccascade.generate.points.point_settings import PointSettings
 from speccascade.runtime import files, processes
 from speccascade.settings import fields
+from speccascade.study.evaluation.lengths import RelativeLength
 from speccascade.study.evaluation.walltime import Latency
 
 SCHEMA = 1
@@ -28,6 +29,8 @@ _ROWS = files.FileBounds(line=1 << 22, size=1 << 25, ratio=20)
 RECORDS = files.FileBounds(line=1 << 23, size=1 << 26, ratio=50)
 
 _Ratio = Annotated[float, fields.Bounds(0)]
+# Fields of rows that the first rows lack.
+_YOUNGER = ("sharpness", "seconds_per_answer", "lengths", "relative_length")
 
 
 def _is_short(text: str):
@@ -97,6 +100,12 @@ class ResultRow:
       "verifier", as far as the numbers are known.
     log_probs: `efficiency.mean_log_probs`; None where nothing was recorded.
     sharpness: `efficiency.sharpness`; None where nothing was recorded.
+    seconds_per_answer: the mean seconds of an answer that was timed alone; None
+      where none was.
+    lengths: the tokens of each example's answers, a mean over trials, by rising
+      index; empty in rows of older versions.
+    relative_length: `lengths` relative to those of the verifier alone at the
+      same sampling; None where the verifier did not answer.
   """
 
   settings: PointSettings
@@ -116,6 +125,17 @@ class ResultRow:
   )
   log_probs: dict[str, float | None] | None = None
   sharpness: dict[str, float | None] | None = None
+  seconds_per_answer: _Ratio | None = None
+  lengths: tuple[_Ratio, ...] = ()
+  relative_length: RelativeLength | None = None
+
+  def __post_init__(self):
+    fields.freeze(self)
+
+  @property
+  def cell(self) -> str:
+    """The cell of a table of SPEED-Bench, see `PointSettings.cell`."""
+    return self.settings.cell
 
   @property
   def key(self) -> str:
@@ -124,12 +144,14 @@ class ResultRow:
 
   def to_json(self) -> str:
     """Returns the row as a line of JSON, without the line's end."""
-    values = {"schema": SCHEMA, "key": self.key, **dataclasses.asdict(self)}
+    names = {"schema": SCHEMA, "key": self.key, "cell": self.cell}
+    values = {**names, **dataclasses.asdict(self)}
     values["settings"] = self.settings.to_dict()
     values["counts"] = self.counts.to_dict()
     # Younger than the first rows, and left out where they say nothing.
-    if self.sharpness is None:
-      del values["sharpness"]
+    for name in _YOUNGER:
+      if not values[name]:
+        del values[name]
     if self.costs is not None and not self.costs.heads:
       del values["costs"]["heads"]
     if self.costs is not None and self.costs.loop_c is None:
@@ -152,7 +174,8 @@ class ResultRow:
       raise ValueError(
         f"the row has schema {schema!r:.60}; this reads {SCHEMA}"
       )
-    values.pop("key", None)
+    for name in ("key", "cell"):  # they follow from the settings
+      values.pop(name, None)
     return fields.build(cls, values)
 
 

@@ -184,6 +184,8 @@ def _columns(advice: Advice) -> list[Column]:
     Column("steps/block", "here.steps", 2),
     Column("predicted", lambda offer: tables.speedup(offer.here.latency), 2),
     Column("measured", lambda offer: tables.speedup(offer.measured), 2),
+    Column("seconds an answer", "measured.walltime_s", 4),
+    Column("relative length", "relative_length", 2),
     Column(
       "if a block is one step", lambda x: tables.speedup(x.one_step.latency), 2
     ),
@@ -227,6 +229,10 @@ def _offer(offer: Candidate) -> dict:
     "expected": _expected(offer.here),
     "block_is_one_step": _expected(offer.one_step),
     "measured": offer.measured and tables.speedup(offer.measured)._asdict(),
+    "seconds_per_answer": offer.measured and offer.measured.walltime_s,
+    "relative_length": (
+      offer.relative_length and offer.relative_length._asdict()
+    ),
     "quality": offer.row and _scores(offer.row),
   }
 

@@ -400,8 +400,12 @@ class Searcher:
       (offer,) = candidates
       texts, row = self._decode(offer.study, offer.point)
       if not self.budget.is_over():
-        # Its own texts give its acceptance exactly.
+        # Its own texts give its acceptance exactly, and their lengths.
         offer = advice.drafting_of(offer).own_offer(offer.point, texts)
+      elif row.relative_length is not None:
+        # What is promised is of the verifier's texts, and is of its own then.
+        here = offer.here.stretched(row.relative_length["value"])
+        offer = dataclasses.replace(offer, here=here)
       advice.decoded.append(dataclasses.replace(offer, row=row))
       return advice.decoded[-1:]
 
@@ -425,7 +429,11 @@ class Searcher:
     outputs = Outputs()
     for trial, decoded in enumerate(trials):
       outputs.add(decoded, study.examples, trial)
-    return trials[0], scoring.result_row(study, point, outputs)
+    alone, exact = self.advice.alone, None
+    if alone is not None and alone.lengths:
+      indices = sorted(example.index for example in study.examples)
+      exact = dict(zip(indices, alone.lengths))
+    return trials[0], scoring.result_row(study, point, outputs, exact=exact)
 
   def _decode_trials(self, study: Study, point: Point) -> list[Decoded]:
     """Returns the outputs of as many trials as there is time for."""

@@ -22,6 +22,8 @@ from speccascade.study.evaluation.walltime import Latency
 from speccascade.study.measuring import point_timing
 from speccascade.study.measuring.study import Measuring, Study
 from speccascade.study.papers.blocks import ExpectedBlocks, chain
+from speccascade.study.report import tables
+from speccascade.study.report.frontier import IntervalEstimate
 from speccascade.study.rows.results import ResultRow
 from speccascade.study.search.effort import Budget, Steps
 from speccascade.tasks.inputs import Inputs
@@ -79,9 +81,24 @@ class Expected:
     tokens = float(np.asarray(lengths).sum() / of_texts.num.sum())
     return cls(gamma, tokens, steps, tuple(shares), latency)
 
+  def stretched(self, ratio: float) -> Self:
+    """Returns what is expected of answers that are `ratio` times as long.
+
+    The blocks are as they are, and there are more of them.
+    """
+    if self.latency is None:
+      return self
+    times = {
+      name: ratio * getattr(self.latency, name)
+      for name in ("relative_latency", "relative_low", "relative_high")
+    }
+    replicates = tuple(ratio * x for x in self.latency.replicates)
+    latency = dataclasses.replace(self.latency, **times, replicates=replicates)
+    return dataclasses.replace(self, latency=latency)
+
   @property
   def speedup(self) -> float:
-    """How many times as fast as the verifier alone."""
+    """How many times as fast as the verifier alone it is with an answer."""
     if self.latency is None:
       return self.tokens / self.steps
     return 1 / self.latency.relative_latency
@@ -125,6 +142,14 @@ class Candidate:
   def method(self) -> tuple[str, str]:
     """The names of the drafter and of the method."""
     return self.study.pair.drafter_name, self.point.method
+
+  @property
+  def relative_length(self) -> IntervalEstimate | None:
+    """How long its answers are relative to the verifier's; None if not known.
+
+    Only a point that was decoded has answers of its own.
+    """
+    return self.row and tables.relative_length(self.row)
 
   @property
   def parents(self) -> tuple[int, ...]:

@@ -23,8 +23,9 @@ class Wanted:
 
   Attributes:
     max_loss: how much less of the first metric is allowed than the verifier
-      alone has on the same examples. None asks for a method whose outputs have
-      the verifier's distribution.
+      alone has on the same examples. The fastest answers of such quality are
+      wanted: a method that writes longer ones takes longer. None asks for a
+      method whose outputs have the verifier's distribution.
     methods: names of methods with a target and one drafter; None takes all
       these methods.
     gammas: the block sizes in question. With draft heads those are left out

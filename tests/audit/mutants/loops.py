@@ -550,8 +550,8 @@ a conditional rate is over the first length <- test_speed_bench
 + before = 1.0
 
 === tools/exchange/vllm_metrics.py tools/exchange/test_formats.py
-an acceptance length has no bonus after an EOS <- test_vllm
+a block that an EOS ended counts a bonus token <- test_vllm
 @ metrics
-- 1 + counts.accepted / counts.num_blocks
-+ counts.num_tokens / counts.num_blocks
+- rates["mean_acceptance_length"]
++ 1 + counts.accepted / counts.num_blocks
 """)

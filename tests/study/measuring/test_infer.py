@@ -387,6 +387,10 @@ def test_latency_on_request(run):
   assert row.measured_speedup == pytest.approx(1 / row.latency.relative_latency)
   assert row.predicted_speedup > 0
   assert set(row.costs.v) == {1, 3}
+  assert row.seconds_per_answer == row.latency.walltime_s
+  # The verifier alone answered under the clock, too.
+  assert row.relative_length["num_examples"] == 2
+  assert row.relative_length["value"] > 0
 
 
 def test_models_need_not_exist(run):

@@ -85,11 +85,44 @@ def test_rows(study, tmp_path, monkeypatch):
   assert greedy.agreement["identical"] + greedy.agreement["near_ties"] == 4
   assert greedy.counts.num_tokens == alone.counts.num_tokens
   assert rows[3].agreement is None
+  # What an answer took, and how long it is: its tokens over the verifier's.
+  for row, exact in zip(rows, [alone, alone, rows[2], rows[2]]):
+    assert row.seconds_per_answer == row.latency.walltime_s
+    assert sum(row.lengths) == row.counts.num_tokens
+    ratio = row.relative_length
+    assert ratio["num_examples"] == len(row.lengths) == 4
+    assert ratio["value"] == sum(row.lengths) / sum(exact.lengths)
+  assert greedy.lengths == alone.lengths
+  assert [rows[2].relative_length[x] for x in ("low", "high")] == [1, 1]
+  assert [row.cell for row in rows] == ["t0_d0", "t0_d2", "t1_d0", "t1_d2"]
   # Rows are on disk; nothing is measured again.
   again = results.ResultFile(tmp_path / "rows.jsonl")
   monkeypatch.setattr(measure, "_measure_group", None)
   assert measure.measure(study, POINTS, again) == rows
   assert len({row.key for row in again.rows}) == 4
+
+
+def test_lengths_are_relative_to_a_row_of_an_earlier_start(study, tmp_path):
+  apart = dataclasses.replace(study)  # which has no outputs of the verifier
+  file = results.ResultFile(tmp_path / "rows.jsonl")
+  lossy = Point("spec_decode_lossy", 0.5, temperature=1.0, gamma=2)
+  [alone] = measure.measure(study, POINTS[2:3], file)
+  [row] = measure.measure(apart, [lossy], file)
+  ratio = row.relative_length
+  assert ratio["num_examples"] == 4
+  assert ratio["value"] == sum(row.lengths) / sum(alone.lengths)
+  # Without that row the answers under the clock are what there is.
+  other = results.ResultFile(tmp_path / "other.jsonl")
+  [row] = measure.measure(apart, [lossy], other)
+  assert row.relative_length["num_examples"] == 2
+  value = sum(row.lengths[:2]) / sum(alone.lengths[:2])
+  assert row.relative_length["value"] == value
+  # And without a clock nothing is known.
+  untimed = dataclasses.replace(apart, measuring=Measuring())
+  third = results.ResultFile(tmp_path / "third.jsonl")
+  [row] = measure.measure(untimed, [lossy], third)
+  assert (row.relative_length, row.seconds_per_answer) == (None, None)
+  assert len(row.lengths) == 4
 
 
 def test_hot_loops_are_checked_by_whole_decodes(study):

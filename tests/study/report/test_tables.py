@@ -31,6 +31,7 @@ def test_markdown_and_csv():
     "30.0",
     "0.857",
     "0.625",
+    "0.0100",
     "1.60 [1.38, 1.90]",
     "1.90",
   ]  # a column that nothing fills is left out

@@ -66,6 +66,40 @@ def test_a_row_survives_json():
   assert results.ResultRow.from_json(bare.to_json()) == bare
 
 
+def test_rows_of_older_versions_lack_lengths():
+  older = json.loads(row().to_json())
+  younger = {"seconds_per_answer", "lengths", "relative_length"}
+  assert not younger & older.keys()
+  ratio = {"value": 1.2, "low": 1.1, "high": 1.3, "num_examples": 2}
+  timed = dataclasses.replace(
+    row(), seconds_per_answer=0.01, lengths=(3.0, 4.5), relative_length=ratio
+  )
+  values = json.loads(timed.to_json())
+  assert values["seconds_per_answer"] == 0.01
+  assert values["lengths"] == [3.0, 4.5]
+  assert results.ResultRow.from_json(timed.to_json()) == timed
+  del older["cell"]
+  assert results.ResultRow.from_json(json.dumps(older)) == row()
+  values["relative_length"] = {"value": -1.0}
+  with pytest.raises(ValueError, match="relative_length"):
+    results.ResultRow.from_json(json.dumps(values))
+
+
+@pytest.mark.parametrize(
+  ("cell", "changes"),
+  {
+    "t1_d4": {},
+    "t0.7_d4": {"temperature": 0.7},
+    "t0_d0": {"temperature": 0.0, "gamma": None},
+    "t1_dadaptive": {"gamma": "adaptive"},
+    "t1_d9": {"gamma": 3, "tree": (3, 1, 1)},
+  }.items(),
+)
+def test_rows_name_their_cell(cell, changes):
+  assert row(**changes).cell == cell
+  assert json.loads(row(**changes).to_json())["cell"] == cell
+
+
 def test_a_line_is_strict_json():
   bad = dataclasses.replace(row(), predicted_speedup=math.nan)
   with pytest.raises(ValueError, match="not JSON compliant"):

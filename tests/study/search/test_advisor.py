@@ -320,7 +320,49 @@ def test_the_fastest_that_fits(advise, monkeypatch):
   offer = advice.choice
   assert (offer.point.method, offer.point.alpha) == (method, 0.6)
   assert offer.here.speedup > 1.03 * advice.lossless.here.speedup
-  assert "it has " in advice_page.answer(advice).text
+  answer = advice_page.answer(advice)
+  assert "it has " in answer.text
+  # It says how long its answers are, and what one takes.
+  length = offer.relative_length
+  assert length.value == sum(offer.row.lengths) / sum(advice.alone.lengths)
+  assert f"its answers are {length.value:.2f}" in " ".join(answer.text.split())
+  chosen = answer.values["choice"]
+  assert chosen["relative_length"] == length._asdict()
+  assert chosen["seconds_per_answer"] == offer.measured.walltime_s
+
+
+def test_answers_that_grow_take_longer(advise, monkeypatch):
+  """A point is as fast as its answers, whatever it takes a token."""
+  decode = advisor.Searcher._decode
+  method = "spec_cascade_token_v3"
+
+  def decode_longer(search, study, point):
+    texts, row = decode(search, study, point)
+    if point.method == method:
+      ratio = {"value": 2.0, "low": 1.9, "high": 2.1, "num_examples": 32}
+      row = dataclasses.replace(row, relative_length=ratio)
+      # There is no time to read its own texts.
+      is_over = iter([True])
+      search.budget.is_over = lambda: next(is_over, False)
+    return texts, row
+
+  monkeypatch.setattr(advisor.Searcher, "_decode", decode_longer)
+  fits = candidates.Loss(-1.0, 0.0, 0.0)
+  monkeypatch.setattr(
+    advisor,
+    "loss",
+    lambda row, alone: fits._replace(value=float(row.settings.alpha is None)),
+  )
+  _, advice = advise(0.02, [1, 1.1, 1.3], max_loss=0.0, methods=[method])
+  _, *tried = advice.decoded
+  promised = {x.point.alpha: x.here.speedup for x in advice.offers}
+  for offer in tried:
+    half = promised[offer.point.alpha] / 2
+    assert offer.here.speedup == pytest.approx(half)
+    assert offer.here.latency.relative_low > promised[offer.point.alpha] ** -1
+  # All of them fit, and none is faster with an answer.
+  assert tried
+  assert advice.choice is advice.lossless
 
 
 def test_what_was_decoded_is_kept_when_the_time_is_over(advise, monkeypatch):

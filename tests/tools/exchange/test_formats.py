@@ -272,7 +272,8 @@ def test_vllm(written):
     "vllm:spec_decode_num_accepted_tokens": 6,
     "vllm:spec_decode_num_accepted_tokens_per_pos": [3, 2, 1],
     "spec_decode_acceptance_rate": pytest.approx(100 * 6 / 9),
-    "spec_decode_acceptance_length": 1 + 6 / 3,
+    "spec_decode_acceptance_length": pytest.approx(3 - 1 / 3),
+    "acceptance_length_with_every_bonus": 1 + 6 / 3,
     "spec_decode_per_position_acceptance_rates": pytest.approx(
       [3 / 3, 2 / 3, 1 / 3]
     ),

@@ -12,6 +12,7 @@ from speccascade.generate.points.draft_costs import DraftCosts
 from speccascade.generate.run import Run
 from speccascade.study.measuring import timed_answers
 from speccascade.study.measuring.timed_answers import TimedAnswers
+from speccascade.study.rows import results
 from speccascade.tools.exchange import decode_folder, formats
 from tests.generate import decodes, tiny
 from tests.tools.exchange.conftest import QUESTIONS
@@ -67,6 +68,11 @@ def test_all_turns_are_answered_in_their_caches(folder, decode, answered):
     assert len(aux["step_lengths"]) == aux["counts"]["num_blocks"]
     assert len(aux["step_times_s"]) == len(aux["step_lengths"])
     assert min(aux["wall_time_s"], aux["read_s"], *aux["step_times_s"]) > 0
+  # A row has the mean of all answers, each turn being one.
+  row = results.read_row(folder / "answered" / "metrics.json")
+  seconds = [aux["wall_time_s"] for aux in auxes]
+  assert row.seconds_per_answer == pytest.approx(sum(seconds) / len(seconds))
+  assert row.relative_length is None
   # Each turn is what a chat answers.
   pair = sc.load_pair(drafter=folder / "small", verifier=folder / "large")
   chat = pair.chat(gamma=3, temperature=0.0, max_decode_len=LIMIT)
