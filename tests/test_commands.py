@@ -27,7 +27,7 @@ COMMAND = re.compile(
     speccascade(?:\.[\w.]*\w)? | (?:benchmarks|tests)\.[\w.]*\w
     | launch/(?:tpu_vm|gpu_box|slurm)\.sh(?=\ [a-z])
   )(
-    \ +(?=--|\[--|\.\.\.|(?:[a-z_]+\ )+--)
+    \ +(?=--|\[--|\.\.\.|(?:[a-z_]+\ )+--|DIRECTORY|[a-z]+/[\w.-]+[`\n]|$)
     (?:'[^']*' | "[^"]*" | \ (?!\ +[^\s-]) | [^'"\s`])+
   )?""",
   re.VERBOSE,
@@ -113,7 +113,7 @@ def test_commands_can_be_given(page, monkeypatch, tmp_path, capsys):
       at = words.index("--") if "--" in words else len(words)
       words.insert(at, "--dry_run")
       subprocess.run(["bash", name, *words], check=True, capture_output=True)
-    elif "--" not in command:  # no more than a name
+    elif not words:  # no more than a name
       assert name.endswith("NAME") or importlib.util.find_spec(name)
     elif "cli.run(" in MAINS.get(name, ""):
       check_gin(name, words, tmp_path, capsys)
