@@ -13,11 +13,12 @@ Face directory or out of a GGUF file, is written next to its arrays.
 from collections.abc import Sequence
 import os
 import sys
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from absl import logging
 
 from speccascade.checkpoints import (
+  eagle_files,
   gguf_file,
   hub,
   hub_names,
@@ -33,10 +34,11 @@ from speccascade.checkpoints.errors import (
 )
 from speccascade.models.llama.config import LlamaConfig
 from speccascade.models.parameters import Config
+from speccascade.models.reader_config import StateReaderConfig
 from speccascade.runtime import command_line, folders
 from speccascade.settings import fields
 
-FORMATS = ("t5x", "speccascade", "hugging_face")
+FORMATS = ("t5x", "speccascade", "hugging_face", *eagle_files.FORMATS)
 DTYPES = ("float32", "bfloat16")
 
 
@@ -51,14 +53,16 @@ def convert(
   dtype: Literal[DTYPES] = "float32",
   vocabulary: fields.Path | None = None,
   parameters_only: bool = False,
+  verifier: str | None = None,
 ) -> str:
   """Writes a checkpoint in another layout, and returns its directory.
 
   Args:
     source: a path that `restore.load` reads.
     destination: the run directory that gets a `checkpoint_<step>`.
-    format: "t5x" (T5X's native layout), "speccascade" (Orbax), or
-      "hugging_face", which has no steps and writes `destination` itself.
+    format: "t5x" (T5X's native layout), "speccascade" (Orbax), or one that has
+      no steps and writes `destination` itself: "hugging_face"; or for state
+      readers "eagle" or "speculators".
     config: the architecture, checked against the source. None takes the
       source's own, or the one that its arrays have.
     step: the step to write. None takes the source's own, or 0.
@@ -69,6 +73,8 @@ def convert(
       identity, and "hugging_face" a copy.
     parameters_only: whether to leave out the state of the optimizer, of
       whatever kind it is.
+    verifier: with the format "speculators", a reader's verifier: its path, or
+      its name on Hugging Face's hub.
 
   Raises:
     CheckpointError: the source cannot be read, or a setting does not fit it.
@@ -81,9 +87,12 @@ def convert(
   if hub_names.parse(vocabulary):
     folder = hub.local(vocabulary, weights=False)
     vocabulary = f"{folder}/{storage.SENTENCE_PIECE}"
+  if verifier is not None and format != "speculators":
+    raise CheckpointError("verifier is for format 'speculators': leave it out")
+  has_no_steps = format in ("hugging_face", *eagle_files.FORMATS)
   destination = storage.Directory(destination).url
   folder, name = destination, ""
-  if format == "hugging_face":
+  if has_no_steps:
     # The directory is renamed to its destination when it is complete. So its
     # name in its parent is locked.
     folder, name = os.path.split(destination)
@@ -103,6 +112,17 @@ def convert(
       t5x_native.save(path, params, step=step, optimizer=slots, dtype=dtype)
       return path
     config, identity = checkpoint.require_config(), checkpoint.vocabulary
+    if format in eagle_files.FORMATS:
+      _check_reader(config, format, vocabulary)
+      eagle_files.save(
+        destination,
+        params,
+        config,
+        format=format,
+        dtype=dtype,
+        verifier=verifier,
+      )
+      return destination
     if vocabulary is not None:
       _check_vocabulary(vocabulary, config)
       identity = orbax_io.vocabulary_identity(vocabulary)
@@ -131,6 +151,20 @@ def convert(
     for name, content in tokenizer.items():
       storage.Directory(path).write(name, content.encode())
     return path
+
+
+def _check_reader(config: Config, format: str, vocabulary: Any) -> None:
+  """Raises CheckpointError where a format of drafters is not for a model."""
+  if not isinstance(config, StateReaderConfig):
+    raise CheckpointError(
+      f"format {format!r} is for state readers, and the source is of a"
+      f" {type(config).__name__}: take format 'hugging_face' or 'speccascade'"
+    )
+  if vocabulary is not None:
+    raise CheckpointError(
+      f"format {format!r} has no vocabulary, which is the verifier's: leave it"
+      " out"
+    )
 
 
 def _tokenizer(checkpoint: restore.Checkpoint) -> dict[str, str]:
@@ -223,7 +257,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     required=True,
     choices=FORMATS,
     help="T5X's native layout, ours (Orbax, which T5X reads too), or that of"
-    " transformers",
+    " transformers; for state readers EAGLE's or that of vLLM's speculators",
   )
   parser.add_argument(
     "--model_gin_file",
@@ -239,6 +273,11 @@ def main(argv: Sequence[str] | None = None) -> int:
   )
   parser.add_argument(
     "--vocabulary", help="SentencePiece model, but for --format=t5x"
+  )
+  parser.add_argument(
+    "--verifier",
+    help="with --format=speculators, the path of the reader's verifier, or its"
+    " name on Hugging Face's hub",
   )
   parser.add_argument(
     "--parameters_only",

@@ -14,7 +14,6 @@ import numpy as np
 from speccascade.checkpoints import (
   architecture,
   gguf_tokenizer,
-  hugging_face,
   hugging_face_llama,
   hugging_face_names,
   storage,
@@ -188,7 +187,7 @@ def _table(reader, config: LlamaConfig, path: storage.Directory) -> dict:
     for part, gguf_part in names.items():
       name = name.replace(part, gguf_part)
     table[name] = parameter
-  hugging_face.check_shapes(_stored_shapes(reader), table, str(path))
+  hugging_face_names.check_shapes(_stored_shapes(reader), table, str(path))
   return table
 
 

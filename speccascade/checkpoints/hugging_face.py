@@ -17,6 +17,7 @@ import numpy as np
 
 from speccascade.checkpoints import (
   architecture,
+  eagle_files,
   generation_settings,
   hugging_face_llama,
   hugging_face_names,
@@ -27,7 +28,7 @@ from speccascade.checkpoints import (
 )
 from speccascade.checkpoints.errors import CheckpointError
 from speccascade.models.llama.config import LlamaConfig
-from speccascade.models.parameters import Config, format_misfits
+from speccascade.models.parameters import Config
 from speccascade.models.t5.config import T5Config
 from speccascade.models.t5gemma.config import T5GemmaConfig
 from speccascade.runtime import files
@@ -128,6 +129,8 @@ def read(
       here has, or the machine has not the memory. The message names the file,
       array or setting.
   """
+  if eagle_files.takes(directory):
+    return eagle_files.read(directory, lazy=lazy)
   where, (family, settings, config) = str(directory), _describe(directory)
   if directory.has(ADAPTER):
     logging.warning(
@@ -143,7 +146,7 @@ def read(
   family.resolve(stored, config, settings, where, operator.eq)
   parameters = hugging_face_names.list_parameters(config)
   table = {parameter.hugging_face: parameter for parameter in parameters}
-  check_shapes(stored, table, where)
+  hugging_face_names.check_shapes(stored, table, where)
   lazy = lazy and not directory.remote
   if not lazy:
     architecture.check_memory(config, where=where)
@@ -157,44 +160,6 @@ def read(
     value = value.T if parameter.transposed else value
     params[parameter.name] = value if lazy else np.ascontiguousarray(value)
   return architecture.unflatten(params), config
-
-
-def check_shapes(stored: dict, table: dict, where: str) -> None:
-  """Checks the names and shapes of arrays before they are read.
-
-  Args:
-    stored: {name: (shape, dtype)} of the arrays in a file.
-    table: {name: `hugging_face_names.Parameter`} of the arrays that are wanted.
-    where: the checkpoint, for messages.
-
-  Raises:
-    CheckpointError: arrays are missing or unexpected, or have another shape.
-      The message names them.
-  """
-  wrong = []
-  for name in table.keys() & stored.keys():
-    shape, parameter = stored[name][0], table[name]
-    shape = shape[::-1] if parameter.transposed else shape
-    if shape != parameter.shape:
-      wrong.append(
-        f"{name} ({parameter.name}) has shape {list(shape)} as T5X "
-        f"stores it, {list(parameter.shape)} by its settings"
-      )
-  misfits = {
-    "missing: ": [name for name in table if name not in stored],
-    "unexpected: ": sorted(stored.keys() - table.keys()),
-    "wrong: ": sorted(wrong),
-  }
-  if text := format_misfits(misfits):
-    if any(name.startswith("lm_head.") for name in misfits["missing: "]):
-      text += (
-        "; tie_word_embeddings is false in its settings, or left out: set it to"
-        " true if the embedding is the output, too, or copy the whole model"
-      )
-    raise CheckpointError(
-      f"the weights of {where} are not those of the model that its settings "
-      f"describe; {text}"
-    )
 
 
 def _check_dtypes(stored: dict, where: str) -> None:
@@ -246,6 +211,8 @@ def _describe(directory: storage.Directory) -> _Description:
 
 def config_of(directory: storage.Directory) -> Config:
   """Returns the architecture that the config.json of a directory describes."""
+  if eagle_files.takes(directory):
+    return eagle_files.config_of(directory)
   return _describe(directory).config
 
 
@@ -254,6 +221,8 @@ def shapes(directory: storage.Directory) -> tuple[dict, Config]:
 
   Arrays that the architecture has and the files lack are left out.
   """
+  if eagle_files.takes(directory):
+    return eagle_files.shapes(directory)
   config = config_of(directory)
   tensors = safetensors_files.read(directory, safetensors_files.shapes)
   architecture.check_num_layers(config, len(tensors), where=str(directory))
@@ -311,6 +280,12 @@ def save(
   if directory.remote:
     raise CheckpointError(f"{directory}: this layout is written to local paths")
   directory.refuse_existing()
+  if type(config) not in _FAMILIES:
+    raise CheckpointError(
+      f"a {type(config).__name__} is not a model that transformers has; state"
+      " readers are written with --format=eagle or speculators, all else with"
+      " --format=speccascade"
+    )
   architecture.check_params(params, config, where="to be written")
   settings = _FAMILIES[type(config)].settings_of(config)
   flat, tensors = architecture.flatten(dict(params)), {}

@@ -7,6 +7,7 @@ derived from them by the tables below.
 import re
 from typing import NamedTuple
 
+from speccascade.checkpoints.errors import CheckpointError
 from speccascade.models import parameters
 from speccascade.models.llama.config import LlamaConfig
 from speccascade.models.parameters import Config
@@ -60,7 +61,7 @@ _LAYER = {
   r"(\w+/\w+)/mlp/wi_1/kernel": r"\1/mlp.up_proj",
   r"(\w+/\w+)/mlp/wo/kernel": r"\1/mlp.down_proj",
 }
-_LLAMA = _LAYER | {
+LLAMA = _LAYER | {
   r"token_embedder/embedding": r"model.embed_tokens",
   r"(\w+/\w+)/pre_self_attention_layer_norm/scale": r"\1/input_layernorm",
   r"(\w+/\w+)/pre_mlp_layer_norm/scale": r"\1/post_attention_layernorm",
@@ -69,7 +70,7 @@ _LLAMA = _LAYER | {
 }
 # Llama's post_attention_layernorm is the norm before the MLP, Gemma's the norm
 # after attention.
-_POST_NORMS = _LLAMA | {
+_POST_NORMS = LLAMA | {
   r"(\w+/\w+)/post_self_attention_layer_norm/scale": (
     r"\1/post_attention_layernorm"
   ),
@@ -102,7 +103,7 @@ _LAST = {"bias": "bias", "end_of_image": "eoi_embedding"}
 _HUGGING_FACE = {
   T5Config: (_T5, r"\1.block.", ".layer."),
   T5GemmaConfig: (_T5GEMMA, r"model.\1.layers.", "."),
-  LlamaConfig: (_LLAMA, r"model.layers.", "."),
+  LlamaConfig: (LLAMA, r"model.layers.", "."),
 }
 
 
@@ -123,7 +124,7 @@ def list_parameters(config: Config) -> list[Parameter]:
   for path, shape in parameters.param_shapes(config).items():
     # "decoder/layers_3/mlp/wo/kernel" first becomes "decoder/layers_3/2.Dense
     # ReluDense.wo", and then "decoder.block.3.layer.2.DenseReluDense.wo".
-    name = _expand(names, path)
+    name = expand(names, path)
     name = re.sub(r"(\w+)/layers_", before_number, name)
     name = name.replace("/", before_part)
     kind = _LAST.get(path.rpartition("/")[2], "weight")
@@ -132,9 +133,47 @@ def list_parameters(config: Config) -> list[Parameter]:
   return table
 
 
-def _expand(names: dict[str, str], path: str) -> str:
+def expand(names: dict[str, str], path: str) -> str:
   """Returns the template of the first pattern that fits a path, filled in."""
   for pattern, template in names.items():
     if match := re.fullmatch(pattern, path):
       return match.expand(template)
   raise KeyError(path)
+
+
+def check_shapes(stored: dict, table: dict, where: str) -> None:
+  """Checks the names and shapes of arrays before they are read.
+
+  Args:
+    stored: {name: (shape, dtype)} of the arrays in a file.
+    table: {name: `Parameter`} of the arrays that are wanted.
+    where: the checkpoint, for messages.
+
+  Raises:
+    CheckpointError: arrays are missing or unexpected, or have another shape.
+      The message names them.
+  """
+  wrong = []
+  for name in table.keys() & stored.keys():
+    shape, parameter = stored[name][0], table[name]
+    shape = shape[::-1] if parameter.transposed else shape
+    if shape != parameter.shape:
+      wrong.append(
+        f"{name} ({parameter.name}) has shape {list(shape)} as T5X "
+        f"stores it, {list(parameter.shape)} by its settings"
+      )
+  misfits = {
+    "missing: ": [name for name in table if name not in stored],
+    "unexpected: ": sorted(stored.keys() - table.keys()),
+    "wrong: ": sorted(wrong),
+  }
+  if text := parameters.format_misfits(misfits):
+    if any(name.startswith("lm_head.") for name in misfits["missing: "]):
+      text += (
+        "; tie_word_embeddings is false in its settings, or left out: set it to"
+        " true if the embedding is the output, too, or copy the whole model"
+      )
+    raise CheckpointError(
+      f"the weights of {where} are not those of the model that its settings "
+      f"describe; {text}"
+    )

@@ -98,7 +98,7 @@ def _read_files(directory: storage.Directory, read_file: Callable) -> dict:
 
 def whole(directory: storage.Directory, name: str) -> dict:
   """Returns each array of a file in float32, by Hugging Face's names."""
-  with _open(directory, name) as file:
+  with opened(directory, name) as file:
     tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
   return stored_arrays.as_float32(tensors, where=f"{directory}/{name}")
 
@@ -107,7 +107,7 @@ def unread(directory: storage.Directory, name: str) -> dict:
   """Returns each array of a file as an `Unread`, by Hugging Face's names."""
 
   def read(key, part):
-    with _open(directory, name) as file:
+    with opened(directory, name) as file:
       return file.get_slice(key)[part]
 
   where = f"{directory}/{name}"
@@ -121,7 +121,7 @@ def unread(directory: storage.Directory, name: str) -> dict:
 
 def shapes(directory: storage.Directory, name: str) -> dict:
   """Returns (shape, dtype) of each array of a file, by Hugging Face's names."""
-  with _open(directory, name) as file:
+  with opened(directory, name) as file:
     slices = {key: file.get_slice(key) for key in file.keys()}  # noqa: SIM118
     return {
       key: (tuple(array.get_shape()), array.get_dtype())
@@ -130,7 +130,7 @@ def shapes(directory: storage.Directory, name: str) -> dict:
 
 
 @contextlib.contextmanager
-def _open(directory: storage.Directory, name: str):
+def opened(directory: storage.Directory, name: str):
   """Gives an open file of safetensors."""
   import ml_dtypes  # noqa: F401  registers bfloat16 with numpy
   import safetensors

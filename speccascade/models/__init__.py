@@ -5,11 +5,9 @@ from speccascade.models.heads_model import HeadsModel, LookaheadModel
 from speccascade.models.llama.config import LlamaConfig
 from speccascade.models.llama.network import CausalTransformer
 from speccascade.models.llama_lm import LlamaLM
+from speccascade.models.reader_config import StateReaderConfig
 from speccascade.models.reader_model import StateReader
-from speccascade.models.state_reader import (
-  StateReaderConfig,
-  StateReaderNetwork,
-)
+from speccascade.models.state_reader import StateReaderNetwork
 from speccascade.models.t5.config import T5Config
 from speccascade.models.t5.network import Transformer
 from speccascade.models.t5_lm import T5LM

@@ -14,8 +14,8 @@ from speccascade.models.heads_model import TrainedHeads
 from speccascade.models.llama.config import LlamaConfig
 from speccascade.models.llama_lm import LlamaLM
 from speccascade.models.parameters import Config
+from speccascade.models.reader_config import StateReaderConfig
 from speccascade.models.reader_model import StateReader
-from speccascade.models.state_reader import StateReaderConfig
 from speccascade.models.t5.config import T5Config
 from speccascade.models.t5_lm import T5LM
 from speccascade.models.t5gemma.config import T5GemmaConfig

@@ -4,7 +4,7 @@ Axes: B rows, N fed tokens, R read positions, L cache slots, E model width, H
 heads, D head width, V vocabulary.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 import dataclasses
 from typing import Self, cast
 
@@ -127,6 +127,18 @@ class Block:
       keys, values = new
       new = keys[..., : -self.num_spare], values[:, :, : -self.num_spare]
     return cache.write(layer_cache, new, self.start)
+
+  def states(self, layer_inputs: Sequence[jax.Array]) -> jax.Array:
+    """Returns the states that a reader reads, [B, R, K E].
+
+    Args:
+      layer_inputs: K times [B, N, E] or more; what is past N is dropped.
+    """
+    num = self.num_fed
+    x = jnp.concatenate([x[:, :num] for x in layer_inputs], axis=-1)
+    if self.read is None:
+      return x
+    return jnp.take_along_axis(x, self.read[..., None], axis=1)
 
   def read_positions(
     self, x: jax.Array, query: jax.Array, bias: jax.Array

@@ -29,6 +29,7 @@ from speccascade.models import (
 )
 from speccascade.models.block import Block
 from speccascade.models.cache import constrain, keep_path
+from speccascade.models.cached_stack import with_layer_inputs
 from speccascade.models.parameters import Config, network, prepare
 from speccascade.models.sharding.partitioning import Layout, under_layout
 
@@ -41,6 +42,7 @@ class _Static(NamedTuple):
   rows: int | None
   num_shared: int
   is_narrow: bool
+  state_layers: tuple[int, ...]
   structure: Any  # of the parameter tree
   places: tuple[int, ...]  # for each leaf, which of the model's arrays it is
 
@@ -64,6 +66,9 @@ class CachedLM(cut_head.Cuttable):
       early exit drafts for; 0 of any other model; static.
     is_narrow: whether the logits are those of a cut head's N tokens alone, see
       `over_kept`; static.
+    state_layers: the hidden states that it hands out are what these layers
+      read, counted from 0 and concatenated; those after the last norm where
+      there are none; static. See `handing_out`.
   """
 
   params: Any
@@ -72,6 +77,7 @@ class CachedLM(cut_head.Cuttable):
   rows: int | None = None
   num_shared: int = 0
   is_narrow: bool = False
+  state_layers: tuple[int, ...] = ()
 
   prompted: ClassVar[bool]
 
@@ -98,6 +104,7 @@ class CachedLM(cut_head.Cuttable):
       self.rows,
       self.num_shared,
       self.is_narrow,
+      self.state_layers,
       structure,
       places,
     )
@@ -114,6 +121,7 @@ class CachedLM(cut_head.Cuttable):
       static.rows,
       static.num_shared,
       static.is_narrow,
+      static.state_layers,
     )
 
   @classmethod
@@ -202,6 +210,31 @@ class CachedLM(cut_head.Cuttable):
       num_shared=num,
     )
 
+  def handing_out(self, layers: Sequence[int]) -> Self:
+    """Returns the model whose hidden states [B, N, K E] are of K layers.
+
+    Layer k reads the state after k layers; layer 0 reads the tokens' vectors.
+
+    Args:
+      layers: K numbers of layers, from 0.
+
+    Raises:
+      ValueError: there is no such layer.
+    """
+    num = self.module.config.num_decoder_layers
+    wrong = [layer for layer in layers if not 0 <= layer < num]
+    if wrong:
+      raise ValueError(
+        f"the states before layers {list(layers)} are wanted, and the verifier"
+        f" has {num} layers: give numbers from 0 to {num - 1}"
+      )
+    return self.replace(state_layers=tuple(layers))
+
+  @property
+  def width_of_states(self) -> int:
+    """Numbers of a hidden state that the model hands out."""
+    return self.module.config.emb_dim * max(len(self.state_layers), 1)
+
   def is_exit_of(self, verifier: Any) -> bool:
     """Whether the first layers are a verifier's. See `SharesLayers`."""
     return early_exit.has_layers_of(self, verifier)
@@ -249,13 +282,26 @@ class CachedLM(cut_head.Cuttable):
   def _feed(self, state: Any, block: Block, count: Array) -> tuple:
     """Returns (caches, logits, hidden) after a block; see `extend`."""
     config, params = self.module.config, self.params
+    layers = self.state_layers
     if self._is_native:
-      return native_passes.extend(config, params, state, block, count)
+      return native_passes.extend(config, params, state, block, count, layers)
     context = self._context(state)
     if gpu_passes.takes(config, params, state, block.tokens):
       project = functools.partial(self._apply, "logits")
-      return gpu_passes.extend(config, params, state, block, context, project)
-    return self._apply("extend", block, state.caches, *context)
+      return gpu_passes.extend(
+        config, params, state, block, context, project, layers
+      )
+    if not layers:
+      return self._apply("extend", block, state.caches, *context)
+    (caches, logits, _), read = with_layer_inputs(
+      self.module,
+      {"params": params},
+      block,
+      state.caches,
+      *context,
+      method="extend",
+    )
+    return caches, logits, block.states([read[layer] for layer in layers])
 
   def _context(self, state: Any) -> tuple:
     """Returns what the network's `extend` takes after the caches."""

@@ -20,6 +20,28 @@ from speccascade.models.block import Block
 from speccascade.models.cache import LayerCache
 
 Angles = tuple[jax.Array, jax.Array]  # of `rotary.angles`
+LAYER_INPUTS = "layer_inputs"
+_HANDED_OUT = "intermediates"  # flax leaves it out of parameters
+
+
+def with_layer_inputs(
+  module: nn.Module, variables: Any, *args: Any, **options: Any
+) -> tuple[Any, tuple[jax.Array, ...]]:
+  """Returns what `module.apply` does, and what each decoder layer read.
+
+  Args:
+    module: a network with a `decoder`.
+    variables: as of `apply`.
+    *args: as of `apply`.
+    **options: as of `apply`.
+
+  Returns:
+    The result, and [B, N, E] for each layer; see `CachedStack.hand_out`.
+  """
+  result, found = module.apply(
+    variables, *args, mutable=[_HANDED_OUT], **options
+  )
+  return result, found[_HANDED_OUT]["decoder"][LAYER_INPUTS]
 
 
 class MultiHeadAttention(nn.Module):
@@ -180,6 +202,18 @@ class CachedStack(nn.Module):
     """Returns [B, T, V] float32, from the untied output projection."""
     return self.logits_dense(x)
 
+  def hand_out(self, x: jax.Array) -> None:
+    """Hands out what a layer reads, [B, N, E], to who asks for `LAYER_INPUTS`.
+
+    That is the state after the layers before it; entry 0 is the tokens'
+    vectors. Where nobody asks, this computes nothing.
+    """
+    self.sow(_HANDED_OUT, LAYER_INPUTS, x)
+
+  def finished(self, x: jax.Array) -> jax.Array:
+    """Returns the hidden states [B, N, E] of what the last layer returns."""
+    return self.decoder_norm(x)
+
   def source_cache(self, encoded: jax.Array) -> tuple[LayerCache, ...]:
     """Returns each layer's (keys, values) of an encoded source."""
     return tuple(layer.source_keys_values(encoded) for layer in self.layers)
@@ -196,6 +230,7 @@ class CachedStack(nn.Module):
     """Returns (normed hidden, caches); what `extend` of each layer takes."""
     new_caches = []
     for i, layer in enumerate(self.layers):
+      self.hand_out(x)
       x, new_cache = layer.extend(
         x,
         block,
@@ -206,4 +241,4 @@ class CachedStack(nn.Module):
         is_last=i == len(self.layers) - 1,
       )
       new_caches.append(new_cache)
-    return self.decoder_norm(x), tuple(new_caches)
+    return self.finished(x), tuple(new_caches)

@@ -9,7 +9,7 @@ Axes: B rows, N fed tokens, R read positions, L slots, H query heads, K key
 heads, D head width, E model width, V vocabulary.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 import functools
 import logging
 from typing import Any
@@ -79,7 +79,7 @@ def _reason_against(config, params, state, tokens) -> str | None:
   if found != jnp.dtype(config.dtype):
     return f"kernels are {found} and activations {config.dtype}"
   if type(config) not in (T5Config, LlamaConfig):
-    return "the model attends to a source in a way of its own"
+    return "the model's attention is of a kind of its own"
   if unknown:
     return f"the activation {min(unknown)!r} is not known"
   if gemma:
@@ -119,6 +119,7 @@ def extend(
   block: Block,
   context: tuple,
   project: Callable[[jax.Array], jax.Array],
+  state_layers: Sequence[int] = (),
 ) -> tuple[tuple[cache.LayerCache, ...], jax.Array, jax.Array]:
   """Returns (caches, logits, hidden) of a fed block; see `CachedLM.extend`.
 
@@ -129,6 +130,7 @@ def extend(
     block: the fed tokens, without spare ones.
     context: what the network's `extend` takes after the caches.
     project: the output projection, see `CachedLM.project`.
+    state_layers: whose inputs are the hidden states; see `CachedLM`.
   """
   embedder, decoder = params["token_embedder"], params["decoder"]
   x = block.vectors
@@ -140,7 +142,7 @@ def extend(
       embedder.get("lookahead"),
     )
   feed = _t5_layers if isinstance(config, T5Config) else _llama_layers
-  x, caches = feed(config, decoder, x, block, state, context)
+  x, caches, inputs = feed(config, decoder, x, block, state, context)
   if block.read is not None and block.reads_fewer:
     x = jnp.take_along_axis(x, block.read[..., None], axis=1)
   epsilon = getattr(config, "norm_epsilon", 1e-6)
@@ -152,7 +154,10 @@ def extend(
     # A single row among empty ones: see `products.num_spare`.
     return project(jnp.pad(x, ((0, 0), (0, LEAST_ROWS - 1), (0, 0))))[:, :1]
 
-  return caches, *block.outputs(x, head, config.vocab_size)
+  logits, hidden = block.outputs(x, head, config.vocab_size)
+  if state_layers:
+    hidden = block.states([inputs[layer] for layer in state_layers])
+  return caches, logits, hidden
 
 
 def _products(x, *dense: dict, **options) -> list[jax.Array]:
@@ -183,15 +188,16 @@ def _mlp(config, layer: dict, x: jax.Array, epsilon: float) -> jax.Array:
 
 
 def _t5_layers(config, decoder, x, block, state, context):
-  """Returns x [B, N, E] after all layers of a T5, and the caches."""
+  """Returns (x [B, N, E] after a T5's layers, caches, what each layer read)."""
   gpu_attention, _ = _kernels()
   sources, source_bias, by_offset = context
   interpret = native.is_interpreted()
   bias = block.bias(by_offset)
   split = lambda y: y.reshape(*y.shape[:2], config.num_heads, -1)
-  caches = []
+  caches, inputs = [], []
   for number, (keys, values) in enumerate(state.caches):
     layer = decoder[f"layers_{number}"]
+    inputs.append(x)
 
     def norm(name, layer=layer):
       return layer[f"pre_{name}_layer_norm"]["scale"].astype(config.dtype)
@@ -219,11 +225,11 @@ def _t5_layers(config, decoder, x, block, state, context):
     )
     [x] = _products(_joined(mixed), attention["out"], residual=x)
     x = _mlp(config, layer, x, 1e-6)
-  return x, tuple(caches)
+  return x, tuple(caches), inputs
 
 
 def _llama_layers(config, decoder, x, block, state, context):
-  """Returns x [B, N, E] after all layers of a Llama, and the caches."""
+  """Returns (x [B, N, E] after the layers, caches, what each layer read)."""
   gpu_attention, _ = _kernels()
   del context
   epsilon, start = config.norm_epsilon, block.start
@@ -232,8 +238,9 @@ def _llama_layers(config, decoder, x, block, state, context):
   capacity = state.caches[0][0].shape[3]
   biases = {}
   split = lambda y: y.reshape(*y.shape[:2], -1, config.head_dim)
-  caches = []
+  caches, inputs = [], []
   for number, (keys, values) in enumerate(state.caches):
+    inputs.append(x)
     layer, window = decoder[f"layers_{number}"], config.window_of(number)
     if window not in biases:
       mask = cache.window_by_offset(window, capacity)
@@ -265,7 +272,7 @@ def _llama_layers(config, decoder, x, block, state, context):
       x = _add(x, out["bias"])
     [x] = _products(_joined(mixed), out, residual=x)
     x = _mlp(config, layer, x, epsilon)
-  return x, tuple(caches)
+  return x, tuple(caches), inputs
 
 
 def _add(x: jax.Array, bias: jax.Array) -> jax.Array:

@@ -61,7 +61,8 @@ class LlamaLM(CachedLM):
   ) -> tuple[LlamaState, Array]:
     """Returns the state, and the hidden states at the tokens that were fed.
 
-    They are [B, S - 1, E]; those after a prompt are undefined. See
+    They are [B, S - 1, E], or [B, S - 1, K E] of a model that hands out those
+    of K layers; those after a prompt are undefined. See
     `language_model.StatesModel`.
     """
     del reader
@@ -82,10 +83,32 @@ class LlamaLM(CachedLM):
       capacity: as of `prefill`.
       vectors: [B, S - 1, E], which are read in place of the tokens' vectors;
         None looks the tokens up.
-      has_hidden: static, whether hidden states [B, S - 1, E] are computed; else
-        there are none, [B, S - 1, 0].
+      has_hidden: static, whether hidden states [B, S - 1, E] are computed, or
+        [B, S - 1, K E] of K layers; else there are none, [B, S - 1, 0].
     """
     tokens, offset = prompts.prefill_tokens(inputs)
+    return self.read_tokens(
+      tokens, offset, capacity, vectors=vectors, has_hidden=has_hidden
+    )
+
+  def read_tokens(
+    self,
+    tokens: Array,
+    offset: Array,
+    capacity: int,
+    *,
+    vectors: Array | None = None,
+    has_hidden: bool = False,
+  ) -> tuple[LlamaState, Array]:
+    """Returns what `read_prompts` does, of the tokens that are fed.
+
+    Args:
+      tokens: [B, N] int32, of which row b is fed the first `offset[b]`.
+      offset: [B] int32.
+      capacity: as of `prefill`.
+      vectors: [B, N, E]; see `read_prompts`.
+      has_hidden: see `read_prompts`.
+    """
     rows, num_fed = tokens.shape
     caches = self._empty_caches(rows, num_fed + capacity)
     zero = jnp.zeros((rows,), jnp.int32)
@@ -93,7 +116,7 @@ class LlamaLM(CachedLM):
     width = min(num_fed, PREFILL_WIDTH)
     read = None if has_hidden else no_positions
     config = self.module.config
-    size = config.emb_dim if has_hidden else 0
+    size = self.width_of_states if has_hidden else 0
     hidden = jnp.zeros((rows, num_fed, size), config.dtype)
 
     def feed(i, carry):

@@ -1,6 +1,6 @@
 """Passes of a T5 and of a Llama as native calls, from their parameters."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 import functools
 import logging
 from typing import Any, NamedTuple
@@ -16,6 +16,7 @@ from speccascade.models.block import Block
 from speccascade.models.layers import look_up
 from speccascade.models.llama import rotary
 from speccascade.models.llama.config import LlamaConfig
+from speccascade.models.llama.eagle import EagleConfig
 from speccascade.models.t5.config import T5Config
 
 Pairs = tuple[tuple[jax.Array, jax.Array], ...]  # (keys, values) of each layer
@@ -49,7 +50,9 @@ def is_native(config: T5Config | LlamaConfig, params: dict) -> bool:
   unknown += [
     what for field, what in _PLAIN_ONLY.items() if getattr(config, field, None)
   ]
-  if type(config) not in (T5Config, LlamaConfig):
+  if isinstance(config, EagleConfig):
+    unknown.append("the layer of EAGLE's drafters")
+  elif type(config) not in (T5Config, LlamaConfig):
     unknown.append("attention to a source as this model has it")
   if unknown:
     _say(", ".join(unknown))
@@ -206,6 +209,7 @@ def extend(
   state: Any,
   block: Block,
   count: jax.Array,
+  state_layers: Sequence[int] = (),
 ) -> tuple[Pairs, jax.Array, jax.Array]:
   """Returns (caches, logits, hidden) of a fed block; see `CachedLM.extend`.
 
@@ -215,6 +219,7 @@ def extend(
     state: `T5State` or `LlamaState`.
     block: the fed tokens, without spare ones.
     count: [B] int32, tokens fed to each row.
+    state_layers: whose inputs are the hidden states; see `CachedLM`.
   """
   tokens, read = block.tokens, block.read
   decoder = _decoder(config, params, state, tokens.shape, block.depth)
@@ -248,6 +253,7 @@ def extend(
     None if is_silent else head,
     read=read,
     tree=tree,
+    state_layers=state_layers,
     **decoder.options,
   )
   if logits is None or hidden is None:

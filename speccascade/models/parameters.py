@@ -15,14 +15,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from speccascade import native
+from speccascade.models import cut_head
 from speccascade.models.draft_heads import HeadsConfig, HeadsNetwork
 from speccascade.models.llama.config import LlamaConfig
 from speccascade.models.llama.network import CausalTransformer
+from speccascade.models.reader_config import StateReaderConfig
 from speccascade.models.sharding import partitioning
-from speccascade.models.state_reader import (
-  StateReaderConfig,
-  StateReaderNetwork,
-)
+from speccascade.models.state_reader import StateReaderNetwork
 from speccascade.models.t5.config import T5Config
 from speccascade.models.t5.network import Transformer
 from speccascade.models.t5gemma.config import T5GemmaConfig
@@ -304,7 +303,10 @@ def storage(
   is_table = name == "token_embedder/embedding"
   is_tied = is_table and getattr(config, "logits_via_embedding", False)
   # Logits are computed in float32 whatever the activations are.
-  is_head = is_tied or name == "decoder/logits_dense/kernel"
+  if name == f"{cut_head.NAME}/ids":
+    return Storage(dtype="int32", is_packed=False)
+  heads = ("decoder/logits_dense/kernel", f"{cut_head.NAME}/kernel")
+  is_head = is_tied or name in heads
   used = "float32" if is_head else config.dtype
   is_kernel = is_tied or name.endswith("/kernel")
   dtype: str = used

@@ -7,7 +7,7 @@ passes, caches and trees of such a model are its own.
 Axes: B rows, S prompt length, N fed tokens, E model width, V vocabulary.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 import dataclasses
 from typing import Any, Self, cast
 
@@ -20,15 +20,23 @@ from speccascade.decoding.records.block_records import Output
 from speccascade.decoding.records.language_model import Array, State
 from speccascade.models import cut_head, products
 from speccascade.models.cached_lm import CachedLM
+from speccascade.models.llama.eagle import EagleConfig, EagleTransformer
 from speccascade.models.llama_lm import LlamaLM
 from speccascade.models.parameters import network, prepare, unpacked
+from speccascade.models.reader_config import LayerConfig, StateReaderConfig
 from speccascade.models.sharding.partitioning import Layout
 from speccascade.models.state_reader import (
-  StateReaderConfig,
   StateReaderNetwork,
   fuse_layer,
+  fuse_states,
   initial_params,
 )
+
+
+def network_of(layer: LayerConfig) -> Any:
+  """Returns the network of a reader's layer, with a table and a head."""
+  is_eagle = isinstance(layer, EagleConfig)
+  return EagleTransformer(layer) if is_eagle else network(layer)
 
 
 class StateReader(struct.PyTreeNode):
@@ -148,31 +156,44 @@ class StateReader(struct.PyTreeNode):
         " leave MESH out"
       )
     config, of_verifier = self.config, verifier.module.config
-    shaped = config.shaped_like(of_verifier).layer
-    layer = dataclasses.replace(config.layer, dtype=of_verifier.dtype)
     for name in ("vocab_size", "emb_dim"):
-      if getattr(layer, name) != getattr(shaped, name):
+      own, others = getattr(config, name), getattr(of_verifier, name)
+      if own != others:
         raise ValueError(
-          f"a state reader of {name} {getattr(layer, name)} is given a verifier"
-          f" of {name} {getattr(shaped, name)}: give the verifier that it was"
-          " trained for"
+          f"a state reader of {name} {own} is given a verifier of {name}"
+          f" {others}: give the verifier that it was trained for"
         )
-    if type(layer) is not type(shaped):
+    if type(config.layer) is not type(of_verifier):
       raise ValueError(
-        f"a state reader for a {type(layer).__name__} is given a"
-        f" {type(shaped).__name__}: give the verifier that it was trained for"
+        f"a state reader for a {type(config.layer).__name__} is given a"
+        f" {type(of_verifier).__name__}: give the verifier that it was trained"
+        " for"
       )
-    decoder = dict(self.params["decoder"])
-    if not config.own_head and "logits_dense" in verifier.params["decoder"]:
-      decoder["logits_dense"] = verifier.params["decoder"]["logits_dense"]
+    changes: dict[str, Any] = {"dtype": of_verifier.dtype}
+    decoder, head = dict(self.params["decoder"]), verifier.params["decoder"]
+    if not config.own_head:
+      for name in ("logits_via_embedding", "logit_cap"):
+        if hasattr(of_verifier, name):
+          changes[name] = getattr(of_verifier, name)
+      if "logits_dense" in head:
+        decoder["logits_dense"] = head["logits_dense"]
+    layer = dataclasses.replace(config.network_layer, **changes)
+    owner = self if config.own_table else verifier
     tree = {
-      "token_embedder": verifier.params["token_embedder"],
+      "token_embedder": owner.params["token_embedder"],
       "decoder": decoder,
     }
     if cut_head.NAME in self.params:
       tree[cut_head.NAME] = self.params[cut_head.NAME]
-    lm = type(verifier)(tree, network(layer), None, verifier.rows)
-    return ReaderLM(lm, self.params["fuse"], config)
+    lm = type(verifier)(tree, network_of(layer), None, verifier.rows)
+    own_names = ("fuse", "fuse_states")
+    own = {name: self.params[name] for name in own_names if name in self.params}
+    return ReaderLM(lm, own, config)
+
+  def verifier_read(self, verifier: CachedLM) -> CachedLM:
+    """Returns the verifier as it hands out states. See `ReadsStates`."""
+    num_layers = verifier.module.config.num_decoder_layers
+    return verifier.handing_out(self.config.layers_read(num_layers))
 
 
 class ReaderLM(struct.PyTreeNode):
@@ -180,12 +201,12 @@ class ReaderLM(struct.PyTreeNode):
 
   Attributes:
     lm: the layer, as a language model of its own.
-    fuse: the parameters of the product before the layer.
+    params: those of the products before the layer.
     config: the reader; static.
   """
 
   lm: CachedLM
-  fuse: Any
+  params: Any
   config: StateReaderConfig = struct.field(pytree_node=False)
 
   @property
@@ -200,15 +221,33 @@ class ReaderLM(struct.PyTreeNode):
 
   def _vectors(self, tokens: Array, states: Array) -> Array:
     """Returns what the layer reads [B, N, E] of tokens and states before."""
-    dtype = self.lm.module.config.dtype
     vectors = self.lm._apply("embed", tokens)
-    x = jnp.concatenate([vectors, states.astype(dtype)], axis=-1)
+    x = jnp.concatenate([vectors, states.astype(vectors.dtype)], axis=-1)
+    return self._through("fuse", fuse_layer, x)
+
+  def states_of(self, hidden: Array) -> Array:
+    """Returns the states [B, N, E] of the verifier's. See `ReadingModel`."""
+    config = self.config
+    if hidden.shape[-1] != config.num_states * config.emb_dim:
+      raise ValueError(
+        f"a state reader of {config.num_states} states of {config.emb_dim}"
+        f" numbers is given {hidden.shape[-1]} numbers: decode with what"
+        " verifier_read(verifier) of the reader returns"
+      )
+    hidden = hidden.astype(self.lm.module.config.dtype)
+    return self._through("fuse_states", fuse_states, hidden)
+
+  def _through(self, name: str, make: Callable[..., Any], x: Array) -> Array:
+    """Returns x [B, N, ...] through a product, where the reader has it."""
+    if name not in self.params:
+      return x
+    dtype = self.lm.module.config.dtype
     # (See `products.num_spare`.)
-    num_spare = products.num_spare(tokens.shape, dtype)
+    num, num_spare = x.shape[1], products.num_spare(x.shape[:2], dtype)
     x = jnp.pad(x, ((0, 0), (0, num_spare), (0, 0)))
-    fuse = fuse_layer(self.config.with_dtype(dtype))
-    x = cast(Array, fuse.apply({"params": self.fuse}, x))
-    return x[:, : tokens.shape[1]]
+    product = make(self.config.with_dtype(dtype))
+    x = cast(Array, product.apply({"params": self.params[name]}, x))
+    return x[:, :num]
 
   def prefill(
     self, inputs: Array, seen: Any, *, capacity: int
@@ -221,10 +260,14 @@ class ReaderLM(struct.PyTreeNode):
       return lm.begin(inputs, seen, capacity), last
     tokens, offset = prompts.prefill_tokens(inputs)
     # Entry i is the state before token i.
-    before = jnp.pad(seen, ((0, 0), (1, 0), (0, 0)))
-    vectors = self._vectors(tokens, before[:, :-1])
-    state, _ = self.lm.read_prompts(inputs, capacity, vectors=vectors)
+    before = jnp.pad(self.states_of(seen), ((0, 0), (1, 0), (0, 0)))
     last = jnp.take_along_axis(before, offset[:, None, None], axis=1)
+    before = before[:, :-1]
+    if self.config.skips_first:
+      tokens, before = tokens[:, 1:], before[:, 1:]
+      offset = jnp.maximum(offset - 1, 0)
+    vectors = self._vectors(tokens, before)
+    state, _ = self.lm.read_tokens(tokens, offset, capacity, vectors=vectors)
     return state, last[:, 0]
 
   def extend(

@@ -1,4 +1,4 @@
-"""A state reader: its hyperparameters, and the network over tokens and states.
+"""A state reader: the network over tokens and states.
 
 The network is one layer of the verifier's kind. It reads the vector of a token,
 from the verifier's table, and the verifier's hidden state at the token before
@@ -14,24 +14,33 @@ The parameter tree has the names of the verifier's decoder:
     decoder/relpos_bias/...    where the verifier is a T5
     decoder/logits_dense/kernel [E, V], with a head of its own alone
 
+A reader may read the states after several layers, of which `fuse_states` makes
+one. With a `layout` its layer is that of EAGLE's public drafters, which may
+have a table of tokens, and a head that keeps some tokens:
+
+    fuse_states/product/kernel  [K E, E], of K states; `FusedStates`
+    token_embedder/embedding    [V, E], with a table of its own alone
+    draft_vocabulary/kernel     [E, N], and "ids" [N]; see `cut_head`
+
 Axes: B rows, S source length, T text length, E model width, V vocabulary.
 """
 
-from collections.abc import Mapping
 import dataclasses
-from typing import Annotated, Any
+from typing import Any
 
 from flax import linen as nn
+from flax import traverse_util
+from flax.linen.partitioning import param_with_axes
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from speccascade.models import attention, layers
+from speccascade.models import attention, fused_states, layers
 from speccascade.models.cache import LayerCache
-from speccascade.models.draft_heads import fingerprint
 from speccascade.models.llama import rotary
-from speccascade.models.llama.config import LlamaConfig
+from speccascade.models.llama.eagle import EagleConfig, EagleStack
 from speccascade.models.llama.network import CausalStack
+from speccascade.models.reader_config import EAGLE3, StateReaderConfig
 from speccascade.models.t5.config import T5Config
 from speccascade.models.t5.stacks import DecoderStack
 from speccascade.models.t5gemma.config import T5GemmaConfig
@@ -39,138 +48,44 @@ from speccascade.models.t5gemma.network import (
   CrossAttentionStack,
   MergedAttentionStack,
 )
-from speccascade.settings import fields
-
-LayerConfig = T5Config | T5GemmaConfig | LlamaConfig
-_NO_VERIFIER = LlamaConfig(
-  vocab_size=1,
-  emb_dim=1,
-  num_heads=1,
-  num_kv_heads=1,
-  num_decoder_layers=1,
-  head_dim=2,
-  mlp_dim=1,
-)
-
-
-@fields.checked
-@dataclasses.dataclass(frozen=True)
-class StateReaderConfig:
-  """Hyperparameters of a state reader over a verifier.
-
-  A user sets the first two. The others say which verifier the reader was
-  trained for; `of_verifier` fills them in.
-
-  Attributes:
-    own_head: whether the reader has an output projection of its own; else it
-      has the verifier's.
-    num_steps: how many drafts in a row training looks at: the first reads the
-      verifier's state, and the later ones the reader's own. Blocks may be
-      longer.
-    t5: the architecture of the layer where the verifier is a T5: that of the
-      verifier with one layer.
-    t5gemma: the same where it is a T5Gemma.
-    llama: the same where it is a Llama.
-    verifier_sha256: what `fingerprint` says of the verifier's parameters.
-  """
-
-  own_head: bool = False
-  num_steps: Annotated[int, fields.Bounds(1, 16)] = 3
-  t5: T5Config | None = None
-  t5gemma: T5GemmaConfig | None = None
-  llama: LlamaConfig | None = None
-  verifier_sha256: str = ""
-
-  def __post_init__(self):
-    if sum(x is not None for x in (self.t5, self.t5gemma, self.llama)) > 1:
-      raise ValueError(
-        "a state reader has the layer of one verifier; give one of t5, t5gemma"
-        " and llama"
-      )
-
-  @property
-  def layer(self) -> LayerConfig:
-    """The architecture of the layer; before `of_verifier` the least one."""
-    return self.t5 or self.t5gemma or self.llama or _NO_VERIFIER
-
-  @property
-  def vocab_size(self) -> int:
-    """V, the number of tokens."""
-    return self.layer.vocab_size
-
-  @property
-  def emb_dim(self) -> int:
-    """E, the width of a state."""
-    return self.layer.emb_dim
-
-  @property
-  def prompted(self) -> bool:
-    """Whether the verifier is decoder-only."""
-    return self.llama is not None
-
-  @property
-  def dtype(self) -> str:
-    """Name of the activations' dtype."""
-    return self.layer.dtype
-
-  @property
-  def longest_text(self) -> float:
-    """The most tokens of a text, as of the verifier."""
-    return getattr(self.layer, "longest_text", np.inf)
-
-  def of_verifier(self, config: Any, params: Mapping) -> "StateReaderConfig":
-    """Returns the reader of a verifier.
-
-    Args:
-      config: the verifier's architecture.
-      params: the verifier's parameters, in T5X's names.
-    """
-    return dataclasses.replace(
-      self.shaped_like(config), verifier_sha256=fingerprint(params)
-    )
-
-  def shaped_like(self, config: Any) -> "StateReaderConfig":
-    """Returns the reader with the shape of a verifier.
-
-    The layer sees the whole text, unless all layers of the verifier have a
-    window.
-
-    Args:
-      config: the verifier's architecture.
-    """
-    changes: dict[str, Any] = {"num_decoder_layers": 1}
-    if hasattr(config, "num_encoder_layers"):
-      changes["num_encoder_layers"] = 1
-    if self.own_head:
-      changes["logits_via_embedding"] = False
-    if isinstance(config, LlamaConfig):
-      has_window = None not in config.windows
-      changes["windowed_layers"] = None if has_window else ()
-    if isinstance(config, T5GemmaConfig):
-      changes["encoder_windowed_layers"] = None
-    layer = dataclasses.replace(config, **changes)
-    kinds = {T5Config: "t5", T5GemmaConfig: "t5gemma", LlamaConfig: "llama"}
-    if type(config) not in kinds:
-      raise ValueError(
-        f"a state reader reads the states of a T5, a T5Gemma or a Llama; the"
-        f" verifier is a {type(config).__name__}"
-      )
-    no_layers: dict[str, Any] = dict.fromkeys(kinds.values())
-    return dataclasses.replace(self, **no_layers | {kinds[type(config)]: layer})
-
-  def with_dtype(self, dtype: str) -> "StateReaderConfig":
-    """Returns the reader with activations of a dtype."""
-    for name in ("t5", "t5gemma", "llama"):
-      layer = getattr(self, name)
-      if layer is not None:
-        layer = dataclasses.replace(layer, dtype=jnp.dtype(dtype).name)
-        return dataclasses.replace(self, **{name: layer})
-    return self
 
 
 def fuse_layer(config: StateReaderConfig) -> layers.Dense:
   """Returns the product of the vector of a token and a state."""
-  return layers.Dense(config.emb_dim, ("mlp", "embed"), config.dtype)
+  axes, has_bias = ("mlp", "embed"), config.eagle.fuse_bias
+  return layers.Dense(config.emb_dim, axes, config.dtype, use_bias=has_bias)
+
+
+def fuse_states(config: StateReaderConfig) -> fused_states.FusedStates:
+  """Returns what makes one state of the verifier's."""
+  return fused_states.FusedStates(
+    config.emb_dim,
+    config.num_states,
+    config.dtype,
+    config.eagle.norms_of_states,
+    getattr(config.layer, "norm_epsilon", 1e-6),
+  )
+
+
+class KeptHead(nn.Module):
+  """The parameters of a head that keeps some tokens; see `cut_head`.
+
+  Attributes:
+    config: the reader.
+  """
+
+  config: StateReaderConfig
+
+  @nn.compact
+  def __call__(self) -> None:
+    """Makes the parameters."""
+    num = self.config.draft_vocab_size
+    shape = self.config.emb_dim, num
+    zeros = nn.initializers.zeros
+    param_with_axes(
+      "kernel", zeros, shape, jnp.float32, axes=("embed", "vocab")
+    )
+    param_with_axes("ids", zeros, (num,), jnp.float32, axes=("vocab",))
 
 
 class StateReaderNetwork(nn.Module):
@@ -190,18 +105,28 @@ class StateReaderNetwork(nn.Module):
   remat: str | None = None
 
   def setup(self):
-    layer = self.config.layer
-    self.fuse = fuse_layer(self.config)
+    layer = self.config.network_layer
+    if self.config.fused:
+      self.fuse_states = fuse_states(self.config)
+    if self.config.layout != EAGLE3:
+      self.fuse = fuse_layer(self.config)
     stack: Any = CausalStack
-    if isinstance(layer, T5Config):
+    if isinstance(layer, EagleConfig):
+      stack = EagleStack
+    elif isinstance(layer, T5Config):
       stack = DecoderStack
     elif isinstance(layer, T5GemmaConfig):
       is_merged = layer.merged_attention
       stack = MergedAttentionStack if is_merged else CrossAttentionStack
-    if not self.config.own_head:
+    is_cut = self.config.draft_vocab_size is not None
+    if not self.config.own_head or is_cut:
       # The stack is to have no projection of its own.
       layer = dataclasses.replace(layer, logits_via_embedding=True)
     self.decoder = stack(layer)
+    if self.config.own_table:
+      self.token_embedder = layers.Embed(layer, stddev=0.02)
+    if is_cut:
+      self.draft_vocabulary = KeptHead(self.config)
 
   @nn.nowrap
   def initial(self, rng: jax.Array) -> Any:
@@ -212,15 +137,15 @@ class StateReaderNetwork(nn.Module):
   def initial_variables(self, rng: jax.Array) -> Any:
     """Returns random "params", and names of axes as "params_axes"."""
     layer = self.config.layer
-    vectors = jnp.zeros((1, 1, self.config.emb_dim), layer.dtype)
+    width, num = self.config.emb_dim, self.config.num_states
+    vectors = jnp.zeros((1, 1, width), layer.dtype)
+    states = jnp.zeros((1, 1, num * width), layer.dtype)
     source = None
     if hasattr(layer, "num_encoder_layers"):
       encoder = getattr(layer, "encoder", layer)
       encoded = jnp.zeros((1, 1, encoder.emb_dim), layer.dtype)
       source = encoded, jnp.ones((1, 1, 1), bool)
-    return self.init(
-      rng, vectors, vectors, source=source, has_head=self.config.own_head
-    )
+    return self.init(rng, vectors, states, source=source, has_own=True)
 
   def __call__(
     self,
@@ -231,7 +156,7 @@ class StateReaderNetwork(nn.Module):
     positions: jax.Array | None = None,
     source: tuple[jax.Array, jax.Array] | None = None,
     num_steps: int = 1,
-    has_head: bool = False,
+    has_own: bool = False,
   ) -> list[jax.Array]:
     """Reads a text several times, and returns what stands for states.
 
@@ -244,16 +169,17 @@ class StateReaderNetwork(nn.Module):
 
     Args:
       vectors: [B, T, E], of the tokens.
-      states: [B, T, E], the verifier's, at each token.
+      states: [B, T, E], the verifier's, at each token; [B, T, K E] where they
+        are fused.
       segment_ids: [B, T] int32 of packed rows, or None.
       positions: [B, T] int32 within the text; None is 0, 1, ..., T-1.
       source: the encoded source [B, S, E], and [B, 1 or T, S] bool, which of it
         each token sees; None where the verifier is decoder-only.
       num_steps: static, how many readings.
-      has_head: whether the head is to have parameters, too.
+      has_own: whether all of the reader is to have parameters.
 
     Returns:
-      [B, T, E] for each reading, after the norm.
+      [B, T, E] for each reading, after the norm, if the layout has one there.
     """
     stack: Any = self.decoder
     layer, outputs = stack.layers[0], []
@@ -268,23 +194,44 @@ class StateReaderNetwork(nn.Module):
         *layer.source_keys_values(encoded),
         attention.mask_bias(mask_dtype, is_seen),
       )
+    if self.config.fused:
+      states = self.fuse_states(states)
     for step in range(num_steps):
       before = jnp.pad(states[:, :-1], ((0, 0), (1, 0), (0, 0)))
       if segment_ids is not None:
         starts = segment_ids != jnp.pad(segment_ids[:, :-1], ((0, 0), (1, 0)))
         before = jnp.where(starts[..., None], 0, before)
-      x = self.fuse(jnp.concatenate([vectors, before], axis=-1))
+      x = jnp.concatenate([vectors, before], axis=-1)
+      if self.config.layout != EAGLE3:
+        x = self.fuse(x)
       x, new = layer.read_along(x, held, bias_of(step), angles, *of_source)
       held.append(new)
-      states = stack.decoder_norm(x)
+      states = stack.finished(x)
       outputs.append(states)
-    if has_head:
-      self.logits(states)
+    if has_own:
+      self._make_own(states)
     return outputs
+
+  def _make_own(self, states: jax.Array) -> None:
+    """Makes the parameters of a table and of a head."""
+    if self.config.own_table:
+      self.token_embedder(jnp.zeros((1, 1), jnp.int32))
+    if self.config.draft_vocab_size is not None:
+      self.draft_vocabulary()
+    if self.config.layout == EAGLE3:
+      self.decoder.decoder_norm(states)
+    if self.config.own_head and self.config.draft_vocab_size is None:
+      self.logits(states)
+
+  def embed(self, tokens: jax.Array) -> jax.Array:
+    """Returns the vectors of tokens, by the reader's own table."""
+    return self.token_embedder(tokens)
 
   def logits(self, hidden: jax.Array) -> jax.Array:
     """Returns logits [B, T, V] float32, by the reader's own head."""
     layer = self.config.layer
+    if self.config.layout is not None:
+      hidden = self.decoder.before_head(hidden)
     logits = self.decoder.logits(hidden)
     return attention.soft_cap(logits, getattr(layer, "logit_cap", None))
 
@@ -294,6 +241,13 @@ class StateReaderNetwork(nn.Module):
     slots = np.arange(length, dtype=np.int32)
     back = jnp.asarray(slots[:, None] - slots[None])[None]  # [1, T, T]
     is_text, angles, by_place = back >= 0, None, None
+    if self.config.skips_first:
+      # Only the first token sees itself, which nobody drafts after.
+      first = jnp.asarray(slots[:1] == slots)[None, None]  # [1, 1, T]
+      if segment_ids is not None:
+        before = jnp.pad(segment_ids[:, :-1], ((0, 0), (1, 0)))
+        first = (segment_ids != before)[:, None]
+      is_text &= ~first | (back == 0)
     if segment_ids is not None:
       is_text &= attention.same(segment_ids, segment_ids)
     if isinstance(layer, T5Config):
@@ -325,7 +279,8 @@ def initial_params(
 
   The layer and its norm begin as the verifier's last layer and last norm. The
   product begins as one that takes the state as it is, and adds a little of the
-  vector of the token. A head of its own begins as the verifier's.
+  vector of the token. A head or a table of its own begins as the verifier's. Of
+  several states the last is taken as it is, and a little of the others.
 
   Args:
     config: the reader.
@@ -337,7 +292,8 @@ def initial_params(
   stored = verifier_params["decoder"]
   last = verifier.config.num_decoder_layers - 1
   decoder = dict(params["decoder"])
-  decoder["layers_0"] = stored[f"layers_{last}"]
+  layer = stored[f"layers_{last}"]
+  decoder["layers_0"] = _like(decoder["layers_0"], layer)
   for name in ("decoder_norm", "relpos_bias"):
     if name in decoder:
       decoder[name] = stored[name]
@@ -349,10 +305,38 @@ def initial_params(
       method="logits",
     )[0]
     decoder["logits_dense"] = {"kernel": kernel}
-  eye = jnp.eye(config.emb_dim)
-  kernel = 0.1 * params["fuse"]["kernel"]
-  kernel = kernel + jnp.concatenate([jnp.zeros_like(eye), eye])
-  as_float = lambda x: jnp.asarray(x, jnp.float32)
-  return jax.tree.map(
-    as_float, {"fuse": {"kernel": kernel}, "decoder": decoder}
+  tree = {**params, "decoder": decoder}
+  if config.own_table:
+    tree["token_embedder"] = verifier_params["token_embedder"]
+  if "fuse" in tree:
+    tree["fuse"] = {**tree["fuse"], "kernel": _last_of(tree["fuse"]["kernel"])}
+  if config.fused:
+    kernel = _last_of(tree["fuse_states"]["product"]["kernel"])
+    tree["fuse_states"] = {**tree["fuse_states"], "product": {"kernel": kernel}}
+  return jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), tree)
+
+
+def _last_of(kernel: jax.Array) -> jax.Array:
+  """Returns a kernel [K E, E] that takes the last of K vectors as it is."""
+  eye = jnp.eye(kernel.shape[1])
+  return (0.1 * kernel).at[-len(eye) :].add(eye)
+
+
+def _like(layer: Any, verifiers: Any) -> Any:
+  """Returns a reader's layer [...] with what it has of the verifier's.
+
+  A layer of EAGLE-3 has kernels [2 E, ...] of vector and state, of which those
+  of the state are the verifier's, and a norm for each of the two.
+  """
+  layer, flat = (
+    traverse_util.flatten_dict(x, sep="/") for x in (layer, verifiers)
   )
+  for name, x in layer.items():
+    found = flat.get(name)
+    if name.startswith("state_layer_norm"):
+      found = flat["pre_self_attention_layer_norm/scale"]
+    if found is not None and found.shape == x.shape:
+      layer[name] = found
+    elif found is not None:
+      layer[name] = jnp.concatenate([0.1 * x[: len(found)], found])
+  return traverse_util.unflatten_dict(layer, sep="/")

@@ -9,6 +9,7 @@
 
 struct Decoder : Stack {
   Numbers windows;        // of each sublayer: slots that a token sees; 0: all
+  Numbers handed_out;     // the sublayers whose inputs are results, too
   int64_t num_slots = 0;  // of the smallest cache
   bool has_bias = false;  // whether rotary queries, keys and values have biases
   bool has_norm = false;  // whether rotary queries and keys are normed
@@ -19,6 +20,7 @@ struct Decoder : Stack {
   void read(Attributes& attributes) {
     Stack::read(attributes);
     attributes.read("windows", windows);
+    attributes.read("handed_out", handed_out);
     attributes.read("num_slots", num_slots);
     attributes.read("has_bias", has_bias);
     attributes.read("has_norm", has_norm);
@@ -83,10 +85,12 @@ struct Batch {
 // Runs a pass, which writes the results of the fed rows one after the other.
 //
 // `tokens` are [rows of the call, batch.width]; hidden [B, R or N, E] and
-// logits [B, R or N, V] are not written where the decoder has no head.
+// logits [B, R or N, V] are not written where the decoder has no head, nor are
+// the inputs of the K sublayers that are handed out, [B, R or N, K, E].
 void run_pass(ffi::ThreadPool& pool, const Decoder& decoder, const Batch& batch,
               const int32_t* tokens, const TokenTable& vectors,
-              Operands operands, float* hidden, float* logits);
+              Operands operands, float* hidden, float* logits,
+              float* inputs);
 
 // Moves the results of the fed rows to the places of their rows; all else
 // becomes 0.

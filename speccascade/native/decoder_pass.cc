@@ -99,6 +99,18 @@ class DecoderSublayers : public Pass {
     stages.add(B * K, [writer](long unit, long) { writer(unit); });
   }
 
+  // Copies the rows of the wanted positions to place `number` of y [B R K E].
+  void hand_out(const Rows& rows, long number, long K, float* y) {
+    const bool is_all = batch.read.empty();
+    const long R = is_all ? rows.num : batch.R;
+    const auto copy = [=, x = rows.x, start = batch.start.data(),
+                       read = batch.read.data(), N = N, E = E](long i, long) {
+      const long b = i / R, from = is_all ? i : b * N + read[i] - start[b];
+      std::copy_n(x + from * E, E, y + (i * K + number) * E);
+    };
+    stages.add(B * R, copy);
+  }
+
   void source_attention(const SourceAttention& part, const Rows& rows) {
     Products products = normed(part.scale, rows);
     products.add(part.query, rows.query);
@@ -213,12 +225,16 @@ void spread(float* y, long num_rows, long size, long step,
 // Adds the stages of all sublayers and of the head.
 static void add_stages(const Decoder& decoder, Operands& operands,
                        DecoderSublayers& pass, Rows rows, float* hidden,
-                       float* logits) {
+                       float* logits, float* inputs) {
   const size_t num_to_last = decoder.last_cached();
   const size_t num = decoder.has_head ? decoder.kinds.size() : num_to_last;
   for (size_t i = 0; i < num; i++) {
     const int32_t kind = decoder.kinds[i];
     const bool is_last = i + 1 == num_to_last;
+    const Numbers& layers = decoder.handed_out;
+    for (size_t k = 0; inputs && k < layers.size(); k++)
+      if (layers[k] == (int32_t)i)
+        pass.hand_out(rows, k, layers.size(), inputs);
     if (decoder.is_cached(i)) {
       const CachedAttention part = operands.cached_attention(
           kind == ROTARY, decoder.has_bias, decoder.has_norm);
@@ -239,7 +255,7 @@ static void add_stages(const Decoder& decoder, Operands& operands,
 
 void run_pass(ffi::ThreadPool& pool, const Decoder& decoder, const Batch& batch,
               const int32_t* tokens, const TokenTable& vectors,
-              Operands operands, float* hidden, float* logits) {
+              Operands operands, float* hidden, float* logits, float* inputs) {
   const long B = batch.B, N = batch.N, R = batch.R, E = decoder.width;
   if (!B) return;
   // The head writes to a result of its own, so its width does not count.
@@ -267,7 +283,7 @@ void run_pass(ffi::ThreadPool& pool, const Decoder& decoder, const Batch& batch,
   if (decoder.has_tree) tree = operands.tree(batch.start.data());
   auto stages = Stages::create(worth(pool, decoder.kernels.num_weights, B * N));
   DecoderSublayers pass(*stages, decoder, batch, tree, room, read_rows);
-  add_stages(decoder, operands, pass, rows, hidden, logits);
+  add_stages(decoder, operands, pass, rows, hidden, logits, inputs);
   Stages::run(pool, stages);
 }
 
@@ -288,19 +304,21 @@ static ffi::Error decoder_pass(
   Operands operands(args, results, decoder);
   float* hidden = decoder.has_head ? operands.result() : nullptr;
   float* logits = decoder.has_head ? operands.result() : nullptr;
+  const bool has_inputs = decoder.has_head && decoder.handed_out.size();
+  float* inputs = has_inputs ? operands.result() : nullptr;
   run_pass(pool, decoder, batch, tokens.typed_data(), {table, decoder},
-           operands, hidden, logits);
+           operands, hidden, logits, inputs);
 
   // The pass wrote the results of the fed rows one after the other.
-  for (size_t i = 0; decoder.has_head && i < 2; i++) {
+  float* const written[] = {hidden, logits, inputs};
+  for (size_t i = 0; i < 3 && written[i]; i++) {
     const auto sizes = (**results.get<ffi::AnyBuffer>(i)).dimensions();
     const long num_wanted = R ? R : N, step = num_wanted * sizes[2];
     std::vector<long> lengths(B, step);
     for (long b = 0; !R && b < B; b++)
       lengths[b] =
           std::min<long>(count.typed_data()[batch.row[b]], N) * sizes[2];
-    spread(i ? logits : hidden, num_rows, sizes[1] * sizes[2], step, batch.row,
-           lengths);
+    spread(written[i], num_rows, sizes[1] * sizes[2], step, batch.row, lengths);
   }
   return ffi::Error::Success();
 }

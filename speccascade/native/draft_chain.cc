@@ -105,7 +105,8 @@ static ffi::Error draft_chain(
   for (long step = 0; step < P; step++) {
     const Batch batch = feed.batch(decoder.num_slots, settings.num_angles);
     run_pass(pool, decoder, batch, feed.tokens.data(), vectors,
-             Operands(args, caches, decoder), hidden.data(), after.data());
+             Operands(args, caches, decoder), hidden.data(), after.data(),
+             nullptr);
     spread(after.data(), B, V, V, batch.row, std::vector<long>(batch.B, V));
     // The distribution after the last draft draws no token.
     const auto draw_row = [=, from = after.data(), drawn = drawn.data()](

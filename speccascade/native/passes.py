@@ -11,6 +11,7 @@ from speccascade.native.operands import PassOperands
 from speccascade.native.panels import Panels
 from speccascade.native.sublayers import (
   KINDS,
+  CachedAttention,
   DecoderSublayer,
   EncoderSublayer,
   MlpSublayer,
@@ -71,6 +72,7 @@ def decoder_attributes(
   factor: float,
   has_head: bool,
   has_tree: bool,
+  handed_out: Sequence[int] = (),
 ) -> dict[str, Any]:
   """Returns what a handler reads of a decoder, apart from its table.
 
@@ -83,6 +85,7 @@ def decoder_attributes(
     factor: factor of the logits.
     has_head: whether there is a head.
     has_tree: whether the fed tokens are those of trees.
+    handed_out: numbers of sublayers whose inputs are a result.
 
   Raises:
     ValueError: the layers are not alike, or an MLP lacks an activation.
@@ -92,6 +95,7 @@ def decoder_attributes(
     "kinds": _codes([part.kind for part in sublayers], KINDS),
     "windows": np.asarray([part.window or 0 for part in sublayers], np.int32),
     "activations": _codes(activations, ACTIVATIONS),
+    "handed_out": np.asarray(handed_out, np.int32),
     "num_slots": np.int64(operands.num_slots),
     "has_bias": _is_in_all_layers(
       sublayers, "biases", "biases of queries, keys and values"
@@ -121,6 +125,7 @@ def decoder_pass(
   tree: tuple[jax.Array, jax.Array] | None = None,
   factor: float = 1.0,
   epsilon: float = 1e-6,
+  state_layers: Sequence[int] = (),
 ) -> tuple[tuple[KeysValues, ...], jax.Array | None, jax.Array | None]:
   """Feeds a block of tokens through sublayers, a last norm and a head.
 
@@ -147,10 +152,13 @@ def decoder_pass(
       which a tree of one branch has the same results to the bit.
     factor: factor of the logits.
     epsilon: added to the mean square in a norm.
+    state_layers: K numbers of cached sublayers, counted from 0, whose inputs
+      are the hidden states; see `CachedLM.handing_out`.
 
   Returns:
     ((keys, values) of each cached sublayer, logits [B, R, V], hidden [B, R, E]
-    after the last norm); without a head the logits and hidden are None.
+    after the last norm, or [B, R, K E] of the layers); without a head the
+    logits and hidden are None.
 
   Raises:
     ValueError: shapes or dtypes do not fit, or the layers are not alike.
@@ -175,6 +183,8 @@ def decoder_pass(
     num_read = read.shape[1] or num_fed
     operands.add_result((batch, num_read, width))
     operands.add_result((batch, num_read, head.num_out))
+    if state_layers:
+      operands.add_result((batch, num_read, len(state_layers) * width))
   num_before = len(operands.results)  # results before the caches
   for part in sublayers:
     operands.add_sublayer(part, batch, num_fed)
@@ -183,6 +193,11 @@ def decoder_pass(
   if head is not None:
     operands.add(scale, (width,))
     operands.add(head, (width, head.num_out))
+  cached = [
+    i
+    for i, part in enumerate(sublayers)
+    if isinstance(part, CachedAttention | RotaryAttention)
+  ]
   results = operands.call(
     "DecoderPass",
     **table_attributes,
@@ -195,13 +210,15 @@ def decoder_pass(
       factor=factor,
       has_head=head is not None,
       has_tree=tree is not None,
+      handed_out=[cached[layer] for layer in state_layers],
     ),
   )
   caches = results[num_before:]
   pairs = tuple(zip(caches[::2], caches[1::2]))
   if head is None:
     return pairs, None, None
-  hidden, logits = results[:num_before]
+  hidden, logits, *states = results[:num_before]
+  hidden = states[0] if states else hidden
   return pairs, logits, hidden
 
 

@@ -55,7 +55,11 @@ def logits(reading: Reading, hidden: Array) -> list[Array]:
 
   Args:
     reading: the reader, its parameters, its verifier and a batch.
-    hidden: [B, T, E], the verifier's hidden states.
+    hidden: [B, T, E], the verifier's hidden states; or [B, T, K E], those that
+      the reader fuses.
+
+  Raises:
+    ValueError: the reader's head keeps some tokens alone.
   """
   batch, verifier, module = reading.batch, reading.teacher, reading.module
   assert verifier is not None
@@ -64,11 +68,18 @@ def logits(reading: Reading, hidden: Array) -> list[Array]:
   start = getattr(verifier.module.config, "start_id", None)
   if start is not None:
     tokens = jnp.where(tokens == 0, start, tokens)
-  vectors = verifier.module.apply(
-    {"params": verifier.params}, tokens, method="embed"
-  )
   variables = {"params": reading.params}
   config: Any = module.config
+  if config.draft_vocab_size is not None:
+    raise ValueError(
+      "the state reader has a head that keeps"
+      f" {config.draft_vocab_size} tokens, and training wants a whole head:"
+      " train a reader with own_head, and cut it with DRAFT_VOCABULARY"
+    )
+  owner, of_owner = verifier.module, {"params": verifier.params}
+  if config.own_table:
+    owner, of_owner = module, variables
+  vectors = owner.apply(of_owner, tokens, method="embed")
   outputs = module.apply(
     variables,
     vectors,
@@ -122,7 +133,11 @@ def lessons(reading: Reading) -> list[Lesson]:
   """
   verifier = reading.teacher
   assert verifier is not None
-  hidden = verifier.hidden(reading.batch)
+  config: Any = reading.module.config
+  num_layers = verifier.module.config.num_decoder_layers
+  hidden, read = verifier.hidden_and_states(
+    reading.batch, config.layers_read(num_layers)
+  )
   targets, p_logits, is_kept = reading.targets, None, None
   if verifier.cut is not None:
     targets, is_kept = _among(verifier.cut["ids"], targets)
@@ -130,7 +145,7 @@ def lessons(reading: Reading) -> list[Lesson]:
     is_cut = is_kept is not None
     p_logits = (verifier.project_kept if is_cut else verifier.project)(hidden)
   lessons = []
-  for k, of_reading in enumerate(logits(reading, hidden)):
+  for k, of_reading in enumerate(logits(reading, read)):
     weights = drafted_weights(reading.batch, reading.weights, k)
     if is_kept is not None:
       weights = jnp.where(is_kept, weights, 0)

@@ -17,7 +17,7 @@ and it may hold `teacher_hidden` [B, T, E], the teacher's hidden states, which a
 `Teacher` then need not compute.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 import functools
 from typing import Any, NamedTuple
 
@@ -26,6 +26,7 @@ import jax
 import jax.numpy as jnp
 
 from speccascade.models import cut_head
+from speccascade.models.cached_stack import with_layer_inputs
 from speccascade.models.draft_heads import HeadsNetwork
 from speccascade.models.llama.network import CausalTransformer
 from speccascade.models.parameters import shardings
@@ -283,6 +284,21 @@ class Teacher:
       hidden = apply(self.module, self.params, batch, method="hidden")
     return hidden.astype(jnp.float32)
 
+  def hidden_and_states(
+    self, batch: Mapping, layers: Sequence[int]
+  ) -> tuple[Array, Array]:
+    """Returns `hidden`, and the states [B, T, K E] float32 that K layers read.
+
+    Without layers the states are the hidden ones. A batch has no others.
+    """
+    if not layers:
+      hidden = self.hidden(batch)
+      return hidden, hidden
+    run = functools.partial(with_layer_inputs, self.module)
+    hidden, read = apply(self.module, self.params, batch, run, method="hidden")
+    states = jnp.concatenate([read[layer] for layer in layers], axis=-1)
+    return hidden.astype(jnp.float32), states.astype(jnp.float32)
+
   def project(self, hidden: Array) -> Array:
     """Returns the logits [B, T, V] of hidden states [B, T, E]."""
     variables = {"params": self.params}
@@ -319,19 +335,26 @@ def init_params(
   )
 
 
-def apply(module: Network, params: Any, batch: Mapping, **options: Any):
+def apply(
+  module: Network,
+  params: Any,
+  batch: Mapping,
+  run: Callable[..., Any] | None = None,
+  **options: Any,
+) -> Any:
   """Returns what a network, or a method of it, computes of a batch.
 
-  Positions of packed rows are of decoder-only models alone: in the others
-  differences of positions matter, and segments do not see each other.
+  Where `run` is given, it is called in place of `module.apply`. Positions of
+  packed rows are of decoder-only models alone: in the others differences of
+  positions matter, and segments do not see each other.
   """
-  variables = {"params": params}
+  variables, run = {"params": params}, run or module.apply
   tokens = batch["decoder_input_tokens"]
   segments = batch.get("decoder_segment_ids")
   if isinstance(module, CausalTransformer):
     positions = batch.get("decoder_positions")
-    return module.apply(variables, tokens, segments, positions, **options)
-  return module.apply(
+    return run(variables, tokens, segments, positions, **options)
+  return run(
     variables,
     *(batch[name] for name in INPUTS),
     batch.get("encoder_segment_ids"),

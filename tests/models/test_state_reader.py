@@ -16,6 +16,8 @@ from speccascade.models import (
   StateReader,
   StateReaderConfig,
 )
+from speccascade.models.cached_stack import with_layer_inputs
+from speccascade.models.llama.eagle import Eagle
 from tests import toy
 from tests.decoding.test_sampled_laws import (
   GEMMA,
@@ -44,19 +46,57 @@ def inputs_of(verifier):
   return jnp.asarray(rows, jnp.int32)
 
 
+# What the readers of a test have: a head of their own, or several states.
+OWN_HEAD = {"own_head": True}
+FUSED = {"fused": True}
+EAGLE = {"layout": "eagle"}
+EAGLE3 = {"layout": "eagle3", "fused": True, "own_head": True}
+OPTIONS = {
+  "False": {},
+  "True": OWN_HEAD,
+  "fused": FUSED,
+  "table": FUSED | {"own_table": True, "fused_layers": (1, 0)},
+  "eagle": EAGLE,
+  "eagle3": EAGLE3,
+  "eagle3 options": EAGLE3
+  | {
+    "own_table": True,
+    "eagle": Eagle(
+      norm_before_residual=True, norm_output=True, norms_of_states="each"
+    ),
+  },
+}
+OF_LLAMA = [name for name in OPTIONS if "eagle" in name]
+
+
 @pytest.mark.parametrize(
-  ("kind", "own_head"),
+  ("kind", "options"),
   toy.nightly(
-    [(kind, own) for kind in ALL for own in (False, True)],
-    quick=[("llama", False), ("t5", True), ("gemma", False)],
+    [
+      (kind, name)
+      for kind in ALL
+      for name in OPTIONS
+      if kind == "llama" or name not in OF_LLAMA
+      if kind == "llama" or name != "table"
+    ],
+    quick=[
+      ("llama", "False"),
+      ("t5", "True"),
+      ("gemma", "False"),
+      ("t5", "fused"),
+      ("gemma", "fused"),
+      ("t5gemma", "fused"),
+      *(("llama", name) for name in OF_LLAMA),
+    ],
   ),
 )
-def test_what_drafts_is_what_training_reads(kind, own_head):
+def test_what_drafts_is_what_training_reads(kind, options):
   # Each draft has the law of the network that reads the whole text and the
   # drafts, as many times as there are drafts: in a block after a text that was
   # given, and in the next block, which follows one accepted draft.
   verifier = VERIFIERS[kind](2)
-  reader = StateReader.untrained(verifier, own_head=own_head)
+  reader = StateReader.untrained(verifier, **OPTIONS[options])
+  handed = reader.verifier_read(verifier)
   inputs, gamma, held = inputs_of(verifier), 3, 4
   rows = len(inputs)
   rng = np.random.default_rng(0)
@@ -98,7 +138,7 @@ def test_what_drafts_is_what_training_reads(kind, own_head):
     _, second = propose(state, accepted, length + 2)
     return (tokens, first), (accepted, second)
 
-  for more, (text, proposal) in zip((0, 2), draft(reader, verifier)):
+  for more, (text, proposal) in zip((0, 2), draft(reader, handed)):
     assert_laws(reader, verifier, inputs, text, held + more, proposal)
 
 
@@ -136,17 +176,26 @@ def read_whole(reader, verifier, source, text, num_steps):
       variables, *args, method=method, **options
     )
     encoded = None
-    if verifier.prompted:
-      hidden = apply("hidden", text)
-    else:
-      hidden = apply("hidden", source, text, jnp.ones_like(text))
+    inputs = (text,)
+    if not verifier.prompted:
+      inputs = source, text, jnp.ones_like(text)
       encoded = (
         apply("encode", source, enable_dropout=False),
         (source > 0)[:, None, :],
       )
+    hidden, read = with_layer_inputs(
+      module, variables, *inputs, method="hidden"
+    )
+    config, own = reader.config, {"params": reader.params}
+    layers = config.layers_read(module.config.num_decoder_layers)
+    if layers:
+      hidden = jnp.concatenate([read[layer] for layer in layers], axis=-1)
+    vectors = apply("embed", text)
+    if config.own_table:
+      vectors = reader.module.apply(own, text, method="embed")
     outputs = reader.module.apply(
-      {"params": reader.params},
-      apply("embed", text),
+      own,
+      vectors,
       hidden,
       source=encoded,
       num_steps=num_steps,

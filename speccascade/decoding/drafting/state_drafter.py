@@ -183,9 +183,14 @@ class Follower(struct.PyTreeNode):
   ) -> FollowerState:
     """Takes the verifier's states of a round. See `Reader`."""
     new = jnp.take_along_axis(hidden, path[..., None], axis=1)
-    new = state.states.at[:, : path.shape[1]].set(
-      new.astype(state.states.dtype)
-    )
+    new = self.model.states_of(new)
+    return self._observed(state, new, count, length)
+
+  def _observed(
+    self, state: FollowerState, new: Array, count: Array, length: Array
+  ) -> FollowerState:
+    """Returns the state with new states of the verifier, [B, K, D]."""
+    new = state.states.at[:, : new.shape[1]].set(new.astype(state.states.dtype))
     # A row that is done keeps the states that it had.
     is_new = count > 0
     return state.replace(
@@ -228,7 +233,8 @@ class Follower(struct.PyTreeNode):
       count = jnp.clip(upto - start, 0, wide)
       block = token_buffers.read_block(tokens, start, wide)
       verifying, out = verifier.extend(verifying, block, count)
-      after = jnp.concatenate([last, out.hidden.astype(last.dtype)], axis=1)
+      new = self.model.states_of(out.hidden).astype(last.dtype)
+      after = jnp.concatenate([last, new], axis=1)
       inner, _ = self.model.extend(
         inner, block, count, states=after[:, :-1], read=nothing
       )
@@ -238,9 +244,8 @@ class Follower(struct.PyTreeNode):
     inner, verifying, last = jax.lax.while_loop(
       lacks, read, (state.inner, verifying, last)
     )
-    path = jnp.zeros((rows, 1), jnp.int32)
-    state = self.observe(
-      state.replace(inner=inner), last, path, has_turn.astype(jnp.int32), upto
+    state = self._observed(
+      state.replace(inner=inner), last, has_turn.astype(jnp.int32), upto
     )
     return state, begin_text(verifier, verifying, upto)
 

@@ -24,7 +24,7 @@ from speccascade.decoding.programs.draft_models import DraftModels
 from speccascade.decoding.programs.families import choose, family
 from speccascade.decoding.programs.method import Method
 from speccascade.decoding.programs.methods import find
-from speccascade.decoding.records import prompts
+from speccascade.decoding.records import prompts, readers
 from speccascade.decoding.records.automaton import NONE, Constraints
 from speccascade.decoding.records.block_records import Decoded
 from speccascade.decoding.records.decode_settings import (
@@ -284,7 +284,8 @@ class Decoder(BlockShape, Records):
     )
     if self.drafter_window is not None:
       drafter = windowed.within(drafter, self.drafter_window)
-    verifier = held_to(call.verifier, mask)
+    verifier = readers.verifier_read(call.drafter, call.verifier)
+    verifier = held_to(verifier, mask)
     return method.execution.run(
       drafter, verifier, call.inputs, call.rngs, settings
     )

@@ -115,9 +115,20 @@ class ReadsStates(Protocol):
       verifier: the language model that the reader was trained for.
     """
 
+  def verifier_read(self, verifier: Any) -> Any:
+    """Returns the verifier as it hands out the states that the reader reads.
+
+    These may be those after several of its layers, side by side.
+
+    Args:
+      verifier: as of `reading_model`.
+    """
+
 
 class ReadingModel(Protocol):
   """A language model that reads a state of width D with each token.
+
+  It makes these of what the verifier hands out, which may be wider.
 
   It has what a `LanguageModel` has, but `keep`: drafts are never kept, since
   they were read with the model's own states.
@@ -145,6 +156,9 @@ class ReadingModel(Protocol):
       The state, and [B, D], the verifier's hidden state at the token before the
       first decoder token; 0 where there is no such token.
     """
+
+  def states_of(self, hidden: Array) -> Array:
+    """Returns the states [B, N, D] of what the verifier hands out [B, N, W]."""
 
   def extend(
     self,
@@ -190,6 +204,13 @@ def is_prompt_reader(part: Any) -> TypeGuard[PromptReader]:
 def reads_states(part: Any) -> TypeGuard[ReadsStates]:
   """Whether a part of a pair is a `ReadsStates`, and not a `Drafter`."""
   return is_kind(part, ReadsStates)
+
+
+def verifier_read(drafter: Any, verifier: Any) -> Any:
+  """Returns a verifier as its drafter reads it; see `ReadsStates`."""
+  if reads_states(drafter):
+    return drafter.verifier_read(verifier)
+  return verifier
 
 
 def prefill_parts(

@@ -62,10 +62,11 @@ class CausalStack(CachedStack):
       *source: what each layer attends to besides.
     """
     for i, layer in enumerate(self.layers):
+      self.hand_out(x)
       window = self.config.window_of(i)
       arrays = (x, angles[window], biases[window], *source)
       x = layers.run(layer, self.remat, *arrays)
-    return self.decoder_norm(x)
+    return self.finished(x)
 
   def extend(
     self,

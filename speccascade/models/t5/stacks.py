@@ -179,6 +179,7 @@ class DecoderStack(CachedStack):
     bias = self.relpos_bias(length, length) + mask_bias
     x = self.dropout(x, deterministic=deterministic)
     for layer in self.layers:
+      self.hand_out(x)
       x = layers.run(
         layer,
         self.remat,

@@ -293,7 +293,8 @@ class _ReaderAlone(struct.PyTreeNode):
 
 def _reader_loops(reader, blocks: Blocks, nums: list[int]) -> _HotLoops:
   follower = Follower(reader.reading_model(blocks.verifier), 1, 1)
-  return _model_loops(_ReaderAlone(follower, blocks.verifier), blocks, nums)
+  verifier = reader.verifier_read(blocks.verifier)
+  return _model_loops(_ReaderAlone(follower, verifier), blocks, nums)
 
 
 # What is timed of each kind of draft model: a function from the model, the

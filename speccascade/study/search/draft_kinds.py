@@ -140,6 +140,7 @@ def _reader_laws(reader, verifier, sampling, num, inputs, tokens):
   """
   rows, length = tokens.shape
   model = reader.reading_model(verifier)
+  verifier = reader.verifier_read(verifier)
   verifying, seen = prefill_with_states(
     verifier, inputs, capacity=length, reader=model
   )
@@ -147,7 +148,7 @@ def _reader_laws(reader, verifier, sampling, num, inputs, tokens):
   count = jnp.full((rows,), length, jnp.int32)
   _, out = verifier.extend(verifying, fed, count)
   state, last = model.prefill(inputs, seen, capacity=num * length)
-  states, by_draft = out.hidden, []
+  states, by_draft = model.states_of(out.hidden), []
   # The readings stand one after the other in the cache. With one reading
   # before it, token t sees tokens up to t - 1 of the first one, and itself.
   place = np.arange(length)

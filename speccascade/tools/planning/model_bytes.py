@@ -16,8 +16,8 @@ from speccascade.decoding.records.readers import ReadsStates
 from speccascade.models import architectures
 from speccascade.models.draft_heads import MEDUSA, HeadsConfig
 from speccascade.models.parameters import Config
+from speccascade.models.reader_config import StateReaderConfig
 from speccascade.models.sharding.partitioning import Layout
-from speccascade.models.state_reader import StateReaderConfig
 from speccascade.models.taught_exit import ExitConfig
 from speccascade.tools.planning import footprint
 

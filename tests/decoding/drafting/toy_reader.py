@@ -55,6 +55,9 @@ class Reading:
     state = state.replace(length=state.length + count)
     return state, Output(logits=logits, hidden=hidden)
 
+  def states_of(self, hidden):
+    return hidden
+
   def rewind(self, state, length):
     return state.replace(length=jnp.minimum(state.length, length))
 
@@ -116,6 +119,9 @@ class CountingReader:
   def reading_model(self, verifier):
     return Counting(verifier, self.blur)
 
+  def verifier_read(self, verifier):
+    return verifier
+
 
 @struct.dataclass
 class TableReading(Reading):
@@ -155,3 +161,6 @@ class TableReader:
   def reading_model(self, verifier):
     del verifier
     return TableReading(self.table, self.prompted)
+
+  def verifier_read(self, verifier):
+    return verifier
