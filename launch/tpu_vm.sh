@@ -18,22 +18,37 @@
 #   --zone=ZONE                such as us-central2-b
 #   --project=PROJECT          gcloud's own, where none is given
 #   --accelerator_type=TYPE    such as v4-32
-#   --version=VERSION          of the image (tpu-ubuntu2204-base)
+#   --version=VERSION          of the image; by default the one that Google names
+#                              for the accelerator type
 #   --spot                     a VM that may be preempted; what is to outlive
 #                              that belongs on gs://
+#   --queued                   waits in Google's queue until there is such a VM;
+#                              delete needs it as well
 #   --worker=WORKER            a number, for what one worker does (all)
 #
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/remote.sh"
 
 steps="create install run follow copy_back stop delete"
-options="zone project accelerator_type version worker" switches="spot"
-zone="" project="" accelerator_type="" version=tpu-ubuntu2204-base worker=all
-spot=false jax=tpu
+options="zone project accelerator_type version worker" switches="spot queued"
+zone="" project="" accelerator_type="" version="" worker=all
+spot=false queued=false jax=tpu
 
-tpu_vm() {  # VERB ARGUMENT...
-  perform gcloud compute tpus tpu-vm "$@" --zone="$zone" \
+tpus() {  # KIND VERB ARGUMENT...
+  perform gcloud compute tpus "$@" --zone="$zone" \
     ${project:+--project="$project"} --quiet
+}
+
+tpu_vm() { tpus tpu-vm "$@"; }
+
+# docs.cloud.google.com/tpu/docs/runtimes
+image_of() {
+  case "$1" in
+    v6e-*) echo v2-alpha-tpuv6e ;;
+    v5p-*) echo v2-alpha-tpuv5 ;;
+    v5litepod-*) echo v2-alpha-tpuv5-lite ;;
+    *) echo tpu-ubuntu2204-base ;;
+  esac
 }
 
 on_machine() { tpu_vm ssh "$name" --worker="$worker" --command="$1"; }
@@ -42,13 +57,17 @@ fetch() {
   perform mkdir -p -- "$2" && tpu_vm scp --recurse "$name:$1" "$2" --worker=0
 }
 
-# The VM's state, or nothing where there is none; in a dry run what is given.
-state() {
+# The state of a VM or of a request, or nothing where there is none; in a dry run
+# what is given: state_of KIND FIELD STATE.
+state_of() {
   local listed
-  listed="$(tpu_vm list --format='value(name.basename(),state)')" || return
-  if $dry_run; then listed="$name $1"; fi
+  listed="$(tpus "$1" list --format="value(name.basename(),$2)")" || return
+  if $dry_run; then listed="$name $3"; fi
   awk -v name="$name" '$1 == name { print $2 }' <<<"$listed"
 }
+
+state() { state_of tpu-vm state "$1"; }
+request() { state_of queued-resources state.state "$1"; }
 
 create() {
   local now
@@ -59,19 +78,58 @@ create() {
     READY) say "$name is there" && return ;;
     STOPPED) tpu_vm start "$name" && return ;;
     PREEMPTED | TERMINATED) remove || return ;;
-    *) hint="it is $now; run again when it is READY" && return 1 ;;
+    *) $queued || { hint="it is $now; run again when it is READY" && return 1; } ;;
   esac
   $spot && set -- --spot
-  tpu_vm create "$name" --accelerator-type="$accelerator_type" \
-    --version="$version" "$@"
+  if $queued; then
+    enqueue "$@"
+  else
+    tpu_vm create "$name" --accelerator-type="$accelerator_type" \
+      --version="$version" "$@"
+  fi
 }
 
-remove() { tpu_vm delete "$name"; }
+# Asks for the VM, unless that was done before, and waits until there is one.
+enqueue() {
+  local now before=""
+  now="$(request "")" || return
+  case "$now" in
+    FAILED | SUSPENDED | SUSPENDING) remove && now="" || return ;;
+  esac
+  [ -n "$now" ] || tpus queued-resources create "$name" --node-id="$name" \
+    --accelerator-type="$accelerator_type" --runtime-version="$version" "$@" ||
+    return
+  while true; do
+    now="$(request ACTIVE)" || return
+    if [ "$now" != "$before" ] && ! $dry_run; then
+      say "the request for $name is ${now:-gone}"
+    fi
+    before="$now"
+    case "$now" in
+      ACTIVE) return ;;
+      "" | FAILED | SUSPENDED) return 1 ;;
+    esac
+    sleep "$poll_s"
+  done
+}
+
+remove() {
+  if $queued; then
+    # With its VM.
+    tpus queued-resources delete "$name" --force
+  else
+    tpu_vm delete "$name"
+  fi
+}
 
 delete() {
   local now
   hint="see above, and run again: it may still cost money"
-  now="$(state READY)" || return
+  if $queued; then
+    now="$(request ACTIVE)" || return
+  else
+    now="$(state READY)" || return
+  fi
   if [ -z "$now" ]; then say "$name is gone" && return; fi
   remove
 }
@@ -95,5 +153,10 @@ follow() {
 read_arguments "$@"
 for step in $steps; do wants "$step" zone; done
 wants create accelerator_type
+version="${version:-$(image_of "$accelerator_type")}"
+case "$accelerator_type" in
+  tpu7*) usage "--accelerator_type=$accelerator_type: TPU7x has no TPU VMs; see" \
+    "docs/accelerators.md for GKE" ;;
+esac
 case "$worker" in all) wants_command several ;; *) wants_command 1 ;; esac
 do_steps

@@ -5,6 +5,7 @@ import pathlib
 import re
 import types
 
+import jax
 import pytest
 
 from speccascade import decode, train
@@ -70,6 +71,17 @@ def test_a_run(run, tmp_path):
   assert without_cost(again.splitlines()) == without_cost(lines)
   for name, changed in before.items():
     assert (folder / name).stat().st_mtime_ns == changed
+
+
+def test_a_few_batches_are_profiled(run, tmp_path, monkeypatch):
+  written = []
+  monkeypatch.setattr(jax.profiler, "start_trace", written.append)
+  monkeypatch.setattr(jax.profiler, "stop_trace", lambda: written.append(None))
+  folder = str(tmp_path / "profile")
+  code, out, _ = run(PROFILE_DIR=folder, TRIALS=9)
+  assert code == 0
+  assert written == [folder, None]
+  assert "profile of 5 steps after 3: pip install xprof && xprof" in out
 
 
 def row(method="spec_decode", **latency):

@@ -1,8 +1,8 @@
 """What the launch scripts install and call, with fakes of what they call.
 
 An interpreter records pip's arguments. The fakes of what reaches other machines
-note how they are called. gcloud and Slurm's remember one VM and one
-job; ssh and scp do on this machine what they should do on another.
+note how they are called. gcloud and Slurm's remember one VM, one request for it
+and one job; ssh and scp do on this machine what they should do on another.
 """
 
 import json
@@ -38,6 +38,12 @@ cd "$FAKE" && call="${0##*/} $*"
 { printf '%q ' "${0##*/}" "$@" && echo; } >>calls
 case "$call" in *${FAIL:-no call}*) exit "${CODE:-3}" ;; esac
 case "$call" in
+  gcloud*queued-*" list "*) [ ! -e queue ] || printf 'wmt\t%s\n' "$(cat queue)"
+    [ ! -e next ] || { mv next queue; [ "$(cat queue)" != ACTIVE ] ||
+      echo READY >vm; } ;;
+  gcloud*queued-*" create "*) echo WAITING_FOR_RESOURCES >queue
+    echo ${GRANTED:-ACTIVE} >next ;;
+  gcloud*queued-*" delete "*) rm -f queue vm ;;
   gcloud*" list "*) [ ! -e vm ] || printf 'wmt\t%s\n' "$(cat vm)" ;;
   gcloud*" create "*) echo READY >vm ;;
   gcloud*" delete "*) rm vm ;;
@@ -254,6 +260,58 @@ def test_a_vm_is_made_and_deleted_once(checkout):
 
 
 @pytest.mark.parametrize(
+  ("kind", "image"),
+  [
+    ("v4-8", "tpu-ubuntu2204-base"),
+    ("v5litepod-8", "v2-alpha-tpuv5-lite"),
+    ("v5p-8", "v2-alpha-tpuv5"),
+    ("v6e-8", "v2-alpha-tpuv6e"),
+  ],
+)
+def test_each_generation_has_its_image(checkout, kind, image):
+  where = (*TPU[:2], f"--accelerator_type={kind}")
+  [_, create] = checkout.launch(where, "create").calls
+  assert f"--version={image}" in create
+  (checkout.folder / "fakes/vm").unlink()
+  [_, create] = checkout.launch(where, "create --version=mine").calls
+  assert "--version=mine" in create
+
+
+def test_a_vm_of_the_queue_is_waited_for_and_deleted_with_its_request(checkout):
+  dry = checkout.launch(TPU, "create delete --queued --dry_run")
+  first = checkout.launch(TPU, "create --queued")
+  assert first.returncode == 0
+  [waits, granted] = [x for x in first.stdout.splitlines() if "request" in x]
+  assert waits.endswith("the request for wmt is WAITING_FOR_RESOURCES")
+  assert granted.endswith("is ACTIVE")
+  [_, _, create, *asked] = first.calls
+  assert create[3:6] == ["queued-resources", "create", "wmt"]
+  assert {"--node-id=wmt", "--spot"} <= set(create)
+  assert "--runtime-version=tpu-ubuntu2204-base" in create
+  assert [call[3:5] for call in asked] == [["queued-resources", "list"]] * 2
+  assert verbs(checkout.launch(TPU, "create --queued")) == ["list"]
+  deleted = checkout.launch(TPU[:2], "delete --queued")
+  assert deleted.calls[-1][3:7] == [
+    "queued-resources",
+    "delete",
+    "wmt",
+    "--force",
+  ]
+  assert parsed(dry.stdout.splitlines()) == [*first.calls[:-1], *deleted.calls]
+  again = checkout.launch(TPU[:2], "delete --queued")
+  assert (again.returncode, verbs(again)) == (0, ["list"])
+
+
+def test_a_request_that_failed_is_made_again(checkout):
+  failed = checkout.launch(TPU, "create --queued", GRANTED="FAILED")
+  assert failed.returncode == 1
+  assert "create failed: see above, and run again" in failed.stderr
+  done = checkout.launch(TPU, "create --queued")
+  assert done.returncode == 0
+  assert verbs(done) == ["list", "list", "delete", "create", "list", "list"]
+
+
+@pytest.mark.parametrize(
   ("failing", "code", "done"),
   [
     ("create", 3, ["list", "create", "list"]),
@@ -381,6 +439,11 @@ def test_a_slurm_job(checkout):
     (TPU[:2], "create", "create wants --accelerator_type=VALUE"),
     (TPU, "run --spot=1", "--spot takes no value"),
     (TPU, "run -- python -m speccascade.train", "wants --distributed"),
+    (
+      (*TPU[:2], "--accelerator_type=tpu7x-8"),
+      "create",
+      "--accelerator_type=tpu7x-8: TPU7x has no TPU VMs; see docs/accelerators",
+    ),
     (SLURM, "run --nodes=a", "--nodes=a is not a number"),
     (SLURM, "run --nodes=0", "--nodes=0 is not a number from 1"),
     (SLURM, "run --nodes=08", "--nodes=08 is not a number from 1"),
@@ -661,3 +724,29 @@ def test_workflows_pin_actions_and_name_their_permissions():
     for action, comment in used:
       assert re.fullmatch(r"[\w/.-]+@[0-9a-f]{40}", action), action
       assert re.fullmatch(r"  # v[\d.]+", comment), (action, comment)
+
+
+def test_the_image_copies_what_is_there_and_installs_as_the_scripts_do():
+  text = (ROOT / "launch" / "Dockerfile").read_text()
+  copied = re.findall(r"^COPY (.*) \S+$", text, re.M)
+  copied = {name for line in copied for name in line.split()}
+  assert all((ROOT / name).exists() for name in copied)
+  # An install on a VM copies the same.
+  [packed] = re.findall(
+    r"tar --exclude=__pycache__ -czf \S+ (.*?) &&",
+    (ROOT / "launch" / "remote.sh").read_text().replace("\\\n", ""),
+  )
+  assert copied == set(packed.split())
+
+
+def test_the_job_of_the_page_is_one_that_kubernetes_reads():
+  yaml = pytest.importorskip("yaml")
+  page = (ROOT / "docs" / "accelerators.md").read_text()
+  job = yaml.safe_load(re.search("```yaml\n(.*?)```", page, re.DOTALL)[1])
+  pod = job["spec"]["template"]["spec"]
+  [container] = pod["containers"]
+  chips = container["resources"]["limits"]["google.com/tpu"]
+  topology = pod["nodeSelector"]["cloud.google.com/gke-tpu-topology"]
+  rows, columns = map(int, topology.split("x"))
+  assert rows * columns == chips
+  assert (ROOT / container["args"][-1]).is_file()

@@ -32,6 +32,8 @@ class Run(Records, TextLimits):
     seed: the seed of the keys.
     trials: how often each example is decoded, each time with other keys.
     progress: whether to show progress bars.
+    profile_dir: a folder for the profile of a few decodes, which take longer by
+      it; None records none. See `runtime/profiling.py`.
   """
 
   output_dir: fields.Path | None = None
@@ -43,6 +45,7 @@ class Run(Records, TextLimits):
   seed: fields.NonNegative = 0
   trials: fields.Size = 1
   progress: bool = True
+  profile_dir: fields.Path | None = None
 
   def __post_init__(self):
     super().__post_init__()

@@ -14,7 +14,7 @@ from speccascade.models.architectures import drafts_alone, words_of
 from speccascade.models.parameters import Config, check_params, network
 from speccascade.models.sharding import meshes
 from speccascade.models.sharding.partitioning import layout_of
-from speccascade.runtime import signals
+from speccascade.runtime import profiling, signals
 from speccascade.runtime.progress import ProgressBar, note
 from speccascade.settings import fields
 from speccascade.training import (
@@ -59,6 +59,7 @@ class TrainingRun:
     log_period: steps between log entries.
     progress: whether to show progress bars.
     mesh: the devices, and which part of the arrays each device holds.
+    profile_dir: a folder for the profile of a few steps; None records none.
   """
 
   train_steps: fields.Positive
@@ -71,6 +72,7 @@ class TrainingRun:
   log_period: fields.Positive = 100
   progress: bool = True
   mesh: meshes.Mesh = meshes.ONE
+  profile_dir: fields.Path | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -213,8 +215,7 @@ class TrainingJob:
       state = self.take_steps(
         state, on_log=self._log, callbacks=self._callbacks(), stop=stop
       )
-      # A stopped run saves between its periods. A run that was stopped before
-      # its first step has nothing to save.
+      # A stopped run saves between its periods, if it took a step.
       if stop and int(state.step) > start:
         self._save(state)
     saved = self.saved_step
@@ -268,6 +269,9 @@ class TrainingJob:
     train_step = training_step.programs(
       module, optimizer, self.objective, layout
     )
+    take_step = profiling.recorded(
+      train_step, settings.profile_dir, profiling.TRAINING
+    )
     position = step - int(state.first_step)
     numbered = enumerate(_batches_from(self.batches, position), position)
     checked = (check_batch(batch, config, i) for i, batch in numbered)
@@ -286,8 +290,8 @@ class TrainingJob:
     ) as bar:
       meter = Meter(optimizer, on_log, bar)
       for batch in itertools.chain(ahead, checked):
-        # Stop: the processes of a job agree on a step by counting these looks,
-        # so each process looks exactly once before each step.
+        # Stop: each process looks once before each step, because the processes
+        # of a job agree on a step by counting these looks.
         if stop:
           break
         if self.written is not None:
@@ -297,7 +301,7 @@ class TrainingJob:
         if not train_step.prepare(state, batch, teacher).done():
           text = f"compiling {train_step.num_ready + 1} of {len(train_step)}"
           note(text, leave_out=True)
-        state = train_step(state, batch, teacher)
+        state = take_step(state, batch, teacher)
         step += 1
         # Measure: totals are read before any callback, so that a loss that is
         # not finite raises before a callback can save or evaluate the state.
@@ -336,11 +340,9 @@ class TrainingJob:
     self._write(step, _add_prefix("train", values))
 
   def _evaluate(self, state: TrainState):
-    """Evaluates a state, and writes and prints the metrics."""
+    """Evaluates a state, writes and prints the metrics, and keeps its step."""
     step = int(state.step)
     values = self.evaluation(self.config, state.params)
-    # The step lets `_save` know whether these metrics belong to the state it
-    # saves.
     self.metrics, self.evaluated_step = _add_prefix("eval", values), step
     self._write(step, self.metrics)
     numbers = ", ".join(f"{k} {v:.4g}" for k, v in values.items())

@@ -77,6 +77,20 @@ def test_the_loss_falls():
   assert log[0][1]["examples_per_s"] > 0
 
 
+def test_a_few_steps_are_profiled_and_change_nothing(tmp_path, monkeypatch):
+  written = []
+  monkeypatch.setattr(jax.profiler, "start_trace", written.append)
+  monkeypatch.setattr(jax.profiler, "stop_trace", lambda: written.append(None))
+  settings = trainer.TrainingRun(16, progress=False, profile_dir=tmp_path)
+  job = trainer.TrainingJob(
+    TINY, batches(), None, settings, optimizer=ADAFACTOR
+  )
+  params = states.init_params(Transformer(TINY), 3)
+  state = job.take_steps(TrainState.create(params, ADAFACTOR, seed=3))
+  assert written == [str(tmp_path), None]
+  same(saved(state), saved(tiny(batches(), steps=16)))
+
+
 @pytest.mark.parametrize("kind", ["list", "function", "iterator"])
 def test_a_run_continues_to_the_bit_wherever_it_is_broken(unbroken, kind):
   """Dropout is on; the pieces are 5, 1 and 6 steps long."""

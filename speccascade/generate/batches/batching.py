@@ -31,7 +31,7 @@ from speccascade.generate.pair.pairs import ModelPair
 from speccascade.generate.points.point import Point
 from speccascade.generate.run import Run
 from speccascade.models.sharding.partitioning import DATA, fetch
-from speccascade.runtime import memory
+from speccascade.runtime import memory, profiling
 from speccascade.runtime.progress import note
 from speccascade.text.arrays import order_by_length
 
@@ -224,7 +224,11 @@ class Batches:
     key = self._key(prepared.inputs.shape[1], is_continuous=False)
     if key not in self.programs:
       self.programs[key] = self.decoder.lower(*call).compile()
-    return functools.partial(self.programs[key], *arguments)
+    return profiling.recorded(
+      functools.partial(self.programs[key], *arguments),
+      self.run.profile_dir,
+      profiling.DECODING,
+    )
 
   def decode(self, batch: Sequence[Source], trial: int = 0) -> Decoded:
     """Decodes one batch.

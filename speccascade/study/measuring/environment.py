@@ -19,6 +19,8 @@ from speccascade.runtime import memory
 
 # The packages whose versions a row records.
 _PACKAGES = ("speccascade", "jax", "jaxlib", "flax", "numpy", "sacrebleu")
+# What compilers read: the same versions are faster or slower by these.
+_FLAGS = ("XLA_FLAGS", "LIBTPU_INIT_ARGS")
 
 
 def environment(layout: Layout | None = None) -> dict:
@@ -30,11 +32,15 @@ def environment(layout: Layout | None = None) -> dict:
   Returns:
     "device": the device or the mesh, in words.
     "versions": the version of each package, None where it is not installed.
+    "flags": the flags of compilers, by the name of the environment variable.
     "git_commit": see `git_commit`.
   """
+  on_tpu = jax.default_backend() == "tpu"
+  packages = (*_PACKAGES, "libtpu") if on_tpu else _PACKAGES
   return {
     "device": device_name(layout),
-    "versions": {name: _version(name) for name in _PACKAGES},
+    "versions": {name: _version(name) for name in packages},
+    "flags": {name: os.environ[name] for name in _FLAGS if name in os.environ},
     "git_commit": git_commit(),
   }
 

@@ -78,7 +78,8 @@ class ModelCard:
     facts: name -> value, one line each.
     licence: the licence of the parameters.
     points: how the model did: for each point the values of its columns, which
-      are None where a file does not say them, and its file as "source".
+      are None where a file does not say them, its machine with versions and
+      compilers' flags, and its file as "source".
     hashes: file -> (bytes, SHA-256).
     closing: a last sentence before the table of files, or "".
   """
@@ -197,8 +198,17 @@ def _measured(row, source: str) -> dict[str, Any]:
     "acceptance": row.counts.accepted / row.counts.examined,
     "tokens_per_block": row.efficiency.get("mean_acceptance_length"),
     "cost": row.costs and row.costs.c,
+    "machine": _machine(row.environment),
     "source": source,
   }
+
+
+def _machine(environment: Mapping[str, Any]) -> str:
+  """Returns the device, the versions and the flags of a row, in words."""
+  from speccascade.study.rows import results
+
+  device = environment.get("device") or "a device that is not named"
+  return f"{device}, {results.describe_versions(environment)}".rstrip(", ")
 
 
 def _advised(
@@ -224,6 +234,7 @@ def _advised(
         ),
         "tokens_per_block": offer["expected"]["tokens_per_block"],
         "cost": advice["costs"].get(drafter, {}).get("c"),
+        "machine": None,
         "source": str(path),
       }
       for offer in offers
@@ -301,13 +312,16 @@ def of_checkpoint(
     facts |= macros_in((folder / "config.gin").read_text(encoding="utf-8"))
   # What the checkpoint itself says comes last: it holds values, not references.
   facts |= checkpoint.extra.get("settings") or {}
+  points = read_points(results, name)
+  if machines := dict.fromkeys(filter(None, (x["machine"] for x in points))):
+    facts["Measured on"] = "; ".join(machines)
   card = ModelCard(
     title=f"The drafter {name}",
     text="Drafts tokens for a verifier that has the same vocabulary. It is not"
     " meant to be used alone.",
     facts=facts,
     licence=licence,
-    points=read_points(results, name),
+    points=points,
     hashes=hashes_of(folder, [place.name] if is_step else ["."]),
   )
   return card, folder

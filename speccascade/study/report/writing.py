@@ -91,9 +91,8 @@ class Section:
 
   @property
   def versions(self) -> str:
-    """A line on the versions of the libraries that measured the rows."""
-    versions = self.study.rows[0].environment.get("versions", {}).items()
-    return ", ".join(f"{name} {version}" for name, version in versions)
+    """A line on the libraries that measured the rows, and compilers' flags."""
+    return results.describe_versions(self.study.rows[0].environment)
 
   @functools.cached_property
   def doubts(self) -> list[str]:

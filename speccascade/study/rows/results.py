@@ -61,8 +61,21 @@ class Environment(TypedDict):
 
   device: NotRequired[str | None]
   versions: NotRequired[dict[str, str | None]]
+  flags: NotRequired[dict[str, str]]
   git_commit: NotRequired[str | None]
   revisions: NotRequired[dict[str, str]]
+
+
+def describe_versions(environment: Environment) -> str:
+  """Returns the versions and the compilers' flags of a row as a line.
+
+  >>> describe_versions({"versions": {"jax": "1"}, "flags": {"F": "-a"}})
+  'jax 1, F="-a"'
+  """
+  versions = environment.get("versions", {}).items()
+  flags = environment.get("flags", {}).items()
+  parts = [f"{name} {version}" for name, version in versions]
+  return ", ".join([*parts, *(f'{name}="{text}"' for name, text in flags)])
 
 
 class Agreement(TypedDict):
@@ -95,7 +108,7 @@ class ResultRow:
     agreement: how many examples have the tokens of the verifier at temperature
       0; None where the tokens were not compared.
     num_truncated: sources that were truncated.
-    environment: device, versions, git commit.
+    environment: device, versions, flags of compilers, git commit.
     num_parameters: parameters of the "drafter", of several together, and of the
       "verifier", as far as the numbers are known.
     log_probs: `efficiency.mean_log_probs`; None where nothing was recorded.

@@ -63,16 +63,19 @@ class Chip:
   link_bandwidth: float | None = None
 
 
-# Sources: docs.cloud.google.com/tpu/docs/v4, /v5e, /v5p, /v6e; NVIDIA's data
-# sheet of the H100 SXM. Clocks of TPUs follow from operations in a second and
-# the size of their products (four of 128 x 128 a core; of v6e, of 256 x 256 in
-# all): they are not published. Links: jax-ml.github.io/scaling-book/tpus.
+# Sources: docs.cloud.google.com/tpu/docs/v4, /v5e, /v5p, /v6e, /tpu7x; NVIDIA's
+# data sheet of the H100 SXM. Clocks of TPUs follow from operations in a second
+# and the size of their products (four of 128 x 128 a core; of v6e, of 256 x 256
+# in all): they are not published. Links: jax-ml.github.io/scaling-book/tpus.
+# A chip of TPU7x is two devices, each with half of its 192 GiB, 7,380 GB/s and
+# 2,307 TFLOP/s; the size of its products is not published.
 CHIPS = {
   "h100": Chip(80e9, 3.35e12, 989e12),
   "v4": Chip(32e9, 1.2e12, 275e12, 1.05e9, 4.5e10),
   "v5e": Chip(16e9, 0.819e12, 197e12, 1.5e9),
   "v5p": Chip(95e9, 2.765e12, 459e12, 1.75e9),
   "v6e": Chip(32e9, 1.6e12, 918e12, 1.75e9),
+  "tpu7x": Chip(96e9, 3.69e12, 1153e12),
 }
 TARGETS = ("h100", "v4:2x2x1", "v5e:1x1", "v5e:2x2", "v5p:2x2x1", "v6e:2x2")
 

@@ -6,6 +6,7 @@ import jax
 import pytest
 
 from speccascade.study.measuring import environment
+from speccascade.study.rows import results
 
 
 @pytest.mark.parametrize(
@@ -21,3 +22,16 @@ def test_one_device_computes(num, name, idle, monkeypatch):
   assert line.startswith(f"computing on {name}")
   assert line.endswith(idle)
   assert ("idle" in line) == bool(idle)
+
+
+def test_a_row_records_versions_and_the_flags_of_compilers(monkeypatch):
+  monkeypatch.setenv("LIBTPU_INIT_ARGS", "--xla_a=1")
+  monkeypatch.delenv("XLA_FLAGS", raising=False)
+  recorded = environment.environment()
+  assert recorded["flags"] == {"LIBTPU_INIT_ARGS": "--xla_a=1"}
+  assert "libtpu" not in recorded["versions"]  # which a CPU does not use
+  line = results.describe_versions(recorded)
+  assert line.endswith(', LIBTPU_INIT_ARGS="--xla_a=1"')
+  assert f"jax {jax.__version__}, " in line
+  monkeypatch.setattr(jax, "default_backend", lambda: "tpu")
+  assert "libtpu" in environment.environment()["versions"]

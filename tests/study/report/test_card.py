@@ -118,6 +118,7 @@ def test_rows_of_sweeps_are_points(tmp_path):
     assert point["method"] == row.settings.method
     assert point["acceptance"] == row.counts.accepted / row.counts.examined
     assert point["cost"] == (row.costs and row.costs.c)
+    assert point["machine"] == "a chip, jax 1"
 
 
 def test_files_that_do_not_fit_are_refused(checkpoint, tmp_path, capsys):
