@@ -16,6 +16,7 @@ import pytest
 from speccascade import built_in
 from speccascade.study.report import headline
 from speccascade.study.report.frontier import IntervalEstimate
+from speccascade.study.report.measured import Measured
 from speccascade.study.rows import results
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -205,6 +206,26 @@ CLAIMS: dict[str, Callable[[], Sequence[str]]] = {
     )
   ],
 }
+# How many times as fast a whole answer is, for each row of the README's table.
+GPU = {"table": FIGURE, "method": "spec_decode, chain of 3"}
+ANSWERS: dict[str, Callable[[], float]] = {
+  GREEDY_ROW: lambda: by_answer(picture().greedy_lossless),
+  SAMPLED_ROW: lambda: by_answer(picture().lossless),
+  CASCADE_ROW: lambda: by_answer(picture().cascade),
+  GPU_ROW: lambda: 1 / gpu(**GPU)["relative_latency"],
+  **{
+    LOOKUP_ROW % kind: lambda kind=kind: float(lookup(kind)[0])
+    for kind in ("questions", "copying")
+  },
+}
+
+
+def by_answer(point: Measured) -> float:
+  """Returns how many times as fast as the large model's its answers are."""
+  (row,) = point.rows
+  return 1 / row.latency.relative_latency
+
+
 NUMBER = r"(?<![\w.-])-?\d+\.\d+\b(?!\.)|\d+ \(\d+ to \d+\)"
 
 
@@ -233,6 +254,24 @@ def test_every_number_of_the_readme_has_a_row():
   assert unmapped(text + " It is 3.72 times as fast.") == ["3.72"]
   assert unmapped(text + " 33 (20 to 40) times") == ["33 (20 to 40)"]
   assert "1.72" in unmapped(text.replace("[1.71 (", "[1.72 ("))
+
+
+@pytest.mark.parametrize("phrase", ANSWERS)
+def test_a_speed_is_of_answers(phrase):
+  """A longer answer takes longer, whatever a token takes."""
+  low, high = map(float, CLAIMS[phrase]()[-2:])
+  assert low <= ANSWERS[phrase]() <= high
+
+
+def test_every_speed_of_the_readme_is_of_answers():
+  text = (ROOT / "README.md").read_text("utf-8")
+  table = text.partition("| times as fast |")[2].partition("\n\n")[0]
+  assert table.count("\n| ") == len(ANSWERS) + 1  # and the line of dashes
+  # The points of the picture write answers as long as the large model's.
+  shown = picture()
+  for point in (shown.greedy_lossless, shown.lossless, shown.cascade):
+    assert 0.95 < point.relative_length.value < 1.05
+    assert point.seconds_per_answer == point.rows[0].latency.walltime_s
 
 
 def intervals(text: str) -> list[str]:

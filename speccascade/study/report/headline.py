@@ -112,9 +112,12 @@ def _fastest_lossless(panel: MeasuredPanel) -> Measured | None:
 def _dots(shown: Headline) -> list[DrawnLine]:
   """Returns the large model, lossless speculation and cascade, in words."""
   cascade = shown.cascade
+  length = ""
+  if cascade.has_other_lengths:
+    length = f"\nanswers {cascade.relative_length.value:.2f} times as long"
   words = (
     f"speculative cascade, {_when(shown.panel)}\n{cascade.quality.value:.1f}"
-    f" {shown.panel.metric}, {cascade.speed.value:.2f} times as fast"
+    f" {shown.panel.metric}, {cascade.speed.value:.2f} times as fast{length}"
   )
   # Its words come first, and so take the best place.
   dots = [_dot(cascade, words, cascade.speed)]
@@ -175,10 +178,14 @@ def plot(shown: Headline) -> Plot:
     quality, speed = small.quality.value, small.speed.value
     words = f"{quality:.1f} {panel.metric}, {speed:.0f} times as fast"
     drafters.append((f"small model alone, {when}\n{words}", quality))
+  named = (shown.lossless, shown.cascade)
+  differ = any(point.has_other_lengths for point in named)
+  by_answer = ", by seconds an answer" if differ else ""
   picture = LinePanel(
     "",
     _dots(shown),
-    "times as fast as the large model alone  (faster →)\nbars are 95%"
+    f"times as fast as the large model alone{by_answer}  (faster →)\n"
+    "bars are 95%"
     f" intervals; {row.settings.num_examples} texts,"
     f" {row.latency.num_examples} timed; {row.environment['device']}",
     f"{panel.metric}  (better ↑)",

@@ -104,6 +104,8 @@ def _columns(advice: TreeAdvice) -> list[Column]:
     Column("steps/block", "here.steps", 2),
     Column("predicted", "here.speedup", 2),
     Column("measured", clock),
+    Column("seconds an answer", "measured.walltime_s", 4),
+    Column("relative length", "relative_length", 2),
     Column("over the chain", beside),
     Column("share of the optimum", "optimum", 3),
   ]

@@ -19,7 +19,13 @@ from speccascade.generate.session import Session
 from speccascade.runtime.progress import ProgressBar
 from speccascade.study import comparison
 from speccascade.study.measuring.study import Measuring, Study
-from speccascade.study.report.tables import BY_POSITION, SPEEDUP, Column
+from speccascade.study.report.tables import (
+  BY_POSITION,
+  LENGTH,
+  SECONDS,
+  SPEEDUP,
+  Column,
+)
 from speccascade.study.rows.results import ResultRow
 from speccascade.text import vocabularies
 from speccascade.text.prompting import Prompting
@@ -95,6 +101,8 @@ COLUMNS = (
   Column("acceptance", "row.efficiency.acceptance_rate", 3),
   Column(BY_POSITION.title, _by_position),
   Column("tokens/s", _tokens_per_second, 1),
+  Column("seconds an answer", lambda line: SECONDS.value_of(line.row), 3),
+  Column("relative length", lambda line: LENGTH.value_of(line.row), 2),
   Column("times as fast", _speedup, 2),
   Column("the model's own texts", _same_texts),
 )

@@ -11,6 +11,7 @@ from speccascade.study.report import (
   figures,
   findings,
   groups,
+  headline,
   tables,
   writing,
 )
@@ -93,6 +94,15 @@ def test_the_point_that_is_named_says_how_long_its_answers_are(written):
   lead = findings.lead_of(study.panels[0])
   assert lead.named.method == RULE
   assert "; its answers are 0.80 [0.79, 0.80] times as long" in lead.details
+
+
+def test_the_picture_says_it_too(written):
+  for rows_of, says in ((written, True), (rows({}), False)):
+    plot = headline.plot(headline.headline(rows_of))
+    [panel] = plot.panels
+    assert (", by seconds an answer" in panel.x_label) == says
+    words = " ".join(line.words for line in panel.lines)
+    assert ("\nanswers 0.80 times as long" in words) == says
 
 
 def test_tables_have_lengths_and_seconds(written):
