@@ -9,6 +9,7 @@ import pytest
 import speccascade as sc
 from speccascade import decode, train
 from speccascade.checkpoints import convert, load, orbax_io
+from speccascade.generate.points.draft_costs import DraftCosts
 from speccascade.runtime import memory
 from speccascade.text import sentence_pieces, vocabularies
 from tests import mains
@@ -277,9 +278,16 @@ def test_a_state_reader_learns_from_its_verifier(
   assert " cut to 3" in cut.models.drafter_name
   again = cut.generate("the cat", method="spec_decode", gamma=2, **options)
   assert np.array_equal(again.tokens, alone.tokens)
-  # Its blocks have one size.
-  with pytest.raises(ValueError, match="drafts blocks of one size"):
-    pair.generate("the cat", method="spec_decode", gamma="adaptive")
+  # Its rows choose the sizes of their blocks.
+  costs = DraftCosts((0, 1, 2), (1.0, 1.3, 1.5), 1.0)
+  chosen = pair.generate(
+    "the cat",
+    method="spec_decode",
+    gamma="adaptive",
+    draft_costs=costs,
+    **options,
+  )
+  assert np.array_equal(chosen.tokens, alone.tokens)
 
 
 @pytest.mark.parametrize(
