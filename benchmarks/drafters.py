@@ -172,7 +172,7 @@ def megabytes(pair: ModelPair) -> float:
   fuse: Any = ()
   if isinstance(drafter, StateReader):
     reading = drafter.reading_model(pair.verifier_lm)
-    drafter, fuse = reading.lm, reading.fuse
+    drafter, fuse = reading.lm, reading.params
   tree = dict(drafter.params)
   tree.pop("encoder", None)
   has_own = any(

@@ -9,6 +9,7 @@ import pytest
 import speccascade as sc
 from speccascade import decode, train
 from speccascade.checkpoints import convert, load, orbax_io
+from speccascade.generate.points.draft_costs import DraftCosts
 from speccascade.runtime import memory
 from speccascade.text import sentence_pieces, vocabularies
 from tests import mains
@@ -285,9 +286,16 @@ def test_a_state_reader_learns_from_its_verifier(
   )
   cut = learned.models.drafter_lm.params["draft_vocabulary"]
   assert {8, 9} & set(cut["ids"].tolist())
-  # Its blocks have one size.
-  with pytest.raises(ValueError, match="drafts blocks of one size"):
-    pair.generate("the cat", method="spec_decode", gamma="adaptive")
+  # Its rows choose the sizes of their blocks.
+  costs = DraftCosts((0, 1, 2), (1.0, 1.3, 1.5), 1.0)
+  chosen = pair.generate(
+    "the cat",
+    method="spec_decode",
+    gamma="adaptive",
+    draft_costs=costs,
+    **options,
+  )
+  assert np.array_equal(chosen.tokens, alone.tokens)
 
 
 @pytest.mark.parametrize(

@@ -95,7 +95,7 @@ def from_few_layers(case: dict) -> dict:
   round, where all layers would be read: bytes are then too few.
   """
   wanted = {(2, 2): None, (2, 4): 1}  # which of the pair has grown
-  if case["method"] not in ("verifier", "heads"):
+  if case["method"] not in programs.OF_VERIFIER:
     wanted[4, 2] = 0
   forms = {layers: compile_case(case, layers, None) for layers in wanted}
   for row in forms.values():

@@ -13,10 +13,20 @@ import numpy as np
 from benchmarks import shapes
 from benchmarks.gpu_battery import models, sizes
 from speccascade.decoding import Sampling, decoder, row_keys
-from speccascade.models import T5LM, LlamaConfig, LlamaLM, T5Config, parameters
+from speccascade.models import (
+  T5LM,
+  LlamaConfig,
+  LlamaLM,
+  StateReader,
+  StateReaderConfig,
+  T5Config,
+  cut_head,
+  parameters,
+)
 from speccascade.models.draft_heads import HeadsConfig, HeadsNetwork
 from speccascade.models.heads_model import model_of
 from speccascade.models.sharding.partitioning import DATA, MODEL, Layout
+from speccascade.models.state_reader import StateReaderNetwork
 
 Config = T5Config | LlamaConfig
 # Drafter and verifier of each pair.
@@ -36,10 +46,14 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
   "cascade": ("token_cascade_chow", {"gamma": 1}),
   "tree": ("spec_decode", {"gamma": 3, "tree": (3, 2, 1)}),
   "heads": ("spec_decode", {"gamma": 4}),
+  "reader": ("spec_decode", {"gamma": 5}),
   "copies": ("cascade_drafting", {"gamma": 5}),
   "top_k": ("verifier", {"gamma": 1}),
   "top_k_top_p": ("verifier", {"gamma": 1}),
 }
+# Methods whose drafter belongs to the verifier: no second model drafts.
+OF_VERIFIER = {"verifier", "heads", "reader"}
+KEPT = 8192  # tokens of a state reader's head
 # The filters of methods that do not draw from the whole distribution.
 FILTERS: dict[str, dict[str, Any]] = {
   "top_k": {"top_k": 50},
@@ -116,6 +130,28 @@ class Place:
     params = self.whole(parameters.tree(leaves))
     return model_of(config)(params, HeadsNetwork(config))
 
+  def reader(self, verifier: T5LM | LlamaLM, num_kept: int) -> StateReader:
+    """Returns a state reader with a cut head for a verifier, of shapes."""
+    config = StateReaderConfig().shaped_like(verifier.module.config)
+
+    def kernel(shape: tuple[int, ...], name: str) -> jax.ShapeDtypeStruct:
+      stored = parameters.storage(config, name, models.DTYPE)
+      return jax.ShapeDtypeStruct(shape, stored.dtype)
+
+    params = parameters.tree(
+      {
+        name: kernel(each.shape, name)
+        for name, each in parameters.describe(config).items()
+      }
+    )
+    params[cut_head.NAME] = {
+      "kernel": kernel(
+        (config.emb_dim, num_kept), "decoder/logits_dense/kernel"
+      ),
+      "ids": jax.ShapeDtypeStruct((num_kept,), jnp.int32),
+    }
+    return StateReader(self.whole(params), StateReaderNetwork(config))
+
   def whole(self, tree: Any) -> Any:
     """Returns shapes that every device holds whole."""
     layout = self.layout
@@ -154,6 +190,8 @@ def lower(
   )
   if method == "heads":
     drafter = place.heads(verifier, options["gamma"])
+  elif method == "reader":
+    drafter = place.reader(verifier, KEPT)
   elif name == "verifier":
     drafter = None
   inputs, keys = place.whole(

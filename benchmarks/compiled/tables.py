@@ -47,6 +47,8 @@ def _name(row: dict) -> str:
   )
   if case["method"] == "heads":
     models = f"heads for {verifier}"
+  elif case["method"] == "reader":
+    models = f"a state reader of {programs.KEPT:,} tokens for {verifier}"
   if "layers" in case:
     models += " ({} and {} layers)".format(*case["layers"])
   note = ", from 2 and 4 layers" if row.get("worked_out") else ""

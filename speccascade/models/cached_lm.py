@@ -364,11 +364,13 @@ class CachedLM(cut_head.Cuttable):
     sampling: Sampling,
     *,
     needs_bonus_law: bool,
+    states: native.ChainStates | None = None,
   ) -> tuple[Any, DraftedChain] | None:
     """Drafts a chain in one native call. See `language_model.ChainModel`.
 
     None is returned where a model is not packed, and where tokens are filtered
-    by more than top-p.
+    by more than top-p. With `states` a hidden state is read with each token;
+    see `ReaderLM.draft_chain`.
     """
     top_k = sampling.top_k
     is_filtered = top_k is not None and top_k < self.vocab_size
@@ -380,6 +382,8 @@ class CachedLM(cut_head.Cuttable):
     # Where the last draft of the block before was not fed, the cache lacks it
     # too, in rows that accepted all of the block.
     first_width = 1 if needs_bonus_law else 2
+    if states is not None:
+      first_width = states.before.shape[1]
     caches, chain = native_passes.draft_chain(
       self.module.config,
       self.params,
@@ -392,6 +396,7 @@ class CachedLM(cut_head.Cuttable):
       ),
       first_width=first_width,
       num_passes=num_passes,
+      states=states,
     )
     chain = chain.replace(
       q=self._widened(chain.q, 0), logits=self._widened(chain.logits)

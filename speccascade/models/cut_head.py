@@ -127,6 +127,34 @@ def head_of(
   return {"kernel": kernel, "ids": place(index, layout.sharding())}
 
 
+def stored_like(head: Mapping[str, Any], like: Any) -> dict[str, Any]:
+  """Returns a cut head with its kernel packed, or in eight bits, as another.
+
+  Args:
+    head: "kernel" and "ids".
+    like: a kernel. Where it is an array, the head stays as it is.
+  """
+  kernel, kinds = head["kernel"], native.Panels | native.Quantised
+  if not isinstance(like, kinds):
+    return dict(head)
+  if isinstance(kernel, kinds):
+    if type(kernel) is type(like) and _kind(kernel) == _kind(like):
+      return dict(head)
+    kernel = kernel.columns(jnp.arange(kernel.num_out)).T
+  if isinstance(like, native.Panels):
+    kernel = native.pack(np.asarray(kernel), *_kind(like))
+  else:
+    kernel = jax.tree.map(jnp.asarray, native.quantise(kernel))
+  return {**head, "kernel": kernel}
+
+
+def _kind(kernel: native.Panels | native.Quantised) -> tuple[Any, bool]:
+  """Returns the dtype of weights, and whether rows are rounded."""
+  if isinstance(kernel, native.Panels):
+    return kernel.array.dtype, kernel.rounds
+  return kernel.dtype, False
+
+
 def logits(x: jax.Array, head: Mapping[str, Any]) -> jax.Array:
   """Returns x [..., E] times the kernel of a cut head, [..., N] float32."""
   x, kernel = x.astype(jnp.float32), head["kernel"]

@@ -39,9 +39,12 @@ def is_native(config: T5Config | LlamaConfig, params: dict) -> bool:
 
   All kernels must be packed, and the native code must know the activations and
   all else that the config asks for. Where it does not, the log says so once.
+  The head may be packed in another way than the layers, or not, as where a
+  state reader has the head of a verifier.
   """
   attention = params["decoder"]["layers_0"]["self_attention"]
-  if not isinstance(attention["query"]["kernel"], native.Panels):
+  kernels = attention["query"]["kernel"], _head(config, params)
+  if not all(isinstance(kernel, native.Panels) for kernel in kernels):
     return False
   unknown = [
     f"the activation {name!r}"
@@ -187,20 +190,22 @@ def _decoder(
     angles = rotary.angles_by_window(config, positions)
     sublayers = [*_llama_sublayers(config, decoder, state, angles)]
     options["epsilon"] = config.norm_epsilon
-  cut = params.get(cut_head.NAME)
-  if cut is not None:
-    head = cut["kernel"]
-  elif config.logits_via_embedding:
-    head = table
-  else:
-    head = decoder["logits_dense"]["kernel"]
   return _Decoder(
     table=table,
     sublayers=sublayers,
     scale=decoder["decoder_norm"]["scale"],
-    head=head,
+    head=_head(config, params),
     options=options,
   )
+
+
+def _head(config: T5Config | LlamaConfig, params: dict) -> Any:
+  """Returns the kernel of the logits."""
+  if (cut := params.get(cut_head.NAME)) is not None:
+    return cut["kernel"]
+  if config.logits_via_embedding:
+    return params["token_embedder"]["embedding"]
+  return params["decoder"]["logits_dense"]["kernel"]
 
 
 def extend(
@@ -271,6 +276,7 @@ def draft_chain(
   *,
   first_width: int,
   num_passes: int,
+  states: native.ChainStates | None = None,
 ) -> tuple[Pairs, DraftedChain]:
   """Returns (caches, chain) of a drafted chain; see `CachedLM.draft_chain`.
 
@@ -284,6 +290,7 @@ def draft_chain(
     draws: how tokens are drawn.
     first_width: static, the most tokens that a cache lacks of its prefix.
     num_passes: static, P of `DraftedChain`.
+    states: what is read of hidden states; None where tokens are read alone.
   """
   num_fed = native.angles_of_chain(first_width, num_passes)
   decoder = _decoder(config, params, state, (len(draws.u), num_fed))
@@ -297,6 +304,7 @@ def draft_chain(
     first_width=first_width,
     num_passes=num_passes,
     ids=params[cut_head.NAME]["ids"] if cut_head.NAME in params else None,
+    states=states,
     **decoder.options,
   )
   return caches, DraftedChain(tokens=tokens, q=q, logits=logits, bad=bad)

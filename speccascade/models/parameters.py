@@ -215,6 +215,22 @@ def prepare(
   return traverse_util.unflatten_dict(flat, sep="/")
 
 
+def kernel_dtype_of(params: Any) -> str | None:
+  """Returns the `kernel_dtype` that a parameter tree was prepared with.
+
+  Arrays that are not packed may have been prepared with None; their dtype is
+  returned. None is returned where there is no kernel.
+  """
+  flat = traverse_util.flatten_dict(params, sep="/")
+  for name, kernel in flat.items():
+    if not name.endswith("/kernel"):
+      continue
+    if isinstance(kernel, native.Panels):
+      return ROUNDED if kernel.rounds else kernel.array.dtype.name
+    return jnp.dtype(kernel.dtype).name
+  return None
+
+
 def unpacked(params: Any) -> Any:
   """Returns parameters with arrays, as of a checkpoint, for packed kernels."""
   flat = traverse_util.flatten_dict(params, sep="/")

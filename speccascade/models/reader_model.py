@@ -15,9 +15,12 @@ from flax import struct
 import jax.numpy as jnp
 import numpy as np
 
+from speccascade import native
+from speccascade.decoding.laws.sampling import Sampling
 from speccascade.decoding.records import prompts
-from speccascade.decoding.records.block_records import Output
+from speccascade.decoding.records.block_records import DraftedChain, Output
 from speccascade.decoding.records.language_model import Array, State
+from speccascade.decoding.records.token_buffers import Prefix
 from speccascade.models import cut_head, products
 from speccascade.models.cached_lm import CachedLM
 from speccascade.models.llama.eagle import EagleConfig, EagleTransformer
@@ -67,7 +70,7 @@ class StateReader(struct.PyTreeNode):
       config: the reader.
       params: nested dict of arrays.
       dtype: as in `CachedLM.create`; the verifier's.
-      kernel_dtype: as in `CachedLM.create`; the verifier's.
+      kernel_dtype: as in `CachedLM.create`. It need not be the verifier's.
       donate: whether `params` may be emptied.
       layout: None; a reader lies on one device.
 
@@ -123,12 +126,15 @@ class StateReader(struct.PyTreeNode):
   def cut_to(self, ids: Sequence[int] | np.ndarray, verifier: CachedLM) -> Self:
     """Returns the reader with a head that keeps some tokens.
 
+    The head is stored as the reader's other kernels.
+
     Args:
       ids: as of `CachedLM.cut_to`, which raises for other ids.
       verifier: the language model whose head is cut, unless the reader has a
         head of its own.
     """
     cut = self.reading_model(verifier).lm.cut_to(ids).params[cut_head.NAME]
+    cut = cut_head.stored_like(cut, self.params["fuse"]["kernel"])
     return self.replace(params={**self.params, cut_head.NAME: cut})
 
   def reading_model(self, verifier: Any) -> "ReaderLM":
@@ -290,6 +296,34 @@ class ReaderLM(struct.PyTreeNode):
       depth=depth,
       ancestors=ancestors,
       vectors=self._vectors(tokens, states),
+    )
+
+  def draft_chain(
+    self,
+    state: State,
+    prefix: Prefix,
+    u: Array,
+    sampling: Sampling,
+    *,
+    states: Array,
+    needs_bonus_law: bool,
+  ) -> tuple[State, DraftedChain] | None:
+    """Drafts a chain in one native call. See `readers.ChainReadingModel`.
+
+    None is returned where the kernels are not packed, and else as in
+    `CachedLM.draft_chain`.
+    """
+    fuse = self.params.get("fuse", {})
+    kernel = fuse.get("kernel")
+    if len(fuse) > 1 or not isinstance(kernel, native.Panels):
+      return None
+    return self.lm.draft_chain(
+      state,
+      prefix,
+      u,
+      sampling,
+      needs_bonus_law=needs_bonus_law,
+      states=native.ChainStates(states, kernel),
     )
 
   def rewind(self, state: State, length: Array) -> State:

@@ -3,6 +3,7 @@
 from speccascade.native.chain_calls import (
   ChainDraws,
   ChainPrefix,
+  ChainStates,
   angles_of_chain,
   draft_chain,
 )
@@ -54,6 +55,7 @@ __all__ = [
   "CachedAttention",
   "ChainDraws",
   "ChainPrefix",
+  "ChainStates",
   "DecoderSublayer",
   "EncoderAttention",
   "EncoderSublayer",

@@ -53,6 +53,20 @@ class ChainDraws(NamedTuple):
   greedy: bool
 
 
+class ChainStates(NamedTuple):
+  """What a drafter reads that reads a hidden state with each token.
+
+  Attributes:
+    before: [B, W, E] float32, the states before the first tokens that the cache
+      lacks. Later tokens are read with the drafter's own hidden states, after
+      its last norm.
+    kernel: `Panels` [2 E, E], of the product of [vector of the token, state].
+  """
+
+  before: jax.Array
+  kernel: Panels
+
+
 def angles_of_chain(first_width: int, num_passes: int) -> int:
   """Returns how many tokens of a row the passes of a chain may feed."""
   return first_width + num_passes - 1
@@ -70,6 +84,7 @@ def draft_chain(
   num_passes: int,
   activations: Sequence[str],
   ids: jax.Array | None = None,
+  states: ChainStates | None = None,
   factor: float = 1.0,
   epsilon: float = 1e-6,
 ) -> tuple[tuple[KeysValues, ...], jax.Array, jax.Array, jax.Array, jax.Array]:
@@ -86,12 +101,14 @@ def draft_chain(
     sublayers: in order, with angles of `angles_of_chain` tokens of each row
       where they are rotary.
     scale: [E] float32, scale of the last norm.
-    head: `Panels` [E, N], of the kind of all other panels.
-    first_width: static, the most tokens that a cache lacks of its prefix.
+    head: `Panels` [E, N], of any kind.
+    first_width: static, the most tokens that a cache lacks of its prefix: W
+      where there are states.
     num_passes: static, P.
     activations: names in `passes.ACTIVATIONS`.
     ids: [N] int32, the token of each column of the head; None where column i is
       token i.
+    states: a `ChainStates`; None where tokens are read alone.
     factor: factor of the logits.
     epsilon: added to the mean square in a norm.
 
@@ -119,6 +136,11 @@ def draft_chain(
   operands.add(draws.temperature, ())
   operands.add(jnp.ones((), jnp.float32) if top_p is None else top_p, ())
   operands.add(ids, (num_columns if len(ids) else 0,), jnp.int32)
+  if states is None:
+    operands.add(jnp.zeros((batch, 0, width)), (batch, 0, width))
+  else:
+    operands.add(states.before, (batch, first_width, width))
+    operands.add(states.kernel, (2 * width, width))
   operands.add_result((batch, num_drafts), jnp.int32)
   operands.add_result((batch, num_drafts + 1, num_columns))
   operands.add_result((batch, num_passes, num_columns))
@@ -132,7 +154,7 @@ def draft_chain(
       f"a chain of {num_angles} tokens does not fit {operands.num_slots} slots"
     )
   operands.add(scale, (width,))
-  operands.add(head, (width, num_columns))
+  operands.add(head, (width, num_columns), like=head)
   results = operands.call(
     "DraftChain",
     first_width=np.int64(first_width),

@@ -82,15 +82,24 @@ struct Batch {
   }
 };
 
+// What the first sublayer reads of the fed tokens: their vectors; or, where
+// there are states, the product of [vector, state before the token] with the
+// first kernel of the pass, [2 E, E].
+struct Fed {
+  const int32_t* tokens;          // [rows of the call, batch.width]
+  const TokenTable& vectors;
+  const float* states = nullptr;  // [rows of the call, batch.width, E]
+};
+
 // Runs a pass, which writes the results of the fed rows one after the other.
 //
-// `tokens` are [rows of the call, batch.width]; hidden [B, R or N, E] and
-// logits [B, R or N, V] are not written where the decoder has no head, nor are
-// the inputs of the K sublayers that are handed out, [B, R or N, K, E].
+// Hidden [B, R or N, E] and logits [B, R or N, V] are not written where the
+// decoder has no head, nor are the inputs of the K sublayers that are handed
+// out, [B, R or N, K, E]. Hidden may be where the states are: these are read
+// before.
 void run_pass(ffi::ThreadPool& pool, const Decoder& decoder, const Batch& batch,
-              const int32_t* tokens, const TokenTable& vectors,
-              Operands operands, float* hidden, float* logits,
-              float* inputs);
+              const Fed& fed, Operands operands, float* hidden,
+              float* logits, float* inputs);
 
 // Moves the results of the fed rows to the places of their rows; all else
 // becomes 0.

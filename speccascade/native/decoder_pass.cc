@@ -254,13 +254,16 @@ static void add_stages(const Decoder& decoder, Operands& operands,
 }
 
 void run_pass(ffi::ThreadPool& pool, const Decoder& decoder, const Batch& batch,
-              const int32_t* tokens, const TokenTable& vectors,
-              Operands operands, float* hidden, float* logits, float* inputs) {
+              const Fed& fed, Operands operands, float* hidden,
+              float* logits, float* inputs) {
   const long B = batch.B, N = batch.N, R = batch.R, E = decoder.width;
   if (!B) return;
+  // What is read of a token.
+  const long read = fed.states ? 2 * E : E;
   // The head writes to a result of its own, so its width does not count.
   const size_t num_kernels = decoder.kernels.columns.size() - 1;
-  Arena arena(7, B * std::max(N, R) * widest(decoder, num_kernels));
+  const long width = std::max(read, widest(decoder, num_kernels));
+  Arena arena(8, B * std::max(N, R) * width);
   Rows rows, read_rows;
   rows.num = N;
   rows.x = arena.take();
@@ -275,13 +278,22 @@ void run_pass(ffi::ThreadPool& pool, const Decoder& decoder, const Batch& batch,
   room.value = arena.take();
   room.inner = arena.take();
 
-  for (long i = 0; i < B * N; i++)
-    vectors.look_up(tokens[batch.row[i / N] * batch.width + i % N],
-                    rows.x + i * E);
+  float* x = fed.states ? arena.take() : rows.x;
+  for (long i = 0; i < B * N; i++) {
+    const long at = batch.row[i / N] * batch.width + i % N;
+    fed.vectors.look_up(fed.tokens[at], x + i * read);
+    if (fed.states)
+      std::copy_n(fed.states + at * E, E, x + i * read + E);
+  }
 
   Tree tree;
   if (decoder.has_tree) tree = operands.tree(batch.start.data());
   auto stages = Stages::create(worth(pool, decoder.kernels.num_weights, B * N));
+  if (fed.states) {
+    Products products(x, B * N, read);
+    products.add(operands.kernel(), rows.x);
+    products.stage(*stages);
+  }
   DecoderSublayers pass(*stages, decoder, batch, tree, room, read_rows);
   add_stages(decoder, operands, pass, rows, hidden, logits, inputs);
   Stages::run(pool, stages);
@@ -306,8 +318,9 @@ static ffi::Error decoder_pass(
   float* logits = decoder.has_head ? operands.result() : nullptr;
   const bool has_inputs = decoder.has_head && decoder.handed_out.size();
   float* inputs = has_inputs ? operands.result() : nullptr;
-  run_pass(pool, decoder, batch, tokens.typed_data(), {table, decoder},
-           operands, hidden, logits, inputs);
+  const TokenTable vectors(table, decoder);
+  run_pass(pool, decoder, batch, {tokens.typed_data(), vectors}, operands,
+           hidden, logits, inputs);
 
   // The pass wrote the results of the fed rows one after the other.
   float* const written[] = {hidden, logits, inputs};

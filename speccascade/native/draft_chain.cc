@@ -5,7 +5,9 @@
 //
 // Axes: B rows, G drafts, V columns of the head, L tokens of the buffer, P
 // passes: G, or G + 1 where the distribution after the last draft is wanted.
-// The columns are the whole vocabulary, or the tokens `ids` [V] of it.
+// The columns are the whole vocabulary, or the tokens `ids` [V] of it. A drafter
+// that reads states has `states` [B, width, E] before the tokens of the first
+// pass, and then its own hidden states; see Fed. Of others there are none.
 #include "decoder.h"
 #include "laws.h"
 
@@ -78,7 +80,7 @@ static ffi::Error draft_chain(
     ffi::BufferR1<ffi::S32> end, ffi::BufferR1<ffi::PRED> active,
     ffi::BufferR2<ffi::F32> u, ffi::BufferR0<ffi::F32> temperature,
     ffi::BufferR0<ffi::F32> top_p, ffi::BufferR1<ffi::S32> ids,
-    ffi::RemainingArgs args,
+    ffi::BufferR3<ffi::F32> states, ffi::RemainingArgs args,
     ffi::ResultBufferR2<ffi::S32> drafts, ffi::ResultBufferR3<ffi::F32> laws,
     ffi::ResultBufferR3<ffi::F32> logits, ffi::ResultBufferR2<ffi::PRED> bad,
     ffi::RemainingRets caches, ffi::Dictionary dictionary) {
@@ -101,12 +103,19 @@ static ffi::Error draft_chain(
   Feed feed(tokens, length.typed_data(), held.typed_data(), end.typed_data(),
             settings.width);
   std::vector<int32_t> drawn(B);
-  std::vector<float> hidden(B * decoder.width), after(B * V);
+  const long E = decoder.width;
+  std::vector<float> hidden(B * E), after(B * V);
+  const bool has_states = states.element_count();
+  const float* before = has_states ? states.typed_data() : nullptr;
   for (long step = 0; step < P; step++) {
     const Batch batch = feed.batch(decoder.num_slots, settings.num_angles);
-    run_pass(pool, decoder, batch, feed.tokens.data(), vectors,
+    run_pass(pool, decoder, batch, {feed.tokens.data(), vectors, before},
              Operands(args, caches, decoder), hidden.data(), after.data(),
              nullptr);
+    if (has_states) {
+      spread(hidden.data(), B, E, E, batch.row, std::vector<long>(batch.B, E));
+      before = hidden.data();
+    }
     spread(after.data(), B, V, V, batch.row, std::vector<long>(batch.B, V));
     // The distribution after the last draft draws no token.
     const auto draw_row = [=, from = after.data(), drawn = drawn.data()](
@@ -149,6 +158,7 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(DraftChain, draft_chain,
                                   .Arg<ffi::BufferR0<ffi::F32>>()
                                   .Arg<ffi::BufferR0<ffi::F32>>()
                                   .Arg<ffi::BufferR1<ffi::S32>>()
+                                  .Arg<ffi::BufferR3<ffi::F32>>()
                                   .RemainingArgs()
                                   .Ret<ffi::BufferR2<ffi::S32>>()
                                   .Ret<ffi::BufferR3<ffi::F32>>()

@@ -28,8 +28,9 @@ class PassOperands:
     shared: the arrays of kernels.
     columns: number of outputs of each kernel.
     num_weights: weights of all kernels together.
+    rounds: whether rows are rounded before each kernel.
     num_slots: slots of the smallest cache; 0 before a cache is added.
-    like: `Panels` of the kind that all kernels must have.
+    like: `Panels` of the kind that the kernels of sublayers must have.
   """
 
   def __init__(self, like: Panels):
@@ -38,6 +39,7 @@ class PassOperands:
     self.aliases: dict[int, int] = {}
     self.shared = Shared()
     self.columns: list[int] = []
+    self.rounds: list[bool] = []
     self.num_weights = 0
     self.num_slots = 0
     self.like = like
@@ -47,14 +49,21 @@ class PassOperands:
     array: jax.Array | Panels,
     shape: tuple[int, ...],
     dtype: jax.typing.DTypeLike = jnp.float32,
+    like: Panels | None = None,
   ) -> None:
     """Adds an array, or the panels of a kernel [in, out], of this shape.
+
+    Args:
+      array: the array, or the panels.
+      shape: the shape wanted.
+      dtype: of an array.
+      like: `Panels` of the kind that a kernel must have, `self.like` for None.
 
     Raises:
       ValueError: the operand has another shape or dtype.
     """
     if isinstance(array, Panels):
-      self._add_kernel(array, shape)
+      self._add_kernel(array, shape, like or self.like)
       return
     if (array.shape, array.dtype) != (shape, dtype):
       raise ValueError(
@@ -63,14 +72,17 @@ class PassOperands:
       )
     self.arrays.append(array)
 
-  def _add_kernel(self, kernel: Panels, shape: tuple[int, ...]) -> None:
+  def _add_kernel(
+    self, kernel: Panels, shape: tuple[int, ...], like: Panels
+  ) -> None:
     num_in, num_out = shape
-    if not kernel.fits((num_in, num_out), self.like):
+    if not kernel.fits((num_in, num_out), like):
       raise ValueError(
         f"kernel {len(self.columns)} of a native pass is {kernel}, wanted a"
-        f" kernel {shape}, like {self.like}"
+        f" kernel {shape}, like {like}"
       )
     self.columns.append(num_out)
+    self.rounds.append(kernel.rounds)
     packed = packed_shape((num_in, num_out), kernel.array.dtype)
     self.num_weights += math.prod(packed)
     self.shared.add(kernel)
@@ -93,9 +105,9 @@ class PassOperands:
     if not isinstance(table, Panels):
       self.add(table, (table.shape[0], width))
       return {"vocab": np.int64(table.shape[0]), "panel": np.int64(0)}
-    # The table is checked as a kernel, and added as an array: no sublayer
-    # multiplies by it.
-    PassOperands(self.like).add(table, (width, table.num_out))
+    # The table is checked as a kernel of any kind, and added as an array: no
+    # sublayer multiplies by it.
+    PassOperands(table).add(table, (width, table.num_out))
     self.arrays.append(table.array)
     return {"vocab": np.int64(table.num_out), "panel": np.int64(table.first)}
 
@@ -144,6 +156,6 @@ class PassOperands:
       firsts=self.shared.firsts,
       columns=np.asarray(self.columns, np.int32),
       num_weights=np.int64(self.num_weights),
-      rounds=self.like.rounds,
+      rounds=np.asarray(self.rounds, np.int32),
       **attributes,
     )

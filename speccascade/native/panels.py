@@ -59,11 +59,8 @@ class Panels:
     An index past an end is read as that end.
     """
     if self.array.dtype == jnp.int8:
-      return (
-        self._quantised(index)
-        .columns(jnp.arange(index.size))
-        .reshape(*index.shape, -1)
-      )
+      columns = self._quantised(index).columns(jnp.arange(index.size))
+      return columns.reshape(*index.shape, self.shape[0])
     index = jnp.clip(index, 0, self.num_out - 1)
     array, dtype = self.array, self.array.dtype
     if dtype == jnp.bfloat16:
@@ -73,8 +70,10 @@ class Panels:
     columns = array[self.first + index // WIDTH, :, index % WIDTH]
     if dtype == jnp.bfloat16:
       columns = jax.lax.bitcast_convert_type(columns, dtype)
-    # [..., in], or pairs of inputs [..., ceil(in / 2), 2].
-    return columns.reshape(*index.shape, -1)[..., : self.shape[0]]
+    # [..., in], or pairs of inputs [..., ceil(in / 2), 2]. (There may be no
+    # column at all, of which a -1 would say nothing.)
+    size = math.prod(columns.shape[index.ndim :])
+    return columns.reshape(*index.shape, size)[..., : self.shape[0]]
 
   def cut(self, index: jax.Array) -> "Panels":
     """Returns panels of the columns of an int32 index [N]."""

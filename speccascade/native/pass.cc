@@ -50,7 +50,7 @@ Kernel Operands::kernel(Activation activation) {
       *args.get<ffi::AnyBuffer>(first_array + places.numbers[i]);
   Kernel kernel;
   kernel.panels = words_of(array, places.firsts[i]);
-  kernel.weights = weights_of(array, places.rounds);
+  kernel.weights = weights_of(array, places.rounds[i]);
   kernel.out = places.columns[i];
   kernel.activation = activation;
   return kernel;

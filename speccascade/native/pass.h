@@ -52,9 +52,9 @@ struct KernelPlaces {
   Numbers columns;          // outputs of the kernel
   Numbers numbers;          // the kernel's array, among the arrays of kernels
   Numbers firsts;           // the kernel's first panel in that array
+  Numbers rounds;           // whether rows are rounded to meet bfloat16
   int64_t num_arrays = 0;   // arrays of kernels: the last operands of the call
   int64_t num_weights = 0;  // weights of all kernels together
-  bool rounds = false;      // rows are rounded to meet kernels in bfloat16
 };
 
 struct Stack {

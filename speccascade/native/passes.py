@@ -143,8 +143,8 @@ def decoder_pass(
     count: [B] int32, tokens fed to each row.
     sublayers: in order; at least one has a cache.
     scale: [E] float32, scale of the last norm.
-    head: `Panels` [E, V], of the kind of all other panels. None writes the
-      tokens to the caches, and computes nothing else.
+    head: `Panels` [E, V], of any kind. None writes the tokens to the caches,
+      and computes nothing else.
     activations: names in `ACTIVATIONS`, one for each inner kernel of an MLP.
     read: [B, R] int32 in 0..N-1, the positions wanted; None means all.
     tree: (depth [B, W] int32, ancestors [B, N, W] bool) of a tree's tokens, as
@@ -192,7 +192,7 @@ def decoder_pass(
     raise ValueError(f"{num_fed} tokens do not fit {operands.num_slots} slots")
   if head is not None:
     operands.add(scale, (width,))
-    operands.add(head, (width, head.num_out))
+    operands.add(head, (width, head.num_out), like=head)
   cached = [
     i
     for i, part in enumerate(sublayers)
@@ -241,7 +241,7 @@ def encoder_pass(
     mask: [B, 1, 1, S] float32, added to the scores of each key.
     sublayers: in order.
     scale: [E] float32, scale of the last norm.
-    source_kernels: the kernels of each decoder layer.
+    source_kernels: the kernels of each decoder layer, each of any kind.
     num_heads: H of the decoder.
     activations: names in `ACTIVATIONS`, one for each inner kernel of an MLP.
 
@@ -263,7 +263,7 @@ def encoder_pass(
   dim = source_kernels[0].key.num_out // num_heads
   for pair in source_kernels:
     for kernel in pair:
-      operands.add(kernel, (width, num_heads * dim))
+      operands.add(kernel, (width, num_heads * dim), like=pair.key)
     operands.add_result((batch, num_heads, dim, num_fed))
     operands.add_result((batch, num_heads, num_fed, dim))
   results = operands.call(

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from speccascade import native
-from speccascade.decoding import METHODS, Constraints
+from speccascade.decoding import METHODS, AdaptiveDrafter, Constraints
+from speccascade.decoding.drafting.draft_pace import PaceCosts
 from speccascade.decoding.laws import draws
 from speccascade.decoding.programs.decoders import Decoder
 from speccascade.decoding.records import readers
@@ -158,6 +159,16 @@ def test_a_tree_and_a_mask():
   ]
   np.testing.assert_array_equal(*texts)
   assert allowed[texts[0]].all()
+
+
+def test_rows_choose_how_much_an_exit_drafts():
+  verifier = network("llama", "bfloat16")
+  costs = PaceCosts(jnp.float32([1.0, 1.4, 1.7]), jnp.float32(0.3))
+  drafter = AdaptiveDrafter.of(verifier.first_layers(2), costs, (0, 1, 2))
+  wanted = decode("verifier", None, verifier).tokens
+  actual = decode("spec_decode", drafter, verifier, gamma=2)
+  np.testing.assert_array_equal(actual.tokens, wanted)
+  assert np.sum(actual.stats.drafted) > 0
 
 
 def test_an_exit_of_another_verifier_is_refused():

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from speccascade.decoding import Sampling
+from speccascade.decoding import Sampling, StateDrafter
 from speccascade.decoding.drafting.autoregressive import (
   AutoregressiveDrafter,
   StopPolicy,
@@ -17,11 +17,12 @@ from speccascade.decoding.laws import draws
 from speccascade.decoding.programs.decoders import Decoder
 from speccascade.decoding.programs.methods import METHODS
 from speccascade.decoding.records.token_buffers import Prefix
+from speccascade.models import StateReader
 from speccascade.models.cached_lm import CachedLM
 from speccascade.native import library
 from tests import toy
 from tests.models.feeding import NEEDS_NATIVE, int32
-from tests.models.growing import LLAMA, T5, network, start
+from tests.models.growing import LLAMA, PROMPTS, SOURCES, T5, network, start
 
 pytestmark = NEEDS_NATIVE
 CONFIGS = {"t5": T5, "llama": LLAMA}
@@ -159,6 +160,87 @@ def test_faults_are_where_the_steps_find_them(monkeypatch):
   jax.tree.map(np.testing.assert_array_equal, actual, want)
   assert np.all(actual.bad[:2, 0])
   assert not actual.bad[2, 0]
+
+
+# (network, kernels of the verifier, of the reader, whether the reader has a
+# head of its own, kept tokens, temperature, top-p, whether the last
+# distribution is wanted).
+READERS = [
+  ("llama", "bfloat16", "int8", False, [1, *range(3, 40, 2)], 0.7, 0.8, False),
+  ("t5", "float32", "bfloat16", True, None, 1.0, None, True),
+  ("llama", "float32", "float32", False, None, 1.0, None, False),
+  ("llama", "bfloat16_products", "int8", False, None, 0.7, None, True),
+  ("t5", "float32", "float32", False, [1, *range(2, 50, 3)], 0.0, None, False),
+  ("t5", "bfloat16", "bfloat16_products", False, None, 0.7, None, False),
+]
+
+
+@pytest.mark.parametrize(
+  "case", toy.nightly([(x,) for x in READERS], [(x,) for x in READERS[:2]])
+)
+def test_a_readers_chain_equals_the_steps_to_the_bit(case, monkeypatch):
+  """Ragged rows over some rounds, whose states the rounds leave."""
+  name, kernels, own, own_head, kept, temperature, top_p, bonus = case
+  verifier = model(name, kernels)
+  plain = StateReader.untrained(model(name, None), own_head=own_head)
+  reader = StateReader.create(plain.config, plain.params, kernel_dtype=own)
+  if kept:
+    reader = reader.cut_to(kept, verifier)
+  drafter = StateDrafter.of(reader.reading_model(verifier), GAMMA)
+  assert drafter.drafter.model.model.lm._is_native
+  inputs = int32(PROMPTS if verifier.prompted else SOURCES)
+  rng = np.random.default_rng(0)
+  tokens = rng.integers(2, 9, (3, 30), np.int32)
+  length, active = np.array([2, 6, 1]), np.array([True] * 3)
+  states = drafter.prefill_with(verifier, inputs, capacity=30)
+  state, _ = drafter.catch_up_with(
+    verifier, states, jnp.asarray(tokens), int32(length - 1), wide=4
+  )
+
+  def run():
+    return jax.jit(
+      lambda drafter, state, prefix, rngs, sampling: drafter.propose(
+        state, Prefix(*prefix), rngs, sampling, needs_bonus_law=bonus
+      )
+    )
+
+  chains, steps, drafted = run(), run(), set()
+  for i in range(ROUNDS):
+    arguments = (
+      drafter,
+      state,
+      (jnp.asarray(tokens), int32(length), jnp.asarray(active)),
+      draws.row_keys(i, 0, np.arange(3)),
+      Sampling.create(temperature, top_p=top_p),
+    )
+    jaxpr = str(chains.trace(*arguments).jaxpr)
+    assert library.target("DraftChain") in jaxpr
+    assert library.target("DecoderPass") not in jaxpr
+    state, actual = chains(*arguments)
+    with step_by_step(monkeypatch):
+      _, want = steps(*arguments)
+    jax.tree.map(np.testing.assert_array_equal, actual, want)
+    drafted |= set(np.ravel(actual.tokens).tolist())
+    count = np.zeros(3, np.int32)
+    for b in range(3):
+      num = (3 * (b == i % 3) + (b == 2)) % (GAMMA + 1)
+      if active[b]:
+        end = length[b] + num
+        tokens[b, length[b] : end] = np.asarray(actual.tokens)[b, :num]
+        length[b], count[b] = end + 1, num + 1
+    held = int32(length - 1)
+    hidden = rng.normal(size=(3, GAMMA + 1, verifier.module.config.emb_dim))
+    path = np.tile(np.arange(GAMMA + 1), (3, 1))
+    state = drafter.observe(
+      drafter.rewind(state, held),
+      jnp.asarray(hidden, jnp.float32),
+      int32(path),
+      int32(count),
+      held,
+    )
+    active[1] &= i < 1
+  assert len(drafted) > 2
+  assert not kept or drafted <= set(kept)
 
 
 def test_other_settings_take_the_steps():

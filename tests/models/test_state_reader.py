@@ -275,6 +275,53 @@ def test_native_passes_write_the_same(kind):
 
 
 @NEEDS_NATIVE
+@pytest.mark.parametrize(
+  ("verifiers", "own", "kept"),
+  toy.nightly(
+    [
+      (None, "float32", None),
+      ("bfloat16", None, None),
+      ("bfloat16", "int8", None),
+      ("bfloat16", "int8", [1, 2, 4]),
+    ],
+    quick=[("bfloat16", "int8", [1, 2, 4])],
+  ),
+)
+def test_a_reader_has_kernels_of_its_own(verifiers, own, kept):
+  # The verifier's head is read as it is; one that is cut is the reader's.
+  plain = tiny_llama(2)
+  verifier = packed(plain, verifiers) if verifiers else plain
+  reader = StateReader.untrained(plain)
+  reader = StateReader.create(reader.config, reader.params, kernel_dtype=own)
+  if kept:
+    reader = reader.cut_to(kept, verifier)
+    kernel = reader.params["draft_vocabulary"]["kernel"]
+    if own:
+      assert kernel.array.dtype == own
+  # A prompt of one token leaves no states.
+  toy.greedily(
+    "spec_decode",
+    (reader, verifier),
+    inputs=jnp.asarray([[3]], jnp.int32),
+    max_decode_len=6,
+  )
+
+
+def test_a_reader_in_eight_bits_without_native_products(monkeypatch):
+  verifier = tiny_llama(2)
+  reader = StateReader.untrained(verifier)
+  monkeypatch.setattr(native, "is_available", lambda: False)
+  reader = StateReader.create(reader.config, reader.params, kernel_dtype="int8")
+  cut = reader.cut_to([1, 2, 4], verifier)
+  assert isinstance(cut.params["draft_vocabulary"]["kernel"], native.Quantised)
+  lms = (each.reading_model(verifier).lm for each in (cut, reader))
+  hidden = jax.random.normal(jax.random.key(0), (1, 2, reader.config.emb_dim))
+  got, want = (lm.project(hidden) for lm in lms)
+  np.testing.assert_allclose(got[..., 2], want[..., 2], atol=0.05)
+  assert np.all(np.isneginf(got[..., 3]))
+
+
+@NEEDS_NATIVE
 @pytest.mark.parametrize("kind", ["llama", "t5"])
 def test_a_reader_of_packed_kernels_is_that_of_the_arrays(kind):
   plain = VERIFIERS[kind](2)

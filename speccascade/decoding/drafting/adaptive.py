@@ -125,8 +125,7 @@ class AdaptiveDrafter(Drafter, struct.PyTreeNode):
     # A row that drafts nothing reads one of the tokens that it lacks, so that
     # the pass of the other rows has space for it.
     length = jnp.where(drafts, prefix.length, model.length + 1)
-    chain = AutoregressiveDrafter(self.model, self.width, behind=0)
-    (model,), proposal = chain.propose(
+    (model,), proposal = self._chain.propose(
       (model,),
       dataclasses.replace(prefix, length=length, active=drafts),
       rngs,
@@ -136,16 +135,27 @@ class AdaptiveDrafter(Drafter, struct.PyTreeNode):
     # Counts are those of the row alone, whatever the other rows draft.
     count = jnp.minimum(pace.gamma, self.width)
     num_passes = count + int(needs_bonus_law)
-    calls = pace.passes(prefix.length) + num_passes
+    calls = pace.passes(prefix.length, self._first_width) + num_passes
     place = jnp.arange(self.width + 1, dtype=jnp.int32)[None]
     is_read = place < num_passes[:, None]
-    pace = pace.draft(prefix.length, num_passes - 1)
+    num_kept = 0 if self._chain.rereads else num_passes - 1
+    pace = pace.draft(prefix.length, jnp.asarray(num_kept))
     return (model, pace), proposal.replace(
       count=count,
       q1=jnp.where(is_read[..., None], proposal.q1, 0),
       calls=jnp.where(count > 0, calls, 0)[:, None],
       bad=proposal.bad & is_read,
     )
+
+  @property
+  def _chain(self) -> AutoregressiveDrafter:
+    """Drafts a block of the width."""
+    return AutoregressiveDrafter(self.model, self.width, behind=0)
+
+  @property
+  def _first_width(self) -> int:
+    """Static: how many tokens the first pass of a chain may read."""
+    return self._chain.rereads or 2
 
   def _nothing(self, rows: int) -> Proposal:
     """Returns a proposal without drafts."""
@@ -164,7 +174,7 @@ class AdaptiveDrafter(Drafter, struct.PyTreeNode):
 
   def _read_missed(self, model: State, prefix: Prefix, drafts: Array) -> State:
     """Feeds rows what they lack beyond what a chain's first pass reads."""
-    is_late = drafts & (prefix.length - model.length > 2)
+    is_late = drafts & (prefix.length - model.length > self._first_width)
     upto = jnp.where(is_late, prefix.length - 1, 0)
 
     def lacks(model: State) -> Array:

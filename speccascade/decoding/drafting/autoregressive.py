@@ -78,15 +78,16 @@ class AutoregressiveDrafter(Drafter, struct.PyTreeNode):
       that every block is this drafter's own, as in a plain speculative loop.
       The cache lacks at most two tokens then: the last draft and the bonus
       token, after a fully accepted block.
-    rereads: static, whether the model forgets all drafts after a block, so that
-      the first pass of the next block reads the accepted ones again.
+    rereads: static, how many tokens the first pass may read where the model
+      forgets all drafts after a block, and reads the accepted ones again; 0
+      where it keeps them.
   """
 
   model: LanguageModel
   width: int = struct.field(pytree_node=False)
   stop: StopPolicy | None = None
   behind: int = struct.field(pytree_node=False, default=8)
-  rereads: bool = struct.field(pytree_node=False, default=False)
+  rereads: int = struct.field(pytree_node=False, default=0)
 
   @property
   def parts(self) -> tuple[LanguageModel]:
@@ -94,7 +95,7 @@ class AutoregressiveDrafter(Drafter, struct.PyTreeNode):
 
   @property
   def spare_slots(self) -> int:
-    return self.width + max(self.behind, self.width + 1 if self.rereads else 2)
+    return self.width + max(self.behind, self.rereads or 2)
 
   def propose(
     self,
@@ -313,8 +314,7 @@ class AutoregressiveDrafter(Drafter, struct.PyTreeNode):
     # the last draft was not fed, it lacks that draft too in rows that accepted
     # all of the block.
     width = 1 if needs_bonus_law or self.stop is not None else 2
-    if self.rereads:
-      width = self.width + 1
+    width = self.rereads or width
     state, logits = feeding.feed_block(
       reader.model,
       state,

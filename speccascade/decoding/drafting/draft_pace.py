@@ -86,14 +86,16 @@ class Pace(struct.PyTreeNode):
       held=jnp.maximum(self.held, held), length=jnp.zeros_like(self.length)
     )
 
-  def passes(self, length: Array) -> Array:
+  def passes(self, length: Array, first: int = 2) -> Array:
     """Returns [B] int32, passes that a drafter needs to read what it missed.
 
-    A chain's own first pass reads two tokens.
+    Args:
+      length: [B] int32, tokens now.
+      first: static, how many tokens a chain's own first pass reads.
     """
     lacks = length - self.held
     passes = -(-(lacks - 1) // CATCH_UP_WIDTH)
-    return jnp.where(lacks > 2, passes, 0)
+    return jnp.where(lacks > first, passes, 0)
 
   def is_idle(self, length: Array) -> Array:
     """Returns [B] bool, the rows that continue without drafts, unasked."""

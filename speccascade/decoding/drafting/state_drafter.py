@@ -18,8 +18,12 @@ from speccascade.decoding.drafting.autoregressive import (
 from speccascade.decoding.drafting.tree_drafter import TreeDrafter
 from speccascade.decoding.laws.sampling import Sampling
 from speccascade.decoding.laws.targets import Target
-from speccascade.decoding.records import token_buffers
-from speccascade.decoding.records.block_records import Output, Proposal
+from speccascade.decoding.records import feeding, readers, token_buffers
+from speccascade.decoding.records.block_records import (
+  DraftedChain,
+  Output,
+  Proposal,
+)
 from speccascade.decoding.records.decode_settings import ReviewSettings
 from speccascade.decoding.records.draft_tree import (
   GREEDY_AND_RANDOM,
@@ -32,7 +36,10 @@ from speccascade.decoding.records.language_model import (
   prefill_with_states,
 )
 from speccascade.decoding.records.masked_model import begin_text
-from speccascade.decoding.records.readers import ReadingModel
+from speccascade.decoding.records.readers import (
+  ReadingModel,
+  is_chain_reader,
+)
 from speccascade.decoding.records.token_buffers import Prefix
 
 Array = jax.Array
@@ -79,11 +86,14 @@ class Follower(struct.PyTreeNode):
     model: the model that reads states.
     depth: static, G, the depth of a block.
     width: static, the drafts of a block.
+    lag: static, how many tokens the model may leave unread besides those of a
+      block, with their states held; 0 where it reads them all each round.
   """
 
   model: ReadingModel
   depth: int = struct.field(pytree_node=False)
   width: int = struct.field(pytree_node=False)
+  lag: int = struct.field(pytree_node=False, default=0)
 
   @property
   def vocab_size(self) -> int:
@@ -98,9 +108,9 @@ class Follower(struct.PyTreeNode):
   def begin(self, inputs: Array, seen: Any, *, capacity: int) -> FollowerState:
     """Returns the state before any round; see `ReadingModel.prefill`."""
     inner, last = self.model.prefill(inputs, seen, capacity=capacity)
-    # The verifier's states of a round, the model's own at the token that the
-    # verifier drew, and those at the drafts.
-    num_later = self.depth + 1 + self.width
+    # The verifier's states of a round, and the model's own at the token that
+    # the verifier drew and at the drafts.
+    num_later = self.depth + 1 + self.width + self.lag
     zero = jnp.zeros(last.shape[:1], jnp.int32)
     return FollowerState(
       inner=inner,
@@ -125,7 +135,7 @@ class Follower(struct.PyTreeNode):
     if depth is None or ancestors is None:
       before = start + place - 1
     else:
-      before = start + _parents(depth, ancestors)
+      before = start + feeding.parents(depth, ancestors)
     inner, out = self.model.extend(
       state.inner,
       tokens,
@@ -139,11 +149,55 @@ class Follower(struct.PyTreeNode):
     states = self._with_own(state, out.hidden, fed)
     return state.replace(inner=inner, states=states), out
 
+  def draft_chain(
+    self,
+    state: FollowerState,
+    prefix: Prefix,
+    u: Array,
+    sampling: Sampling,
+    *,
+    needs_bonus_law: bool,
+  ) -> tuple[FollowerState, DraftedChain] | None:
+    """Drafts a chain in one call. See `language_model.ChainModel`.
+
+    Nothing reads the model's own states at the drafts afterwards: drafts are
+    forgotten, and the verifier leaves states at those that it accepts.
+    """
+    if not is_chain_reader(self.model):
+      return None
+    place = jnp.arange(self.depth + 1, dtype=jnp.int32)[None]
+    drafted = self.model.draft_chain(
+      state.inner,
+      prefix,
+      u,
+      sampling,
+      states=self._at(state, state.length[:, None] + place - 1),
+      needs_bonus_law=needs_bonus_law,
+    )
+    if drafted is None:
+      return None
+    inner, chain = drafted
+    return state.replace(inner=inner), chain
+
+  def _read(
+    self, state: FollowerState, tokens: Array, upto: Array
+  ) -> FollowerState:
+    """Feeds tokens [B, L] before `upto` [B], whose states are all there."""
+    width = self.depth + 1
+    nothing = jnp.zeros((len(upto), 0), jnp.int32)
+
+    def some(state: FollowerState) -> FollowerState:
+      count = jnp.clip(upto - state.length, 0, width)
+      block = token_buffers.read_block(tokens, state.length, width)
+      return self.extend(state, block, count, read=nothing)[0]
+
+    lacks = lambda state: jnp.any(state.length < upto)
+    return jax.lax.while_loop(lacks, some, state)
+
   def _at(self, state: FollowerState, tokens: Array) -> Array:
     """Returns the states [B, N, D] at tokens [B, N]."""
-    index = jnp.clip(
-      tokens - state.first[:, None], 0, state.states.shape[1] - 1
-    )
+    most = state.states.shape[1] - 1
+    index = jnp.clip(tokens - state.first[:, None], 0, most)
     return jnp.take_along_axis(state.states, index[..., None], axis=1)
 
   def _with_own(self, state: FollowerState, own: Array, tokens: Array) -> Array:
@@ -190,12 +244,26 @@ class Follower(struct.PyTreeNode):
     self, state: FollowerState, new: Array, count: Array, length: Array
   ) -> FollowerState:
     """Returns the state with new states of the verifier, [B, K, D]."""
-    new = state.states.at[:, : new.shape[1]].set(new.astype(state.states.dtype))
+    new, first = new.astype(state.states.dtype), length - count
+    if self.lag:
+      # The states before tokens that are not read yet stay.
+      begin = jnp.minimum(first, state.length - 1)
+      place = jnp.arange(state.states.shape[1], dtype=jnp.int32)[None]
+      tokens = begin[:, None] + place
+      index = jnp.clip(tokens - first[:, None], 0, new.shape[1] - 1)
+      new = jnp.where(
+        (tokens < first[:, None])[..., None],
+        self._at(state, tokens),
+        jnp.take_along_axis(new, index[..., None], axis=1),
+      )
+      first = begin
+    else:
+      new = state.states.at[:, : new.shape[1]].set(new)
     # A row that is done keeps the states that it had.
     is_new = count > 0
     return state.replace(
       states=jnp.where(is_new[:, None, None], new, state.states),
-      first=jnp.where(is_new, length - count, state.first),
+      first=jnp.where(is_new, first, state.first),
       known=jnp.where(is_new, length, state.known),
     )
 
@@ -217,9 +285,7 @@ class Follower(struct.PyTreeNode):
     nothing = jnp.zeros((rows, 0), jnp.int32)
     # Up to the tokens that the verifier holds, all states are there.
     has_turn = verifying.length < upto
-    late = jnp.where(has_turn, verifying.length - state.length, 0)
-    block = token_buffers.read_block(tokens, state.length, self.depth + 1)
-    state, _ = self.extend(state, block, late, read=nothing)
+    state = self._read(state, tokens, jnp.where(has_turn, verifying.length, 0))
     last = self._at(state, verifying.length[:, None] - 1)
 
     def lacks(carry: tuple[State, State, Array]) -> Array:
@@ -248,25 +314,6 @@ class Follower(struct.PyTreeNode):
       state.replace(inner=inner), last, has_turn.astype(jnp.int32), upto
     )
     return state, begin_text(verifier, verifying, upto)
-
-
-def _parents(depth: Array, ancestors: Array) -> Array:
-  """Returns [B, N] int32, how far each token's parent is past a row's length.
-
-  The tokens that earlier calls fed are before the length; so is the token
-  before a tree, of which -1 - (W - N) is returned.
-
-  Args:
-    depth: [B, W] int32, see `LanguageModel.extend`.
-    ancestors: [B, N, W] bool, see `LanguageModel.extend`.
-  """
-  num, width = ancestors.shape[1:]
-  num_before = width - num
-  own = depth[:, num_before:]
-  is_parent = ancestors & (depth[:, None] == own[..., None] - 1)
-  column = jnp.argmax(is_parent, axis=2).astype(jnp.int32)
-  column = jnp.where(jnp.any(is_parent, axis=2), column, -1)
-  return column - num_before
 
 
 class StateDrafter(Drafter, struct.PyTreeNode):
@@ -312,7 +359,7 @@ class StateDrafter(Drafter, struct.PyTreeNode):
       return cls(TreeDrafter(follower, tree, drawing, rereads=True))
     follower = Follower(model, gamma, gamma)
     return cls(
-      AutoregressiveDrafter(follower, gamma, stop, behind=0, rereads=True)
+      AutoregressiveDrafter(follower, gamma, stop, behind=0, rereads=gamma + 1)
     )
 
   @property
@@ -345,10 +392,7 @@ class StateDrafter(Drafter, struct.PyTreeNode):
 
   def prefill(self, inputs: Array, *, capacity: int) -> State:
     """Raises ValueError: without the verifier there are no states to read."""
-    raise ValueError(
-      "a state reader drafts for the verifier whose states it reads, and not"
-      " within another drafter: give a language model"
-    )
+    readers.refuse_alone()
 
   def prefill_with(
     self, verifier: Any, inputs: Array, *, capacity: int

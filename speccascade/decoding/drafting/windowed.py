@@ -30,6 +30,7 @@ from speccascade.decoding.records.drafter import (
   is_drafter,
 )
 from speccascade.decoding.records.language_model import State
+from speccascade.decoding.records.readers import is_prompt_reader
 from speccascade.decoding.records.token_buffers import Prefix
 
 Array = jax.Array
@@ -55,7 +56,8 @@ def within(drafter: Drafter, window: int) -> Drafter:
 
 def check(drafter: Drafter) -> None:
   """Raises ValueError where a drafter is not that of one language model."""
-  if len(drafter.parts) != 1 or is_drafter(drafter.parts[0]):
+  alone = len(drafter.parts) == 1 and not is_drafter(drafter.parts[0])
+  if not alone or is_prompt_reader(drafter):
     raise ValueError(
       f"drafter_window is given, and a {type(drafter).__name__} does not draft"
       " with one language model: leave it out, or give a language model"

@@ -15,6 +15,7 @@ import dataclasses
 from typing import Any, Generic, TypeVar
 
 from speccascade.decoding.drafting import children, depth_laws
+from speccascade.decoding.drafting.adaptive_reader import ChoosingReader
 from speccascade.decoding.drafting.autoregressive import (
   AutoregressiveDrafter,
   StopPolicy,
@@ -152,6 +153,8 @@ def _drafter_of_reader(
   shape: BlockShape,
   stop: StopPolicy | None,
 ) -> Drafter:
+  if isinstance(reader, ChoosingReader):
+    return reader.drafter(verifier)
   return StateDrafter.of(
     reader.reading_model(verifier),
     shape.gamma,
@@ -219,7 +222,10 @@ def _check_reader(
 ) -> None:
   """Raises ValueError where a state reader does not fit."""
   _check_reviewed("a state reader is given", method)
-  depth_laws.check_review(method.target, shape)
+  if isinstance(reader, ChoosingReader):
+    reader.check_review(method.target, shape)
+  else:
+    depth_laws.check_review(method.target, shape)
 
 
 def _check_depth_laws(words: str, method: Method, shape: BlockShape) -> None:

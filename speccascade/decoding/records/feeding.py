@@ -184,3 +184,22 @@ def feed_tree(
     depth=jnp.broadcast_to(depth, (rows, *depth.shape[1:])),
     ancestors=jnp.broadcast_to(sees, (rows, *sees.shape[1:])),
   )
+
+
+def parents(depth: Array, ancestors: Array) -> Array:
+  """Returns [B, N] int32, how far each token's parent is past a row's length.
+
+  The tokens that earlier calls fed are before the length; so is the token
+  before a tree, of which -1 - (W - N) is returned.
+
+  Args:
+    depth: [B, W] int32, see `LanguageModel.extend`.
+    ancestors: [B, N, W] bool, see `LanguageModel.extend`.
+  """
+  num, width = ancestors.shape[1:]
+  num_before = width - num
+  own = depth[:, num_before:]
+  is_parent = ancestors & (depth[:, None] == own[..., None] - 1)
+  column = jnp.argmax(is_parent, axis=2).astype(jnp.int32)
+  column = jnp.where(jnp.any(is_parent, axis=2), column, -1)
+  return column - num_before

@@ -8,12 +8,15 @@ Axes: B rows, S source length, L token buffer, N fed tokens or drafts, R read
 positions, G depth of a block, D width of a state, V vocabulary.
 """
 
-from typing import Any, Protocol, TypeGuard, runtime_checkable
+from typing import Any, NoReturn, Protocol, TypeGuard, runtime_checkable
 
 import jax
 
+from speccascade.decoding.laws.sampling import Sampling
+from speccascade.decoding.records.block_records import DraftedChain
 from speccascade.decoding.records.drafter import catch_up, share_prompt
 from speccascade.decoding.records.language_model import State, is_kind
+from speccascade.decoding.records.token_buffers import Prefix
 
 Array = jax.Array
 
@@ -191,6 +194,40 @@ class ReadingModel(Protocol):
     """Forgets every token at or after `length` [B] int32; see `Part`."""
 
 
+@runtime_checkable
+class ChainReadingModel(Protocol):
+  """A `ReadingModel` that may draft a whole chain in one call."""
+
+  def draft_chain(
+    self,
+    state: State,
+    prefix: Prefix,
+    u: Array,
+    sampling: Sampling,
+    *,
+    states: Array,
+    needs_bonus_law: bool,
+  ) -> tuple[State, DraftedChain] | None:
+    """Drafts after the tokens so far; see `language_model.ChainModel`.
+
+    The model reads its own output with each draft.
+
+    Args:
+      state: of the model. Its cache lacks at most W tokens of the prefix.
+      prefix: as of `ChainModel`.
+      u: as of `ChainModel`.
+      sampling: as of `ChainModel`.
+      states: [B, W, D], at the token before each token that the cache lacks;
+        those after them are not read.
+      needs_bonus_law: as of `ChainModel`.
+    """
+
+
+def is_chain_reader(part: Any) -> TypeGuard[ChainReadingModel]:
+  """Whether a model that reads states may draft a chain in one call."""
+  return is_kind(part, ChainReadingModel)
+
+
 def is_reader(part: Any) -> TypeGuard[Reader]:
   """Whether a drafter reads the verifier's hidden states."""
   return is_kind(part, Reader)
@@ -211,6 +248,14 @@ def verifier_read(drafter: Any, verifier: Any) -> Any:
   if reads_states(drafter):
     return drafter.verifier_read(verifier)
   return verifier
+
+
+def refuse_alone() -> NoReturn:
+  """Raises ValueError where a state reader is to draft without a verifier."""
+  raise ValueError(
+    "a state reader drafts for the verifier whose states it reads, and not"
+    " within another drafter: give a language model"
+  )
 
 
 def prefill_parts(

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 import os
-from typing import Annotated
+from typing import Annotated, Any
 
 from speccascade.generate.pair import (
   drafter_kernels,
@@ -25,7 +25,7 @@ from speccascade.models import (
 )
 from speccascade.models.exit_model import TrainedExit
 from speccascade.models.heads_model import TrainedHeads
-from speccascade.models.parameters import EIGHT_BITS
+from speccascade.models.parameters import EIGHT_BITS, kernel_dtype_of
 from speccascade.models.sharding.meshes import Mesh
 from speccascade.models.sharding.partitioning import Layout
 from speccascade.settings import fields
@@ -177,11 +177,26 @@ def read_models(
       dtype=dtype,
       kernel_dtype=kernel_dtype,
     )
-  words = pairs.describe_dtypes(dtype, kernel_dtype, layout)
-  words += drafter_kernels.describe(kernel_dtypes, kernel_dtype)
+  of_verifier = kernel_dtype
+  if verifier_model is not None and path_of(verifier) is None:
+    of_verifier = _kernel_dtype(verifier_model.lm, kernel_dtype)
+  stored = []
+  for source, model, each in zip(drafter_sources, drafters, kernel_dtypes):
+    if early_exit.setting_of(source) or isinstance(source, TrainedHeads):
+      each = of_verifier  # (draft heads store their kernels in a way of theirs)
+    elif path_of(source) is None:
+      each = _kernel_dtype(model.lm, each)
+    stored.append(each)
+  words = pairs.describe_dtypes(dtype, of_verifier, layout)
+  words += drafter_kernels.describe(stored, of_verifier)
   models = early_exit.made_of(drafters, verifier_model)
   pair = ModelPair(models, verifier_model, words, layout=layout)
   return pair if lookup is None else pair.combined(lookup)
+
+
+def _kernel_dtype(lm: Any, given: str) -> str:
+  """Returns how a model in memory stores its kernels, `given` without any."""
+  return kernel_dtype_of(getattr(lm, "params", {})) or given
 
 
 def _named(source: ModelSource | None) -> ModelSource | None:

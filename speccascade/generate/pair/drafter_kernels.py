@@ -9,6 +9,8 @@ from collections.abc import Sequence
 import os
 from typing import Any, NamedTuple
 
+from speccascade.decoding.records.language_model import LanguageModel
+from speccascade.decoding.records.readers import ReadsStates
 from speccascade.generate.pair.pair_checks import PairError
 from speccascade.models import architectures
 from speccascade.models.parameters import EIGHT_BITS, KERNEL_DTYPES, Config
@@ -58,10 +60,10 @@ def check_quantised(
   """
   if kernel_dtype != EIGHT_BITS:
     return
-  if not architectures.drafts_alone(config):
+  if architectures.kind_of(config) not in (LanguageModel, ReadsStates):
     raise PairError(
-      "DRAFTER_KERNEL_DTYPE = 'int8' is for a language model that drafts, and"
-      f" {name} has {architectures.words_of(config)}; leave it out"
+      "DRAFTER_KERNEL_DTYPE = 'int8' is for a language model or a state reader,"
+      f" and {name} has {architectures.words_of(config)}; leave it out"
     )
   if layout is not None:
     raise PairError(

@@ -16,6 +16,7 @@ from speccascade.decoding.programs import draft_models
 from speccascade.decoding.records.decode_settings import BlockSize
 from speccascade.decoding.records.drafter import block_depth
 from speccascade.decoding.records.language_model import LanguageModel
+from speccascade.decoding.records.readers import ReadsStates
 from speccascade.generate.pair.pairs import ModelPair
 from speccascade.generate.points.call_costs import Costs
 from speccascade.generate.points.draft_costs import DraftCosts
@@ -85,15 +86,12 @@ def _check_chooses(pair: ModelPair):
     kind = f"the drafter is composed, {pair.composed_name}"
   elif len(pair.drafters) != 1:
     kind = f"the pair has {len(pair.drafters)} drafters"
-  elif draft_models.kind_of(drafter) is not LanguageModel:
-    how = "gives all drafts of a block at once"
-    if not draft_models.row_of(drafter).num_distributions(drafter):
-      how = "drafts blocks of one size"
-    kind = f"a {type(drafter).__name__} {how}"
+  elif draft_models.kind_of(drafter) not in (LanguageModel, ReadsStates):
+    kind = f"a {type(drafter).__name__} gives all drafts of a block at once"
   if kind:
     raise ValueError(
       f"GAMMA is 'adaptive', and {kind}: give GAMMA a number, or one small"
-      " language model as the drafter"
+      " language model or state reader as the drafter"
     )
 
 

@@ -15,11 +15,13 @@ from typing import Annotated, Any, Self
 import numpy as np
 
 from speccascade.decoding.drafting.adaptive import AdaptiveDrafter
+from speccascade.decoding.drafting.adaptive_reader import ChoosingReader
 from speccascade.decoding.drafting.draft_pace import (
   CATCH_UP_WIDTH,
   SIZES,
   PaceCosts,
 )
+from speccascade.decoding.records.readers import reads_states
 from speccascade.generate.points.call_costs import Costs
 from speccascade.runtime import files
 from speccascade.settings import fields
@@ -160,10 +162,12 @@ class DraftCosts:
     sizes, rounds = zip(*kept)
     return dataclasses.replace(self, sizes=sizes, rounds=rounds)
 
-  def drafter(self, model: Any) -> AdaptiveDrafter:
-    """Returns a drafter of a language model at these costs."""
+  def drafter(self, model: Any) -> AdaptiveDrafter | ChoosingReader:
+    """Returns what drafts with a model, or a state reader, at these costs."""
     # (NumPy's numbers: putting each on the device costs a launch.)
     costs = PaceCosts(
       np.asarray(self.rounds, np.float32), np.float32(self.catch_up)
     )
+    if reads_states(model):
+      return ChoosingReader(model, costs, self.sizes)
     return AdaptiveDrafter.of(model, costs, self.sizes)

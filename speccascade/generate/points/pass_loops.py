@@ -4,14 +4,70 @@ from collections.abc import Callable
 import functools
 from typing import Any, NamedTuple
 
+from flax import struct
 import jax
 import jax.numpy as jnp
 
+from speccascade.decoding.drafting.state_drafter import Follower
 from speccascade.decoding.laws import draws
 from speccascade.decoding.laws.sampling import Sampling
-from speccascade.decoding.records.language_model import LanguageModel
+from speccascade.decoding.records.language_model import (
+  LanguageModel,
+  prefill_with_states,
+)
+from speccascade.decoding.records.readers import ReadsStates, reads_states
 
 PASSES = 16  # of a `pass_loop`
+
+
+class ReaderAlone(struct.PyTreeNode):
+  """A reading model as the loops feed models; its states are its own.
+
+  Attributes:
+    follower: looks up the states.
+    verifier: leaves what the model reads of a prompt.
+  """
+
+  follower: Follower
+  verifier: LanguageModel
+
+  @classmethod
+  def of(
+    cls, reader: ReadsStates, verifier: LanguageModel, width: int = 1
+  ) -> "ReaderAlone":
+    """Returns the model of a reader, for passes of up to `width` tokens."""
+    model = reader.reading_model(verifier)
+    return cls(Follower(model, width, width), reader.verifier_read(verifier))
+
+  def prefill(self, inputs, *, capacity):
+    """Returns the state after a prompt whose states are 0."""
+    shapes = jax.eval_shape(
+      lambda: prefill_with_states(
+        self.verifier,
+        inputs,
+        capacity=capacity,
+        reader=self.follower.model,
+      )[1]
+    )
+    seen = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+    return self.follower.begin(inputs, seen, capacity=capacity)
+
+  def extend(self, state, tokens, count):
+    """Feeds a block. See `LanguageModel`."""
+    return self.follower.extend(state, tokens, count)
+
+  def rewind(self, state, length):
+    """Lowers the lengths. See `LanguageModel`."""
+    inner = self.follower.model.rewind(state.inner, length)
+    return state.replace(inner=inner)
+
+
+def alone(drafter: Any, verifier: LanguageModel, width: int = 1) -> Any:
+  """Returns a drafter as a model that loops feed, `width` tokens at most."""
+  if reads_states(drafter):
+    return ReaderAlone.of(drafter, verifier, width)
+  return drafter
+
 
 HotLoop = Callable[[], Any]
 

@@ -86,7 +86,8 @@ def measure(point: Point, batches_at: _BatchesAt) -> DraftCosts:
     decodes[size] = batches.bind(prepared)
   assert prepared is not None
   inputs, sampling = prepared.inputs, point.sampling
-  verifier, drafter = prepared.verifier, prepared.drafter
+  verifier = prepared.verifier
+  drafter = pass_loops.alone(prepared.drafter, verifier, CATCH_UP_WIDTH)
   nums = {
     size: max(int(np.max(decode().stats.num_blocks)), 1)
     for size, decode in decodes.items()

@@ -11,23 +11,22 @@ import re
 import time
 from typing import Any
 
-from flax import struct
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from speccascade.decoding.drafting.state_drafter import Follower
 from speccascade.decoding.laws import draws
 from speccascade.decoding.laws.sampling import Sampling
 from speccascade.decoding.programs import draft_models
 from speccascade.decoding.records.drafter import Exit, Heads, Lookahead
-from speccascade.decoding.records.language_model import (
-  LanguageModel,
-  prefill_with_states,
-)
+from speccascade.decoding.records.language_model import LanguageModel
 from speccascade.decoding.records.readers import ReadsStates
 from speccascade.generate.points.call_costs import Costs
-from speccascade.generate.points.pass_loops import Blocks, HotLoop
+from speccascade.generate.points.pass_loops import (
+  Blocks,
+  HotLoop,
+  ReaderAlone,
+)
 
 # Examples that a competitor decodes before the next competitor has its turn.
 TURN = 8
@@ -259,42 +258,8 @@ def _exit_loops(taught, blocks: Blocks, nums: list[int]) -> _HotLoops:
   return _model_loops(taught.language_model(blocks.verifier), blocks, nums)
 
 
-class _ReaderAlone(struct.PyTreeNode):
-  """A reading model as the loops feed models; its states are its own.
-
-  Attributes:
-    follower: looks up the states.
-    verifier: leaves what the model reads of a prompt.
-  """
-
-  follower: Follower
-  verifier: LanguageModel
-
-  def prefill(self, inputs, *, capacity):
-    """Returns the state after a prompt whose states are 0."""
-    shapes = jax.eval_shape(
-      lambda: prefill_with_states(
-        self.verifier,
-        inputs,
-        capacity=capacity,
-        reader=self.follower.model,
-      )[1]
-    )
-    seen = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
-    return self.follower.begin(inputs, seen, capacity=capacity)
-
-  def extend(self, state, tokens, count):
-    return self.follower.extend(state, tokens, count)
-
-  def rewind(self, state, length):
-    inner = self.follower.model.rewind(state.inner, length)
-    return state.replace(inner=inner)
-
-
 def _reader_loops(reader, blocks: Blocks, nums: list[int]) -> _HotLoops:
-  follower = Follower(reader.reading_model(blocks.verifier), 1, 1)
-  verifier = reader.verifier_read(blocks.verifier)
-  return _model_loops(_ReaderAlone(follower, verifier), blocks, nums)
+  return _model_loops(ReaderAlone.of(reader, blocks.verifier), blocks, nums)
 
 
 # What is timed of each kind of draft model: a function from the model, the

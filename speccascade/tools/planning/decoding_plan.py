@@ -8,11 +8,12 @@ from speccascade import checkpoints
 from speccascade.checkpoints import CheckpointNotFoundError, hub_headers
 from speccascade.generate.pair import draft_vocabulary, early_exit
 from speccascade.generate.pair.model_loading import check_role
-from speccascade.generate.pair.pairs import PairSpec
+from speccascade.generate.pair.pairs import PairSpec, describe_dtypes
 from speccascade.generate.points.point import Point
 from speccascade.generate.run import Run
 from speccascade.models.parameters import Config, check_one_device
 from speccascade.models.sharding import meshes
+from speccascade.models.state_reader import StateReaderConfig
 from speccascade.models.taught_exit import ExitConfig
 from speccascade.tasks.inputs import Inputs
 from speccascade.tools.planning import footprint, model_bytes
@@ -74,6 +75,8 @@ def _architecture(role: str, config, path, dtype: str | None) -> Config:
   check_role(config, role, path)
   # Draft heads keep float32; see `HeadsModel.create`.
   if dtype is not None and model_bytes.row_of(config).has_kernel_dtype:
+    if isinstance(config, StateReaderConfig):
+      return config.with_dtype(dtype)
     config = dataclasses.replace(config, dtype=dtype)
   return config
 
@@ -142,7 +145,12 @@ def plan(
 
   # `Footprint` asks for the bytes on the mesh of the settings, and on others to
   # say which mesh would do.
-  return Footprint(models, bytes_on, pair.mesh)
+  dtypes = {}
+  for role, config in models.items():
+    if model_bytes.row_of(config).has_kernel_dtype:
+      kernels, *_ = kernel_dtype(pair, role).split("_")
+      dtypes[role] = describe_dtypes(config.dtype, kernels)
+  return Footprint(models, bytes_on, pair.mesh, dtypes=dtypes)
 
 
 def _block_width(

@@ -45,12 +45,15 @@ class Footprint:
     mesh: the mesh that the settings ask for.
     advise: a function from a device's bytes to other settings, in words, with
       which the run fits on `mesh`; None if there are none.
+    dtypes: by role, the dtypes of a model in words; of the others those of the
+      activations.
   """
 
   models: dict[str, Config]
   bytes_on: Callable[[meshes.Mesh], dict[str, float]]
   mesh: meshes.Mesh
   advise: Callable[[float], str | None] = lambda num_bytes: None
+  dtypes: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
   def smallest(self) -> meshes.Mesh | None:
     """Returns the mesh of fewest devices that holds the run; None if none does.
@@ -72,7 +75,7 @@ class Footprint:
   def __str__(self) -> str:
     lines = [
       f"{role}: {parameters.num_parameters(config):,} parameters,"
-      f" {config.dtype}"
+      f" {self.dtypes.get(role, config.dtype)}"
       for role, config in self.models.items()
     ]
     bytes_of = self.bytes_on(self.mesh)

@@ -203,7 +203,7 @@ BYTES.register(
     lambda config, decode: _caches(config.whole, decode), _exit_step, True
   ),
 )
-BYTES.register(ReadsStates, ModelBytes(_reader_state, _reader_step))
+BYTES.register(ReadsStates, ModelBytes(_reader_state, _reader_step, True))
 
 
 def row_of(config: Config) -> ModelBytes:

@@ -228,7 +228,7 @@ a draft is read with the state of a token of the verifier <-
 + states = state.states
 a node of a tree is read with the state of its neighbour <-
   test_a_reader_that_knows_the_verifier_is_always_right[tree-True]
-- before = start + _parents(depth, ancestors)
+- before = start + feeding.parents(depth, ancestors)
 + before = start + place - 1
 accepted drafts keep the reader's own states <-
   ../../models/test_state_reader.py::test_what_drafts_is_what_training_reads[llama-False]
@@ -236,12 +236,30 @@ accepted drafts keep the reader's own states <-
 + pass
 the states of a round stand one token later <-
   test_a_reader_that_knows_the_verifier_is_always_right[chain-True]
-- first=jnp.where(is_new, length - count, state.first),
-+ first=jnp.where(is_new, length - count + 1, state.first),
+- first=jnp.where(is_new, first, state.first),
++ first=jnp.where(is_new, first + 1, state.first),
 a turn begins with the state of another token <-
   ../../models/test_state_reader.py::test_what_drafts_is_what_training_reads[llama-False]
 - last = self._at(state, verifying.length[:, None] - 1)
 + last = self._at(state, verifying.length[:, None])
+
+=== decoding/drafting/state_drafter.py
+    decoding/drafting/test_adaptive_reader.py
+states of tokens that were not read are forgotten <-
+  test_a_reader_that_knows_the_verifier_is_right_after_idle_rounds
+- (tokens < first[:, None])[..., None],
++ jnp.zeros((1, 1, 1), bool),
+
+=== decoding/drafting/adaptive_reader.py
+    decoding/drafting/test_adaptive_reader.py
+a reader never reads along while nothing is drafted <-
+  test_a_reader_that_knows_the_verifier_is_right_after_idle_rounds
+- prefix.length - held.length > self._first_width
++ prefix.length < held.length
+a target that reads q depends on the gammas of a state reader <-
+  test_a_target_that_reads_q_is_refused
+- if target is None or target.uses_q:
++ if target is None:
 
 === decoding/drafting/heads_drafter.py
     decoding/drafting/test_depth_drafters.py

@@ -157,7 +157,7 @@ an idle row asks one round later <- test_the_edges
 + length - self.length <= IDLE_ROUNDS
 a chain's own first pass counts as catching up <- test_the_edges
 @ Pace.passes
-- jnp.where(lacks > 2, passes, 0)
+- jnp.where(lacks > first, passes, 0)
 + jnp.where(lacks > 1, passes, 0)
 a row without drafts has read its text <- test_the_edges
 @ Pace.draft

@@ -379,6 +379,10 @@ the end of a text is cut <- test_texts_are_the_verifiers_and_ends_are_kept
 + ids[:0]
 
 === native/draft_chain.cc models/test_native_chains.py
+a state reader's chain reads the first states again <-
+  test_a_readers_chain_equals_the_steps_to_the_bit[case0]
+- before = hidden.data();
++ before = states.typed_data();
 a native chain is written as if one token came first <-
   test_a_chain_equals_the_steps_to_the_bit
 - start[b] += count[b];
@@ -540,6 +544,12 @@ the last token of a prompt is read without a state <-
   test_what_drafts_is_what_training_reads[llama-False]
 - return state, last[:, 0]
 + return state, 0 * last[:, 0]
+
+=== models/cut_head.py models/test_state_reader.py
+the cut head of a state reader is stored as the verifier's <-
+  test_a_reader_in_eight_bits_without_native_products
+- if not isinstance(like, kinds):
++ if like is not None:
 
 === models/state_reader.py models/test_state_reader.py
 a draft sees the first reading of the token before it <-

@@ -115,6 +115,22 @@ def test_a_list_of_drafters_may_hold_the_verifier(folder):
   assert pair.models.dtype == described
 
 
+def test_models_in_memory_say_how_they_store_their_kernels(folder):
+  read = sc.load_pair(
+    drafter=folder / "small",
+    verifier=folder / "large",
+    kernel_dtype="bfloat16",
+    drafter_kernel_dtype="int8",
+  )
+  described = "float32, bfloat16 kernels, drafter in int8"
+  assert read.models.dtype == described
+  small, large = read.models.drafter_lm, read.models.verifier_lm
+  rest = {"verifier": large, "vocabulary": read.vocabulary}
+  assert sc.load_pair(drafter=small, **rest).models.dtype == described
+  alike = sc.load_pair(drafter=large, **rest)
+  assert alike.models.dtype == "float32, bfloat16 kernels"
+
+
 @pytest.mark.needs_tf
 def test_a_run_records_the_drafters_kernels(folder, tmp_path):
   path = tmp_path / "in.txt"

@@ -12,6 +12,8 @@ from speccascade.generate.points import pass_loops, round_times
 from speccascade.generate.points.point import Point
 from speccascade.generate.run import Run
 from speccascade.generate.session import Session
+from tests import toy
+from tests.decoding.drafting import toy_reader
 from tests.study.search import test_advisor as chains
 
 NUM, LENGTH = 8, 4
@@ -61,6 +63,19 @@ def measure(session, monkeypatch):
     )
 
   return call
+
+
+def test_a_state_reader_is_timed_with_states_of_its_own():
+  [_, verifier] = toy.whole(prompted=True)
+  verifier = toy_reader.StatesLM(verifier.table, True)
+  reader = toy_reader.CountingReader(verifier.vocab_size, True)
+  model = pass_loops.alone(reader, verifier, 2)
+  inputs = toy.padded([(3,), (4, 1)])
+  state = pass_loops.prefill_call(model, inputs)()
+  assert np.array_equal(state.length, [0, 0])
+  token = pass_loops.pass_loop(model, inputs, toy.GREEDY, 2)()
+  assert np.all((token >= 0) & (token < verifier.vocab_size))
+  assert pass_loops.alone(verifier, verifier) is verifier
 
 
 RISING = dict(zip(SIZES, (2.0, 3.0, 4.0, 5.0, 6.0, 7.0)))

@@ -362,10 +362,8 @@ def test_plans_of_state_readers(verifier, saved):
   assert bytes_of["logits"] == 2 * 2 * 4 * positions * 64
   stored = footprint.activations(shaped.layer, ONE, 8, LENGTHS)
   assert bytes_of["activations"] == 2 * stored
-  plan = decoding_plan.plan(
-    PairSpec(
-      drafter_checkpoint=saved("reader", shaped), verifier_checkpoint=large
-    ),
+  stored_at = saved("reader", shaped)
+  settings = (
     Inputs(
       input_file="-",
       vocabulary=tiny.Vocabulary(),
@@ -373,6 +371,10 @@ def test_plans_of_state_readers(verifier, saved):
     ),
     Point("spec_decode", gamma=2),
     Run(batch_size=32),
+  )
+  plan = decoding_plan.plan(
+    PairSpec(drafter_checkpoint=stored_at, verifier_checkpoint=large),
+    *settings,
   )
   found = plan.bytes_on(meshes.ONE)
   kind = architectures.row_of(verifier).model
@@ -383,6 +385,17 @@ def test_plans_of_state_readers(verifier, saved):
   held = 32 * 4 * 12 * verifier.emb_dim
   assert found["caches"] == sum(caches) + held
   assert found["drafter"] == bytes_of["weights"]
+  # Its kernels may have eight bits, which the plan says.
+  spec = PairSpec(
+    drafter_checkpoint=stored_at,
+    verifier_checkpoint=large,
+    drafter_kernel_dtype="int8",
+  )
+  plan = decoding_plan.plan(spec, *settings)
+  assert plan.bytes_on(meshes.ONE)["drafter"] < 0.5 * found["drafter"]
+  first, second, *_ = str(plan).splitlines()
+  assert first.endswith("parameters, float32, int8 kernels")
+  assert second.endswith("parameters, float32")
 
 
 def test_a_plan_of_decoding_with_lookahead_embeddings(saved):
