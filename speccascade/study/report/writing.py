@@ -40,6 +40,7 @@ from speccascade.study.report.measured import (
 from speccascade.study.report.plots import Plot
 from speccascade.study.report.shown_examples import ShownExamples
 from speccascade.study.report.tables import Table
+from speccascade.study.rows import results
 from speccascade.study.rows.results import ResultRow
 
 _GAMMA = 5  # the gamma of the papers
