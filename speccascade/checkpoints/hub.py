@@ -62,12 +62,27 @@ def recorded(path: Any) -> Any:
   """Returns a path as records have it: the commit of a name of the hub.
 
   Args:
-    path: a path, a name that was used, a path in the cache, or None.
+    path: a path, a name of a model or of a file that was used, a path in the
+      cache, or None.
   """
-  name = hub_names.parse(path)
-  if name in _pinned:
-    return str(name._replace(revision=_pinned[name]))
+  name = hub_names.parse(path) or hub_names.parse_file(path)
+  commit = _pinned.get(name._replace(file="")) if name else None
+  if name and commit:
+    return str(name._replace(revision=commit))
   return hub_names.name_of(path) or path if isinstance(path, str) else path
+
+
+def task_of(path: str | os.PathLike) -> str:
+  """Returns what rows call the task of a file: its name, and its commit.
+
+  Args:
+    path: a path, or a name of a file that was used.
+  """
+  name = hub_names.parse_file(path)
+  commit = _pinned.get(name._replace(file="")) if name else None
+  # As models are named: where the file lies is not part of a figure's title.
+  task = os.path.basename(path)
+  return f"{task}@{commit[: hub_names.SHORT]}" if commit else task
 
 
 def local(

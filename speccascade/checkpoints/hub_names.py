@@ -31,7 +31,7 @@ COMMIT = re.compile(r"[0-9a-f]{40}")
 _SNAPSHOT = re.compile(
   r"(?:.*/)?(model|dataset)s--([^/]+?)--([^/]+)/snapshots/([0-9a-f]{40})(/.*)?"
 )
-_SHORT = 7  # characters of a commit hash in names of models
+SHORT = 7  # characters of a commit hash in names of models
 
 
 class Name(NamedTuple):
@@ -112,4 +112,4 @@ def name_of(path: str | os.PathLike | None) -> str | None:
 def short_name_of(path: str | os.PathLike) -> str | None:
   """Returns "name@0a1b2c3" of a path in the hub's cache; else None."""
   found = _SNAPSHOT.fullmatch(os.fspath(path))
-  return f"{found[3]}@{found[4][:_SHORT]}" if found else None
+  return f"{found[3]}@{found[4][:SHORT]}" if found else None

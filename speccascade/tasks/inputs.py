@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from absl import logging
 
+from speccascade.checkpoints import hub
 from speccascade.generate.batches.sources import (
   InputError,
   RawExample,
@@ -150,8 +151,7 @@ class Inputs(TextSource):
     ]
     _warn_of_turns(examples)
     prompting = Prompting(vocabulary, self.prompt, self.chat_variables)
-    # As models are named: where the file lies is not part of a figure's title.
-    task = os.path.basename(self.input_file)
+    task = hub.task_of(self.input_file)
     return self._encode(raw_examples, prompting, task=task)
 
   def _encode(self, raw_examples, prompting, **facts) -> Sources:

@@ -356,19 +356,15 @@ def _settings_to_resume(
   for name in ("student_text", "teacher_text"):
     if getattr(data, name):
       settings[name.upper()] = getattr(data, name)
-  settings |= _teachers(data)
+  settings |= _named(data)
   if objective.tuning is not None:
     settings["VERIFIER_TUNING"] = str(objective.tuning)
     settings["TEACHER_CHECKPOINT of sha256"] = model.verifier_sha256[:16]
   return settings
 
 
-def _teachers(data: TrainingData) -> dict[str, Any]:
-  """Returns the teachers of a run; those of the hub with their commits.
-
-  Args:
-    data: what a model learns, whose teachers have been read.
-  """
+def _named(data: TrainingData) -> dict[str, Any]:
+  """Returns teachers and files of a run, those of the hub by their commits."""
   settings: dict[str, Any] = {}
   if data.earlier_drafters:
     settings["EARLIER_DRAFTERS"] = [
@@ -377,4 +373,11 @@ def _teachers(data: TrainingData) -> dict[str, Any]:
   # A local folder is not named: it may have been moved.
   if hub_names.parse(data.teacher_checkpoint):
     settings["TEACHER_CHECKPOINT"] = hub.recorded(data.teacher_checkpoint)
+  paths = [
+    path
+    for files in data.files.values()
+    for path in (files if isinstance(files, tuple) else (files,))
+  ]
+  if any(hub_names.parse_file(path) for path in paths):
+    settings["TRAIN_FILES"] = [hub.recorded(path) for path in paths if path]
   return settings

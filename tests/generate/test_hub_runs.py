@@ -53,6 +53,7 @@ def test_a_run_records_revisions_and_resumes_by_them(served, tmp_path, commits):
   assert row.environment["revisions"] == names
   assert ResultRow.from_json(row.to_json()) == row
   assert row.settings.drafter == f"small@{commits['small'][:7]}"
+  assert row.settings.task == f"test.jsonl@{commits['set'][:7]}"
   stored = json.loads((tmp_path / "out" / "run.json").read_text())
   assert stored["revisions"] == names
   # A branch that moved is another model.
@@ -85,6 +86,22 @@ def test_training_records_revisions(served, client, tmp_path, commits):
   assert len(served.requests) == asked
 
 
+def test_training_files_are_recorded(served, client, commits):
+  name = "hf://datasets/org/set/test.jsonl"
+  files = {"train": name, "validation": None}
+  data = TrainingData(
+    files=files,
+    vocabulary="org/small",
+    task_feature_lengths={"inputs": 8, "targets": 8},
+    batch_size=1,
+  )
+  hub.file(name)
+  commit = commits["set"]
+  assert finetune._named(data) == {
+    "TRAIN_FILES": [f"hf://datasets/org/set@{commit}/test.jsonl"]
+  }
+
+
 def test_a_teacher_is_recorded(served, client, commits):
   checkpoints.load("org/large")
   data = TrainingData(
@@ -95,7 +112,7 @@ def test_a_teacher_is_recorded(served, client, commits):
     batch_size=1,
   )
   checkpoints.load("org/small")
-  assert finetune._teachers(data) == {
+  assert finetune._named(data) == {
     "TEACHER_CHECKPOINT": f"org/large@{commits['large']}",
     "EARLIER_DRAFTERS": [f"org/small@{commits['small']}"],
   }
