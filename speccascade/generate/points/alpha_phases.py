@@ -35,15 +35,13 @@ class PhaseSettings:
   other_alpha: AlphaOrExact = EXACT
 
   @property
-  def phases_in_words(self) -> str:
-    """The phases after an alpha, as in "before '####', exact after"."""
+  def other_phase_in_words(self) -> str:
+    """What holds where alpha does not, as in "exact after '####'"."""
     assert self.marker is not None
     other = AFTER if self.alpha_phase == BEFORE else BEFORE
-    rest = self.other_alpha
-    if rest != EXACT:
-      rest = f"{rest:g}"
-    markers = " or ".join(map(repr, self.marker))
-    return f"{self.alpha_phase} {markers}, {rest} {other}"
+    value = self.other_alpha
+    alpha = value if isinstance(value, str) else f"alpha {value:g}"
+    return f"{alpha} {other} {' or '.join(map(repr, self.marker))}"
 
 
 def check(settings: PhaseSettings):

@@ -158,9 +158,9 @@ class PointSettings:
       value = getattr(self, name)
       if value is not None:
         text = value if isinstance(value, str) else f"{value:g}"
-        if name == "alpha" and self.phases is not None:
-          text += f" {self.phases.phases_in_words}"
         words.append(f"{name} {text}")
+      if name == "alpha" and self.phases is not None:
+        words.append(self.phases.other_phase_in_words)
     return words
 
 

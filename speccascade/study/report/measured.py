@@ -97,7 +97,7 @@ def variant(settings: PointSettings) -> str:
     elif (name, value) != ("drawing", usual):
       parts.append(_IN_WORDS.get((name, value), f"{name} {value}"))
   if settings.phases is not None:
-    parts.append(f"alpha {settings.phases.phases_in_words}")
+    parts.append(settings.phases.other_phase_in_words)
   return "".join(f", {part}" for part in parts)
 
 

@@ -17,6 +17,7 @@ from speccascade.generate.points.point_settings import (
   settings_of,
 )
 from speccascade.settings import fields
+from speccascade.study.report import findings, shown_examples
 from tests.generate.points.test_point import RUN
 
 OPT = "spec_cascade_opt"
@@ -51,12 +52,20 @@ def test_rows_have_the_phases_and_plain_rows_stay_as_they_were():
   assert not {"marker", "alpha_phase", "other_alpha"} & {*plain.to_dict()}
   settings = settings_of(Point(OPT, sc.ByPhase("exact", 0.3, "####")), **RUN)
   assert settings.key != plain.key
-  assert settings.words[0] == "alpha 0.3 after '####', exact before"
+  assert settings.words[:2] == ["alpha 0.3", "exact before '####'"]
   read = fields.build(PointSettings, json.loads(json.dumps(settings.to_dict())))
   assert read == settings
   number = settings_of(Point(OPT, sc.ByPhase(0.3, 0.1, ("a", 5))), **RUN)
-  assert number.words[0] == "alpha 0.3 before 'a' or 5, 0.1 after"
+  assert number.words[:2] == ["alpha 0.3", "alpha 0.1 after 'a' or 5"]
   assert settings_of(Point("spec_decode", marker="a"), **RUN).marker is None
+  # The line that a report says to decode with, and the title of its examples.
+  assert findings.bindings(settings) == (
+    'METHOD = "spec_cascade_opt", ALPHA = 0.3, GAMMA = 5,'
+    " MARKER = ('####',), ALPHA_PHASE = \"after\""
+  )
+  record = {"settings": json.loads(json.dumps(vars(number)))}
+  title = shown_examples.title(record)
+  assert title.startswith(f"{OPT}, alpha 0.3, alpha 0.1 after 'a' or 5, gamma")
 
 
 def test_counts_of_phases_add_and_have_rates():
@@ -96,7 +105,7 @@ def test_generate_takes_it(pair, monkeypatch):
   num = [is_after.count(False), is_after.count(True)]
   assert out.stats["tokens_by_phase"] == num
   assert out.stats["marked_rate"] == 1.0
-  assert "before 'n', exact after" in repr(out)
+  assert "(alpha 0.9, exact after 'n', gamma 5" in repr(out)
   assert ", before the marker" in token_view.view_html(out.records)
   assert "".join(pair.stream(text, OPT, alpha=alpha, **how)) == out.texts[0]
   # Other alphas, and phases that change places, compile nothing.

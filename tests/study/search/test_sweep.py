@@ -291,7 +291,7 @@ def test_a_sweep_is_over_the_alpha_of_one_phase(files, tmp_path):
   assert len(more.rows) == len(outcome.rows) + 2
   [study] = groups.studies(more.rows)
   names = [curve.name for panel in study.panels for curve in panel.curves]
-  assert f"{CHOW}, alpha after ' ', 0.4 before" in names
+  assert f"{CHOW}, alpha 0.4 before ' '" in names
   assert CHOW in names
 
 
