@@ -18,6 +18,7 @@ __version__ = "0.2.0"
 _PUBLIC = {
   "METHODS": "speccascade.decoding",
   "Mesh": "speccascade.models.sharding.meshes",
+  "ByPhase": "speccascade.generate.points.alpha_phases",
   "Chat": "speccascade.generate.api",
   "Comparison": "speccascade.study.comparison",
   "EarlyExit": "speccascade.generate.pair.early_exit",

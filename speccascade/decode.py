@@ -29,6 +29,8 @@ def main():
   names = {"ALPHA", "point.Point.alpha"} & cli.command_line_names()
   if names and cli.bindings_of(point.Point).get("alpha") is not None:
     point_checks.check_alpha_is_used(cli.configure(point.Point)())
+  if "MARKER" in cli.command_line_names():
+    point_checks.check_marker_is_used(cli.configure(point.Point)())
   mesh = cli.configure(meshes.Mesh)()
   with environment.report_run(mesh.layout()):
     outcome = cli.configure(infer.infer)(
@@ -73,6 +75,9 @@ def describe(outcome) -> str:
     text = f"{value:.4g}" if isinstance(value, float) else None
     if name == "acceptance_by_position":
       text = tables.format_positions(value)
+    elif name in ("tokens_by_phase", "acceptance_rate_by_phase"):
+      texts = ("none" if part is None else f"{part:.4g}" for part in value)
+      text = " before the marker, ".join(texts) + " after it"
     if text is not None:
       lines.append(f"  {name} {text}")
   if row.latency is not None:

@@ -42,6 +42,7 @@ from speccascade.decoding.records.decode_settings import DraftLength
 from speccascade.decoding.records.draft_tree import DraftTree
 from speccascade.decoding.records.drafter import Drafter
 from speccascade.decoding.records.language_model import LanguageModel
+from speccascade.decoding.records.phased_alpha import PhasedAlpha
 
 __all__ = [
   "METHODS",
@@ -62,6 +63,7 @@ __all__ = [
   "LookaheadDrafter",
   "MaxGramDrafter",
   "Method",
+  "PhasedAlpha",
   "Rule",
   "Sampling",
   "SeveralDrafters",

@@ -14,6 +14,7 @@ import jax
 import numpy as np
 
 from speccascade.constraints.limits import TextLimits
+from speccascade.decoding.laws.phases import PHASES
 from speccascade.decoding.records.block_records import SOURCES, Decoded
 from speccascade.generate.batches import decode_counts
 from speccascade.generate.batches.decode_counts import Counts
@@ -141,6 +142,8 @@ def _trace_lists(columns: dict[str, np.ndarray], tokens, vocabulary) -> dict:
   lists = {name: _to_lists(column) for name, column in columns.items()}
   # Readers of the JSON know neither the numbers of sources nor the tokenizer.
   lists["source"] = [SOURCES[source] for source in columns["source"]]
+  if "phase" in columns:
+    lists["phase"] = [PHASES[phase] for phase in columns["phase"]]
   lists["piece"] = _pieces(vocabulary, tokens)
   for top in ("q_top", "p_top"):
     lists[f"{top}_piece"] = [_pieces(vocabulary, ids) for ids in columns[top]]

@@ -17,13 +17,17 @@ import dataclasses
 import functools
 import itertools
 import os
+from typing import Any
 
 import jax
 import numpy as np
 
-from speccascade.constraints import limits
+from speccascade.constraints import limits, markers
 from speccascade.decoding.programs.method import Method
-from speccascade.decoding.records.automaton import Constraints
+from speccascade.decoding.records.automaton import (
+  Constraints,
+  TokenAutomaton,
+)
 from speccascade.decoding.records.block_records import Decoded
 from speccascade.decoding.records.decode_settings import Records
 from speccascade.generate import records
@@ -35,6 +39,7 @@ from speccascade.generate.pair.pair_checks import (
   drafter_window,
 )
 from speccascade.generate.pair.pairs import ModelPair
+from speccascade.generate.points.alpha_phases import Marker
 from speccascade.generate.points.point import Point
 from speccascade.generate.points.point_settings import (
   PointSettings,
@@ -128,6 +133,24 @@ class Session:
       vocab_size=self.pair.models[-1].lm.vocab_size,
       own_stops=(example.stop for example in self.examples),
     )
+
+  @functools.cached_property
+  def _markers(self) -> dict[Marker, TokenAutomaton]:
+    """The automata of markers that points have had so far."""
+    return {}
+
+  def decoder_alpha(self, point: Point) -> Any:
+    """Returns alpha as a decoder of these models takes it, perhaps by phase."""
+    if not point.has_phases:
+      return point.decoder_alpha
+    if point.marker not in self._markers:
+      self._markers[point.marker] = markers.compiled(
+        point.marker,
+        self.vocabulary,
+        functools.partial(records.text_of, self.vocabulary),
+        self.pair.models[-1].lm.vocab_size,
+      )
+    return point.phased_alpha(self._markers[point.marker])
 
   @property
   def lengths(self) -> list[int]:
@@ -227,6 +250,7 @@ class Session:
       run=run,
       num_rows=num_rows,
       trials=trials,
+      alpha=self.decoder_alpha(point),
       decoder=decoder,
       lengths=lengths,
       constraints=constraints,

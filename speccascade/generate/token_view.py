@@ -367,7 +367,7 @@ def _shown_token(traced: dict, num_models: int) -> dict:
     "kind": kind,
     "name": name,
     "text": _readable(traced["piece"], token),
-    "place": f"id {token}, token {traced['place']}, block {traced['block']}",
+    "place": _place(traced),
     "left": traced["left"],
     "right": traced["right"],
     "is_deferred": traced["deferred"],
@@ -375,6 +375,15 @@ def _shown_token(traced: dict, num_models: int) -> dict:
     "q": _top("q", traced),
     "p": _top("p", traced),
   }
+
+
+def _place(traced: dict) -> str:
+  """Returns where a token is, as in "id 7, token 3, block 0"."""
+  place = f"id {traced['token']}, token {traced['place']}"
+  place += f", block {traced['block']}"
+  if phase := traced.get("phase"):
+    place += f", {phase} the marker"
+  return place
 
 
 def _top(side: str, traced: dict) -> list[dict]:

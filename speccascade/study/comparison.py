@@ -90,8 +90,10 @@ def _escaped(text: str) -> str:
 
 
 def _method_name(row: ResultRow) -> str:
-  """Returns the name of a row's method, with its alpha if it uses one."""
-  alphas = [text for text in row.settings.words if text.startswith("alpha")]
+  """Returns the name of a row's method, with its alphas if it uses any."""
+  alphas = [
+    text for text in row.settings.words if text.startswith(("alpha", "exact"))
+  ]
   return ", ".join([row.settings.method, *alphas])
 
 

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from speccascade.decoding.programs import decoders
 from tests import toy_chains
 from tests.decoding import enumeration, randomness
 
@@ -30,11 +31,13 @@ def run(decoder, pair, tables, alpha, sampling, monkeypatch):
     pair: a `toy.Pair`.
     tables: [E, stage, P, R, 3, G] float32 each: for every path P and round R
       the uniforms of the three tags; stage 1 is that of a rewrite.
-    alpha: as a user gives it.
+    alpha: as a user gives it, perhaps by phase.
     sampling: a `Sampling`.
     monkeypatch: pytest's.
   """
-  alpha = jnp.asarray(decoder.method.execution.host_alpha(alpha), jnp.float32)
+  alpha = jax.tree.map(
+    jnp.asarray, decoders.host_alpha(decoder.method.execution, alpha)
+  )
   threshold = jnp.asarray(decoder.draft_length.threshold, jnp.float32)
   program, _ = decoder.program(sampling.greedy)
 

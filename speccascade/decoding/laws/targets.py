@@ -31,6 +31,7 @@ from speccascade.decoding.laws.fitted import (
 )
 from speccascade.decoding.laws.interval import ANY, Interval
 from speccascade.decoding.laws.numerics import check_shape
+from speccascade.decoding.laws.phases import PlacedAlpha, like
 from speccascade.decoding.laws.rules import Pair, Rule, defers
 
 Array = jax.Array
@@ -75,7 +76,7 @@ class Target:
     q: Array,
     p: Array,
     *,
-    alpha: Array | float | FittedAlpha = 0.0,
+    alpha: Array | float | FittedAlpha | PlacedAlpha = 0.0,
     sampled: Pair | None = None,
   ) -> tuple[Array, Array | None, Array | None]:
     """Returns (pi [..., V], left, right).
@@ -87,13 +88,29 @@ class Target:
       q: [..., V] drafter probabilities at temperature 1.
       p: [..., V] verifier probabilities at temperature 1.
       alpha: scalar in `interval`; or a `FittedAlpha` for a target with
-        parameters, which is its plug-in at a scalar.
+        parameters, which is its plug-in at a scalar; or a `PlacedAlpha`, which
+        gives each of [...] places the target at the alpha of its phase.
       sampled: the pair (q, p) that tokens are drawn from; None means q and p
         themselves.
     """
     sampled = (q, p) if sampled is None else sampled
+    if isinstance(alpha, PlacedAlpha):
+      return self._by_phase(q, p, alpha, sampled)
     alpha = with_parameters(alpha, self.kind, sampled[1].dtype)
     return self.function(q, p, alpha=alpha, sampled=sampled)
+
+  def _by_phase(
+    self, q: Array, p: Array, alpha: PlacedAlpha, sampled: Pair
+  ) -> tuple[Array, Array | None, Array | None]:
+    """Does the work of a call where the alpha is that of each place's phase."""
+    pi, left, right = alpha.choose(
+      lambda each: self(q, p, alpha=each, sampled=sampled)
+    )
+    pi = jnp.where(like(alpha.is_exact, pi), sampled[1], pi)
+    if left is None or right is None:
+      return pi, left, right
+    # An exact phase is a rule that defers whatever the token.
+    return pi, *alpha.deferring((left, right))
 
   def __repr__(self) -> str:
     return f"<Target {self.name}>"
@@ -103,7 +120,7 @@ class Target:
     q: Array,
     p: Array,
     *,
-    alpha: Array | float | FittedAlpha = 0.0,
+    alpha: Array | float | FittedAlpha | PlacedAlpha = 0.0,
     sampled: Pair | None = None,
   ) -> Array:
     """Returns pi alone, [..., V]. The arguments are those of a call."""
@@ -115,7 +132,7 @@ class Target:
     p: Array,
     tokens: Array | Callable[[Array], Array],
     *,
-    alpha: Array | float | FittedAlpha,
+    alpha: Array | float | FittedAlpha | PlacedAlpha,
     sampled: Pair,
   ) -> tuple[Array, Array, Array]:
     """Returns (pi [..., V], left [...], right [...]), the sides at the tokens.
@@ -143,7 +160,7 @@ class Target:
     return pi, left, right
 
   def early(
-    self, q: Array, alpha: Array | float | FittedAlpha
+    self, q: Array, alpha: Array | float | FittedAlpha | PlacedAlpha
   ) -> tuple[Array, Array]:
     """Returns the sides [...] of a rule of q alone, before p exists.
 
@@ -155,6 +172,8 @@ class Target:
         f"target {self.name} has no rule; a sequential cascade asks a rule of"
         " the drafter's q before it asks the verifier"
       )
+    if isinstance(alpha, PlacedAlpha):
+      return alpha.deferring(alpha.choose(lambda each: self.early(q, each)))
     return self.rule(q, alpha=with_parameters(alpha, self.kind, q.dtype))
 
   @property

@@ -111,6 +111,7 @@ class BildDrafter(AutoregressiveDrafter):
   interval=Interval(
     0, default=5.0, grid=(0.5, 1.0, 2.0, 3.0, 5.0, 8.0), scale=LOG
   ),
+  unit="whole blocks",
   is_predictable=False,
 )
 def bild(

@@ -41,6 +41,8 @@ class Carry(struct.PyTreeNode):
     extra: the buffers of the loop's observers, by name.
     stop: [B] int32, the state of the automaton of stops after the last token;
       None where nothing but an EOS and the limit ends a row.
+    phase_state: [B] int32, the state of the `PhasedAlpha` after the last token;
+      None where alpha is not by phase.
   """
 
   tokens: Array
@@ -54,11 +56,12 @@ class Carry(struct.PyTreeNode):
   log_probs: LogProbs | None
   extra: dict[str, Any] = struct.field(default_factory=dict)
   stop: Array | None = None
+  phase_state: Array | None = None
 
   @property
   def prefix(self) -> Prefix:
     """The tokens so far, as drafters and verifiers read them."""
-    return Prefix(self.tokens, self.length, ~self.done)
+    return Prefix(self.tokens, self.length, ~self.done, self.phase_state)
 
 
 # A round updates some twenty arrays of a few numbers each. XLA writes each of
@@ -76,6 +79,7 @@ def _counted(carry: Carry) -> dict[str, Any]:
     "bad_step": carry.bad_step,
     "stats": carry.stats,
     "stop": carry.stop,
+    "phase_state": carry.phase_state,
   }
 
 

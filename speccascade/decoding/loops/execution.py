@@ -13,6 +13,7 @@ from speccascade.decoding.records.decode_settings import (
   FIXED,
   Records,
 )
+from speccascade.decoding.records.token_buffers import Prefix
 from speccascade.decoding.verification.review_records import BlockSettings
 
 Array = jax.Array
@@ -50,6 +51,13 @@ class LoopSettings(BlockSettings, Records):
     """Whether anything is recorded of the tokens."""
     return bool(self.trace) or self.log_probs
 
+  def alpha_after(self, prefix: Prefix) -> Any:
+    """Returns alpha as a target takes it at the place [B, 1] after a prefix."""
+    if self.phased is None:
+      return self.alpha
+    assert prefix.phase_state is not None
+    return self.phased.at(self.phased.phase(prefix.phase_state)[:, None])
+
   def buffer_size(self, width: int) -> int:
     """Returns the slots of a token buffer for blocks of `width` drafts."""
     room = self.max_decode_len if self.room is None else self.room
@@ -79,6 +87,8 @@ class Execution:
     host_alpha: a function from the user's alpha to the loop's alpha, computed
       on the host in float64.
     pass_width: tokens of one verifier pass, where there are no blocks.
+    unit: what a rule decides on, in words, where no target has an alpha of each
+      token.
     is_predictable: whether counts and costs determine the speed. They do not
       where calls are of several widths.
     is_one_loop: whether the execution can run some rounds at a time. Otherwise
@@ -97,6 +107,7 @@ class Execution:
   fallback: float | None = None
   host_alpha: Callable[[float], float] = float
   pass_width: int = 1
+  unit: str = ""
   is_predictable: bool = True
   is_one_loop: bool = True
 

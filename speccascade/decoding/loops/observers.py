@@ -189,6 +189,48 @@ class Trees(Observer):
     return {"trees": new}
 
 
+class Phases(Observer):
+  """Counts and records the phases of alpha.
+
+  It counts `tokens_by_phase`, `examined_by_phase` and `accepted_by_phase`, [B,
+  2] int32, and records `phase`, [B, T] int32: the phase that each token was
+  drawn in. The marker's own tokens are of the phase before it.
+  """
+
+  def begin_counts(self, rows: int) -> dict[str, Array]:
+    return dict.fromkeys(_BY_PHASE, jnp.zeros((rows, 2), jnp.int32))
+
+  def counts(self, seen: Round) -> dict[str, Array]:
+    phase = cast(Array, seen.review.phase)
+    step = jnp.arange(phase.shape[1])[None]
+    places = (step < seen.emitted[:, None], seen.is_examined, seen.is_accepted)
+    return {
+      name: by_phase(phase, is_counted)
+      for name, is_counted in zip(_BY_PHASE, places)
+    }
+
+  def begin_columns(self, rows: int, size: int) -> dict[str, Array]:
+    return {"phase": jnp.zeros((rows, size), jnp.int32)}
+
+  def columns(self, seen: Round) -> dict[str, Array]:
+    return {"phase": cast(Array, seen.review.phase)}
+
+
+_BY_PHASE = ("tokens_by_phase", "examined_by_phase", "accepted_by_phase")
+
+
+def by_phase(phase: Array, is_counted: Array) -> Array:
+  """Returns [B, 2] int32, how many places of each phase are counted.
+
+  Args:
+    phase: [B, N] int32.
+    is_counted: [B, N] bool; or of the first places alone.
+  """
+  phase = phase[:, : is_counted.shape[1], None]
+  is_phase = phase == jnp.arange(2)[None, None]
+  return jnp.sum(is_phase & is_counted[..., None], axis=1, dtype=jnp.int32)
+
+
 class Gammas(Observer):
   """Records `gamma`, [B, T] int32: the gamma of the block of each token."""
 
@@ -214,6 +256,8 @@ def observers_of(
   found = [_OF_COUNTS[name] for name in drafter.own_counts]
   if isinstance(drafter, AdaptiveDrafter):
     found.append(Gammas())
+  if settings.phased is not None:
+    found.append(Phases())
   if drafter.tree is None:
     return tuple(found)
   found.append(Ranks(block_depth(drafter), drafter.tree.num_ranks))

@@ -62,7 +62,7 @@ def oracle_cascade(
 
     # A token rule is read at the token that pi draws.
     pi, left, right = settings.target.at(
-      q1, p1, draw, alpha=settings.alpha, sampled=(q, p)
+      q1, p1, draw, alpha=settings.alpha_after(prefix), sampled=(q, p)
     )
     deferred = defers(left, right) & prefix.active[:, None]
     stats = stats.add(

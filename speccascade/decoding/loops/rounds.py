@@ -104,7 +104,13 @@ class Loop:
       log_probs=log_probs,
       extra=merged(x.begin_buffers(rows) for x in self.observers),
       stop=self._stop_states(rows),
+      phase_state=self._phase_states(rows),
     )
+
+  def _phase_states(self, rows: int) -> Array | None:
+    """Returns the states [B] of alpha's phases before a text."""
+    phased = self.settings.phased
+    return None if phased is None else phased.begin(rows)
 
   def _stop_states(self, rows: int) -> Array | None:
     """Returns the states [B] of the stops before a text; None without stops."""
@@ -172,6 +178,7 @@ class Loop:
       models=(*states, *carry.models[len(states) :]),
       stats=jax.tree.map(jnp.zeros_like, carry.stats),
       stop=self._stop_states(len(length)),
+      phase_state=self._phase_states(len(length)),
     )
 
   def decoded(self, carry: Carry) -> Decoded:
@@ -241,8 +248,10 @@ def commit(
   )
   emitted = jnp.where(active, emitted, 0)
   if states is not None and before is not None:
-    last = numerics.of_token(states, jnp.maximum(emitted - 1, 0))
-    carry = carry.replace(stop=jnp.where(emitted > 0, last, before))
+    carry = carry.replace(stop=_last(states, before, emitted))
+  if settings.phased is not None and carry.phase_state is not None:
+    states = settings.phased.marker.follow(carry.phase_state, new)
+    carry = carry.replace(phase_state=_last(states, carry.phase_state, emitted))
   # An EOS or the limit before the faulty token ends the row in order: that
   # token would not have been decoded.
   bad = active & ~ended & (fault < num)
@@ -256,3 +265,15 @@ def commit(
     bad_step=jnp.where(bad, length - carry.begun, carry.bad_step),
   )
   return carry, emitted
+
+
+def _last(states: Array, before: Array, emitted: Array) -> Array:
+  """Returns the state [B] after the emitted tokens of a block.
+
+  Args:
+    states: [B, N] int32, the states after each token.
+    before: [B] int32, the state before the block.
+    emitted: [B] int32, how many tokens were written.
+  """
+  last = numerics.of_token(states, jnp.maximum(emitted - 1, 0))
+  return jnp.where(emitted > 0, last, before)

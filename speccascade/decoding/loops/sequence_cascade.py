@@ -113,6 +113,7 @@ sequence_cascade = Execution(
     scale=LOG_REST,
   ),
   host_alpha=_host_alpha,
+  unit="whole texts",
   is_one_loop=False,
 )
 per_token_sequence = dataclasses.replace(

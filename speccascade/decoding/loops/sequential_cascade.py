@@ -60,7 +60,7 @@ def sequential_cascade(
     calls = prefix.active.astype(jnp.int32)
     small, q_out = drafter.extend(small, prefix.last, calls)
     q1, q, _, is_q = settings.sampling.step(q_out.logits)
-    left, right = settings.target.early(q1, settings.alpha)
+    left, right = settings.target.early(q1, settings.alpha_after(prefix))
     deferred = defers(left, right) & prefix.active[:, None]
     # Rows that do not defer feed the verifier nothing. Where no row defers the
     # verifier does not run.

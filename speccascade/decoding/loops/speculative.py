@@ -85,7 +85,13 @@ def speculative(
     # Verify: the verifier scores the block in one pass, q and p make pi, a
     # prefix of the block is accepted, and one more token is drawn.
     verifying, out = score(verifier, verifying, carry.prefix, proposal)
-    block = verify(proposal, out.logits, keys, settings)
+    block = verify(
+      proposal,
+      out.logits,
+      keys,
+      settings,
+      phase_state=carry.phase_state,
+    )
     # Commit: the new tokens are written, truncated at EOS and at the length
     # limit.
     num = block.verdict.num_accepted + 1

@@ -4,7 +4,7 @@ One model alone is the reference that the other methods are tested against.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +13,7 @@ from speccascade.decoding.laws import draws, numerics
 from speccascade.decoding.loops import rounds, tracing
 from speccascade.decoding.loops.carry import Carry
 from speccascade.decoding.loops.execution import LoopSettings, execution
+from speccascade.decoding.loops.observers import Phases, by_phase
 from speccascade.decoding.loops.rounds import Loop
 from speccascade.decoding.loops.tracing import Record
 from speccascade.decoding.records.block_records import (
@@ -86,12 +87,18 @@ def stepwise(
     fault = jnp.where(bad[:, 0], 0, num)
     after, emitted = rounds.commit(carry, token, num, fault, settings)
     # Count and record; a token that was not written did not defer.
-    deferred = record.deferred & (emitted > 0)[:, None]
+    is_written = (emitted > 0)[:, None]
+    deferred = record.deferred & is_written
+    counts, columns = {}, {}
+    if settings.phased is not None:
+      phase = settings.phased.phase(cast(Array, carry.phase_state))[:, None]
+      counts = {"tokens_by_phase": by_phase(phase, is_written)}
+      columns = {"phase": phase}
     recorded = {}
     if settings.records:
-      record = record.replace(deferred=deferred)
+      record = record.replace(deferred=deferred, extra=columns)
       recorded = tracing.record(carry, record, token, step)
-    stats = stats.add(deferred=deferred[:, 0])
+    stats = stats.add(deferred=deferred[:, 0], **counts)
     return after.replace(models=models, stats=stats, **recorded)
 
   return Loop(
@@ -100,6 +107,7 @@ def stepwise(
     inputs=inputs,
     settings=settings,
     prefill=prefill,
+    observers=() if settings.phased is None else (Phases(),),
     done=done,
   )
 

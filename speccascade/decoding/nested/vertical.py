@@ -12,20 +12,24 @@ from flax import struct
 import jax
 import jax.numpy as jnp
 
-from speccascade.decoding.laws import draws, targets
+from speccascade.decoding.laws import draws, numerics, targets
 from speccascade.decoding.laws.sampling import Sampling
 from speccascade.decoding.records import token_buffers
 from speccascade.decoding.records.block_records import Proposal, VerifyFunction
 from speccascade.decoding.records.decode_settings import ReviewSettings
 from speccascade.decoding.records.drafter import Drafter, refuse_tree
 from speccascade.decoding.records.language_model import LanguageModel, State
+from speccascade.decoding.records.phased_alpha import PhasedAlpha, alpha_at
 from speccascade.decoding.records.token_buffers import Prefix
 from speccascade.decoding.verification.review import (
   draft,
   score_and_catch_up,
   verify,
 )
-from speccascade.decoding.verification.review_records import BlockSettings
+from speccascade.decoding.verification.review_records import (
+  BlockSettings,
+  Review,
+)
 from speccascade.settings.fields import values_of
 
 Array = jax.Array
@@ -58,7 +62,8 @@ class VerticalDrafter(Drafter, ReviewSettings):
   Attributes:
     drafter: the inner drafter.
     reviewer: the language model that reviews the inner drafter.
-    alpha: scalar, the alpha of the inner target.
+    alpha: scalar, the alpha of the inner target; or a `PhasedAlpha`, whose
+      phases are those of the whole text.
     width: static, tokens of a proposal.
     target: static, the inner `Target`; the lossless one is without lenience.
     greedy_target: static, the inner target at temperature 0, where lenience
@@ -73,7 +78,7 @@ class VerticalDrafter(Drafter, ReviewSettings):
 
   drafter: Drafter
   reviewer: LanguageModel
-  alpha: Array
+  alpha: Any
   width: int = _static()
   target: targets.Target = _static(default=targets.lossless)
   greedy_target: targets.Target | None = _static(default=None)
@@ -119,6 +124,7 @@ class VerticalDrafter(Drafter, ReviewSettings):
     refuse_tree(self.drafter, "a vertical cascade")
     length, need = prefix.length, self.width + bool(needs_bonus_law)
     rows = length.shape[0]
+    is_phased = isinstance(self.alpha, PhasedAlpha)
     is_lenient = sampling.greedy and self.greedy_target is not None
     settings = BlockSettings(
       **values_of(self, ReviewSettings),
@@ -137,7 +143,9 @@ class VerticalDrafter(Drafter, ReviewSettings):
       # Draft after the prefix and the tokens proposed so far, with keys of this
       # round's own.
       count, (reviewing, drafting) = carry["count"], carry["state"]
-      so_far = Prefix(carry["tokens"], length + count, count < need)
+      so_far = Prefix(
+        carry["tokens"], length + count, count < need, carry["phase_state"]
+      )
       keys = draws.fold_in(rngs, carry["round"])
       drafting, proposal = draft(self.drafter, drafting, so_far, keys, settings)
       # Review. The reviewer may lack tokens that other models wrote since it
@@ -145,7 +153,14 @@ class VerticalDrafter(Drafter, ReviewSettings):
       reviewing, logits, passes = score_and_catch_up(
         self.reviewer, reviewing, so_far, proposal, behind=self.behind
       )
-      block = verify(proposal, logits, keys, settings, exact_copies=True)
+      block = verify(
+        proposal,
+        logits,
+        keys,
+        settings,
+        phase_state=so_far.phase_state,
+        exact_copies=True,
+      )
       # Count the passes of rows that take part: the reviewer's, then those of
       # the inner drafter's models.
       going = so_far.active.astype(jnp.int32)
@@ -154,7 +169,8 @@ class VerticalDrafter(Drafter, ReviewSettings):
       confidence = block.p1
       if not is_lenient:
         # What pi would be at temperature 1: p where pi is p.
-        plain = self.target.probs(proposal.q1, block.p1, alpha=self.alpha)
+        alpha = alpha_at(self.alpha, block.phase)
+        plain = self.target.probs(proposal.q1, block.p1, alpha=alpha)
         confidence = jnp.where(block.is_mix[..., None], plain, block.p1)
       step = jnp.arange(block.new.shape[1])[None]
       bad = block.fault[:, None] == step
@@ -176,6 +192,7 @@ class VerticalDrafter(Drafter, ReviewSettings):
           so_far.tokens, block.new, so_far.length
         ),
         "count": total,
+        "phase_state": self._state_after(so_far, block),
         "drafts": token_buffers.write_block(carry["drafts"], drafts, count),
         "calls": carry["calls"] + calls,
         "round": carry["round"] + 1,
@@ -190,6 +207,7 @@ class VerticalDrafter(Drafter, ReviewSettings):
         "state": state,
         "tokens": jnp.pad(prefix.tokens, ((0, 0), (0, self._room))),
         "count": jnp.where(prefix.active, 0, jnp.full_like(length, need)),
+        "phase_state": prefix.phase_state if is_phased else None,
         "drafts": (probs, probs, places > 0, places),
         "calls": jnp.zeros((rows, len(self.models)), jnp.int32),
         "round": jnp.int32(0),
@@ -210,3 +228,12 @@ class VerticalDrafter(Drafter, ReviewSettings):
       bad=bad & in_use,
       writer=writer,
     )
+
+  def _state_after(self, so_far: Prefix, block: Review) -> Array | None:
+    """Returns the state [B] of alpha's phases after a reviewed block."""
+    if not isinstance(self.alpha, PhasedAlpha):
+      return None
+    # A row that waits is not read again.
+    assert so_far.phase_state is not None
+    states = self.alpha.marker.follow(so_far.phase_state, block.new)
+    return numerics.of_token(states, block.verdict.num_accepted)

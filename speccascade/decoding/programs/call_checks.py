@@ -16,7 +16,7 @@ from speccascade.decoding.laws.sampling import Sampling
 from speccascade.decoding.programs import draft_models
 from speccascade.decoding.programs.draft_models import DraftModels, models_of
 from speccascade.decoding.programs.method import Method
-from speccascade.decoding.records.automaton import Constraints
+from speccascade.decoding.records.automaton import Constraints, TokenAutomaton
 from speccascade.decoding.records.decode_settings import (
   LOOKS_AHEAD,
   BlockShape,
@@ -26,6 +26,7 @@ from speccascade.decoding.records.language_model import (
   LanguageModel,
   is_exit,
 )
+from speccascade.decoding.records.phased_alpha import PhasedAlpha
 
 
 def check_decoder(method: Method, shape: BlockShape) -> None:
@@ -66,7 +67,7 @@ def check_call(
   shape: BlockShape,
   drafter: DraftModels | None,
   verifier: LanguageModel | None,
-  alpha: float | FittedAlpha,
+  alpha: float | FittedAlpha | PhasedAlpha,
   sampling: Sampling,
   constraints: Constraints,
 ) -> None:
@@ -96,6 +97,19 @@ def check_call(
   _check_temperature(method, sampling)
   _check_confidence(method, drafter)
   _check_constraints(method, drafter, vocab_size, constraints)
+  if isinstance(alpha, PhasedAlpha):
+    _check_automaton("the marker", alpha.marker, vocab_size)
+
+
+def _check_automaton(
+  name: str, automaton: TokenAutomaton, vocab_size: int
+) -> None:
+  """Raises ValueError where an automaton is of another vocabulary."""
+  if automaton.classes.shape != (vocab_size,):
+    raise ValueError(
+      f"the automaton of {name} has {automaton.classes.shape[0]} tokens, and"
+      f" the models have {vocab_size}: compile it for their vocabulary"
+    )
 
 
 def _check_roles(
@@ -200,11 +214,8 @@ def _check_constraints(
   """Raises ValueError where texts cannot be held to an automaton."""
   for name in ("mask", "stops"):
     automaton = getattr(constraints, name)
-    if automaton is not None and automaton.classes.shape != (vocab_size,):
-      raise ValueError(
-        f"the automaton of {name} has {automaton.classes.shape[0]} tokens, and"
-        f" the models have {vocab_size}: compile it for their vocabulary"
-      )
+    if automaton is not None:
+      _check_automaton(name, automaton, vocab_size)
   target = method.target
   if constraints.mask is None or target is None or not target.uses_q:
     return

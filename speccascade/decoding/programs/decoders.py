@@ -38,6 +38,7 @@ from speccascade.decoding.records.decode_settings import (
 from speccascade.decoding.records.draft_tree import TOP_K
 from speccascade.decoding.records.language_model import Array, LanguageModel
 from speccascade.decoding.records.masked_model import held_to
+from speccascade.decoding.records.phased_alpha import PhasedAlpha
 from speccascade.settings import fields
 from speccascade.settings.fields import values_of
 
@@ -94,7 +95,7 @@ class Decoder(BlockShape, Records):
     verifier: LanguageModel | None,
     inputs: Inputs,
     rngs: Array,
-    alpha: float | FittedAlpha,
+    alpha: float | FittedAlpha | PhasedAlpha,
     sampling: Sampling,
     constraints: Constraints = NONE,
   ) -> Decoded:
@@ -110,7 +111,8 @@ class Decoder(BlockShape, Records):
       rngs: [B] typed keys, see `draws.row_keys`.
       alpha: a number in the method's range; or a `FittedAlpha` with such a
         number, for a method with parameters that were fitted to text. With a
-        number alone such a method runs its plug-in rule, without parameters.
+        number alone such a method runs its plug-in rule, without parameters. Or
+        a `PhasedAlpha` of two of these.
       sampling: a `Sampling`.
       constraints: what texts are held to, and what ends them; see
         `Constraints`.
@@ -133,7 +135,7 @@ class Decoder(BlockShape, Records):
     verifier: LanguageModel | None,
     inputs: Inputs,
     rngs: Array,
-    alpha: float | FittedAlpha,
+    alpha: float | FittedAlpha | PhasedAlpha,
     sampling: Sampling,
     constraints: Constraints = NONE,
   ) -> tuple["Decoder", "CallArguments"]:
@@ -154,7 +156,7 @@ class Decoder(BlockShape, Records):
       verifier=verifier if execution.needs_verifier else None,
       inputs=inputs,
       rngs=rngs,
-      alpha=_host_alpha(execution, alpha),
+      alpha=host_alpha(execution, alpha),
       threshold=np.float32(self.draft_length.threshold),
       sampling=sampling,
       member=np.int32(member),
@@ -226,7 +228,7 @@ class Decoder(BlockShape, Records):
     self,
     drafter: DraftModels | None,
     verifier: LanguageModel | None,
-    alpha: float | FittedAlpha,
+    alpha: float | FittedAlpha | PhasedAlpha,
     sampling: Sampling,
     constraints: Constraints = NONE,
   ) -> None:
@@ -303,8 +305,8 @@ class CallArguments(NamedTuple):
     verifier: as in a call of `Decoder`; None where the method needs none.
     inputs: [B, S] int32; None for a loop that only continues.
     rngs: [B] typed keys; None where a loop has keys of its own.
-    alpha: float32 [], as `Execution.host_alpha` made it; or a `FittedAlpha`
-      with such an array.
+    alpha: float32 [], as `Execution.host_alpha` made it; or a `FittedAlpha` or
+      a `PhasedAlpha` with such arrays.
     threshold: float32 [], the threshold of the draft length.
     sampling: a `Sampling`.
     member: int32 [], which of the methods that share the program.
@@ -322,10 +324,15 @@ class CallArguments(NamedTuple):
   constraints: Constraints = NONE
 
 
-def _host_alpha(execution: Execution, alpha: Any) -> Any:
-  """Returns a number, or a `FittedAlpha`, as a program takes it, in float32."""
+def host_alpha(execution: Execution, alpha: Any) -> Any:
+  """Returns alpha, by phase or not, as a program takes it, in float32."""
+  if isinstance(alpha, PhasedAlpha):
+    before, after = (
+      host_alpha(execution, each) for each in (alpha.before, alpha.after)
+    )
+    return alpha.replace(before=before, after=after)
   if isinstance(alpha, FittedAlpha):
-    return alpha.replace(alpha=_host_alpha(execution, alpha.alpha))
+    return alpha.replace(alpha=host_alpha(execution, alpha.alpha))
   return np.float32(execution.host_alpha(alpha))
 
 

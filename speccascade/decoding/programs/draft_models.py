@@ -368,7 +368,7 @@ def drafter_for(
     models: the draft model, or several language models in a tuple.
     verifier: the verifier, which draft heads draft for.
     shape: the settings of a block.
-    alpha: scalar, as `Execution.host_alpha` made it.
+    alpha: as in `CallArguments`.
     stop: when a chain ends before gamma drafts; None never ends it early.
 
   Returns:

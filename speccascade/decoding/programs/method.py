@@ -12,6 +12,7 @@ from speccascade.decoding.loops.execution import Execution
 from speccascade.decoding.records.decode_settings import FIXED
 from speccascade.decoding.records.drafter import Drafter
 from speccascade.decoding.records.language_model import LanguageModel
+from speccascade.decoding.records.phased_alpha import PhasedAlpha
 from speccascade.settings import fields
 
 # (models, gamma, alpha) -> the `Drafter` of a speculative loop.
@@ -69,6 +70,26 @@ class Method:
   def uses_alpha(self) -> bool:
     """Whether alpha changes anything."""
     return not self.is_lossless
+
+  @property
+  def takes_phases(self) -> bool:
+    """Whether alpha may differ by phase: whether each token has a target.
+
+    Sequence cascades decide on whole texts, and BiLD on blocks.
+    """
+    return self.uses_alpha and self.target is not None
+
+  def check_takes_phases(self) -> None:
+    """Raises ValueError where the method has no alpha of each token."""
+    if self.takes_phases:
+      return
+    fault = "takes no alpha"
+    if self.uses_alpha:
+      fault = f"decides on {self.execution.unit}, not on tokens"
+    raise ValueError(
+      f"alpha is given by phase, and {self.label} {fault}; give one alpha,"
+      " or use a speculative cascade"
+    )
 
   @property
   def has_parameters(self) -> bool:
@@ -155,13 +176,27 @@ class Method:
     }
     return known.get(self.target.name, f"T[{self.target.name}](q, p)")
 
-  def check_alpha(self, alpha: float | FittedAlpha, vocab_size: int) -> None:
+  def check_alpha(
+    self, alpha: float | FittedAlpha | PhasedAlpha, vocab_size: int
+  ) -> None:
     """Raises ValueError where alpha is outside the range.
 
     Args:
-      alpha: as the user gives it, perhaps with the parameters of the rule.
+      alpha: as the user gives it, perhaps with the parameters of the rule, or
+        by phase.
       vocab_size: V; the range of some rules depends on it.
     """
+    if isinstance(alpha, PhasedAlpha):
+      self.check_takes_phases()
+      for name, each in alpha.used.items():
+        self._check_alpha(each, vocab_size, f"alpha {name} the marker")
+    else:
+      self._check_alpha(alpha, vocab_size, "alpha")
+
+  def _check_alpha(
+    self, alpha: float | FittedAlpha, vocab_size: int, name: str
+  ) -> None:
+    """Does the work of `check_alpha` for one alpha, which messages name."""
     interval = self.alpha_interval
     if self.target is not None and self.target.kind is not None:
       self.target.kind.check(alpha, self.label)
@@ -178,6 +213,6 @@ class Method:
     exact, used = f"{number:.12g}", f"{as_float32(number):.7g}"
     rounded = "" if float(exact) == float(used) else f", {used} in float32"
     raise ValueError(
-      f"alpha is {exact}{rounded}; {self.label} takes"
+      f"{name} is {exact}{rounded}; {self.label} takes"
       f" {interval.describe(vocab_size)}"
     )

@@ -24,11 +24,14 @@ class Prefix(struct.PyTreeNode):
     tokens: [B, L] int32, the start token first.
     length: [B] int32, tokens written.
     active: [B] bool, rows that are still going; the others are fed nothing.
+    phase_state: [B] int32, the state of a `PhasedAlpha` after the tokens; None
+      where alpha is not by phase.
   """
 
   tokens: Array
   length: Array
   active: Array
+  phase_state: Array | None = None
 
   @property
   def last(self) -> Array:

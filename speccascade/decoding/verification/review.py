@@ -22,6 +22,7 @@ from speccascade.decoding.records.block_records import (
 )
 from speccascade.decoding.records.drafter import Drafter
 from speccascade.decoding.records.language_model import LanguageModel, State
+from speccascade.decoding.records.phased_alpha import alpha_at
 from speccascade.decoding.records.token_buffers import Prefix
 from speccascade.decoding.verification import tree_steps
 from speccascade.decoding.verification.review_records import (
@@ -155,6 +156,7 @@ def verify(
   rngs: Array,
   settings: BlockSettings,
   *,
+  phase_state: Array | None = None,
   exact_copies: bool = False,
 ) -> Review:
   """Makes pi of q and p, and verifies the drafts against pi.
@@ -164,6 +166,8 @@ def verify(
     logits: [B, N+1, V] of the verifier, after the prefix and each draft.
     rngs: [B] typed keys of this round.
     settings: `BlockSettings`.
+    phase_state: [B] int32, the state of a `PhasedAlpha` after the prefix; None
+      where alpha is not by phase.
     exact_copies: static; whether pi is p at copied tokens of a chain, so that
       they are reviewed without lenience.
 
@@ -176,10 +180,14 @@ def verify(
     draws.fold_in(rngs, draws.ACCEPT_TAG), proposal.tokens.shape[1]
   )
   draw_rngs = draws.fold_in(rngs, draws.DRAW_TAG)
+  phase = None
+  if settings.phased is not None:
+    assert phase_state is not None, "the phase of the prefix is not known"
+    phase = settings.phased.phases_at(phase_state, proposal)
   if proposal.branches is not None:
     branches = proposal.branches
     return _verify_tree(
-      proposal, branches, logits, u_accept, draw_rngs, settings
+      proposal, branches, logits, phase, u_accept, draw_rngs, settings
     )
   u_draw = draws.uniforms(draw_rngs, 1)[:, 0]
   step = _places(proposal)
@@ -188,6 +196,7 @@ def verify(
     logits,
     _padded_drafts(proposal),
     step < proposal.count[:, None],
+    phase,
     settings,
     exact_copies=exact_copies,
   )
@@ -207,6 +216,7 @@ def _verify_tree(
   proposal: Proposal,
   branches: Branches,
   logits: Array,
+  phase: Array | None,
   u_accept: Array,
   draw_rngs: Array,
   settings: BlockSettings,
@@ -224,7 +234,7 @@ def _verify_tree(
   u_draw = draws.uniforms(draw_rngs, num + 1)
   no_tokens = jnp.zeros(logits.shape[:2], jnp.int32)
   at_nodes, _ = _mix(
-    proposal, logits, no_tokens, branches.has_children, settings
+    proposal, logits, no_tokens, branches.has_children, phase, settings
   )
   verdict = settings.tree_step(
     proposal.tokens, branches, proposal.q, at_nodes.pi, u_accept, u_draw
@@ -234,7 +244,7 @@ def _verify_tree(
     block.q1,
     scored.p1,
     _padded_drafts(block),
-    alpha=settings.alpha,
+    alpha=alpha_at(settings.alpha, scored.phase),
     sampled=(block.q, scored.p),
   )
   # A fault on the path spoils the token at its own index. One next to the path
@@ -264,6 +274,7 @@ def _mix(
   logits: Array,
   drafts: Array,
   has_draft: Array,
+  phase: Array | None,
   settings: BlockSettings,
   *,
   exact_copies: bool = False,
@@ -272,7 +283,11 @@ def _mix(
   target = settings.target
   p1, p, _, is_law = settings.sampling.step(logits)
   pi, *sides = target.at(
-    proposal.q1, p1, drafts, alpha=settings.alpha, sampled=(proposal.q, p)
+    proposal.q1,
+    p1,
+    drafts,
+    alpha=alpha_at(settings.alpha, phase),
+    sampled=(proposal.q, p),
   )
   # A bool where it is the same for all rows; [B] for drafters that may have no
   # distribution at the bonus position. Where q is unknown, pi is p; if q is
@@ -284,7 +299,7 @@ def _mix(
     pi = jnp.where(is_mix[..., None], pi, p)
   bad = ~is_law | proposal.bad
   scored = ScoredBlock(
-    p1=p1, p=p, pi=pi, known_q=known_q, is_mix=is_mix, bad=bad
+    p1=p1, p=p, pi=pi, known_q=known_q, is_mix=is_mix, bad=bad, phase=phase
   )
   return scored, (sides[0], sides[1])
 

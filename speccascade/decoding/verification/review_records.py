@@ -13,6 +13,7 @@ from speccascade.decoding.records.block_records import (
   VerifyFunction,
 )
 from speccascade.decoding.records.decode_settings import ReviewSettings
+from speccascade.decoding.records.phased_alpha import PhasedAlpha
 from speccascade.decoding.verification import steps, tree_steps
 
 Array = jax.Array
@@ -28,15 +29,21 @@ class BlockSettings(ReviewSettings):
     sampling: how logits become the distributions that tokens are drawn from.
     target: a `Target`, or a `Choice` of several; None for an execution whose
       distribution is not that of a chain of targets.
-    alpha: scalar, traced, as `Execution.host_alpha` made it.
+    alpha: scalar, traced, as `Execution.host_alpha` made it; or a
+      `PhasedAlpha` of two such scalars.
     verify: static, a verifier step of the caller's own; None takes the step
       that `verification` names.
   """
 
   sampling: Sampling
   target: Any = None
-  alpha: Array | float = 0.0
+  alpha: Any = 0.0
   verify: VerifyFunction | None = None
+
+  @property
+  def phased(self) -> PhasedAlpha | None:
+    """Alpha, where it is by phase."""
+    return self.alpha if isinstance(self.alpha, PhasedAlpha) else None
 
   @property
   def needs_bonus_law(self) -> bool:
@@ -67,6 +74,8 @@ class ScoredBlock(struct.PyTreeNode):
       Elsewhere pi is p, whatever the target: at a bonus that is drawn from the
       verifier, and at a copied token that is reviewed without lenience.
     bad: [B, N+1] bool, where a model gave no distribution.
+    phase: [B, N+1] int32, as in `PlacedAlpha`; None where alpha is not by
+      phase.
   """
 
   p1: Array
@@ -75,6 +84,7 @@ class ScoredBlock(struct.PyTreeNode):
   known_q: Array
   is_mix: Array
   bad: Array
+  phase: Array | None
 
 
 class Review(ScoredBlock):

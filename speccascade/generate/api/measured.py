@@ -15,6 +15,7 @@ from speccascade.generate.api.foreign_names import translate
 from speccascade.generate.api.text_settings import TextSettings
 from speccascade.generate.batches.sources import split_references
 from speccascade.generate.points import point_checks
+from speccascade.generate.points.alpha_phases import ByPhase
 from speccascade.generate.points.point import Point
 from speccascade.generate.run import Run
 from speccascade.generate.session import Session
@@ -45,7 +46,7 @@ _OF_BLOCKS = ("verifier", "spec_decode", "spec_cascade_token_v3")
 def compare(
   self,
   texts: str | Sequence,
-  methods: str | Sequence[str | tuple[str, float]] = COMPARED,
+  methods: str | Sequence[str | tuple[str, float | ByPhase]] = COMPARED,
   *,
   max_decode_len: int = 128,
   seed: int | None = 0,
@@ -58,7 +59,8 @@ def compare(
 
   Args:
     texts: as in `generate`.
-    methods: names, or (name, alpha); the verifier alone is always the first.
+    methods: names, or (name, alpha), with alpha as in `generate`; the verifier
+      alone is always the first.
     max_decode_len: the most tokens of an output, EOS counted.
     seed: as in `generate`; all methods have the same one.
     repeats: how often each method is timed.
@@ -72,7 +74,7 @@ def compare(
   elif methods is COMPARED and self.models.composed is not None:
     # What only copies does not write a text alone.
     methods = [name for name in COMPARED if name in _OF_BLOCKS]
-  kind = Sequence[str | tuple[str, float | None]]
+  kind = Sequence[str | tuple[str, float | ByPhase | None]]
   method_alphas = [("verifier", None)]
   for method in fit("methods", methods, kind):
     method_alphas.append((method, None) if isinstance(method, str) else method)

@@ -26,6 +26,7 @@ from speccascade.generate.batches.sources import (
 from speccascade.generate.pair.pair_checks import PairError
 from speccascade.generate.pair.pairs import ModelPair
 from speccascade.generate.points import advice_files, point_checks, round_times
+from speccascade.generate.points.alpha_phases import ByPhase
 from speccascade.generate.points.point import Point
 from speccascade.generate.run import Run
 from speccascade.generate.session import Session
@@ -69,7 +70,7 @@ class Pair:
     texts: str | Sequence,
     method: str | None = None,
     *,
-    alpha: float | None = None,
+    alpha: float | ByPhase | None = None,
     max_decode_len: int = 128,
     batch_size: int = 32,
     num_outputs: int = 1,
@@ -86,7 +87,7 @@ class Pair:
       method: a name in `METHODS`; None takes "spec_decode", or "verifier" or
         "drafter" where the pair has that model alone.
       alpha: the parameter of the rule or target; None takes the method's
-        default.
+        default. A `ByPhase` has one alpha before a marker, and one after it.
       max_decode_len: the most tokens of an output, EOS counted.
       batch_size: the most rows that are decoded at once.
       num_outputs: the outputs of each text, which follow each other.
@@ -137,7 +138,7 @@ class Pair:
     text,
     method: str | None = None,
     *,
-    alpha: float | None = None,
+    alpha: float | ByPhase | None = None,
     rounds: int = 1,
     max_decode_len: int = 128,
     seed: int | None = 0,
@@ -179,7 +180,7 @@ class Pair:
     method: str | None = None,
     *,
     system: str | None = None,
-    alpha: float | None = None,
+    alpha: float | ByPhase | None = None,
     rounds: int = 1,
     room: int = 2048,
     max_decode_len: int = 128,
@@ -237,7 +238,7 @@ class Pair:
       raise PairError(f"{lack}; use stream, or generate, with a text")
 
   def _point(
-    self, method: str | None, alpha: float | None, settings: dict
+    self, method: str | None, alpha: float | ByPhase | None, settings: dict
   ) -> Point:
     """Returns the point that this pair is to decode, checked."""
     point = Point(
@@ -260,10 +261,11 @@ class Pair:
     )
     return alone
 
-  def _resolve(self, point: Point, alpha: float | None) -> Point:
+  def _resolve(self, point: Point, alpha: float | ByPhase | None) -> Point:
     """Returns a point of this pair, with its gamma as a decoder takes it."""
     if alpha is not None:
       point_checks.check_alpha_is_used(point)
+    point_checks.check_marker_is_used(point)
     point_checks.check_draft_costs_are_used(point)
     return advice_files.resolve_gamma(point, self.models)
 

@@ -23,8 +23,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from speccascade.decoding import Decoded, decode_continuously, row_keys
+from speccascade.decoding.laws.fitted import FittedAlpha
 from speccascade.decoding.programs.decoders import Decoder
 from speccascade.decoding.records.automaton import Constraints
+from speccascade.decoding.records.phased_alpha import PhasedAlpha
 from speccascade.generate.batches import padding
 from speccascade.generate.batches.sources import Source
 from speccascade.generate.pair.pairs import ModelPair
@@ -98,13 +100,18 @@ class PreparedBatch(NamedTuple):
   rngs: jax.Array
   constraints: Constraints
 
-  def call(self, point: Point) -> tuple:
-    """Returns all arguments of a `Decoder`, at a point."""
+  def call(self, point: Point, alpha: Any) -> tuple:
+    """Returns all arguments of a `Decoder`, at a point.
+
+    Args:
+      point: the method and its settings.
+      alpha: as the decoder takes it.
+    """
     drafter, *others, constraints = self
     return (
       point.drafter(drafter),
       *others,
-      point.decoder_alpha,
+      alpha,
       point.sampling,
       constraints,
     )
@@ -121,6 +128,7 @@ class Batches:
     num_rows: the number of rows of a batch.
     trials: the number of each trial, with the examples that a study decodes
       by these batches.
+    alpha: alpha as the decoder takes it.
     decoder: the `Decoder` of the point. It has one program for each shape.
     lengths: the input lengths that batches are padded to, in ascending order.
     constraints: what outputs are held to, and what ends them.
@@ -136,6 +144,7 @@ class Batches:
   run: Run
   num_rows: int
   trials: Sequence[tuple[int, Sequence[Source]]]
+  alpha: Any
   decoder: Decoder
   lengths: Sequence[int]
   constraints: Constraints
@@ -176,7 +185,7 @@ class Batches:
     self.decoder.check(
       self.point.drafter(self.pair.drafter_lm),
       self.pair.verifier_lm,
-      self.point.decoder_alpha,
+      self.alpha,
       self.point.sampling,
       self.constraints,
     )
@@ -212,6 +221,10 @@ class Batches:
       constraints=self.constraints.replace(begins=begins),
     )
 
+  def call(self, prepared: PreparedBatch) -> tuple:
+    """Returns all arguments of the decoder for a prepared batch."""
+    return prepared.call(self.point, self.alpha)
+
   def bind(self, prepared: PreparedBatch) -> Callable[[], Decoded]:
     """Returns a function that decodes a prepared batch.
 
@@ -219,7 +232,7 @@ class Batches:
     only decodes. It returns at once with arrays to wait for. They have rows
     that only pad the batch, and nothing in them is checked; see `check_finite`.
     """
-    call = prepared.call(self.point)
+    call = self.call(prepared)
     _, arguments = self.decoder.call(*call)
     key = self._key(prepared.inputs.shape[1], is_continuous=False)
     if key not in self.programs:
@@ -306,7 +319,7 @@ class Batches:
     ended, parts = [], []
     for places, decoded in decode_continuously(
       self.decoder,
-      *self.prepare(batch, trial).call(self.point),
+      *self.call(self.prepare(batch, trial)),
       rows=self.num_rows,
     ):
       check_finite(decoded, [batch[place] for place in places])
@@ -380,8 +393,9 @@ class Batches:
     # program, and the tree, shapes and types of the traced arguments.
     execution = self.point.spec.execution
     traced = [self.point.sampling, self.constraints]
-    if self.point.spec.has_parameters:
-      traced.append(self.point.decoder_alpha.parameters)
+    # Of one number each program takes any.
+    if isinstance(self.alpha, FittedAlpha | PhasedAlpha):
+      traced.append(self.alpha)
     # A model that the method does not call is not part of its program.
     if execution.needs_drafter:
       traced.append(self.point.drafter(self.pair.drafter_lm))

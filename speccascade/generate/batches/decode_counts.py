@@ -14,12 +14,17 @@ import numpy as np
 from speccascade.decoding.records.block_records import Decoded
 from speccascade.settings import fields
 
+_BY_PHASE = ("tokens_by_phase", "examined_by_phase", "accepted_by_phase")
+_OF_SOME = ("accepted_by_rank", *_BY_PHASE)  # not of every decode
+# Younger than the first files.
+_LEFT_OUT = ("forced", "past_window", *_BY_PHASE, "marked")
+
 
 @dataclasses.dataclass(frozen=True)
 class Counts:
   """Counters summed over examples, on the host.
 
-  The other counters than the first two have the names and meanings of
+  The other counters than these have the names and meanings of
   `block_records.Stats`; the tuples are its arrays of one row.
 
   Counters that a method does not have are empty.
@@ -27,6 +32,7 @@ class Counts:
   Attributes:
     num_examples: examples decoded.
     num_tokens: tokens emitted, EOS included.
+    marked: examples with a token after the marker.
   """
 
   num_examples: fields.Count = 0
@@ -48,6 +54,10 @@ class Counts:
   optimal_acceptance: Annotated[float, fields.Bounds(0)] = 0.0
   forced: fields.Count = 0
   past_window: fields.Count = 0
+  tokens_by_phase: tuple[fields.Count, ...] = ()
+  examined_by_phase: tuple[fields.Count, ...] = ()
+  accepted_by_phase: tuple[fields.Count, ...] = ()
+  marked: fields.Count = 0
 
   def __post_init__(self):
     fields.freeze(self)
@@ -60,7 +70,7 @@ class Counts:
   def to_dict(self) -> dict[str, Any]:
     """Returns the counters by name, without some that are 0."""
     values = dataclasses.asdict(self)
-    for name in ("forced", "past_window"):  # younger than the first files
+    for name in _LEFT_OUT:
       if not values[name]:
         del values[name]
     return values
@@ -74,13 +84,14 @@ class Counts:
     sums = {
       name: _sum(value, getattr(other, name))
       for name, value in vars(self).items()
-      if name not in ("accepted_by_rank", "optimal_acceptance")
+      if name not in (*_OF_SOME, "optimal_acceptance")
     }
     # Counts that were written without these counters lack them, and so does a
     # sum with them.
-    by_rank = self.accepted_by_rank, other.accepted_by_rank
-    if all(by_rank):
-      sums["accepted_by_rank"] = _sum(*by_rank)
+    for name in _OF_SOME:
+      both = getattr(self, name), getattr(other, name)
+      if all(both):
+        sums[name] = _sum(*both)
     if self._knows_optimum and other._knows_optimum:
       sums["optimal_acceptance"] = (
         self.optimal_acceptance + other.optimal_acceptance
@@ -103,6 +114,8 @@ def _sum(left, right):
 def row_counts(decoded: Decoded) -> list[Counts]:
   """Returns the counts of each row of a decoded batch."""
   columns = {**decoded.stats.by_name(), "num_tokens": decoded.lengths}
+  if (by_phase := columns.get("tokens_by_phase")) is not None:
+    columns["marked"] = (np.asarray(by_phase)[:, 1] > 0).astype(int)
   values = {name: np.asarray(x).tolist() for name, x in columns.items()}
   return [
     Counts(
@@ -165,6 +178,10 @@ def summary(counts: Counts, *, adaptive: bool = False) -> dict:
   drafter_calls_per_token: passes of the drafter / tokens emitted.
   verifier_extends_per_token: passes of the verifier / tokens emitted.
   tokens_per_example: tokens emitted / examples.
+  tokens_by_phase: tokens emitted before the marker, and after it / examples.
+    Only texts with phases of alpha have it and the next two rates.
+  acceptance_rate_by_phase: accepted drafts / examined drafts, of each phase.
+  marked_rate: examples with a token after the marker / examples.
   mean_gamma: drafted tokens / blocks. Only an adaptive gamma has this mean.
 
   Args:
@@ -187,6 +204,13 @@ def summary(counts: Counts, *, adaptive: bool = False) -> dict:
     others["mean_gamma"] = ratio(c.drafted, c.num_blocks)
   if c.forced:
     others["forced_rate"] = ratio(c.forced, c.num_tokens)
+  if c.tokens_by_phase:
+    phases = zip(c.accepted_by_phase, c.examined_by_phase)
+    others["tokens_by_phase"] = [
+      ratio(num, c.num_examples) for num in c.tokens_by_phase
+    ]
+    others["acceptance_rate_by_phase"] = [ratio(*phase) for phase in phases]
+    others["marked_rate"] = ratio(c.marked, c.num_examples)
   if c.past_window:
     others["past_window_rate"] = ratio(c.past_window, c.num_blocks)
   return {

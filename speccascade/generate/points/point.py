@@ -10,10 +10,12 @@ import jax.numpy as jnp
 from speccascade.checkpoints import rule_files
 from speccascade.decoding.drafting.draft_pace import SIZES
 from speccascade.decoding.laws.fitted import FittedAlpha
+from speccascade.decoding.laws.phases import EXACT
 from speccascade.decoding.laws.sampling import Sampling, SamplingSettings
 from speccascade.decoding.programs import decoders, methods
 from speccascade.decoding.programs.decoders import Decoder
 from speccascade.decoding.programs.methods import Method
+from speccascade.decoding.records.automaton import TokenAutomaton
 from speccascade.decoding.records.decode_settings import (
   FIXED,
   MAX_PROB,
@@ -23,7 +25,13 @@ from speccascade.decoding.records.decode_settings import (
   DraftLengthText,
   block_width,
 )
-from speccascade.generate.points import point_checks
+from speccascade.decoding.records.phased_alpha import PhasedAlpha
+from speccascade.generate.points import alpha_phases, point_checks
+from speccascade.generate.points.alpha_phases import (
+  AFTER,
+  ByPhase,
+  PhaseSettings,
+)
 from speccascade.generate.points.draft_costs import WIDEST, DraftCosts
 from speccascade.generate.points.point_checks import ADAPTIVE
 from speccascade.settings import fields
@@ -34,20 +42,21 @@ AUTO = "auto"
 
 @fields.checked
 @dataclasses.dataclass(frozen=True)
-class Point(SamplingSettings, BlockShape):
+class Point(SamplingSettings, BlockShape, PhaseSettings):
   """A method and its settings, which are checked when the point is made.
 
-  A point has the settings of `SamplingSettings` and `BlockShape`, and the
-  attributes below. Two settings of `BlockShape` are written in another way
-  here.
+  A point has the settings of `SamplingSettings`, `BlockShape` and
+  `PhaseSettings`, and the attributes below. Two settings of `BlockShape` are
+  written in another way here.
 
   A verification or a draft length that the method would ignore is refused. The
-  configuration of a figure sets gamma, bonus and rule_parameters for all of its
-  methods, so a method that does not use them leaves them aside.
+  configuration of a figure sets gamma, bonus, rule_parameters and marker for
+  all of its methods, so a method that does not use them leaves them aside.
 
   Attributes:
     method: a name in `METHODS`.
     alpha: the parameter of the rule or target; None takes the method's default.
+      A `ByPhase` stands for alpha and the settings of `PhaseSettings`.
     gamma: block size; methods without blocks do not use it. "auto" means
       the size that `advice` names, see `advice_files.resolve_gamma`. With
       "adaptive" each row chooses the size of each block; see docs/adaptive.md.
@@ -64,7 +73,7 @@ class Point(SamplingSettings, BlockShape):
   """
 
   method: Annotated[str, methods.find]
-  alpha: float | None = None
+  alpha: float | ByPhase | None = None
   _: dataclasses.KW_ONLY
   gamma: BlockSize | Literal["auto", "adaptive"] = 5
   draft_length: DraftLengthText = FIXED
@@ -73,6 +82,14 @@ class Point(SamplingSettings, BlockShape):
   rule_parameters: fields.Path | None = None
 
   def __post_init__(self):
+    if isinstance(self.alpha, ByPhase):
+      if self.marker is not None:
+        fault = (
+          " is given next to a ByPhase, which has one: leave out one of them"
+        )
+        raise fields.SettingError("marker", fault, Point)
+      for name, value in self.alpha.settings.items():
+        object.__setattr__(self, name, value)
     if self.alpha is None:
       object.__setattr__(self, "alpha", self.spec.default_alpha)
     if isinstance(self.draft_costs, fields.Path):
@@ -80,6 +97,8 @@ class Point(SamplingSettings, BlockShape):
       object.__setattr__(self, "draft_costs", costs)
     try:
       super().__post_init__()
+      alpha_phases.check(self)
+      point_checks.check_phases(self)
       if self.is_adaptive:
         point_checks.check_adaptive(self)
       self.spec.check_settings(**self.optional_settings)
@@ -102,11 +121,43 @@ class Point(SamplingSettings, BlockShape):
 
   @functools.cached_property
   def decoder_alpha(self) -> float | FittedAlpha:
-    """Alpha as a decoder takes it: with the parameters of the rule, if any."""
+    """Alpha as a decoder takes it: with the parameters of the rule, if any.
+
+    Raises:
+      SettingError: alpha is by phase, and needs the marker's automaton.
+    """
+    if self.has_phases:
+      fault = (
+        f" is {self.marker!r}; only what decodes texts reads one: leave it out"
+      )
+      raise fields.SettingError("marker", fault, Point)
+    return self.with_parameters(self.alpha)
+
+  def phased_alpha(self, marker: TokenAutomaton) -> PhasedAlpha:
+    """Returns both alphas, as a decoder takes them.
+
+    Args:
+      marker: the automaton of the point's own marker.
+    """
+    alphas = [
+      each if each == EXACT else self.with_parameters(each)
+      for each in (self.alpha, self.other_alpha)
+    ]
+    if self.alpha_phase == AFTER:
+      alphas.reverse()
+    return PhasedAlpha.of(*alphas, marker)
+
+  def with_parameters(self, alpha: float) -> float | FittedAlpha:
+    """Returns an alpha with the parameters of the rule, if it has any."""
     if not self.spec.has_parameters:
-      return self.alpha
+      return alpha
     parameters = self.rule_file.parameters[self.spec.target.kind.name]
-    return FittedAlpha(self.alpha, jax.tree.map(jnp.asarray, parameters))
+    return FittedAlpha(alpha, jax.tree.map(jnp.asarray, parameters))
+
+  @property
+  def has_phases(self) -> bool:
+    """Whether alpha differs between the phases of an output."""
+    return self.marker is not None and self.spec.takes_phases
 
   @property
   def optional_settings(self) -> dict[str, str]:
@@ -131,6 +182,8 @@ class Point(SamplingSettings, BlockShape):
         defaults[name] = values_of_method[name][0]
     if not methods.find(method).takes_trees:
       defaults |= {"tree": None, "drafts": None, "drawing": None}
+    if not methods.find(method).takes_phases:
+      defaults |= values_of(PhaseSettings(), PhaseSettings)
     if not methods.find(method).has_blocks:
       # Points of one method and sampling are then equal, and are decoded once.
       changes |= {"gamma": Point.gamma, "draft_costs": None}

@@ -40,6 +40,16 @@ def check_adaptive(point: "Point"):
     raise fields.SettingError("gamma", fault, type(point))
 
 
+def check_phases(point: "Point"):
+  """Raises SettingError where alpha is by phase, and is not one of a token."""
+  if point.marker is None or point.spec.is_lossless:
+    return
+  try:
+    point.spec.check_takes_phases()
+  except ValueError as error:
+    raise fields.SettingError("marker", f": {error}", type(point)) from error
+
+
 def check_parameters(point: "Point"):
   """Raises SettingError where the parameters of the rule are missing."""
   kind, fault = point.spec.target.kind.name, None
@@ -69,6 +79,10 @@ def check_shared(point: "Point", names: Iterable[str]):
     labels = ", ".join(method.label for method in several)
     fault = f" is given; none of {labels} drafts trees: leave it out"
     raise fields.SettingError("tree", fault, type(point))
+  if point.marker is not None and not any(x.takes_phases for x in several):
+    labels = ", ".join(method.label for method in several)
+    fault = f" is given; none of {labels} has an alpha of tokens: leave it out"
+    raise fields.SettingError("marker", fault, type(point))
 
 
 def check_alpha_is_used(point: "Point"):
@@ -76,6 +90,15 @@ def check_alpha_is_used(point: "Point"):
   if not point.spec.uses_alpha:
     fault = f" is {point.alpha:g}; {point.spec.label} takes none: leave it out"
     raise fields.SettingError("alpha", fault, type(point))
+
+
+def check_marker_is_used(point: "Point"):
+  """Raises SettingError where a marker is given, and there is no alpha."""
+  if point.marker is not None and not point.has_phases:
+    fault = (
+      f" is {point.marker!r}; {point.spec.label} takes no alpha: leave it out"
+    )
+    raise fields.SettingError("marker", fault, type(point))
 
 
 def check_draft_costs_are_used(point: "Point"):

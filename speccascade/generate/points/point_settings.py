@@ -15,13 +15,21 @@ from speccascade.decoding.records.decode_settings import (
   block_width,
 )
 from speccascade.decoding.records.draft_tree import ROOT, Drawing
+from speccascade.generate.points.alpha_phases import (
+  AlphaOrExact,
+  Marker,
+  PhaseSettings,
+)
 from speccascade.generate.points.point import Point
 from speccascade.settings import fields
 from speccascade.settings.fields import values_of
 
 # The settings that rows leave out while they are None: they are younger than
 # the first rows, whose keys stay what they are.
-LEFT_OUT = ("rule_parameters", "min_p", "tree", "drafts", "drawing", "limits")
+LEFT_OUT = (
+  *("rule_parameters", "min_p", "tree", "drafts", "drawing", "limits"),
+  *("marker", "alpha_phase", "other_alpha"),
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,6 +69,9 @@ class PointSettings:
     drawing: see `BlockShape`.
     limits: the `TextLimits` that are not the default, as JSON; None where there
       are none.
+    marker: see `PhaseSettings`; None where alpha holds everywhere.
+    alpha_phase: see `PhaseSettings`.
+    other_alpha: see `PhaseSettings`.
   """
 
   method: str
@@ -88,6 +99,9 @@ class PointSettings:
   drafts: Annotated[int, fields.Bounds(1, 1024)] | None = None
   drawing: Drawing | None = None
   limits: str | None = None
+  marker: Marker | None = None
+  alpha_phase: Literal["before", "after"] | None = None
+  other_alpha: AlphaOrExact | None = None
 
   @property
   def key(self) -> str:
@@ -145,6 +159,13 @@ class PointSettings:
     return changes
 
   @property
+  def phases(self) -> PhaseSettings | None:
+    """The settings of the phases of alpha; None where it has none."""
+    if self.marker is None:
+      return None
+    return PhaseSettings(**values_of(self, PhaseSettings))
+
+  @property
   def words(self) -> list[str]:
     """The settings that matter most, as "alpha 0.3"."""
     words = []
@@ -153,6 +174,8 @@ class PointSettings:
       if value is not None:
         text = value if isinstance(value, str) else f"{value:g}"
         words.append(f"{name} {text}")
+      if name == "alpha" and self.phases is not None:
+        words.append(self.phases.other_phase_in_words)
     return words
 
 
@@ -180,6 +203,7 @@ def settings_of(point: Point, **run) -> PointSettings:
     method=point.method,
     alpha=point.alpha if spec.uses_alpha else None,
     draft_threshold=length.threshold,
+    **(values_of(point, PhaseSettings) if point.has_phases else {}),
     rule_parameters=point.rule_file.digest if spec.has_parameters else None,
     **point.sampled,
     **shape,

@@ -70,7 +70,7 @@ class TokenStream:
     is_alone = not batches.point.spec.execution.needs_drafter
     self._is_alone = is_alone or batches.decoder.drafter_window is not None
     prepared = batches.prepare(self._source, number)
-    *call, constraints = prepared.call(batches.point)
+    *call, constraints = batches.call(prepared)
     start_s = time.perf_counter()
     self._stream = Stream(
       batches.decoder, *call, room=room, constraints=constraints

@@ -13,7 +13,9 @@ from collections.abc import Sequence
 import dataclasses
 import itertools
 
+from speccascade.generate.points.alpha_phases import PhaseSettings
 from speccascade.generate.points.point_settings import PointSettings
+from speccascade.settings.fields import values_of
 from speccascade.study.report import templates
 from speccascade.study.report.comparisons import (
   PLAIN,
@@ -174,6 +176,10 @@ def bindings(settings: PointSettings) -> str:
   }
   for name, value in settings.block_changes.items():
     values[name.upper()] = value
+  if settings.phases is not None:
+    for name, default in values_of(PhaseSettings(), PhaseSettings).items():
+      value = getattr(settings.phases, name)
+      values[name.upper()] = value if value != default else None
   return ", ".join(
     f'{name} = "{value}"' if isinstance(value, str) else f"{name} = {value}"
     for name, value in values.items()

@@ -14,6 +14,7 @@ import pandas as pd
 
 from speccascade.decoding.laws.sampling import SamplingSettings
 from speccascade.decoding.records.decode_settings import BlockShape
+from speccascade.generate.points.alpha_phases import PhaseSettings
 from speccascade.generate.points.point_settings import PointSettings
 from speccascade.settings.fields import names_of
 from speccascade.study.report.measured import (
@@ -30,7 +31,11 @@ from speccascade.study.report.tables import Column, lookup
 from speccascade.study.rows.results import ResultRow
 
 # Settings that make another curve of the same method.
-_VARIED = [*names_of(BlockShape), "draft_threshold"]
+_VARIED = [
+  *names_of(BlockShape),
+  "draft_threshold",
+  *names_of(PhaseSettings),
+]
 # Settings in which the points of one study may differ.
 _POINTS = {*_VARIED, "method", "alpha", "temperature", "seed", "trials"}
 _NAMES = [field.name for field in dataclasses.fields(PointSettings)]

@@ -119,6 +119,8 @@ def variant(settings: PointSettings) -> str:
       parts.append(f"{policy} {threshold:g}")
     elif (name, value) != ("drawing", usual):
       parts.append(_IN_WORDS.get((name, value), f"{name} {value}"))
+  if settings.phases is not None:
+    parts.append(settings.phases.other_phase_in_words)
   return "".join(f", {part}" for part in parts)
 
 

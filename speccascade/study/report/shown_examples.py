@@ -9,7 +9,9 @@ from typing import Annotated, Any, NotRequired, TypedDict
 from speccascade.decoding.records.block_records import SOURCES
 from speccascade.generate import token_view
 from speccascade.generate.batches.decode_counts import Counts
+from speccascade.generate.points.alpha_phases import PhaseSettings
 from speccascade.settings import fields
+from speccascade.settings.fields import names_of
 from speccascade.study.report.measured import temperature_title
 from speccascade.study.rows import results
 from speccascade.study.rows.results import ResultRow
@@ -141,6 +143,9 @@ def title(record: dict) -> str:
   for name in ("alpha", "gamma"):
     if settings.get(name) is not None:
       parts.append(f"{name} {settings[name]:g}")
+    if name == "alpha" and settings.get("marker"):
+      values = {name: settings[name] for name in names_of(PhaseSettings)}
+      parts.append(PhaseSettings(**values).other_phase_in_words)
   if settings.get("temperature") is not None:
     parts.append(temperature_title(settings["temperature"]))
   return ", ".join(parts)

@@ -105,6 +105,16 @@ def advise(
       f" {point.verification!r} and"
       f" {point.draft_length!r}"
     )
+  if point.marker is not None:
+    raise ValueError(
+      "advice is of one alpha for the whole of a text; leave MARKER out, and"
+      " sweep with it"
+    )
+  if point.marker is not None:
+    raise ValueError(
+      "advice is of one alpha for the whole of a text; leave MARKER out, and"
+      " sweep with it"
+    )
   if point.is_tree:
     raise ValueError(
       "advice is of chains of drafts, whose acceptance follows from two"

@@ -79,9 +79,9 @@ def compile_decode(
   place = layout.rows_sharding(run.batch_size)
   rows = [jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=place) for x in rows]
   decoder = point.decoder(max_decode_len=run.max_decode_len, eos_id=1)
-  lowered = decoder.lower(
-    drafter, verifier, *rows, point.decoder_alpha, point.sampling
-  )
+  # Phases of alpha add next to nothing to a program.
+  alpha = point.with_parameters(point.alpha)
+  lowered = decoder.lower(drafter, verifier, *rows, alpha, point.sampling)
   return lowered.compile()
 
 

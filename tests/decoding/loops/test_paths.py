@@ -173,21 +173,40 @@ def padded(rows, length):
   ],
 )
 def test_speculative_paths(case, pair, monkeypatch):
-  name, gamma, length, settings, temperature = case
+  name, *_, temperature = case
   alpha, law = exact(name, temperature)
+  sides = sides_of(METHODS[name].target.rule, alpha, law)
+  assert_speculative_paths(case, pair, alpha, law, sides, monkeypatch)
+
+
+def assert_speculative_paths(case, pair, alpha, law, sides, monkeypatch):
+  """Drives a method along all paths; asserts tokens, counters and records.
+
+  Args:
+    case: name, gamma, length, settings, temperature.
+    pair: the chains that are decoded.
+    alpha: as a user gives it.
+    law: the `method_laws.MethodLaws` of the pair.
+    sides: the two sides of the rule in each context.
+    monkeypatch: pytest's.
+
+  Returns:
+    The results, and the context of each token of all rows, [N].
+  """
+  name, gamma, length, settings, temperature = case
   options = {"draft_length": DraftLength(), "verification": "token"} | settings
   verification, policy = options["verification"], options["draft_length"]
   options = {"verification": verification, "policy": policy}
   options["bonus"] = settings.get("bonus", "target")
-  block = enumeration.block(PAIR, law, gamma, **options)
-  ways = driving.cells(PAIR, law, block, verification)
+  block = enumeration.block(pair, law, gamma, **options)
+  ways = driving.cells(pair, law, block, verification)
   paths = driving.paths(pair, lambda _: ways, length)
   assert abs(sum(path.weight for path in paths) - 1) < 1e-3
 
   point = driving.tables(paths, gamma), alpha, temperature, monkeypatch
   options = {"gamma": gamma, "max_decode_len": length, **settings}
   decoder, results = drive(name, pair, *point, **options)
-  book = Book(block, decoder, sides_of(decoder.method.target.rule, alpha, law))
+  book = Book(pair, block, decoder, sides)
   stats, records = zip(*(book.keep(path) for path in paths))
   columns = {
     field: np.concatenate([row[field] for row in records])
@@ -207,6 +226,7 @@ def test_speculative_paths(case, pair, monkeypatch):
     known = known_q, np.full(len(known_q), True)
     assert_trace(decoded, law, contexts, known, columns, pi)
     assert_weights(decoded, paths)
+  return results, contexts
 
 
 def assert_tokens(decoded, sequences, length):
@@ -221,8 +241,8 @@ RECORDED = "context", "known_q", "source", "block", "left", "right", "deferred"
 class Book:
   """What a path should leave in the counters and the trace."""
 
-  def __init__(self, block, decoder, sides):
-    self.follow, self.block, self.sides = PAIR.next_context(), block, sides
+  def __init__(self, pair, block, decoder, sides):
+    self.follow, self.block, self.sides = pair.next_context(), block, sides
     self.target, policy = decoder.method.target, decoder.draft_length.policy
     self.bonus_law = decoder.bonus == "target" and self.target.uses_q
     # One pass reads what is new, and one more each draft; the last draft is fed
@@ -333,8 +353,19 @@ LENGTH = 4
 @pytest.mark.parametrize("name", toy.nightly(STEPWISE, QUICK))
 def test_stepwise_paths(name, monkeypatch):
   alpha, law = exact(name, 0.8)
-  table, is_cascade = getattr(law, STEPWISE[name]), STEPWISE[name] == "pi"
   pair = PROMPTED if name.startswith("token_cascade") else PAIR
+  sides = sides_of(METHODS[name].target.rule, alpha, law)
+  defers = np.any(law.pi != law.q, axis=-1) & (STEPWISE[name] == "pi")
+  assert_stepwise_paths(name, pair, alpha, law, sides, defers, monkeypatch)
+
+
+def assert_stepwise_paths(name, pair, alpha, law, sides, defers, monkeypatch):
+  """Drives a method along all texts; arguments as for speculative paths.
+
+  Args:
+    defers: [S] bool, whether the rule defers in each context.
+  """
+  table, is_cascade = getattr(law, STEPWISE[name]), STEPWISE[name] == "pi"
   rows, probs = zip(*likely_sequences(pair, table, LENGTH))
   assert abs(sum(probs) - 1) < 1e-3
   tables = sequence_tables(pair, [table], [rows], LENGTH)
@@ -342,9 +373,8 @@ def test_stepwise_paths(name, monkeypatch):
   _, results = drive(name, pair, tables, alpha, 0.8, monkeypatch, **options)
   paths = [np.array(context_path(pair, tokens)) for tokens in rows]
   contexts = np.concatenate(paths)
-  defers = np.any(law.pi != law.q, axis=-1) & is_cascade
   by_p = defers[contexts] | (name == "verifier")
-  left, right = sides_of(METHODS[name].target.rule, alpha, law)
+  left, right = sides
   columns = {
     "left": left[contexts],
     "right": right[contexts],
@@ -367,6 +397,7 @@ def test_stepwise_paths(name, monkeypatch):
       np.testing.assert_array_equal(
         decoded.stats.drafter_calls, decoded.lengths
       )
+  return results, contexts
 
 
 @pytest.mark.parametrize(

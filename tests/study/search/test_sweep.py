@@ -23,6 +23,7 @@ from speccascade.generate.points.point_settings import (
 )
 from speccascade.generate.run import Run
 from speccascade.study.measuring.study import Measuring
+from speccascade.study.report import groups
 from speccascade.study.rows import results
 from speccascade.study.rows.run_folder import OutputError
 from speccascade.study.search import forecast, plans, sweeps
@@ -269,6 +270,29 @@ def test_more_points_join_those_on_disk(sampled, files):
   more = run(files, out, **{**MORE, **changes})
   assert more.rows[:num] == outcome.rows
   assert [row.settings.alpha for row in more.rows[num:]] == [0.65, 0.65]
+
+
+def test_a_sweep_is_over_the_alpha_of_one_phase(files, tmp_path):
+  plan = {"temperatures": [1.0], "num_timed": 0, "num_shown": 0}
+  plan |= {"methods": [CHOW], "alphas": {CHOW: [0.2, 0.8]}}
+  phases = {"marker": " ", "alpha_phase": "after", "other_alpha": 0.4}
+  outcome = run(files, tmp_path, **plan, **phases)
+  # The models alone have no alpha.
+  alphas = {row.settings.alpha: row for row in outcome.rows}
+  assert {*alphas} == {None, 0.2, 0.8}
+  for alpha in (0.2, 0.8):
+    settings, counts = alphas[alpha].settings, alphas[alpha].counts
+    assert settings.marker == (" ",)
+    assert (settings.alpha_phase, settings.other_alpha) == ("after", 0.4)
+    assert sum(counts.tokens_by_phase) == counts.num_tokens
+  assert alphas[None].settings.marker is None
+  # One alpha joins the same folder, as another curve of the method.
+  more = run(files, tmp_path, **plan)
+  assert len(more.rows) == len(outcome.rows) + 2
+  [study] = groups.studies(more.rows)
+  names = [curve.name for panel in study.panels for curve in panel.curves]
+  assert f"{CHOW}, alpha 0.4 before ' '" in names
+  assert CHOW in names
 
 
 @pytest.mark.parametrize(
