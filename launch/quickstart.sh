@@ -8,6 +8,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 
 check_flags "output_dir" "fast all_methods" "$@"
 environment lab
+export SPECCASCADE_INSTALL_S=$SECONDS
 hint_at_accelerator
 say "running python -m speccascade.quickstart $*"
 export TF_CPP_MIN_LOG_LEVEL="${TF_CPP_MIN_LOG_LEVEL:-3}"

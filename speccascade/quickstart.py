@@ -6,8 +6,10 @@
 A second run reuses the checkpoints and the measured points that it finds.
 """
 
+import os
 import pathlib
 import sys
+import time
 
 from speccascade import cli
 from speccascade.runtime import folders, signals
@@ -52,16 +54,22 @@ def run(folder: pathlib.Path, **flags) -> int:
   cli.compilation_cache()
   from speccascade.tools.examples import quickstart
 
+  seconds = {}
+  if install_s := os.environ.get("SPECCASCADE_INSTALL_S"):
+    seconds["install"] = float(install_s)  # by launch/quickstart.sh
   with (
     folders.sole_writer(folder, "--output_dir"),
     signals.interruptible(_CONTINUES),
   ):
-    outcome = quickstart.run(folder, **flags)
+    outcome = quickstart.run(folder, seconds=seconds, **flags)
     if outcome.stop:
       print(f"stopped by {outcome.stop.name}; {_CONTINUES}")
       return outcome.stop.exit_code
+    begin = time.time()
     quickstart.write(folder, outcome.rows)
+    seconds["report"] = time.time() - begin
   print(quickstart.text(outcome.rows))
+  print(quickstart.describe_seconds(seconds))
   print(f"table, rows and figure are in {folder.absolute()}")
   print(f"a page of them: python -m speccascade.report --results_dir={folder}")
   return 0

@@ -1,6 +1,8 @@
 """The quick start with models that learn nothing, and what it says of rows."""
 
+import contextlib
 import csv
+import io
 import json
 import re
 import signal
@@ -20,13 +22,32 @@ pytestmark = pytest.mark.needs_tf
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
+def printed():
+  """What the run printed last."""
+  return io.StringIO()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, printed):
   """The output of one run."""
   folder = tmp_path_factory.mktemp("quickstart")
-  with pytest.MonkeyPatch.context() as patch:  # for the trainings
-    patch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
-    assert quickstart.main([f"--output_dir={folder}", "--fast"]) == 0
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")  # for the trainings
+    patch.setenv("SPECCASCADE_INSTALL_S", "90")
+    with contextlib.redirect_stdout(printed):
+      assert quickstart.main([f"--output_dir={folder}", "--fast"]) == 0
   return folder
+
+
+def test_it_says_the_seconds_of_its_parts(folder, printed):
+  line = printed.getvalue().splitlines()[-3]
+  found = re.fullmatch(
+    r"seconds: install 90; small model (\d+) and large model (\d+), at once, of"
+    r" these (\d+) to import and to make texts; sweep \d+; report \d+",
+    line,
+  )
+  small, large, start = map(int, found.groups())
+  assert 0 < start <= max(small, large)
 
 
 def test_what_it_leaves(folder):
@@ -68,6 +89,8 @@ def test_a_second_run_reuses_all(folder, capsys):
   assert {path: path.stat().st_mtime_ns for path in paths} == before
   out = capsys.readouterr().out
   assert "| spec_decode" in out
+  # Nothing was trained, and no script installed anything.
+  assert re.search(r"^seconds: sweep \d+; report \d+$", out, re.M)
   assert f"table, rows and figure are in {folder}" in out
   assert out.rstrip().endswith(f"speccascade.report --results_dir={folder}")
 
@@ -91,7 +114,7 @@ def test_a_dozen_methods_or_all(flags, num, tmp_path, monkeypatch, capsys):
     stop = types.SimpleNamespace(name="SIGTERM", exit_code=143)
     return types.SimpleNamespace(stop=stop)
 
-  monkeypatch.setattr(library, "train_pair", lambda *_: None)
+  monkeypatch.setattr(library, "train_pair", lambda *_: {})
   monkeypatch.setattr(library.cli, "configure", lambda _: stop_at_once)
   assert quickstart.main([f"--output_dir={tmp_path}", *flags]) == 143
   assert "stopped by SIGTERM; run again" in capsys.readouterr().out
