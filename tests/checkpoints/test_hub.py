@@ -193,7 +193,9 @@ def test_offline_and_a_hub_that_does_not_answer(
     assert load("org/tiny").path.endswith(commit)
     assert len(served.requests) == num
   hub_server.point_at(monkeypatch, "http://127.0.0.1:9", client.HF_HUB_CACHE)
-  assert load("org/tiny").path.endswith(commit)  # which a warning says
+  assert load("org/tiny").path.endswith(commit)
+  [said] = [x.message for x in caplog.records if "of the cache" in x.message]
+  assert f"taking revision {commit}" in said
   with pytest.raises(CheckpointError, match=r"cannot be read .*hf download"):
     load("org/other")
 
