@@ -50,12 +50,14 @@ _TIMEOUT_S = 10.0  # of the question which revision is the newest
 # The revision of each name that this process used, and the folder with it.
 _pinned: dict[Name, str] = {}
 _folders: dict[tuple[Name, bool], str] = {}
+_unanswered: set[str] = set()  # repositories that the hub was asked in vain
 
 
 def forget() -> None:
   """Makes the next use of each name ask for its newest revision again."""
   _pinned.clear()
   _folders.clear()
+  _unanswered.clear()
 
 
 def recorded(path: Any) -> Any:
@@ -193,6 +195,8 @@ def _choose(
 def _fetch(name: Name, weights: bool) -> str:
   """Returns the folder of a model in the cache, with the files it needs."""
   _check_job(name)
+  if name.repo in _unanswered and (folder := cached(name, weights=weights)):
+    return folder  # without waiting for another answer
   try:
     pinned, files = resolve(name)
   except hub_errors.UnknownRevisionError:
@@ -205,6 +209,7 @@ def _fetch(name: Name, weights: bool) -> str:
     if not hub_errors.is_offline():
       commit = os.path.basename(folder)
       logging.warning("%s; taking revision %s of the cache", error, commit)
+    _unanswered.add(name.repo)
     return folder
   small = [each for each in SMALL if each in files]
   if not small or (weights and "config.json" not in small):

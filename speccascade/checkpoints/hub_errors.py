@@ -9,7 +9,7 @@ from speccascade.checkpoints.errors import (
   CheckpointError,
   CheckpointNotFoundError,
 )
-from speccascade.checkpoints.hub_names import Name
+from speccascade.checkpoints.hub_names import COMMIT, Name
 from speccascade.runtime import extras
 
 
@@ -117,10 +117,13 @@ def _explain(name: Name, error: Exception, hub: Any) -> CheckpointError:
     return CheckpointError(
       f"{name} cannot be stored: {error.filename}: {error.strerror}"
     )
+  # With a commit it is known that a name of the hub is meant.
+  absent = f"there is no folder {name.repo} here{_near(name)}, and "
+  if name.file or COMMIT.fullmatch(name.revision):
+    absent = ""
   return CheckpointError(
-    f"there is no folder {name.repo} here{_near(name)}, and {name} cannot be"
-    f" read from {address} ({reason:.200}): try again, what was downloaded"
-    f" whole is kept; or {copy}"
+    f"{absent}{name} cannot be read from {address} ({reason:.200}): try again,"
+    f" what was downloaded whole is kept; or {copy}"
   )
 
 

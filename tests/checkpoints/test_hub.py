@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -27,7 +28,7 @@ from tests import hub_server
 from tests.generate import llamas
 
 ROOT = pathlib.Path(__file__).parents[2]
-LIMIT_S = 60
+LIMIT_S = 300  # seconds, on a busy machine
 
 
 @pytest.fixture(scope="module")
@@ -193,7 +194,9 @@ def test_offline_and_a_hub_that_does_not_answer(
     assert load("org/tiny").path.endswith(commit)
     assert len(served.requests) == num
   hub_server.point_at(monkeypatch, "http://127.0.0.1:9", client.HF_HUB_CACHE)
-  assert load("org/tiny").path.endswith(commit)  # which a warning says
+  assert load("org/tiny").path.endswith(commit)
+  [said] = [x.message for x in caplog.records if "of the cache" in x.message]
+  assert f"taking revision {commit}" in said
   with pytest.raises(CheckpointError, match=r"cannot be read .*hf download"):
     load("org/other")
 
@@ -272,16 +275,21 @@ def test_a_connection_that_breaks_is_tried_again(served, client, folder):
   assert len(stored) > 1
 
 
-def run_inspect(served, tmp_path, *arguments):
-  command = [sys.executable, "-m", "speccascade.checkpoints.inspect"]
+def start(served, tmp_path):
+  """Starts a process that reads a model by its name."""
+  code = "from speccascade.checkpoints import load; load('org/tiny')"
   return subprocess.Popen(
-    [*command, *arguments],
+    [sys.executable, "-c", code],
     cwd=tmp_path,
     env=environment(served, tmp_path) | {"PYTHONPATH": str(ROOT)},
-    stdout=subprocess.PIPE,
     stderr=subprocess.PIPE,
     text=True,
   )
+
+
+def finish(process):
+  _, errors = process.communicate(timeout=LIMIT_S)
+  assert process.returncode == 0, errors
 
 
 def test_a_killed_download_goes_on(served, folder, tmp_path):
@@ -289,37 +297,29 @@ def test_a_killed_download_goes_on(served, folder, tmp_path):
   served.add("org/tiny", files)
   first, second = (f"model-0000{i}-of-00002.safetensors" for i in (1, 2))
   served.held[second] = 100
-  process = run_inspect(served, tmp_path, "org/tiny", "--check")
+  process = start(served, tmp_path)
   assert served.waiting.wait(LIMIT_S)
-  while not served.got(first):
-    pass
+  cache = tmp_path / "home" / "hub" / "models--org--tiny"
+  limit = time.monotonic() + LIMIT_S
+  while not list(cache.glob(f"snapshots/*/{first}")):
+    assert time.monotonic() < limit
+    time.sleep(0.05)
   process.send_signal(signal.SIGKILL)
   process.communicate()
   served.held.clear()
   served.release.set()
-  cache = tmp_path / "home" / "hub" / "models--org--tiny" / "snapshots"
-  kept = {path.name for path in cache.rglob("*")}
-  got = {name: served.got(name) for name in files}
-  process = run_inspect(served, tmp_path, "org/tiny", "--check")
-  out, errors = process.communicate(timeout=LIMIT_S)
-  assert process.returncode == 0, errors
-  assert "none is damaged" in out
+  assert not list(cache.glob(f"snapshots/*/{second}"))
+  before = {name: served.got(name) for name in files}
+  finish(start(served, tmp_path))
   # What was downloaded whole is not downloaded again.
-  assert "config.json" in kept
-  assert second not in kept
-  for name in kept & {*files}:
-    assert served.got(name) == got[name]
+  again = [name for name in files if served.got(name) > before[name]]
+  assert again == [second]
 
 
 def test_two_processes_at_once(served, folder, tmp_path):
   served.add("org/tiny", folder)
-  processes = [
-    run_inspect(served, tmp_path, "org/tiny", "--check") for _ in range(2)
-  ]
-  for process in processes:
-    out, errors = process.communicate(timeout=LIMIT_S)
-    assert process.returncode == 0, errors
-    assert "none is damaged" in out
+  for process in [start(served, tmp_path) for _ in range(2)]:
+    finish(process)
 
 
 @pytest.mark.parametrize("shards", [False, True])
