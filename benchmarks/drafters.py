@@ -68,6 +68,12 @@ class Line:
   megabytes: float | None
 
   @property
+  def block(self) -> str:
+    """The size of a chain, or the children at each depth of a tree."""
+    settings = self.row.settings
+    return str(settings.tree or settings.gamma)
+
+  @property
   def speedup(self) -> IntervalEstimate:
     """How many times as fast as the verifier alone it writes a token."""
     latency = self.row.latency
@@ -89,6 +95,7 @@ class Line:
       "method": settings.method,
       "temperature": settings.temperature,
       "gamma": settings.gamma,
+      "tree": settings.tree,
       "c": None if costs is None else costs.c,
       "megabytes": self.megabytes,
       "tokens_per_block": found["mean_acceptance_length"],
@@ -103,7 +110,7 @@ COLUMNS = (
   Column("T", lambda line: f"{line.row.settings.temperature:g}"),
   Column("drafter", "drafter"),
   Column("method", "row.label"),
-  Column("gamma", "row.settings.gamma"),
+  Column("gamma", lambda line: line.block),
   Column("c", "row.costs.c", 3),
   Column("MB", "megabytes", 1),
   Column("tokens/block", "row.efficiency.mean_acceptance_length", 2),
@@ -124,6 +131,15 @@ def method(text: str) -> tuple[str, float | None]:
   """
   name, _, alpha = text.partition(":")
   return name, float(alpha) if alpha else None
+
+
+def sizes(text: str) -> tuple[int, ...]:
+  """Returns the numbers of a flag.
+
+  >>> sizes("2,1")
+  (2, 1)
+  """
+  return tuple(map(int, text.split(",")))
 
 
 def named_settings(text: str) -> tuple[str, dict[str, Any]]:
@@ -236,6 +252,11 @@ def rivals_at(
       for name, alpha in args.methods
       for gamma in args.gammas
     ]
+    points += [
+      Point(name, alpha, tree=tree, temperature=temperature)
+      for name, alpha in args.methods
+      for tree in args.trees
+    ]
     rivals.append(smollm_race.Rival(drafter.name, drafter.pair, tuple(points)))
     if drafter.is_composed and not args.alone:
       name = f"{drafter.name} and prompt lookup"
@@ -265,6 +286,14 @@ def main():
     help="of the drafters (spec_decode)",
   )
   add("--gammas", type=int, nargs="*", default=[1, 2, 3])
+  add(
+    "--trees",
+    type=sizes,
+    nargs="*",
+    default=[],
+    metavar="N,N...",
+    help="children at each depth of trees of drafts (none)",
+  )
   add("--lookup", type=int, nargs="*", default=[3], help="tokens it copies")
   add("--alone", action="store_true", help="no drafter with prompt lookup")
   add("--temperatures", type=float, nargs="*", default=[0.0, 1.0])

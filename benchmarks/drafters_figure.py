@@ -2,7 +2,7 @@
 
   python -m benchmarks.drafters_figure rows.jsonl --output_file drafters.png
 
-A line of a panel is a drafter at the gamma that was fastest for it, over all
+A line of a panel is a drafter with the block that was fastest for it, over all
 texts of its temperature: how many times as fast as the verifier alone it is,
 with its 95% interval. A disc is T = 1, a ring greedy decoding.
 """
@@ -23,19 +23,20 @@ _ROW = 0.23  # inches
 
 
 def fastest(lines: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-  """Returns the lines of each drafter's best gamma, by (drafter, temperature).
+  """Returns the lines of each drafter's best block, by (drafter, temperature).
 
-  The best gamma has the highest geometric mean of the speed-ups over texts.
+  The best block has the highest geometric mean of the speed-ups over texts.
 
   Args:
     lines: as `benchmarks.drafters` writes them.
   """
-  by_gamma: dict[tuple, list[Mapping[str, Any]]] = {}
+  by_block: dict[tuple, list[Mapping[str, Any]]] = {}
   for line in lines:
-    key = line["drafter"], line["temperature"], line["gamma"]
-    by_gamma.setdefault(key, []).append(line)
+    block = str(line["tree"] or line["gamma"])
+    key = line["drafter"], line["temperature"], block
+    by_block.setdefault(key, []).append(line)
   best: dict[tuple, tuple[float, list[Mapping[str, Any]]]] = {}
-  for (drafter, temperature, _), group in by_gamma.items():
+  for (drafter, temperature, _), group in by_block.items():
     mean = float(np.mean(np.log([line["speedup"][0] for line in group])))
     if mean > best.get((drafter, temperature), (-np.inf, []))[0]:
       best[drafter, temperature] = mean, group
@@ -43,7 +44,7 @@ def fastest(lines: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 
 
 def draw(lines: Sequence[Mapping[str, Any]], path: pathlib.Path) -> None:
-  """Draws the lines of best gammas, and writes a PNG or an SVG.
+  """Draws the lines of best blocks, and writes a PNG or an SVG.
 
   Args:
     lines: as `fastest` returns them.

@@ -28,7 +28,8 @@ _VERSION = "0.9.0"  # of speculators, whose format this is
 
 def is_named(settings: Mapping[str, Any]) -> bool:
   """Whether a config.json says itself that it is such a drafter's."""
-  names = settings.get("architectures") or ()
+  names = settings.get("architectures")
+  names = names if isinstance(names, list) else []
   return (
     _KIND in settings
     or "draft_vocab_size" in settings
@@ -98,7 +99,10 @@ def config_of(
 def _check_proposals(settings: Mapping[str, Any]) -> None:
   """Raises ValueError where drafts are to be proposed in another way."""
   said = settings.get("speculators_config") or {}
-  for proposal in said.get("proposal_methods") or ():
+  fields.fit("speculators_config", said, dict)
+  proposals = said.get("proposal_methods") or []
+  fields.fit("proposal_methods", proposals, list[dict])
+  for proposal in proposals:
     kind = proposal.get("proposal_type")
     if kind != "greedy":
       raise ValueError(

@@ -7,6 +7,7 @@ import pathlib
 import re
 
 from speccascade.checkpoints import (
+  eagle_settings,
   gguf_file,
   hugging_face,
   hugging_face_t5,
@@ -101,6 +102,14 @@ def _found_advice(
       f"an adapter of {base or 'another model'}, and no model: {_MERGE}",
     )
   for name in filter(_PYTORCH.fullmatch, children):
+    if _may_be_drafter(directory):
+      yield (
+        name,
+        "PyTorch weights, which are not read: if they are a drafter of EAGLE,"
+        " save them as safetensors with safetensors.torch.save_file(torch.load("
+        f"{name!r}, weights_only=True), {safetensors_files.WEIGHTS!r})",
+      )
+      continue
     is_t5 = (
       _setting(directory, hugging_face.CONFIG, "model_type")
       in hugging_face_t5.MODEL_TYPES
@@ -118,6 +127,16 @@ def _found_advice(
       cached = directory if name == _SNAPSHOTS else directory / name
       if snapshot := _snapshot_of(cached):
         yield name, f"of Hugging Face's cache: give {snapshot}"
+
+
+def _may_be_drafter(directory: Directory) -> bool:
+  """Whether a config.json is, or may be, that of a drafter of EAGLE."""
+  try:
+    settings = directory.read_json(hugging_face.CONFIG)
+  except CheckpointError:
+    return False
+  has_one_layer = settings.get("num_hidden_layers") == 1
+  return has_one_layer or eagle_settings.is_named(settings)
 
 
 def _snapshot_of(cached: Directory) -> Directory | None:

@@ -13,13 +13,16 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
+import speccascade as sc
 from speccascade import checkpoints
 from speccascade.checkpoints import CheckpointError, eagle_files
 from speccascade.checkpoints.convert import convert
 from speccascade.decoding import Sampling, StateDrafter, row_keys
 from speccascade.decoding.records.token_buffers import Prefix
+from speccascade.generate.pair.pairs import PairError
 from speccascade.models import LlamaConfig, LlamaLM, StateReader
 from tests import toy
+from tests.generate import tiny
 
 FOLDER = pathlib.Path(__file__).parents[1] / "golden" / "eagle"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.npz"))
@@ -175,6 +178,8 @@ REFUSED = {
   "other layer": ({"model_type": "llava"}, {}, "of texts alone"),
 }
 OTHERS = {
+  "no list": ({"speculators_config": {"proposal_methods": 3}}, "list"),
+  "no dict": ({"speculators_config": 3}, "speculators_config is 3"),
   "mlp": ({"speculators_model_type": "mlp_speculator"}, "mlp_speculator"),
   "hass": ({"layernorms": True}, "layernorms is true"),
   "tree": (
@@ -195,6 +200,14 @@ def test_what_is_not_read_is_refused_in_a_line(case, tmp_path):
   with pytest.raises(CheckpointError, match=words) as found:
     checkpoints.load(folder)
   assert "\n" not in str(found.value)
+
+
+@pytest.mark.parametrize("name", ["eagle", "eagle3"])
+def test_weights_of_pytorch_are_to_be_converted(name, tmp_path):
+  (tmp_path / "pytorch_model.bin").write_bytes(b"PK")
+  shutil.copy(FOLDER / name / "config.json", tmp_path)
+  with pytest.raises(CheckpointError, match=r"safetensors\.torch\.save_file"):
+    checkpoints.load(tmp_path)
 
 
 def test_a_reader_of_another_layer_is_not_written(tmp_path):
@@ -228,3 +241,24 @@ def test_a_reader_made_here_is_written(layout, tmp_path):
     stored = checkpoints.load(path)
     assert stored.config.layout == layout
     jax.tree.map(np.testing.assert_array_equal, stored.params, reader.params)
+
+
+def test_a_pair_takes_the_folder_of_a_drafter():
+  verifier = LlamaLM.init(LlamaConfig(**SIZES), jax.random.key(0))
+  pair = sc.load_pair(
+    drafter=FOLDER / "speculators_llama",
+    verifier=verifier,
+    vocabulary=tiny.Vocabulary(),
+  )
+  options = {"temperature": 0, "max_decode_len": 6, "max_input_len": 8}
+  texts = ["one two", "three four five six"]
+  alone = pair.generate(texts, method="verifier", **options)
+  both = pair.generate(texts, method="spec_decode", gamma=2, **options)
+  assert both.texts == alone.texts
+  with pytest.raises(PairError, match="the head is cut already"):
+    sc.load_pair(
+      drafter=FOLDER / "speculators_llama",
+      verifier=verifier,
+      vocabulary=tiny.Vocabulary(),
+      draft_vocabulary=[1, 2, 3],
+    )

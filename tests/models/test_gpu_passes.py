@@ -215,7 +215,9 @@ def test_a_pass_is_the_plain_pass(name, monkeypatch):
   monkeypatch.setenv("SPECCASCADE_NATIVE", "0")
   config = MODELS[name]
   kind = T5LM if isinstance(config, T5Config) else LlamaLM
-  lm = kind.init(config, jax.random.key(0))
+  # Its hidden states are those that the layers read, the last layer first.
+  layers = range(config.num_decoder_layers)[::-1]
+  lm = kind.init(config, jax.random.key(0)).handing_out(layers)
   prompt = jnp.asarray(np.random.default_rng(4).integers(3, 40, (2, 6)))
   for got, want in zip(
     blocks("interpreted", lm, prompt), blocks("off", lm, prompt)

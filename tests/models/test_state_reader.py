@@ -15,6 +15,7 @@ from speccascade.models import (
   LlamaLM,
   StateReader,
   StateReaderConfig,
+  fused_states,
 )
 from speccascade.models.cached_stack import with_layer_inputs
 from speccascade.models.llama.eagle import Eagle
@@ -82,11 +83,9 @@ OF_LLAMA = [name for name in OPTIONS if "eagle" in name]
     quick=[
       ("llama", "False"),
       ("t5", "True"),
-      ("gemma", "False"),
-      ("t5", "fused"),
       ("gemma", "fused"),
-      ("t5gemma", "fused"),
-      *(("llama", name) for name in OF_LLAMA),
+      ("llama", "eagle"),
+      ("llama", "eagle3 options"),
     ],
   ),
 )
@@ -251,10 +250,16 @@ def packed(lm, kernels="float32"):
 
 
 @NEEDS_NATIVE
-@pytest.mark.parametrize("kind", toy.nightly(["llama", "t5"], ["llama", "t5"]))
-def test_native_passes_write_the_same(kind):
+@pytest.mark.parametrize(
+  ("kind", "options"),
+  toy.nightly(
+    [(kind, options) for kind in ("llama", "t5") for options in ({}, FUSED)],
+    [("llama", FUSED), ("t5", {})],
+  ),
+)
+def test_native_passes_write_the_same(kind, options):
   plain = VERIFIERS[kind](2)
-  reader = StateReader.untrained(plain)
+  reader = StateReader.untrained(plain, **options)
   config = reader.config
   verifier = packed(plain)
   native_reader = StateReader.create(
@@ -272,6 +277,53 @@ def test_native_passes_write_the_same(kind):
   )
   assert np.array_equal(one.tokens, other.tokens)
   assert np.array_equal(one.stats.accepted, other.stats.accepted)
+
+
+def test_an_eagle_drafts_with_packed_kernels():
+  plain = VERIFIERS["llama"](2)
+  reader = StateReader.untrained(plain, **EAGLE3)
+  quick = StateReader.create(
+    reader.config, reader.params, kernel_dtype="float32"
+  )
+  model = quick.reading_model(packed(plain)).lm
+  assert not model._is_native
+  options = {"inputs": inputs_of(plain), "max_decode_len": 9}
+  one, other = (
+    toy.decode("spec_decode", models, **options)
+    for models in ((reader, plain), (quick, packed(plain)))
+  )
+  assert np.array_equal(one.tokens, other.tokens)
+
+
+@NEEDS_NATIVE
+@pytest.mark.parametrize("read", [None, [[0, 2], [3, 3]]])
+@pytest.mark.parametrize("kind", ["llama", "t5"])
+def test_native_passes_hand_out_what_layers_read(kind, read):
+  plain = VERIFIERS[kind](2)
+  num_layers = plain.module.config.num_decoder_layers
+  tokens = jnp.asarray([[4, 1, 3, 2], [2, 2, 1, 5]], jnp.int32)
+  read = None if read is None else jnp.asarray(read, jnp.int32)
+
+  @jax.jit
+  def states(lm):
+    lm = lm.handing_out([num_layers - 1, 0])
+    state = lm.prefill(inputs_of(plain)[:2], capacity=9)
+    # (The first row is fed less; its other states mean nothing.)
+    _, out = lm.extend(state, tokens, jnp.asarray([3, 4]), read=read)
+    return out.hidden
+
+  want, got = (np.array(states(lm)) for lm in (plain, packed(plain)))
+  if read is None:
+    want[0, 3], got[0, 3] = 0, 0
+  else:
+    want, got = want[:, :2], got[:, :2]
+  np.testing.assert_allclose(got, want, atol=1e-5)
+  table = np.asarray(plain.params["token_embedder"]["embedding"])
+  vectors = table[tokens[1, np.arange(4) if read is None else read[1]]]
+  width = vectors.shape[1]
+  np.testing.assert_allclose(got[1, :, width:], vectors, atol=1e-6)
+  with pytest.raises(ValueError, match=f"and the verifier has {num_layers} la"):
+    plain.handing_out([num_layers])
 
 
 @NEEDS_NATIVE
@@ -404,6 +456,33 @@ def test_a_config_has_one_layer_of_the_verifiers_kind():
   assert StateReaderConfig().shaped_like(windowed).layer.windows == {3}
   with pytest.raises(ValueError, match="one of t5, t5gemma and llama"):
     StateReaderConfig(t5=toy.t5_config(), llama=tiny_llama(0).module.config)
+
+
+def test_options_that_do_not_fit_are_refused():
+  verifier = tiny_llama(2)
+  for options, words in (
+    ({"layout": "eagle3"}, "wants both True"),
+    (EAGLE | OWN_HEAD, "wants both True"),
+    ({"fused_layers": (1,)}, "give one layer or more"),
+    ({"draft_vocab_size": 3}, "set own_head"),
+    (FUSED | {"fused_layers": (0, 9)}, "has 2 layers"),
+  ):
+    with pytest.raises(ValueError, match=words):
+      StateReader.untrained(verifier, **options).verifier_read(verifier)
+  for other in (tiny_t5(0), tiny_llama(0, **GEMMA)):
+    with pytest.raises(ValueError, match="a Llama, a Mistral or a Qwen"):
+      StateReader.untrained(other, **EAGLE)
+  # A verifier that hands out its last state.
+  model = StateReader.untrained(verifier, **FUSED).reading_model(verifier)
+  with pytest.raises(ValueError, match="3 states of 16 numbers is given 16"):
+    model.states_of(jnp.zeros((1, 1, 16)))
+
+
+def test_three_layers_of_any_verifier_are_read():
+  want = {1: (0, 0, 0), 2: (0, 1, 1), 5: (1, 2, 4), 6: (2, 3, 3)}
+  want |= {32: (2, 16, 29)}
+  for num, layers in want.items():
+    assert fused_states.default_layers(num) == layers
 
 
 def test_another_verifier_is_refused():

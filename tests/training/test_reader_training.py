@@ -1,5 +1,7 @@
 """State readers learn from a verifier, which stays as it is."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -63,15 +65,23 @@ def test_targets_count_where_a_block_may_draft_them():
     assert not reader_losses.drafted_weights({}, weights, 8).any()
 
 
-def test_texts_of_a_packed_row_are_read_as_apart():
+# What readers have: a head of their own, several states, a public layer.
+PLAIN, OWN_HEAD, FUSED = {}, {"own_head": True}, {"fused": True}
+EAGLE3 = OWN_HEAD | FUSED | {"layout": "eagle3"}
+
+
+@pytest.mark.parametrize("options", toy.nightly([PLAIN, EAGLE3], [EAGLE3]))
+def test_texts_of_a_packed_row_are_read_as_apart(options):
   verifier, batch = verifier_of("llama")
-  config, params = reader_of(verifier)
+  config, params = reader_of(verifier, **options)
   module = StateReaderNetwork(config)
+  layers = config.layers_read(verifier.module.config.num_decoder_layers)
 
   @jax.jit
   def read(batch):
     reading = Reading(module, params, batch, None, teacher=verifier)
-    return reader_losses.logits(reading, verifier.hidden(batch))
+    _, states = verifier.hidden_and_states(batch, layers)
+    return reader_losses.logits(reading, states)
 
   whole = [np.asarray(x) for x in read(batch)]
   segments = np.asarray(batch["decoder_segment_ids"])
@@ -108,18 +118,24 @@ def train(folder, config, verifier, batch, *, steps, optimizer=ADAM, **options):
 
 
 @pytest.mark.parametrize(
-  ("model", "own_head", "share"),
+  ("model", "options", "share"),
   toy.nightly(
-    [("t5", True, 0.0), ("llama", False, 0.0), ("llama", True, 1.0)],
-    [("llama", False, 0.0), ("t5", True, 0.0)],
+    [
+      ("t5", OWN_HEAD, 0.0),
+      ("t5", FUSED, 0.0),
+      ("llama", PLAIN, 0.0),
+      ("llama", OWN_HEAD | FUSED, 1.0),
+      ("llama", EAGLE3, 0.0),
+    ],
+    [("llama", EAGLE3, 0.0), ("t5", FUSED, 0.0)],
   ),
 )
 def test_training_teaches_the_reader_alone_and_is_read(
-  model, own_head, share, tmp_path
+  model, options, share, tmp_path
 ):
   verifier, batch = verifier_of(model)
   before = jax.device_get(verifier.params)
-  config, params = reader_of(verifier, own_head=own_head, num_steps=2)
+  config, params = reader_of(verifier, **options, num_steps=2)
   measure = lambda params: evaluate.teacher_forced(
     config, params, [batch], verifier
   )
@@ -152,6 +168,16 @@ def test_training_teaches_the_reader_alone_and_is_read(
     check_models(ModelPair((drafter,), Model(lm, "p", "", fingerprint="0")))
   with pytest.raises(PairError, match="the verifier must be a language model"):
     load_model("verifier", tmp_path / "whole")
+
+
+def test_a_cut_head_is_not_trained():
+  verifier, batch = verifier_of("llama")
+  config, _ = reader_of(verifier, **OWN_HEAD)
+  config = dataclasses.replace(config, draft_vocab_size=3)
+  module = StateReaderNetwork(config)
+  reading = Reading(module, {}, batch, None, teacher=verifier)
+  with pytest.raises(ValueError, match="train a reader with own_head"):
+    reader_losses.lessons(reading)
 
 
 def test_a_trained_reader_is_accepted_more_often():

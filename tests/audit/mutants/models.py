@@ -538,12 +538,26 @@ native passes read embeddings as the last token <-
 === models/reader_model.py models/test_state_reader.py
 a token is read with the state at itself <-
   test_what_drafts_is_what_training_reads[llama-False]
-- vectors = self._vectors(tokens, before[:, :-1])
-+ vectors = self._vectors(tokens, before[:, 1:])
+- before = before[:, :-1]
++ before = before[:, 1:]
 the last token of a prompt is read without a state <-
   test_what_drafts_is_what_training_reads[llama-False]
 - return state, last[:, 0]
 + return state, 0 * last[:, 0]
+a public drafter reads the first token <-
+  test_what_drafts_is_what_training_reads[llama-eagle]
+- if self.config.skips_first:
++ if False:
+
+=== models/llama/eagle.py models/test_eagle_files.py
+EAGLE-3 adds to the normed state <-
+  test_logits_and_drafts_are_those_of_the_own_code[eagle3]
+- if self.config.eagle.norm_before_residual:
++ if True:
+EAGLE-3 reads the normed output <-
+  test_logits_and_drafts_are_those_of_the_own_code[eagle3]
+- return self.decoder_norm(x) if self.config.eagle.norm_output else x
++ return self.decoder_norm(x) if self.config.is_third else x
 
 === models/cut_head.py models/test_state_reader.py
 the cut head of a state reader is stored as the verifier's <-
@@ -703,7 +717,7 @@ a drafter draws tokens that it lacks <-
 
 === models/llama_lm.py
 the last part of a prompt is fed past its end <- test_long_prompts_are_fed_in
-@ LlamaLM.read_prompts.feed
+@ LlamaLM.read_tokens.feed
 - first = jnp.minimum(i * width, num_fed - width)
 + first = i * width
 

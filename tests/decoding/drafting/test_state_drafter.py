@@ -280,7 +280,8 @@ def test_a_chain_is_drawn_from_the_stated_laws(monkeypatch):
 # The law of whole decodes.
 
 
-def test_every_path_of_a_decode_has_the_verifiers_law(monkeypatch):
+@pytest.mark.parametrize("reader", toy_reader.READERS)
+def test_every_path_of_a_decode_has_the_verifiers_law(reader, monkeypatch):
   p = np.array([[1 / 2, 1 / 2], [1 / 4, 3 / 4]])
   halves = np.array([[1 / 2, 1 / 2], [1, 0]])
   rng = np.random.default_rng(1)
@@ -293,7 +294,7 @@ def test_every_path_of_a_decode_has_the_verifiers_law(monkeypatch):
   )
   keys = digits.choose(monkeypatch)
   program, arguments = decoder_of(2, 3).call(
-    toy_reader.TableReader(toy_heads.logits_of(laws)),
+    toy_reader.READERS[reader](toy_heads.logits_of(laws)),
     toy.markov(p),
     jnp.zeros((digits.num_rows, 1), jnp.int32),
     keys,
@@ -404,14 +405,20 @@ TREES = {
 }
 
 
-@pytest.mark.parametrize("way", toy.nightly(TREES, ["without replacement"]))
-def test_samples_of_trees_have_the_verifiers_law(way):
+@pytest.mark.parametrize(
+  ("way", "reader"),
+  toy.nightly(
+    [(way, reader) for way in TREES for reader in toy_reader.READERS],
+    [("without replacement", "three states")],
+  ),
+)
+def test_samples_of_trees_have_the_verifiers_law(way, reader):
   table, p = random_laws()
   sampling = Sampling.create(0.9)
   counts = toy.sample(
     "spec_decode",
     (
-      toy_reader.TableReader(jnp.asarray(table, jnp.float32)),
+      toy_reader.READERS[reader](jnp.asarray(table, jnp.float32)),
       toy.MarkovLM(jnp.asarray(p, jnp.float32)[None]),
     ),
     0.0,

@@ -1,5 +1,7 @@
 """State readers that are tables or that count, over toy verifiers."""
 
+from typing import Any
+
 from flax import struct
 import jax
 import jax.numpy as jnp
@@ -164,3 +166,61 @@ class TableReader:
 
   def verifier_read(self, verifier):
     return verifier
+
+
+@struct.dataclass
+class ThreeStates:
+  """A language model that hands out three states at a token, side by side.
+
+  Attributes:
+    model: whose states these are, as they are, plus 1, and twice.
+  """
+
+  model: Any
+
+  @property
+  def vocab_size(self):
+    return self.model.vocab_size
+
+  @property
+  def prompted(self):
+    return self.model.prompted
+
+  def prefill(self, inputs, *, capacity):
+    return self.model.prefill(inputs, capacity=capacity)
+
+  def extend(self, state, tokens, count, **options):
+    state, out = self.model.extend(state, tokens, count, **options)
+    x = out.hidden
+    x = jnp.concatenate([x, x + 1, 2 * x], axis=-1)
+    return state, out.replace(hidden=x)
+
+  def rewind(self, state, length):
+    return self.model.rewind(state, length)
+
+  def keep(self, state, start, path, count):
+    return self.model.keep(state, start, path, count)
+
+
+@struct.dataclass
+class FusedTableReading(TableReading):
+  """A `TableReading` that makes its state of a `ThreeStates`' states."""
+
+  def states_of(self, hidden):
+    first, second, third = jnp.split(hidden, 3, axis=-1)
+    return (second - 1 + third - first) / 2
+
+
+@struct.dataclass
+class FusedTableReader(TableReader):
+  """A `TableReader` of a verifier's three states."""
+
+  def reading_model(self, verifier):
+    del verifier
+    return FusedTableReading(self.table, self.prompted)
+
+  def verifier_read(self, verifier):
+    return ThreeStates(verifier)
+
+
+READERS = {"last state": TableReader, "three states": FusedTableReader}
