@@ -68,6 +68,9 @@ _VALUES = {
     "METHOD": (*('"spec_decod"', "5", "None", '["spec_decode"]', '""'),),
     "RULE_PARAMETERS": ("5", "[5]"),
     "ALPHA": _number("0.3", "0"),  # spec_decode has none
+    "MARKER": ('""', "()", "[-3]", "5", "[2.5]", '"x"', "True"),
+    "ALPHA_PHASE": ('"during"', "5", "None", '"after"'),  # without a marker
+    "OTHER_ALPHA": _number('"exakt"', "None", "0.3"),
     "GAMMA": _whole("None", "1000000"),
     "TEMPERATURE": _number("None", "-1", "1e300"),
     "SEED": _whole("None", least=0),
