@@ -1,54 +1,54 @@
 """Judges samplers of other projects, as their packages ship them.
 
-  python -m benchmarks.judge_peers --peers=transformers
+  python -m benchmarks.judge_peers --peers=transformers --out=verdicts
 
 The Python has the peer's package, and NumPy; our other needs are not needed. It
 runs in the root of a clone, or with PYTHONPATH set to it. Nothing of the
 package is changed: its random functions are replaced while it runs, and its
-paths are enumerated. Prints a line for each problem, and a table with versions
-and the date, for docs/judge.md.
+paths are enumerated, or it is sampled. Prints a line for each problem. --out
+keeps a row of each peer in FOLDER/PEER.json; docs/verdicts.md shows ours:
+
+  python -m benchmarks.verdicts_page
 """
 
 import argparse
-from collections.abc import Callable
+import dataclasses
 import datetime
 import importlib.metadata
+import json
+import pathlib
 import platform
+import shlex
 import sys
+import time
 
-import numpy as np
-
+from benchmarks.peers.registry import PEERS
 from speccascade import judge
 
 
-def transformers_step() -> tuple[Callable, tuple[str, ...]]:
-  """Returns `transformers.generation.utils._speculative_sampling` as a step."""
-  import torch
-  from transformers.generation import utils
-
-  def transformers_speculative_sampling(tokens, q, p):
-    ids = torch.tensor([[0, *tokens.tolist()]])
-    with np.errstate(divide="ignore"):
-      q_logits, p_logits = (
-        torch.tensor(np.log(x), dtype=torch.float32)[None] for x in (q, p)
-      )
-    valid, _ = utils._speculative_sampling(ids, q_logits, len(tokens), p_logits)
-    return valid[0]
-
-  return transformers_speculative_sampling, ("transformers", "torch")
-
-
-def judge_transformers() -> tuple[judge.Judgement, tuple[str, ...]]:
-  """Judges the speculative step of transformers."""
-  step, packages = transformers_step()
-  return judge.judge_step(step), packages
-
-
-PEERS = {"transformers": judge_transformers}
+def row_of(
+  name: str, judgement: judge.Judgement, versions: dict, seconds: float
+) -> dict:
+  """Returns what is kept of a judgement, without its name's folder."""
+  smallest = None if judgement.passed else judgement.smallest
+  return {
+    "peer": name,
+    "judged": PEERS[name].title,
+    "claim": PEERS[name].claim,
+    "versions": versions,
+    "date": str(datetime.datetime.now(datetime.UTC).date()),
+    "command": f"python -m benchmarks.judge_peers --peers={name}",
+    "verdict": ("right", "wrong", "fails", "open")[judgement.exit_code],
+    "causes": list(judgement.causes),
+    "notes": list(judgement.warnings),
+    "seconds_of_cpu": round(seconds, 1),
+    "smallest": None if smallest is None else smallest.label,
+    "problems": [dataclasses.asdict(line) for line in judgement.problems],
+  }
 
 
 def main(argv: list[str] | None = None) -> int:
-  """Judges the peers; returns the exit code."""
+  """Judges the peers; returns 0 if all could be judged, and 2 otherwise."""
   parser = argparse.ArgumentParser(
     prog="python -m benchmarks.judge_peers",
     description=__doc__,
@@ -56,40 +56,65 @@ def main(argv: list[str] | None = None) -> int:
   )
   parser.add_argument(
     "--peers",
-    default=",".join(PEERS),
+    default="transformers",
     help=f"some of {', '.join(PEERS)}, separated by commas",
   )
-  names = parser.parse_args(argv).peers.split(",")
+  parser.add_argument(
+    "--only", default="", help="ask the problems whose label has this text"
+  )
+  parser.add_argument("--out", help="the folder of rows to write")
+  parser.add_argument(
+    "--versions",
+    default="",
+    metavar="NAME=VERSION,...",
+    help="versions of what is not installed as a package",
+  )
+  flags = parser.parse_args(argv)
+  names = flags.peers.split(",")
   unknown = [name for name in names if name not in PEERS]
   if unknown:
-    print(
-      f"error: --peers has {unknown[0]!r}; it takes {', '.join(PEERS)}",
-      file=sys.stderr,
-    )
-    return 2
-  lines = ["| judged | versions | date | problems | largest TV | verdict |"]
-  lines.append("| --- | --- | --- | --- | --- | --- |")
-  today = datetime.datetime.now(datetime.UTC).date()
+    return _fail(f"--peers has {unknown[0]!r}; it takes {', '.join(PEERS)}")
+  given = dict(x.partition("=")[::2] for x in flags.versions.split(",") if x)
   for name in names:
-    judgement, packages = PEERS[name]()
-    print(judgement, end="\n\n")
-    versions = [f"{x} {importlib.metadata.version(x)}" for x in packages]
-    versions.append(f"Python {platform.python_version()}")
-    largest = max(
-      (x.tv for x in judgement.problems if x.tv is not None), default=0
-    )
-    right = sum(x.passed for x in judgement.problems)
-    row = (
-      f"`{judgement.name.rpartition('.')[2]}`",
-      ", ".join(versions),
-      str(today),
-      f"{right} of {len(judgement.problems)} right",
-      f"{largest:.1e}",
-      "; ".join([judgement.verdict, *judgement.warnings]),
-    )
-    lines.append(f"| {' | '.join(row)} |")
-  print("\n".join(lines))
+    peer = PEERS[name]
+    start = time.process_time()
+    try:
+      judgement = peer.judge(flags.only)
+    except ImportError as error:
+      return _fail(f"{name} cannot be imported ({error}): {peer.install}")
+    except ValueError as error:
+      return _fail(str(error))
+    seconds = time.process_time() - start
+    versions = {x: given.get(x) or _version(x) for x in peer.packages}
+    versions["Python"] = platform.python_version()
+    print(f"{peer.title} ({_listed(versions)})\n{judgement}\n", flush=True)
+    if flags.out:
+      folder = pathlib.Path(flags.out)
+      folder.mkdir(parents=True, exist_ok=True)
+      row = row_of(name, judgement, versions, seconds)
+      if flags.only:
+        row["command"] += f" --only={shlex.quote(flags.only)}"
+      text = json.dumps(row, indent=1) + "\n"
+      (folder / f"{name}.json").write_text(text, encoding="utf-8")
   return 0
+
+
+def _listed(versions: dict) -> str:
+  return ", ".join(f"{name} {version}" for name, version in versions.items())
+
+
+def _version(name: str) -> str:
+  """Returns the version of an installed distribution."""
+  try:
+    return importlib.metadata.version(name)
+  except importlib.metadata.PackageNotFoundError:
+    return "of a clone"
+
+
+def _fail(message: str) -> int:
+  """Prints one line; returns the exit code."""
+  print(f"error: {message}", file=sys.stderr)
+  return 2
 
 
 if __name__ == "__main__":

@@ -45,8 +45,8 @@ def replace(
   def rand(*size, generator=None, out=None, **kwargs):
     if len(size) == 1 and not isinstance(size[0], int):
       size = tuple(size[0])
+    size = kwargs.get("size", size)
     kwargs = {k: v for k, v in kwargs.items() if k in _LIKE}
-    size = kwargs.pop("size", size)
     return filled(
       torch.empty(*size, **kwargs) if out is None else out, generator
     )
