@@ -253,7 +253,7 @@ def rivals_at(
       for gamma in args.gammas
     ]
     points += [
-      Point(name, alpha, tree=tree, temperature=temperature)
+      Point(name, alpha, gamma=len(tree), tree=tree, temperature=temperature)
       for name, alpha in args.methods
       for tree in args.trees
     ]
