@@ -134,7 +134,8 @@ class StateReader(struct.PyTreeNode):
         head of its own.
     """
     cut = self.reading_model(verifier).lm.cut_to(ids).params[cut_head.NAME]
-    cut = cut_head.stored_like(cut, self.params["fuse"]["kernel"])
+    layer = self.params["decoder"]["layers_0"]["self_attention"]
+    cut = cut_head.stored_like(cut, layer["query"]["kernel"])
     return self.replace(params={**self.params, cut_head.NAME: cut})
 
   def reading_model(self, verifier: Any) -> "ReaderLM":

@@ -243,6 +243,17 @@ def test_a_reader_made_here_is_written(layout, tmp_path):
     jax.tree.map(np.testing.assert_array_equal, stored.params, reader.params)
 
 
+@pytest.mark.parametrize("layout", ["eagle", "eagle3"])
+def test_a_reader_without_a_product_is_cut(layout):
+  verifier = LlamaLM.init(LlamaConfig(**SIZES), jax.random.key(0))
+  is_third = layout == "eagle3"
+  reader = StateReader.untrained(
+    verifier, layout=layout, fused=is_third, own_head=is_third
+  )
+  cut = reader.cut_to([1, 2, 4], verifier).reading_model(verifier).lm
+  assert cut.kept_ids.tolist() == [1, 2, 4]
+
+
 def test_a_pair_takes_the_folder_of_a_drafter():
   verifier = LlamaLM.init(LlamaConfig(**SIZES), jax.random.key(0))
   pair = sc.load_pair(
