@@ -161,7 +161,7 @@ what was reviewed is the reviewer's <- test_proposals.py::test_which_model_wrote
 confidence at the sampling temperature <-
   test_sampled_drafts.py::test_three_models_cascade_has_the_composed_law
 @ VerticalDrafter.propose.round_
-- self.target.probs(proposal.q1, block.p1, alpha=self.alpha)
+- self.target.probs(proposal.q1, block.p1, alpha=alpha)
 + block.pi
 lenience has no rule of its own at temperature 0 <-
   test_proposals.py::test_greedily_lenience_keeps_a_draft_where_q_is_at_most_l_p

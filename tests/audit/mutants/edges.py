@@ -172,7 +172,7 @@ BiLD drafts at once after some turns <- test_every_turn_begins
 
 === decoding/loops/rounds.py decoding/test_constraints.py
 a row that ended moves its stop on <- test_a_stop_of_one_row_ends_no_other
-@ commit
+@ _last
 - jnp.where(emitted > 0, last, before)
 + last
 

@@ -175,7 +175,7 @@ a stop ends nothing <- test_a_stop_cuts_the_text_that_would_have_been
 a stop that began in an earlier block is not seen <-
   test_a_stop_cuts_the_text_that_would_have_been
 @ commit
-- carry = carry.replace(stop=jnp.where(emitted > 0, last, before))
+- carry = carry.replace(stop=_last(states, before, emitted))
 + pass
 a row's text ends at the stops of another <-
   test_a_stop_of_one_row_ends_no_other[spec_cascade_opt]
@@ -332,7 +332,7 @@ the keys of a turn follow those before <-
 a token that was never written counts as deferred <-
   test_faults.py::test_a_fault_ends_its_row[token_cascade_chow-nan]
 @ stepwise.write_one
-- deferred = record.deferred & (emitted > 0)[:, None]
+- deferred = record.deferred & is_written
 + deferred = record.deferred
 
 === decoding/loops/sequential_cascade.py decoding/loops/test_loops.py
@@ -464,8 +464,8 @@ what has no target has a pi <- test_bild.py::test_bild_worked
     decoding/loops/test_paths.py::test_stepwise_paths
 a record's rule is that of the unscaled pair <- [oracle_cascade_opt]
 @ oracle_cascade.advance
-- draw, alpha=settings.alpha, sampled=(q, p)
-+ draw, alpha=settings.alpha, sampled=None
+- draw, alpha=settings.alpha_after(prefix), sampled=(q, p)
++ draw, alpha=settings.alpha_after(prefix), sampled=None
 an oracle asks for every token <- [oracle_cascade_diff]
 @ oracle_cascade.advance
 - verifier_calls=deferred[:, 0]

@@ -266,12 +266,13 @@ the printed bonus of a tree is weighed by q
 at inner nodes without drafts the printed bonus is weighed by q <-
   drafting/test_verifications.py::test_the_printed_bonus_is_the_verifiers
 @ _verify_tree
--     proposal, logits, no_tokens, branches.has_children, settings
+-     proposal, logits, no_tokens, branches.has_children, phase, settings
 +     proposal,
 +     logits,
 +     no_tokens,
 +     branches.has_children
 +     | jnp.asarray(branches.tree.node_depths < branches.tree.depth)[None],
++     phase,
 +     settings,
 a tree is reviewed by what is not exact for it <-
   drafting/test_verifications.py::test_the_review_itself_refuses_a_tree
