@@ -128,7 +128,7 @@ def mtplx(only: str = "") -> judge.Judgement:
   return judge.judge_step(mtplx_verify, only=only)
 
 
-def _tpu_step(has_draft_probs: bool) -> Callable:
+def _tpu_step() -> Callable:
   """Returns tpu-inference's `rejection_sample` as a step."""
   import jax
   import jax.numpy as jnp
@@ -140,7 +140,7 @@ def _tpu_step(has_draft_probs: bool) -> Callable:
     out = rejection_sampler.rejection_sample(
       jnp.asarray(tokens, jnp.int32),
       jnp.asarray([len(tokens)], jnp.int32),
-      jnp.asarray(q, jnp.float32) if has_draft_probs else None,
+      None,
       jnp.asarray(p[:-1], jnp.float32),
       bonus.astype(jnp.int32),
       True,
@@ -152,11 +152,6 @@ def _tpu_step(has_draft_probs: bool) -> Callable:
   return tpu_rejection_sample
 
 
-def tpu_inference(only: str = "") -> judge.Judgement:
-  """Judges tpu-inference's rejection sampling with draft probabilities."""
-  return judge.judge_step(_tpu_step(True), only=only)
-
-
 def tpu_inference_one_hot(only: str = "") -> judge.Judgement:
   """Judges tpu-inference's rejection sampling as its runner calls it."""
-  return judge.judge_step(_tpu_step(False), only=only)
+  return judge.judge_step(_tpu_step(), only=only)
