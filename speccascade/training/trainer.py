@@ -138,8 +138,7 @@ class TrainingJob:
     writer: has `write_scalars(step, {name: value})`
       and `flush()`, as clu's metric writers; None writes nothing.
     say: prints a line of text.
-    kept_ids: the draft vocabulary that is learned, the most frequent token
-      first; None where there is none.
+    kept_ids: the draft vocabulary that is learned, or None.
     saved_step: the step of the last checkpoint, or None.
     metrics: the last evaluation's metrics, named "eval/...".
     evaluated_step: the step of the last evaluation, or None.

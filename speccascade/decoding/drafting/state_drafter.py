@@ -196,8 +196,8 @@ class Follower(struct.PyTreeNode):
 
   def _at(self, state: FollowerState, tokens: Array) -> Array:
     """Returns the states [B, N, D] at tokens [B, N]."""
-    most = state.states.shape[1] - 1
-    index = jnp.clip(tokens - state.first[:, None], 0, most)
+    index = tokens - state.first[:, None]
+    index = jnp.clip(index, 0, state.states.shape[1] - 1)
     return jnp.take_along_axis(state.states, index[..., None], axis=1)
 
   def _with_own(self, state: FollowerState, own: Array, tokens: Array) -> Array:
@@ -245,7 +245,9 @@ class Follower(struct.PyTreeNode):
   ) -> FollowerState:
     """Returns the state with new states of the verifier, [B, K, D]."""
     new, first = new.astype(state.states.dtype), length - count
-    if self.lag:
+    if not self.lag:
+      new = state.states.at[:, : new.shape[1]].set(new)
+    else:
       # The states before tokens that are not read yet stay.
       begin = jnp.minimum(first, state.length - 1)
       place = jnp.arange(state.states.shape[1], dtype=jnp.int32)[None]
@@ -257,8 +259,6 @@ class Follower(struct.PyTreeNode):
         jnp.take_along_axis(new, index[..., None], axis=1),
       )
       first = begin
-    else:
-      new = state.states.at[:, : new.shape[1]].set(new)
     # A row that is done keeps the states that it had.
     is_new = count > 0
     return state.replace(

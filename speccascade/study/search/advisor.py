@@ -110,11 +110,6 @@ def advise(
       "advice is of one alpha for the whole of a text; leave MARKER out, and"
       " sweep with it"
     )
-  if point.marker is not None:
-    raise ValueError(
-      "advice is of one alpha for the whole of a text; leave MARKER out, and"
-      " sweep with it"
-    )
   if point.is_tree:
     raise ValueError(
       "advice is of chains of drafts, whose acceptance follows from two"
