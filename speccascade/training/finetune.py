@@ -287,7 +287,9 @@ def _read_batches(
   )
   # The teacher reads each text once, before the first step.
   reads_hidden = kind_of(model).reads_hidden and objective.tuning is None
-  if data.teacher_cache_dir and (objective.needs_teacher or reads_hidden):
+  # States of several layers are not stored, and give the last ones as well.
+  is_stored = data.teacher_cache_dir and not getattr(model, "fused", False)
+  if is_stored and (objective.needs_teacher or reads_hidden):
     batches = teachers.with_hidden(
       teacher,
       batches,
