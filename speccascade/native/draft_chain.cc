@@ -5,7 +5,7 @@
 //
 // Axes: B rows, G drafts, V columns of the head, L tokens of the buffer, P
 // passes: G, or G + 1 where the distribution after the last draft is wanted.
-// The columns are the whole vocabulary, or the tokens `ids` [V] of it. A drafter
+// The columns are the whole vocabulary, or the tokens `ids` [V] of it. A model
 // that reads states has `states` [B, width, E] before the tokens of the first
 // pass, and then its own hidden states; see Fed. Of others there are none.
 #include "decoder.h"

@@ -49,9 +49,11 @@ def time_left(done: int, total: int, elapsed_s: float, limit_s: float) -> float:
 def in_notebook() -> bool:
   """Returns whether this is a notebook's kernel.
 
-  A notebook shows stderr as an error.
+  A notebook shows stderr as an error. (ipywidgets imports a kernel's modules,
+  and tqdm imports ipywidgets: that alone is not a notebook.)
   """
-  return "ipykernel" in sys.modules
+  kernel = sys.modules.get("ipykernel.kernelapp")
+  return kernel is not None and kernel.IPKernelApp.initialized()
 
 
 class ProgressBar(tqdm):  # type: ignore[misc]  # tqdm has no types

@@ -13,13 +13,13 @@ import pathlib
 import types
 from typing import Annotated, Any, NamedTuple, NotRequired, TypedDict
 
-from speccascade.checkpoints import hub, hub_names
 from speccascade.runtime import files
 from speccascade.settings import fields
 from speccascade.text import chat
 
 # The endings of files with one JSON object a line.
 JSON = (".jsonl", ".jsonl.gz", ".json", ".json.gz")
+_OF_A_HUB = "hf://"  # data sets on Hugging Face's hub
 PARQUET = ".parquet"
 _ROWS_AT_A_TIME = 256  # of Parquet
 _ROW_BYTES = 128  # of memory that a row takes beside its values
@@ -106,11 +106,21 @@ def lines_of(path, what: str) -> Iterator[str]:
 
 
 def _find(path, what: str) -> pathlib.Path:
-  """Returns the local path of a file, which may be one of a hub."""
-  path = pathlib.Path(hub.file(path)).expanduser()
+  """Returns the local path of a file that exists, see `_local`."""
+  path = _local(path)
   if not path.is_file():
     raise FileNotFoundError(f"{what} {path} does not exist")
   return path
+
+
+def _local(path: str | os.PathLike) -> pathlib.Path:
+  """Returns the local path of a file, which may be one of a hub's data set."""
+  if os.fspath(path).startswith(_OF_A_HUB):
+    # The package of checkpoints imports JAX.
+    from speccascade.checkpoints import hub
+
+    path = hub.file(path)
+  return pathlib.Path(path).expanduser()
 
 
 def read_texts(
@@ -306,7 +316,7 @@ def paths_of(
     return [name]
   paths = []
   for path in (f"{name}.{language}" for language in languages):
-    if hub_names.parse_file(path):
+    if path.startswith(_OF_A_HUB):
       paths.append(path)
       continue
     path_or_gz = files.find(pathlib.Path(path).expanduser())
@@ -330,9 +340,7 @@ def stamp(paths, languages=("en", "de")) -> list[tuple]:
 
 def stamp_of(paths: Sequence[str]) -> list[tuple]:
   """Returns (path, bytes, time of change) of each path."""
-  stats = [
-    (path, pathlib.Path(hub.file(path)).expanduser().stat()) for path in paths
-  ]
+  stats = [(path, _local(path).stat()) for path in paths]
   return [(path, stat.st_size, stat.st_mtime_ns) for path, stat in stats]
 
 

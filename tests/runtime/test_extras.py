@@ -49,7 +49,7 @@ def test_the_packages_are_those_of_setup(declared):
   wanted = {
     extra: names(requirements) - base
     for extra, requirements in declared["extras_require"].items()
-    if extra not in ("dev", "site")  # no command of the package needs them
+    if extra not in ("dev", "docs")  # no command of the package needs them
   }
   assert {name: set(each) for name, each in extras.EXTRAS.items()} == wanted
 

@@ -290,7 +290,8 @@ def row_columns(rows: Sequence[ResultRow]) -> list[Column]:
   # The settings have the number of examples already.
   counts = [field.name for field in dataclasses.fields(Counts)]
   of_some = {"accepted_by_rank", "optimal_acceptance"}
-  of_some |= {"forced", "past_window"}
+  of_some |= {"forced", "past_window", "marked"}
+  of_some |= {f"{word}_by_phase" for word in ("tokens", "examined", "accepted")}
   paths += [
     ("counts", name)
     for name in counts
