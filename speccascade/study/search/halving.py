@@ -288,6 +288,7 @@ def _gin(cascade: Cascade) -> str:
   }
   if cascade.verification == "token":  # the default
     del macros["INNER_VERIFICATION"]
+  macros = {name: x for name, x in macros.items() if x is not None}
   return writer.gin(macros, "Include after configs/runs/cascade.gin.")
 
 
