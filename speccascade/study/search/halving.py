@@ -128,7 +128,7 @@ def _identity(
     "first_examples": rounds.first_examples,
     "eta": rounds.eta,
     "objective": contest.criterion.name,
-    **dataclasses.asdict(settings),
+    **settings.to_dict(),
     "drafter": "",  # the candidates say it
   }
 
