@@ -123,6 +123,7 @@ def test_the_best_exit_is_timed_and_advised(advise, folder, tmp_path):
   )
   assert result.row.settings.drafter == "large-7 exit 3"
   assert result.row.settings.gamma == 2
+  assert result.row.drafter_kind == "early exit"
 
 
 def tried(folder, asked=None, **pair):
