@@ -16,6 +16,7 @@ from speccascade.decoding.loops.sequence_cascade import (
 )
 from speccascade.judge import judges, problems
 from tests import toy
+from tests.decoding.drafting import toy_reader
 
 SEQUENCES = (sequence_cascade, per_token_sequence)
 SAMPLED = [
@@ -33,15 +34,25 @@ ALPHA = {
 }
 
 
-def decoded(name: str, **options):
+def reader_of(problem) -> toy_reader.TableReader:
+  """Returns a state reader, which drafts otherwise from states of its own."""
+  q = np.asarray(problem.q_logits)
+  laws = np.broadcast_to(q, (2, len(q), *q.shape)).copy()
+  laws[1] = -laws[1]
+  return toy_reader.TableReader(jnp.asarray(laws, jnp.float32))
+
+
+def decoded(name: str, drafter_of=None, **options):
   """Returns a method as the judge calls a sampler."""
 
   def sampler(problem, seed):
     # A token past the vocabulary: no row ends early.
-    pair = toy.Pair(problem.q_logits, problem.p_logits)
+    drafter, verifier = toy.Pair(problem.q_logits, problem.p_logits).models()
+    if drafter_of is not None:
+      drafter = drafter_of(problem)
     result = toy.decode(
       name,
-      pair.models(),
+      (drafter, verifier),
       ALPHA.get(name),
       Sampling.create(problem.temperature, problem.top_k, problem.top_p),
       inputs=jnp.zeros((len(problem.prompts), 1), jnp.int32),
@@ -127,6 +138,12 @@ def test_lossless_decoding_with_all_settings(verification):
   settings = "temperature", "top_k", "top_p"
   sampler = decoded("spec_decode", verification=verification)
   judge.judge_sampler(sampler, settings=settings, batch=1024).check()
+
+
+def test_a_state_reader_is_lossless():
+  sampler = decoded("spec_decode", reader_of)
+  problem = "V = 2, gamma 2, two rounds"
+  judge.judge_sampler(sampler, only=problem, batch=1024).check()
 
 
 def test_a_cascade_is_not_lossless(monkeypatch):

@@ -8,6 +8,7 @@ import pytest
 from speccascade.decoding import AutoregressiveDrafter, Drafter
 from speccascade.decoding.programs import draft_models
 from speccascade.decoding.records.drafter import Heads
+from speccascade.generate.pair.model_loading import Model
 from speccascade.models import (
   HeadsConfig,
   LlamaConfig,
@@ -20,6 +21,7 @@ from speccascade.models import (
 from speccascade.models.architectures import ARCHITECTURES
 from speccascade.models.taught_exit import ExitConfig
 from speccascade.study.evaluation import timing
+from speccascade.study.report import card
 from speccascade.study.search import draft_kinds
 from speccascade.tools.planning import model_bytes
 from speccascade.training import kinds
@@ -64,6 +66,11 @@ CONFIGS.append(ExitConfig(num_layers=1).shaped_like(CONFIGS[0]))
 CONFIGS.append(StateReaderConfig().shaped_like(CONFIGS[2]))
 
 
+NAMES = [
+  *["language model"] * 3,
+  *["draft heads"] * 2,
+  *("look-ahead embeddings", "early exit", "state reader"),
+]
 KINDS = draft_models.DRAFT_MODELS.keys() - {Drafter}
 PER_KIND = [
   timing.DRAFT_LOOPS,
@@ -124,6 +131,10 @@ def test_an_architecture_tells_the_kind_of_its_model(config, most):
   assert row.drafts_alone == (CONFIGS.index(config) < 3)
   assert architectures.drafts_alone(config) == row.drafts_alone
   assert row.num_distributions(model) == most
+  # What rows and cards say of it.
+  name = Model(model, "a", "").kind
+  assert name == dict(zip(CONFIGS, NAMES))[config]
+  assert card.kind_of(config).startswith(name)
 
 
 def test_models_of_tests_and_drafters():

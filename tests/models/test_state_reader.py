@@ -8,7 +8,12 @@ import numpy as np
 import pytest
 
 from speccascade import native
-from speccascade.decoding import Sampling, StateDrafter, row_keys
+from speccascade.decoding import (
+  Constraints,
+  Sampling,
+  StateDrafter,
+  row_keys,
+)
 from speccascade.decoding.records import prompts
 from speccascade.decoding.records.token_buffers import Prefix
 from speccascade.models import (
@@ -20,6 +25,7 @@ from speccascade.models import (
 from speccascade.models.cached_stack import with_layer_inputs
 from speccascade.models.llama.eagle import Eagle
 from tests import toy
+from tests.decoding import test_constraints
 from tests.decoding.test_sampled_laws import (
   GEMMA,
   MERGED,
@@ -228,6 +234,24 @@ def test_greedy_texts_are_the_verifiers(kind, shape):
     max_decode_len=9,
     **SHAPES[shape],
   )
+
+
+@pytest.mark.parametrize("kind", toy.nightly(["llama", "t5"], ["llama"]))
+def test_greedy_texts_under_a_mask_and_stops_are_the_verifiers(kind):
+  verifier = VERIFIERS[kind](2)
+  size = verifier.vocab_size
+  mask = test_constraints.forcing(test_constraints.two_after_zero(size))
+  moves = np.tile(np.arange(4)[:, None], (1, size))
+  moves[:3, 2] += 1  # ends at the third 2
+  got = toy.greedily(
+    "spec_decode",
+    (StateReader.untrained(verifier), verifier),
+    inputs=inputs_of(verifier),
+    max_decode_len=16,
+    constraints=Constraints(mask, test_constraints.automaton(moves, ends=(3,))),
+  )
+  for row, num in zip(np.asarray(got.tokens), np.asarray(got.lengths)):
+    assert np.all(row[1:num][row[: num - 1] == 0] == 2)
 
 
 CASES = [

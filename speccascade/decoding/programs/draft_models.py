@@ -79,6 +79,7 @@ class DraftModel:
       state that draft heads read is not there yet, while look-ahead embeddings
       state readers and language models need none but the text's own.
     words: what messages call such models.
+    name: what rows and cards call one of them.
   """
 
   drafter: Callable[[Any, Any, BlockShape, StopPolicy | None], Drafter]
@@ -89,6 +90,7 @@ class DraftModel:
   is_maskable: Callable[[Any], bool] = lambda model: False
   first_block_drafts: bool = True
   words: str = "draft heads"
+  name: str = "draft heads"
 
 
 def models_of(drafter: Any) -> tuple[Any, ...]:
@@ -312,23 +314,30 @@ DRAFT_MODELS: dict[type, DraftModel] = {
     _check_embeddings,
     takes=is_lookahead,
     num_distributions=lambda embeddings: embeddings.num_heads + 1,
+    name="look-ahead embeddings",
   ),
   # A pair makes the language model when it is loaded, so that all methods take
   # it; a caller of a decoder may leave that to the decoder.
   Exit: DraftModel(
-    _drafter_of_exit, _check_exit, takes=is_taught_exit, words="early exits"
+    _drafter_of_exit,
+    _check_exit,
+    takes=is_taught_exit,
+    words="early exits",
+    name="early exit",
   ),
   ReadsStates: DraftModel(
     _drafter_of_reader,
     _check_reader,
     takes=reads_states,
     words="state readers",
+    name="state reader",
   ),
   LanguageModel: DraftModel(
     _drafter_of_model,
     _check_models,
     drafts_alone=True,
     words="language models",
+    name="language model",
     is_maskable=lambda models: True,
   ),
 }

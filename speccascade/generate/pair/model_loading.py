@@ -18,6 +18,7 @@ from speccascade.checkpoints import (
   storage,
 )
 from speccascade.decoding.programs import draft_models
+from speccascade.decoding.records.drafter import Exit
 from speccascade.generate.pair import drafter_kernels
 from speccascade.generate.pair.pair_checks import PairError, cut_rows
 from speccascade.models import architectures, intersection
@@ -83,6 +84,13 @@ class Model:
   def words(self) -> str:
     """What messages call the kind of the model."""
     return draft_models.row_of(self.lm).words
+
+  @property
+  def kind(self) -> str:
+    """What rows call the kind of the model, such as "state reader"."""
+    if getattr(self.lm, "num_shared", 0):  # made of its verifier
+      return draft_models.DRAFT_MODELS[Exit].name
+    return draft_models.row_of(self.lm).name
 
   @property
   def prompted(self) -> bool:

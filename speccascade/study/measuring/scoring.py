@@ -79,8 +79,9 @@ def result_row(
   if latency is not None:
     measured_speedup = 1 / latency.relative_latency
     seconds = latency.walltime_s
+  settings = study.settings(point, trials=outputs.num_trials)
   return ResultRow(
-    settings=study.settings(point, trials=outputs.num_trials),
+    settings=settings,
     label=point.spec.label,
     counts=counts,
     efficiency=decode_counts.summary(counts, adaptive=point.is_adaptive),
@@ -93,12 +94,19 @@ def result_row(
     num_truncated=study.sources.num_cut,
     environment=_environment(study),
     num_parameters=study.pair.num_parameters,
+    drafter_kind=_drafter_kind(study) if settings.drafter else "",
     log_probs=efficiency.mean_log_probs(outputs.log_probs),
     sharpness=efficiency.sharpness(outputs.log_probs),
     seconds_per_answer=seconds,
     lengths=tuple(own.values()),
     relative_length=relative_length,
   )
+
+
+def _drafter_kind(study: Study) -> str:
+  """Returns what the drafters are; "" for language models of their own."""
+  kinds = dict.fromkeys(model.kind for model in study.pair.drafters)
+  return "" if {*kinds} <= {"language model"} else " and ".join(kinds)
 
 
 def _environment(study: Study) -> dict:

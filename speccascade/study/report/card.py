@@ -65,7 +65,20 @@ _COLUMNS = {
   "acceptance": "acceptance",
   "tokens_per_block": "tokens a block",
   "cost": "cost of a token",
+  "drafter": "as",
+  "dtype": "dtype",
 }
+
+
+# What a drafter is for: a model, or one that writes nothing alone.
+_ALONE = (
+  "Drafts tokens for a verifier that has the same vocabulary. It is not meant"
+  " to be used alone."
+)
+_FOR_ONE_VERIFIER = (
+  "Drafts tokens for the verifier that it was trained with, and writes nothing"
+  " without it."
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -161,7 +174,8 @@ def read_points(
 
   Args:
     paths: files metrics.json, rows.jsonl (or .gz) and advice.json.
-    drafter: the drafter's name in them, say "small-5000".
+    drafter: the drafter's name in them, say "small-5000". Points of it with a
+      draft vocabulary, "small-5000 cut to 8192", are among them.
 
   Raises:
     ValueError: a file is none of these, or has no point of the drafter.
@@ -178,7 +192,7 @@ def read_points(
       there = [
         _measured(row, str(path))
         for row in rows
-        if row.settings.drafter == drafter and row.counts.examined
+        if _is_of(row.settings.drafter, drafter) and row.counts.examined
       ]
     if not there:
       raise ValueError(
@@ -192,6 +206,7 @@ def read_points(
 def _measured(row, source: str) -> dict[str, Any]:
   """Returns the point of a result row."""
   names = ("task", "split", "method", "alpha", "gamma", "temperature")
+  names += ("drafter", "dtype")
   return {name: getattr(row.settings, name) for name in names} | {
     "verifier": row.settings.verifier,
     "num_examples": row.counts.num_examples,
@@ -201,6 +216,40 @@ def _measured(row, source: str) -> dict[str, Any]:
     "machine": _machine(row.environment),
     "source": source,
   }
+
+
+def _is_of(name: str, drafter: str) -> bool:
+  """Whether a point's drafter is the card's, whole or with a cut head."""
+  return name == drafter or name.startswith(f"{drafter} cut to ")
+
+
+def kind_of(config) -> str:
+  """Returns what a drafter of an architecture is, with what it reads."""
+  from speccascade.decoding.programs import draft_models
+  from speccascade.models import (
+    HeadsConfig,
+    StateReaderConfig,
+    architectures,
+  )
+  from speccascade.models.taught_exit import ExitConfig
+
+  kind = architectures.kind_of(config)
+  name = draft_models.DRAFT_MODELS[kind].name
+  if isinstance(config, StateReaderConfig):
+    states = "the verifier's last state"
+    if config.fused:
+      states = "states of several layers of the verifier"
+    name += f" that reads {states}"
+    if config.draft_vocab_size:
+      name += f", with a head of {config.draft_vocab_size:,} tokens"
+  elif isinstance(config, ExitConfig):
+    name += (
+      f" after {config.num_layers} of the verifier's layers, with"
+      f" {config.num_new_layers} of its own"
+    )
+  elif isinstance(config, HeadsConfig):
+    name += f" ({config.kind}, {config.num_heads})"
+  return name
 
 
 def _machine(environment: Mapping[str, Any]) -> str:
@@ -233,12 +282,14 @@ def _advised(
           iter(offer["expected"]["acceptance_by_position"]), None
         ),
         "tokens_per_block": offer["expected"]["tokens_per_block"],
-        "cost": advice["costs"].get(drafter, {}).get("c"),
+        "cost": advice["costs"].get(offer["drafter"], {}).get("c"),
+        "drafter": offer["drafter"],
+        "dtype": None,
         "machine": None,
         "source": str(path),
       }
       for offer in offers
-      if offer["drafter"] == drafter
+      if _is_of(offer["drafter"], drafter)
     ]
     return points, {offer["drafter"] for offer in offers}
   except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
@@ -286,7 +337,7 @@ def of_checkpoint(
   """
   from speccascade import checkpoints
   from speccascade.checkpoints import hub_names
-  from speccascade.models import parameters
+  from speccascade.models import architectures, parameters
 
   checkpoint = checkpoints.load(path, lazy=True)
   if name := hub_names.name_of(checkpoint.path):
@@ -302,6 +353,7 @@ def of_checkpoint(
   if checkpoint.step is not None:
     name = f"{name}-{checkpoint.step}"
   facts = {
+    "Draft model": kind_of(config),
     "Architecture": type(config).__name__,
     "Parameters": f"{parameters.num_parameters(config):,}",
     "Steps": checkpoint.step,
@@ -317,8 +369,7 @@ def of_checkpoint(
     facts["Measured on"] = "; ".join(machines)
   card = ModelCard(
     title=f"The drafter {name}",
-    text="Drafts tokens for a verifier that has the same vocabulary. It is not"
-    " meant to be used alone.",
+    text=_ALONE if architectures.drafts_alone(config) else _FOR_ONE_VERIFIER,
     facts=facts,
     licence=licence,
     points=points,

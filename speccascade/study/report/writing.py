@@ -167,8 +167,8 @@ class Section:
 
 def _describe_model(
   study: MeasuredStudy, role: str
-) -> tuple[str, int | None, list[tuple]]:
-  """Returns a model's name, its size, and its times at each temperature."""
+) -> tuple[str, str, int | None, list[tuple]]:
+  """Returns a model's name, kind and size, and its times by temperature."""
   times = []
   for panel in study.panels:
     point = panel.first(role)
@@ -177,7 +177,9 @@ def _describe_model(
       when = "greedy" if is_greedy else f"at {panel.title}"
       times.append((when, *point.milliseconds))
   size = study.rows[0].num_parameters.get(role)
-  return getattr(study.settings, role), size, times
+  kinds = (row.drafter_kind for row in study.rows if role == SMALL)
+  kind = next(filter(None, kinds), "")
+  return getattr(study.settings, role), kind, size, times
 
 
 def sections_of(

@@ -31,6 +31,7 @@ RECORDS = files.FileBounds(line=1 << 23, size=1 << 26, ratio=50)
 _Ratio = Annotated[float, fields.Bounds(0)]
 # Fields of rows that the first rows lack.
 _YOUNGER = ("sharpness", "seconds_per_answer", "lengths", "relative_length")
+_YOUNGER += ("drafter_kind",)
 
 
 def _is_short(text: str):
@@ -119,6 +120,8 @@ class ResultRow:
       index; empty in rows of older versions.
     relative_length: `lengths` relative to those of the verifier alone at the
       same sampling; None where the verifier did not answer.
+    drafter_kind: what the drafter is, "state reader" for example; "" where it
+      is a language model of its own, and in rows of older versions.
   """
 
   settings: PointSettings
@@ -141,6 +144,7 @@ class ResultRow:
   seconds_per_answer: _Ratio | None = None
   lengths: tuple[_Ratio, ...] = ()
   relative_length: RelativeLength | None = None
+  drafter_kind: Annotated[str, _is_short] = ""
 
   def __post_init__(self):
     fields.freeze(self)

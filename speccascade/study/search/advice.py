@@ -7,6 +7,7 @@ from speccascade.study.measuring.study import Study
 from speccascade.study.rows.results import ResultRow
 from speccascade.study.search.candidates import Candidate, by_clock
 from speccascade.study.search.draft_vocabularies import Cut
+from speccascade.study.search.early_exits import EarlyExits
 from speccascade.study.search.offers import Drafting
 from speccascade.study.search.wanted import LOSSLESS, Wanted
 
@@ -30,6 +31,24 @@ class TriedCut:
   whole: Candidate
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class TriedExit:
+  """An early exit of the verifier, and what it promises of a lossless method.
+
+  Attributes:
+    c: what a step of it costs, in steps of the verifier.
+    offer: the best gamma, with the expected speed-up.
+  """
+
+  c: float
+  offer: Candidate
+
+  @property
+  def setting(self) -> str:
+    """What DRAFTER_CHECKPOINT is set to for it."""
+    return self.offer.study.pair.drafters[0].setting
+
+
 @dataclasses.dataclass(eq=False)
 class Advice:
   """What a search found. It grows during the search.
@@ -38,13 +57,16 @@ class Advice:
     study: the study of the first drafter with the verifier.
     point: the lossless method, at the sampling that is asked about.
     wanted: what the user asked.
-    num_drafters: how many drafters are in question.
+    num_drafters: how many drafters are in question, early exits of the verifier
+      among them.
+    exits: the early exits that are in question.
     alone: the row of the verifier alone; None until it was decoded.
     timed: the timed candidates: the lossless candidate of each drafter, and the
       one that fits what is wanted and promises more, if there is one.
     offers: all candidates in question, each at its best gamma.
     decoded: the candidates whose quality is known, in the order of decoding.
     draftings: the drafters and what they cost.
+    tried_exits: the early exits that were tried, with what they promise.
     tried: the draft vocabularies of the drafters, with what they promise.
     warnings: why the answer may be wrong and what to do; often empty.
   """
@@ -53,11 +75,13 @@ class Advice:
   point: Point
   wanted: Wanted
   num_drafters: int = 1
+  exits: EarlyExits = dataclasses.field(default_factory=EarlyExits)
   alone: ResultRow | None = None
   timed: list[Candidate] = dataclasses.field(default_factory=list)
   offers: list[Candidate] = dataclasses.field(default_factory=list)
   decoded: list[Candidate] = dataclasses.field(default_factory=list)
   draftings: list[Drafting] = dataclasses.field(default_factory=list)
+  tried_exits: list[TriedExit] = dataclasses.field(default_factory=list)
   tried: list[TriedCut] = dataclasses.field(default_factory=list)
   warnings: list[str] = dataclasses.field(default_factory=list)
 

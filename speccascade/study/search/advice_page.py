@@ -106,7 +106,9 @@ def _sentences(advice: Advice) -> list[str]:
       LEAST_SPEEDUP,
     )
   quality = _quality(best, advice) if best.row is not None else None
+  # An early exit is named, since no setting names it.
   num_drafters = advice.num_drafters + len(advice.tried)
+  num_drafters += len(advice.tried_exits)
   return writer.sentences("method_answer", best, exact, num_drafters, quality)
 
 
@@ -131,6 +133,7 @@ def _details(advice: Advice) -> list[str]:
   best = advice.choice or advice.lossless
   return [
     *lines,
+    *writer.sentences("method_exits", advice),
     *writer.sentences("method_cuts", advice, _MANY_TOKENS),
     *writer.sentences("method_details", advice, best, metric, scores),
   ]
@@ -206,7 +209,9 @@ def _bindings(advice: Advice, offer: Candidate) -> dict[str, object]:
     "GAMMA": settings.gamma,
   }
   values = {name: value for name, value in values.items() if value is not None}
-  if advice.num_drafters > 1:
+  if exit_macros := advice.exits.bindings(offer.study):
+    values |= exit_macros
+  elif advice.num_drafters > 1:
     drafter = offer.study.pair.drafters[0]
     values["DRAFTER_CHECKPOINT"] = drafter.setting or drafter.source
     if drafter.setting:
@@ -238,19 +243,27 @@ def _offer(offer: Candidate) -> dict:
 
 
 def _tried(advice: Advice) -> dict:
-  """Returns the draft vocabularies that were tried, as JSON values."""
-  if not advice.tried:
-    return {}
-  tried = [
-    {
-      "drafter": each.offer.study.pair.drafter_name,
-      "setting": each.cut.setting,
-      "c": each.c,
-      "expected": _expected(each.offer.here),
-    }
-    for each in advice.tried
-  ]
-  return {"draft_vocabularies": tried}
+  """Returns the drafters that were tried without being named, as JSON values.
+
+  They are the early exits and the draft vocabularies; either may be missing.
+  """
+  tried = {
+    "early_exits": [(x, x.setting) for x in advice.tried_exits],
+    "draft_vocabularies": [(x, x.cut.setting) for x in advice.tried],
+  }
+  return {
+    name: [
+      {
+        "drafter": each.offer.study.pair.drafter_name,
+        "setting": setting,
+        "c": each.c,
+        "expected": _expected(each.offer.here),
+      }
+      for each, setting in of_name
+    ]
+    for name, of_name in tried.items()
+    if of_name
+  }
 
 
 def _expected(expected: Expected) -> dict:

@@ -22,8 +22,8 @@ from speccascade.study.measuring import point_timing, scoring
 from speccascade.study.measuring.study import Measuring, Study
 from speccascade.study.rows.results import ResultRow
 from speccascade.study.rows.run_folder import RunFolder
-from speccascade.study.search import scatter
-from speccascade.study.search.advice import Advice, TriedCut
+from speccascade.study.search import advice_plan, early_exits, scatter
+from speccascade.study.search.advice import Advice, TriedCut, TriedExit
 from speccascade.study.search.candidates import (
   DRAFTER,
   Candidate,
@@ -42,15 +42,6 @@ from speccascade.study.search.offers import Drafting, measure_costs
 from speccascade.study.search.wanted import LOSSLESS, Wanted
 from speccascade.tasks.inputs import Inputs
 
-# Settings that a later start may not change.
-_FIXED_SETTINGS = (
-  "drafter",
-  "dtype",
-  "max_decode_len",
-  "task",
-  "split",
-  "seed",
-)
 # How many times as fast as the best point so far a point must promise to be, in
 # order to be decoded. Smaller differences are within the noise of a few
 # examples.
@@ -62,11 +53,6 @@ _CLOSE = 1.1
 _ALONE_SHARE = 0.15  # the verifier writes its texts
 _DRAFTERS_SHARE = 0.6  # costs of the drafters, and SpecDecode with each drafter
 _SEARCH_SHARE = 0.9  # points that are decoded for their quality
-# Steps that are planned for one drafter: its costs, two timings of SpecDecode,
-# and its own texts.
-_STEPS_PER_DRAFTER = 4
-# The search ends with one timing, after the points that are decoded.
-_LAST_STEPS = 1
 
 
 def advise(
@@ -86,7 +72,7 @@ def advise(
 
   Args:
     pair: the verifier, and one drafter or several drafters to choose from; or
-      the verifier with its draft heads.
+      the verifier with its draft heads, or alone.
     inputs: a few dozen examples; with references, their quality is known.
     point: sampling and bonus; its method and gamma are not used.
     run: OUTPUT_DIR, and how examples are decoded.
@@ -116,72 +102,36 @@ def advise(
       " distributions; leave TREE and DRAFTS out"
     )
   with folders.sole_writer(run.folder):
-    study = read_study(pair, inputs, run, measuring)
+    readable = early_exits.with_a_drafter(pair, wanted)
+    study = read_study(readable, inputs, run, measuring)
     gammas = wanted.gammas_for(study.pair)
     point = dataclasses.replace(point, gamma=max(gammas))
     points = wanted.points(point, study.pair.verifier_lm.vocab_size)
-    studies = each_drafter(study)
+    exits = early_exits.EarlyExits.of(pair, wanted, study)
+    drafters = [[each] for each in each_drafter(study)]
+    if readable is not pair:  # its early exit stands for those of `exits`
+      drafters = []
+    if exits.studies:
+      drafters.append([*exits.studies])
     vocabularies = DraftVocabularies.of(pair, inputs, wanted, study)
-    for drafter_study in studies:
-      Candidate(drafter_study, points[0]).check()
+    for studies in drafters:
+      for each in studies:
+        Candidate(each, points[0]).check()
       if vocabularies.others is None:
-        vocabularies.cuts_of(drafter_study)  # raises where there are no counts
-    identity = _identity(study, points[0], wanted)
+        vocabularies.cuts_of(studies[0])  # raises where there are no counts
+    first = drafters[0][0]
+    identity = advice_plan.identity(study, points[0], wanted)
     folder = RunFolder(run.folder, identity, advice_files.FILE_NAME)
     folder.check()
     folder.open()
     on_start(run.folder)
-    num = num_steps(len(studies), wanted) + vocabularies.num_counts
-    num += sum(_num_of_cuts(each, vocabularies) for each in studies)
+    num = advice_plan.num_steps(drafters, wanted, vocabularies)
     with effort.begin("advise", num, run.progress) as steps:
-      advice = Advice(studies[0], points[0], wanted, len(studies))
+      num_drafters = sum(map(len, drafters))
+      advice = Advice(first, points[0], wanted, num_drafters, exits)
       return Searcher(
-        studies, points, effort.rounds, steps, advice, vocabularies
+        drafters, points, effort.rounds, steps, advice, vocabularies
       ).run()
-
-
-def _identity(study: Study, point: Point, wanted: Wanted) -> dict:
-  """Returns the settings of advice that a later start may not change."""
-  settings, asked = study.settings(point), dataclasses.asdict(wanted)
-  # Folders of advice that did not know these settings yet continue.
-  asked = {
-    name: value
-    for name, value in asked.items()
-    if value or name not in ("draft_vocabularies", "num_counted")
-  }
-  return {
-    **advice_files.about(point, study.pair),
-    **{name: getattr(settings, name) for name in _FIXED_SETTINGS},
-    "inputs_sha256": study.sources.fingerprint,
-    "wanted": asked,
-    **({"limits": settings.limits} if settings.limits else {}),
-  }
-
-
-def num_steps(num_drafters: int, wanted: Wanted) -> int:
-  """Returns the number of planned steps; a search may need fewer steps.
-
-  Draft vocabularies take more; see `_num_of_cuts`.
-  """
-  texts_of_verifier = 1
-  return (
-    texts_of_verifier
-    + _STEPS_PER_DRAFTER * num_drafters
-    + _num_decoded(wanted)
-    + _LAST_STEPS
-  )
-
-
-def _num_of_cuts(study: Study, vocabularies: DraftVocabularies) -> int:
-  """Returns the number of planned steps for the cuts of a drafter."""
-  num_cuts = vocabularies.num_planned(study)
-  # The best cut is timed as its drafter is.
-  return num_cuts + _STEPS_PER_DRAFTER - 1 if num_cuts else 0
-
-
-def _num_decoded(wanted: Wanted) -> int:
-  """Returns the largest number of points that are decoded for their quality."""
-  return 0 if wanted.max_loss is None else wanted.num_decoded
 
 
 @dataclasses.dataclass
@@ -189,7 +139,8 @@ class Searcher:
   """One run of `advise`.
 
   Attributes:
-    studies: one study for each drafter alone with the verifier.
+    drafters: for each drafter its study alone with the verifier; early exits
+      count as one drafter of several studies, of which one is chosen.
     points: the points in question, the lossless point first.
     rounds: the number of rounds in which costs are measured.
     steps: the steps on the bar, and the time that the search may take.
@@ -199,7 +150,7 @@ class Searcher:
     decodes: the scatter of whole decodes, by the name of the point.
   """
 
-  studies: Sequence[Study]
+  drafters: Sequence[Sequence[Study]]
   points: Sequence[Point]
   rounds: int
   steps: Steps
@@ -237,7 +188,7 @@ class Searcher:
     # The verifier writes the texts along which acceptance is computed.
     self.budget.share = _ALONE_SHARE
     alone = point_timing.reference(self.points[0])
-    texts, advice.alone = self._decode(self.studies[0], alone)
+    texts, advice.alone = self._decode(advice.study, alone)
     if self.vocabularies.num_counts:
       with self.steps.step("texts to count"):
         self.vocabularies.count(
@@ -245,12 +196,13 @@ class Searcher:
         )
     self.steps.end_part(1 + self.vocabularies.num_counts)
     # Costs of each drafter, its fastest gamma, and its own texts.
-    for number, study in enumerate(self.studies, start=1):
-      more = (_DRAFTERS_SHARE - _ALONE_SHARE) * number / len(self.studies)
+    for number, studies in enumerate(self.drafters, start=1):
+      more = (_DRAFTERS_SHARE - _ALONE_SHARE) * number / len(self.drafters)
       self.budget.share = _ALONE_SHARE + more
-      self._add_drafter(study, texts)
-      num_of_cuts = _num_of_cuts(study, self.vocabularies)
-      self.steps.end_part(_STEPS_PER_DRAFTER + num_of_cuts)
+      self._add_drafter(studies, texts)
+      self.steps.end_part(
+        advice_plan.num_of_drafter(studies, self.vocabularies)
+      )
     # Points that promise more than the lossless candidate are decoded, and the
     # best point that fits is timed.
     if wanted.max_loss is not None and advice.alone.quality:
@@ -260,17 +212,19 @@ class Searcher:
       best = self._best_fitting()
       if best is not advice.lossless:
         advice.timed += self._time([best])
-    self.steps.end_part(_num_decoded(wanted) + _LAST_STEPS)
+    self.steps.end_part(advice_plan.num_last(wanted))
 
-  def _add_drafter(self, study: Study, texts: Decoded):
+  def _add_drafter(self, studies: Sequence[Study], texts: Decoded):
     """Adds a drafter, and the best of its draft vocabularies if one is better.
+
+    Of early exits the one that promises the most is the drafter.
 
     A draft vocabulary is tried by the costs of its passes and its acceptance
     along the texts. The clock then decides between the best of them and all
     tokens.
     """
-    drafting, by_gamma = self._promised(study, texts)
-    whole = max(by_gamma.values(), key=by_promise)
+    drafting, by_gamma = self._most_promising(studies, texts)
+    study, whole = drafting.study, max(by_gamma.values(), key=by_promise)
     self._add_drafting(drafting, by_gamma, texts)
     tried = []
     for cut in self.vocabularies.cuts_of(study):
@@ -285,6 +239,23 @@ class Searcher:
       promise, drafting, by_gamma = max(tried, key=lambda each: each[0])
       if promise > by_promise(whole):
         self._add_drafting(drafting, by_gamma, texts)
+
+  def _most_promising(
+    self, studies: Sequence[Study], texts: Decoded
+  ) -> tuple[Drafting, dict[int, Candidate]]:
+    """Returns what the best of several drafters costs, and its offers."""
+    promised = []
+    for study in studies:
+      exits = f"early exits of {study.pair.verifier_name}"
+      if promised and self.budget.leaves_out(exits):
+        break
+      drafting, by_gamma = self._promised(study, texts)
+      best = max(by_gamma.values(), key=by_promise)
+      if self.advice.exits.bindings(study):
+        self.advice.tried_exits.append(TriedExit(drafting.costs.c, best))
+      promised.append((by_promise(best), drafting, by_gamma))
+    _, *chosen = max(promised, key=lambda each: each[0])
+    return tuple(chosen)
 
   def _promised(
     self, study: Study, texts: Decoded, whole: Drafting | None = None

@@ -128,7 +128,7 @@ def _identity(
     "first_examples": rounds.first_examples,
     "eta": rounds.eta,
     "objective": contest.criterion.name,
-    **dataclasses.asdict(settings),
+    **settings.to_dict(),
     "drafter": "",  # the candidates say it
   }
 
@@ -288,6 +288,7 @@ def _gin(cascade: Cascade) -> str:
   }
   if cascade.verification == "token":  # the default
     del macros["INNER_VERIFICATION"]
+  macros = {name: x for name, x in macros.items() if x is not None}
   return writer.gin(macros, "Include after configs/runs/cascade.gin.")
 
 

@@ -169,11 +169,10 @@ def _details(advice: TreeAdvice) -> list[str]:
 
 def _bindings(point: Point) -> dict[str, object]:
   """Returns the macros that make a decode of a point."""
-  settings = {
-    "METHOD": point.method,
-    "ALPHA": float(f"{point.alpha:g}") if point.spec.uses_alpha else None,
-    "GAMMA": point.gamma,
-  }
+  settings: dict[str, object] = {"METHOD": point.method}
+  if point.spec.uses_alpha:
+    settings["ALPHA"] = float(f"{point.alpha:g}")
+  settings["GAMMA"] = point.gamma
   if point.is_tree:
     settings |= {
       "TREE": point.tree,

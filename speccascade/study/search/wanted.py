@@ -36,6 +36,8 @@ class Wanted:
       None takes those of `draft_vocabularies.SIZES` for which there are counts.
     num_counted: how many further inputs the verifier writes texts for, to count
       tokens; 0 takes the counts of a file beside the drafter.
+    early_exits: the numbers of the verifier's first layers that may draft; None
+      takes some where there is no drafter, see `early_exits.LAYERS`.
   """
 
   max_loss: float | None = 0.0
@@ -44,6 +46,7 @@ class Wanted:
   num_decoded: fields.NonNegative = 24
   draft_vocabularies: Sequence[fields.Positive] | None = None
   num_counted: fields.NonNegative = 0
+  early_exits: Sequence[fields.Positive] | None = None
 
   def __post_init__(self):
     for name in self.methods or ():

@@ -92,17 +92,17 @@ def write(folder: pathlib.Path, answer: Mapping[str, str | Mapping]):
 
 
 def gin(settings: Mapping[str, object], comment: str = "") -> str:
-  """Returns macros of a gin file, those without a value left out.
+  """Returns macros of a gin file.
 
-  >>> print(gin({"METHOD": "spec_decode", "ALPHA": None, "GAMMA": 3}), end="")
+  >>> print(gin({"METHOD": "spec_decode", "DRAFTER": None, "GAMMA": 3}), end="")
   METHOD = "spec_decode"
+  DRAFTER = None
   GAMMA = 3
   """
   lines = [f"# {comment}\n"] if comment else []
   for name, value in settings.items():
-    if value is not None:
-      literal = f'"{value}"' if isinstance(value, str) else str(value)
-      lines.append(f"{name} = {literal}\n")
+    literal = f'"{value}"' if isinstance(value, str) else str(value)
+    lines.append(f"{name} = {literal}\n")
   return "".join(lines)
 
 

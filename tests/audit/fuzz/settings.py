@@ -124,6 +124,7 @@ _VALUES = {
     "NUM_DECODED": _whole(least=0),
     "DRAFT_VOCABULARIES": ("5", "[0]", '["5"]', "[2.5]", "[1000000]"),
     "NUM_COUNTED": _whole(least=0),
+    "EARLY_EXITS": ("5", "[0]", '["5"]', "[2.5]", "[1000000]"),
     "ROUNDS": _whole(),
     "TIME_LIMIT_S": ("0", "-1.0", '"soon"', "None"),
     "TRIALS": ("0", "2.5"),

@@ -25,6 +25,7 @@ from speccascade.decoding import (
 from speccascade.decoding.records.token_buffers import Prefix
 from speccascade.judge import goodness
 from tests import method_laws, toy, toy_chains
+from tests.decoding import test_constraints
 from tests.decoding.drafting import exact, toy_heads, toy_reader
 
 NEVER = 99  # an EOS that no model writes
@@ -235,6 +236,61 @@ def test_a_masked_verifier_writes_what_it_writes_alone(shape):
       inputs=inputs_of(True),
       constraints=Constraints(mask=mask),
     )
+
+
+@pytest.mark.parametrize("shape", ["chain", "tree"])
+def test_forced_tokens_and_stops_end_as_those_of_the_verifier_alone(shape):
+  """Only one token may follow some; a text ends inside of a block."""
+  verifier = verifier_of()
+  size = verifier.vocab_size
+  mask = test_constraints.forcing(test_constraints.two_after_zero(size))
+  # A text ends at its third 2.
+  moves = np.tile(np.arange(4)[:, None], (1, size))
+  moves[:3, 2] += 1
+  stops = test_constraints.automaton(moves, ends=(3,))
+  got = toy.greedily(
+    "spec_decode",
+    (reader_of(verifier), verifier),
+    inputs=inputs_of(True),
+    eos_id=NEVER,
+    max_decode_len=24,
+    constraints=Constraints(mask, stops),
+    **SHAPES[shape],
+  )
+  tokens, lengths = np.asarray(got.tokens), np.asarray(got.lengths)
+  texts = [row[:num] for row, num in zip(tokens, lengths)]
+  assert any((text == 0).any() for text in texts)
+  for text in texts:
+    followers = text[1:][text[:-1] == 0]
+    assert np.all(followers == 2)
+    assert (text == 2).sum() == 3 if len(text) < 24 else True
+  assert lengths.min() < 24
+  assert np.all(got.stats.accepted > 0)
+
+
+def test_samples_under_a_mask_have_the_masked_verifiers_law():
+  table, p = random_laws()
+  mask = test_constraints.forcing(test_constraints.pairs_of_tokens(V))
+  assert not np.all(mask.allowed)
+  sampling, allowed = Sampling.create(0.9), np.asarray(mask.allowed)
+  counts = toy.sample(
+    "spec_decode",
+    (
+      toy_reader.TableReader(jnp.asarray(table, jnp.float32)),
+      toy.MarkovLM(jnp.asarray(p, jnp.float32)[None]),
+    ),
+    0.0,
+    sampling,
+    inputs=lambda num: jnp.zeros((num, 1), jnp.int32),
+    num=40_000,
+    seed=5,
+    max_decode_len=LENGTH,
+    gamma=2,
+    constraints=Constraints(mask=mask),
+  )
+  masked = np.where(allowed, p, -np.inf)
+  want = law("spec_decode", 0.0, sampling, 2, table, masked)
+  assert goodness.p_value(counts, want) > toy.LEVEL
 
 
 # What is proposed.

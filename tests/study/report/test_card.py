@@ -9,7 +9,7 @@ import jax
 import pytest
 
 from speccascade.checkpoints import orbax_io
-from speccascade.models import LlamaConfig
+from speccascade.models import LlamaConfig, StateReaderConfig
 from speccascade.models.parameters import network, num_parameters
 from speccascade.study.report import card
 from tests.study.report import synthetic
@@ -95,7 +95,9 @@ def test_a_card_says_what_the_run_and_its_files_say(
   [point] = values["points"]
   assert point["acceptance"] == 0.75
   assert point["cost"] == 0.125
+  assert facts["Draft model"] == "language model"
   row = "| t | test | spec_decode |  | 3 | 1 | large-9 | 8 | 0.75 | 2.5 | 0.125"
+  row += " | taught-5 |  |"
   assert row in text
   for name, entry in values["hashes"].items():
     content = (checkpoint / name).read_bytes()
@@ -119,6 +121,35 @@ def test_rows_of_sweeps_are_points(tmp_path):
     assert point["acceptance"] == row.counts.accepted / row.counts.examined
     assert point["cost"] == (row.costs and row.costs.c)
     assert point["machine"] == "a chip, jax 1"
+    assert point["drafter"] == name
+
+
+def test_points_with_a_draft_vocabulary_are_the_drafters(tmp_path):
+  """Advice has the whole head and a cut one, each at its own cost."""
+  path = advice(tmp_path, "taught-5")
+  values = json.loads(path.read_text())
+  cut = "taught-5 cut to 4"
+  values["offers"] += [offer(cut), offer("taught-50")]
+  values["costs"][cut] = {"c": 0.0625}
+  path.write_text(json.dumps(values))
+  points = card.read_points([path], "taught-5")
+  assert [(x["drafter"], x["cost"]) for x in points] == [
+    ("taught-5", 0.125),
+    (cut, 0.0625),
+  ]
+
+
+def test_the_card_of_a_state_reader_says_what_it_reads(tmp_path):
+  config = StateReaderConfig(fused=True).shaped_like(CONFIG)
+  params = network(config).initial(jax.random.key(0))
+  orbax_io.save(tmp_path / "reader", params, config, step=3)
+  made, _ = card.of_checkpoint(str(tmp_path / "reader"), [], "CC0-1.0")
+  text = made.to_markdown()
+  assert (
+    "- Draft model: state reader that reads states of several layers of the"
+    " verifier.\n" in text
+  )
+  assert "the verifier that it was trained with" in text
 
 
 def test_files_that_do_not_fit_are_refused(checkpoint, tmp_path, capsys):
@@ -144,7 +175,7 @@ def test_what_a_card_says_is_text():
     points=[dict.fromkeys(card._COLUMNS, hostile)],
     hashes={hostile: (1, "0")},
   ).to_markdown()
-  assert text.count(r"a\x1b[2J\u202e[b&#93;(javascript:c)&lt;d>") == 16
+  assert text.count(r"a\x1b[2J\u202e[b&#93;(javascript:c)&lt;d>") == 18
   assert not re.search("\x1b|\u202e|<d>", text)
   rows = re.findall(r"^\|.*", text, re.M)
   ends = [len(re.findall(r"(?<!\\)\|", row)) for row in rows]

@@ -150,6 +150,20 @@ def test_names_of_a_pair_drive_no_terminal_and_are_not_links():
   assert not re.search('href="javascript:|<c>', page)
 
 
+def test_the_kind_of_the_drafter_is_named():
+  rows = [
+    dataclasses.replace(row, drafter_kind="state reader" if i else "")
+    for i, row in enumerate(ROWS)
+  ]
+  [section] = writing.sections_of(rows)
+  small = rows[0].settings.drafter
+  assert f"{small}, state reader:" in section.about
+  assert "state reader" not in writing.sections_of(ROWS)[0].about
+  for row in rows[:2]:
+    assert results.ResultRow.from_json(row.to_json()) == row
+  assert "drafter_kind" not in rows[0].to_json()
+
+
 def test_given_costs_and_metric():
   rows = [
     changed(row, quality={**row.quality, "valid": row.quality["bleu"]})

@@ -209,7 +209,10 @@ def advise(monkeypatch, tmp_path):
     load = lambda vocabulary: pair(32, **drafters)
     return asked, advisor.advise(
       pair=types.SimpleNamespace(
-        load=load, vocabulary_path=None, draft_vocabulary=None
+        load=load,
+        vocabulary_path=None,
+        draft_vocabulary=None,
+        drafter_checkpoint="/q",
       ),
       inputs=types.SimpleNamespace(read=lambda default_path: sources(32)),
       point=Point("verifier", gamma="auto", temperature=0.0),
@@ -578,6 +581,7 @@ def test_nothing_begins_after_the_limit(monkeypatch, tmp_path, seconds, trees):
       load=lambda vocabulary: pair(8),
       vocabulary_path=None,
       draft_vocabulary=None,
+      drafter_checkpoint="/q",
     ),
     "inputs": types.SimpleNamespace(read=lambda default_path: sources(8)),
     "point": Point("spec_decode", gamma=2, temperature=1.0),
@@ -666,6 +670,7 @@ def test_trees_are_priced_by_whole_decodes_between_two_shares(
       load=lambda vocabulary: pair(4),
       vocabulary_path=None,
       draft_vocabulary=None,
+      drafter_checkpoint="/q",
     ),
     inputs=types.SimpleNamespace(read=lambda default_path: sources(4)),
     point=Point("spec_decode", gamma=2),

@@ -11,7 +11,7 @@ from speccascade.runtime.progress import ProgressBar
 from speccascade.study.evaluation.efficiency import Costs
 from speccascade.study.evaluation.timing import CostLoops
 from speccascade.study.measuring import point_timing
-from speccascade.study.search import advisor, candidates, scatter, writer
+from speccascade.study.search import advice_plan, candidates, scatter, writer
 from speccascade.study.search.effort import Budget, Effort, Steps, TimeIsUp
 from speccascade.study.search.offers import measure_costs
 from speccascade.study.search.wanted import Wanted
@@ -145,8 +145,18 @@ def test_a_busy_machine_is_noticed(passes, decodes, part):
 
 
 def test_steps_are_planned_for_the_most():
-  assert advisor.num_steps(1, Wanted(None)) == 1 + 4 + 1
-  assert advisor.num_steps(2, Wanted(0.0, num_decoded=24)) == 1 + 8 + 24 + 1
+  cuts = {"a": 0, "b": 0, "cut": 2, "exit 1": 0, "exit 2": 0}
+  vocabularies = types.SimpleNamespace(num_counts=0, num_planned=cuts.get)
+
+  def num(drafters, wanted=Wanted(None)):
+    return advice_plan.num_steps(drafters, wanted, vocabularies)
+
+  decoding = Wanted(0.0, num_decoded=24)
+  assert num([["a"]]) == 1 + 4 + 1
+  assert num([["a"], ["b"]], decoding) == 1 + 8 + 24 + 1
+  # The costs of each cut, and of each early exit; one of them is timed.
+  assert num([["cut"]]) == 1 + 4 + 2 + 3 + 1
+  assert num([["a"], ["exit 1", "exit 2"]]) == 1 + 4 + 4 + 1 + 1
 
 
 @pytest.mark.parametrize(("num", "total"), [(1, 6), (3, 6), (5, 8)])

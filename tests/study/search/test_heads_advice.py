@@ -212,6 +212,7 @@ def settings(tmp_path, num, **changes):
       load=lambda vocabulary: pair(num),
       vocabulary_path=None,
       draft_vocabulary=None,
+      drafter_checkpoint="/heads",
     ),
     "inputs": types.SimpleNamespace(
       read=lambda path: test_advisor.sources(num)
