@@ -63,7 +63,10 @@ def takes(directory: storage.Directory) -> bool:
   # EAGLE-1's config.json is that of a Llama of one layer.
   if settings.get("num_hidden_layers") != 1:
     return False
-  return "fc.weight" in _shapes(directory)
+  try:
+    return "fc.weight" in _shapes(directory)
+  except CheckpointError:  # Whoever reads the arrays says what is wrong.
+    return False
 
 
 def _shapes(directory: storage.Directory) -> dict:

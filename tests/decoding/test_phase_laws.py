@@ -61,6 +61,18 @@ def pair_of(name: str, marker: str = "marker") -> PhasedPair:
   return PAIRS[marker, METHODS[name].greedy_only]
 
 
+def _is_near_tie(name: str, marker: str, alpha: float) -> bool:
+  """Returns whether float32 and float64 may decide a rule differently."""
+  row, pair = METHODS[name], pair_of(name, marker)
+  if row.target.rule is None:
+    return False
+  law = pair.laws(row.target, alpha, EXACT, sampling_of(name))
+  before = pair.alpha(alpha, EXACT).before
+  left, right = test_paths.sides_of(row.target.rule, before, law)
+  gap = np.abs(np.subtract(left, right))
+  return bool(np.any((gap > 0) & (gap < 1e-6)))
+
+
 @functools.cache
 def telling(name: str, marker: str = "marker") -> tuple[float, float]:
   """Returns (alpha, distance): the alpha before an exact phase that shows most.
@@ -87,7 +99,7 @@ def telling(name: str, marker: str = "marker") -> tuple[float, float]:
     return min(phases), drafter
 
   for alpha in interval.grid or (0.1, 0.3, 0.5, 0.7, 0.9):
-    if interval.contains(alpha, 3):
+    if interval.contains(alpha, 3) and not _is_near_tie(name, marker, alpha):
       far, rejects = distances(alpha)
       shows = min(far, 0.025), rejects
       if shows > (min(best[1], 0.025), best[2]):
@@ -115,7 +127,10 @@ def test_a_target_has_the_alpha_of_each_place(name):
   """Or is the verifier, where the phase is exact, whatever the rule."""
   target, pair = METHODS[name].target, pair_of(name)
   alpha = telling(name)[0]
-  other = METHODS[name].default_alpha
+  # Another one: with one alpha twice the phases could change places.
+  interval = METHODS[name].alpha_interval
+  others = [METHODS[name].default_alpha, *(interval.grid or (0.3, 0.7))]
+  other = next(x for x in others if x != alpha and interval.contains(x, 3))
   for before, after in ((alpha, other), (alpha, EXACT), (EXACT, alpha)):
     law = pair.laws(target, before, after, sampling_of(name))
     q1, p1, q, p = map(jnp.asarray, (law.q1, law.p1, law.q, law.p))
