@@ -103,7 +103,7 @@ def main():
   add("--drafters", nargs="*", help="those to draw, in order (all)")
   args = parser.parse_args()
   if args.output_file.suffix not in (".png", ".svg"):
-    parser.error(f"{args.output_file} is no .png and no .svg; give one")
+    parser.error(f"{args.output_file} is neither .png nor .svg: give one")
   lines = [
     json.loads(line) for path in args.rows for line in path.open() if line
   ]

@@ -65,8 +65,9 @@ def with_lengths(row: ResultRow, predictions: pathlib.Path | None) -> ResultRow:
     try:
       aux = fields.of_json(line)["aux"]
       if not aux.get("turn"):
-        index = aux.get("index", number)
-        tokens[aux.get("trial", 0), index] = aux["tokens"]
+        place = aux.get("trial", 0), aux.get("index", number)
+        fields.fit("trial and index", place, tuple[int, int])
+        tokens[place] = fields.fit("tokens", aux["tokens"], list[int])
     except (ValueError, KeyError, TypeError, AttributeError) as error:
       raise ValueError(
         f"{predictions} line {number} is not a decoded example ({error!r});"

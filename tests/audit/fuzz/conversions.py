@@ -121,4 +121,4 @@ def cases() -> list[Case]:
     says = flag[2:].partition("=")[0]
     flags = ["--source=@base/small", *to, flag]
     found.append(Case("checkpoints.convert", says, flags=flags, code=2))
-  return [*found, Case("checkpoints.inspect", "--source", code=2)]
+  return [*found, Case("checkpoints.inspect", "give one source")]
