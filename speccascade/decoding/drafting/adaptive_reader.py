@@ -18,7 +18,7 @@ from speccascade.decoding.drafting.draft_pace import (
   Pace,
   PaceCosts,
 )
-from speccascade.decoding.drafting.state_drafter import Follower
+from speccascade.decoding.drafting.follower import Follower
 from speccascade.decoding.laws.targets import Target
 from speccascade.decoding.records import feeding, readers
 from speccascade.decoding.records.decode_settings import ReviewSettings

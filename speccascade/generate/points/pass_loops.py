@@ -8,7 +8,7 @@ from flax import struct
 import jax
 import jax.numpy as jnp
 
-from speccascade.decoding.drafting.state_drafter import Follower
+from speccascade.decoding.drafting.follower import Follower
 from speccascade.decoding.laws import draws
 from speccascade.decoding.laws.sampling import Sampling
 from speccascade.decoding.records.language_model import (

@@ -220,7 +220,7 @@ after a row of drafters there is no distribution <-
 - needs_bonus_law=needs_bonus_law and is_last
 + needs_bonus_law=False
 
-=== decoding/drafting/state_drafter.py
+=== decoding/drafting/follower.py
     decoding/drafting/test_state_drafter.py
 a draft is read with the state of a token of the verifier <-
   test_a_chain_is_drawn_from_the_stated_laws
@@ -243,7 +243,7 @@ a turn begins with the state of another token <-
 - last = self._at(state, verifying.length[:, None] - 1)
 + last = self._at(state, verifying.length[:, None])
 
-=== decoding/drafting/state_drafter.py
+=== decoding/drafting/follower.py
     decoding/drafting/test_adaptive_reader.py
 states of tokens that were not read are forgotten <-
   test_a_reader_that_knows_the_verifier_is_right_after_idle_rounds
