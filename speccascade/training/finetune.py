@@ -10,8 +10,6 @@ import dataclasses
 import functools
 from typing import Any
 
-import numpy as np
-
 from speccascade.checkpoints import hub, hub_names, storage
 from speccascade.checkpoints.errors import CheckpointError
 from speccascade.models.architectures import drafts_alone
@@ -19,7 +17,6 @@ from speccascade.models.parameters import Config
 from speccascade.models.sharding.partitioning import Layout
 from speccascade.runtime import folders, processes
 from speccascade.settings import fields
-from speccascade.text import prompting
 from speccascade.training import (
   evaluate,
   learned_vocabulary,
@@ -191,8 +188,7 @@ def prepare(
   batches, kept_ids = _read_batches(model, data, run, objective, teacher, need)
   if kept_ids is not None:
     assert teacher is not None  # a state reader has a verifier
-    ends = np.atleast_1d(prompting.eos_ids(vocabulary)).tolist()
-    teacher = learned_vocabulary.with_cut_head(teacher, kept_ids, ends)
+    teacher = learned_vocabulary.with_cut_head(teacher, kept_ids, vocabulary)
   evaluation = evaluate.evaluation(model, data, evaluating, run, teacher)
   metric = None
   if evaluation is not None and model_dir.best_metric:

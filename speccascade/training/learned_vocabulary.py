@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from speccascade.checkpoints import CheckpointError, storage
+from speccascade.checkpoints import storage
+from speccascade.generate.pair import draft_vocabulary
 from speccascade.models import cut_head
 from speccascade.models.architectures import words_of
 from speccascade.models.parameters import Config
 from speccascade.settings import fields
-from speccascade.text import frequent_tokens, prompting, token_names
+from speccascade.text import frequent_tokens
 from speccascade.training.kinds import kind_of
 from speccascade.training.states import Teacher
 from speccascade.training.training_data import TrainingData
@@ -46,41 +47,26 @@ def ids_of(data: TrainingData, arrays: Any) -> list[int] | None:
   if isinstance(setting, int):
     texts = (arrays.get("targets", i).tolist() for i in range(len(arrays)))
     return frequent_tokens.count(texts, vocabulary, setting).ids
-  if not isinstance(setting, str | os.PathLike):
-    return list(setting)
-  try:
-    stored = frequent_tokens.read(setting)
-  except CheckpointError as error:
-    raise ValueError(f"DRAFT_VOCABULARY: {error}") from error
-  differs = token_names.difference(
-    stored.vocabulary,
-    prompting.identity(vocabulary),
-    read_other=lambda: vocabulary,
-  )
-  if differs:
-    raise ValueError(
-      f"DRAFT_VOCABULARY {os.fspath(setting)} was counted with another"
-      f" vocabulary than VOCABULARY ({differs}); count again with this one"
-    )
-  return list(stored.ids)
+  if isinstance(setting, str | os.PathLike):
+    setting = draft_vocabulary.ids_of_file(setting, vocabulary)
+  return [*setting]
 
 
 def with_cut_head(
-  teacher: Teacher, ids: Sequence[int], ends: Sequence[int]
+  teacher: Teacher, ids: Sequence[int], vocabulary: Any
 ) -> Teacher:
   """Returns a verifier that also gives the logits of some tokens alone.
 
   Args:
     teacher: the verifier.
-    ids: the tokens.
-    ends: the tokens that end a text, which are kept too.
+    ids: the tokens. Those that end a text are kept too.
+    vocabulary: the vocabulary in use.
 
   Raises:
     ValueError: the verifier lacks a token.
   """
   vocab_size = teacher.module.config.vocab_size
-  more = np.setdiff1d([end for end in ends if end < vocab_size], ids)
-  whole = [*ids, *more.tolist()]
+  whole = draft_vocabulary.with_ends(ids, vocabulary, vocab_size)
   try:
     kept = cut_head.kept(whole, vocab_size, vocab_size, teacher.params)
   except ValueError as error:

@@ -1,6 +1,7 @@
 """State readers learn from a verifier, which stays as it is."""
 
 import dataclasses
+import types
 
 import jax
 import jax.numpy as jnp
@@ -263,7 +264,8 @@ def test_a_draft_vocabulary_is_learned_where_its_tokens_are_drawn():
   module = StateReaderNetwork(config)
   vocab_size = config.vocab_size
   ids = list(range(3, vocab_size, 2))
-  cut = learned_vocabulary.with_cut_head(verifier, ids[::-1], [1])
+  vocabulary = types.SimpleNamespace(eos_id=1)
+  cut = learned_vocabulary.with_cut_head(verifier, ids[::-1], vocabulary)
   assert cut.cut["ids"].tolist() == [1, *ids]
 
   def reading_by(teacher, share=1.0):

@@ -22,11 +22,7 @@ from speccascade.decoding.drafting.follower import Follower
 from speccascade.decoding.laws.targets import Target
 from speccascade.decoding.records import feeding, readers
 from speccascade.decoding.records.decode_settings import ReviewSettings
-from speccascade.decoding.records.language_model import (
-  LanguageModel,
-  State,
-  prefill_with_states,
-)
+from speccascade.decoding.records.language_model import LanguageModel, State
 from speccascade.decoding.records.readers import ReadingModel
 from speccascade.decoding.records.token_buffers import Prefix
 
@@ -85,11 +81,9 @@ class AdaptiveReader(AdaptiveDrafter):
     self, verifier: LanguageModel, inputs: Array, *, capacity: int
   ) -> tuple[State, State]:
     """Returns the states of both. See `PromptReader`."""
-    follower = self._follower
-    verifying, seen = prefill_with_states(
-      verifier, inputs, capacity=capacity, reader=follower.model
+    held, verifying = self._follower.begin_with(
+      verifier, inputs, capacity=capacity, spare_slots=self.spare_slots
     )
-    held = follower.begin(inputs, seen, capacity=capacity + self.spare_slots)
     return (held, Pace.zeros(len(inputs))), verifying
 
   def catch_up_with(

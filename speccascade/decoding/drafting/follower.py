@@ -13,7 +13,10 @@ import jax.numpy as jnp
 from speccascade.decoding.laws.sampling import Sampling
 from speccascade.decoding.records import feeding, token_buffers
 from speccascade.decoding.records.block_records import DraftedChain, Output
-from speccascade.decoding.records.language_model import State
+from speccascade.decoding.records.language_model import (
+  State,
+  prefill_with_states,
+)
 from speccascade.decoding.records.masked_model import begin_text
 from speccascade.decoding.records.readers import (
   ReadingModel,
@@ -83,6 +86,23 @@ class Follower(struct.PyTreeNode):
   def prompted(self) -> bool:
     """Static: whether a row continues from its own prompt."""
     return self.model.prompted
+
+  def begin_with(
+    self, verifier: Any, inputs: Array, *, capacity: int, spare_slots: int
+  ) -> tuple[FollowerState, State]:
+    """Returns the states of the follower and of the verifier after a prompt.
+
+    Args:
+      verifier: leaves what the model reads of the prompt.
+      inputs: as of `LanguageModel.prefill`.
+      capacity: the verifier's; static.
+      spare_slots: how many more the follower has; static.
+    """
+    verifying, seen = prefill_with_states(
+      verifier, inputs, capacity=capacity, reader=self.model
+    )
+    held = self.begin(inputs, seen, capacity=capacity + spare_slots)
+    return held, verifying
 
   def begin(self, inputs: Array, seen: Any, *, capacity: int) -> FollowerState:
     """Returns the state before any round; see `ReadingModel.prefill`."""
@@ -214,7 +234,16 @@ class Follower(struct.PyTreeNode):
     count: Array,
     length: Array,
   ) -> FollowerState:
-    """Takes the verifier's states of a round. See `Reader`."""
+    """Takes the verifier's states of a round. See `Reader`.
+
+    Raises:
+      ValueError: the verifier leaves no hidden states.
+    """
+    if hidden is None:
+      raise ValueError(
+        "the verifier leaves no hidden states, which a state reader reads; give"
+        " a drafter of its own"
+      )
     new = jnp.take_along_axis(hidden, path[..., None], axis=1)
     new = self.model.states_of(new)
     return self._observed(state, new, count, length)

@@ -26,10 +26,7 @@ from speccascade.decoding.records.draft_tree import (
   Drawing,
 )
 from speccascade.decoding.records.drafter import Drafter
-from speccascade.decoding.records.language_model import (
-  State,
-  prefill_with_states,
-)
+from speccascade.decoding.records.language_model import State
 from speccascade.decoding.records.readers import ReadingModel
 from speccascade.decoding.records.token_buffers import Prefix
 
@@ -118,12 +115,12 @@ class StateDrafter(Drafter, struct.PyTreeNode):
     self, verifier: Any, inputs: Array, *, capacity: int
   ) -> tuple[State, State]:
     """Returns the states of both. See `PromptReader`."""
-    follower = self._follower
-    verifying, seen = prefill_with_states(
-      verifier, inputs, capacity=capacity, reader=follower.model
+    held, verifying = self._follower.begin_with(
+      verifier,
+      inputs,
+      capacity=capacity,
+      spare_slots=self.drafter.spare_slots,
     )
-    more = self.drafter.spare_slots
-    held = follower.begin(inputs, seen, capacity=capacity + more)
     return ((held,),), verifying
 
   def catch_up_with(
@@ -150,16 +147,7 @@ class StateDrafter(Drafter, struct.PyTreeNode):
     count: Array,
     length: Array,
   ) -> State:
-    """Takes the verifier's states of a round. See `Reader`.
-
-    Raises:
-      ValueError: the verifier leaves no hidden states.
-    """
-    if hidden is None:
-      raise ValueError(
-        "the verifier leaves no hidden states, which a state reader reads; give"
-        " a drafter of its own"
-      )
+    """Takes the verifier's states of a round. See `Reader`."""
     ((held,),) = state
     return ((self._follower.observe(held, hidden, path, count, length),),)
 

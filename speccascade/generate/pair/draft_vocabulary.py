@@ -91,8 +91,7 @@ def _cut(model, setting, vocabulary, verifier):
       f" {model.name} is a {type(inner).__name__}; leave it out"
     )
   ids = np.asarray(_ids(model, setting, vocabulary))
-  ends = np.atleast_1d(prompting.eos_ids(vocabulary))
-  kept = np.concatenate([ids, np.setdiff1d(ends[ends < lm.vocab_size], ids)])
+  kept = with_ends(ids, vocabulary, lm.vocab_size)
   owner = (verifier,) if isinstance(lm, TrainedHeads | StateReader) else ()
   try:
     cut = lm.cut_to(kept, *owner)
@@ -134,31 +133,59 @@ def _read(path) -> frequent_tokens.Stored:
     raise PairError(f"DRAFT_VOCABULARY: {error}") from error
 
 
-def _ids(model, setting, vocabulary) -> Sequence[int]:
-  """Returns the ids that a setting names for a drafter."""
-  num = None
-  if isinstance(setting, int):
-    num, stored = setting, None
-    if model.path:
-      stored = frequent_tokens.read_beside(model.path)
-    place = frequent_tokens.file_beside(model.path or "MODEL")
-    if stored is None:
-      raise PairError(
-        f"DRAFT_VOCABULARY is {num}, and there is no {place} that says which"
-        f" {num} tokens are the most frequent: count them with python -m"
-        " speccascade.draft_vocabulary, or give ids or a file of them"
-      )
-  elif isinstance(setting, str | os.PathLike):
-    place, stored = os.fspath(setting), _read(setting)
-  else:
-    return setting
+def ids_of_file(path: fields.Path, vocabulary) -> tuple[int, ...]:
+  """Returns the ids of a file.
+
+  Raises:
+    PairError: it cannot be read, or was counted with another vocabulary.
+  """
+  stored = _read(path)
+  _check(stored, path, vocabulary)
+  return stored.ids
+
+
+def _check(stored: frequent_tokens.Stored, path, vocabulary) -> None:
+  """Raises PairError where a file's ids are those of another vocabulary."""
   if differs := _differs(stored, vocabulary):
     raise PairError(
-      f"DRAFT_VOCABULARY {place} was counted with the vocabulary"
-      f" {stored.vocabulary['path']}, and the pair has another ({differs});"
-      " count again with the pair's"
+      f"DRAFT_VOCABULARY {os.fspath(path)} was counted with the vocabulary"
+      f" {stored.vocabulary['path']}, and another one is in use ({differs});"
+      " count again with it"
     )
-  if num is not None and num > len(stored.ids):
+
+
+def with_ends(
+  ids: Sequence[int] | np.ndarray, vocabulary, vocab_size: int
+) -> np.ndarray:
+  """Returns ids, and after them the tokens that end a text, where they lack.
+
+  Args:
+    ids: the ids.
+    vocabulary: the vocabulary in use.
+    vocab_size: of the model; tokens past it are left out.
+  """
+  ends = np.atleast_1d(prompting.eos_ids(vocabulary))
+  return np.concatenate([ids, np.setdiff1d(ends[ends < vocab_size], ids)])
+
+
+def _ids(model, setting, vocabulary) -> Sequence[int]:
+  """Returns the ids that a setting names for a drafter."""
+  if isinstance(setting, str | os.PathLike):
+    return ids_of_file(setting, vocabulary)
+  if not isinstance(setting, int):
+    return setting
+  num, stored = setting, None
+  if model.path:
+    stored = frequent_tokens.read_beside(model.path)
+  place = frequent_tokens.file_beside(model.path or "MODEL")
+  if stored is None:
+    raise PairError(
+      f"DRAFT_VOCABULARY is {num}, and there is no {place} that says which"
+      f" {num} tokens are the most frequent: count them with python -m"
+      " speccascade.draft_vocabulary, or give ids or a file of them"
+    )
+  _check(stored, place, vocabulary)
+  if num > len(stored.ids):
     raise PairError(
       f"DRAFT_VOCABULARY is {num}, and {place} has {len(stored.ids)} tokens;"
       " give at most that number, or count more texts"
