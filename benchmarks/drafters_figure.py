@@ -105,7 +105,10 @@ def main():
   if args.output_file.suffix not in (".png", ".svg"):
     parser.error(f"{args.output_file} is neither .png nor .svg: give one")
   lines = [
-    json.loads(line) for path in args.rows for line in path.open() if line
+    json.loads(line)
+    for path in args.rows
+    for line in path.read_text(encoding="utf-8").splitlines()
+    if line.strip()
   ]
   chosen = fastest(lines)
   if args.drafters:

@@ -203,10 +203,10 @@ class CachedStack(nn.Module):
     return self.logits_dense(x)
 
   def hand_out(self, x: jax.Array) -> None:
-    """Hands out what a layer reads, [B, N, E], to who asks for `LAYER_INPUTS`.
+    """Hands out what a layer reads, [B, N, E], as `LAYER_INPUTS`.
 
     That is the state after the layers before it; entry 0 is the tokens'
-    vectors. Where nobody asks, this computes nothing.
+    vectors. Without `with_layer_inputs` this computes nothing.
     """
     self.sow(_HANDED_OUT, LAYER_INPUTS, x)
 

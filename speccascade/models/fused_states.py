@@ -22,7 +22,7 @@ def default_layers(num_layers: int) -> tuple[int, int, int]:
 
   With 6 layers or more these are those of EAGLE-3's code: 2, half of the layers
   and the last but two. A verifier with fewer has them at a quarter, at half,
-  and before its last layer.
+  and before its last layer. Small verifiers may have a layer twice.
 
   Args:
     num_layers: decoder layers of the verifier.

@@ -79,7 +79,7 @@ def _reason_against(config, params, state, tokens) -> str | None:
   if found != jnp.dtype(config.dtype):
     return f"kernels are {found} and activations {config.dtype}"
   if type(config) not in (T5Config, LlamaConfig):
-    return "the model's attention is of a kind of its own"
+    return "there are no kernels for the model's kind of attention"
   if unknown:
     return f"the activation {min(unknown)!r} is not known"
   if gemma:

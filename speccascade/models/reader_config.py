@@ -157,8 +157,8 @@ class StateReaderConfig:
   def longest_text(self) -> float:
     """The most tokens of a text, as of the verifier.
 
-    A public drafter may name fewer. It says nothing wrong in longer texts: its
-    drafts are as good as they are.
+    A public drafter may name fewer. That is no limit here: in longer texts its
+    drafts may only be accepted less often.
     """
     if self.layout is not None:
       return np.inf

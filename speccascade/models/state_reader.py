@@ -242,7 +242,7 @@ class StateReaderNetwork(nn.Module):
     back = jnp.asarray(slots[:, None] - slots[None])[None]  # [1, T, T]
     is_text, angles, by_place = back >= 0, None, None
     if self.config.skips_first:
-      # Only the first token sees itself, which nobody drafts after.
+      # Only the first token sees itself, and no draft follows it.
       first = jnp.asarray(slots[:1] == slots)[None, None]  # [1, 1, T]
       if segment_ids is not None:
         before = jnp.pad(segment_ids[:, :-1], ((0, 0), (1, 0)))

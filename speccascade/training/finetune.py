@@ -275,7 +275,9 @@ def _read_batches(
   )
   # Logits are a step's largest arrays; their size is known with the batches.
   kept_ids = learned_vocabulary.ids_of(data, arrays)
-  num_tokens = None if kept_ids is None else len(kept_ids)
+  # Of a head of its own all logits are computed, and the kept ones are taken.
+  is_whole = kept_ids is None or getattr(model, "own_head", False)
+  num_tokens = None if is_whole else len(kept_ids)
   need.add_logits(batches, model, objective, num_tokens)
   need.check(
     BATCH_SIZE=data.batch_size,

@@ -83,6 +83,6 @@ def to_resume(ids: Sequence[int] | None) -> dict[str, Any]:
 
 
 def save(folder: str, ids: Sequence[int], vocabulary: Any) -> None:
-  """Writes the ids beside the checkpoints, whose drafts they are."""
+  """Writes the ids beside the checkpoints of the reader that drafts them."""
   text = frequent_tokens.content(ids, vocabulary)
   storage.Directory(folder).write(frequent_tokens.FILE, text.encode())

@@ -131,6 +131,14 @@ def lessons(reading: Reading) -> list[Lesson]:
   Args:
     reading: the reader, its parameters, its verifier and a batch.
   """
+  return _read(reading)[0]
+
+
+def _read(reading: Reading) -> tuple[list[Lesson], Array, Array | None]:
+  """Returns the lessons, the verifier's hidden states, and which are kept.
+
+  These are the targets of a draft vocabulary, [B, T] bool; None without one.
+  """
   verifier = reading.teacher
   assert verifier is not None
   config: Any = reading.module.config
@@ -152,7 +160,7 @@ def lessons(reading: Reading) -> list[Lesson]:
     lessons.append(
       Lesson(of_reading, targets, weights, reading.step, p_logits, depth=k + 1)
     )
-  return lessons
+  return lessons, hidden, is_kept
 
 
 def _among(ids: Array, tokens: Array) -> tuple[Array, Array]:
@@ -172,13 +180,12 @@ def measure(reading: Reading) -> lesson.Metrics:
   With a draft vocabulary "acceptance" and "accuracy" are those of all targets:
   a token that is not kept is never drafted. "loss" is that of the kept ones.
   """
-  learned, verifier = lessons(reading), reading.teacher
-  metrics = lesson.by_depth(learned)
-  if verifier is None or verifier.cut is None:
+  learned, hidden, is_kept = _read(reading)
+  metrics, verifier = lesson.by_depth(learned), reading.teacher
+  if is_kept is None:
     return metrics
-  ids = verifier.cut["ids"]
-  _, is_kept = _among(ids, reading.targets)
-  p = jax.nn.softmax(verifier.project(verifier.hidden(reading.batch)))[..., ids]
+  assert verifier is not None
+  p = jax.nn.softmax(verifier.project(hidden))[..., verifier.cut["ids"]]
   for k, kept in enumerate(learned):
     weights = drafted_weights(reading.batch, reading.weights, k)
     is_correct = lesson.is_correct(kept.logits, kept.targets) & is_kept

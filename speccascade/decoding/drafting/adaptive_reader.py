@@ -119,6 +119,10 @@ class AdaptiveReader(AdaptiveDrafter):
     held, pace = state
     return super().choose((self._read_along(held, prefix), pace), prefix)
 
+  def _read_missed(self, model: State, prefix: Prefix, drafts: Array) -> State:
+    """Returns the model: `choose` has read what rows lack."""
+    return model
+
   def _read_along(self, held: State, prefix: Prefix) -> State:
     """Feeds rows what they lack beyond what a chain's first pass reads."""
 

@@ -17,6 +17,8 @@ Array = jax.Array
 
 BEFORE, AFTER = range(2)  # the marker
 PHASES = ("before", "after")
+# What is counted in each phase: counters [B, 2].
+BY_PHASE = ("tokens_by_phase", "examined_by_phase", "accepted_by_phase")
 # In place of an alpha: the target of the phase is the verifier. Some rules have
 # no alpha at which it is.
 EXACT: Literal["exact"] = "exact"

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 
 from speccascade.decoding.drafting.adaptive import AdaptiveDrafter
 from speccascade.decoding.laws import optimum
+from speccascade.decoding.laws.phases import BY_PHASE, PHASES
 from speccascade.decoding.loops import tracing
 from speccascade.decoding.loops.execution import LoopSettings
 from speccascade.decoding.records.block_records import (
@@ -198,7 +199,7 @@ class Phases(Observer):
   """
 
   def begin_counts(self, rows: int) -> dict[str, Array]:
-    return dict.fromkeys(_BY_PHASE, jnp.zeros((rows, 2), jnp.int32))
+    return dict.fromkeys(BY_PHASE, jnp.zeros((rows, len(PHASES)), jnp.int32))
 
   def counts(self, seen: Round) -> dict[str, Array]:
     phase = cast(Array, seen.review.phase)
@@ -206,7 +207,7 @@ class Phases(Observer):
     places = (step < seen.emitted[:, None], seen.is_examined, seen.is_accepted)
     return {
       name: by_phase(phase, is_counted)
-      for name, is_counted in zip(_BY_PHASE, places)
+      for name, is_counted in zip(BY_PHASE, places)
     }
 
   def begin_columns(self, rows: int, size: int) -> dict[str, Array]:
@@ -214,9 +215,6 @@ class Phases(Observer):
 
   def columns(self, seen: Round) -> dict[str, Array]:
     return {"phase": cast(Array, seen.review.phase)}
-
-
-_BY_PHASE = ("tokens_by_phase", "examined_by_phase", "accepted_by_phase")
 
 
 def by_phase(phase: Array, is_counted: Array) -> Array:
@@ -227,7 +225,7 @@ def by_phase(phase: Array, is_counted: Array) -> Array:
     is_counted: [B, N] bool; or of the first places alone.
   """
   phase = phase[:, : is_counted.shape[1], None]
-  is_phase = phase == jnp.arange(2)[None, None]
+  is_phase = phase == jnp.arange(len(PHASES))[None, None]
   return jnp.sum(is_phase & is_counted[..., None], axis=1, dtype=jnp.int32)
 
 

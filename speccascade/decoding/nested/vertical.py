@@ -124,7 +124,6 @@ class VerticalDrafter(Drafter, ReviewSettings):
     refuse_tree(self.drafter, "a vertical cascade")
     length, need = prefix.length, self.width + bool(needs_bonus_law)
     rows = length.shape[0]
-    is_phased = isinstance(self.alpha, PhasedAlpha)
     is_lenient = sampling.greedy and self.greedy_target is not None
     settings = BlockSettings(
       **values_of(self, ReviewSettings),
@@ -192,7 +191,7 @@ class VerticalDrafter(Drafter, ReviewSettings):
           so_far.tokens, block.new, so_far.length
         ),
         "count": total,
-        "phase_state": self._state_after(so_far, block),
+        "phase_state": _state_after(settings.phased, so_far, block),
         "drafts": token_buffers.write_block(carry["drafts"], drafts, count),
         "calls": carry["calls"] + calls,
         "round": carry["round"] + 1,
@@ -207,7 +206,7 @@ class VerticalDrafter(Drafter, ReviewSettings):
         "state": state,
         "tokens": jnp.pad(prefix.tokens, ((0, 0), (0, self._room))),
         "count": jnp.where(prefix.active, 0, jnp.full_like(length, need)),
-        "phase_state": prefix.phase_state if is_phased else None,
+        "phase_state": None if settings.phased is None else prefix.phase_state,
         "drafts": (probs, probs, places > 0, places),
         "calls": jnp.zeros((rows, len(self.models)), jnp.int32),
         "round": jnp.int32(0),
@@ -229,11 +228,14 @@ class VerticalDrafter(Drafter, ReviewSettings):
       writer=writer,
     )
 
-  def _state_after(self, so_far: Prefix, block: Review) -> Array | None:
-    """Returns the state [B] of alpha's phases after a reviewed block."""
-    if not isinstance(self.alpha, PhasedAlpha):
-      return None
-    # A row that waits is not read again.
-    assert so_far.phase_state is not None
-    states = self.alpha.marker.follow(so_far.phase_state, block.new)
-    return numerics.of_token(states, block.verdict.num_accepted)
+
+def _state_after(
+  phased: PhasedAlpha | None, so_far: Prefix, block: Review
+) -> Array | None:
+  """Returns the state [B] of alpha's phases after a reviewed block."""
+  if phased is None:
+    return None
+  # A row that waits is not read again.
+  assert so_far.phase_state is not None
+  states = phased.marker.follow(so_far.phase_state, block.new)
+  return numerics.of_token(states, block.verdict.num_accepted)

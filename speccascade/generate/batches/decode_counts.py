@@ -11,13 +11,13 @@ from typing import Annotated, Any
 
 import numpy as np
 
+from speccascade.decoding.laws.phases import BY_PHASE
 from speccascade.decoding.records.block_records import Decoded
 from speccascade.settings import fields
 
-_BY_PHASE = ("tokens_by_phase", "examined_by_phase", "accepted_by_phase")
-_OF_SOME = ("accepted_by_rank", *_BY_PHASE)  # not of every decode
+_OF_SOME = ("accepted_by_rank", *BY_PHASE)  # not of every decode
 # Younger than the first files.
-_LEFT_OUT = ("forced", "past_window", *_BY_PHASE, "marked")
+LEFT_OUT = ("forced", "past_window", *BY_PHASE, "marked")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Counts:
   def to_dict(self) -> dict[str, Any]:
     """Returns the counters by name, without some that are 0."""
     values = dataclasses.asdict(self)
-    for name in _LEFT_OUT:
+    for name in LEFT_OUT:
       if not values[name]:
         del values[name]
     return values

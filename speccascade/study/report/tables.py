@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import io
 
-from speccascade.generate.batches.decode_counts import Counts
+from speccascade.generate.batches.decode_counts import LEFT_OUT, Counts
 from speccascade.study.evaluation.walltime import Latency
 from speccascade.study.report import templates
 from speccascade.study.report.frontier import IntervalEstimate, inverse
@@ -289,9 +289,7 @@ def row_columns(rows: Sequence[ResultRow]) -> list[Column]:
   paths += [("efficiency", name) for name in rates]
   # The settings have the number of examples already.
   counts = [field.name for field in dataclasses.fields(Counts)]
-  of_some = {"accepted_by_rank", "optimal_acceptance"}
-  of_some |= {"forced", "past_window", "marked"}
-  of_some |= {f"{word}_by_phase" for word in ("tokens", "examined", "accepted")}
+  of_some = {"accepted_by_rank", "optimal_acceptance", *LEFT_OUT}
   paths += [
     ("counts", name)
     for name in counts

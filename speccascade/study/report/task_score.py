@@ -24,8 +24,8 @@ from speccascade.study.rows.results import ResultRow
 from speccascade.study.task_cards import BASELINE, TaskCard
 
 _TOLERANCE = 1e-6  # of a metric that is computed again
-# What an entry and its baseline have in common, beside what a card fixes.
-_SHARED = ("verifier", "seed", "top_k", "top_p", "min_p", "limits", "dtype")
+# What else an entry and its baseline have in common; see `_is_baseline_of`.
+_SHARED = ("seed", "limits", "dtype")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -121,7 +121,10 @@ class TaskScore:
     """The score, the table of points, and what does not fit the card."""
     best = self.best
     if best is None:
-      head = f"{self.name}: no score: {self.card.gate}, or nothing fits"
+      head = (
+        f"{self.name}: no score: no point fits the card and passes its gate"
+        f" ({self.card.gate})"
+      )
     else:
       head = (
         f"{self.name}: score {best.score:.2f}, {best.point.typed} at"
@@ -184,8 +187,9 @@ def score(
         f" the sampling of {row.settings.method}: sweep with it, or name the"
         " folder of its decode by --exact_dir"
       )
-    exact, problems = fitting[0], again
-    problems = [*problems, *_problems(card, row), *_differences(row, exact)]
+    # Of another seed or dtype only where there is no other baseline.
+    exact = min(fitting, key=lambda each: len(_differences(row, each)))
+    problems = [*again, *_problems(card, row), *_differences(row, exact)]
     if not _scores(row, exact, card.metric):
       raise ValueError(
         f"{results_dir} has no {card.metric!r} of {row.settings.method} or of"

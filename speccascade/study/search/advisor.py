@@ -108,9 +108,9 @@ def advise(
     point = dataclasses.replace(point, gamma=max(gammas))
     points = wanted.points(point, study.pair.verifier_lm.vocab_size)
     exits = early_exits.EarlyExits.of(pair, wanted, study)
-    drafters = [[each] for each in each_drafter(study)]
-    if readable is not pair:  # its early exit stands for those of `exits`
-      drafters = []
+    drafters = []
+    if readable is pair:  # else its early exit stands for those of `exits`
+      drafters = [[each] for each in each_drafter(study)]
     if exits.studies:
       drafters.append([*exits.studies])
     vocabularies = DraftVocabularies.of(pair, inputs, wanted, study)

@@ -374,8 +374,8 @@ a draft vocabulary counts special tokens like others <-
 
 === generate/pair/draft_vocabulary.py generate/pair/test_draft_vocabulary.py
 the end of a text is cut <- test_texts_are_the_verifiers_and_ends_are_kept
-@ _cut
-- np.setdiff1d(ends[ends < lm.vocab_size], ids)
+@ with_ends
+- np.setdiff1d(ends[ends < vocab_size], ids)
 + ids[:0]
 
 === native/draft_chain.cc models/test_native_chains.py

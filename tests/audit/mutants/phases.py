@@ -93,12 +93,12 @@ sides along a path have the phases of the nodes <-
 === decoding/nested/vertical.py decoding/test_phase_laws.py
 the inner pair stays in the phase of the block's start <-
   test_three_models_have_the_phases_of_the_text
-@ VerticalDrafter._state_after
+@ _state_after
 - return numerics.of_token(states, block.verdict.num_accepted)
 + return so_far.phase_state
 the inner pair's state is that of the rejected draft <-
   test_three_models_have_the_phases_of_the_text
-@ VerticalDrafter._state_after
+@ _state_after
 - numerics.of_token(states, block.verdict.num_accepted)
 + states[:, -1]
 """)
