@@ -31,12 +31,12 @@ class Repo:
   private: bool = False
   moved_to: str = ""
 
-  def commit(self, files: dict[str, bytes], branch="main") -> str:
-    """Adds a commit that a branch then names; returns its hash."""
+  def commit(self, files: dict[str, bytes]) -> str:
+    """Adds a commit that "main" then names; returns its hash."""
     content = repr((sorted(files.items()), len(self.commits)))
     commit = hashlib.sha1(content.encode()).hexdigest()
     self.commits[commit] = files
-    self.names[branch] = commit
+    self.names["main"] = commit
     return commit
 
 

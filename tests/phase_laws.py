@@ -8,24 +8,12 @@ alpha, at the alpha of the automaton's state.
 import dataclasses
 import functools
 
-import jax.numpy as jnp
 import numpy as np
 
 from speccascade.decoding import PhasedAlpha, TokenAutomaton
 from speccascade.decoding.laws.phases import EXACT
 from tests import method_laws, toy
-
-
-def automaton(moves, ends) -> TokenAutomaton:
-  """Returns an automaton of one class a token, [S][V] states."""
-  moves = np.asarray(moves, np.int32)
-  return TokenAutomaton(
-    classes=jnp.arange(moves.shape[1], dtype=jnp.int32),
-    moves=jnp.asarray(moves),
-    allowed=jnp.ones(moves.shape, bool),
-    ends=jnp.asarray(np.isin(np.arange(len(moves)), ends)),
-  )
-
+from tests.decoding.test_constraints import automaton
 
 # The marker is "2 0", and also "0 0 0": tokens spell it in two ways, which may
 # be in one block or in several. States: none of it, 2, 0, 0 0, complete.
@@ -101,8 +89,9 @@ class PhasedPair:
     ]
     tile = lambda table: np.tile(table, (self.num_states, 1))
     is_after = self.phase[:, None] == 1
-    plain = {name: tile(getattr(tables[0], name)) for name in ("q1", "p1")}
-    plain |= {name: tile(getattr(tables[0], name)) for name in ("q", "p")}
+    plain = {
+      name: tile(getattr(tables[0], name)) for name in ("q1", "p1", "q", "p")
+    }
     pi = np.where(is_after, tile(pis[1]), tile(pis[0]))
     return method_laws.MethodLaws(**plain, pi=pi)
 

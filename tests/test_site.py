@@ -102,9 +102,10 @@ def test_the_reference_has_every_public_name(site):
   assert "`sc.METHODS`" in text
   # Settings are listed once, as `help` lists them; no section was left as text.
   html_text = (site / "reference" / "index.html").read_text(encoding="utf-8")
-  generate, _, others = html_text.partition(
+  generate, found, others = html_text.partition(
     'id="speccascade.generate.api.Pair.compare"'
   )
+  assert found
   assert "the likeliest token is taken" in generate
   assert "the likeliest token is taken" not in others
   assert "Args:" not in html_text

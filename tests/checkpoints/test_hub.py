@@ -42,17 +42,6 @@ def folder(tmp_path_factory):
   return folder
 
 
-def environment(served, tmp_path):
-  """The environment of a process that asks the server."""
-  return {
-    **os.environ,
-    "HF_ENDPOINT": served.url,
-    "HF_HOME": str(tmp_path / "home"),
-    "HF_HUB_OFFLINE": "0",
-    "HF_HUB_DISABLE_TELEMETRY": "1",
-  }
-
-
 def in_shards(folder, tmp_path):
   """Returns the files of a model with its weights in two shards."""
   files = hub_server.files_of(folder)
@@ -278,10 +267,17 @@ def test_a_connection_that_breaks_is_tried_again(served, client, folder):
 def start(served, tmp_path):
   """Starts a process that reads a model by its name."""
   code = "from speccascade.checkpoints import load; load('org/tiny')"
+  environment = {
+    "HF_ENDPOINT": served.url,
+    "HF_HOME": str(tmp_path / "home"),
+    "HF_HUB_OFFLINE": "0",
+    "HF_HUB_DISABLE_TELEMETRY": "1",
+    "PYTHONPATH": str(ROOT),
+  }
   return subprocess.Popen(
     [sys.executable, "-c", code],
     cwd=tmp_path,
-    env=environment(served, tmp_path) | {"PYTHONPATH": str(ROOT)},
+    env=os.environ | environment,
     stderr=subprocess.PIPE,
     text=True,
   )

@@ -63,6 +63,13 @@ def pairs_of_tokens(size: int) -> TokenAutomaton:
   return automaton(np.tile(np.arange(size), (size, 1)), allowed)
 
 
+def at_the_third_two(size: int) -> TokenAutomaton:
+  """Returns an automaton that ends a text at its third 2."""
+  moves = np.tile(np.arange(4)[:, None], (1, size))
+  moves[:3, 2] += 1
+  return automaton(moves, ends=[3])
+
+
 def two_after_zero(size: int) -> TokenAutomaton:
   """Returns a mask of even texts, none empty, in which a 2 follows each 0.
 

@@ -14,11 +14,12 @@ from speccascade.decoding import (
 from speccascade.decoding.laws.phases import EXACT
 from speccascade.decoding.programs import decoders
 from tests import toy
-from tests.phase_laws import MARKER, automaton
+from tests.decoding.test_constraints import automaton
+from tests.phase_laws import MARKER
 
 SAMPLING, LENGTH = Sampling.create(1.0), 12
 # Token 3 of 8 is the marker.
-THREE = automaton([[0, 0, 0, 1, 0, 0, 0, 0], [1] * 8], [1])
+THREE = automaton([[0, 0, 0, 1, 0, 0, 0, 0], [1] * 8], ends=[1])
 MODELS = toy.whole()
 
 
@@ -81,7 +82,7 @@ def test_other_alphas_compile_nothing():
   assert decoders._run._cache_size() == size
   assert len({np.asarray(x.tokens).tobytes() for x in outputs}) > 1
   # Another marker with as many states is data, too.
-  other = automaton([[1, 0, 0, 0, 0, 0, 0, 0], [1] * 8], [1])
+  other = automaton([[1, 0, 0, 0, 0, 0, 0, 0], [1] * 8], ends=[1])
   how(*arguments(PhasedAlpha.of(0.3, EXACT, other)))
   assert decoders._run._cache_size() == size
   # A single alpha has a program without phases.
@@ -164,7 +165,7 @@ def test_a_greedy_row_is_what_each_phase_alone_writes():
   marked = int(np.bincount(lossy.tokens[:, :4].ravel()).argmax())
   moves = np.zeros((2, 8), int)
   moves[0, marked], moves[1] = 1, 1
-  alpha = PhasedAlpha.of(0.9, EXACT, automaton(moves, [1]))
+  alpha = PhasedAlpha.of(0.9, EXACT, automaton(moves, ends=[1]))
   got = greedy(name, alpha, texts)
   seen = 0
   for row, text in enumerate(toy.PROMPTS):

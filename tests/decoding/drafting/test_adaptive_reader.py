@@ -14,14 +14,18 @@ from speccascade.decoding import Sampling, Stream, row_keys
 from speccascade.decoding.drafting import draft_pace
 from speccascade.decoding.drafting.adaptive_reader import ChoosingReader
 from speccascade.decoding.drafting.draft_pace import PaceCosts
-from speccascade.judge import goodness
-from tests import toy, toy_chains
+from tests import toy
 from tests.decoding.drafting import toy_reader
 from tests.decoding.drafting.test_adaptive import alike
 from tests.decoding.drafting.test_state_drafter import (
   INPUTS,
+  LENGTH,
   NEVER,
+  SAMPLING,
+  assert_law,
   decoder_of,
+  law,
+  random_laws,
   reader_of,
   verifier_of,
 )
@@ -106,33 +110,22 @@ def test_a_turn_is_read_with_its_states():
 
 def test_samples_have_the_verifiers_law():
   # The reader has laws of its own wherever it reads its own states.
-  size, length = 3, 4
-  rng = np.random.default_rng(3)
-  p = rng.normal(0, 1.2, (size, size))
-  table = 0.5 * p[None, None] + rng.normal(0, 1.0, (2, size, size, size))
-  verifier = toy.MarkovLM(jnp.asarray(p, jnp.float32)[None])
-  sampling = Sampling.create(0.9)
+  table, p = random_laws()
   reader = toy_reader.TableReader(jnp.asarray(table, jnp.float32))
-  counts = toy.sample(
+  drafter = choosing(reader, (1.0, 1.55, 2.05))
+  decoded = toy.decode(
     "spec_decode",
-    (choosing(reader, (1.0, 1.55, 2.05)), verifier),
-    0.0,
-    sampling,
-    inputs=lambda num: jnp.zeros((num, 1), jnp.int32),
-    num=20_000,
-    seed=5,
-    max_decode_len=length,
+    (drafter, toy.MarkovLM(jnp.asarray(p, jnp.float32)[None])),
+    sampling=SAMPLING,
+    inputs=jnp.zeros((200, 1), jnp.int32),
+    max_decode_len=LENGTH,
     gamma=2,
+    trace=True,
   )
-  law = np.asarray(sampling.laws(jnp.asarray(p))[1])
-  want = []
-  for text in toy_chains.sequences(size, length):
-    is_whole = len(text) == length or text[-1] == toy_chains.EOS
-    is_whole &= toy_chains.EOS not in text[:-1]
-    before = (0, *text[:-1])
-    chance = np.prod([law[x] for x in zip(before, text)])
-    want.append(chance if is_whole else 0.0)
-  assert goodness.p_value(counts, np.array(want)) > toy.LEVEL
+  gammas, inside = gammas_of(decoded)
+  assert any(len({*row[own]}) > 1 for row, own in zip(gammas, inside))
+  want = law("spec_decode", 0.0, SAMPLING, 2, table, p)
+  assert_law(drafter, p, want, num=20_000)
 
 
 def test_a_target_that_reads_q_is_refused():

@@ -244,17 +244,13 @@ def test_forced_tokens_and_stops_end_as_those_of_the_verifier_alone(shape):
   verifier = verifier_of()
   size = verifier.vocab_size
   mask = test_constraints.forcing(test_constraints.two_after_zero(size))
-  # A text ends at its third 2.
-  moves = np.tile(np.arange(4)[:, None], (1, size))
-  moves[:3, 2] += 1
-  stops = test_constraints.automaton(moves, ends=(3,))
   got = toy.greedily(
     "spec_decode",
     (reader_of(verifier), verifier),
     inputs=inputs_of(True),
     eos_id=NEVER,
     max_decode_len=24,
-    constraints=Constraints(mask, stops),
+    constraints=Constraints(mask, test_constraints.at_the_third_two(size)),
     **SHAPES[shape],
   )
   tokens, lengths = np.asarray(got.tokens), np.asarray(got.lengths)
@@ -263,7 +259,7 @@ def test_forced_tokens_and_stops_end_as_those_of_the_verifier_alone(shape):
   for text in texts:
     followers = text[1:][text[:-1] == 0]
     assert np.all(followers == 2)
-    assert (text == 2).sum() == 3 if len(text) < 24 else True
+    assert len(text) == 24 or (text == 2).sum() == 3
   assert lengths.min() < 24
   assert np.all(got.stats.accepted > 0)
 
@@ -272,25 +268,10 @@ def test_samples_under_a_mask_have_the_masked_verifiers_law():
   table, p = random_laws()
   mask = test_constraints.forcing(test_constraints.pairs_of_tokens(V))
   assert not np.all(mask.allowed)
-  sampling, allowed = Sampling.create(0.9), np.asarray(mask.allowed)
-  counts = toy.sample(
-    "spec_decode",
-    (
-      toy_reader.TableReader(jnp.asarray(table, jnp.float32)),
-      toy.MarkovLM(jnp.asarray(p, jnp.float32)[None]),
-    ),
-    0.0,
-    sampling,
-    inputs=lambda num: jnp.zeros((num, 1), jnp.int32),
-    num=40_000,
-    seed=5,
-    max_decode_len=LENGTH,
-    gamma=2,
-    constraints=Constraints(mask=mask),
-  )
-  masked = np.where(allowed, p, -np.inf)
-  want = law("spec_decode", 0.0, sampling, 2, table, masked)
-  assert goodness.p_value(counts, want) > toy.LEVEL
+  masked = np.where(np.asarray(mask.allowed), p, -np.inf)
+  want = law("spec_decode", 0.0, SAMPLING, 2, table, masked)
+  reader = toy_reader.TableReader(jnp.asarray(table, jnp.float32))
+  assert_law(reader, p, want, constraints=Constraints(mask=mask))
 
 
 # What is proposed.
@@ -365,7 +346,7 @@ def test_every_path_of_a_decode_has_the_verifiers_law(reader, monkeypatch):
   np.testing.assert_allclose(shares, want, atol=1e-6)
 
 
-V, LENGTH = 3, 4
+V, LENGTH, SAMPLING = 3, 4, Sampling.create(0.9)
 
 
 @method_laws.in_float64
@@ -412,6 +393,35 @@ def random_laws():
   return table, p
 
 
+def assert_law(
+  drafter, p, want, *, method="spec_decode", alpha=0.0, num=40_000, **how
+):
+  """Asserts that samples of drafts two tokens deep have a law.
+
+  Args:
+    drafter: over the tokens of the verifier.
+    p: [V, V] logits of the verifier, a chain of order 1.
+    want: the law of the texts, as `law` returns it.
+    method: its name.
+    alpha: its alpha.
+    num: how many texts.
+    **how: further settings of `Decoder`.
+  """
+  counts = toy.sample(
+    method,
+    (drafter, toy.MarkovLM(jnp.asarray(p, jnp.float32)[None])),
+    alpha,
+    SAMPLING,
+    inputs=lambda num: jnp.zeros((num, 1), jnp.int32),
+    num=num,
+    seed=5,
+    max_decode_len=LENGTH,
+    gamma=2,
+    **how,
+  )
+  assert goodness.p_value(counts, want) > toy.LEVEL
+
+
 QUICK = ["spec_cascade_opt", "spec_cascade_token_v3"]
 TAKING = [
   name
@@ -424,34 +434,21 @@ TAKING = [
 @pytest.mark.parametrize("method", toy.nightly(TAKING, QUICK))
 def test_samples_of_a_cascade_have_the_law(method):
   table, p = random_laws()
-  row, sampling, alpha = METHODS[method], Sampling.create(0.9), 0.0
+  row, alpha = METHODS[method], 0.0
   wrong = table[:1].repeat(2, axis=0)
-  want = law(method, alpha, sampling, 2, table, p)
+  want = law(method, alpha, SAMPLING, 2, table, p)
   if not row.is_lossless:
     low, high = row.alpha_interval.ends(V)
     grid = np.linspace(max(low, -1.0), min(high, 1.0), 9)[1:-1].tolist()
     alpha = max(
       grid,
       key=lambda x: goodness.tv(
-        *(law(method, x, sampling, 2, t, p) for t in (table, wrong))
+        *(law(method, x, SAMPLING, 2, t, p) for t in (table, wrong))
       ),
     )
-    want = law(method, alpha, sampling, 2, table, p)
-  counts = toy.sample(
-    method,
-    (
-      toy_reader.TableReader(jnp.asarray(table, jnp.float32)),
-      toy.MarkovLM(jnp.asarray(p, jnp.float32)[None]),
-    ),
-    alpha,
-    sampling,
-    inputs=lambda num: jnp.zeros((num, 1), jnp.int32),
-    num=40_000,
-    seed=5,
-    max_decode_len=LENGTH,
-    gamma=2,
-  )
-  assert goodness.p_value(counts, want) > toy.LEVEL
+    want = law(method, alpha, SAMPLING, 2, table, p)
+  reader = toy_reader.TableReader(jnp.asarray(table, jnp.float32))
+  assert_law(reader, p, want, method=method, alpha=alpha)
 
 
 TREES = {
@@ -470,25 +467,9 @@ TREES = {
 )
 def test_samples_of_trees_have_the_verifiers_law(way, reader):
   table, p = random_laws()
-  sampling = Sampling.create(0.9)
-  counts = toy.sample(
-    "spec_decode",
-    (
-      toy_reader.READERS[reader](jnp.asarray(table, jnp.float32)),
-      toy.MarkovLM(jnp.asarray(p, jnp.float32)[None]),
-    ),
-    0.0,
-    sampling,
-    inputs=lambda num: jnp.zeros((num, 1), jnp.int32),
-    num=40_000,
-    seed=5,
-    max_decode_len=LENGTH,
-    gamma=2,
-    tree=(2, 2),
-    **TREES[way],
-  )
-  want = law("spec_decode", 0.0, sampling, 2, table, p)
-  assert goodness.p_value(counts, want) > toy.LEVEL
+  want = law("spec_decode", 0.0, SAMPLING, 2, table, p)
+  reader = toy_reader.READERS[reader](jnp.asarray(table, jnp.float32))
+  assert_law(reader, p, want, tree=(2, 2), **TREES[way])
 
 
 # What is refused.

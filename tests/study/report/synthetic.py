@@ -6,6 +6,8 @@ more; its latency follows from acceptance and costs, as the cost model says.
 
 from collections.abc import Sequence
 import dataclasses
+import json
+import pathlib
 
 import numpy as np
 
@@ -124,6 +126,17 @@ def changed(row: ResultRow, **changes) -> ResultRow:
     if inner:
       changes[name] = dataclasses.replace(part, **inner)
   return dataclasses.replace(row, **changes)
+
+
+def decode_folder(
+  folder: pathlib.Path, row: ResultRow, records: Sequence[dict]
+) -> pathlib.Path:
+  """Writes the folder of a decode, its row and its records; returns it."""
+  folder.mkdir()
+  (folder / "metrics.json").write_text(row.to_json())
+  text = "".join(json.dumps(record) + "\n" for record in records)
+  (folder / "predictions.jsonl").write_text(text)
+  return folder
 
 
 def _row(

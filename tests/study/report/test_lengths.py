@@ -1,7 +1,6 @@
 """Answers that are longer than the large model's take longer."""
 
 import dataclasses
-import json
 
 import numpy as np
 import pytest
@@ -53,7 +52,9 @@ def test_modelled_latency_is_of_an_answer_where_lengths_differ(written):
   assert study.lengths_differ
   clocks = [modelled_clock(0.1, differ) for differ in (False, True)]
   for method, factor in {LOSSY: 1.3, RULE: 0.8, "verifier": 1.0}.items():
-    for point in points(study, method):
+    found = points(study, method)
+    assert found
+    for point in found:
       token, answer = (point.by(clock) for clock in clocks)
       ratio = answer.latency.value / token.latency.value
       assert ratio == pytest.approx(factor, rel=0.01)
@@ -73,9 +74,13 @@ def test_modelled_latency_is_of_an_answer_where_lengths_differ(written):
 
 def test_the_figure_is_by_seconds_an_answer_and_says_so(written):
   [section] = writing.sections_of(written)
-  for plot, clock in zip(section.plots, section.clocks):
-    if not plot.name.startswith("figure2"):
-      continue
+  by_latency = [
+    (plot, clock)
+    for plot, clock in zip(section.plots, section.clocks)
+    if plot.name.startswith("figure2")
+  ]
+  assert by_latency
+  for plot, clock in by_latency:
     [panel] = plot.panels
     label = f"times as fast, by seconds an answer ({clock.name})  →"
     assert panel.x_label == label
@@ -86,6 +91,7 @@ def test_the_figure_is_by_seconds_an_answer_and_says_so(written):
   assert said in text
   assert "measured wall-clock, seconds an answer" in text
   by_clock = figures.of_rows(written)
+  assert by_clock.panels
   assert all("an answer" in panel.x_label for panel in by_clock.panels)
 
 
@@ -198,26 +204,31 @@ def test_lengths_are_of_the_same_sampling():
     if x.settings.method == "verifier"
   ]
   bare = [dataclasses.replace(x, relative_length=None) for x in written]
-  for study in groups.studies([*cooler, *bare]):
-    for point in points(study, LOSSY):
-      assert point.relative_length.value == pytest.approx(1.3, rel=0.01)
+  found = [
+    point
+    for study in groups.studies([*cooler, *bare])
+    for point in points(study, LOSSY)
+  ]
+  assert found
+  for point in found:
+    assert point.relative_length.value == pytest.approx(1.3, rel=0.01)
 
 
-def decode_folder(folder, row, answers):
+def older_folder(folder, row, answers):
   """Writes the folder of a decode, in the form of older versions."""
-  folder.mkdir()
   row = dataclasses.replace(row, lengths=(), relative_length=None)
-  (folder / "metrics.json").write_text(row.to_json())
   records = [
-    {"inputs": "a", "aux": {"index": i, "trial": t, "tokens": [5] * num}}
+    {
+      "inputs": "a",
+      "aux": {
+        **{"index": i, "trial": t, "tokens": [5] * num},
+        "counts": {"num_examples": 1},
+      },
+    }
     for t, trial in enumerate(answers)
     for i, num in enumerate(trial)
   ]
-  for record in records:
-    record["aux"]["counts"] = {"num_examples": 1}
-  text = "".join(json.dumps(record) + "\n" for record in records)
-  (folder / "predictions.jsonl").write_text(text)
-  return folder
+  return synthetic.decode_folder(folder, row, records)
 
 
 def test_lengths_of_a_decode_are_those_of_its_records(tmp_path):
@@ -227,11 +238,11 @@ def test_lengths_of_a_decode_are_those_of_its_records(tmp_path):
       methods=["verifier", "spec_cascade_chow"], temperatures=(1.0,)
     )
   }
-  own = decode_folder(
+  own = older_folder(
     tmp_path / "own", written["spec_cascade_chow"], [[4, 2, 6], [4, 4, 2]]
   )
   alone = synthetic.changed(written["verifier"], drafter="another")
-  exact = decode_folder(tmp_path / "exact", alone, [[2, 2, 2]])
+  exact = older_folder(tmp_path / "exact", alone, [[2, 2, 2]])
   said = []
   writing.from_folder(own, exact_dir=exact, progress=False, say=said.append)
   # (4 + 3 + 4) / 6, in pairs.

@@ -44,7 +44,9 @@ def test_committed_rows_have_scores(name, capsys, tmp_path):
   assert round(written["score"], 2) == value
   best, *others = written["points"]
   assert (best["method"], best["alpha"], best["cell"]) == (
-    *(method, alpha, "t1_d3"),
+    method,
+    alpha,
+    "t1_d3",
   )
   assert best["seconds_per_answer"] > 0
   assert best["relative_length"]["value"] > 0.5
@@ -139,11 +141,9 @@ def test_a_folder_without_the_baseline_is_refused(tmp_path):
     scored(tmp_path / "b", rows, metric="chrf", scored_by="chrf")
 
 
-def decode_folder(folder, row, texts, **changes):
-  folder.mkdir()
-  row = dataclasses.replace(row, **changes)
-  (folder / "metrics.json").write_text(row.to_json())
-  lines = [
+def decoded_texts(folder, row, texts, **changes):
+  """Writes the folder of a decode of some texts, of six tokens each."""
+  records = [
     {
       "inputs": "a",
       "prediction": text,
@@ -155,9 +155,8 @@ def decode_folder(folder, row, texts, **changes):
     }
     for index, text in enumerate(texts)
   ]
-  text = "".join(json.dumps(line) + "\n" for line in lines)
-  (folder / "predictions.jsonl").write_text(text)
-  return folder
+  row = dataclasses.replace(row, **changes)
+  return synthetic.decode_folder(folder, row, records)
 
 
 def test_records_of_a_decode_are_scored_again(tmp_path):
@@ -173,8 +172,10 @@ def test_records_of_a_decode_are_scored_again(tmp_path):
   counts = dataclasses.replace(
     rows["verifier"].counts, num_examples=3, num_tokens=18
   )
-  alone = decode_folder(
-    *(tmp_path / "exact", rows["verifier"], texts),
+  alone = decoded_texts(
+    tmp_path / "exact",
+    rows["verifier"],
+    texts,
     counts=counts,
     quality=truth,
   )
@@ -182,7 +183,7 @@ def test_records_of_a_decode_are_scored_again(tmp_path):
   def result(name, **changes):
     changes = {"quality": truth, "counts": counts, **changes}
     row = rows["spec_cascade_chow"]
-    folder = decode_folder(tmp_path / name, row, texts, **changes)
+    folder = decoded_texts(tmp_path / name, row, texts, **changes)
     return task_score.score("made up", card, folder, alone)
 
   [point] = result("right").points

@@ -101,6 +101,41 @@ def tables_of(costs, rounds):
   return timing.CostLoops(seconds, blocks)
 
 
+def at_given_costs(monkeypatch, steps_of):
+  """Makes advice measure nothing; returns the drafters that it has timed.
+
+  Args:
+    monkeypatch: the fixture.
+    steps_of: a function from a study to the cost of a step of its drafter, in
+      steps of the verifier.
+
+  Returns:
+    [str], which grows by the name of each drafter when its points are timed.
+  """
+  timed = []
+
+  def cost_loops(study, points, *_, **__):
+    steps = steps_of(study)
+    costs = Costs(1e-3, steps, steps, dict.fromkeys((1, 2, 3), 1.0), 0.0, 1.0)
+    return tables_of(costs, (1.0, 1.0))
+
+  def time(search, offers):
+    timed.append(offers[0].study.pair.drafter_name)
+    ones = np.ones((3, 1))
+    return [
+      dataclasses.replace(
+        x,
+        measured=walltime.latency(x.here.latency.relative_latency * ones, ones),
+      )
+      for x in offers
+    ]
+
+  monkeypatch.setattr(point_timing, "cost_loops", cost_loops)
+  monkeypatch.setattr(point_timing, "check_costs", lambda *args, **_: args[2])
+  monkeypatch.setattr(advisor.Searcher, "_time", time)
+  return timed
+
+
 def test_rates_are_those_of_each_text(monkeypatch):
   """However few texts are read at once; a lossless method's are its own."""
   run = Run(max_decode_len=6, batch_size=8, num_lengths=1)

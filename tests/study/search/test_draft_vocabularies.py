@@ -1,20 +1,16 @@
 """Advice on draft vocabularies: tiny T5s, at costs that are given."""
 
-import dataclasses
 import functools
 import json
 import re
 
-import numpy as np
 import pytest
 
 from speccascade.generate.pair.pairs import PairError, PairSpec
-from speccascade.generate.points.call_costs import Costs
 from speccascade.generate.points.point import Point
 from speccascade.generate.run import Run
 from speccascade.models import cut_head
-from speccascade.study.evaluation import walltime
-from speccascade.study.measuring import infer, point_timing
+from speccascade.study.measuring import infer
 from speccascade.study.search import advice_page, advisor
 from speccascade.study.search.effort import Effort
 from speccascade.study.search.wanted import Wanted
@@ -41,31 +37,13 @@ def folder(tmp_path_factory):
 @pytest.fixture
 def advise(folder, tmp_path, monkeypatch):
   """Asks for advice; a step of the drafter costs what `c` says of its head."""
-  timed = []
 
   def call(c, wanted=None, num=8, **pair):
-    def cost_loops(study, points, *_, **__):
+    def steps_of(study):
       head = study.pair.drafter_lm.params.get(cut_head.NAME)
-      steps = c[None if head is None else len(head["ids"])]
-      costs = Costs(1e-3, steps, steps, dict.fromkeys((1, 2, 3), 1.0), 0.0, 1.0)
-      return test_advisor.tables_of(costs, (1.0, 1.0))
+      return c[None if head is None else len(head["ids"])]
 
-    def time(search, offers):
-      timed.append(offers[0].study.pair.drafter_name)
-      ones = np.ones((3, 1))
-      return [
-        dataclasses.replace(
-          x,
-          measured=walltime.latency(
-            x.here.latency.relative_latency * ones, ones
-          ),
-        )
-        for x in offers
-      ]
-
-    monkeypatch.setattr(point_timing, "cost_loops", cost_loops)
-    monkeypatch.setattr(point_timing, "check_costs", lambda *args, **_: args[2])
-    monkeypatch.setattr(advisor.Searcher, "_time", time)
+    timed = test_advisor.at_given_costs(monkeypatch, steps_of)
     advice = advisor.advise(
       **models(folder, num, **pair),
       point=Point("spec_decode", gamma=2, temperature=0.0),

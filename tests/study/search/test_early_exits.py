@@ -4,15 +4,12 @@ import dataclasses
 import json
 import re
 
-import numpy as np
 import pytest
 
 from speccascade.generate.pair.pairs import PairError, PairSpec
-from speccascade.generate.points.call_costs import Costs
 from speccascade.generate.points.point import Point
 from speccascade.generate.run import Run
-from speccascade.study.evaluation import walltime
-from speccascade.study.measuring import infer, point_timing
+from speccascade.study.measuring import infer
 from speccascade.study.measuring.study import Measuring
 from speccascade.study.search import advice_page, advisor, early_exits
 from speccascade.study.search.candidates import read_study
@@ -54,43 +51,24 @@ def settings(folder, out, **pair):
 @pytest.fixture
 def advise(folder, tmp_path, monkeypatch):
   """Asks for advice; a step of k layers costs `c[k]`, one of others c[None]."""
-  timed = []
 
   def call(c, asked=None, **pair):
-    def cost_loops(study, points, *_, **__):
-      lm = study.pair.drafter_lm
-      steps = c[lm.num_shared or None]
-      costs = Costs(1e-3, steps, steps, dict.fromkeys((1, 2, 3), 1.0), 0.0, 1.0)
-      return test_advisor.tables_of(costs, (1.0, 1.0))
-
-    def time(search, offers):
-      timed.append(offers[0].study.pair.drafter_name)
-      ones = np.ones((3, 1))
-      return [
-        dataclasses.replace(
-          x,
-          measured=walltime.latency(
-            x.here.latency.relative_latency * ones, ones
-          ),
-        )
-        for x in offers
-      ]
-
-    monkeypatch.setattr(point_timing, "cost_loops", cost_loops)
-    monkeypatch.setattr(point_timing, "check_costs", lambda *args, **_: args[2])
-    monkeypatch.setattr(advisor.Searcher, "_time", time)
-    return timed, advisor.advise(
+    timed = test_advisor.at_given_costs(
+      monkeypatch, lambda study: c[study.pair.drafter_lm.num_shared or None]
+    )
+    advice = advisor.advise(
       **settings(folder, tmp_path / "advice", **pair),
       point=Point("spec_decode", gamma=2, temperature=0.0),
       wanted=Wanted(None, (), [2], early_exits=asked),
       effort=Effort(rounds=1),
     )
+    return advice, timed
 
   return call
 
 
 def test_the_best_exit_is_timed_and_advised(advise, folder, tmp_path):
-  timed, advice = advise(CHEAP, (3, 1, 2))
+  advice, timed = advise(CHEAP, (3, 1, 2))
   assert timed == ["large-7 exit 3"]
   assert [(x.setting, x.c) for x in advice.tried_exits] == [
     (f"early-exit:{k}", c) for k, c in CHEAP.items()
@@ -165,7 +143,7 @@ def test_cut_exits(folder):
 
 
 def test_int8_of_a_drafter_is_not_an_exits(advise, folder):
-  timed, advice = advise(
+  advice, timed = advise(
     {None: 0.5, **CHEAP},
     (3,),
     drafter_checkpoint=str(folder / "small"),
