@@ -3,8 +3,8 @@
 # v1.1 small and large, the sweep, the report. Fresh machine: makes .venv and
 # installs first. Run again, it continues where it stopped.
 #
-#   bash launch/table2.sh          a smoke test: 1,000 steps, 50 examples, an alpha
-#                                  a method
+#   bash launch/table2.sh          a smoke test: 1,000 steps, 50 examples, one
+#                                  alpha for each method
 #   bash launch/table2.sh --full   100,000 steps, 3,000 examples, all curves
 #   bash launch/table2.sh --tiny   minutes on two cores, with no download: models
 #                                  that learn nothing, on sentences of the package

@@ -84,6 +84,15 @@ def test_a_few_batches_are_profiled(run, tmp_path, monkeypatch):
   assert "profile of 5 steps after 3: pip install xprof && xprof" in out
 
 
+def test_a_profile_of_refilled_rows_is_refused(run, tmp_path):
+  code, _, err = run(PROFILE_DIR=str(tmp_path / "profile"), REFILL=True)
+  assert code == 1
+  [line] = [x for x in err.splitlines() if "PROFILE_DIR" in x]
+  assert "is given next to refill" in line
+  assert "leave out one of them" in line
+  assert not (tmp_path / "profile").exists()
+
+
 def row(method="spec_decode", **latency):
   """A result row as far as `describe` reads it."""
   times = {"walltime_s": 0.1, "num_examples": 20, **latency}

@@ -8,8 +8,8 @@ module is an attribute of its class in the source.
 
 import ast
 import functools
-import importlib
 import inspect
+import pkgutil
 import re
 import types
 import typing
@@ -31,29 +31,30 @@ _SETTINGS = re.compile(r"^(  \*\*\w+: ).*(?:\n    .*)*", re.M)
 class AsHelpShows(griffe.Extension):
   """Takes signatures and docstrings of the running package."""
 
-  def on_class_members(self, *, node, cls, agent, **kwargs):
+  def on_class_members(self, *, cls, agent, **kwargs):
     """Replaces `method = module.function` by the function."""
     for name, member in list(cls.members.items()):
       if member.is_attribute and isinstance(member.value, griffe.ExprAttribute):
-        value = getattr(_object(cls.path), name, None)
+        value = getattr(pkgutil.resolve_name(cls.path), name, None)
         if isinstance(value, types.FunctionType):
           function = griffe.Function(name, lineno=member.lineno)
           cls.set_member(name, function)
           _describe(function, value, agent)
 
-  def on_function_instance(self, *, node, func, agent, **kwargs):
+  def on_function_instance(self, *, func, agent, **kwargs):
     """Says which settings take the place of `**settings`."""
     if any(str(each.value).startswith("takes(") for each in func.decorators):
-      _describe(func, _object(func.path), agent)
+      _describe(func, pkgutil.resolve_name(func.path), agent)
 
-  def on_class(self, *, cls, loader, **kwargs):
+  def on_class(self, *, cls, **kwargs):
     """Gives a field the type of its values, without what checks them."""
     if cls.name in speccascade._PUBLIC:
-      for name, kind in typing.get_type_hints(_object(cls.path)).items():
+      hints = typing.get_type_hints(pkgutil.resolve_name(cls.path))
+      for name, kind in hints.items():
         if name in cls.members and cls.members[name].is_attribute:
           cls.members[name].annotation = _annotation(kind)
 
-  def on_object(self, *, obj, loader, **kwargs):
+  def on_object(self, *, obj, **kwargs):
     """Makes Markdown of a docstring."""
     if obj.docstring is not None:
       obj.docstring.value = as_markdown(obj.docstring.value)
@@ -75,24 +76,9 @@ def _fence(match: re.Match) -> str:
   return f"```python\n{inspect.cleandoc(match[0]).rstrip()}\n```\n\n"
 
 
-def _object(path: str):
-  """Returns the object at a dotted path of the package."""
-  module, names = path, []
-  while True:
-    try:
-      value = importlib.import_module(module)
-      break
-    except ModuleNotFoundError:
-      module, _, name = module.rpartition(".")
-      names.insert(0, name)
-  for name in names:
-    value = getattr(value, name)
-  return value
-
-
 def _describe(function: griffe.Function, value: types.FunctionType, agent):
   """Gives a function the parameters and the docstring of the real one."""
-  listing = _object(GENERATE)
+  listing = pkgutil.resolve_name(GENERATE)
   doc = value.__doc__ or ""
   if value is not listing and hasattr(value, "__wrapped__"):
     absent = [

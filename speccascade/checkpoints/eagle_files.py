@@ -8,10 +8,10 @@ becomes the ids of a draft vocabulary.
 """
 
 from collections.abc import Mapping
+import functools
 import json
 import os
 import re
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -22,12 +22,10 @@ from speccascade.checkpoints import (
   hugging_face_names,
   safetensors_files,
   storage,
-  stored_arrays,
 )
 from speccascade.checkpoints.errors import CheckpointError
 from speccascade.models import cut_head, parameters
 from speccascade.models.reader_config import EAGLE, EAGLE3, StateReaderConfig
-from speccascade.runtime import files
 
 CONFIG = "config.json"
 FORMATS = ("eagle", "speculators")
@@ -167,9 +165,10 @@ def read(
   lazy = lazy and not directory.remote
   if not lazy:
     architecture.check_memory(config, where=where)
+  whole = functools.partial(safetensors_files.whole, leave_out=_INTEGERS)
   tensors = _renamed(
     safetensors_files.read(
-      directory, safetensors_files.unread if lazy else _floats
+      directory, safetensors_files.unread if lazy else whole
     )
   )
   params = {}
@@ -185,14 +184,6 @@ def read(
       kernel = np.asarray(params[f"{cut_head.NAME}/kernel"])
       params[f"{cut_head.NAME}/kernel"] = kernel[:, order]
   return architecture.unflatten(params), config
-
-
-def _floats(directory: storage.Directory, name: str) -> dict:
-  """Returns each array of floats of a file in float32."""
-  with safetensors_files.opened(directory, name) as file:
-    keys = set(file.keys()) - set(_INTEGERS)
-    tensors = {key: file.get_tensor(key) for key in keys}
-  return stored_arrays.as_float32(tensors, where=f"{directory}/{name}")
 
 
 def _integers(directory: storage.Directory, name: str) -> dict:
@@ -232,7 +223,6 @@ def save(
   format: str,
   dtype: str = "float32",
   verifier: str | None = None,
-  beside: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
   """Writes a folder that EAGLE's code, or speculators, reads; or nothing.
 
@@ -244,14 +234,12 @@ def save(
     dtype: of the arrays on the disk, "float32" or "bfloat16".
     verifier: what speculators is told of the verifier: a path, or its name on
       Hugging Face's hub.
-    beside: {name: text} of further files.
 
   Raises:
     CheckpointError: something exists at the path, the path is not local, or the
       layout has no such reader.
   """
   import ml_dtypes  # noqa: F401  registers bfloat16 with numpy
-  from safetensors.numpy import save_file
 
   directory = storage.Directory(path)
   if directory.remote:
@@ -271,12 +259,5 @@ def save(
     ids = np.asarray(flat[_IDS]).astype(np.int64)
     tensors[_TO_TARGET] = ids - np.arange(len(ids))
     tensors[_IS_KEPT] = np.isin(np.arange(config.vocab_size), ids)
-  texts = {CONFIG: json.dumps(settings, indent=2, sort_keys=True) + "\n"}
-  texts |= beside
-  with files.make_whole_folder(directory.url) as folder:
-    save_file(
-      tensors, folder / safetensors_files.WEIGHTS, metadata={"format": "pt"}
-    )
-    for name, text in texts.items():
-      with files.name_file_in_errors(folder / name):
-        (folder / name).write_bytes(text.encode())
+  text = json.dumps(settings, indent=2, sort_keys=True) + "\n"
+  safetensors_files.write(directory, tensors, {CONFIG: text.encode()})

@@ -9,6 +9,7 @@ model and its tokenizer are of one revision.
 """
 
 from collections.abc import Callable, Iterable
+import contextlib
 import glob
 import os
 from typing import Any
@@ -29,9 +30,10 @@ from speccascade.checkpoints.errors import (
 from speccascade.checkpoints.hub_names import COMMIT, Name
 from speccascade.runtime import processes
 
+_CONFIG = "config.json"
 # What is read beside the weights. Each is small.
 SMALL = (
-  "config.json",
+  _CONFIG,
   "generation_config.json",
   "adapter_config.json",
   "spiece.model",
@@ -106,7 +108,8 @@ def local(
   name = hub_names.parse(path)
   if name is None:
     return path
-  if (folder := _folders.get((name, weights))) is None:
+  folder = _folders.get((name, True)) or _folders.get((name, weights))
+  if folder is None:
     pinned = name._replace(revision=_pinned.get(name, name.revision))
     folder = _fetch(pinned, weights)
     _folders[name, weights] = folder
@@ -169,7 +172,11 @@ def weights_of(name: Name, files: list[str]) -> list[str]:
 
   if wanted := _choose(name, files, read_index):
     return wanted
-  raise no_checkpoint.of_files(str(name), files)
+  settings = {}
+  if _CONFIG in files:
+    with contextlib.suppress(CheckpointError):
+      settings = storage.Directory(_get(name, [_CONFIG])).read_json(_CONFIG)
+  raise no_checkpoint.of_files(str(name), files, settings)
 
 
 def _choose(
@@ -212,7 +219,7 @@ def _fetch(name: Name, weights: bool) -> str:
     _unanswered.add(name.repo)
     return folder
   small = [each for each in SMALL if each in files]
-  if not small or (weights and "config.json" not in small):
+  if not small or (weights and _CONFIG not in small):
     raise no_checkpoint.of_files(str(name), files)
   folder = _get(pinned, small)
   # The weights come last: a cache that has them has all files.

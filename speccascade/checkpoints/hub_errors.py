@@ -89,7 +89,7 @@ def _explain(name: Name, error: Exception, hub: Any) -> CheckpointError:
   if isinstance(error, errors.RemoteEntryNotFoundError):
     what = f"the file {name.file}" if name.file else "a file that it lists"
     return CheckpointNotFoundError(
-      f"{page} has not {what} at revision {name.revision or 'main'}"
+      f"{page} does not have {what} at revision {name.revision or 'main'}"
     )
   if status == 403:
     return CheckpointError(
@@ -108,9 +108,10 @@ def _explain(name: Name, error: Exception, hub: Any) -> CheckpointError:
       f" whole in the cache {hub.constants.HF_HUB_CACHE}, and HF_HUB_OFFLINE is"
       f" set: leave it out once; or {copy}"
     )
-  if isinstance(error, hub.errors.HFValidationError):
+  if isinstance(error, errors.HFValidationError):
     return CheckpointNotFoundError(
-      f"{name} is no name of Hugging Face's hub: {storage.first_line(error)}"
+      f"{name} is not a valid name on Hugging Face's hub:"
+      f" {storage.first_line(error)}"
     )
   reason = storage.first_line(error) or type(error).__name__
   if isinstance(error, OSError) and error.filename:  # of the disk

@@ -22,7 +22,7 @@ def outline(path: str | os.PathLike) -> Iterator[str | os.PathLike]:
   """Gives a folder that has all of a model's files, with holes for arrays.
 
   The folder is for reading settings and shapes: each number of an array in it
-  is 0. Files have their sizes, and take no room on the disk.
+  is 0. Files have their sizes, and take no space on the disk.
 
   Args:
     path: the name of a model on the hub. Any other path is given as it is, and

@@ -17,10 +17,9 @@ from speccascade.checkpoints.errors import CheckpointError
 MODEL, DATASET = "model", "dataset"
 _PART = r"[A-Za-z0-9_][\w.-]{0,95}"
 _REPO = rf"{_PART}/{_PART}"
-_MODEL = re.compile(rf"(hf://)?({_REPO})(?:@(.+))?", re.ASCII)
-_FILE = re.compile(
-  rf"hf:/{{1,2}}datasets/({_REPO})(?:@([^/]+))?/(.+)", re.ASCII
-)
+_HUB = "hf:/{1,2}"  # a `pathlib.Path` of a name has one slash
+_MODEL = re.compile(rf"({_HUB})?({_REPO})(?:@(.+))?", re.ASCII)
+_FILE = re.compile(rf"{_HUB}datasets/({_REPO})(?:@([^/]+))?/(.+)", re.ASCII)
 # Names of local files and of steps, which no repository has: a path that is
 # mistyped is not asked for on a hub.
 _LOCAL = re.compile(
@@ -66,8 +65,8 @@ class Name(NamedTuple):
 def parse(path: object) -> Name | None:
   """Returns the name of a model that a path is; None of any other path.
 
-  >>> parse("google/t5-v1_1-small@main")
-  Name(repo='google/t5-v1_1-small', revision='main', kind='model', file='')
+  >>> parse("google/flan-t5-small@main")
+  Name(repo='google/flan-t5-small', revision='main', kind='model', file='')
   >>> parse("/home/me/small") is parse("gs://t5-data/small") is None
   True
   """

@@ -31,7 +31,6 @@ from speccascade.models.llama.config import LlamaConfig
 from speccascade.models.parameters import Config
 from speccascade.models.t5.config import T5Config
 from speccascade.models.t5gemma.config import T5GemmaConfig
-from speccascade.runtime import files
 from speccascade.settings import fields
 
 # SAID_BY is what `inspect` prints as the source of the architecture.
@@ -274,7 +273,6 @@ def save(
       config.json cannot describe the architecture.
   """
   import ml_dtypes  # noqa: F401  registers bfloat16 with numpy
-  from safetensors.numpy import save_file
 
   directory = storage.Directory(path)
   if directory.remote:
@@ -298,10 +296,4 @@ def save(
   contents = {name: text.encode() for name, text in texts.items()}
   if vocabulary is not None:
     contents[storage.SENTENCE_PIECE] = storage.read_vocabulary(vocabulary)
-  with files.make_whole_folder(directory.url) as folder:
-    save_file(
-      tensors, folder / safetensors_files.WEIGHTS, metadata={"format": "pt"}
-    )
-    for name, content in contents.items():
-      with files.name_file_in_errors(folder / name):
-        (folder / name).write_bytes(content)
+  safetensors_files.write(directory, tensors, contents)

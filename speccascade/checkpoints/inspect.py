@@ -4,7 +4,7 @@
     --source=gs://t5-data/pretrained_models/t5x/t5_1_1_small/checkpoint_1000000
 
 The source is anything that `speccascade.checkpoints.load` reads. Of a model on
-Hugging Face's hub, such as google/t5-v1_1-small, only the settings and the
+Hugging Face's hub, such as google/flan-t5-small, only the settings and the
 headers of the weights are downloaded. The
 architecture is printed in the form of a gin file. With --check every array is
 read too, the optimizer's arrays included, so that damage is found.

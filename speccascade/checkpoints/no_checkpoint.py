@@ -1,10 +1,12 @@
 """Says why there is no checkpoint at a path, and what to do."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 import difflib
 import os
 import pathlib
 import re
+from types import MappingProxyType
+from typing import Any
 
 from speccascade.checkpoints import (
   eagle_settings,
@@ -31,11 +33,6 @@ _CACHED, _SNAPSHOTS = "models--", "snapshots"
 _MERGE = (
   "save the two as one with PeftModel.from_pretrained(base,"
   " adapter).merge_and_unload().save_pretrained(FOLDER)"
-)
-_SAVE_SAFE = (
-  "save them as safetensors with"
-  " AutoModelForCausalLM.from_pretrained(source).save_pretrained(destination,"
-  " safe_serialization=True)"
 )
 _SHOWN = 80  # characters of a name in a message
 # Files of checkpoints that are not read, and what to do with each.
@@ -96,30 +93,14 @@ def _found_advice(
 ) -> Iterator[tuple[str, str]]:
   """Yields names in a directory that is not a checkpoint, and what to do."""
   if hugging_face.ADAPTER in children:
-    base = _setting(directory, hugging_face.ADAPTER, "base_model_name_or_path")
+    settings = _settings(directory, hugging_face.ADAPTER)
+    base = _text(settings, "base_model_name_or_path")
     yield (
       hugging_face.ADAPTER,
       f"an adapter of {base or 'another model'}, and no model: {_MERGE}",
     )
   for name in filter(_PYTORCH.fullmatch, children):
-    if _may_be_drafter(directory):
-      yield (
-        name,
-        "PyTorch weights, which are not read: if they are a drafter of EAGLE,"
-        " save them as safetensors with safetensors.torch.save_file(torch.load("
-        f"{name!r}, weights_only=True), {safetensors_files.WEIGHTS!r})",
-      )
-      continue
-    is_t5 = (
-      _setting(directory, hugging_face.CONFIG, "model_type")
-      in hugging_face_t5.MODEL_TYPES
-    )
-    kind = "T5ForConditionalGeneration" if is_t5 else "AutoModelForCausalLM"
-    yield (
-      name,
-      "PyTorch weights, which are not read:"
-      f" {_SAVE_SAFE.replace('AutoModelForCausalLM', kind)}",
-    )
+    yield name, _pytorch_advice(name, _settings(directory, hugging_face.CONFIG))
   for name in children:
     if name.endswith(gguf_file.SUFFIX):
       yield name, f"a model in one file: give {directory}/{name}"
@@ -129,12 +110,25 @@ def _found_advice(
         yield name, f"of Hugging Face's cache: give {snapshot}"
 
 
-def _may_be_drafter(directory: Directory) -> bool:
+def _pytorch_advice(name: str, settings: Mapping[str, Any]) -> str:
+  """Returns what to do with PyTorch weights beside a config.json's settings."""
+  advice = "PyTorch weights, which are not read: "
+  if _may_be_drafter(settings):
+    return advice + (
+      "if they are a drafter of EAGLE, save them as safetensors with"
+      f" safetensors.torch.save_file(torch.load({name!r}, weights_only=True),"
+      f" {safetensors_files.WEIGHTS!r})"
+    )
+  is_t5 = _text(settings, "model_type") in hugging_face_t5.MODEL_TYPES
+  kind = "T5ForConditionalGeneration" if is_t5 else "AutoModelForCausalLM"
+  return advice + (
+    f"save them as safetensors with {kind}.from_pretrained(source)"
+    ".save_pretrained(destination, safe_serialization=True)"
+  )
+
+
+def _may_be_drafter(settings: Mapping[str, Any]) -> bool:
   """Whether a config.json is, or may be, that of a drafter of EAGLE."""
-  try:
-    settings = directory.read_json(hugging_face.CONFIG)
-  except CheckpointError:
-    return False
   has_one_layer = settings.get("num_hidden_layers") == 1
   return has_one_layer or eagle_settings.is_named(settings)
 
@@ -148,32 +142,45 @@ def _snapshot_of(cached: Directory) -> Directory | None:
   return snapshots / name if name else None
 
 
-def _setting(directory: Directory, file: str, name: str) -> str:
-  """Returns a string of a JSON file, truncated; "" where it is missing."""
+def _settings(directory: Directory, file: str) -> Mapping[str, Any]:
+  """Returns the settings of a JSON file; none where it cannot be read."""
   try:
-    value = directory.read_json(file).get(name)
+    return directory.read_json(file)
   except CheckpointError:
-    return ""
+    return {}
+
+
+def _text(settings: Mapping[str, Any], name: str) -> str:
+  """Returns a setting that is a string, truncated; "" where it is none."""
+  value = settings.get(name)
   return value[:_SHOWN] if isinstance(value, str) else ""
 
 
-def of_files(where: str, names: Sequence[str]) -> CheckpointError:
+def of_files(
+  where: str,
+  names: Sequence[str],
+  settings: Mapping[str, Any] = MappingProxyType({}),
+) -> CheckpointError:
   """Returns the error that says why a repository of a hub is not a checkpoint.
 
   Args:
     where: the repository and its revision.
     names: the files that it has.
+    settings: those of its config.json, as far as they are known.
   """
+  download = f"hf download {where.partition('@')[0]}"
   for name in names:
     advice = _FOREIGN.get(name)
     if name == hugging_face.ADAPTER:
       advice = f"an adapter of another model, and no model: {_MERGE}"
     elif _PYTORCH.fullmatch(name):
-      advice = f"PyTorch weights, which are not read: {_SAVE_SAFE}"
+      advice = _pytorch_advice(name, settings)
+      if _may_be_drafter(settings):
+        advice += f" in the FOLDER of {download} --local-dir FOLDER"
     elif name.endswith(gguf_file.SUFFIX):
       advice = (
-        "a model in one file, which is read where it is on the disk: hf"
-        f" download {where.partition('@')[0]} {name} --local-dir FOLDER"
+        "a model in one file, which is read where it is on the disk:"
+        f" {download} {name} --local-dir FOLDER"
       )
     if advice:
       return CheckpointError(f"{where} holds {name}, {advice}")

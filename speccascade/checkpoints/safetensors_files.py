@@ -1,22 +1,24 @@
-"""Reads the arrays of a model of Hugging Face: one safetensors file, or shards.
+"""The arrays of a model of Hugging Face: one safetensors file, or shards.
 
 `read` takes a function of a file, which returns its arrays by name: `whole`,
 `unread` or `shapes`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 import contextlib
 import functools
 import os
 import re
 
 from absl import logging
+import numpy as np
 
 from speccascade.checkpoints import storage, stored_arrays
 from speccascade.checkpoints.errors import (
   CheckpointError,
   CheckpointNotFoundError,
 )
+from speccascade.runtime import files
 
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -96,10 +98,19 @@ def _read_files(directory: storage.Directory, read_file: Callable) -> dict:
   return tensors
 
 
-def whole(directory: storage.Directory, name: str) -> dict:
-  """Returns each array of a file in float32, by Hugging Face's names."""
+def whole(
+  directory: storage.Directory, name: str, *, leave_out: Collection[str] = ()
+) -> dict:
+  """Returns each array of a file in float32, by Hugging Face's names.
+
+  Args:
+    directory: the directory with the file.
+    name: the file.
+    leave_out: names of arrays that are not read.
+  """
   with opened(directory, name) as file:
-    tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+    keys = [key for key in file.keys() if key not in leave_out]  # noqa: SIM118
+    tensors = {key: file.get_tensor(key) for key in keys}
   return stored_arrays.as_float32(tensors, where=f"{directory}/{name}")
 
 
@@ -146,3 +157,24 @@ def opened(directory: storage.Directory, name: str):
       f"{directory}/{name} is truncated or damaged "
       f"({storage.first_line(error)}): copy it again"
     ) from error
+
+
+def write(
+  directory: storage.Directory,
+  tensors: Mapping[str, np.ndarray],
+  contents: Mapping[str, bytes],
+) -> None:
+  """Writes a new local directory, whole or not at all.
+
+  Args:
+    directory: the directory to create; nothing exists there.
+    tensors: the arrays of `WEIGHTS`, by Hugging Face's names.
+    contents: {name: content} of the other files.
+  """
+  from safetensors.numpy import save_file
+
+  with files.make_whole_folder(directory.url) as folder:
+    save_file(dict(tensors), folder / WEIGHTS, metadata={"format": "pt"})
+    for name, content in contents.items():
+      with files.name_file_in_errors(folder / name):
+        (folder / name).write_bytes(content)

@@ -33,7 +33,7 @@ class Run(Records, TextLimits):
     trials: how often each example is decoded, each time with other keys.
     progress: whether to show progress bars.
     profile_dir: a folder for the profile of a few decodes, which take longer by
-      it; None records none. See `runtime/profiling.py`.
+      it, without `refill`; None records none. See `runtime/profiling.py`.
   """
 
   output_dir: fields.Path | None = None
@@ -54,6 +54,13 @@ class Run(Records, TextLimits):
         "min_decode_len",
         f" is {self.min_decode_len}, and max_decode_len {self.max_decode_len}:"
         " raise that one, or lower this one",
+        Run,
+      )
+    if self.refill and self.profile_dir is not None:
+      raise fields.SettingError(
+        "profile_dir",
+        " is given next to refill, whose batches are not profiled: leave out"
+        " one of them",
         Run,
       )
 

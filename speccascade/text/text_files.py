@@ -19,7 +19,8 @@ from speccascade.text import chat
 
 # The endings of files with one JSON object a line.
 JSON = (".jsonl", ".jsonl.gz", ".json", ".json.gz")
-_OF_A_HUB = "hf://"  # data sets on Hugging Face's hub
+# Data sets on Hugging Face's hub; a `pathlib.Path` of a name has one slash.
+_OF_A_HUB = "hf:/"
 PARQUET = ".parquet"
 _ROWS_AT_A_TIME = 256  # of Parquet
 _ROW_BYTES = 128  # of memory that a row takes beside its values

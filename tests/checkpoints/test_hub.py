@@ -69,6 +69,7 @@ def embedding(checkpoint):
     ("org/tiny@v1", ("org/tiny", "v1")),
     ("org/t-5_v1.1@refs/pr/2", ("org/t-5_v1.1", "refs/pr/2")),
     ("hf://org/tiny", ("org/tiny", "")),
+    (pathlib.Path("hf://org/tiny@v1"), ("org/tiny", "v1")),
     *(
       (path, None) for path in ("tiny", "a/b/c", "./tiny", "../tiny", "~/tiny")
     ),
@@ -131,6 +132,14 @@ def test_a_pair_by_two_names(served, client, folder, tmp_path):
   moved = served.add("org/tiny", hub_server.files_of(folder))
   again = sc.load_pair(drafter="org/tiny", verifier="org/large")
   assert again.models.revisions["drafter"] == f"org/tiny@{moved}"
+
+
+def test_settings_after_weights_ask_nothing(served, client, folder):
+  served.add("org/tiny", folder)
+  whole = hub.local("org/tiny")
+  num = len(served.requests)
+  assert hub.local("org/tiny", weights=False) == whole
+  assert len(served.requests) == num
 
 
 def test_shards_and_redirects(served, client, folder, tmp_path):
@@ -246,6 +255,34 @@ def test_missing_and_damaged_files(served, client, folder, changes, said):
   with pytest.raises(CheckpointError, match=re.escape(said)) as error:
     load("org/bad")
   assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+  ("settings", "said"),
+  [
+    ({"model_type": "t5"}, "T5ForConditionalGeneration.from_pretrained"),
+    ({"model_type": "llama"}, "AutoModelForCausalLM.from_pretrained"),
+    ({"model_type": ["t5"]}, "AutoModelForCausalLM.from_pretrained"),
+    (
+      {"model_type": "llama", "num_hidden_layers": 1},
+      "drafter of EAGLE, save them as safetensors with safetensors.torch."
+      "save_file(torch.load('pytorch_model.bin', weights_only=True),"
+      " 'model.safetensors') in the FOLDER of hf download org/old --local-dir",
+    ),
+    ({"draft_vocab_size": 5}, "if they are a drafter of EAGLE"),
+    (None, "AutoModelForCausalLM.from_pretrained"),
+  ],
+)
+def test_pytorch_weights_say_how_to_save_them(served, client, settings, said):
+  text = b"{" if settings is None else json.dumps(settings).encode()
+  served.add("org/old", {"config.json": text, "pytorch_model.bin": b"pickled"})
+  num = served.got("config.json")
+  for read in (load, lambda name: inspect.describe(name)):
+    with pytest.raises(CheckpointError, match=re.escape(said)) as error:
+      read("org/old@main")
+    assert "\n" not in str(error.value)
+  assert served.got("config.json") == num + 1
+  assert not served.got("pytorch_model.bin")
 
 
 def test_without_the_package(client, monkeypatch):
@@ -367,9 +404,12 @@ def test_files_of_a_data_set(served, client, tmp_path):
     assert [x.inputs for x in read] == ["a", "c"]
     assert [x.references for x in read] == [("b",), ("d",)]
     assert text_files.stamp(name)
+    # A path has one slash less.
+    assert text_files.read(pathlib.Path(name)) == read
+    assert text_files.stamp(pathlib.Path(name))
     assert text_files.read_texts(name.replace("set/", "set@main/"))
   with pytest.raises(
-    CheckpointNotFoundError, match=r"has not the file x\.json"
+    CheckpointNotFoundError, match=r"does not have the file x\.json"
   ):
     text_files.read("hf://datasets/org/set/x.jsonl")
   with pytest.raises(CheckpointNotFoundError, match="no data set org/no"):

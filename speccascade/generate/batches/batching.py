@@ -393,7 +393,7 @@ class Batches:
     # program, and the tree, shapes and types of the traced arguments.
     execution = self.point.spec.execution
     traced = [self.point.sampling, self.constraints]
-    # Of one number each program takes any.
+    # A plain number is traced: every program takes any value.
     if isinstance(self.alpha, FittedAlpha | PhasedAlpha):
       traced.append(self.alpha)
     # A model that the method does not call is not part of its program.

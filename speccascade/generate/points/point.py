@@ -83,11 +83,12 @@ class Point(SamplingSettings, BlockShape, PhaseSettings):
 
   def __post_init__(self):
     if isinstance(self.alpha, ByPhase):
-      if self.marker is not None:
-        fault = (
-          " is given next to a ByPhase, which has one: leave out one of them"
-        )
-        raise fields.SettingError("marker", fault, Point)
+      for name, default in values_of(PhaseSettings(), PhaseSettings).items():
+        if getattr(self, name) != default:
+          fault = (
+            " is given next to a ByPhase, which sets it: leave out one of them"
+          )
+          raise fields.SettingError(name, fault, Point)
       for name, value in self.alpha.settings.items():
         object.__setattr__(self, name, value)
     if self.alpha is None:

@@ -27,8 +27,15 @@ from speccascade.settings.fields import values_of
 # The settings that rows leave out while they are None: they are younger than
 # the first rows, whose keys stay what they are.
 LEFT_OUT = (
-  *("rule_parameters", "min_p", "tree", "drafts", "drawing", "limits"),
-  *("marker", "alpha_phase", "other_alpha"),
+  "rule_parameters",
+  "min_p",
+  "tree",
+  "drafts",
+  "drawing",
+  "limits",
+  "marker",
+  "alpha_phase",
+  "other_alpha",
 )
 
 
@@ -137,7 +144,7 @@ class PointSettings:
     """
     num_drafts = self.gamma or 0
     if isinstance(num_drafts, int):
-      # The shape of a row that was read may be no tree.
+      # The shape of a row that was read may not be a tree.
       with contextlib.suppress(ValueError):
         num_drafts = block_width(num_drafts, self.tree, self.drafts) - 1
     return f"t{self.temperature:g}_d{num_drafts}"

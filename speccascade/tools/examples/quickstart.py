@@ -94,15 +94,14 @@ def train_pair(
         if running[name].poll() is not None:
           seconds[name] = time.time() - begin
       time.sleep(_POLL_S)
-    codes = {name: process.wait() for name, process in running.items()}
   finally:
-    # After an error or an interrupt a training saves and ends. After `wait`
-    # above there is nothing left to stop.
+    # After an error or an interrupt a training saves and ends. A training that
+    # has ended is left as it is.
     for process in running.values():
       process.terminate()
       process.wait()
-  for name, code in codes.items():
-    if code:
+  for name, process in running.items():
+    if code := process.returncode:
       raise ValueError(f"training the {name} model ended with exit code {code}")
   # A training writes its configuration when its models and texts are read.
   ready = [(folder / name / "config.gin").stat().st_mtime for name in running]

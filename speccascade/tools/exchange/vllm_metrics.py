@@ -2,7 +2,8 @@
 
 Names with "vllm:" are those of vLLM's counters of speculative decoding. Those
 with "spec_decode_" are the names under which `vllm bench serve` writes what it
-derives from these counters.
+derives from these counters; they have its values too, except
+`spec_decode_acceptance_length`, see `metrics`.
 
 Source: `vllm/v1/spec_decode/metrics.py`, `vllm/v1/metrics/reader.py` and
 `vllm/benchmarks/serve.py` of github.com/vllm-project/vllm.
@@ -33,12 +34,12 @@ def text(folder: DecodeFolder) -> str:
 def metrics(counts: Counts) -> dict[str, float | list]:
   """Returns vLLM's metrics by name.
 
-  Args:
-    counts: the counts of a method that drafted at least one token.
-
   The acceptance length is `mean_acceptance_length` under vLLM's name. vLLM
   itself counts a bonus token for every block, also where the end of a text cut
   the block; that number has a name of its own.
+
+  Args:
+    counts: the counts of a method that drafted at least one token.
 
   >>> counts = Counts(num_tokens=4, num_blocks=2, drafted=4, accepted=3,
   ...                 accepted_by_position=(2, 1))

@@ -12,8 +12,8 @@ from speccascade.generate.pair.pairs import PairSpec, describe_dtypes
 from speccascade.generate.points.point import Point
 from speccascade.generate.run import Run
 from speccascade.models.parameters import Config, check_one_device
+from speccascade.models.reader_config import StateReaderConfig
 from speccascade.models.sharding import meshes
-from speccascade.models.state_reader import StateReaderConfig
 from speccascade.models.taught_exit import ExitConfig
 from speccascade.tasks.inputs import Inputs
 from speccascade.tools.planning import footprint, model_bytes

@@ -9,7 +9,7 @@ _LONG = "b" * 300  # more than a file name may have
 _SOURCES = {
   **{name: name for name in ("/nowhere", "/dev/zero", "s3://a/b", "/proc")},
   **{name: "no bucket" for name in ("gs://", "gs:///a")},
-  "google/t5-v1_1-small": "hf download google/t5-v1_1-small",
+  "google/flan-t5-small": "hf download google/flan-t5-small",
   **{"": "not a path", _LONG: "not a path", "~/nowhere": "nowhere"},
   **{
     "@base/in.jsonl": "is a file",

@@ -248,7 +248,7 @@ _SCHEDULES = {
 }
 
 
-_HUB_NAME = "google/t5-v1_1-small"
+_HUB_NAME = "google/flan-t5-small"
 # What no device holds.
 _BOTH = {"BATCH_SIZE": "65536", "MAX_DECODE_LEN": "65536"}
 _LONG = {"TASK_FEATURE_LENGTHS": '{"inputs": 65536, "targets": 65536}'}

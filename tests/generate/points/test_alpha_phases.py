@@ -146,6 +146,18 @@ def test_generate_takes_it(pair, monkeypatch):
       {"method": OPT, "alpha": sc.ByPhase(0.1, 0.2, "a"), "marker": "b"},
       "marker is given next to a ByPhase",
     ),
+    (
+      {"method": OPT, "alpha": sc.ByPhase(0.1, 0.2, "a"), "other_alpha": 0.3},
+      "other_alpha is given next to a ByPhase, which sets it: leave out one",
+    ),
+    (
+      {
+        "method": OPT,
+        "alpha": sc.ByPhase(0.1, 0.2, "a"),
+        "alpha_phase": "after",
+      },
+      "alpha_phase is given next to a ByPhase",
+    ),
   ],
 )
 def test_what_has_no_phases_is_refused_in_one_line(pair, settings, message):
