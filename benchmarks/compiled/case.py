@@ -5,9 +5,12 @@
 """
 
 import argparse
+import contextlib
 import json
+import os
 import pathlib
 import sys
+import tempfile
 import time
 
 
@@ -30,16 +33,52 @@ def parser() -> argparse.ArgumentParser:
   flags.add_argument(
     "--text", type=pathlib.Path, help="a file that the program is written to"
   )
+  flags.add_argument(
+    "--variant",
+    help="of a GPU's program: xla, or kernels for the package's own",
+  )
+  flags.add_argument(
+    "--kernels",
+    type=pathlib.Path,
+    help="a file that the table of a GPU's kernels is written to",
+  )
   return flags
 
 
 def main(argv: list[str] | None = None) -> int:
   flags = parser().parse_args(argv)
+  with contextlib.ExitStack() as stack:
+    folder = None
+    if flags.kernels:
+      folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
+    return _compile(flags, folder, stack)
+
+
+def _compile(
+  flags: argparse.Namespace,
+  folder: pathlib.Path | None,
+  stack: contextlib.ExitStack,
+) -> int:
+  """Compiles a program, and prints its line.
+
+  Args:
+    flags: as `parser` reads them.
+    folder: for what XLA writes of a GPU's program; None asks for nothing.
+    stack: is left when the program is compiled.
+  """
   # What a compiler reads from the environment is set before jax is used.
-  from benchmarks.compiled import programs, rounds
+  if folder is not None:
+    asked = f" --xla_dump_to={folder} --xla_dump_hlo_as_text"
+    os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + asked
+    # A program that is read from a cache is not written.
+    os.environ["JAX_ENABLE_COMPILATION_CACHE"] = "false"
+  from benchmarks.compiled import kernels, programs, rounds, thunks
+  from benchmarks.gpu_battery import ahead
   from speccascade.tools.planning import chips, hlo
 
   chips.prepare(flags.target)
+  if flags.variant:
+    stack.enter_context(ahead.VARIANTS[flags.variant]())
   place = programs.Place(tuple(chips.devices(flags.target)))
   layers = tuple(flags.layers) if flags.layers else None
   began = time.monotonic()
@@ -89,6 +128,13 @@ def main(argv: list[str] | None = None) -> int:
     "sent_bytes": hlo.sent_bytes(sent),
     "flops": programs.num_flops(lowered) / len(place.devices),
   }
+  if folder is not None:
+    module = text.partition(",")[0].split()[-1]
+    found = kernels.Reader(program, thunks.read(folder, module)).round()
+    row["predicted"] = found.numbers()
+    row["predicted_steps"] = kernels.steps(found)
+    flags.kernels.parent.mkdir(parents=True, exist_ok=True)
+    flags.kernels.write_text(kernels.table(found) + "\n", encoding="utf-8")
   print(json.dumps(row))
   return 0
 

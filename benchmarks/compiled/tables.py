@@ -31,6 +31,8 @@ def tables(rows: Iterable[dict]) -> str:
     ]
     if some:
       parts.append(table(some))
+    if is_gpu and (told := [row for row in some if "predicted" in row]):
+      parts.append(predictions(told))
   return "\n\n".join(parts) + "\n"
 
 
@@ -52,6 +54,8 @@ def _name(row: dict) -> str:
   if "layers" in case:
     models += " ({} and {} layers)".format(*case["layers"])
   note = ", from 2 and 4 layers" if row.get("worked_out") else ""
+  if "variant" in case:
+    note += f", {case['variant']}"
   return f"{models} | {case['method']}{note} | {case['rows']}"
 
 
@@ -88,6 +92,32 @@ def gpu_table(rows: list[dict]) -> str:
       f"{row['read_bytes'] / 1e6:,.0f}",
       str(row["cache_copies"]),
       f"{row['temporary_bytes'] / 1e6:,.0f}",
+    ]
+    lines.append(f"| {_name(row)} | {' | '.join(cells)} |")
+  return _table(head, lines)
+
+
+def predictions(rows: list[dict]) -> str:
+  """Returns a table of what rounds take on a GPU by arithmetic, in parts.
+
+  The parts in milliseconds add up to the prediction (see `costs`).
+  """
+  head = (
+    "| models | method | rows | predicted ms | launches | phases | reads"
+    " | capped | host | kernels | MB | graphs | loops of the host"
+    " | a further turn |"
+  )
+  lines = []
+  for row in rows:
+    found = row["predicted"]
+    parts = ("us", "launch_us", "phases_us", "reads_us", "capped_us", "host_us")
+    cells = [
+      *(f"{found[part] / 1e3:.3f}" for part in parts),
+      f"{found['kernels']:.0f}",
+      f"{found['bytes'] / 1e6:,.0f}",
+      f"{found['graphs']:.0f}",
+      f"{found['host_loops']:.0f}",
+      f"{found['turn_us'] / 1e3:.3f}" if found["turn_us"] else "",
     ]
     lines.append(f"| {_name(row)} | {' | '.join(cells)} |")
   return _table(head, lines)
