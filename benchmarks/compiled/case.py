@@ -134,7 +134,7 @@ def _compile(
     row["predicted"] = found.numbers()
     row["predicted_steps"] = kernels.steps(found)
     flags.kernels.parent.mkdir(parents=True, exist_ok=True)
-    flags.kernels.write_text(kernels.table(found) + "\n", encoding="utf-8")
+    flags.kernels.write_text(kernels.report(found) + "\n", encoding="utf-8")
   print(json.dumps(row))
   return 0
 

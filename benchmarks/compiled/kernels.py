@@ -4,6 +4,7 @@ Joins what XLA writes of a program: the instructions (bytes, steps), the thunks
 (grids, graphs) and the PTX (what is in flight). See `costs` for the sum.
 """
 
+from collections.abc import Iterator
 import dataclasses
 import re
 
@@ -145,7 +146,9 @@ class Reader:
       for number, name in self._dump.named.items()
       if self._trips(name) is not None
     )
-    kernels = self._kernels([*found.parts.get("condition", []), *found.body])
+    graphs = thunks.graphs(self._dump.sequence, found, known)
+    inside = [*found.parts.get("condition", []), *found.body]
+    kernels = self._kernels(inside, graphs.is_captured)
     counts: dict[Kernel, int] = {}
     before: Kernel | None = None
     for each, times in kernels:
@@ -154,9 +157,7 @@ class Reader:
       counts[each] = counts.get(each, 0) + times
       before = each
     return Round(
-      list(counts.items()),
-      thunks.graphs(self._dump.sequence, found, known),
-      self._turn(found),
+      list(counts.items()), graphs, self._turn(found, graphs.is_captured)
     )
 
   def _trips(self, name: str) -> int | None:
@@ -166,35 +167,40 @@ class Reader:
       return None
     return each.trips
 
-  def _turn(self, loop: Thunk) -> float:
+  def _turn(self, loop: Thunk, is_captured: bool) -> float:
     """Returns the seconds of a turn of each loop that depends on data."""
     total = 0.0
     for each in loop.inside():
       name = self._dump.named.get(each.number, "")
       if each.kind == thunks.LOOP and self._trips(name) is None:
-        inside = self._kernels([*each.parts.get("condition", []), *each.body])
-        total += costs.HOST
-        total += sum(kernel.cost.total * num for kernel, num in inside)
+        inside = [*each.parts.get("condition", []), *each.body]
+        kernels = self._kernels(inside, is_captured)
+        total += 0.0 if is_captured else costs.HOST
+        total += sum(kernel.cost.total * num for kernel, num in kernels)
     return total
 
-  def _kernels(self, part: list[Thunk], times: int = 1):
+  def _kernels(
+    self, part: list[Thunk], is_captured: bool, times: int = 1
+  ) -> Iterator[tuple[Kernel, int]]:
     """Yields the launches of some thunks, with how often each is."""
     for each in part:
+      captured = is_captured or each.kind == thunks.GRAPH
       if each.kind == thunks.LOOP:
         turns = self._trips(self._dump.named.get(each.number, "")) or 1
         for inner in each.parts.values():
-          yield from self._kernels(inner, times * turns)
+          yield from self._kernels(inner, captured, times * turns)
       elif each.kind == thunks.BRANCHES:
-        ways = [list(self._kernels(x, times)) for x in each.parts.values()]
+        parts = each.parts.values()
+        ways = [list(self._kernels(x, captured, times)) for x in parts]
         price = lambda way: sum(x.cost.total * num for x, num in way)
         yield from max(ways, key=price, default=[])
       elif each.parts:
         for inner in each.parts.values():
-          yield from self._kernels(inner, times)
+          yield from self._kernels(inner, captured, times)
       elif each.is_launch:
-        yield self._kernel(each), times
+        yield self._kernel(each, captured), times
 
-  def _kernel(self, thunk: Thunk) -> Kernel:
+  def _kernel(self, thunk: Thunk, is_captured: bool) -> Kernel:
     """Returns what a launch reads and takes."""
     name = self._dump.named.get(thunk.number, thunk.kernel or thunk.kind)
     where, each = self._where.get(name, ("", None))
@@ -241,7 +247,9 @@ class Reader:
       triggers=bool(code and code.triggers),
       asked_before=code.asked_before if code else 0,
       open_loops=code.open_loops if code else 0,
-      cost=costs.cost(load),
+      cost=costs.cost(
+        load, costs.LAUNCH if is_captured else costs.LAUNCH_ALONE
+      ),
     )
 
   def _is_far(self, where: str, operand: str) -> bool:
@@ -332,3 +340,39 @@ def steps(found: Round) -> dict[str, float]:
   for each, num in found.kernels:
     total[each.step] = total.get(each.step, 0.0) + 1e6 * each.cost.total * num
   return total
+
+
+def report(found: Round) -> str:
+  """Returns the prediction in words, and the table of kernels."""
+  numbers, cost, graphs = found.numbers(), found.cost, found.graphs
+  parts = {
+    "launches": cost.launch,
+    "phases": cost.phases,
+    "reads": cost.reads,
+    "capped": cost.capped,
+    "host": found.host,
+  }
+  words = ", ".join(f"{key} {1e3 * x:.3f}" for key, x in parts.items())
+  lines = [f"Predicted: {1e3 * found.seconds:.3f} ms a round: {words}."]
+  words = ", ".join(f"{key} {x / 1e3:.3f}" for key, x in steps(found).items())
+  lines.append(f"By step, ms: {words}.")
+  if graphs.is_captured:
+    lines.append("The loop over rounds is in a graph; the host does not wait.")
+  else:
+    cut = ", ".join(f"{num} {kind}" for kind, num in graphs.outside.items())
+    lines.append(
+      f"{graphs.graphs} graphs with {graphs.captured} launches; outside of"
+      f" them: {cut or 'nothing'}. The host waits once a round, and at"
+      f" {graphs.waits} other places."
+    )
+  if found.turn:
+    lines.append(
+      "Loops whose turns depend on data count one turn; a further turn of each"
+      f" takes {1e3 * found.turn:.3f} ms."
+    )
+  lines.append(
+    f"{numbers['kernels']} launches: {numbers['waiting']} wait inside for the"
+    f" kernel before them, {numbers['triggering']} let the next start early;"
+    f" {numbers['tuned']} are chosen by the device, so that no cap is known."
+  )
+  return "\n".join([*lines, "", table(found)])

@@ -132,8 +132,8 @@ class Graphs:
     graphs: command buffers that the host starts in a round.
     captured: launches inside them.
     outside: {kind of thunk: how many} that stand outside.
-    waits: loops of the host inside the round whose number of turns depends on
-      data; each turn waits for the device.
+    waits: what the host decides inside the round: loops whose number of turns
+      depends on data, each turn of which waits for the device, and branches.
     is_captured: whether the round's own loop is in a graph.
   """
 
@@ -167,6 +167,7 @@ def graphs(
         go(each.body)
         continue
       outside[each.kind] = outside.get(each.kind, 0) + 1
+      waits += each.kind == BRANCHES
       waits += each.kind == LOOP and each.number not in known
       for inner in each.parts.values():
         go(inner)
