@@ -38,6 +38,9 @@ LAUNCH_EARLY = 0.7e-6
 # The host reads a predicate, waits, and starts a graph. Not measured.
 HOST = 10e-6
 LARGE = 1 << 16  # bytes of an array that is streamed
+# Bytes of the second cache that all multiprocessors reach: half of its 50 MB,
+# as each half may hold the same lines.
+CACHE = 25e6
 
 
 @dataclasses.dataclass(frozen=True)

@@ -63,11 +63,14 @@ class Round:
     graphs: the CUDA graphs.
     turn: what each further turn of loops inside the round takes, whose turns
       depend on data.
+    is_counted: whether the number of rounds is known before they run, so that
+      the host does not ask for each.
   """
 
   kernels: list[tuple[Kernel, int]]
   graphs: thunks.Graphs
   turn: float
+  is_counted: bool = False
 
   @property
   def cost(self) -> Cost:
@@ -77,8 +80,8 @@ class Round:
   @property
   def host(self) -> float:
     """Seconds in which the device waits for the host."""
-    waits = 0 if self.graphs.is_captured else 1 + self.graphs.waits
-    return waits * costs.HOST
+    asks = not (self.graphs.is_captured or self.is_counted)
+    return (self.graphs.waits + asks) * costs.HOST
 
   @property
   def seconds(self) -> float:
@@ -129,8 +132,11 @@ class Reader:
     for text in dump.ptx:
       self._ptx |= ptx.kernels(text)
 
-  def round(self) -> Round:
+  def round(self, is_counted: bool = False) -> Round:
     """Returns the kernels of a round.
+
+    Args:
+      is_counted: leave out what asks whether there is another round.
 
     Raises:
       ValueError: the program has no loop that is a round.
@@ -147,8 +153,11 @@ class Reader:
       if self._trips(name) is not None
     )
     graphs = thunks.graphs(self._dump.sequence, found, known)
-    inside = [*found.parts.get("condition", []), *found.body]
-    kernels = self._kernels(inside, graphs.is_captured)
+    asks = [] if is_counted else found.parts.get("condition", [])
+    kernels = list(self._kernels([*asks, *found.body], graphs.is_captured))
+    if sum(x.load.far_bytes * num for x, num in kernels) < costs.CACHE:
+      # All of it stays in the second cache from round to round.
+      kernels = [(_near(each), num) for each, num in kernels]
     counts: dict[Kernel, int] = {}
     before: Kernel | None = None
     for each, times in kernels:
@@ -156,9 +165,8 @@ class Reader:
         each = _early(each)
       counts[each] = counts.get(each, 0) + times
       before = each
-    return Round(
-      list(counts.items()), graphs, self._turn(found, graphs.is_captured)
-    )
+    turn = self._turn(found, graphs.is_captured)
+    return Round(list(counts.items()), graphs, turn, is_counted)
 
   def _trips(self, name: str) -> int | None:
     """Returns the known turns of a loop; None where they depend on data."""
@@ -261,6 +269,15 @@ class Reader:
         return False
       each = computation.get(each.operands[0])
     return each is not None
+
+
+def _near(each: Kernel) -> Kernel:
+  """Returns a kernel whose large arrays are in the second cache."""
+  load = each.load
+  near = load.near + (1 if load.far_bytes else 0)
+  load = dataclasses.replace(load, far_bytes=0, near=near)
+  found = costs.cost(load, each.cost.launch)
+  return dataclasses.replace(each, load=load, cost=found)
 
 
 def _early(each: Kernel) -> Kernel:

@@ -28,6 +28,7 @@ from speccascade.models.draft_heads import HeadsConfig, HeadsNetwork
 from speccascade.models.heads_model import model_of
 from speccascade.models.sharding.partitioning import DATA, MODEL, Layout
 from speccascade.models.state_reader import StateReaderNetwork
+from speccascade.native.lowering import tracing_for
 
 Config = T5Config | LlamaConfig
 # Drafter and verifier of each pair.
@@ -39,6 +40,7 @@ PAIRS = {
   "llama-1b:llama-8b": ("Llama-1B", "Llama-8B"),
   # The pair that the battery trains (docs/results/h100).
   "battery-drafter:battery-verifier": ("battery-drafter", "battery-verifier"),
+  "battery-drafter:battery-drafter": ("battery-drafter", "battery-drafter"),
 }
 _BATTERY = {
   "battery-drafter": sizes.FULL.drafter,
@@ -234,7 +236,8 @@ def _passes(place: Place, lm: T5LM | LlamaLM, rows: int) -> jax.stages.Lowered:
   def run(lm, state, number):
     return battery.passes(1, number)(lm, state)
 
-  return jax.jit(run).lower(lm, state, number)
+  with tracing_for(lm):
+    return jax.jit(run).lower(lm, state, number)
 
 
 def cache_shapes(
