@@ -184,7 +184,7 @@ def test_thunks_of_a_loop_in_a_graph_wait_for_nobody():
 def test_a_round_is_the_sum_of_its_kernels(found):
   whole = found.round()
   numbers = whole.numbers()
-  parts = ("launch_us", "phases_us", "reads_us", "capped_us", "host_us")
+  parts = ("launch_us", "waits_us", "reads_us", "capped_us", "host_us")
   assert math.isclose(numbers["us"], sum(numbers[part] for part in parts))
   # A loop of five turns counts five, one whose turns depend on data one.
   counts = {}
@@ -247,7 +247,7 @@ def test_programs_that_do_not_fit_come_in_waves():
   # 100 kB of shared memory: two programs a multiprocessor.
   many = load(programs=3 * 264, shared=100_000, near=1)
   assert many.resident == 264
-  assert math.isclose(costs.cost(many).phases, 3 * costs.NEAR)
+  assert math.isclose(costs.cost(many).waits, 3 * costs.NEAR)
 
 
 def test_measured_rounds_are_passes_and_differences_of_decodes():
@@ -282,7 +282,7 @@ def test_measured_rounds_are_passes_and_differences_of_decodes():
 
 def test_a_prediction_stands_beside_what_was_measured():
   predicted = {
-    **dict.fromkeys(("launch_us", "phases_us", "reads_us", "capped_us"), 100.0),
+    **dict.fromkeys(("launch_us", "waits_us", "reads_us", "capped_us"), 100.0),
     **dict.fromkeys(("host_us", "turn_us", "bytes", "host_loops"), 0.0),
     **{"us": 2680.0, "kernels": 1454, "graphs": 1},
   }

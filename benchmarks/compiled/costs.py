@@ -2,9 +2,11 @@
 
 A kernel takes
 
-    LAUNCH + near phases * NEAR + near bytes / NEAR_BANDWIDTH + FAR
+    LAUNCH + waits + near bytes / NEAR_BANDWIDTH + FAR
     + max(far bytes / BANDWIDTH, FAR * (far bytes / in flight - 1),
-          near phases beside the stream * NEAR)
+          waits beside the stream)
+
+    waits = near phases * NEAR + statements * ISSUE
 
 Far bytes are large arrays that a round is given, such as weights and caches:
 they come from the device's memory. All others were written by a kernel just
@@ -30,6 +32,10 @@ NEAR_BANDWIDTH = 5.5e12
 # Seconds until bytes of the device's memory come while it is busy, and of its
 # second cache (some 260 cycles at 1.75 GHz: arXiv 2402.13499).
 FAR, NEAR = 0.65e-6, 0.15e-6
+# Seconds of a statement of one warp: some four cycles until its result is there
+# and two statements that do not need each other. Where several warps share a
+# scheduler, each takes a cycle at least. An estimate, not measured.
+CLOCK, ISSUE, SCHEDULERS = 1.755e9, 2, 4
 # Seconds from one kernel of a graph to the next: hazyresearch.stanford.edu
 # ("No Bubbles", 2025) measured 1.3 us on an H100, 2.1 us without a graph.
 LAUNCH, LAUNCH_ALONE = 1.3e-6, 2.1e-6
@@ -56,7 +62,9 @@ class Load:
     asked: bytes of large arrays that a program has asked for at a time; None
       where that is not known, or chosen on the device by timing.
     near: phases that wait for one another, of a program.
-    beside: phases in a loop that streams large arrays.
+    work: statements that a warp issues.
+    near_beside: phases in a loop that streams large arrays.
+    work_beside: statements of such a loop.
   """
 
   programs: int
@@ -66,19 +74,30 @@ class Load:
   far_bytes: int
   asked: int | None
   near: int = 0
-  beside: int = 0
+  work: int = 0
+  near_beside: int = 0
+  work_beside: int = 0
 
   @property
-  def resident(self) -> int:
-    """Programs that fit the multiprocessors at a time; registers may let
-    fewer.
-    """
-    each = min(
+  def shared_by(self) -> int:
+    """Programs that a multiprocessor has at a time; registers may let fewer."""
+    fit = min(
       MOST_PROGRAMS,
       MOST_THREADS // max(self.threads, 1),
       SHARED // (self.shared + RESERVED),
     )
-    return max(1, min(self.programs, MULTIPROCESSORS * max(each, 1)))
+    return max(1, min(fit, math.ceil(self.programs / MULTIPROCESSORS)))
+
+  @property
+  def resident(self) -> int:
+    """Programs that all multiprocessors have at a time."""
+    return min(self.programs, MULTIPROCESSORS * self.shared_by)
+
+  def waits(self, near: int, work: int) -> float:
+    """Returns the seconds of phases and statements of all programs."""
+    warps = self.shared_by * math.ceil(self.threads / 32) / SCHEDULERS
+    each = near * NEAR + work * max(ISSUE, warps) / CLOCK
+    return math.ceil(self.programs / self.resident) * each
 
   @property
   def in_flight(self) -> int | None:
@@ -92,22 +111,22 @@ class Cost:
 
   Attributes:
     launch: from the kernel before it.
-    phases: waiting for loads that wait for one another, and for the first
-      bytes of a stream.
+    waits: for loads that wait for one another, for statements, and for the
+      first bytes of a stream.
     reads: bytes over bandwidths.
-    capped: what a stream takes longer as too little is in flight, or as phases
-      stand beside it.
+    capped: what a stream takes longer as too little is in flight, or as its
+      loop has waits of its own.
   """
 
   launch: float = 0.0
-  phases: float = 0.0
+  waits: float = 0.0
   reads: float = 0.0
   capped: float = 0.0
 
   @property
   def total(self) -> float:
     """All of it."""
-    return self.launch + self.phases + self.reads + self.capped
+    return self.launch + self.waits + self.reads + self.capped
 
   def __add__(self, other: "Cost") -> "Cost":
     mine, more = dataclasses.astuple(self), dataclasses.astuple(other)
@@ -124,13 +143,12 @@ def cost(load: Load, launch: float = LAUNCH) -> Cost:
     load: what it reads.
     launch: seconds from the kernel before it.
   """
-  waves = math.ceil(load.programs / load.resident)
-  phases = waves * load.near * NEAR
+  waits = load.waits(load.near, load.work)
   stream = load.far_bytes / BANDWIDTH
-  capped = waves * load.beside * NEAR
+  capped = load.waits(load.near_beside, load.work_beside)
   if load.far_bytes:
-    phases += FAR
+    waits += FAR
     if load.in_flight:
       capped = max(capped, FAR * (load.far_bytes / load.in_flight - 1))
   near = (load.num_bytes - load.far_bytes) / NEAR_BANDWIDTH
-  return Cost(launch, phases, stream + near, max(0.0, capped - stream))
+  return Cost(launch, waits, stream + near, max(0.0, capped - stream))

@@ -97,7 +97,7 @@ class Round:
       "kernels": count(lambda _: True),
       "us": 1e6 * self.seconds,
       "launch_us": 1e6 * cost.launch,
-      "phases_us": 1e6 * cost.phases,
+      "waits_us": 1e6 * cost.waits,
       "reads_us": 1e6 * cost.reads,
       "capped_us": 1e6 * cost.capped,
       "host_us": 1e6 * self.host,
@@ -222,18 +222,18 @@ class Reader:
       for number, operand in enumerate(each.operands if each else ())
       if sizes.get(operand, 0) >= costs.LARGE and self._is_far(where, operand)
     }
-    near = beside = 0
+    near = [0, 0]  # phases apart from large arrays, and beside them
+    work = [0, 0]
     asked: int | None = None
     if code is not None and not tuned:
       asked = sum(code.asked.get(number, 0) for number in far) or None
       for phase in code.phases:
         if not phase.params & far:
-          if phase.beside & far:
-            beside += phase.turns
-          else:
-            near += phase.turns
+          near[bool(phase.beside & far)] += phase.turns
+      for some in code.work:
+        work[bool(some.beside & far)] += some.statements
     elif not far:
-      near = 1
+      near[0] = 1
     load = Load(
       programs=max(thunk.programs, 1),
       threads=max(thunk.threads, 1),
@@ -241,8 +241,10 @@ class Reader:
       num_bytes=num_bytes,
       far_bytes=sum(sizes[each.operands[number]] for number in far),
       asked=asked,
-      near=near,
-      beside=beside,
+      near=near[0],
+      work=work[0],
+      near_beside=near[1],
+      work_beside=work[1],
     )
     return Kernel(
       name=_plain(thunk.kernel or name),
@@ -285,7 +287,7 @@ def _early(each: Kernel) -> Kernel:
   cost = dataclasses.replace(each.cost, launch=costs.LAUNCH_EARLY)
   if each.asked_before and each.load.far_bytes:
     # Its first bytes come while the kernel before it ends.
-    cost = dataclasses.replace(cost, phases=cost.phases - costs.FAR)
+    cost = dataclasses.replace(cost, waits=cost.waits - costs.FAR)
   return dataclasses.replace(each, cost=cost)
 
 
@@ -313,9 +315,9 @@ def table(found: Round) -> str:
   """Returns the kernels of a round as a table, those that take most first."""
   lines = [
     "| kernel | step | number | programs | of 132 | threads | stages | MB"
-    " | in flight, MB | phases | us each | launch | phases | reads | capped"
-    " | ms in all |",
-    "| --- | --- |" + " ---: |" * 14,
+    " | in flight, MB | phases | statements | us each | launch | waits | reads"
+    " | capped | ms in all |",
+    "| --- | --- |" + " ---: |" * 15,
   ]
   merged: dict[tuple, list] = {}
   for each, num in found.kernels:
@@ -339,10 +341,11 @@ def table(found: Round) -> str:
       each.stages or "",
       f"{load.num_bytes / 1e6:.3f}",
       shown,
-      load.near + load.beside,
+      load.near + load.near_beside,
+      load.work + load.work_beside,
       f"{1e6 * cost.total:.2f}",
       f"{1e6 * cost.launch:.2f}",
-      f"{1e6 * cost.phases:.2f}",
+      f"{1e6 * cost.waits:.2f}",
       f"{1e6 * cost.reads:.2f}",
       f"{1e6 * cost.capped:.2f}",
       f"{1e3 * cost.total * num:.4f}",
@@ -364,7 +367,7 @@ def report(found: Round) -> str:
   numbers, cost, graphs = found.numbers(), found.cost, found.graphs
   parts = {
     "launches": cost.launch,
-    "phases": cost.phases,
+    "waits": cost.waits,
     "reads": cost.reads,
     "capped": cost.capped,
     "host": found.host,

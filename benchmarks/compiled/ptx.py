@@ -13,9 +13,11 @@ the code that asked for it:
 - Where a kernel waits for the kernel before it (`griddepcontrol.wait`), what it
   asks for before that, and whether it lets the next start early.
 
-A way through the code is the one with most phases. Of a loop whose number of
-turns depends on data one turn counts. Registers are not counted, so that fewer
-programs than said may fit a multiprocessor.
+- Statements, in loops once a turn: what a warp has to issue.
+
+The way through the code is the one that takes longest by phases and statements.
+Of a loop whose number of turns depends on data one turn counts. Registers are
+not counted, so that fewer programs than said may fit a multiprocessor.
 """
 
 from collections import Counter
@@ -27,6 +29,8 @@ _STATEMENT = re.compile(
   r"^(?:@!?(?P<guard>%p\d+)\s+)?(?P<op>[a-z][\w.:]*)\s*(?P<rest>.*)$", re.S
 )
 _REGISTER = re.compile(r"%[a-z]+\d+")
+# Statements that a phase is compared with, where there are two ways.
+_OF_PHASE = 130
 _WIDTH = re.compile(r"\.(?:v(\d))?\.?[busf](\d+)$")
 
 
@@ -91,6 +95,19 @@ class Phase:
 
 
 @dataclasses.dataclass(frozen=True)
+class Work:
+  """Statements that a warp issues.
+
+  Attributes:
+    statements: how many, those of a loop once a turn.
+    beside: parameters that the same loop copies without waiting.
+  """
+
+  statements: int
+  beside: frozenset[int]
+
+
+@dataclasses.dataclass(frozen=True)
 class Kernel:
   """What a kernel's PTX says.
 
@@ -100,6 +117,7 @@ class Kernel:
     asked: {parameter: bytes that a program asks for before it must wait}, of
       parameters by number.
     phases: of loads that wait for one another.
+    work: what a warp issues.
     stages: parts of a pipelined loop that are asked for before the loop.
     waits: whether it waits for the kernel before it.
     triggers: whether it lets the next kernel start early.
@@ -111,6 +129,7 @@ class Kernel:
   threads: int
   asked: dict[int, int]
   phases: tuple[Phase, ...]
+  work: tuple[Work, ...]
   stages: int
   waits: bool
   triggers: bool
@@ -373,16 +392,20 @@ class _Reader:
       block = self.blocks[number]
       ways = [best[len(self.blocks) - 1 - x] for x in block.follows]
       rest = max(ways, default=(0, ()))
-      cost = len(phases[number]) * block.turns
+      size = len(block.statements) + _OF_PHASE * len(phases[number])
+      cost = size * block.turns
       best.append((rest[0] + cost, (number, *rest[1])))
     way = best[-1][1] if best else ()
     found: list[Phase] = []
+    work: list[Work] = []
     asked: Counter = Counter()
     for number in way:
       block = self.blocks[number]
-      beside = frozenset(self._copies(block)) if block.turns > 1 else ()
+      copies = self._copies(block) if block.turns > 1 else ()
+      beside = frozenset(copies)
+      work.append(Work(block.turns * len(block.statements), beside))
       for phase in phases[number]:
-        found.append(Phase(frozenset(phase), block.turns, frozenset(beside)))
+        found.append(Phase(frozenset(phase), block.turns, beside))
         for param, size in phase.items():
           asked[param] = max(asked[param], size)
     ahead, stages = self._copied(way)
@@ -400,6 +423,7 @@ class _Reader:
       threads=self.threads,
       asked={param: size * self.threads for param, size in asked.items()},
       phases=tuple(found),
+      work=tuple(work),
       stages=stages,
       waits=waits,
       triggers=any(

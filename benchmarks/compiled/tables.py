@@ -108,13 +108,13 @@ def predictions(rows: list[dict]) -> str:
   taken = measured.committed()
   head = (
     "| models | method | rows | predicted ms | measured ms | over | launches"
-    " | phases | reads | capped | host | kernels | MB | graphs"
+    " | waits | reads | capped | host | kernels | MB | graphs"
     " | loops of the host | a further turn |"
   )
   lines = []
   for row in rows:
     found = row["predicted"]
-    parts = ("us", "launch_us", "phases_us", "reads_us", "capped_us", "host_us")
+    parts = ("us", "launch_us", "waits_us", "reads_us", "capped_us", "host_us")
     case = row["case"]
     whole = case["rows"] == 1 and "layers" not in case
     ms = taken.get((case["pair"], case["method"]))
