@@ -107,7 +107,8 @@ def predictions(rows: list[dict]) -> str:
   """
   taken = measured.committed()
   head = (
-    "| models | method | rows | predicted ms | measured ms | over | launches"
+    "| models | method | rows | predicted ms | measured ms | over"
+    " | without statements | launches"
     " | waits | reads | capped | host | kernels | MB | graphs"
     " | loops of the host | a further turn |"
   )
@@ -125,6 +126,7 @@ def predictions(rows: list[dict]) -> str:
       predicted,
       f"{ms:.3f}" if ms else "",
       f"{found['us'] / 1e3 / ms:.2f}" if ms else "",
+      f"{found['least_us'] / 1e3:.3f}",
       *others,
       f"{found['kernels']:.0f}",
       f"{found['bytes'] / 1e6:,.0f}",
