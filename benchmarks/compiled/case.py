@@ -47,6 +47,8 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: list[str] | None = None) -> int:
   flags = parser().parse_args(argv)
+  if flags.kernels and flags.target != "h100":
+    parser().error(f"--kernels is for --target h100, not {flags.target}")
   with contextlib.ExitStack() as stack:
     folder = None
     if flags.kernels:
