@@ -290,11 +290,11 @@ def test_a_prediction_stands_beside_what_was_measured():
   text = tables.predictions(
     [
       {"case": case, "predicted": predicted},
-      {"case": {**case, "variant": "kernels"}, "predicted": predicted},
+      {"case": {**case, "variant": "triton"}, "predicted": predicted},
     ]
   )
   assert "| spec_decode | 1 | 2.680 | 2.680 | 1.00 | 2.500 | 0.100 |" in text
-  assert "| spec_decode, kernels | 1 | 2.680 |  |  | 2.500 | 0.100 |" in text
+  assert "| spec_decode, triton | 1 | 2.680 |  |  | 2.500 | 0.100 |" in text
 
 
 def test_an_h100s_compiler_writes_what_is_read_here(tmp_path):
@@ -306,7 +306,7 @@ def test_an_h100s_compiler_writes_what_is_read_here(tmp_path):
     [
       *(python, "-m", "benchmarks.compiled.case", "--target", "h100"),
       *("--pair", "battery-drafter:battery-drafter", "--method", "pass"),
-      *("--variant", "kernels", "--kernels", kept),
+      *("--variant", "triton", "--kernels", kept),
     ],
     capture_output=True,
     text=True,

@@ -25,6 +25,7 @@ import subprocess
 import sys
 
 from benchmarks.compiled import programs, tables
+from benchmarks.gpu_battery.ahead import VARIANTS
 from speccascade.runtime import files
 from speccascade.tools.planning import chips
 
@@ -61,8 +62,8 @@ def parser() -> argparse.ArgumentParser:
   add(
     "--variants",
     nargs="+",
-    choices=["xla", "kernels"],
-    help="of GPUs' programs; without it the environment says",
+    choices=VARIANTS,
+    help="of GPUs' programs; without it the package's table says",
   )
   add(
     "--kernels",

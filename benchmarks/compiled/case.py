@@ -35,7 +35,7 @@ def parser() -> argparse.ArgumentParser:
   )
   flags.add_argument(
     "--variant",
-    help="of a GPU's program: xla, or kernels for the package's own",
+    help="of a GPU's program: xla, triton or cuda; else the table says",
   )
   flags.add_argument(
     "--kernels",
@@ -75,12 +75,12 @@ def _compile(
     # A program that is read from a cache is not written.
     os.environ["JAX_ENABLE_COMPILATION_CACHE"] = "false"
   from benchmarks.compiled import kernels, programs, rounds, thunks
-  from benchmarks.gpu_battery import ahead
+  from speccascade import native
   from speccascade.tools.planning import chips, hlo
 
   chips.prepare(flags.target)
   if flags.variant:
-    stack.enter_context(ahead.VARIANTS[flags.variant]())
+    stack.enter_context(native.gpu_kernels(flags.variant))
   place = programs.Place(tuple(chips.devices(flags.target)))
   layers = tuple(flags.layers) if flags.layers else None
   began = time.monotonic()
