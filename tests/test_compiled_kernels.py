@@ -125,6 +125,49 @@ def test_a_load_that_needs_another_is_a_phase_of_its_own():
   assert len(in_flight.kernels(used)["f"].phases) == 3
 
 
+AHEAD = """
+.visible .entry f(.param .u64 f_param_0, .param .u64 f_param_1)
+.maxntid 256, 1, 1
+.reqnctapercluster 8, 1, 1
+{
+  ld.param.u64 %rd1, [f_param_0];
+  ld.param.u64 %rd2, [f_param_1];
+  mov.u32 %r1, %tid.x;
+  mov.u32 %r2, %r1;
+$L__BB0_1:
+  mul.wide.s32 %rd3, %r2, 16;
+  add.s64 %rd4, %rd1, %rd3;
+  cp.async.cg.shared.global [%r9], [%rd4], 16;
+  add.s32 %r2, %r2, 256;
+  setp.lt.s32 %p1, %r2, 2048;
+  @%p1 bra $L__BB0_1;
+  cp.async.commit_group;
+  cp.async.bulk.prefetch.L2.global [%rd2], %r5;
+  griddepcontrol.wait;
+  cp.async.wait_group 0;
+  bar.sync 0;
+  barrier.cluster.arrive.release;
+  barrier.cluster.wait.acquire;
+  ret;
+}
+"""
+
+
+def test_a_loop_that_copies_and_does_not_wait_asks_for_all():
+  kernel = in_flight.kernels(AHEAD)["f"]
+  assert (kernel.whole, kernel.stages, kernel.threads) == ({0}, 0, 256)
+  assert kernel.fetched == {1}
+  assert kernel.meetings == 1
+  # The counter starts with the thread: 2,048 lines by 256 threads are 8 turns.
+  assert kernel.open_loops == 0
+  assert sum(some.statements for some in kernel.work) == 4 + 8 * 6 + 8
+  waiting = AHEAD.replace(
+    "add.s32 %r2", "cp.async.wait_group 1;\n  add.s32 %r2"
+  )
+  kernel = in_flight.kernels(waiting)["f"]
+  assert kernel.whole == set()
+
+
 def test_of_two_ways_the_one_with_more_phases_counts():
   text = """
 .visible .entry f(.param .u64 f_param_0, .param .u64 f_param_1)
@@ -243,6 +286,38 @@ def test_few_bytes_in_flight_cap_what_a_kernel_reads():
   assert half.in_flight == few.in_flight // 2
 
 
+def test_bytes_that_are_fetched_for_later_take_bandwidth_and_no_latency():
+  size = 4 << 20
+  given = {"num_bytes": size, "far_bytes": size, "asked": 1}
+  found = costs.cost(load(**given, fetched_bytes=size))
+  assert math.isclose(found.total, costs.LAUNCH + size / costs.BANDWIDTH)
+
+
+def test_what_was_fetched_is_near_for_the_next_kernel():
+  size = 4 << 20
+  given = load(num_bytes=size, far_bytes=size, asked=1 << 10)
+  kernel = kernels.Kernel(
+    name="f",
+    step="score",
+    kind="product",
+    load=given,
+    stages=0,
+    is_tuned=False,
+    waits=True,
+    triggers=False,
+    asked_before=0,
+    open_loops=0,
+    cost=costs.cost(given),
+    far=(("weights", size),),
+  )
+  assert kernels._near(kernel, {"others"}) == kernel
+  near = kernels._near(kernel, {"weights"})
+  assert math.isclose(
+    near.cost.total,
+    costs.LAUNCH + costs.NEAR + size / costs.NEAR_BANDWIDTH,
+  )
+
+
 def test_programs_that_do_not_fit_come_in_waves():
   # 100 kB of shared memory: two programs a multiprocessor.
   many = load(programs=3 * 264, shared=100_000, near=1)
@@ -287,13 +362,16 @@ def test_a_prediction_stands_beside_what_was_measured():
     **{"us": 2680.0, "least_us": 2500.0, "kernels": 1454, "graphs": 1},
   }
   case = {"pair": "t5-small:t5-large", "method": "spec_decode", "rows": 1}
+  case["variant"] = "xla"
   text = tables.predictions(
     [
       {"case": case, "predicted": predicted},
       {"case": {**case, "variant": "triton"}, "predicted": predicted},
     ]
   )
-  assert "| spec_decode | 1 | 2.680 | 2.680 | 1.00 | 2.500 | 0.100 |" in text
+  assert (
+    "| spec_decode, xla | 1 | 2.680 | 2.680 | 1.00 | 2.500 | 0.100 |" in text
+  )
   assert "| spec_decode, triton | 1 | 2.680 |  |  | 2.500 | 0.100 |" in text
 
 

@@ -119,7 +119,7 @@ def predictions(rows: list[dict]) -> str:
     case = row["case"]
     whole = case["rows"] == 1 and "layers" not in case
     ms = taken.get((case["pair"], case["method"]))
-    if not whole or case.get("variant", "xla") != "xla":
+    if not whole or case.get("variant") != "xla":
       ms = None
     predicted, *others = (f"{found[part] / 1e3:.3f}" for part in parts)
     cells = [
