@@ -130,6 +130,9 @@ def _compile(
     "sent_bytes": hlo.sent_bytes(sent),
     "flops": programs.num_flops(lowered) / len(place.devices),
   }
+  if not chips.is_gpu(flags.target):
+    took = program.seconds(chips.chip(flags.target))
+    row["predicted_steps"] = {step: 1e6 * x for step, x in took.items()}
   if folder is not None:
     module = text.partition(",")[0].split()[-1]
     reader = kernels.Reader(program, thunks.read(folder, module))

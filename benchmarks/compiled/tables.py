@@ -142,8 +142,8 @@ def tpu_table(rows: list[dict]) -> str:
   """Returns a table of what TPUs' compilers say, with the roofline's time."""
   head = (
     "| models | method | rows | TPU | memory, GB | fusions | others | Mcycles"
-    " | GB | GFLOP | collectives | MB sent | at least, ms | loops"
-    " | cache copies |"
+    " | GB | GFLOP | collectives | MB sent | at least, ms | draft | score"
+    " | verify | others | loops | cache copies |"
   )
   lines = []
   for row in rows:
@@ -165,11 +165,20 @@ def tpu_table(rows: list[dict]) -> str:
       str(row["collectives"]),
       f"{row['sent_bytes'] / 1e6:.2f}",
       f"{1e3 * at_least(row):.2f}",
+      *_of_steps(row.get("predicted_steps", {})),
       str(row["loops"]),
       str(row["cache_copies"]),
     ]
     lines.append(f"| {_name(row)} | {' | '.join(cells)} |")
   return _table(head, lines)
+
+
+def _of_steps(steps: dict[str, float]) -> list[str]:
+  """Returns milliseconds of the main steps and of all others, of a TPU."""
+  main = ("draft", "score", "verify")
+  others = sum(x for step, x in steps.items() if step not in main)
+  found = [*(steps.get(step, 0.0) for step in main), others]
+  return [f"{x / 1e3:.2f}" if steps else "" for x in found]
 
 
 def _fault(error: str) -> str:
@@ -182,9 +191,11 @@ def at_least(row: dict) -> float:
   """Returns the seconds that a round takes at least, by the roofline.
 
   Bytes at the memory's bandwidth, operations at the peak, and the compiler's
-  cycles, whichever is longest.
+  cycles, whichever is longest; or, where it is longer still, the sum of each
+  instruction's cycles or bytes.
   """
   work = roofline.Work(
     {"round": row["read_bytes"]}, flops=row["flops"], cycles=row["cycles"]
   )
-  return work.seconds(chips.chip(row["case"]["target"]))
+  each = sum(row.get("predicted_steps", {}).values()) / 1e6
+  return max(work.seconds(chips.chip(row["case"]["target"])), each)
