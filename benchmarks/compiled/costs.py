@@ -27,19 +27,21 @@ MULTIPROCESSORS, MOST_THREADS, MOST_PROGRAMS = 132, 2048, 32
 SHARED, RESERVED = 233_472, 1024
 # Bytes a second that an H100 read in the best case (docs/benchmarks.md).
 BANDWIDTH = 3.05e12
-# Of its second cache: chipsandcheese.com, "Nvidia's H100" (2023).
+# Of its second cache, about: chipsandcheese.com, "Nvidia's H100" (2023).
 NEAR_BANDWIDTH = 5.5e12
 # Seconds until bytes of the device's memory come while it is busy, and of its
 # second cache (some 260 cycles at 1.75 GHz: arXiv 2402.13499).
 FAR, NEAR = 0.65e-6, 0.15e-6
-# Seconds of a statement of one warp: some four cycles until its result is there
-# and two statements that do not need each other. Where several warps share a
-# scheduler, each takes a cycle at least. An estimate, not measured.
+# Cycles of a statement of one warp. NVIDIA's assembler writes into an
+# instruction how long the next one waits: 1.6 to 2.1 cycles a statement of PTX,
+# in ten kernels of this package and of XLA. What waits for shared memory or
+# other warps comes on top. Warps that share a scheduler take a cycle each.
 CLOCK, ISSUE, SCHEDULERS = 1.755e9, 2, 4
 # Seconds of a barrier of a cluster. An estimate, not measured.
 MEETING = 0.2e-6
-# Seconds from one kernel of a graph to the next: hazyresearch.stanford.edu
-# ("No Bubbles", 2025) measured 1.3 us on an H100, 2.1 us without a graph.
+# Seconds from one kernel of a graph to the next, measured on an H100 by
+# hazyresearch.stanford.edu/blog/2025-05-27-no-bubbles; without a graph, an
+# estimate.
 LAUNCH, LAUNCH_ALONE = 1.3e-6, 2.1e-6
 # With a kernel before it that lets it start early. Not measured.
 LAUNCH_EARLY = 0.7e-6

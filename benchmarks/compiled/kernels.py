@@ -421,13 +421,13 @@ def report(found: Round) -> str:
   words = ", ".join(f"{key} {x / 1e3:.3f}" for key, x in steps(found).items())
   lines.append(f"By step, ms: {words}.")
   if graphs.is_captured:
-    lines.append("The loop over rounds is in a graph; the host does not wait.")
+    lines.append("The loop over rounds is in a graph: no wait for the host.")
   else:
     cut = ", ".join(f"{num} {kind}" for kind, num in graphs.outside.items())
     lines.append(
-      f"{graphs.graphs} graphs with {graphs.captured} launches; outside of"
-      f" them: {cut or 'nothing'}. The host waits once a round, and at"
-      f" {graphs.waits} other places."
+      f"CUDA graphs of a round: {graphs.graphs}, of {graphs.captured} launches;"
+      f" outside of them: {cut or 'nothing'}. Waits for the host:"
+      f" {1 - found.is_counted + graphs.waits}."
     )
   if found.turn:
     lines.append(
@@ -435,8 +435,9 @@ def report(found: Round) -> str:
       f" takes {1e3 * found.turn:.3f} ms."
     )
   lines.append(
-    f"{numbers['kernels']} launches: {numbers['waiting']} wait inside for the"
-    f" kernel before them, {numbers['triggering']} let the next start early;"
-    f" {numbers['tuned']} are chosen by the device, so that no cap is known."
+    f"Launches: {numbers['kernels']}. Programmatic launches:"
+    f" {numbers['waiting']} wait for the kernel before them,"
+    f" {numbers['triggering']} let the next start early. Chosen by the device,"
+    f" so that no cap is known: {numbers['tuned']}."
   )
   return "\n".join([*lines, "", table(found)])
