@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 
 from speccascade import native
+from speccascade.native.gpu import row_draws
 
 Array = jax.Array
 
@@ -27,7 +28,7 @@ DRAFT_TAG, ACCEPT_TAG, DRAW_TAG = range(3)
 _BLOCK = 128  # probabilities that are summed before one sum is chosen
 
 
-def draw(weights: Array, u: Array) -> Array:
+def draw(weights: Array, u: Array, otherwise: Array | None = None) -> Array:
   """Returns a token by inverting the cumulative sum; [...] int32.
 
   The token is the first index whose cumulative sum exceeds u * total. With
@@ -41,10 +42,21 @@ def draw(weights: Array, u: Array) -> Array:
   Args:
     weights: [..., V], none negative, some positive; they need not sum to 1.
     u: [...] uniforms in [0, 1).
+    otherwise: [..., V], the weights where those of a row are all 0; None where
+      no row has such weights.
   """
+  *lead, size = weights.shape
+  kernel = row_draws.choose(None, weights)
+  if kernel != "xla":
+    rest = None if otherwise is None else otherwise.reshape(-1, size)
+    rows = weights.reshape(-1, size), u.reshape(-1).astype(weights.dtype)
+    drawn = row_draws(*rows, otherwise=rest, implementation=kernel)
+    return drawn.reshape(u.shape)
+  if otherwise is not None:
+    empty = jnp.max(weights, axis=-1, keepdims=True) <= 0
+    weights = jnp.where(empty, otherwise, weights)
   if native.takes(weights, u):
     return native.draw(weights, u)
-  *lead, size = weights.shape
   if size <= 2 * _BLOCK:
     goal = u * jnp.sum(weights, axis=-1)
     return _first_above(weights, _cumulative(weights), goal)

@@ -22,6 +22,7 @@ import jax.numpy as jnp
 
 from speccascade import native
 from speccascade.decoding.laws import draws, numerics
+from speccascade.native.gpu import row_laws
 from speccascade.settings import fields
 from speccascade.settings.fields import values_of
 
@@ -203,6 +204,9 @@ class Sampling:
       column: static, which of the N uniforms draws the token.
     """
     logits = numerics.at_least_float32(logits)
+    kernel = row_laws.choose(None, logits)
+    if kernel != "xla" and not self._filters(logits.shape[-1]):
+      return self._step_by_kernel(logits, u, column, kernel)
     unit = jnp.ones((), jnp.float32)
     # No filter drops the largest logit, so one maximum serves all.
     top = largest(logits)
@@ -230,6 +234,40 @@ class Sampling:
       token = _draw(law, u, column)
     # What was filtered away may have been no number.
     return Step(plain, law, token, is_law if kept is logits else is_whole)
+
+  def _filters(self, size: int) -> bool:
+    """Returns whether tokens of a vocabulary of `size` are filtered away."""
+    has_top_k = self.top_k is not None and self.top_k < size
+    is_filtered = has_top_k or self.top_p is not None or self.min_p is not None
+    return is_filtered and not self.greedy
+
+  def _step_by_kernel(
+    self, logits: Array, u: Array | None, column: int, kernel: str
+  ) -> Step[Array | None]:
+    """Does the work of `step` without filters, by one kernel for a GPU."""
+    *lead, size = logits.shape
+    found = row_laws(
+      logits.reshape(-1, size),
+      self.temperature.astype(logits.dtype),
+      None if u is None else u.reshape(-1, u.shape[-1]),
+      column=column,
+      greedy=self.greedy,
+      implementation=kernel,
+    )
+    top, total, plain_total = (
+      x.reshape(*lead, 1) for x in (found.top, found.total, found.plain_total)
+    )
+    token = None if found.token is None else found.token.reshape(lead)
+    plain = jnp.exp(logits - top) / plain_total
+    if self.greedy:
+      first = token
+      if first is None:
+        first = numerics.first_argmax(logits, top[..., 0])
+      law = jax.nn.one_hot(first, size, dtype=logits.dtype)
+    else:
+      temperature = self.temperature.astype(logits.dtype)
+      law = jnp.exp(logits / temperature - top / temperature) / total
+    return Step(plain, law, token, jnp.isfinite(top[..., 0]))
 
 
 def _law(

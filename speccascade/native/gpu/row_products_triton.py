@@ -124,7 +124,7 @@ def _kernel(
   zero = jnp.zeros((*row.shape, columns), jnp.float32)
   sums = (zero,) * num_kernels
   sums = jax.lax.fori_loop(0, num_parts, multiply, sums)
-  dtype = x_ref.dtype
+  dtype = out_refs[0].dtype
   results = [x.astype(dtype) for x in sums]
   if activations:
     gates = [
@@ -142,7 +142,9 @@ def _kernel(
 
 @functools.partial(
   jax.jit,
-  static_argnames=("configuration", "interpret", "epsilon", "activations"),
+  static_argnames=(
+    *("configuration", "interpret", "epsilon", "activations", "is_wide"),
+  ),
 )
 def run(
   x: jax.Array,
@@ -154,6 +156,7 @@ def run(
   epsilon: float = 1e-6,
   activations: tuple[str, ...] = (),
   residual: jax.Array | None = None,
+  is_wide: bool = False,
 ) -> list[jax.Array]:
   """Returns what `RowProducts.reference` does."""
   *shape, num_in = x.shape
@@ -162,6 +165,7 @@ def run(
   num_programs = pl.cdiv(max(widths), configuration.columns)
   if activations:
     widths = widths[:1]
+  dtype = jnp.float32 if is_wide else x.dtype
   arrays = [rows, *([] if norm is None else [norm]), *kernels]
   if residual is not None:
     arrays.append(residual.reshape(-1, widths[0]))
@@ -176,7 +180,7 @@ def run(
       columns=configuration.columns,
     ),
     out_shape=[
-      jax.ShapeDtypeStruct((rows.shape[0], width), x.dtype) for width in widths
+      jax.ShapeDtypeStruct((rows.shape[0], width), dtype) for width in widths
     ],
     grid=(num_programs,),
     interpret=interpret,
