@@ -2,7 +2,10 @@
 
 from speccascade.native.gpu.block_attention import block_attention
 from speccascade.native.gpu.choice import gpu_kernels
+from speccascade.native.gpu.kept_path import kept_path
 from speccascade.native.gpu.operation import Operation, UnavailableError
+from speccascade.native.gpu.row_draws import row_draws
+from speccascade.native.gpu.row_laws import row_laws
 from speccascade.native.gpu.row_products import row_products
 
 __all__ = [
@@ -10,5 +13,8 @@ __all__ = [
   "UnavailableError",
   "block_attention",
   "gpu_kernels",
+  "kept_path",
+  "row_draws",
+  "row_laws",
   "row_products",
 ]
