@@ -98,10 +98,13 @@ def _kernels():
   They are imported where a program is traced for a GPU, and nowhere else.
   """
   try:
-    from speccascade.native import gpu_attention, gpu_products
+    from speccascade.native.gpu import (
+      block_attention_triton,
+      row_products_triton,
+    )
   except ImportError:
     return None
-  return gpu_attention, gpu_products
+  return block_attention_triton, row_products_triton
 
 
 @functools.cache
@@ -161,11 +164,11 @@ def extend(
 
 
 def _products(x, *dense: dict, **options) -> list[jax.Array]:
-  """Returns products with the kernels of dense layers; see `gpu_products`."""
-  _, gpu_products = _kernels()
+  """Returns products with the kernels of dense layers."""
+  _, row_products_triton = _kernels()
   kernels = tuple(each["kernel"].astype(x.dtype) for each in dense)
   options["interpret"] = native.is_interpreted()
-  return gpu_products.products(x, kernels, **options)
+  return row_products_triton.products(x, kernels, **options)
 
 
 def _joined(x: jax.Array) -> jax.Array:
@@ -189,7 +192,7 @@ def _mlp(config, layer: dict, x: jax.Array, epsilon: float) -> jax.Array:
 
 def _t5_layers(config, decoder, x, block, state, context):
   """Returns (x [B, N, E] after a T5's layers, caches, what each layer read)."""
-  gpu_attention, _ = _kernels()
+  block_attention_triton, _ = _kernels()
   sources, source_bias, by_offset = context
   interpret = native.is_interpreted()
   bias = block.bias(by_offset)
@@ -208,7 +211,7 @@ def _t5_layers(config, decoder, x, block, state, context):
       *(attention[name] for name in ("query", "key", "value")),
       norm=norm("self_attention"),
     )
-    mixed, *written = gpu_attention.cached_attention(
+    mixed, *written = block_attention_triton.cached_attention(
       *map(split, (query, key, value)),
       bias,
       keys,
@@ -220,7 +223,7 @@ def _t5_layers(config, decoder, x, block, state, context):
     [x] = _products(_joined(mixed), attention["out"], residual=x)
     attention = layer["encoder_decoder_attention"]
     [query] = _products(x, attention["query"], norm=norm("cross_attention"))
-    mixed = gpu_attention.attention(
+    mixed = block_attention_triton.attention(
       split(query), *sources[number], source_bias, interpret=interpret
     )
     [x] = _products(_joined(mixed), attention["out"], residual=x)
@@ -230,7 +233,7 @@ def _t5_layers(config, decoder, x, block, state, context):
 
 def _llama_layers(config, decoder, x, block, state, context):
   """Returns (x [B, N, E] after the layers, caches, what each layer read)."""
-  gpu_attention, _ = _kernels()
+  block_attention_triton, _ = _kernels()
   del context
   epsilon, start = config.norm_epsilon, block.start
   positions = rotary.positions(start, x.shape[:2], block.depth)
@@ -255,7 +258,7 @@ def _llama_layers(config, decoder, x, block, state, context):
     if config.query_key_norm:
       query = layers.norm(query, attention["query_norm"]["scale"], epsilon)
       key = layers.norm(key, attention["key_norm"]["scale"], epsilon)
-    mixed, *written = gpu_attention.cached_attention(
+    mixed, *written = block_attention_triton.cached_attention(
       rotary.turn(query, *angles),
       rotary.turn(key, *angles),
       value,

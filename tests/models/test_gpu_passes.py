@@ -23,7 +23,10 @@ from speccascade.models import (
   gpu_passes,
   layers,
 )
-from speccascade.native import gpu_attention, gpu_products
+from speccascade.native.gpu import (
+  block_attention_triton,
+  row_products_triton,
+)
 
 ROOT = pathlib.Path(__file__).parents[2]
 SIZES = {
@@ -105,7 +108,7 @@ def test_a_block_attends_as_in_separate_steps(block):
   want = attention.attend(
     query, *(jnp.repeat(x, heads // key_heads, axis=1) for x in written), bias
   )
-  got = gpu_attention.cached_attention(
+  got = block_attention_triton.cached_attention(
     query, *new, bias, keys, values, start, interpret=True
   )
   close(got[0], want)
@@ -121,7 +124,7 @@ def test_numbers_that_are_not_finite_do_not_reach_the_cache():
   empty = jnp.zeros((1, 2, 16, 20)), jnp.zeros((1, 2, 20, 16))
   start = jnp.asarray([4])
   bias = cache.block_bias(jnp.zeros((1, 39)), start, 2)
-  _, *written = gpu_attention.cached_attention(
+  _, *written = block_attention_triton.cached_attention(
     query, key, value, bias, *empty, start, interpret=True
   )
   turned = key.transpose(0, 2, 3, 1), value.transpose(0, 2, 1, 3)
@@ -136,10 +139,14 @@ def test_a_source_is_attended_to_whole_and_its_padding_is_not_seen():
   sizes = jnp.asarray([[9], [17]])
   bias = jnp.where(jnp.arange(17)[None] < sizes, 0, attention.MASKED)
   bias = bias[:, None, None]
-  got = gpu_attention.attention(query, keys, values, bias, interpret=True)
+  got = block_attention_triton.attention(
+    query, keys, values, bias, interpret=True
+  )
   close(got, attention.attend(query, keys, values, bias))
   spoiled = values.at[0, :, 9:].set(1e6)
-  again = gpu_attention.attention(query, keys, spoiled, bias, interpret=True)
+  again = block_attention_triton.attention(
+    query, keys, spoiled, bias, interpret=True
+  )
   np.testing.assert_array_equal(again, got)
 
 
@@ -153,7 +160,7 @@ def test_products_with_what_is_around_them(dtype):
   )
   scale = 1 + 0.1 * numbers(rng, 200, dtype=dtype)
   normed = layers.norm(x, scale, 1e-6)
-  run = functools.partial(gpu_products.products, interpret=True)
+  run = functools.partial(row_products_triton.products, interpret=True)
   for got, kernel in zip(run(x, (wide, narrow), norm=scale), (wide, narrow)):
     assert got.dtype == x.dtype
     close(got, normed @ kernel, bound)

@@ -1,7 +1,7 @@
 """Whether blocks of few tokens go through kernels written for a GPU.
 
-The kernels are in `gpu_attention` and `gpu_products`, which are imported only
-where a program is traced for a GPU. A layer is 8 launches with them, and 22
+The kernels are in `block_attention_triton` and `row_products_triton`, imported
+only where a program is traced for a GPU. A layer is 8 launches with them, 22
 with XLA's own. They are compiled for an H100 and computed on a CPU by tests;
 how fast they are on a GPU is not known yet, so that they have to be asked for:
 `SPECCASCADE_GPU_KERNELS=1` in the environment, or `gpu_kernels` around what is
