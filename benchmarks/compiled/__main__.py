@@ -54,6 +54,11 @@ def parser() -> argparse.ArgumentParser:
     nargs=2,
     help="of drafter and verifier, in place of all",
   )
+  add(
+    "--implementation",
+    choices=("xla", "triton", "cuda"),
+    help="of a GPU's operations; None: defaults.json",
+  )
   add("--limit_s", type=float, default=180.0, help="for one whole program")
   add("--output_dir", type=pathlib.Path, default=pathlib.Path("out/compiled"))
   return flags
@@ -144,6 +149,9 @@ def main(argv: list[str] | None = None) -> int:
       flags.targets, flags.pairs, flags.rows, flags.methods
     )
   ]
+  if flags.implementation is not None:
+    for case in cases:
+      case["implementation"] = flags.implementation
   layers = tuple(flags.layers) if flags.layers else None
   for number, case in enumerate(cases, 1):
     named = case | ({"layers": layers} if layers else {})

@@ -28,6 +28,11 @@ def parser() -> argparse.ArgumentParser:
   flags.add_argument("--source_len", type=int, default=16)
   flags.add_argument("--max_decode_len", type=int, default=64)
   flags.add_argument(
+    "--implementation",
+    choices=("xla", "triton", "cuda"),
+    help="of a GPU's operations; None: defaults.json",
+  )
+  flags.add_argument(
     "--text", type=pathlib.Path, help="a file that the program is written to"
   )
   return flags
@@ -37,20 +42,22 @@ def main(argv: list[str] | None = None) -> int:
   flags = parser().parse_args(argv)
   # What a compiler reads from the environment is set before jax is used.
   from benchmarks.compiled import programs, rounds
+  from speccascade import native
   from speccascade.tools.planning import chips, hlo
 
   chips.prepare(flags.target)
   place = programs.Place(tuple(chips.devices(flags.target)))
   layers = tuple(flags.layers) if flags.layers else None
   began = time.monotonic()
-  lowered = programs.lower(
-    place,
-    flags.method,
-    programs.pair(flags.pair, layers),
-    flags.rows,
-    flags.source_len,
-    flags.max_decode_len,
-  )
+  with native.gpu_kernels(flags.implementation):
+    lowered = programs.lower(
+      place,
+      flags.method,
+      programs.pair(flags.pair, layers),
+      flags.rows,
+      flags.source_len,
+      flags.max_decode_len,
+    )
   lowered_s = time.monotonic() - began
   began = time.monotonic()
   try:

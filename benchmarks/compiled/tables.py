@@ -51,6 +51,8 @@ def _name(row: dict) -> str:
     models = f"a state reader of {programs.KEPT:,} tokens for {verifier}"
   if "layers" in case:
     models += " ({} and {} layers)".format(*case["layers"])
+  if "implementation" in case:
+    models += f", {case['implementation']}"
   note = ", from 2 and 4 layers" if row.get("worked_out") else ""
   return f"{models} | {case['method']}{note} | {case['rows']}"
 

@@ -3,7 +3,8 @@
 XLA launches some 22 kernels for a layer, and with few rows a launch costs more
 than its work. Here a layer is 8 launches of a T5 and 6 to 8 of a Llama: norm
 and queries, keys, values; attention with the writes to the cache; the output
-with its residual; and so on. See `native.gpu`.
+with its residual; and so on. The operations are those of `native.gpu`, and
+`native.gpu.choice` says which pass has them.
 
 Axes: B rows, N fed tokens, R read positions, L slots, H query heads, K key
 heads, D head width, E model width, V vocabulary.
@@ -25,6 +26,8 @@ from speccascade.models.llama.config import LlamaConfig
 from speccascade.models.products import LEAST_ROWS
 from speccascade.models.sharding import partitioning
 from speccascade.models.t5.config import T5Config
+from speccascade.native.gpu import block_attention, choice, row_products
+from speccascade.native.gpu.row_products import ACTIVATIONS
 
 # Beyond these XLA's kernels are the better ones: products of many rows are no
 # longer bound by memory, and one program reads all slots of a head.
@@ -41,6 +44,19 @@ _XLA_ONLY = (
 )
 
 
+def key(config: T5Config | LlamaConfig) -> str:
+  """Returns the sizes by which `defaults.json` knows a layer of a decoder.
+
+  >>> key(T5Config(emb_dim=512, num_heads=6, head_dim=64, mlp_dim=1024))
+  '512 wide, 6 heads of 64, MLP of 1024, 2 gates, bfloat16'
+  """
+  return (
+    f"{config.emb_dim} wide, {config.num_heads} heads of {config.head_dim},"
+    f" MLP of {config.mlp_dim}, {len(config.mlp_activations)} gates,"
+    f" {config.dtype}"
+  )
+
+
 def takes(
   config: T5Config | LlamaConfig,
   params: dict,
@@ -55,25 +71,32 @@ def takes(
     state: `T5State` or `LlamaState`.
     tokens: [B, N] int32, the block.
   """
-  if not native.has_gpu_kernels():
+  name = _implementation(config)
+  if name == "xla" or (name != "interpreted" and native.platform() != "gpu"):
     return False
-  if reason := _reason_against(config, params, state, tokens):
+  if reason := _reason_against(name, config, params, state, tokens):
     _say(reason)
     return False
   return True
 
 
-def _reason_against(config, params, state, tokens) -> str | None:
+def _implementation(config) -> str:
+  """Returns the implementation that a pass should be made of."""
+  return choice.preferred("decoder_pass", key(config))
+
+
+def _reason_against(name, config, params, state, tokens) -> str | None:
   """Returns why the kernels do not take a block, or None if they do."""
   kernel = params["decoder"]["layers_0"]["self_attention"]["query"]["kernel"]
   found = getattr(kernel, "dtype", None)
   group = config.num_heads // getattr(config, "num_kv_heads", config.num_heads)
   num_slots = state.caches[0][0].shape[3]
-  kernels = _kernels()
-  if kernels is None:
-    return f"jax {jax.__version__} has no Pallas for Triton"
-  unknown = set(config.mlp_activations) - kernels[1].ACTIVATIONS.keys()
+  *kernels, _ = choice.FALLBACKS[name]
+  missing = [row_products.missing(each) for each in kernels]
+  unknown = set(config.mlp_activations) - ACTIVATIONS.keys()
   gemma = [field for field in _XLA_ONLY if getattr(config, field, None)]
+  if all(missing):
+    return missing[-1]
   if partitioning.is_cut():
     return "the model is on a mesh"
   if found != jnp.dtype(config.dtype):
@@ -89,22 +112,6 @@ def _reason_against(config, params, state, tokens) -> str | None:
   if num_slots > MOST_SLOTS:
     return f"a cache of {num_slots} slots is over {MOST_SLOTS}"
   return None
-
-
-@functools.cache
-def _kernels():
-  """Returns the kernels' modules, or None where this jax lacks what they use.
-
-  They are imported where a program is traced for a GPU, and nowhere else.
-  """
-  try:
-    from speccascade.native.gpu import (
-      block_attention_triton,
-      row_products_triton,
-    )
-  except ImportError:
-    return None
-  return block_attention_triton, row_products_triton
 
 
 @functools.cache
@@ -145,7 +152,8 @@ def extend(
       embedder.get("lookahead"),
     )
   feed = _t5_layers if isinstance(config, T5Config) else _llama_layers
-  x, caches, inputs = feed(config, decoder, x, block, state, context)
+  with native.gpu_kernels(_implementation(config)):
+    x, caches, inputs = feed(config, decoder, x, block, state, context)
   if block.read is not None and block.reads_fewer:
     x = jnp.take_along_axis(x, block.read[..., None], axis=1)
   epsilon = getattr(config, "norm_epsilon", 1e-6)
@@ -165,10 +173,8 @@ def extend(
 
 def _products(x, *dense: dict, **options) -> list[jax.Array]:
   """Returns products with the kernels of dense layers."""
-  _, row_products_triton = _kernels()
   kernels = tuple(each["kernel"].astype(x.dtype) for each in dense)
-  options["interpret"] = native.is_interpreted()
-  return row_products_triton.products(x, kernels, **options)
+  return row_products(x, kernels, **options)
 
 
 def _joined(x: jax.Array) -> jax.Array:
@@ -192,9 +198,7 @@ def _mlp(config, layer: dict, x: jax.Array, epsilon: float) -> jax.Array:
 
 def _t5_layers(config, decoder, x, block, state, context):
   """Returns (x [B, N, E] after a T5's layers, caches, what each layer read)."""
-  block_attention_triton, _ = _kernels()
   sources, source_bias, by_offset = context
-  interpret = native.is_interpreted()
   bias = block.bias(by_offset)
   split = lambda y: y.reshape(*y.shape[:2], config.num_heads, -1)
   caches, inputs = [], []
@@ -211,21 +215,15 @@ def _t5_layers(config, decoder, x, block, state, context):
       *(attention[name] for name in ("query", "key", "value")),
       norm=norm("self_attention"),
     )
-    mixed, *written = block_attention_triton.cached_attention(
-      *map(split, (query, key, value)),
-      bias,
-      keys,
-      values,
-      block.start,
-      interpret=interpret,
+    query, *new = map(split, (query, key, value))
+    mixed, *written = block_attention(
+      query, keys, values, bias, new=tuple(new), start=block.start
     )
     caches.append(tuple(written))
     [x] = _products(_joined(mixed), attention["out"], residual=x)
     attention = layer["encoder_decoder_attention"]
     [query] = _products(x, attention["query"], norm=norm("cross_attention"))
-    mixed = block_attention_triton.attention(
-      split(query), *sources[number], source_bias, interpret=interpret
-    )
+    [mixed] = block_attention(split(query), *sources[number], source_bias)
     [x] = _products(_joined(mixed), attention["out"], residual=x)
     x = _mlp(config, layer, x, 1e-6)
   return x, tuple(caches), inputs
@@ -233,7 +231,6 @@ def _t5_layers(config, decoder, x, block, state, context):
 
 def _llama_layers(config, decoder, x, block, state, context):
   """Returns (x [B, N, E] after the layers, caches, what each layer read)."""
-  block_attention_triton, _ = _kernels()
   del context
   epsilon, start = config.norm_epsilon, block.start
   positions = rotary.positions(start, x.shape[:2], block.depth)
@@ -258,16 +255,14 @@ def _llama_layers(config, decoder, x, block, state, context):
     if config.query_key_norm:
       query = layers.norm(query, attention["query_norm"]["scale"], epsilon)
       key = layers.norm(key, attention["key_norm"]["scale"], epsilon)
-    mixed, *written = block_attention_triton.cached_attention(
+    mixed, *written = block_attention(
       rotary.turn(query, *angles),
-      rotary.turn(key, *angles),
-      value,
-      biases[window],
       keys,
       values,
-      start,
+      biases[window],
+      new=(rotary.turn(key, *angles), value),
+      start=start,
       scale=config.head_dim**-0.5,
-      interpret=native.is_interpreted(),
     )
     caches.append(tuple(written))
     out = attention["out"]

@@ -7,11 +7,7 @@ from speccascade.native.chain_calls import (
   angles_of_chain,
   draft_chain,
 )
-from speccascade.native.gpu import (
-  gpu_kernels,
-  has_gpu_kernels,
-  is_interpreted,
-)
+from speccascade.native.gpu import gpu_kernels
 from speccascade.native.library import is_available
 from speccascade.native.lowering import platform, tracing_for
 from speccascade.native.operations import (
@@ -77,9 +73,7 @@ __all__ = [
   "draw",
   "encoder_pass",
   "gpu_kernels",
-  "has_gpu_kernels",
   "is_available",
-  "is_interpreted",
   "keep_path",
   "laws",
   "nucleus",

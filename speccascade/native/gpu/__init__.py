@@ -1,9 +1,14 @@
-"""Kernels for a GPU, imported where a program is traced for one."""
+"""Operations of few tokens, with kernels for a GPU; see `operation`."""
 
-from speccascade.native.gpu.choice import (
-  gpu_kernels,
-  has_gpu_kernels,
-  is_interpreted,
-)
+from speccascade.native.gpu.block_attention import block_attention
+from speccascade.native.gpu.choice import gpu_kernels
+from speccascade.native.gpu.operation import Operation, UnavailableError
+from speccascade.native.gpu.row_products import row_products
 
-__all__ = ["gpu_kernels", "has_gpu_kernels", "is_interpreted"]
+__all__ = [
+  "Operation",
+  "UnavailableError",
+  "block_attention",
+  "gpu_kernels",
+  "row_products",
+]

@@ -1,55 +1,74 @@
-"""Whether blocks of few tokens go through kernels written for a GPU.
+"""Which implementation of an operation a program has.
 
-The kernels are in `block_attention_triton` and `row_products_triton`, imported
-only where a program is traced for a GPU. A layer is 8 launches with them, 22
-with XLA's own. They are compiled for an H100 and computed on a CPU by tests;
-how fast they are on a GPU is not known yet, so that they have to be asked for:
-`SPECCASCADE_GPU_KERNELS=1` in the environment, or `gpu_kernels` around what is
-traced.
+Every operation of this package has a reference in plain JAX, "xla", and kernels
+for a GPU, which are compiled for an H100 and computed on a CPU by tests. Where
+nothing is asked for, `defaults.json` decides: it names the kernels that should
+gain at least a tenth, and the number that says so. All else is XLA's.
 """
 
-from collections.abc import Iterator
 import contextlib
-import contextvars
-import os
-from typing import Literal
+from typing import Any
 
-from speccascade.native.lowering import platform
+import jax
 
-Mode = Literal["on", "off", "interpreted"]
-_mode: contextvars.ContextVar[Mode | None] = contextvars.ContextVar(
-  "gpu_kernels", default=None
-)
+from speccascade.native.gpu import kernel_tables
+from speccascade.native.lowering import device_kind, platform
+
+# By the name that is asked for, what is tried in turn where it cannot run.
+FALLBACKS = {
+  "xla": ("xla",),
+  "triton": ("triton", "xla"),
+  "cuda": ("cuda", "triton", "xla"),
+  "interpreted": ("interpreted", "xla"),
+}
+_asked = jax.make_user_context(None)
 
 
-@contextlib.contextmanager
-def gpu_kernels(mode: Mode) -> Iterator[None]:
-  """Says in a context whether programs traced there have the kernels.
+def check(implementation: str) -> None:
+  """Checks the name of an implementation.
 
-  A program that was traced before keeps what it has.
+  Raises:
+    ValueError: there is none of this name.
+  """
+  if implementation not in FALLBACKS:
+    raise ValueError(
+      f"implementation={implementation!r} is unknown: give one of"
+      f" {', '.join(FALLBACKS)}"
+    )
+
+
+def gpu_kernels(
+  implementation: str | None,
+) -> contextlib.AbstractContextManager[Any]:
+  """Returns a context that says which kernels programs for a GPU have.
+
+  A jitted function is traced again in a context of another name. What cannot
+  run is replaced by the next best, and the log says why. To be given an error
+  instead, name the implementation in the call of an operation.
 
   Args:
-    mode: "on" takes the kernels where a program is for a GPU; "off" takes none;
-      "interpreted" computes what the kernels say on any platform, slowly.
+    implementation: "xla" takes no kernel of this package; "triton" and "cuda"
+      take those of that language where a program is for a GPU; "interpreted"
+      computes what "triton" says on any platform, slowly; None leaves the
+      choice to `defaults.json`.
+
+  Raises:
+    ValueError: the name is unknown.
   """
-  token = _mode.set(mode)
-  try:
-    yield
-  finally:
-    _mode.reset(token)
+  if implementation is not None:
+    check(implementation)
+  return _asked(implementation)
 
 
-def _current() -> Mode:
-  asked = os.environ.get("SPECCASCADE_GPU_KERNELS") == "1"
-  return _mode.get() or ("on" if asked else "off")
+def preferred(operation: str, key: str) -> str:
+  """Returns the implementation that a program traced now should have.
 
-
-def has_gpu_kernels() -> bool:
-  """Whether a program that is traced now has the kernels."""
-  mode = _current()
-  return mode == "interpreted" or (mode == "on" and platform() == "gpu")
-
-
-def is_interpreted() -> bool:
-  """Whether the kernels are computed with JAX's operations."""
-  return _current() == "interpreted"
+  Args:
+    operation: the name of an `Operation`, or "decoder_pass".
+    key: its sizes, as `defaults.json` writes them.
+  """
+  if _asked.value is not None:
+    return _asked.value
+  if platform() != "gpu":
+    return "xla"
+  return kernel_tables.default(device_kind(), operation, key)

@@ -10,7 +10,7 @@ the same cache, and the rest is done by the program that has the numbers.
 Axes: M rows, E inputs, F outputs.
 """
 
-from collections.abc import Callable
+import dataclasses
 import functools
 import operator
 from typing import Any
@@ -20,12 +20,8 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
 import jax.numpy as jnp
 
-ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
-  "gelu": jax.nn.gelu,
-  "relu": jax.nn.relu,
-  "silu": jax.nn.silu,
-  "linear": lambda x: x,
-}
+from speccascade.native.gpu.row_products import ACTIVATIONS
+
 _LEAST_ROWS = 16  # of a product of tensor cores
 _INPUTS = 128  # that are multiplied at a time
 # Programs that keep a GPU's multiprocessors reading, and the fewest columns of
@@ -33,12 +29,31 @@ _INPUTS = 128  # that are multiplied at a time
 _PROGRAMS, _LEAST_COLUMNS, _MOST_COLUMNS = 128, 16, 64
 
 
-def _num_columns(num_out: int) -> int:
-  """Returns how many outputs of each kernel one program computes."""
+@dataclasses.dataclass(frozen=True)
+class Configuration:
+  """How a product is cut into programs.
+
+  Attributes:
+    columns: outputs of each kernel that one program computes.
+    stages: parts of a kernel that are fetched ahead, and one.
+    warps: of a program.
+  """
+
+  columns: int
+  stages: int = 3
+  warps: int = 4
+
+
+def configuration(
+  x: jax.Array, kernels: tuple[jax.Array, ...], **options: Any
+) -> Configuration:
+  """Returns the configuration of a product, by its sizes."""
+  del x, options
+  num_out = max(kernel.shape[1] for kernel in kernels)
   columns = _LEAST_COLUMNS
   while columns < _MOST_COLUMNS and num_out // (2 * columns) >= _PROGRAMS:
     columns *= 2
-  return columns
+  return Configuration(columns)
 
 
 def _kernel(
@@ -50,7 +65,7 @@ def _kernel(
   epsilon: float,
   columns: int,
 ) -> None:
-  """Computes some columns of each product; see `products`."""
+  """Computes some columns of each product; see `run`."""
   given = iter(refs)
   x_ref = next(given)
   scale_ref = next(given) if has_norm else None
@@ -126,39 +141,25 @@ def _kernel(
 
 
 @functools.partial(
-  jax.jit, static_argnames=("epsilon", "activations", "interpret")
+  jax.jit,
+  static_argnames=("configuration", "interpret", "epsilon", "activations"),
 )
-def products(
+def run(
   x: jax.Array,
   kernels: tuple[jax.Array, ...],
   *,
+  configuration: Configuration,
+  interpret: bool,
   norm: jax.Array | None = None,
   epsilon: float = 1e-6,
   activations: tuple[str, ...] = (),
   residual: jax.Array | None = None,
-  interpret: bool = False,
 ) -> list[jax.Array]:
-  """Returns the products of rows with one kernel or several.
-
-  Args:
-    x: [..., E].
-    kernels: [E, F] each, in the dtype of `x`; the widths may differ.
-    norm: [E], the scale of the root mean square norm that `x` goes through
-      first, in the dtype of `x`; None leaves the norm out.
-    epsilon: of the norm.
-    activations: of each product, keys of `ACTIVATIONS`; the products of their
-      results, as of a gated unit, take the place of all. None are applied
-      where there is none.
-    residual: [..., F], is added to the one product; None adds nothing.
-    interpret: compute with JAX's operations, on any platform.
-
-  Returns:
-    [..., F] for each product, in the dtype of `x`.
-  """
+  """Returns what `RowProducts.reference` does."""
   *shape, num_in = x.shape
   rows = x.reshape(-1, num_in)
   widths = [kernel.shape[1] for kernel in kernels]
-  columns = _num_columns(max(widths))
+  num_programs = pl.cdiv(max(widths), configuration.columns)
   if activations:
     widths = widths[:1]
   arrays = [rows, *([] if norm is None else [norm]), *kernels]
@@ -172,14 +173,16 @@ def products(
       has_residual=residual is not None,
       activations=activations,
       epsilon=epsilon,
-      columns=columns,
+      columns=configuration.columns,
     ),
     out_shape=[
       jax.ShapeDtypeStruct((rows.shape[0], width), x.dtype) for width in widths
     ],
-    grid=(pl.cdiv(max(kernel.shape[1] for kernel in kernels), columns),),
+    grid=(num_programs,),
     interpret=interpret,
-    compiler_params=triton.CompilerParams(num_warps=4, num_stages=3),
+    compiler_params=triton.CompilerParams(
+      num_warps=configuration.warps, num_stages=configuration.stages
+    ),
     name="few_rows",
   )(*arrays)
   return [y.reshape(*shape, y.shape[1]) for y in results]
