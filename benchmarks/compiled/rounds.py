@@ -3,14 +3,15 @@
 from collections.abc import Callable
 import re
 
+from speccascade.native.gpu import launches
 from speccascade.tools.planning import hlo
 from speccascade.tools.planning.hlo import Instruction
 
 STEPS = ("draft", "score", "verify", "commit", "count", "record")
 # What an instruction does, by its name or the end of its path, first match.
 _KINDS = (
-  ("product", r"few_rows"),
-  ("attention", r"block_attention"),
+  ("product", r"few_rows|/gated/"),
+  ("attention", r"block_attention|/attend_(self|source)/"),
   ("copy", r"^copy|^wrapped_copy|^transpose"),
   ("product", r"gemm|dot|convolution|cublas|/dot_general$"),
   ("cache write", r"dynamic[_-]update[_-]slice|scatter"),
@@ -100,7 +101,11 @@ class Program(hlo.Program):
       return min(sizes[:2], default=0) if _large_bytes(each.type) else 0
     computation, total = self.computations[name], 0
     inner = each.called("calls")
-    for number, operand in enumerate(dict.fromkeys(each.operands)):
+    operands = each.operands
+    if launches.TARGET in each.line:
+      # The last ones are asked for ahead, and counted where they are used.
+      operands = operands[: -launches.NUM_NEXT]
+    for number, operand in enumerate(dict.fromkeys(operands)):
       given = computation.get(operand)
       if given is None:
         continue
