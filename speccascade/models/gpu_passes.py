@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 
 from speccascade import native
-from speccascade.models import cache, cut_head, layers
+from speccascade.models import cache, cut_head, gpu_launches, layers
 from speccascade.models.block import Block
 from speccascade.models.llama import rotary
 from speccascade.models.llama.config import LlamaConfig
@@ -33,6 +33,8 @@ from speccascade.native.gpu.row_products import ACTIVATIONS
 # longer bound by memory, and one program reads all slots of a head.
 MOST_ROWS = 64
 MOST_SLOTS = 1024
+# Implementations with three launches a layer, where these take a block.
+_IN_LAUNCHES = ("cuda", "emulated")
 # Fields of `LlamaConfig` that the kernels do not compute.
 _XLA_ONLY = (
   "norm_offset",
@@ -72,12 +74,29 @@ def takes(
     tokens: [B, N] int32, the block.
   """
   name = _implementation(config)
-  if name == "xla" or (name != "interpreted" and native.platform() != "gpu"):
+  if name == "xla":
     return False
+  if name not in choice.ANYWHERE and native.platform() != "gpu":
+    return False
+  if _has_launches(name, config, params, state, tokens):
+    return True
   if reason := _reason_against(name, config, params, state, tokens):
     _say(reason)
     return False
   return True
+
+
+def _has_launches(name, config, params, state, tokens) -> bool:
+  """Whether a layer is the three launches of `gpu_launches`."""
+  if name not in _IN_LAUNCHES:
+    return False
+  reason = "the model is on a mesh" if partitioning.is_cut() else None
+  reason = reason or gpu_launches.reason_against(
+    name, config, params, state, tokens
+  )
+  if reason is not None:
+    _say(reason, "three launches a layer are")
+  return reason is None
 
 
 def _implementation(config) -> str:
@@ -115,10 +134,11 @@ def _reason_against(name, config, params, state, tokens) -> str | None:
 
 
 @functools.cache
-def _say(reason: str):
-  """Says once why XLA's kernels are taken although others were asked for."""
+def _say(reason: str, what: str = "the GPU's own kernels are"):
+  """Says once why the next best kernels are taken in place of others."""
+  best = "XLA's" if what.startswith("the GPU") else "the next best"
   logging.getLogger("speccascade").info(
-    "the GPU's own kernels are left out where %s; XLA's compute it", reason
+    "%s left out where %s; %s compute it", what, reason, best
   )
 
 
@@ -152,7 +172,10 @@ def extend(
       embedder.get("lookahead"),
     )
   feed = _t5_layers if isinstance(config, T5Config) else _llama_layers
-  with native.gpu_kernels(_implementation(config)):
+  name = _implementation(config)
+  if _has_launches(name, config, params, state, block.tokens):
+    feed = gpu_launches.t5_layers
+  with native.gpu_kernels(name):
     x, caches, inputs = feed(config, decoder, x, block, state, context)
   if block.read is not None and block.reads_fewer:
     x = jnp.take_along_axis(x, block.read[..., None], axis=1)
