@@ -16,8 +16,8 @@ __all__ = [
   "block_attention",
   "gpu_kernels",
   "kept_path",
+  "mlp_launch",
   "row_draws",
   "row_laws",
-  "mlp_launch",
   "row_products",
 ]
