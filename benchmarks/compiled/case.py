@@ -6,9 +6,19 @@
 
 import argparse
 import json
+import os
 import pathlib
+import re
 import sys
+import tempfile
 import time
+
+# What makes libtpu write down how many instructions each operation has.
+_BUNDLES = "schedule-analysis_final_bundles"
+_DUMP = (
+  "--xla_jf_dump_to={} --xla_jf_dump_llo_text=true"
+  " --xla_jf_dump_llo_pass_label_regex=.*final_bundles.*"
+)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -33,13 +43,34 @@ def parser() -> argparse.ArgumentParser:
   return flags
 
 
+def instructions(folder: pathlib.Path) -> dict[str, int]:
+  """Returns the instructions of each operation that a TPU's compiler dumped."""
+  found = {}
+  for path in folder.glob(f"*-{_BUNDLES}.txt"):
+    name = re.fullmatch(rf"\d+-(.*)-\d+-{_BUNDLES}", path.stem)
+    said = re.search(r"total scheduled bundles:\s+(\d+)", path.read_text())
+    if name and said:
+      found[name[1]] = int(said[1])
+  return found
+
+
 def main(argv: list[str] | None = None) -> int:
   flags = parser().parse_args(argv)
+  with tempfile.TemporaryDirectory() as folder:
+    print(json.dumps(compile_case(flags, pathlib.Path(folder))))
+  return 0
+
+
+def compile_case(flags: argparse.Namespace, folder: pathlib.Path) -> dict:
+  """Returns what is printed of a program; the compiler writes to a folder."""
   # What a compiler reads from the environment is set before jax is used.
   from benchmarks.compiled import programs, rounds
   from speccascade.tools.planning import chips, hlo
 
   chips.prepare(flags.target)
+  if not chips.is_gpu(flags.target):
+    given = os.environ.get("LIBTPU_INIT_ARGS", "")
+    os.environ["LIBTPU_INIT_ARGS"] = f"{given} {_DUMP.format(folder)}"
   place = programs.Place(tuple(chips.devices(flags.target)))
   layers = tuple(flags.layers) if flags.layers else None
   began = time.monotonic()
@@ -57,8 +88,7 @@ def main(argv: list[str] | None = None) -> int:
     compiled = lowered.compile()
   except Exception as error:
     # The compiler's message names the place in its first lines.
-    print(json.dumps({"error": " ".join(str(error).split())[:300]}))
-    return 0
+    return {"error": " ".join(str(error).split())[:300]}
   row = {"lowered_s": lowered_s, "compiled_s": time.monotonic() - began}
   text = compiled.as_text()
   if flags.text:
@@ -76,6 +106,11 @@ def main(argv: list[str] | None = None) -> int:
     len(place.devices),
   )
   sent = program.sent[hlo.ROUND]
+  chip = chips.chip(flags.target)
+  kernels = 0.0
+  if chip.clock:
+    speed = chip.bandwidth / chip.clock
+    kernels = program.kernel_cycles(instructions(folder), speed)
   row |= {
     "launches": program.count().get("all", 0),
     "fusions": program.count(lambda each: each.opcode).get("fusion", 0),
@@ -84,13 +119,13 @@ def main(argv: list[str] | None = None) -> int:
     "read_bytes": program.num_bytes,
     "cache_copies": program.copies(caches),
     "loops": program.num_loops,
-    "cycles": program.cycles,
+    "cycles": round(program.cycles + kernels),
+    "kernel_cycles": round(kernels),
     "collectives": sent.total(),
     "sent_bytes": hlo.sent_bytes(sent),
     "flops": programs.num_flops(lowered) / len(place.devices),
   }
-  print(json.dumps(row))
-  return 0
+  return row
 
 
 if __name__ == "__main__":

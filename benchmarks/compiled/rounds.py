@@ -1,6 +1,6 @@
 """What a round of a compiled program launches, copies, reads and writes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 import re
 
 from speccascade.tools.planning import hlo
@@ -40,6 +40,12 @@ def kind_of(each: Instruction) -> str:
   return "other"
 
 
+def _body(kernel: Instruction) -> str:
+  """Returns the text of a kernel, the same for kernels that do the same."""
+  found = re.search(r'"body":"([^"]*)"', kernel.line)
+  return found[1] if found else kernel.name
+
+
 class Program(hlo.Program):
   """A compiled program, and what a round of it does besides sending."""
 
@@ -66,6 +72,47 @@ class Program(hlo.Program):
       if each.opcode == "while":
         num += 1 + self._loops(each.called("body"))
     return num
+
+  def kernel_cycles(
+    self, bundles: Mapping[str, int], bytes_per_cycle: float
+  ) -> float:
+    """Returns the cycles of a round's own kernels, which `cycles` leaves out.
+
+    A kernel takes what the compiler says of its smallest operation, which is
+    the price of a launch; its instructions, each a cycle; and the time of what
+    it reads from the large memory and writes to it, while it does nothing else.
+
+    Args:
+      bundles: how many instructions a kernel has, by its name. Of kernels that
+        do the same in the same memories the compiler names one.
+      bytes_per_cycle: that the large memory reads or writes.
+    """
+    kernels = [
+      (name, each, times)
+      for name, each, times in self.launches
+      if "tpu_custom_call" in each.line
+    ]
+    if not kernels:
+      return 0
+    launch = min(
+      each.cycles
+      for _, each, _ in self.launches
+      if each.opcode == "fusion" and each.cycles
+    )
+    of_body: dict[str, int] = {}
+    for _, each, _ in kernels:
+      if each.name in bundles:
+        body = _body(each)
+        of_body[body] = max(of_body.get(body, 0), bundles[each.name])
+    return sum(
+      times
+      * (
+        launch
+        + of_body[_body(each)]
+        + (self._read(name, each) + self._written(each)) / bytes_per_cycle
+      )
+      for name, each, times in kernels
+    )
 
   def copies(self, shapes: set[tuple[int, ...]]) -> int:
     """Returns the copies in a round whose array has one of some shapes.

@@ -43,6 +43,7 @@ from speccascade.native.sublayers import (
   SourceKernels,
   Sublayer,
 )
+from speccascade.native.tpu import mode_of_tpu_kernels, tpu_kernels
 from speccascade.native.tree_calls import (
   keep_path,
   tree_children,
@@ -82,6 +83,7 @@ __all__ = [
   "is_interpreted",
   "keep_path",
   "laws",
+  "mode_of_tpu_kernels",
   "nucleus",
   "overlap",
   "pack",
@@ -92,6 +94,7 @@ __all__ = [
   "quantise",
   "replacement",
   "takes",
+  "tpu_kernels",
   "tracing_for",
   "tree_children",
   "tree_walk",
