@@ -5,7 +5,9 @@
 """
 
 import argparse
+import contextlib
 import json
+import math
 import os
 import pathlib
 import re
@@ -40,6 +42,15 @@ def parser() -> argparse.ArgumentParser:
   flags.add_argument(
     "--text", type=pathlib.Path, help="a file that the program is written to"
   )
+  flags.add_argument(
+    "--variant",
+    help="of a GPU's program: xla, triton or cuda; else the table says",
+  )
+  flags.add_argument(
+    "--kernels",
+    type=pathlib.Path,
+    help="a file that the table of a GPU's kernels is written to",
+  )
   return flags
 
 
@@ -56,21 +67,41 @@ def instructions(folder: pathlib.Path) -> dict[str, int]:
 
 def main(argv: list[str] | None = None) -> int:
   flags = parser().parse_args(argv)
-  with tempfile.TemporaryDirectory() as folder:
-    print(json.dumps(compile_case(flags, pathlib.Path(folder))))
-  return 0
+  if flags.kernels and flags.target != "h100":
+    parser().error(f"--kernels is for --target h100, not {flags.target}")
+  with contextlib.ExitStack() as stack:
+    folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
+    return _compile(flags, folder, stack)
 
 
-def compile_case(flags: argparse.Namespace, folder: pathlib.Path) -> dict:
-  """Returns what is printed of a program; the compiler writes to a folder."""
+def _compile(
+  flags: argparse.Namespace,
+  folder: pathlib.Path,
+  stack: contextlib.ExitStack,
+) -> int:
+  """Compiles a program, and prints its line.
+
+  Args:
+    flags: as `parser` reads them.
+    folder: for what a compiler writes of a program.
+    stack: is left when the program is compiled.
+  """
   # What a compiler reads from the environment is set before jax is used.
-  from benchmarks.compiled import programs, rounds
+  if flags.kernels:
+    asked = f" --xla_dump_to={folder} --xla_dump_hlo_as_text"
+    os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + asked
+    # A program that is read from a cache is not written.
+    os.environ["JAX_ENABLE_COMPILATION_CACHE"] = "false"
+  from benchmarks.compiled import kernels, programs, rounds, thunks
+  from speccascade import native
   from speccascade.tools.planning import chips, hlo
 
   chips.prepare(flags.target)
   if not chips.is_gpu(flags.target):
     given = os.environ.get("LIBTPU_INIT_ARGS", "")
     os.environ["LIBTPU_INIT_ARGS"] = f"{given} {_DUMP.format(folder)}"
+  if flags.variant:
+    stack.enter_context(native.gpu_kernels(flags.variant))
   place = programs.Place(tuple(chips.devices(flags.target)))
   layers = tuple(flags.layers) if flags.layers else None
   began = time.monotonic()
@@ -88,13 +119,16 @@ def compile_case(flags: argparse.Namespace, folder: pathlib.Path) -> dict:
     compiled = lowered.compile()
   except Exception as error:
     # The compiler's message names the place in its first lines.
-    return {"error": " ".join(str(error).split())[:300]}
+    print(json.dumps({"error": " ".join(str(error).split())[:300]}))
+    return 0
   row = {"lowered_s": lowered_s, "compiled_s": time.monotonic() - began}
   text = compiled.as_text()
   if flags.text:
     flags.text.parent.mkdir(parents=True, exist_ok=True)
     flags.text.write_text(text, encoding="utf-8")
-  program = rounds.Program(text)
+  chip = chips.chip(flags.target)
+  speed = chip.bandwidth / chip.clock if chip.clock else math.inf
+  program = rounds.Program(text, instructions(folder), speed)
   if memory := compiled.memory_analysis():
     row["arguments_bytes"] = memory.argument_size_in_bytes
     row["temporary_bytes"] = memory.temp_size_in_bytes
@@ -106,11 +140,6 @@ def compile_case(flags: argparse.Namespace, folder: pathlib.Path) -> dict:
     len(place.devices),
   )
   sent = program.sent[hlo.ROUND]
-  chip = chips.chip(flags.target)
-  kernels = 0.0
-  if chip.clock:
-    speed = chip.bandwidth / chip.clock
-    kernels = program.kernel_cycles(instructions(folder), speed)
   row |= {
     "launches": program.count().get("all", 0),
     "fusions": program.count(lambda each: each.opcode).get("fusion", 0),
@@ -119,13 +148,26 @@ def compile_case(flags: argparse.Namespace, folder: pathlib.Path) -> dict:
     "read_bytes": program.num_bytes,
     "cache_copies": program.copies(caches),
     "loops": program.num_loops,
-    "cycles": round(program.cycles + kernels),
-    "kernel_cycles": round(kernels),
+    "cycles": program.cycles,
+    "kernel_cycles": program.kernel_cycles,
     "collectives": sent.total(),
     "sent_bytes": hlo.sent_bytes(sent),
     "flops": programs.num_flops(lowered) / len(place.devices),
   }
-  return row
+  if not chips.is_gpu(flags.target):
+    took = program.seconds(chip)
+    row["predicted_steps"] = {step: 1e6 * x for step, x in took.items()}
+  if flags.kernels:
+    module = text.partition(",")[0].split()[-1]
+    reader = kernels.Reader(program, thunks.read(folder, module))
+    # The battery's passes are of a number that is known when they are compiled.
+    found = reader.round(is_counted=flags.method == "pass")
+    row["predicted"] = found.numbers()
+    row["predicted_steps"] = kernels.steps(found)
+    flags.kernels.parent.mkdir(parents=True, exist_ok=True)
+    flags.kernels.write_text(kernels.report(found) + "\n", encoding="utf-8")
+  print(json.dumps(row))
+  return 0
 
 
 if __name__ == "__main__":

@@ -1,16 +1,21 @@
 """What a round of a compiled program launches, copies, reads and writes."""
 
 from collections.abc import Callable, Mapping
+import functools
+import math
 import re
+from types import MappingProxyType
 
+from speccascade.native.gpu import launches
 from speccascade.tools.planning import hlo
+from speccascade.tools.planning.chips import Chip
 from speccascade.tools.planning.hlo import Instruction
 
 STEPS = ("draft", "score", "verify", "commit", "count", "record")
 # What an instruction does, by its name or the end of its path, first match.
 _KINDS = (
-  ("product", r"few_rows"),
-  ("attention", r"block_attention"),
+  ("product", r"few_rows|/gated/"),
+  ("attention", r"block_attention|/attend_(self|source)/"),
   ("copy", r"^copy|^wrapped_copy|^transpose"),
   ("product", r"gemm|dot|convolution|cublas|/dot_general$"),
   ("cache write", r"dynamic[_-]update[_-]slice|scatter"),
@@ -40,6 +45,11 @@ def kind_of(each: Instruction) -> str:
   return "other"
 
 
+def _is_kernel(each: Instruction) -> bool:
+  """Whether an instruction is a kernel for a TPU, not one of the compiler's."""
+  return '"tpu_custom_call"' in each.line
+
+
 def _body(kernel: Instruction) -> str:
   """Returns the text of a kernel, the same for kernels that do the same."""
   found = re.search(r'"body":"([^"]*)"', kernel.line)
@@ -47,7 +57,65 @@ def _body(kernel: Instruction) -> str:
 
 
 class Program(hlo.Program):
-  """A compiled program, and what a round of it does besides sending."""
+  """A compiled program, and what a round of it does besides sending.
+
+  The compiler estimates no cycles of this package's kernels for a TPU. A kernel
+  takes what the compiler says of the round's smallest operation, which is the
+  price of a launch; its instructions, each a cycle; and the time of what it
+  reads from the large memory and writes to it, while it does nothing else.
+
+  Args:
+    text: as `jax.stages.Compiled.as_text` gives it.
+    instructions: how many each kernel has, by its name. Of kernels that do the
+      same in the same memories a compiler names one.
+    bytes_per_cycle: that the large memory reads or writes.
+  """
+
+  def __init__(
+    self,
+    text: str,
+    instructions: Mapping[str, int] = MappingProxyType({}),
+    bytes_per_cycle: float = math.inf,
+  ):
+    super().__init__(text)
+    self._bytes_per_cycle = bytes_per_cycle
+    self._instructions: dict[str, int] = {}
+    for _, each, _ in self.launches:
+      if _is_kernel(each) and each.name in instructions:
+        self._instructions[_body(each)] = instructions[each.name]
+
+  @property
+  def cycles(self) -> int:
+    """Cycles of a round: the compiler's, and those of kernels."""
+    return super().cycles + self.kernel_cycles
+
+  @property
+  def kernel_cycles(self) -> int:
+    """Cycles of a round's kernels for a TPU."""
+    return round(
+      sum(
+        times * self._cycles(name, each)
+        for name, each, times in self.launches
+        if _is_kernel(each)
+      )
+    )
+
+  def _cycles(self, name: str, each: Instruction) -> float:
+    """Returns the cycles of an instruction of a computation."""
+    if not _is_kernel(each):
+      return each.cycles
+    size = self._read(name, each) + self.written(each)
+    work = self._instructions[_body(each)] + size / self._bytes_per_cycle
+    return self._launch_cycles + work
+
+  @functools.cached_property
+  def _launch_cycles(self) -> int:
+    """The cycles of the smallest operation."""
+    return min(
+      each.cycles
+      for _, each, _ in self.launches
+      if each.opcode == "fusion" and each.cycles
+    )
 
   def count(
     self, by: Callable[[Instruction], str] | None = None
@@ -58,6 +126,11 @@ class Program(hlo.Program):
       key = by(each) if by else "all"
       counts[key] = counts.get(key, 0) + times
     return counts
+
+  @property
+  def loop(self) -> Instruction | None:
+    """The loop whose turns are rounds."""
+    return self._round
 
   @property
   def num_loops(self) -> int:
@@ -72,47 +145,6 @@ class Program(hlo.Program):
       if each.opcode == "while":
         num += 1 + self._loops(each.called("body"))
     return num
-
-  def kernel_cycles(
-    self, bundles: Mapping[str, int], bytes_per_cycle: float
-  ) -> float:
-    """Returns the cycles of a round's own kernels, which `cycles` leaves out.
-
-    A kernel takes what the compiler says of its smallest operation, which is
-    the price of a launch; its instructions, each a cycle; and the time of what
-    it reads from the large memory and writes to it, while it does nothing else.
-
-    Args:
-      bundles: how many instructions a kernel has, by its name. Of kernels that
-        do the same in the same memories the compiler names one.
-      bytes_per_cycle: that the large memory reads or writes.
-    """
-    kernels = [
-      (name, each, times)
-      for name, each, times in self.launches
-      if "tpu_custom_call" in each.line
-    ]
-    if not kernels:
-      return 0
-    launch = min(
-      each.cycles
-      for _, each, _ in self.launches
-      if each.opcode == "fusion" and each.cycles
-    )
-    of_body: dict[str, int] = {}
-    for _, each, _ in kernels:
-      if each.name in bundles:
-        body = _body(each)
-        of_body[body] = max(of_body.get(body, 0), bundles[each.name])
-    return sum(
-      times
-      * (
-        launch
-        + of_body[_body(each)]
-        + (self._read(name, each) + self._written(each)) / bytes_per_cycle
-      )
-      for name, each, times in kernels
-    )
 
   def copies(self, shapes: set[tuple[int, ...]]) -> int:
     """Returns the copies in a round whose array has one of some shapes.
@@ -131,11 +163,32 @@ class Program(hlo.Program):
         num += times * any(tuple(sorted(x.sizes)) in shapes for x in found)
     return num
 
+  def seconds(self, chip: Chip) -> dict[str, float]:
+    """Returns the seconds of each step of a round on a TPU.
+
+    Each instruction takes the compiler's cycles, or its bytes at the memory's
+    bandwidth, whichever is longer. What is fetched meanwhile is left out: the
+    bytes of a round are a bound of their own.
+
+    Args:
+      chip: the chip.
+    """
+    found: dict[str, float] = {}
+    for name, each, times in self.launches:
+      if each.opcode.endswith("-start"):
+        continue
+      size = self._read(name, each) + self.written(each)
+      cycles_s = self._cycles(name, each) / chip.clock if chip.clock else 0.0
+      took = times * max(cycles_s, size / chip.bandwidth)
+      step = step_of(each)
+      found[step] = found.get(step, 0.0) + took
+    return found
+
   @property
   def num_bytes(self) -> int:
     """Bytes that a round reads from and writes to the large memory."""
     return sum(
-      times * (self._read(name, each) + self._written(each))
+      times * (self._read(name, each) + self.written(each))
       for name, each, times in self.launches
     )
 
@@ -145,11 +198,24 @@ class Program(hlo.Program):
       # It names the array that is read, the array that is written, a context.
       sizes = [array.num_bytes for array in hlo.arrays(each.type)]
       return min(sizes[:2], default=0) if _large_bytes(each.type) else 0
-    computation, total = self.computations[name], 0
+    return sum(self.reads(name, each).values())
+
+  def reads(self, name: str, each: Instruction) -> dict[str, int]:
+    """Returns the bytes that an instruction reads of each operand.
+
+    Args:
+      name: the computation that the instruction is in.
+      each: the instruction.
+    """
+    computation, found = self.computations[name], {}
     inner = each.called("calls")
-    for number, operand in enumerate(dict.fromkeys(each.operands)):
+    operands = each.operands
+    if launches.TARGET in each.line:
+      # The last ones are asked for ahead, and counted where they are used.
+      operands = operands[: -launches.NUM_NEXT]
+    for number, operand in enumerate(operands):
       given = computation.get(operand)
-      if given is None:
+      if given is None or operand in found:
         continue
       size = _large_bytes(given.type)
       if inner and size:
@@ -158,8 +224,8 @@ class Program(hlo.Program):
         size = min(size, _large_bytes(each.type))
       elif each.opcode == "dynamic-update-slice" and number == 0:
         size = 0
-      total += size
-    return total
+      found[operand] = size
+    return found
 
   def _used(self, inner: str, number: int, size: int) -> int:
     """Returns the bytes of a parameter that a fused computation reads."""
@@ -188,7 +254,7 @@ class Program(hlo.Program):
         return size
     return total
 
-  def _written(self, each: Instruction) -> int:
+  def written(self, each: Instruction) -> int:
     """Returns the bytes that are written; of an update, its new part."""
     if each.opcode.endswith("-start"):
       return 0  # counted as read

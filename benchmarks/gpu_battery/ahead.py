@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 import concurrent.futures
-import contextlib
 import os
 import threading
 import time
@@ -14,12 +13,9 @@ from speccascade import native
 
 # Seconds that a part waits for a program that still compiles at its turn.
 LATE_S = 20.0
-# How a program may be lowered, by name: a context in which it is traced. The
-# passes are timed in each variant in turn; the other parts take the last one.
-VARIANTS: dict[str, Callable[[], contextlib.AbstractContextManager]] = {
-  "xla": lambda: native.gpu_kernels("off"),
-  "kernels": lambda: native.gpu_kernels("on"),
-}
+# How a program may be lowered: the implementation of its operations. The passes
+# are timed in each variant in turn; the other parts take the last one.
+VARIANTS = ("xla", "triton", "cuda")
 
 
 class Ahead:
@@ -59,20 +55,18 @@ class Ahead:
       name: the name by which `get` returns it.
       function: what is traced.
       *arguments: pytrees of arrays or of shapes.
-      variant: how it is lowered, a key of `VARIANTS`; None takes the default.
+      variant: how it is lowered, of `VARIANTS`; None takes the default.
       donate: numbers of arguments whose memory the program may write over.
     """
     if name in self._programs:
       return
 
-    context = VARIANTS[variant or self.variant]
+    implementation = variant or self.variant
 
     def lower():
       began = time.monotonic()
-      # A function of its own, or a variant would be given another's trace.
-      own = lambda *args: function(*args)
-      with context():
-        lowered = jax.jit(own, donate_argnums=donate).lower(*arguments)
+      with native.gpu_kernels(implementation):
+        lowered = jax.jit(function, donate_argnums=donate).lower(*arguments)
       traced = time.monotonic() - began
       return self._compiling.submit(compile_, lowered, traced).result
 

@@ -3,7 +3,8 @@
 XLA launches some 22 kernels for a layer, and with few rows a launch costs more
 than its work. Here a layer is 8 launches of a T5 and 6 to 8 of a Llama: norm
 and queries, keys, values; attention with the writes to the cache; the output
-with its residual; and so on. See `native.gpu`.
+with its residual; and so on. The operations are those of `native.gpu`, and
+`native.gpu.choice` says which pass has them.
 
 Axes: B rows, N fed tokens, R read positions, L slots, H query heads, K key
 heads, D head width, E model width, V vocabulary.
@@ -18,18 +19,22 @@ import jax
 import jax.numpy as jnp
 
 from speccascade import native
-from speccascade.models import cache, layers
+from speccascade.models import cache, cut_head, gpu_launches, layers
 from speccascade.models.block import Block
 from speccascade.models.llama import rotary
 from speccascade.models.llama.config import LlamaConfig
 from speccascade.models.products import LEAST_ROWS
 from speccascade.models.sharding import partitioning
 from speccascade.models.t5.config import T5Config
+from speccascade.native.gpu import block_attention, choice, row_products
+from speccascade.native.gpu.row_products import ACTIVATIONS
 
 # Beyond these XLA's kernels are the better ones: products of many rows are no
 # longer bound by memory, and one program reads all slots of a head.
 MOST_ROWS = 64
 MOST_SLOTS = 1024
+# Implementations with three launches a layer, where these take a block.
+_IN_LAUNCHES = ("cuda", "emulated")
 # Fields of `LlamaConfig` that the kernels do not compute.
 _XLA_ONLY = (
   "norm_offset",
@@ -39,6 +44,19 @@ _XLA_ONLY = (
   "attention_cap",
   "local_rope_theta",
 )
+
+
+def key(config: T5Config | LlamaConfig) -> str:
+  """Returns the sizes by which `defaults.json` knows a layer of a decoder.
+
+  >>> key(T5Config(emb_dim=512, num_heads=6, head_dim=64, mlp_dim=1024))
+  '512 wide, 6 heads of 64, MLP of 1024, 2 gates, bfloat16'
+  """
+  return (
+    f"{config.emb_dim} wide, {config.num_heads} heads of {config.head_dim},"
+    f" MLP of {config.mlp_dim}, {len(config.mlp_activations)} gates,"
+    f" {config.dtype}"
+  )
 
 
 def takes(
@@ -55,25 +73,49 @@ def takes(
     state: `T5State` or `LlamaState`.
     tokens: [B, N] int32, the block.
   """
-  if not native.has_gpu_kernels():
+  name = _implementation(config)
+  if name == "xla":
     return False
-  if reason := _reason_against(config, params, state, tokens):
+  if name not in choice.ANYWHERE and native.platform() != "gpu":
+    return False
+  if _has_launches(name, config, params, state, tokens):
+    return True
+  if reason := _reason_against(name, config, params, state, tokens):
     _say(reason)
     return False
   return True
 
 
-def _reason_against(config, params, state, tokens) -> str | None:
+def _has_launches(name, config, params, state, tokens) -> bool:
+  """Whether a layer is the three launches of `gpu_launches`."""
+  if name not in _IN_LAUNCHES:
+    return False
+  reason = "the model is on a mesh" if partitioning.is_cut() else None
+  reason = reason or gpu_launches.reason_against(
+    name, config, params, state, tokens
+  )
+  if reason is not None:
+    _say(reason, "three launches a layer are")
+  return reason is None
+
+
+def _implementation(config) -> str:
+  """Returns the implementation that a pass should be made of."""
+  return choice.preferred("decoder_pass", key(config))
+
+
+def _reason_against(name, config, params, state, tokens) -> str | None:
   """Returns why the kernels do not take a block, or None if they do."""
   kernel = params["decoder"]["layers_0"]["self_attention"]["query"]["kernel"]
   found = getattr(kernel, "dtype", None)
   group = config.num_heads // getattr(config, "num_kv_heads", config.num_heads)
   num_slots = state.caches[0][0].shape[3]
-  kernels = _kernels()
-  if kernels is None:
-    return f"jax {jax.__version__} has no Pallas for Triton"
-  unknown = set(config.mlp_activations) - kernels[1].ACTIVATIONS.keys()
+  *kernels, _ = choice.FALLBACKS[name]
+  missing = [row_products.missing(each) for each in kernels]
+  unknown = set(config.mlp_activations) - ACTIVATIONS.keys()
   gemma = [field for field in _XLA_ONLY if getattr(config, field, None)]
+  if all(missing):
+    return missing[-1]
   if partitioning.is_cut():
     return "the model is on a mesh"
   if found != jnp.dtype(config.dtype):
@@ -92,23 +134,11 @@ def _reason_against(config, params, state, tokens) -> str | None:
 
 
 @functools.cache
-def _kernels():
-  """Returns the kernels' modules, or None where this jax lacks what they use.
-
-  They are imported where a program is traced for a GPU, and nowhere else.
-  """
-  try:
-    from speccascade.native import gpu_attention, gpu_products
-  except ImportError:
-    return None
-  return gpu_attention, gpu_products
-
-
-@functools.cache
-def _say(reason: str):
-  """Says once why XLA's kernels are taken although others were asked for."""
+def _say(reason: str, what: str = "the GPU's own kernels are"):
+  """Says once why the next best kernels are taken in place of others."""
+  best = "XLA's" if what.startswith("the GPU") else "the next best"
   logging.getLogger("speccascade").info(
-    "the GPU's own kernels are left out where %s; XLA's compute it", reason
+    "%s left out where %s; %s compute it", what, reason, best
   )
 
 
@@ -142,30 +172,55 @@ def extend(
       embedder.get("lookahead"),
     )
   feed = _t5_layers if isinstance(config, T5Config) else _llama_layers
-  x, caches, inputs = feed(config, decoder, x, block, state, context)
+  name = _implementation(config)
+  if _has_launches(name, config, params, state, block.tokens):
+    feed = gpu_launches.t5_layers
+  with native.gpu_kernels(name):
+    x, caches, inputs = feed(config, decoder, x, block, state, context)
   if block.read is not None and block.reads_fewer:
     x = jnp.take_along_axis(x, block.read[..., None], axis=1)
   epsilon = getattr(config, "norm_epsilon", 1e-6)
-  x = layers.norm(x, decoder["decoder_norm"]["scale"], epsilon)
+  scale = decoder["decoder_norm"]["scale"]
+  kernel = _head_kernel(config, params, x.dtype)
 
-  def head(x):
+  def project_rows(x):
+    """Returns logits of hidden states, with a single row among empty ones."""
     if x.size > x.shape[-1]:
       return project(x)
-    # A single row among empty ones: see `products.num_spare`.
     return project(jnp.pad(x, ((0, 0), (0, LEAST_ROWS - 1), (0, 0))))[:, :1]
 
-  logits, hidden = block.outputs(x, head, config.vocab_size)
+  def normed_product(x):
+    """Returns logits of what the last layer returns, in one launch."""
+    with native.gpu_kernels(_implementation(config)):
+      [logits] = row_products(
+        x, (kernel,), norm=scale.astype(x.dtype), epsilon=epsilon, is_wide=True
+      )
+    return logits
+
+  if kernel is None:
+    x = layers.norm(x, scale, epsilon)
+    logits, hidden = block.outputs(x, project_rows, config.vocab_size)
+  else:
+    logits, x = block.outputs(x, normed_product, config.vocab_size)
+    hidden = layers.norm(x, scale, epsilon)
   if state_layers:
     hidden = block.states([inputs[layer] for layer in state_layers])
   return caches, logits, hidden
 
 
+def _head_kernel(config, params: dict, dtype) -> jax.Array | None:
+  """Returns the kernel [E, V] of an untied head; None where it is not one."""
+  if config.logits_via_embedding or getattr(config, "logit_cap", None):
+    return None
+  head = params.get(cut_head.NAME, params["decoder"].get("logits_dense", {}))
+  kernel = head.get("kernel")
+  return kernel if getattr(kernel, "dtype", None) == dtype else None
+
+
 def _products(x, *dense: dict, **options) -> list[jax.Array]:
-  """Returns products with the kernels of dense layers; see `gpu_products`."""
-  _, gpu_products = _kernels()
+  """Returns products with the kernels of dense layers."""
   kernels = tuple(each["kernel"].astype(x.dtype) for each in dense)
-  options["interpret"] = native.is_interpreted()
-  return gpu_products.products(x, kernels, **options)
+  return row_products(x, kernels, **options)
 
 
 def _joined(x: jax.Array) -> jax.Array:
@@ -189,9 +244,7 @@ def _mlp(config, layer: dict, x: jax.Array, epsilon: float) -> jax.Array:
 
 def _t5_layers(config, decoder, x, block, state, context):
   """Returns (x [B, N, E] after a T5's layers, caches, what each layer read)."""
-  gpu_attention, _ = _kernels()
   sources, source_bias, by_offset = context
-  interpret = native.is_interpreted()
   bias = block.bias(by_offset)
   split = lambda y: y.reshape(*y.shape[:2], config.num_heads, -1)
   caches, inputs = [], []
@@ -208,21 +261,15 @@ def _t5_layers(config, decoder, x, block, state, context):
       *(attention[name] for name in ("query", "key", "value")),
       norm=norm("self_attention"),
     )
-    mixed, *written = gpu_attention.cached_attention(
-      *map(split, (query, key, value)),
-      bias,
-      keys,
-      values,
-      block.start,
-      interpret=interpret,
+    query, *new = map(split, (query, key, value))
+    mixed, *written = block_attention(
+      query, keys, values, bias, new=tuple(new), start=block.start
     )
     caches.append(tuple(written))
     [x] = _products(_joined(mixed), attention["out"], residual=x)
     attention = layer["encoder_decoder_attention"]
     [query] = _products(x, attention["query"], norm=norm("cross_attention"))
-    mixed = gpu_attention.attention(
-      split(query), *sources[number], source_bias, interpret=interpret
-    )
+    [mixed] = block_attention(split(query), *sources[number], source_bias)
     [x] = _products(_joined(mixed), attention["out"], residual=x)
     x = _mlp(config, layer, x, 1e-6)
   return x, tuple(caches), inputs
@@ -230,7 +277,6 @@ def _t5_layers(config, decoder, x, block, state, context):
 
 def _llama_layers(config, decoder, x, block, state, context):
   """Returns (x [B, N, E] after the layers, caches, what each layer read)."""
-  gpu_attention, _ = _kernels()
   del context
   epsilon, start = config.norm_epsilon, block.start
   positions = rotary.positions(start, x.shape[:2], block.depth)
@@ -255,16 +301,14 @@ def _llama_layers(config, decoder, x, block, state, context):
     if config.query_key_norm:
       query = layers.norm(query, attention["query_norm"]["scale"], epsilon)
       key = layers.norm(key, attention["key_norm"]["scale"], epsilon)
-    mixed, *written = gpu_attention.cached_attention(
+    mixed, *written = block_attention(
       rotary.turn(query, *angles),
-      rotary.turn(key, *angles),
-      value,
-      biases[window],
       keys,
       values,
-      start,
+      biases[window],
+      new=(rotary.turn(key, *angles), value),
+      start=start,
       scale=config.head_dim**-0.5,
-      interpret=native.is_interpreted(),
     )
     caches.append(tuple(written))
     out = attention["out"]

@@ -40,8 +40,8 @@ def takes(config: Any, params: dict, state: Any, tokens: jax.Array) -> bool:
     state: `T5State`, or the state of another model.
     tokens: [B, N] int32, the block.
   """
-  mode = native.mode_of_tpu_kernels()
-  if mode == "off" or type(config) is not T5Config or partitioning.is_cut():
+  name = native.preferred_on_tpu()
+  if name == "xla" or type(config) is not T5Config or partitioning.is_cut():
     return False
   rows, num_tokens = tokens.shape
   if rows > 1 or _kernels() is None:
@@ -53,7 +53,7 @@ def takes(config: Any, params: dict, state: Any, tokens: jax.Array) -> bool:
   return (
     getattr(kernel, "dtype", None) == jnp.dtype(config.dtype)
     # In float32 a TPU multiplies bfloat16, and these kernels do not.
-    and (config.dtype == "bfloat16" or mode == "interpreted")
+    and (config.dtype == "bfloat16" or name == "interpreted")
     and num_lines <= MOST_LINES
     and width * (max(slots) + _REGISTER) <= MOST_NUMBERS
   )
@@ -118,7 +118,7 @@ def _layers(config, decoder, x, block, state, context):
   options: dict[str, Any] = {
     "num_heads": config.num_heads,
     "epsilon": _EPSILON,
-    "interpret": native.mode_of_tpu_kernels() == "interpreted",
+    "interpret": native.preferred_on_tpu() == "interpreted",
   }
   caches, inputs = [], []
   for number, layer_cache in enumerate(state.caches):

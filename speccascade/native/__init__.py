@@ -7,11 +7,7 @@ from speccascade.native.chain_calls import (
   angles_of_chain,
   draft_chain,
 )
-from speccascade.native.gpu import (
-  gpu_kernels,
-  has_gpu_kernels,
-  is_interpreted,
-)
+from speccascade.native.gpu import gpu_kernels
 from speccascade.native.library import is_available
 from speccascade.native.lowering import platform, tracing_for
 from speccascade.native.operations import (
@@ -43,7 +39,7 @@ from speccascade.native.sublayers import (
   SourceKernels,
   Sublayer,
 )
-from speccascade.native.tpu import mode_of_tpu_kernels, tpu_kernels
+from speccascade.native.tpu import preferred_on_tpu, tpu_kernels
 from speccascade.native.tree_calls import (
   keep_path,
   tree_children,
@@ -78,18 +74,16 @@ __all__ = [
   "draw",
   "encoder_pass",
   "gpu_kernels",
-  "has_gpu_kernels",
   "is_available",
-  "is_interpreted",
   "keep_path",
   "laws",
-  "mode_of_tpu_kernels",
   "nucleus",
   "overlap",
   "pack",
   "packed_shape",
   "plain_laws",
   "platform",
+  "preferred_on_tpu",
   "products",
   "quantise",
   "replacement",

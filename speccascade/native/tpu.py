@@ -1,44 +1,48 @@
 """Whether one row's blocks go through the kernels written for a TPU.
 
 The kernels are in `tpu_attention`, which is imported only where a program is
-traced for a TPU. They were compiled for TPUs and computed on a CPU by tests;
+traced that has them. They are compiled for TPUs and computed on a CPU by tests;
 they were not run on a TPU. `SPECCASCADE_TPU_KERNELS=0` in the environment, or
-`tpu_kernels` around what is traced, leaves them out.
+`tpu_kernels("xla")` around what is traced, leaves them out.
 """
 
-from collections.abc import Iterator
 import contextlib
-import contextvars
 import os
-from typing import Literal
+from typing import Any
+
+import jax
 
 from speccascade.native.lowering import platform
 
-Mode = Literal["on", "off", "interpreted"]
-_mode: contextvars.ContextVar[Mode | None] = contextvars.ContextVar(
-  "tpu_kernels", default=None
-)
+_NAMES = ("xla", "pallas", "interpreted")
+_asked = jax.make_user_context(None)
 
 
-@contextlib.contextmanager
-def tpu_kernels(mode: Mode) -> Iterator[None]:
-  """Says in a context whether programs traced there have the kernels.
+def tpu_kernels(
+  implementation: str | None,
+) -> contextlib.AbstractContextManager[Any]:
+  """Returns a context that says which kernels programs for a TPU have.
 
-  A program that was traced before keeps what it has.
+  A jitted function is traced again in a context of another name.
 
   Args:
-    mode: "on" takes the kernels where a program is for a TPU; "off" takes none;
-      "interpreted" computes what the kernels say on any platform, slowly.
+    implementation: "xla" takes no kernel of this package; "pallas" takes them
+      where a program is for a TPU; "interpreted" computes what they say on any
+      platform, slowly; None leaves the choice to the environment.
+
+  Raises:
+    ValueError: the name is unknown.
   """
-  token = _mode.set(mode)
-  try:
-    yield
-  finally:
-    _mode.reset(token)
+  if implementation is not None and implementation not in _NAMES:
+    raise ValueError(
+      f"implementation={implementation!r} is unknown: give one of"
+      f" {', '.join(_NAMES)}"
+    )
+  return _asked(implementation)
 
 
-def mode_of_tpu_kernels() -> Mode:
-  """Returns how a program that is traced now has the kernels."""
+def preferred_on_tpu() -> str:
+  """Returns "xla", "pallas" or "interpreted", for a program traced now."""
   is_off = os.environ.get("SPECCASCADE_TPU_KERNELS") == "0"
-  mode = _mode.get() or ("off" if is_off else "on")
-  return "off" if mode == "on" and platform() != "tpu" else mode
+  name = _asked.value or ("xla" if is_off else "pallas")
+  return "xla" if name == "pallas" and platform() != "tpu" else name

@@ -1,7 +1,6 @@
-"""The kernels for a GPU: their numbers, on a CPU, against the plain path."""
+"""Passes with the kernels for a GPU, on a CPU, against the plain path."""
 
 import dataclasses
-import functools
 import json
 import logging
 import pathlib
@@ -18,12 +17,10 @@ from speccascade.models import (
   LlamaConfig,
   LlamaLM,
   T5Config,
-  attention,
-  cache,
   gpu_passes,
-  layers,
 )
-from speccascade.native import gpu_attention, gpu_products
+from speccascade.native.gpu import kernel_tables
+from tests.models.test_gpu_kernels import close
 
 ROOT = pathlib.Path(__file__).parents[2]
 SIZES = {
@@ -52,117 +49,6 @@ MODELS = {
     logits_via_embedding=False,
   ),
 }
-
-
-def numbers(rng, *shape, dtype="float32"):
-  return jnp.asarray(rng.normal(size=shape), dtype)
-
-
-def close(got, want, bound=1e-5):
-  """Compares arrays, with a bound of the largest number."""
-  got, want = (np.asarray(x, np.float32) for x in (got, want))
-  assert got.shape == want.shape
-  gap = np.abs(got - want).max() / np.abs(want).max()
-  assert gap <= bound, gap
-
-
-# Rows, tokens, cached tokens, heads, key heads, width, slots. Sizes that are
-# not powers of two, caches of several parts of 64 slots, blocks of 1 to 16
-# tokens.
-BLOCKS = [
-  (1, 6, 1, 4, 4, 64, 71),
-  (4, 1, 1, 6, 3, 16, 130),
-  (3, 6, 6, 4, 4, 48, 71),
-  (2, 16, 16, 8, 2, 32, 40),
-  (2, 3, 3, 4, 1, 80, 64),
-]
-
-
-@pytest.mark.parametrize(
-  "block",
-  [
-    *BLOCKS[:2],
-    *(pytest.param(block, marks=pytest.mark.slow) for block in BLOCKS[2:]),
-  ],
-  ids=str,
-)
-def test_a_block_attends_as_in_separate_steps(block):
-  rows, num_fed, num_new, heads, key_heads, width, num_slots = block
-  rng = np.random.default_rng(num_slots)
-  query = numbers(rng, rows, num_fed, heads, width)
-  new = [numbers(rng, rows, num_new, key_heads, width) for _ in range(2)]
-  keys = numbers(rng, rows, key_heads, width, num_slots)
-  values = numbers(rng, rows, key_heads, num_slots, width)
-  # What a slot holds past the row's length must not be seen, whatever it is.
-  start = jnp.asarray(rng.integers(0, num_slots - num_new + 1, rows), jnp.int32)
-  bias = cache.block_bias(
-    numbers(rng, heads, 2 * num_slots - 1), start, num_new
-  )
-  spare = (0, 0), (0, 0), (0, num_fed - num_new), (0, 0)
-  bias = jnp.pad(bias, spare, mode="edge")
-  turned = new[0].transpose(0, 2, 3, 1), new[1].transpose(0, 2, 1, 3)
-  written = cache.write((keys, values), turned, start)
-  want = attention.attend(
-    query, *(jnp.repeat(x, heads // key_heads, axis=1) for x in written), bias
-  )
-  got = gpu_attention.cached_attention(
-    query, *new, bias, keys, values, start, interpret=True
-  )
-  close(got[0], want)
-  for mine, plain in zip(got[1:], written):
-    np.testing.assert_array_equal(mine, plain)
-
-
-def test_numbers_that_are_not_finite_do_not_reach_the_cache():
-  rng = np.random.default_rng(0)
-  query, key, value = (numbers(rng, 1, 2, 2, 16) for _ in range(3))
-  key = key.at[0, 1, 0, 3].set(jnp.nan)
-  value = value.at[0, 1, 1, 2].set(jnp.inf)
-  empty = jnp.zeros((1, 2, 16, 20)), jnp.zeros((1, 2, 20, 16))
-  start = jnp.asarray([4])
-  bias = cache.block_bias(jnp.zeros((1, 39)), start, 2)
-  _, *written = gpu_attention.cached_attention(
-    query, key, value, bias, *empty, start, interpret=True
-  )
-  turned = key.transpose(0, 2, 3, 1), value.transpose(0, 2, 1, 3)
-  for mine, plain in zip(written, cache.write(empty, turned, start)):
-    np.testing.assert_array_equal(mine, plain)
-
-
-def test_a_source_is_attended_to_whole_and_its_padding_is_not_seen():
-  rng = np.random.default_rng(1)
-  query = numbers(rng, 2, 3, 4, 32)
-  keys, values = numbers(rng, 2, 4, 32, 17), numbers(rng, 2, 4, 17, 32)
-  sizes = jnp.asarray([[9], [17]])
-  bias = jnp.where(jnp.arange(17)[None] < sizes, 0, attention.MASKED)
-  bias = bias[:, None, None]
-  got = gpu_attention.attention(query, keys, values, bias, interpret=True)
-  close(got, attention.attend(query, keys, values, bias))
-  spoiled = values.at[0, :, 9:].set(1e6)
-  again = gpu_attention.attention(query, keys, spoiled, bias, interpret=True)
-  np.testing.assert_array_equal(again, got)
-
-
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_products_with_what_is_around_them(dtype):
-  rng = np.random.default_rng(2)
-  bound = 1e-5 if dtype == "float32" else 0.02
-  x = numbers(rng, 2, 3, 200, dtype=dtype)
-  wide, narrow = (
-    0.1 * numbers(rng, 200, width, dtype=dtype) for width in (96, 40)
-  )
-  scale = 1 + 0.1 * numbers(rng, 200, dtype=dtype)
-  normed = layers.norm(x, scale, 1e-6)
-  run = functools.partial(gpu_products.products, interpret=True)
-  for got, kernel in zip(run(x, (wide, narrow), norm=scale), (wide, narrow)):
-    assert got.dtype == x.dtype
-    close(got, normed @ kernel, bound)
-  gate, up = wide, wide[::-1]
-  [got] = run(x, (gate, up), norm=scale, activations=("gelu", "linear"))
-  close(got, jax.nn.gelu(normed @ gate) * (normed @ up), bound)
-  residual = numbers(rng, 2, 3, 96, dtype=dtype)
-  [got] = run(x, (wide,), residual=residual)
-  close(got, x @ wide + residual, bound)
 
 
 def blocks(mode, lm, prompt):
@@ -220,7 +106,7 @@ def test_a_pass_is_the_plain_pass(name, monkeypatch):
   lm = kind.init(config, jax.random.key(0)).handing_out(layers)
   prompt = jnp.asarray(np.random.default_rng(4).integers(3, 40, (2, 6)))
   for got, want in zip(
-    blocks("interpreted", lm, prompt), blocks("off", lm, prompt)
+    blocks("interpreted", lm, prompt), blocks("xla", lm, prompt)
   ):
     close(got, want)
 
@@ -234,7 +120,7 @@ def test_a_pass_with_a_cut_head_is_the_plain_pass(name, monkeypatch):
   lm = kind.init(config, jax.random.key(0)).cut_to(range(1, 48, 3))
   prompt = jnp.asarray(np.random.default_rng(4).integers(3, 40, (2, 6)))
   *got, hidden = blocks("interpreted", lm, prompt)
-  *want, plain = blocks("off", lm, prompt)
+  *want, plain = blocks("xla", lm, prompt)
   close(hidden, plain)
   for x, y in zip(got, want):
     assert np.isfinite(x).sum() == x.size // 3
@@ -259,10 +145,36 @@ def test_the_kernels_say_where_they_are_left_out(caplog):
     " 1024; XLA's compute it"
   ]
   # A program for a CPU has none, even where they are asked for.
-  with native.gpu_kernels("on"):
-    assert not native.has_gpu_kernels()
+  caplog.clear()
+  short = jax.eval_shape(
+    lambda: lm.prefill(jnp.ones((1, 4), jnp.int32), capacity=20)
+  )
+  with native.gpu_kernels("triton"), caplog.at_level(logging.INFO):
+    assert not gpu_passes.takes(config, params, short, tokens)
+    assert not caplog.records
     with jax.default_device("gpu"):
-      assert native.has_gpu_kernels()
+      assert gpu_passes.takes(config, params, short, tokens)
+
+
+def test_the_table_says_which_passes_have_kernels_unasked(monkeypatch):
+  config = MODELS["llama"]
+  lm = LlamaLM.init(config, jax.random.key(0))
+  tokens = jnp.ones((1, 5), jnp.int32)
+  state = jax.eval_shape(lambda: lm.prefill(tokens, capacity=20))
+  row = {"implementation": "triton", "gain": 1.2, "because": "a test"}
+  table = {"": {"decoder_pass": {gpu_passes.key(config): row}}}
+  monkeypatch.setattr(kernel_tables, "read", lambda name: table)
+
+  def takes():
+    with jax.default_device("gpu"):
+      return gpu_passes.takes(config, lm.params, state, tokens)
+
+  assert takes()
+  assert not gpu_passes.takes(config, lm.params, state, tokens)  # on this CPU
+  with native.gpu_kernels("xla"):
+    assert not takes()
+  row["gain"] = 1.09
+  assert not takes()
 
 
 # What the kernels do not compute, as a config of Llama's kind says it.
@@ -298,23 +210,23 @@ def test_a_layer_is_few_launches_when_compiled_for_an_h100():
   if not python.exists():
     pytest.skip("no compiler for GPUs: bash launch/gpu_compiler.sh")
   counts = {}
-  for switch in ("0", "1"):
+  for name in ("xla", "triton"):
     done = subprocess.run(
       [
         *(python, "-m", "benchmarks.compiled.case", "--target", "h100"),
         *("--pair", "t5-small:t5-large", "--method", "verifier"),
-        *("--layers", "1", "4"),
+        *("--layers", "1", "4", "--variant", name),
       ],
       capture_output=True,
       text=True,
       cwd=ROOT,
-      env={"SPECCASCADE_GPU_KERNELS": switch, "PATH": "/usr/bin:/bin"},
+      env={"PATH": "/usr/bin:/bin"},
     )
     assert done.returncode == 0, done.stderr[-2000:]
     row = json.loads(done.stdout.splitlines()[-1])
     assert row["cache_copies"] == 0
-    counts[switch] = row["launches"], row["read_bytes"]
-  (plain, plain_bytes), (few, few_bytes) = counts["0"], counts["1"]
+    counts[name] = row["launches"], row["read_bytes"]
+  (plain, plain_bytes), (few, few_bytes) = counts["xla"], counts["triton"]
   # 21 launches are outside of the layers, and a layer has 8.
   assert few <= 21 + 4 * 8 < plain
   assert few_bytes <= plain_bytes

@@ -13,7 +13,8 @@ from speccascade.models import T5LM, attention, cache, layers
 from speccascade.models import tpu_passes as passes
 from speccascade.native import tpu_attention
 from tests import tpu_compiler
-from tests.models.test_gpu_passes import MODELS, close, numbers
+from tests.models.test_gpu_kernels import close, numbers
+from tests.models.test_gpu_passes import MODELS
 
 # Fed tokens, cached tokens, heads, width of a head, slots. Sizes that fill no
 # register, a spare token, more heads than lines of a register.
@@ -153,13 +154,15 @@ def blocks(mode, lm, prompt):
     return jax.tree.leaves(run(lm, prompt))
 
 
-@pytest.mark.parametrize("name", ["t5", "tied t5"])
+@pytest.mark.parametrize(
+  "name", ["t5", pytest.param("tied t5", marks=pytest.mark.slow)]
+)
 def test_a_pass_is_the_plain_pass(name, monkeypatch):
   monkeypatch.setenv("SPECCASCADE_NATIVE", "0")
   lm = T5LM.init(MODELS[name], jax.random.key(0))
   lm = lm.handing_out([0]) if name == "t5" else lm
   prompt = jnp.asarray(np.random.default_rng(4).integers(3, 40, (1, 6)))
-  plain = blocks("off", lm, prompt)
+  plain = blocks("xla", lm, prompt)
   for got, want in zip(blocks("interpreted", lm, prompt), plain):
     close(got, want)
 
@@ -175,7 +178,7 @@ def test_blocks_give_the_tokens_of_the_plain_path(monkeypatch):
     with native.tpu_kernels(mode):
       return run(drafter, large, inputs, keys, 0.0, sampling).tokens
 
-  plain = tokens("verifier", None, "off", gamma=1)
+  plain = tokens("verifier", None, "xla", gamma=1)
   drafted = tokens("spec_decode", small, "interpreted", gamma=3)
   np.testing.assert_array_equal(drafted, plain)
 
@@ -207,7 +210,7 @@ def test_the_kernels_leave_out_what_they_do_not_take(name, monkeypatch):
   tokens = jnp.ones((rows, num), jnp.int32)
   with jax.default_device(platform):
     assert passes.takes(config, params, state, tokens) == (name is None)
-    with native.tpu_kernels("off"):
+    with native.tpu_kernels("xla"):
       assert not passes.takes(config, params, state, tokens)
     monkeypatch.setenv("SPECCASCADE_TPU_KERNELS", "0")
     assert not passes.takes(config, params, state, tokens)

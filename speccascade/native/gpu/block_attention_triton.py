@@ -15,6 +15,7 @@ Axes: B rows, N queries, F new tokens, L slots, H query heads, K key heads, D
 head width.
 """
 
+import dataclasses
 import functools
 from typing import Any
 
@@ -23,14 +24,34 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
 import jax.numpy as jnp
 
+from speccascade.native.gpu.block_attention import NO_SCORE
+
 # A reference to an array in the device's memory.
 Ref = Any
 # The running maximum and sum of the weights, and the mixed values.
 Softmax = tuple[jax.Array, jax.Array, jax.Array]
-# A score that no slot can have; its weight is 0.
-_NONE = -1e30
 _LEAST = 16  # of each side of a product
-_SLOTS = 64  # of one part of a cache
+
+
+@dataclasses.dataclass(frozen=True)
+class Configuration:
+  """How a program goes over a cache.
+
+  Attributes:
+    slots: of one part of a cache.
+    stages: parts that are fetched ahead, and one.
+    warps: of a program.
+  """
+
+  slots: int = 64
+  stages: int = 2
+  warps: int = 4
+
+
+def configuration(*arrays: jax.Array, **options: Any) -> Configuration:
+  """Returns the configuration of every size."""
+  del arrays, options
+  return Configuration()
 
 
 def _padded(size: int, least: int = _LEAST) -> int:
@@ -49,6 +70,7 @@ def _kernel(
   out_ref: Ref,
   *written_refs: Ref,
   scale: float,
+  slots: int,
 ) -> None:
   """Attends for one row and one key head, and writes the row's new tokens.
 
@@ -95,7 +117,7 @@ def _kernel(
     """Adds slots to the running softmax: keys [D, S], values [S, D]."""
     most, total, mixed = carry
     scores = triton.dot(queries, keys, allow_tf32=False) + biases(slot, is_slot)
-    scores = jnp.where(is_slot[None, :], scores, _NONE)
+    scores = jnp.where(is_slot[None, :], scores, NO_SCORE)
     new_most = jnp.maximum(most, jnp.max(scores, axis=1))
     shrink = jnp.exp(most - new_most)
     weights = jnp.exp(scores - new_most[:, None])
@@ -107,7 +129,7 @@ def _kernel(
     return new_most, total, mixed
 
   num_seen = start_ref[row] if written_refs else num_slots
-  part = min(_SLOTS, _padded(num_slots))
+  part = min(slots, _padded(num_slots))
 
   def add_part(number: jax.Array, carry: Softmax) -> Softmax:
     slot = number * part + jnp.arange(part)
@@ -126,7 +148,7 @@ def _kernel(
 
   lines = line.shape
   carry = (
-    jnp.full(lines, _NONE, jnp.float32),
+    jnp.full(lines, NO_SCORE, jnp.float32),
     jnp.zeros(lines, jnp.float32),
     jnp.zeros((*lines, *d.shape), jnp.float32),
   )
@@ -167,86 +189,36 @@ def _kernel(
   )
 
 
-def _call(
-  arrays: tuple[jax.Array, ...],
+@functools.partial(
+  jax.jit, static_argnames=("configuration", "interpret", "scale")
+)
+def run(
   query: jax.Array,
   keys: jax.Array,
-  outputs: tuple[jax.ShapeDtypeStruct, ...],
-  aliases: dict[int, int],
-  scale: float,
+  values: jax.Array,
+  bias: jax.Array,
+  *,
+  configuration: Configuration,
   interpret: bool,
-) -> Any:
-  """Returns what the kernel writes, of one program a row and key head."""
+  new: tuple[jax.Array, jax.Array] | None = None,
+  start: jax.Array | None = None,
+  scale: float = 1.0,
+) -> tuple[jax.Array, ...]:
+  """Returns what `BlockAttention.reference` does."""
+  outputs, aliases = [query], {}
+  if new is None or start is None:
+    new, start = (query, query), jnp.zeros(query.shape[:1], jnp.int32)
+  else:
+    outputs += [keys, values]
+    aliases = {5: 1, 6: 2}
   return pl.pallas_call(
-    functools.partial(_kernel, scale=scale),
-    out_shape=(jax.ShapeDtypeStruct(query.shape, query.dtype), *outputs),
+    functools.partial(_kernel, scale=scale, slots=configuration.slots),
+    out_shape=tuple(jax.ShapeDtypeStruct(x.shape, x.dtype) for x in outputs),
     grid=(query.shape[0], keys.shape[1]),
     input_output_aliases=aliases,
     interpret=interpret,
-    compiler_params=triton.CompilerParams(num_warps=4, num_stages=2),
+    compiler_params=triton.CompilerParams(
+      num_warps=configuration.warps, num_stages=configuration.stages
+    ),
     name="block_attention",
-  )(*arrays)
-
-
-@functools.partial(jax.jit, static_argnames=("scale", "interpret"))
-def cached_attention(
-  query: jax.Array,
-  new_keys: jax.Array,
-  new_values: jax.Array,
-  bias: jax.Array,
-  keys: jax.Array,
-  values: jax.Array,
-  start: jax.Array,
-  *,
-  scale: float = 1.0,
-  interpret: bool = False,
-) -> tuple[jax.Array, jax.Array, jax.Array]:
-  """Writes a block's keys and values, and attends to what was written so far.
-
-  Args:
-    query: [B, N, H, D].
-    new_keys: [B, F, K, D], of the tokens that are cached.
-    new_values: [B, F, K, D].
-    bias: [B or 1, H or 1, N or 1, L], position bias and mask.
-    keys: [B, K, D, L], the cache.
-    values: [B, K, L, D], the cache.
-    start: [B] int32, the slot of each row's first token; start + F <= L.
-    scale: factor of the queries.
-    interpret: compute with JAX's operations, on any platform.
-
-  Returns:
-    ([B, N, H, D] in the dtype of the queries, keys, values).
-  """
-  arrays = (start, query, new_keys, new_values, bias, keys, values)
-  outputs = tuple(
-    jax.ShapeDtypeStruct(x.shape, x.dtype) for x in (keys, values)
-  )
-  return _call(arrays, query, keys, outputs, {5: 1, 6: 2}, scale, interpret)
-
-
-@functools.partial(jax.jit, static_argnames=("scale", "interpret"))
-def attention(
-  query: jax.Array,
-  keys: jax.Array,
-  values: jax.Array,
-  bias: jax.Array,
-  *,
-  scale: float = 1.0,
-  interpret: bool = False,
-) -> jax.Array:
-  """Attends to keys and values that are whole, such as a source's.
-
-  Args:
-    query: [B, N, H, D].
-    keys: [B, K, D, L].
-    values: [B, K, L, D].
-    bias: [B or 1, H or 1, N or 1, L], position bias and mask.
-    scale: factor of the queries.
-    interpret: compute with JAX's operations, on any platform.
-
-  Returns:
-    [B, N, H, D] in the dtype of the queries.
-  """
-  start = jnp.zeros(query.shape[:1], jnp.int32)
-  arrays = (start, query, query, query, bias, keys, values)
-  return _call(arrays, query, keys, (), {}, scale, interpret)[0]
+  )(start, query, *new, bias, keys, values)
