@@ -24,6 +24,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
 import jax.numpy as jnp
 
+from speccascade.native.gpu import launches
 from speccascade.native.gpu.block_attention import NO_SCORE
 
 # A reference to an array in the device's memory.
@@ -71,6 +72,7 @@ def _kernel(
   *written_refs: Ref,
   scale: float,
   slots: int,
+  interpret: bool,
 ) -> None:
   """Attends for one row and one key head, and writes the row's new tokens.
 
@@ -84,7 +86,7 @@ def _kernel(
   line = jnp.arange(_padded(group * num_queries))
   is_line = line < group * num_queries
   query_of = line // group
-  head_of = head * group + line % group
+  head_of = launches.program_id(1, interpret) * group + line % group
   d = jnp.arange(_padded(width))
   is_d = d < width
   where = is_line[:, None] & is_d[None, :]
@@ -212,7 +214,9 @@ def run(
     outputs += [keys, values]
     aliases = {5: 1, 6: 2}
   return pl.pallas_call(
-    functools.partial(_kernel, scale=scale, slots=configuration.slots),
+    functools.partial(
+      _kernel, scale=scale, slots=configuration.slots, interpret=interpret
+    ),
     out_shape=tuple(jax.ShapeDtypeStruct(x.shape, x.dtype) for x in outputs),
     grid=(query.shape[0], keys.shape[1]),
     input_output_aliases=aliases,
