@@ -15,7 +15,7 @@ import sys
 import jax
 import jax.numpy as jnp
 
-from benchmarks.compiled import ptx
+from benchmarks.compiled import in_flight
 from speccascade.native.gpu import row_products, row_products_triton
 from speccascade.tools.planning import chips
 
@@ -56,7 +56,7 @@ def compiled(folder: pathlib.Path, case: tuple, place) -> dict:
   )
   found = next(
     kernel
-    for name, kernel in ptx.kernels(path.read_text()).items()
+    for name, kernel in in_flight.kernels(path.read_text()).items()
     if name.startswith("few_rows")
   )
   # The weights are parameters behind the rows and the norm's scale.

@@ -118,14 +118,19 @@ def from_few_layers(case: dict, kernels: pathlib.Path | None = None) -> dict:
 
   Args:
     case: as `compile_case` takes it.
-    kernels: the file for the kernels of the form with fewest layers.
+    kernels: the file for the kernels of the form with fewest layers; the other
+      forms have files beside it.
   """
   wanted = {(2, 2): None, (2, 4): 1}  # which of the pair has grown
   if case["method"] not in programs.OF_VERIFIER:
     wanted[4, 2] = 0
-  forms = {
-    layers: compile_case(case, layers, None, kernels) for layers in wanted
-  }
+  forms = {}
+  for layers in wanted:
+    words = "_".join(map(str, layers))
+    path = kernels and kernels.with_name(f"{kernels.stem}_{words}.md")
+    forms[layers] = compile_case(case, layers, None, path)
+    if path and layers == (2, 2) and path.exists():
+      path.replace(kernels)
   for row in forms.values():
     if "error" in row:
       return row
@@ -159,6 +164,8 @@ def _kernels_file(folder: pathlib.Path, case: dict) -> pathlib.Path:
 
 def main(argv: list[str] | None = None) -> int:
   flags = parser().parse_args(argv)
+  if flags.kernels and not any(map(chips.is_gpu, flags.targets)):
+    parser().error("--kernels is for GPUs: want h100 among --targets")
   # This process compiles nothing, and takes no accelerator from who would.
   os.environ["JAX_PLATFORMS"] = "cpu"
   flags.output_dir.mkdir(parents=True, exist_ok=True)
@@ -189,7 +196,9 @@ def main(argv: list[str] | None = None) -> int:
     named = case | ({"layers": layers} if layers else {})
     words = " ".join(str(case[key]) for key in ("target", "pair", "method"))
     words = f"[{number}/{len(cases)}] {words}, {case['rows']} rows"
-    kernels = _kernels_file(flags.output_dir, named) if flags.kernels else None
+    kernels = None
+    if flags.kernels and chips.is_gpu(case["target"]):
+      kernels = _kernels_file(flags.output_dir, named)
     if json.dumps(named) in have and (not kernels or kernels.exists()):
       print(f"{words}: is there", flush=True)
       continue

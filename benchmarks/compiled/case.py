@@ -47,6 +47,8 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: list[str] | None = None) -> int:
   flags = parser().parse_args(argv)
+  if flags.kernels and flags.target != "h100":
+    parser().error(f"--kernels is for --target h100, not {flags.target}")
   with contextlib.ExitStack() as stack:
     folder = None
     if flags.kernels:
@@ -128,6 +130,9 @@ def _compile(
     "sent_bytes": hlo.sent_bytes(sent),
     "flops": programs.num_flops(lowered) / len(place.devices),
   }
+  if not chips.is_gpu(flags.target):
+    took = program.seconds(chips.chip(flags.target))
+    row["predicted_steps"] = {step: 1e6 * x for step, x in took.items()}
   if folder is not None:
     module = text.partition(",")[0].split()[-1]
     reader = kernels.Reader(program, thunks.read(folder, module))

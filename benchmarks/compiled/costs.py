@@ -27,17 +27,21 @@ MULTIPROCESSORS, MOST_THREADS, MOST_PROGRAMS = 132, 2048, 32
 SHARED, RESERVED = 233_472, 1024
 # Bytes a second that an H100 read in the best case (docs/benchmarks.md).
 BANDWIDTH = 3.05e12
-# Of its second cache: chipsandcheese.com, "Nvidia's H100" (2023).
+# Of its second cache, about: chipsandcheese.com, "Nvidia's H100" (2023).
 NEAR_BANDWIDTH = 5.5e12
 # Seconds until bytes of the device's memory come while it is busy, and of its
 # second cache (some 260 cycles at 1.75 GHz: arXiv 2402.13499).
 FAR, NEAR = 0.65e-6, 0.15e-6
-# Seconds of a statement of one warp: some four cycles until its result is there
-# and two statements that do not need each other. Where several warps share a
-# scheduler, each takes a cycle at least. An estimate, not measured.
+# Cycles of a statement of one warp. NVIDIA's assembler writes into an
+# instruction how long the next one waits: 1.6 to 2.1 cycles a statement of PTX,
+# in ten kernels of this package and of XLA. What waits for shared memory or
+# other warps comes on top. Warps that share a scheduler take a cycle each.
 CLOCK, ISSUE, SCHEDULERS = 1.755e9, 2, 4
-# Seconds from one kernel of a graph to the next: hazyresearch.stanford.edu
-# ("No Bubbles", 2025) measured 1.3 us on an H100, 2.1 us without a graph.
+# Seconds of a barrier of a cluster. An estimate, not measured.
+MEETING = 0.2e-6
+# Seconds from one kernel of a graph to the next, measured on an H100 by
+# hazyresearch.stanford.edu/blog/2025-05-27-no-bubbles; without a graph, an
+# estimate.
 LAUNCH, LAUNCH_ALONE = 1.3e-6, 2.1e-6
 # With a kernel before it that lets it start early. Not measured.
 LAUNCH_EARLY = 0.7e-6
@@ -59,12 +63,15 @@ class Load:
     shared: bytes of shared memory of a program.
     num_bytes: that all programs read and write.
     far_bytes: those of them that come from the device's memory.
+    fetched_bytes: those of `far_bytes` that only go to the second cache, for a
+      later kernel.
     asked: bytes of large arrays that a program has asked for at a time; None
       where that is not known, or chosen on the device by timing.
     near: phases that wait for one another, of a program.
     work: statements that a warp issues.
     near_beside: phases in a loop that streams large arrays.
     work_beside: statements of such a loop.
+    meetings: barriers of a cluster.
   """
 
   programs: int
@@ -77,6 +84,8 @@ class Load:
   work: int = 0
   near_beside: int = 0
   work_beside: int = 0
+  meetings: int = 0
+  fetched_bytes: int = 0
 
   @property
   def shared_by(self) -> int:
@@ -143,12 +152,13 @@ def cost(load: Load, launch: float = LAUNCH) -> Cost:
     load: what it reads.
     launch: seconds from the kernel before it.
   """
-  waits = load.waits(load.near, load.work)
+  waits = load.waits(load.near, load.work) + load.meetings * MEETING
   stream = load.far_bytes / BANDWIDTH
   capped = load.waits(load.near_beside, load.work_beside)
-  if load.far_bytes:
+  if load.far_bytes > load.fetched_bytes:
     waits += FAR
     if load.in_flight:
-      capped = max(capped, FAR * (load.far_bytes / load.in_flight - 1))
+      needed = load.far_bytes - load.fetched_bytes
+      capped = max(capped, FAR * (needed / load.in_flight - 1))
   near = (load.num_bytes - load.far_bytes) / NEAR_BANDWIDTH
   return Cost(launch, waits, stream + near, max(0.0, capped - stream))

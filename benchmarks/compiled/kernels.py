@@ -4,11 +4,11 @@ Joins what XLA writes of a program: the instructions (bytes, steps), the thunks
 (grids, graphs) and the PTX (what is in flight). See `costs` for the sum.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 import dataclasses
 import re
 
-from benchmarks.compiled import costs, ptx, rounds, thunks
+from benchmarks.compiled import costs, in_flight, rounds, thunks
 from benchmarks.compiled.costs import Cost, Load
 from benchmarks.compiled.thunks import Thunk
 from speccascade.tools.planning.hlo import Instruction
@@ -39,6 +39,8 @@ class Kernel:
     asked_before: bytes that a program asks for before it waits.
     open_loops: its loops whose turns depend on data; one turn counts.
     cost: what it takes.
+    far: {array of the device's memory: bytes} that it reads.
+    fetched: those that it only fetches, for a later kernel.
   """
 
   name: str
@@ -52,6 +54,8 @@ class Kernel:
   asked_before: int
   open_loops: int
   cost: Cost
+  far: tuple[tuple[str, int], ...] = ()
+  fetched: frozenset[str] = frozenset()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,6 +88,17 @@ class Round:
     return (self.graphs.waits + asks) * costs.HOST
 
   @property
+  def least(self) -> float:
+    """Seconds where statements took no time: what was not estimated."""
+    total = self.host
+    for each, num in self.kernels:
+      load = dataclasses.replace(each.load, work=0, work_beside=0)
+      saved = each.cost.total - costs.cost(each.load, each.cost.launch).total
+      found = costs.cost(load, each.cost.launch).total + saved
+      total += num * found
+    return total
+
+  @property
   def seconds(self) -> float:
     """All of it: the prediction."""
     return self.cost.total + self.host
@@ -96,6 +111,7 @@ class Round:
     return {
       "kernels": count(lambda _: True),
       "us": 1e6 * self.seconds,
+      "least_us": 1e6 * self.least,
       "launch_us": 1e6 * cost.launch,
       "waits_us": 1e6 * cost.waits,
       "reads_us": 1e6 * cost.reads,
@@ -130,7 +146,7 @@ class Reader:
     }
     self._ptx = {}
     for text in dump.ptx:
-      self._ptx |= ptx.kernels(text)
+      self._ptx |= in_flight.kernels(text)
 
   def round(self, is_counted: bool = False) -> Round:
     """Returns the kernels of a round.
@@ -160,7 +176,11 @@ class Reader:
       kernels = [(_near(each), num) for each, num in kernels]
     counts: dict[Kernel, int] = {}
     before: Kernel | None = None
+    ahead: set[str] = set()  # arrays that an earlier kernel has fetched
     for each, times in kernels:
+      if used := {name for name, _ in each.far} & ahead:
+        each, ahead = _near(each, used), ahead - used
+      ahead |= each.fetched
       if before is not None and before.triggers:
         each = _early(each)
       counts[each] = counts.get(each, 0) + times
@@ -217,21 +237,30 @@ class Reader:
     num_bytes = sum(sizes.values())
     num_bytes += self._program.written(each) if each else 0
     tuned = each is not None and bool(_TUNED.search(each.line))
-    far = {
-      number
-      for number, operand in enumerate(each.operands if each else ())
-      if sizes.get(operand, 0) >= costs.LARGE and self._is_far(where, operand)
-    }
+    operands = each.operands if each else ()
+    far: dict[int, tuple[str, int]] = {}
+    for number, operand in enumerate(operands):
+      given = self._given(where, operand)
+      is_large = sizes.get(operand, 0) >= costs.LARGE
+      if given and is_large and operand not in operands[:number]:
+        far[number] = given, sizes[operand]
+    fetched = code.fetched - code.whole - set(code.asked) if code else set()
+    fetched &= set(far)
     near = [0, 0]  # phases apart from large arrays, and beside them
     work = [0, 0]
     asked: int | None = None
     if code is not None and not tuned:
-      asked = sum(code.asked.get(number, 0) for number in far) or None
+      asked = sum(code.asked.get(number, 0) for number in far)
+      if whole := code.whole & set(far):
+        # All that a program needs, as far as its shared memory goes.
+        size = sum(far[number][1] for number in whole)
+        size = -(-size // max(thunk.programs, 1))
+        asked += min(size, max(thunk.shared, costs.LARGE))
       for phase in code.phases:
-        if not phase.params & far:
-          near[bool(phase.beside & far)] += phase.turns
+        if not phase.params & set(far):
+          near[bool(phase.beside & set(far))] += phase.turns
       for some in code.work:
-        work[bool(some.beside & far)] += some.statements
+        work[bool(some.beside & set(far))] += some.statements
     elif not far:
       near[0] = 1
     load = Load(
@@ -239,12 +268,14 @@ class Reader:
       threads=max(thunk.threads, 1),
       shared=thunk.shared,
       num_bytes=num_bytes,
-      far_bytes=sum(sizes[each.operands[number]] for number in far),
-      asked=asked,
+      far_bytes=sum(size for _, size in far.values()),
+      fetched_bytes=sum(far[number][1] for number in fetched),
+      asked=asked or None,
       near=near[0],
       work=work[0],
       near_beside=near[1],
       work_beside=work[1],
+      meetings=code.meetings if code else 0,
     )
     return Kernel(
       name=_plain(thunk.kernel or name),
@@ -260,24 +291,34 @@ class Reader:
       cost=costs.cost(
         load, costs.LAUNCH if is_captured else costs.LAUNCH_ALONE
       ),
+      far=tuple(far.values()),
+      fetched=frozenset(far[number][0] for number in fetched),
     )
 
-  def _is_far(self, where: str, operand: str) -> bool:
-    """Whether an array is what the round was given, and no kernel's result."""
+  def _given(self, where: str, operand: str) -> str:
+    """Returns the array of what the round was given that an operand is.
+
+    An array that a kernel of the round made gives "".
+    """
     computation = self._program.computations[where]
     each = computation.get(operand)
+    name = f"{where} {operand}"
     while each is not None and each.operands:
       if each.opcode not in ("bitcast", "get-tuple-element", "copy"):
-        return False
+        return ""
+      if each.opcode == "get-tuple-element":
+        name = f"{where} {each.name}"
       each = computation.get(each.operands[0])
-    return each is not None
+    return name if each is not None else ""
 
 
-def _near(each: Kernel) -> Kernel:
-  """Returns a kernel whose large arrays are in the second cache."""
+def _near(each: Kernel, arrays: Set[str] | None = None) -> Kernel:
+  """Returns a kernel that has large arrays, or all, in the second cache."""
   load = each.load
-  near = load.near + (1 if load.far_bytes else 0)
-  load = dataclasses.replace(load, far_bytes=0, near=near)
+  moved = sum(x for name, x in each.far if arrays is None or name in arrays)
+  far_bytes = load.far_bytes - moved
+  near = load.near + (far_bytes == load.fetched_bytes and moved > 0)
+  load = dataclasses.replace(load, far_bytes=far_bytes, near=near)
   found = costs.cost(load, each.cost.launch)
   return dataclasses.replace(each, load=load, cost=found)
 
@@ -296,7 +337,7 @@ def _plain(name: str) -> str:
   return re.sub(r"(_{1,2}\d+|\.\d+)+$", "", name)
 
 
-def _given_ptx(each: Instruction) -> ptx.Kernel | None:
+def _given_ptx(each: Instruction) -> in_flight.Kernel | None:
   """Returns the kernel of a custom call that holds its PTX."""
   if _PTX_CALL not in each.line:
     return None
@@ -308,7 +349,7 @@ def _given_ptx(each: Instruction) -> ptx.Kernel | None:
     lambda x: chr(int(x[1], 16)) if len(x[1]) == 2 else x[1],
     found[1],
   )
-  return next(iter(ptx.kernels(text).values()), None)
+  return next(iter(in_flight.kernels(text).values()), None)
 
 
 def table(found: Round) -> str:
@@ -373,17 +414,20 @@ def report(found: Round) -> str:
     "host": found.host,
   }
   words = ", ".join(f"{key} {1e3 * x:.3f}" for key, x in parts.items())
-  lines = [f"Predicted: {1e3 * found.seconds:.3f} ms a round: {words}."]
+  lines = [
+    f"Predicted: {1e3 * found.seconds:.3f} ms a round: {words}. Without what"
+    f" statements are estimated to take: {1e3 * found.least:.3f}."
+  ]
   words = ", ".join(f"{key} {x / 1e3:.3f}" for key, x in steps(found).items())
   lines.append(f"By step, ms: {words}.")
   if graphs.is_captured:
-    lines.append("The loop over rounds is in a graph; the host does not wait.")
+    lines.append("The loop over rounds is in a graph: no wait for the host.")
   else:
     cut = ", ".join(f"{num} {kind}" for kind, num in graphs.outside.items())
     lines.append(
-      f"{graphs.graphs} graphs with {graphs.captured} launches; outside of"
-      f" them: {cut or 'nothing'}. The host waits once a round, and at"
-      f" {graphs.waits} other places."
+      f"CUDA graphs of a round: {graphs.graphs}, of {graphs.captured} launches;"
+      f" outside of them: {cut or 'nothing'}. Waits for the host:"
+      f" {1 - found.is_counted + graphs.waits}."
     )
   if found.turn:
     lines.append(
@@ -391,8 +435,9 @@ def report(found: Round) -> str:
       f" takes {1e3 * found.turn:.3f} ms."
     )
   lines.append(
-    f"{numbers['kernels']} launches: {numbers['waiting']} wait inside for the"
-    f" kernel before them, {numbers['triggering']} let the next start early;"
-    f" {numbers['tuned']} are chosen by the device, so that no cap is known."
+    f"Launches: {numbers['kernels']}. Programmatic launches:"
+    f" {numbers['waiting']} wait for the kernel before them,"
+    f" {numbers['triggering']} let the next start early. Chosen by the device,"
+    f" so that no cap is known: {numbers['tuned']}."
   )
   return "\n".join([*lines, "", table(found)])

@@ -1,26 +1,9 @@
-"""Reads a kernel's PTX: what a program of it has in flight, and waits for.
+"""Reads PTX: a kernel's statements, its blocks, and the turns of its loops.
 
 XLA dumps the PTX of every kernel, its own and those of Pallas' Triton backend,
-and a custom call of PTX holds its text. What follows is read there, and not in
-the code that asked for it:
-
-- Bytes that one program asks for before it must wait. Of a pipelined loop
-  these are its `cp.async` before the loop; of any other code the loads of one
-  phase.
-- Phases: loads that cannot start before an earlier load has come back, as
-  their address needs it, or as a barrier stands behind its use. A loop has its
-  phases once a turn.
-- Where a kernel waits for the kernel before it (`griddepcontrol.wait`), what it
-  asks for before that, and whether it lets the next start early.
-
-- Statements, in loops once a turn: what a warp has to issue.
-
-The way through the code is the one that takes longest by phases and statements.
-Of a loop whose number of turns depends on data one turn counts. Registers are
-not counted, so that fewer programs than said may fit a multiprocessor.
+and a custom call of PTX holds its text. See `in_flight` for what is read in it.
 """
 
-from collections import Counter
 import dataclasses
 import math
 import re
@@ -29,8 +12,6 @@ _STATEMENT = re.compile(
   r"^(?:@!?(?P<guard>%p\d+)\s+)?(?P<op>[a-z][\w.:]*)\s*(?P<rest>.*)$", re.S
 )
 _REGISTER = re.compile(r"%[a-z]+\d+")
-# Statements that a phase is compared with, where there are two ways.
-_OF_PHASE = 130
 _WIDTH = re.compile(r"\.(?:v(\d))?\.?[busf](\d+)$")
 
 
@@ -79,73 +60,7 @@ class Block:
   turns: int = 1
 
 
-@dataclasses.dataclass(frozen=True)
-class Phase:
-  """Loads that a program waits for together.
-
-  Attributes:
-    params: the parameters that are read, by number.
-    turns: how often, where the phase is in a loop.
-    beside: parameters that the same loop copies without waiting.
-  """
-
-  params: frozenset[int]
-  turns: int
-  beside: frozenset[int]
-
-
-@dataclasses.dataclass(frozen=True)
-class Work:
-  """Statements that a warp issues.
-
-  Attributes:
-    statements: how many, those of a loop once a turn.
-    beside: parameters that the same loop copies without waiting.
-  """
-
-  statements: int
-  beside: frozenset[int]
-
-
-@dataclasses.dataclass(frozen=True)
-class Kernel:
-  """What a kernel's PTX says.
-
-  Attributes:
-    name: its name.
-    threads: of a program.
-    asked: {parameter: bytes that a program asks for before it must wait}, of
-      parameters by number.
-    phases: of loads that wait for one another.
-    work: what a warp issues.
-    stages: parts of a pipelined loop that are asked for before the loop.
-    waits: whether it waits for the kernel before it.
-    triggers: whether it lets the next kernel start early.
-    asked_before: bytes that a program asks for before it waits.
-    open_loops: loops whose number of turns depends on data.
-  """
-
-  name: str
-  threads: int
-  asked: dict[int, int]
-  phases: tuple[Phase, ...]
-  work: tuple[Work, ...]
-  stages: int
-  waits: bool
-  triggers: bool
-  asked_before: int
-  open_loops: int
-
-
-def kernels(text: str) -> dict[str, Kernel]:
-  """Returns the kernels of a module of PTX, by name."""
-  found = {}
-  for match in re.finditer(r"\.entry\s+([\w$]+)\s*\(", text):
-    found[match[1]] = _Reader(match[1], _body(text, match.end())).kernel()
-  return found
-
-
-def _body(text: str, start: int) -> str:
+def body(text: str, start: int) -> str:
   """Returns a kernel's text, from its parameters to its last brace."""
   depth, at = 0, text.index("{", start)
   for place in range(at, len(text)):
@@ -173,11 +88,20 @@ def _statement(text: str) -> Statement | None:
   return Statement(op, defined, (*guard, *_REGISTER.findall(others)), rest)
 
 
-class _Reader:
-  """Reads one kernel."""
+class Code:
+  """The code of a kernel.
 
-  def __init__(self, name: str, text: str):
-    self.name = name
+  Args:
+    text: the kernel's, from its parameters on.
+
+  Attributes:
+    threads: of a program.
+    blocks: its statements.
+    loops: the first and the last block of each loop.
+    open_loops: loops whose number of turns depends on data.
+  """
+
+  def __init__(self, text: str):
     threads = re.search(r"\.(?:reqntid|maxntid)\s+([\d, ]+)", text)
     sizes = threads[1].split(",") if threads else ["1"]
     self.threads = math.prod(int(x) for x in sizes if x.strip())
@@ -281,7 +205,7 @@ class _Reader:
       each = within[0]
       operands = [x.strip() for x in each.text.split(",")]
       if outside:
-        start = _number(outside[0].text.split(",")[-1])
+        start = self._start(outside[0])
         step = self._step(register, each, inside)
         if start is None or not step:
           return None
@@ -298,6 +222,15 @@ class _Reader:
       at = self.order[id(each)]
       register = operands[1]
     return None
+
+  def _start(self, each: Statement) -> int | None:
+    """Returns what a counter starts with; 0 where that is its thread."""
+    start = _number(each.text.split(",")[-1])
+    if start is None and each.op.startswith("mov") and each.used:
+      params, loads = self._sources(each.used[0])
+      made = self.definitions.get(each.used[0], [])
+      start = 0 if made and not params and not loads else None
+    return start
 
   def _step(self, register: str, each: Statement, inside: range) -> int:
     """Returns what a turn adds to a counter; 0 where it is not a number."""
@@ -345,7 +278,7 @@ class _Reader:
               waiting.append(other)
     return frozenset(params), frozenset(loads)
 
-  def _address(self, each: Statement) -> tuple[frozenset[int], frozenset[int]]:
+  def address(self, each: Statement) -> tuple[frozenset[int], frozenset[int]]:
     """Returns parameters and loads that an access's address is made from."""
     places = re.findall(r"\[([^\]]*)\]", each.text)
     registers = _REGISTER.findall(places[-1]) if places else []
@@ -355,110 +288,6 @@ class _Reader:
       more = self._sources(register)
       params, loads = params | more[0], loads | more[1]
     return params, loads
-
-  def _phases(self, block: Block) -> list[Counter]:
-    """Returns, for each phase of a block, the bytes of each parameter."""
-    phases: list[Counter] = []
-    depth: dict[int, int] = {}  # of the loads of this block
-    owner: dict[str, int] = {}  # which load a register is made from
-    floor = 0  # phases that a barrier has waited for
-    used = 0
-    for each in block.statements:
-      for register in each.used:
-        used = max(used, owner.get(register, 0))
-      if each.is_load:
-        params, behind = self._address(each)
-        at = max([floor, *(depth.get(x, 0) for x in behind)])
-        depth[id(each)] = at + 1
-        while len(phases) <= at:
-          phases.append(Counter())
-        for param in params:
-          phases[at][param] += each.num_bytes
-        for register in each.defined:
-          owner[register] = at + 1
-      elif each.op.startswith(("bar", "barrier")):
-        floor = max(floor, used)
-      else:
-        behind = max([0, *(owner.get(x, 0) for x in each.used)])
-        for register in each.defined:
-          owner[register] = behind
-    return phases
-
-  def kernel(self) -> Kernel:
-    """Returns what the kernel's text says."""
-    phases = [self._phases(block) for block in self.blocks]
-    best: list[tuple[int, tuple[int, ...]]] = []
-    for number in reversed(range(len(self.blocks))):
-      block = self.blocks[number]
-      ways = [best[len(self.blocks) - 1 - x] for x in block.follows]
-      rest = max(ways, default=(0, ()))
-      size = len(block.statements) + _OF_PHASE * len(phases[number])
-      cost = size * block.turns
-      best.append((rest[0] + cost, (number, *rest[1])))
-    way = best[-1][1] if best else ()
-    found: list[Phase] = []
-    work: list[Work] = []
-    asked: Counter = Counter()
-    for number in way:
-      block = self.blocks[number]
-      copies = self._copies(block) if block.turns > 1 else ()
-      beside = frozenset(copies)
-      work.append(Work(block.turns * len(block.statements), beside))
-      for phase in phases[number]:
-        found.append(Phase(frozenset(phase), block.turns, beside))
-        for param, size in phase.items():
-          asked[param] = max(asked[param], size)
-    ahead, stages = self._copied(way)
-    asked |= ahead
-    flat = [each for number in way for each in self.blocks[number].statements]
-    before, waits = 0, False
-    for each in flat:
-      if each.op.startswith("griddepcontrol.wait"):
-        waits = True
-        break
-      if each.is_load or each.is_copy:
-        before += each.num_bytes
-    return Kernel(
-      name=self.name,
-      threads=self.threads,
-      asked={param: size * self.threads for param, size in asked.items()},
-      phases=tuple(found),
-      work=tuple(work),
-      stages=stages,
-      waits=waits,
-      triggers=any(
-        each.op.startswith("griddepcontrol.launch") for each in flat
-      ),
-      asked_before=before * self.threads if waits else 0,
-      open_loops=self.open_loops,
-    )
-
-  def _copies(self, block: Block) -> Counter:
-    """Returns the bytes that a thread copies in a block, by parameter."""
-    copied: Counter = Counter()
-    for each in block.statements:
-      if each.is_copy:
-        for param in self._address(each)[0]:
-          copied[param] += each.num_bytes
-    return copied
-
-  def _copied(self, way: tuple[int, ...]) -> tuple[Counter, int]:
-    """Returns bytes that a thread copies before a loop waits, and in how many
-    parts of one turn.
-    """
-    ahead: Counter = Counter()
-    largest: Counter = Counter()
-    stages = 0
-    for number in way:
-      copied = self._copies(self.blocks[number])
-      if any(first <= number <= last for first, last in self.loops):
-        for param, size in copied.items():
-          before = ahead.pop(param, 0)
-          largest[param] = max(largest[param], before)
-          stages = max(stages, before // size if size else 0)
-      else:
-        ahead += copied
-    return largest | ahead, stages
 
 
 def _number(text: str) -> int | None:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 import re
 
 from speccascade.tools.planning import hlo
+from speccascade.tools.planning.chips import Chip
 from speccascade.tools.planning.hlo import Instruction
 
 STEPS = ("draft", "score", "verify", "commit", "count", "record")
@@ -88,6 +89,27 @@ class Program(hlo.Program):
           continue
         num += times * any(tuple(sorted(x.sizes)) in shapes for x in found)
     return num
+
+  def seconds(self, chip: Chip) -> dict[str, float]:
+    """Returns the seconds of each step of a round on a TPU.
+
+    Each instruction takes the compiler's cycles, or its bytes at the memory's
+    bandwidth, whichever is longer. What is fetched meanwhile is left out: the
+    bytes of a round are a bound of their own.
+
+    Args:
+      chip: the chip.
+    """
+    found: dict[str, float] = {}
+    for name, each, times in self.launches:
+      if each.opcode.endswith("-start"):
+        continue
+      size = self._read(name, each) + self.written(each)
+      cycles_s = each.cycles / chip.clock if chip.clock else 0.0
+      took = times * max(cycles_s, size / chip.bandwidth)
+      step = step_of(each)
+      found[step] = found.get(step, 0.0) + took
+    return found
 
   @property
   def num_bytes(self) -> int:

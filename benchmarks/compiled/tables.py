@@ -107,7 +107,8 @@ def predictions(rows: list[dict]) -> str:
   """
   taken = measured.committed()
   head = (
-    "| models | method | rows | predicted ms | measured ms | over | launches"
+    "| models | method | rows | predicted ms | measured ms | over"
+    " | without statements | launches"
     " | waits | reads | capped | host | kernels | MB | graphs"
     " | loops of the host | a further turn |"
   )
@@ -118,13 +119,14 @@ def predictions(rows: list[dict]) -> str:
     case = row["case"]
     whole = case["rows"] == 1 and "layers" not in case
     ms = taken.get((case["pair"], case["method"]))
-    if not whole or case.get("variant", "xla") != "xla":
+    if not whole or case.get("variant") != "xla":
       ms = None
     predicted, *others = (f"{found[part] / 1e3:.3f}" for part in parts)
     cells = [
       predicted,
       f"{ms:.3f}" if ms else "",
       f"{found['us'] / 1e3 / ms:.2f}" if ms else "",
+      f"{found['least_us'] / 1e3:.3f}",
       *others,
       f"{found['kernels']:.0f}",
       f"{found['bytes'] / 1e6:,.0f}",
@@ -140,8 +142,8 @@ def tpu_table(rows: list[dict]) -> str:
   """Returns a table of what TPUs' compilers say, with the roofline's time."""
   head = (
     "| models | method | rows | TPU | memory, GB | fusions | others | Mcycles"
-    " | GB | GFLOP | collectives | MB sent | at least, ms | loops"
-    " | cache copies |"
+    " | GB | GFLOP | collectives | MB sent | at least, ms | draft | score"
+    " | verify | others | loops | cache copies |"
   )
   lines = []
   for row in rows:
@@ -163,11 +165,20 @@ def tpu_table(rows: list[dict]) -> str:
       str(row["collectives"]),
       f"{row['sent_bytes'] / 1e6:.2f}",
       f"{1e3 * at_least(row):.2f}",
+      *_of_steps(row.get("predicted_steps", {})),
       str(row["loops"]),
       str(row["cache_copies"]),
     ]
     lines.append(f"| {_name(row)} | {' | '.join(cells)} |")
   return _table(head, lines)
+
+
+def _of_steps(steps: dict[str, float]) -> list[str]:
+  """Returns milliseconds of the main steps and of all others, of a TPU."""
+  main = ("draft", "score", "verify")
+  others = sum(x for step, x in steps.items() if step not in main)
+  found = [*(steps.get(step, 0.0) for step in main), others]
+  return [f"{x / 1e3:.2f}" if steps else "" for x in found]
 
 
 def _fault(error: str) -> str:
@@ -180,9 +191,11 @@ def at_least(row: dict) -> float:
   """Returns the seconds that a round takes at least, by the roofline.
 
   Bytes at the memory's bandwidth, operations at the peak, and the compiler's
-  cycles, whichever is longest.
+  cycles, whichever is longest; or, where it is longer still, the sum of each
+  instruction's cycles or bytes.
   """
   work = roofline.Work(
     {"round": row["read_bytes"]}, flops=row["flops"], cycles=row["cycles"]
   )
-  return work.seconds(chips.chip(row["case"]["target"]))
+  each = sum(row.get("predicted_steps", {}).values()) / 1e6
+  return max(work.seconds(chips.chip(row["case"]["target"])), each)
