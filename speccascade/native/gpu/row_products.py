@@ -79,7 +79,7 @@ class RowProducts(Operation):
     activations: tuple[str, ...] = (),
     **options: object,
   ) -> str:
-    """Returns such as "1024 to 2816+2816, normed, gated, bfloat16"."""
+    """Returns such as "1024 to 2816+2816, normed, gated, 16 rows, bfloat16"."""
     del options
     widths = "+".join(str(kernel.shape[1]) for kernel in kernels)
     words = [f"{x.shape[-1]} to {widths}"]
@@ -87,7 +87,8 @@ class RowProducts(Operation):
       words.append("normed")
     if activations:
       words.append("gated")
-    return ", ".join([*words, x.dtype.name])
+    rows = max(16, 1 << (x.size // x.shape[-1] - 1).bit_length())
+    return ", ".join([*words, f"{rows} rows", x.dtype.name])
 
 
 row_products = RowProducts()
