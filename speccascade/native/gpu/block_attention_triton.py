@@ -24,7 +24,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
 import jax.numpy as jnp
 
-from speccascade.native.gpu import launches
+from speccascade.native.gpu import early_launch
 from speccascade.native.gpu.block_attention import NO_SCORE
 
 # A reference to an array in the device's memory.
@@ -86,7 +86,7 @@ def _kernel(
   line = jnp.arange(_padded(group * num_queries))
   is_line = line < group * num_queries
   query_of = line // group
-  head_of = launches.program_id(1, interpret) * group + line % group
+  head_of = early_launch.program_id(1, interpret) * group + line % group
   d = jnp.arange(_padded(width))
   is_d = d < width
   where = is_line[:, None] & is_d[None, :]

@@ -34,7 +34,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
 import jax.numpy as jnp
 
-from speccascade.native.gpu import launches
+from speccascade.native.gpu import early_launch
 from speccascade.native.gpu.row_products import ACTIVATIONS
 
 _LINES, _DEPTH = 16, 16  # of one product of tensor cores
@@ -126,7 +126,7 @@ def _kernel(
   line, place = jnp.arange(splits * rows), jnp.arange(splits * columns)
   row, split = (f(line, jnp.int32(rows)) for f in (jax.lax.rem, jax.lax.div))
   is_row = (row < num_rows)[:, None]
-  first = launches.program_id(0, interpret) * columns
+  first = early_launch.program_id(0, interpret) * columns
   column = first + jax.lax.rem(place, jnp.int32(columns))
   split_of_column = jax.lax.div(place, jnp.int32(columns))
 
