@@ -181,7 +181,7 @@ def _kernel(
       square = square.reshape(splits, rows).sum(axis=0)
     factor = jax.lax.rsqrt(square / num_in + epsilon)
     sums = [x * factor[:, None] for x in sums]
-  dtype = x_ref.dtype
+  dtype = out_refs[0].dtype
   results = [x.astype(dtype) for x in sums]
   if activations:
     gates = [
@@ -200,7 +200,9 @@ def _kernel(
 
 @functools.partial(
   jax.jit,
-  static_argnames=("configuration", "interpret", "epsilon", "activations"),
+  static_argnames=(
+    *("configuration", "interpret", "epsilon", "activations", "is_wide"),
+  ),
 )
 def run(
   x: jax.Array,
@@ -212,6 +214,7 @@ def run(
   epsilon: float = 1e-6,
   activations: tuple[str, ...] = (),
   residual: jax.Array | None = None,
+  is_wide: bool = False,
 ) -> list[jax.Array]:
   """Returns what `RowProducts.reference` does."""
   *shape, num_in = x.shape
@@ -220,6 +223,7 @@ def run(
   num_programs = pl.cdiv(max(widths), configuration.columns)
   if activations:
     widths = widths[:1]
+  dtype = jnp.float32 if is_wide else x.dtype
   arrays = [rows, *([] if norm is None else [norm]), *kernels]
   if residual is not None:
     arrays.append(residual.reshape(-1, widths[0]))
@@ -235,7 +239,7 @@ def run(
       interpret=interpret,
     ),
     out_shape=[
-      jax.ShapeDtypeStruct((rows.shape[0], width), x.dtype) for width in widths
+      jax.ShapeDtypeStruct((rows.shape[0], width), dtype) for width in widths
     ],
     grid=(num_programs,),
     interpret=interpret,
