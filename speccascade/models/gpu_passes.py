@@ -46,15 +46,17 @@ _XLA_ONLY = (
 )
 
 
-def key(config: T5Config | LlamaConfig) -> str:
-  """Returns the sizes by which `defaults.json` knows a layer of a decoder.
+def key(config: T5Config | LlamaConfig, tokens: jax.Array) -> str:
+  """Returns the sizes by which `defaults.json` knows a pass of a decoder.
 
-  >>> key(T5Config(emb_dim=512, num_heads=6, head_dim=64, mlp_dim=1024))
-  '512 wide, 6 heads of 64, MLP of 1024, 2 gates, bfloat16'
+  Such as "512 wide, 6 heads of 64, MLP of 1024, 2 gates, 8 tokens, bfloat16".
+  Up to 8 tokens of all rows count as 8, and others as a power of two.
   """
+  heads = f"{config.num_heads} heads of {config.head_dim}"
+  mlp = f"MLP of {config.mlp_dim}, {len(config.mlp_activations)} gates"
+  num_tokens = max(8, 1 << (tokens.size - 1).bit_length())
   return (
-    f"{config.emb_dim} wide, {config.num_heads} heads of {config.head_dim},"
-    f" MLP of {config.mlp_dim}, {len(config.mlp_activations)} gates,"
+    f"{config.emb_dim} wide, {heads}, {mlp}, {num_tokens} tokens,"
     f" {config.dtype}"
   )
 
@@ -73,7 +75,7 @@ def takes(
     state: `T5State` or `LlamaState`.
     tokens: [B, N] int32, the block.
   """
-  name = _implementation(config)
+  name = _implementation(config, tokens)
   if name == "xla":
     return False
   if name not in choice.ANYWHERE and native.platform() != "gpu":
@@ -99,9 +101,9 @@ def _has_launches(name, config, params, state, tokens) -> bool:
   return reason is None
 
 
-def _implementation(config) -> str:
+def _implementation(config, tokens: jax.Array) -> str:
   """Returns the implementation that a pass should be made of."""
-  return choice.preferred("decoder_pass", key(config))
+  return choice.preferred("decoder_pass", key(config, tokens))
 
 
 def _reason_against(name, config, params, state, tokens) -> str | None:
@@ -172,7 +174,7 @@ def extend(
       embedder.get("lookahead"),
     )
   feed = _t5_layers if isinstance(config, T5Config) else _llama_layers
-  name = _implementation(config)
+  name = _implementation(config, block.tokens)
   if _has_launches(name, config, params, state, block.tokens):
     feed = gpu_launches.t5_layers
   with native.gpu_kernels(name):
@@ -191,7 +193,7 @@ def extend(
 
   def normed_product(x):
     """Returns logits of what the last layer returns, in one launch."""
-    with native.gpu_kernels(_implementation(config)):
+    with native.gpu_kernels(name):
       [logits] = row_products(
         x, (kernel,), norm=scale.astype(x.dtype), epsilon=epsilon, is_wide=True
       )

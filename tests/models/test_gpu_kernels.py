@@ -1,6 +1,9 @@
 """Operations with kernels for a GPU: their numbers, computed on a CPU."""
 
 import functools
+import json
+import pathlib
+import subprocess
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +16,8 @@ from speccascade.native.gpu import (
   row_products,
   row_products_triton,
 )
+
+ROOT = pathlib.Path(__file__).parents[2]
 
 
 def numbers(rng, *shape, dtype="float32"):
@@ -131,8 +136,9 @@ def gelu(x):
   return np.asarray(jax.nn.gelu(jnp.asarray(x, jnp.float32)), np.float64)
 
 
-# Rows and inputs: 16 splits a row, 2, and 1 of inputs that fill no part.
-@pytest.mark.parametrize(("rows", "num_in"), [(1, 256), (6, 96), (3, 200)])
+# Rows and inputs: in two splits that are whole parts, in two that are not, and
+# in one that is not.
+@pytest.mark.parametrize(("rows", "num_in"), [(1, 256), (6, 96), (9, 200)])
 @pytest.mark.parametrize("dtype", BOUNDS)
 def test_products_with_what_is_around_them(rows, num_in, dtype):
   rng = np.random.default_rng(rows)
@@ -218,3 +224,42 @@ def test_a_given_configuration_gives_the_same_numbers():
       columns=columns, splits=splits, inputs=16, stages=2
     )
     close(run(configuration=configuration)[0], want)
+
+
+def test_rows_do_not_change_one_another():
+  rng = np.random.default_rng(6)
+  x, kernel, scale = (
+    numbers(rng, *each, dtype="bfloat16") for each in ((8, 96), (96, 40), (96,))
+  )
+  run = functools.partial(
+    row_products, kernels=(kernel,), norm=scale, implementation="interpreted"
+  )
+  [all_rows] = run(x)
+  for rows in (slice(0, 1), slice(2, 8)):
+    np.testing.assert_array_equal(run(x[rows])[0], all_rows[rows])
+
+
+def test_products_stream_their_weights_when_compiled_for_an_h100(tmp_path):
+  python = ROOT / ".venv-gpu-compiler/bin/python"
+  if not python.exists():
+    pytest.skip("no compiler for GPUs: bash launch/gpu_compiler.sh")
+  done = subprocess.run(
+    [python, "-m", "tests.gpu_products", tmp_path],
+    capture_output=True,
+    text=True,
+    cwd=ROOT,
+    env={"PATH": "/usr/bin:/bin"},
+  )
+  assert done.returncode == 0, done.stderr[-2000:]
+  found = [json.loads(line) for line in done.stdout.splitlines()]
+  assert len(found) == 4
+  for each in found:
+    how = each["asked"]
+    part = how["inputs"] * how["splits"] * how["columns"] * each["kernels"] * 2
+    # What all stages but one hold was asked for before the first product, and
+    # no other load is waited for between products.
+    assert each["bytes"] == (how["stages"] - 1) * part
+    assert each["waits_beside"] == 0
+    assert each["waits"]
+    assert each["triggers"]
+    assert each["spilled"] == 0

@@ -24,6 +24,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
 import jax.numpy as jnp
 
+from speccascade.native.gpu import early_launch
 from speccascade.native.gpu.block_attention import NO_SCORE
 
 # A reference to an array in the device's memory.
@@ -71,6 +72,7 @@ def _kernel(
   *written_refs: Ref,
   scale: float,
   slots: int,
+  interpret: bool,
 ) -> None:
   """Attends for one row and one key head, and writes the row's new tokens.
 
@@ -84,7 +86,7 @@ def _kernel(
   line = jnp.arange(_padded(group * num_queries))
   is_line = line < group * num_queries
   query_of = line // group
-  head_of = head * group + line % group
+  head_of = early_launch.program_id(1, interpret) * group + line % group
   d = jnp.arange(_padded(width))
   is_d = d < width
   where = is_line[:, None] & is_d[None, :]
@@ -111,12 +113,12 @@ def _kernel(
     carry: Softmax,
     keys: jax.Array,
     values: jax.Array,
-    slot: jax.Array,
+    bias: jax.Array,
     is_slot: jax.Array,
   ) -> Softmax:
     """Adds slots to the running softmax: keys [D, S], values [S, D]."""
     most, total, mixed = carry
-    scores = triton.dot(queries, keys, allow_tf32=False) + biases(slot, is_slot)
+    scores = triton.dot(queries, keys, allow_tf32=False) + bias
     scores = jnp.where(is_slot[None, :], scores, NO_SCORE)
     new_most = jnp.maximum(most, jnp.max(scores, axis=1))
     shrink = jnp.exp(most - new_most)
@@ -129,6 +131,35 @@ def _kernel(
     return new_most, total, mixed
 
   num_seen = start_ref[row] if written_refs else num_slots
+  new = None
+  if written_refs:
+    # Read before the loop, whose products would be waited for.
+    num_new = new_keys_ref.shape[1]
+    at_new = jnp.arange(_padded(num_new))
+    is_new = at_new < num_new
+    where_new = is_new[:, None] & is_d[None, :]
+    at = (row, at_new[:, None], head, d[None, :])
+    # NaN and infinities are written as 0: see `cache.write`.
+    keys, values = (
+      jnp.where(jnp.isfinite(x), x, 0.0)
+      for x in (
+        triton.load(ref.at[at], mask=where_new, other=0.0)
+        for ref in (new_keys_ref, new_values_ref)
+      )
+    )
+    slot = num_seen + at_new
+    written_keys, written_values = written_refs
+    triton.store(
+      written_keys.at[row, head, d[None, :], slot[:, None]],
+      keys,
+      mask=where_new,
+    )
+    triton.store(
+      written_values.at[row, head, slot[:, None], d[None, :]],
+      values,
+      mask=where_new,
+    )
+    new = keys.T, values, biases(slot, is_new), is_new
   part = min(slots, _padded(num_slots))
 
   def add_part(number: jax.Array, carry: Softmax) -> Softmax:
@@ -144,7 +175,7 @@ def _kernel(
       mask=is_slot[:, None] & is_d[None, :],
       other=0.0,
     )
-    return add(carry, keys, values, slot, is_slot)
+    return add(carry, keys, values, biases(slot, is_slot), is_slot)
 
   lines = line.shape
   carry = (
@@ -153,33 +184,8 @@ def _kernel(
     jnp.zeros((*lines, *d.shape), jnp.float32),
   )
   carry = jax.lax.fori_loop(0, pl.cdiv(num_seen, part), add_part, carry)
-  if written_refs:
-    num_new = new_keys_ref.shape[1]
-    new = jnp.arange(_padded(num_new))
-    is_new = new < num_new
-    where_new = is_new[:, None] & is_d[None, :]
-    at = (row, new[:, None], head, d[None, :])
-    # NaN and infinities are written as 0: see `cache.write`.
-    keys, values = (
-      jnp.where(jnp.isfinite(x), x, 0.0)
-      for x in (
-        triton.load(ref.at[at], mask=where_new, other=0.0)
-        for ref in (new_keys_ref, new_values_ref)
-      )
-    )
-    slot = num_seen + new
-    written_keys, written_values = written_refs
-    triton.store(
-      written_keys.at[row, head, d[None, :], slot[:, None]],
-      keys,
-      mask=where_new,
-    )
-    triton.store(
-      written_values.at[row, head, slot[:, None], d[None, :]],
-      values,
-      mask=where_new,
-    )
-    carry = add(carry, keys.T, values, slot, is_new)
+  if new is not None:
+    carry = add(carry, *new)
   _, total, mixed = carry
   mixed = mixed / jnp.where(is_line, total, 1.0)[:, None]
   triton.store(
@@ -212,7 +218,9 @@ def run(
     outputs += [keys, values]
     aliases = {5: 1, 6: 2}
   return pl.pallas_call(
-    functools.partial(_kernel, scale=scale, slots=configuration.slots),
+    functools.partial(
+      _kernel, scale=scale, slots=configuration.slots, interpret=interpret
+    ),
     out_shape=tuple(jax.ShapeDtypeStruct(x.shape, x.dtype) for x in outputs),
     grid=(query.shape[0], keys.shape[1]),
     input_output_aliases=aliases,

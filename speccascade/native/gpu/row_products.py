@@ -84,7 +84,7 @@ class RowProducts(Operation):
     is_wide: bool = False,
     **options: object,
   ) -> str:
-    """Returns such as "1024 to 2816+2816, normed, gated, bfloat16"."""
+    """Returns such as "1024 to 2816+2816, normed, gated, 16 rows, bfloat16"."""
     del options
     widths = "+".join(str(kernel.shape[1]) for kernel in kernels)
     words = [f"{x.shape[-1]} to {widths}"]
@@ -94,7 +94,8 @@ class RowProducts(Operation):
       words.append("gated")
     if is_wide:
       words.append("wide")
-    return ", ".join([*words, x.dtype.name])
+    rows = max(16, 1 << (x.size // x.shape[-1] - 1).bit_length())
+    return ", ".join([*words, f"{rows} rows", x.dtype.name])
 
 
 row_products = RowProducts()

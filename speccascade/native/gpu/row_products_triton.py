@@ -10,15 +10,15 @@ columns of all of it.
 - Rows are walked over once. The factor of a norm is the same for all inputs of
   a row, so it is applied after the product; the squares are summed on the way.
 - `configuration` asks for enough parts of a kernel ahead.
-- Tensor cores multiply 16 lines at a time, of which a single row would fill
-  one, and add up inputs one step after another. So inputs are cut into splits,
-  and a line holds one split of one row. Lines and columns of different splits
-  are multiplied as well, and thrown away. With 4 inputs in 2 splits, a row
-  (a b c d) is the lines (a b) and (c d), and a column (p q r s) is the columns
-  (p q) and (r s). Of their four products, ap + bq and cr + ds are added.
+- Tensor cores multiply 16 lines at a time, of which 8 rows would fill half, and
+  add up inputs one step after another. So inputs are cut into two splits, and a
+  line holds one split of one row. Lines and columns of different splits are
+  multiplied as well, and thrown away: a row (a b c d) is the lines (a b) and
+  (c d), a column (p q r s) is the columns (p q) and (r s), and of their four
+  products, ap + bq and cr + ds are added.
 
-The order in which a sum is added up depends on the sizes and on the number of
-rows, and on nothing else: the same call returns the same numbers.
+The order in which a sum is added up depends on the configuration alone. So the
+same call returns the same numbers, and up to 8 rows do not change one another.
 
 Axes: M rows, E inputs, F outputs.
 """
@@ -34,15 +34,14 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
 import jax.numpy as jnp
 
+from speccascade.native.gpu import early_launch
 from speccascade.native.gpu.row_products import ACTIVATIONS
 
-_LINES, _DEPTH = 16, 16  # the least of a product of tensor cores
+_LINES, _DEPTH = 16, 16  # of one product of tensor cores
 # Programs that keep a GPU's multiprocessors reading, and the columns of one:
 # memory is read in lines of 32 bytes.
 _PROGRAMS, _LEAST_COLUMNS, _MOST_COLUMNS = 128, 16, 64
-# Columns of all kernels and splits, whose sums are in registers.
-_MOST_SUMS = 512
-_INPUTS = 256  # that one stage holds of all splits, of a single row
+_INPUTS = 128  # of a split that one stage holds
 # Bytes on their way in all programs, from which on an H100's memory is busy
 # (bandwidth times latency is 1.75 MB), its multiprocessors, and the bytes of
 # shared memory that their programs share.
@@ -83,14 +82,10 @@ def configuration(
   columns = _LEAST_COLUMNS
   while columns < _MOST_COLUMNS and num_out // (2 * columns) >= _PROGRAMS:
     columns *= 2
-  rows = pl.next_power_of_2(x.size // num_in)
-  splits = max(1, _LINES // rows)
-  while splits > 1 and (
-    num_in % (_DEPTH * splits) or columns * splits * num_kernels > _MOST_SUMS
-  ):
-    splits //= 2
-  lines = max(_LINES, rows)
-  inputs = max(_DEPTH, _INPUTS // max(splits, lines // 8))
+  lines = max(_LINES, pl.next_power_of_2(x.size // num_in))
+  is_half = 2 * (x.size // num_in) <= _LINES
+  splits = 2 if is_half and num_in % (2 * _DEPTH) == 0 else 1
+  inputs = _INPUTS if lines == _LINES else _INPUTS // 2
   num_parts = pl.cdiv(pl.cdiv(num_in, splits), inputs)
   # A stage holds a part of the kernels, of the rows, and of the norm's scale.
   of_kernels = num_kernels * inputs * splits * columns * x.dtype.itemsize
@@ -113,6 +108,7 @@ def _kernel(
   activations: tuple[str, ...],
   epsilon: float,
   configuration: Configuration,
+  interpret: bool,
 ) -> None:
   """Computes some columns of each product; see `run`."""
   given = iter(refs)
@@ -130,7 +126,7 @@ def _kernel(
   line, place = jnp.arange(splits * rows), jnp.arange(splits * columns)
   row, split = (f(line, jnp.int32(rows)) for f in (jax.lax.rem, jax.lax.div))
   is_row = (row < num_rows)[:, None]
-  first = pl.program_id(0) * columns
+  first = early_launch.program_id(0, interpret) * columns
   column = first + jax.lax.rem(place, jnp.int32(columns))
   split_of_column = jax.lax.div(place, jnp.int32(columns))
 
@@ -240,6 +236,7 @@ def run(
       activations=activations,
       epsilon=epsilon,
       configuration=configuration,
+      interpret=interpret,
     ),
     out_shape=[
       jax.ShapeDtypeStruct((rows.shape[0], width), dtype) for width in widths
