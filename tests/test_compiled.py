@@ -168,7 +168,7 @@ def test_a_table_says_what_does_not_fit_or_does_not_compile():
 
 
 def test_a_program_is_worked_out_from_few_layers(monkeypatch):
-  def compile_case(case, layers, limit_s):
+  def compile_case(case, layers, limit_s, kernels=None):
     compiled_layers.append(layers)
     drafter, verifier = layers
     number = 7 + 3 * drafter + 5 * verifier
@@ -196,13 +196,15 @@ def test_a_program_is_worked_out_from_few_layers(monkeypatch):
 def test_rows_are_kept_and_not_compiled_again(tmp_path, monkeypatch, capsys):
   compiled_cases = []
 
-  def compile_case(case, layers, limit_s):
+  def compile_case(case, layers, limit_s, kernels=None):
     compiled_cases.append(case["method"])
     return None if case["method"] == "spec_decode" else row()
 
   monkeypatch.setattr(command, "compile_case", compile_case)
   monkeypatch.setattr(
-    command, "from_few_layers", lambda case: row(worked_out=True)
+    command,
+    "from_few_layers",
+    lambda case, kernels: row(worked_out=True),
   )
   flags = ["--methods", "verifier", "spec_decode", "--output_dir"]
   assert command.main([*flags, str(tmp_path)]) == 0

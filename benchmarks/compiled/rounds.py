@@ -54,6 +54,11 @@ class Program(hlo.Program):
     return counts
 
   @property
+  def loop(self) -> Instruction | None:
+    """The loop whose turns are rounds."""
+    return self._round
+
+  @property
   def num_loops(self) -> int:
     """The loops inside a round."""
     if self._round is None:
@@ -88,7 +93,7 @@ class Program(hlo.Program):
   def num_bytes(self) -> int:
     """Bytes that a round reads from and writes to the large memory."""
     return sum(
-      times * (self._read(name, each) + self._written(each))
+      times * (self._read(name, each) + self.written(each))
       for name, each, times in self.launches
     )
 
@@ -98,11 +103,20 @@ class Program(hlo.Program):
       # It names the array that is read, the array that is written, a context.
       sizes = [array.num_bytes for array in hlo.arrays(each.type)]
       return min(sizes[:2], default=0) if _large_bytes(each.type) else 0
-    computation, total = self.computations[name], 0
+    return sum(self.reads(name, each).values())
+
+  def reads(self, name: str, each: Instruction) -> dict[str, int]:
+    """Returns the bytes that an instruction reads of each operand.
+
+    Args:
+      name: the computation that the instruction is in.
+      each: the instruction.
+    """
+    computation, found = self.computations[name], {}
     inner = each.called("calls")
-    for number, operand in enumerate(dict.fromkeys(each.operands)):
+    for number, operand in enumerate(each.operands):
       given = computation.get(operand)
-      if given is None:
+      if given is None or operand in found:
         continue
       size = _large_bytes(given.type)
       if inner and size:
@@ -111,8 +125,8 @@ class Program(hlo.Program):
         size = min(size, _large_bytes(each.type))
       elif each.opcode == "dynamic-update-slice" and number == 0:
         size = 0
-      total += size
-    return total
+      found[operand] = size
+    return found
 
   def _used(self, inner: str, number: int, size: int) -> int:
     """Returns the bytes of a parameter that a fused computation reads."""
@@ -141,7 +155,7 @@ class Program(hlo.Program):
         return size
     return total
 
-  def _written(self, each: Instruction) -> int:
+  def written(self, each: Instruction) -> int:
     """Returns the bytes that are written; of an update, its new part."""
     if each.opcode.endswith("-start"):
       return 0  # counted as read

@@ -27,7 +27,7 @@ from speccascade.models.products import LEAST_ROWS
 from speccascade.models.sharding import partitioning
 from speccascade.models.t5.config import T5Config
 from speccascade.native.gpu import block_attention, choice, row_products
-from speccascade.native.gpu.row_products import ACTIVATIONS
+from speccascade.native.gpu.row_products import ACTIVATIONS, Gathered, whole
 
 # Beyond these XLA's kernels are the better ones: products of many rows are no
 # longer bound by memory, and one program reads all slots of a head.
@@ -145,17 +145,12 @@ def extend(
   embedder, decoder = params["token_embedder"], params["decoder"]
   x = block.vectors
   if x is None:
-    x = layers.look_up(
-      embedder["embedding"],
-      block.tokens,
-      config.dtype,
-      embedder.get("lookahead"),
-    )
+    x = _vectors(config, embedder, block.tokens)
   feed = _t5_layers if isinstance(config, T5Config) else _llama_layers
   with native.gpu_kernels(_implementation(config)):
     x, caches, inputs = feed(config, decoder, x, block, state, context)
   if block.read is not None and block.reads_fewer:
-    x = jnp.take_along_axis(x, block.read[..., None], axis=1)
+    x = _at(x, block.read)
   epsilon = getattr(config, "norm_epsilon", 1e-6)
   scale = decoder["decoder_norm"]["scale"]
   kernel = _head_kernel(config, params, x.dtype)
@@ -175,14 +170,33 @@ def extend(
     return logits
 
   if kernel is None:
-    x = layers.norm(x, scale, epsilon)
+    x = layers.norm(whole(x), scale, epsilon)
     logits, hidden = block.outputs(x, project_rows, config.vocab_size)
+  elif isinstance(x, Gathered) and x.size and block.has_logits:
+    logits, hidden = normed_product(x), layers.norm(whole(x), scale, epsilon)
   else:
-    logits, x = block.outputs(x, normed_product, config.vocab_size)
+    logits, x = block.outputs(whole(x), normed_product, config.vocab_size)
     hidden = layers.norm(x, scale, epsilon)
   if state_layers:
-    hidden = block.states([inputs[layer] for layer in state_layers])
+    hidden = block.states([whole(inputs[layer]) for layer in state_layers])
   return caches, logits, hidden
+
+
+def _vectors(config, embedder: dict, tokens: jax.Array) -> jax.Array | Gathered:
+  """Returns the vectors of tokens; the first layer looks them up if it can."""
+  table, ahead = embedder["embedding"], embedder.get("lookahead")
+  if ahead is None and getattr(table, "dtype", None) == config.dtype:
+    return Gathered(table, tokens)
+  return layers.look_up(table, tokens, config.dtype, ahead)
+
+
+def _at(x: jax.Array, read: jax.Array) -> Gathered:
+  """Returns x [B, N, E] at the read positions [B, R]."""
+  num_rows, num_fed, width = x.shape
+  if num_rows > 1:
+    first = jnp.arange(num_rows, dtype=jnp.int32) * num_fed
+    read = read + first[:, None]
+  return Gathered(x.reshape(-1, width), read)
 
 
 def _head_kernel(config, params: dict, dtype) -> jax.Array | None:
@@ -290,7 +304,7 @@ def _llama_layers(config, decoder, x, block, state, context):
     caches.append(tuple(written))
     out = attention["out"]
     if config.out_bias:
-      x = _add(x, out["bias"])
+      x = _add(whole(x), out["bias"])
     [x] = _products(_joined(mixed), out, residual=x)
     x = _mlp(config, layer, x, epsilon)
   return x, tuple(caches), inputs
