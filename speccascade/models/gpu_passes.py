@@ -17,6 +17,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from speccascade import native
 from speccascade.models import cache, cut_head, layers
@@ -26,7 +27,9 @@ from speccascade.models.llama.config import LlamaConfig
 from speccascade.models.products import LEAST_ROWS
 from speccascade.models.sharding import partitioning
 from speccascade.models.t5.config import T5Config
+from speccascade.models.t5.multi_head import relative_position_bucket
 from speccascade.native.gpu import block_attention, choice, row_products
+from speccascade.native.gpu.block_attention import Offsets
 from speccascade.native.gpu.row_products import ACTIVATIONS, Gathered, whole
 
 # Beyond these XLA's kernels are the better ones: products of many rows are no
@@ -233,10 +236,21 @@ def _mlp(config, layer: dict, x: jax.Array, epsilon: float) -> jax.Array:
   return _products(inner, mlp["wo"], residual=x)[0]
 
 
+def _by_bucket(config, decoder, capacity: int) -> Offsets:
+  """Returns the position bias of a T5's decoder, for caches of L slots."""
+  distances = np.arange(1 - capacity, capacity)
+  buckets = relative_position_bucket(distances, bidirectional=False)
+  table = decoder["relpos_bias"]["rel_embedding"].astype(config.dtype)
+  return Offsets(table, jnp.asarray(buckets, jnp.int32))
+
+
 def _t5_layers(config, decoder, x, block, state, context):
   """Returns (x [B, N, E] after a T5's layers, caches, what each layer read)."""
   sources, source_bias, by_offset = context
-  bias = block.bias(by_offset)
+  if block.depth is None:
+    bias = _by_bucket(config, decoder, state.caches[0][0].shape[3])
+  else:
+    bias = block.bias(by_offset)
   split = lambda y: y.reshape(*y.shape[:2], config.num_heads, -1)
   caches, inputs = [], []
   for number, (keys, values) in enumerate(state.caches):
@@ -282,6 +296,9 @@ def _llama_layers(config, decoder, x, block, state, context):
     if window not in biases:
       mask = cache.window_by_offset(window, capacity)
       biases[window] = block.bias(mask)
+      if block.depth is None:
+        every = jnp.arange(mask.shape[1], dtype=jnp.int32)
+        biases[window] = Offsets(jnp.asarray(mask), every)
     attention = layer["self_attention"]
     dense = [attention[name] for name in ("query", "key", "value")]
     scale = layer["pre_self_attention_layer_norm"]["scale"].astype(x.dtype)

@@ -1,6 +1,7 @@
 """Operations of few tokens, with kernels for a GPU; see `operation`."""
 
 from speccascade.native.gpu.block_attention import block_attention
+from speccascade.native.gpu.chain_review import chain_review
 from speccascade.native.gpu.choice import gpu_kernels
 from speccascade.native.gpu.kept_path import kept_path
 from speccascade.native.gpu.operation import Operation, UnavailableError
@@ -12,6 +13,7 @@ __all__ = [
   "Operation",
   "UnavailableError",
   "block_attention",
+  "chain_review",
   "gpu_kernels",
   "kept_path",
   "row_draws",
