@@ -4,7 +4,7 @@
 #   bash launch/test.sh --quick    under two minutes: format, lint, types, the
 #                                  law of each execution, the README
 #   bash launch/test.sh            what every change must pass
-#   bash launch/test.sh --nightly  a quarter of the large samples, another each day
+#   bash launch/test.sh --nightly  a sixth of the large samples, another each day
 #   bash launch/test.sh --nightly --share 1/1   all of them
 #   bash launch/test.sh ... ARGS   further arguments go to pytest
 #
@@ -54,7 +54,7 @@ run_pytest() {
 }
 
 if [ $part = nightly ]; then
-  share="$(($(date +%s) / 86400 % 4 + 1))/4"
+  share="$(($(date +%s) / 86400 % 6 + 1))/6"
   say "tests marked slow, share $share where no other one is asked for"
   run_pytest "${workers[@]}" -m slow --share "$share" "$@"
   say "nightly tests passed"

@@ -1,6 +1,8 @@
 """benchmarks.compiled: what it reads from a program, its rows and tables."""
 
+import dataclasses
 import json
+import math
 
 import jax
 import pytest
@@ -8,6 +10,7 @@ import pytest
 from benchmarks.compiled import __main__ as command
 from benchmarks.compiled import programs, rounds, tables
 from speccascade.models import T5Config
+from speccascade.tools.planning import chips
 
 # ruff: noqa: E501 (XLA writes long lines)
 TEXT = """
@@ -82,6 +85,26 @@ def test_a_round_is_read_from_a_programs_text():
   lookup = 3 * 8 * 4 + 3 * 4 + 3 * 8 * 4
   index = 4 + 4 * (4 + 4) + 4 * (4 + 4 + 1)
   assert program.num_bytes == update + lookup + 2 * slots + index
+
+
+def test_a_tpu_takes_cycles_or_bytes_of_each_instruction():
+  program = rounds.Program(TEXT)
+  slow = chips.Chip(memory=1, bandwidth=1e12, flops=1, clock=1e6)
+  steps = program.seconds(slow)
+  # 120 cycles at 1 MHz, and the bytes of the update.
+  update = 4 + 2 * 2 * 64
+  assert math.isclose(steps["score"], 120e-6 + update / 1e12)
+  fast = dataclasses.replace(slow, clock=1e15)
+  # What the same instruction reads: an index.
+  assert math.isclose(
+    fast_s := program.seconds(fast)["score"], (update + 4) / 1e12
+  )
+  assert fast_s < steps["score"]
+  case = {**CASE, "target": "v5e:1x1"}
+  found = row(predicted_steps={"draft": 1500.0, "score": 1000.0, "rest": 20.0})
+  assert math.isclose(tables.at_least({"case": case, **found}), 2.52e-3)
+  text = tables.tables([{"case": case, **found}])
+  assert "| 2.52 | 1.50 | 1.00 | 0.00 | 0.02 |" in text
 
 
 @pytest.fixture(scope="module")
@@ -168,7 +191,7 @@ def test_a_table_says_what_does_not_fit_or_does_not_compile():
 
 
 def test_a_program_is_worked_out_from_few_layers(monkeypatch):
-  def compile_case(case, layers, limit_s):
+  def compile_case(case, layers, limit_s, kernels=None):
     compiled_layers.append(layers)
     drafter, verifier = layers
     number = 7 + 3 * drafter + 5 * verifier
@@ -196,13 +219,15 @@ def test_a_program_is_worked_out_from_few_layers(monkeypatch):
 def test_rows_are_kept_and_not_compiled_again(tmp_path, monkeypatch, capsys):
   compiled_cases = []
 
-  def compile_case(case, layers, limit_s):
+  def compile_case(case, layers, limit_s, kernels=None):
     compiled_cases.append(case["method"])
     return None if case["method"] == "spec_decode" else row()
 
   monkeypatch.setattr(command, "compile_case", compile_case)
   monkeypatch.setattr(
-    command, "from_few_layers", lambda case: row(worked_out=True)
+    command,
+    "from_few_layers",
+    lambda case, kernels: row(worked_out=True),
   )
   flags = ["--methods", "verifier", "spec_decode", "--output_dir"]
   assert command.main([*flags, str(tmp_path)]) == 0

@@ -8,6 +8,9 @@ memory, bytes, operations. Nothing is run. A row is kept as soon as it is there,
 and a command that is given again continues. A program that takes longer than
 --limit_s is worked out from its forms with 2 and 4 layers, and its row says so.
 
+For a GPU, --kernels also predicts the milliseconds of a round, from what each
+kernel reads and has in flight, and prints the kernels of each program.
+
 The TPUs' compiler is the extra `tpu-compiler`; for a GPU
 `bash launch/gpu_compiler.sh` makes an environment.
 """
@@ -17,10 +20,12 @@ import itertools
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
 from benchmarks.compiled import programs, tables
+from benchmarks.gpu_battery.ahead import VARIANTS
 from speccascade.runtime import files
 from speccascade.tools.planning import chips
 
@@ -55,9 +60,15 @@ def parser() -> argparse.ArgumentParser:
     help="of drafter and verifier, in place of all",
   )
   add(
-    "--implementation",
-    choices=("xla", "triton", "cuda"),
-    help="of a GPU's operations; None: defaults.json",
+    "--variants",
+    nargs="+",
+    choices=VARIANTS,
+    help="of GPUs' programs; without it the package's table says",
+  )
+  add(
+    "--kernels",
+    action="store_true",
+    help="predict a GPU's round, and print its kernels",
   )
   add("--limit_s", type=float, default=180.0, help="for one whole program")
   add("--output_dir", type=pathlib.Path, default=pathlib.Path("out/compiled"))
@@ -65,7 +76,10 @@ def parser() -> argparse.ArgumentParser:
 
 
 def compile_case(
-  case: dict, layers: tuple[int, int] | None, limit_s: float | None
+  case: dict,
+  layers: tuple[int, int] | None,
+  limit_s: float | None,
+  kernels: pathlib.Path | None = None,
 ) -> dict | None:
   """Returns the row of a program; None where it takes longer than it may.
 
@@ -73,12 +87,15 @@ def compile_case(
     case: flags of `benchmarks.compiled.case`.
     layers: of the drafter and the verifier; None takes all.
     limit_s: the most seconds; None waits.
+    kernels: the file for the table of a GPU's kernels; None predicts nothing.
   """
   command = [sys.executable, "-m", "benchmarks.compiled.case"]
   for name, value in case.items():
     command += [f"--{name}", str(value)]
   if layers:
     command += ["--layers", *map(str, layers)]
+  if kernels:
+    command += ["--kernels", str(kernels)]
   try:
     done = subprocess.run(
       command, capture_output=True, text=True, timeout=limit_s
@@ -92,17 +109,28 @@ def compile_case(
   return json.loads(lines[-1])
 
 
-def from_few_layers(case: dict) -> dict:
+def from_few_layers(case: dict, kernels: pathlib.Path | None = None) -> dict:
   """Returns the row of a program from programs with 2 and 4 layers.
 
   All layers of a stack are alike, so that each number grows by the same with
   each layer. But few layers may stay in a TPU's small memory from round to
   round, where all layers would be read: bytes are then too few.
+
+  Args:
+    case: as `compile_case` takes it.
+    kernels: the file for the kernels of the form with fewest layers; the other
+      forms have files beside it.
   """
   wanted = {(2, 2): None, (2, 4): 1}  # which of the pair has grown
   if case["method"] not in programs.OF_VERIFIER:
     wanted[4, 2] = 0
-  forms = {layers: compile_case(case, layers, None) for layers in wanted}
+  forms = {}
+  for layers in wanted:
+    words = "_".join(map(str, layers))
+    path = kernels and kernels.with_name(f"{kernels.stem}_{words}.md")
+    forms[layers] = compile_case(case, layers, None, path)
+    if path and layers == (2, 2) and path.exists():
+      path.replace(kernels)
   for row in forms.values():
     if "error" in row:
       return row
@@ -127,8 +155,17 @@ def from_few_layers(case: dict) -> dict:
   return row
 
 
+def _kernels_file(folder: pathlib.Path, case: dict) -> pathlib.Path:
+  """Returns where the kernels of a program are kept."""
+  words = [str(value) for value in case.values()]
+  name = re.sub(r"[^\w.]+", "_", "-".join(words)).strip("_")
+  return folder / "kernels" / f"{name}.md"
+
+
 def main(argv: list[str] | None = None) -> int:
   flags = parser().parse_args(argv)
+  if flags.kernels and not any(map(chips.is_gpu, flags.targets)):
+    parser().error("--kernels is for GPUs: want h100 among --targets")
   # This process compiles nothing, and takes no accelerator from who would.
   os.environ["JAX_PLATFORMS"] = "cpu"
   flags.output_dir.mkdir(parents=True, exist_ok=True)
@@ -149,22 +186,30 @@ def main(argv: list[str] | None = None) -> int:
       flags.targets, flags.pairs, flags.rows, flags.methods
     )
   ]
-  if flags.implementation is not None:
-    for case in cases:
-      case["implementation"] = flags.implementation
+  if flags.variants:
+    cases = [
+      case | {"variant": variant}
+      for case, variant in itertools.product(cases, flags.variants)
+    ]
   layers = tuple(flags.layers) if flags.layers else None
   for number, case in enumerate(cases, 1):
     named = case | ({"layers": layers} if layers else {})
     words = " ".join(str(case[key]) for key in ("target", "pair", "method"))
     words = f"[{number}/{len(cases)}] {words}, {case['rows']} rows"
-    if json.dumps(named) in have:
+    kernels = None
+    if flags.kernels and chips.is_gpu(case["target"]):
+      kernels = _kernels_file(flags.output_dir, named)
+    if json.dumps(named) in have and (not kernels or kernels.exists()):
       print(f"{words}: is there", flush=True)
       continue
     print(words, flush=True)
-    row = compile_case(case, layers, flags.limit_s)
+    row = compile_case(case, layers, flags.limit_s, kernels)
     if row is None:
       print(f"  over {flags.limit_s:g} s; from 2 and 4 layers", flush=True)
-      row = from_few_layers(case)
+      row = from_few_layers(case, kernels)
+    if kernels and kernels.exists():
+      print(kernels.read_text(), flush=True)
+    rows = [each for each in rows if each["case"] != named]
     rows.append({"case": named, **row})
     text = "".join(json.dumps(each) + "\n" for each in rows)
     files.write_whole(path, text)

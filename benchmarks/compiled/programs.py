@@ -11,7 +11,8 @@ from jax.sharding import AxisType
 import numpy as np
 
 from benchmarks import shapes
-from benchmarks.gpu_battery import models, sizes
+from benchmarks.gpu_battery import models, passes, sizes
+from benchmarks.gpu_battery import programs as battery
 from speccascade.decoding import Sampling, decoder, row_keys
 from speccascade.models import (
   T5LM,
@@ -27,6 +28,7 @@ from speccascade.models.draft_heads import HeadsConfig, HeadsNetwork
 from speccascade.models.heads_model import model_of
 from speccascade.models.sharding.partitioning import DATA, MODEL, Layout
 from speccascade.models.state_reader import StateReaderNetwork
+from speccascade.native.lowering import tracing_for
 
 Config = T5Config | LlamaConfig
 # Drafter and verifier of each pair.
@@ -36,11 +38,22 @@ PAIRS = {
   "t5-small:t5-small": ("t5-small", "t5-small"),
   "llama-1b:llama-1b": ("Llama-1B", "Llama-1B"),
   "llama-1b:llama-8b": ("Llama-1B", "Llama-8B"),
+  # The pair that the battery trains (docs/results/h100).
+  "battery-drafter:battery-verifier": ("battery-drafter", "battery-verifier"),
+  "battery-drafter:battery-drafter": ("battery-drafter", "battery-drafter"),
 }
+_BATTERY = {
+  "battery-drafter": sizes.FULL.drafter,
+  "battery-verifier": sizes.FULL.verifier,
+}
+_BATTERY_TOKENS = 4032
 # The method of each row of a table, and its settings.
 METHODS: dict[str, tuple[str, dict[str, Any]]] = {
   "verifier": ("verifier", {"gamma": 1}),
+  # A pass over one token, as the battery times it, without a draw.
+  "pass": ("verifier", {"gamma": 1}),
   "spec_decode": ("spec_decode", {"gamma": 5}),
+  "spec_decode_3": ("spec_decode", {"gamma": 3}),
   "opt": ("spec_cascade_opt", {"gamma": 5}),
   "token_v3": ("spec_cascade_token_v3", {"gamma": 5}),
   "cascade": ("token_cascade_chow", {"gamma": 1}),
@@ -52,7 +65,7 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
   "top_k_top_p": ("verifier", {"gamma": 1}),
 }
 # Methods whose drafter belongs to the verifier: no second model drafts.
-OF_VERIFIER = {"verifier", "heads", "reader"}
+OF_VERIFIER = {"verifier", "pass", "heads", "reader"}
 KEPT = 8192  # tokens of a state reader's head
 # The filters of methods that do not draw from the whole distribution.
 FILTERS: dict[str, dict[str, Any]] = {
@@ -69,6 +82,10 @@ def config(name: str, layers: int | None = None) -> Config:
   if name in shapes.SHAPES:
     whole = shapes.config(name)
     whole = dataclasses.replace(whole, num_encoder_layers=1)
+  elif name in _BATTERY:
+    whole = dataclasses.replace(
+      _BATTERY[name], vocab_size=_BATTERY_TOKENS, num_encoder_layers=1
+    )
   else:
     whole = sizes.FULL.llamas[name]
   deep = layers or whole.num_decoder_layers
@@ -188,6 +205,8 @@ def lower(
     place.model(each, is_drafter)
     for each, is_drafter in zip(configs, (True, False))
   )
+  if method == "pass":
+    return _passes(place, verifier, rows)
   if method == "heads":
     drafter = place.heads(verifier, options["gamma"])
   elif method == "reader":
@@ -205,6 +224,20 @@ def lower(
   run = decoder(name, max_decode_len=max_decode_len, eos_id=1, **options)
   sampling = Sampling.create(1.0, **FILTERS.get(method, {}))
   return run.lower(drafter, verifier, inputs, keys, 0.0, sampling)
+
+
+def _passes(place: Place, lm: T5LM | LlamaLM, rows: int) -> jax.stages.Lowered:
+  """Returns passes over one token, of a number that is given to the program."""
+  prompt = jnp.ones((rows, passes.SOURCE_LEN), jnp.int32)
+  start = battery.prefill(passes.CAPACITY)
+  state = place.whole(jax.eval_shape(lambda lm: start(lm, prompt), lm))
+  number = place.whole(jax.ShapeDtypeStruct((), jnp.int32))
+
+  def run(lm, state, number):
+    return battery.passes(1, number)(lm, state)
+
+  with tracing_for(lm):
+    return jax.jit(run).lower(lm, state, number)
 
 
 def cache_shapes(

@@ -5,6 +5,7 @@ import re
 
 from speccascade.native.gpu import launches
 from speccascade.tools.planning import hlo
+from speccascade.tools.planning.chips import Chip
 from speccascade.tools.planning.hlo import Instruction
 
 STEPS = ("draft", "score", "verify", "commit", "count", "record")
@@ -55,6 +56,11 @@ class Program(hlo.Program):
     return counts
 
   @property
+  def loop(self) -> Instruction | None:
+    """The loop whose turns are rounds."""
+    return self._round
+
+  @property
   def num_loops(self) -> int:
     """The loops inside a round."""
     if self._round is None:
@@ -85,11 +91,32 @@ class Program(hlo.Program):
         num += times * any(tuple(sorted(x.sizes)) in shapes for x in found)
     return num
 
+  def seconds(self, chip: Chip) -> dict[str, float]:
+    """Returns the seconds of each step of a round on a TPU.
+
+    Each instruction takes the compiler's cycles, or its bytes at the memory's
+    bandwidth, whichever is longer. What is fetched meanwhile is left out: the
+    bytes of a round are a bound of their own.
+
+    Args:
+      chip: the chip.
+    """
+    found: dict[str, float] = {}
+    for name, each, times in self.launches:
+      if each.opcode.endswith("-start"):
+        continue
+      size = self._read(name, each) + self.written(each)
+      cycles_s = each.cycles / chip.clock if chip.clock else 0.0
+      took = times * max(cycles_s, size / chip.bandwidth)
+      step = step_of(each)
+      found[step] = found.get(step, 0.0) + took
+    return found
+
   @property
   def num_bytes(self) -> int:
     """Bytes that a round reads from and writes to the large memory."""
     return sum(
-      times * (self._read(name, each) + self._written(each))
+      times * (self._read(name, each) + self.written(each))
       for name, each, times in self.launches
     )
 
@@ -99,15 +126,24 @@ class Program(hlo.Program):
       # It names the array that is read, the array that is written, a context.
       sizes = [array.num_bytes for array in hlo.arrays(each.type)]
       return min(sizes[:2], default=0) if _large_bytes(each.type) else 0
-    computation, total = self.computations[name], 0
+    return sum(self.reads(name, each).values())
+
+  def reads(self, name: str, each: Instruction) -> dict[str, int]:
+    """Returns the bytes that an instruction reads of each operand.
+
+    Args:
+      name: the computation that the instruction is in.
+      each: the instruction.
+    """
+    computation, found = self.computations[name], {}
     inner = each.called("calls")
     operands = each.operands
     if launches.TARGET in each.line:
       # The last ones are asked for ahead, and counted where they are used.
       operands = operands[: -launches.NUM_NEXT]
-    for number, operand in enumerate(dict.fromkeys(operands)):
+    for number, operand in enumerate(operands):
       given = computation.get(operand)
-      if given is None:
+      if given is None or operand in found:
         continue
       size = _large_bytes(given.type)
       if inner and size:
@@ -116,8 +152,8 @@ class Program(hlo.Program):
         size = min(size, _large_bytes(each.type))
       elif each.opcode == "dynamic-update-slice" and number == 0:
         size = 0
-      total += size
-    return total
+      found[operand] = size
+    return found
 
   def _used(self, inner: str, number: int, size: int) -> int:
     """Returns the bytes of a parameter that a fused computation reads."""
@@ -146,7 +182,7 @@ class Program(hlo.Program):
         return size
     return total
 
-  def _written(self, each: Instruction) -> int:
+  def written(self, each: Instruction) -> int:
     """Returns the bytes that are written; of an update, its new part."""
     if each.opcode.endswith("-start"):
       return 0  # counted as read

@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 
 from speccascade import native
-from speccascade.models import cache, gpu_launches, layers
+from speccascade.models import cache, cut_head, gpu_launches, layers
 from speccascade.models.block import Block
 from speccascade.models.llama import rotary
 from speccascade.models.llama.config import LlamaConfig
@@ -180,18 +180,41 @@ def extend(
   if block.read is not None and block.reads_fewer:
     x = jnp.take_along_axis(x, block.read[..., None], axis=1)
   epsilon = getattr(config, "norm_epsilon", 1e-6)
-  x = layers.norm(x, decoder["decoder_norm"]["scale"], epsilon)
+  scale = decoder["decoder_norm"]["scale"]
+  kernel = _head_kernel(config, params, x.dtype)
 
-  def head(x):
+  def project_rows(x):
+    """Returns logits of hidden states, with a single row among empty ones."""
     if x.size > x.shape[-1]:
       return project(x)
-    # A single row among empty ones: see `products.num_spare`.
     return project(jnp.pad(x, ((0, 0), (0, LEAST_ROWS - 1), (0, 0))))[:, :1]
 
-  logits, hidden = block.outputs(x, head, config.vocab_size)
+  def normed_product(x):
+    """Returns logits of what the last layer returns, in one launch."""
+    with native.gpu_kernels(_implementation(config)):
+      [logits] = row_products(
+        x, (kernel,), norm=scale.astype(x.dtype), epsilon=epsilon, is_wide=True
+      )
+    return logits
+
+  if kernel is None:
+    x = layers.norm(x, scale, epsilon)
+    logits, hidden = block.outputs(x, project_rows, config.vocab_size)
+  else:
+    logits, x = block.outputs(x, normed_product, config.vocab_size)
+    hidden = layers.norm(x, scale, epsilon)
   if state_layers:
     hidden = block.states([inputs[layer] for layer in state_layers])
   return caches, logits, hidden
+
+
+def _head_kernel(config, params: dict, dtype) -> jax.Array | None:
+  """Returns the kernel [E, V] of an untied head; None where it is not one."""
+  if config.logits_via_embedding or getattr(config, "logit_cap", None):
+    return None
+  head = params.get(cut_head.NAME, params["decoder"].get("logits_dense", {}))
+  kernel = head.get("kernel")
+  return kernel if getattr(kernel, "dtype", None) == dtype else None
 
 
 def _products(x, *dense: dict, **options) -> list[jax.Array]:

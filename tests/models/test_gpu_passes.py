@@ -215,7 +215,7 @@ def test_a_layer_is_few_launches_when_compiled_for_an_h100():
       [
         *(python, "-m", "benchmarks.compiled.case", "--target", "h100"),
         *("--pair", "t5-small:t5-large", "--method", "verifier"),
-        *("--layers", "1", "4", "--implementation", name),
+        *("--layers", "1", "4", "--variant", name),
       ],
       capture_output=True,
       text=True,

@@ -1,0 +1,443 @@
+"""The kernels of a round on a GPU: what each reads, and what it takes at least.
+
+Joins what XLA writes of a program: the instructions (bytes, steps), the thunks
+(grids, graphs) and the PTX (what is in flight). See `costs` for the sum.
+"""
+
+from collections.abc import Iterator, Set
+import dataclasses
+import re
+
+from benchmarks.compiled import costs, in_flight, rounds, thunks
+from benchmarks.compiled.costs import Cost, Load
+from benchmarks.compiled.thunks import Thunk
+from speccascade.tools.planning.hlo import Instruction
+
+# Kernels that the device chooses by timing them, so that what was compiled here
+# does not say what is in flight there.
+_TUNED = re.compile(
+  r'"kind":"__(triton_nested_gemm_fusion|triton_gemm|cublas|cudnn)'
+  r'|custom_call_target="__(cublas|cudnn)'
+)
+_PTX_CALL = "__gpu$xla.gpu.ptx"
+
+
+@dataclasses.dataclass(frozen=True)
+class Kernel:
+  """A launch of a round.
+
+  Attributes:
+    name: the instruction's, or the kernel's.
+    step: of the round.
+    kind: what it does, in a word.
+    load: what it reads and has in flight.
+    stages: parts of a loop that are asked for before it; 0 without such a loop.
+    is_tuned: whether the device chooses how it is computed.
+    waits: whether it waits for the kernel before it inside (programmatic
+      launches).
+    triggers: whether it lets the next kernel start early.
+    asked_before: bytes that a program asks for before it waits.
+    open_loops: its loops whose turns depend on data; one turn counts.
+    cost: what it takes.
+    far: {array of the device's memory: bytes} that it reads.
+    fetched: those that it only fetches, for a later kernel.
+  """
+
+  name: str
+  step: str
+  kind: str
+  load: Load
+  stages: int
+  is_tuned: bool
+  waits: bool
+  triggers: bool
+  asked_before: int
+  open_loops: int
+  cost: Cost
+  far: tuple[tuple[str, int], ...] = ()
+  fetched: frozenset[str] = frozenset()
+
+
+@dataclasses.dataclass(frozen=True)
+class Round:
+  """What a round takes by arithmetic.
+
+  Attributes:
+    kernels: its launches, with how often each is.
+    graphs: the CUDA graphs.
+    turn: what each further turn of loops inside the round takes, whose turns
+      depend on data.
+    is_counted: whether the number of rounds is known before they run, so that
+      the host does not ask for each.
+  """
+
+  kernels: list[tuple[Kernel, int]]
+  graphs: thunks.Graphs
+  turn: float
+  is_counted: bool = False
+
+  @property
+  def cost(self) -> Cost:
+    """All kernels, one after the other."""
+    return sum((each.cost * num for each, num in self.kernels), Cost())
+
+  @property
+  def host(self) -> float:
+    """Seconds in which the device waits for the host."""
+    asks = not (self.graphs.is_captured or self.is_counted)
+    return (self.graphs.waits + asks) * costs.HOST
+
+  @property
+  def least(self) -> float:
+    """Seconds where statements took no time: what was not estimated."""
+    total = self.host
+    for each, num in self.kernels:
+      load = dataclasses.replace(each.load, work=0, work_beside=0)
+      saved = each.cost.total - costs.cost(each.load, each.cost.launch).total
+      found = costs.cost(load, each.cost.launch).total + saved
+      total += num * found
+    return total
+
+  @property
+  def seconds(self) -> float:
+    """All of it: the prediction."""
+    return self.cost.total + self.host
+
+  def numbers(self) -> dict[str, float]:
+    """Returns the prediction and its parts, in microseconds, and counts."""
+    cost = self.cost
+    each = [(kernel, num) for kernel, num in self.kernels]
+    count = lambda good: sum(num for kernel, num in each if good(kernel))
+    return {
+      "kernels": count(lambda _: True),
+      "us": 1e6 * self.seconds,
+      "least_us": 1e6 * self.least,
+      "launch_us": 1e6 * cost.launch,
+      "waits_us": 1e6 * cost.waits,
+      "reads_us": 1e6 * cost.reads,
+      "capped_us": 1e6 * cost.capped,
+      "host_us": 1e6 * self.host,
+      "turn_us": 1e6 * self.turn,
+      "bytes": sum(kernel.load.num_bytes * num for kernel, num in each),
+      "graphs": self.graphs.graphs,
+      "host_loops": self.graphs.waits,
+      "outside_graphs": sum(self.graphs.outside.values()),
+      "tuned": count(lambda x: x.is_tuned),
+      "waiting": count(lambda x: x.waits),
+      "triggering": count(lambda x: x.triggers),
+    }
+
+
+class Reader:
+  """Reads the kernels of a program's round.
+
+  Args:
+    program: the compiled program.
+    dump: what XLA wrote of it.
+  """
+
+  def __init__(self, program: rounds.Program, dump: thunks.Dump):
+    self._program = program
+    self._dump = dump
+    self._where = {
+      each.name: (name, each)
+      for name, computation in program.computations.items()
+      for each in computation.values()
+    }
+    self._ptx = {}
+    for text in dump.ptx:
+      self._ptx |= in_flight.kernels(text)
+
+  def round(self, is_counted: bool = False) -> Round:
+    """Returns the kernels of a round.
+
+    Args:
+      is_counted: leave out what asks whether there is another round.
+
+    Raises:
+      ValueError: the program has no loop that is a round.
+    """
+    loop = self._program.loop
+    found = loop and thunks.round_of(
+      self._dump.sequence, self._dump.named, loop.name
+    )
+    if found is None:
+      raise ValueError("the program has no loop whose turns depend on data")
+    known = frozenset(
+      number
+      for number, name in self._dump.named.items()
+      if self._trips(name) is not None
+    )
+    graphs = thunks.graphs(self._dump.sequence, found, known)
+    asks = [] if is_counted else found.parts.get("condition", [])
+    kernels = list(self._kernels([*asks, *found.body], graphs.is_captured))
+    if sum(x.load.far_bytes * num for x, num in kernels) < costs.CACHE:
+      # All of it stays in the second cache from round to round.
+      kernels = [(_near(each), num) for each, num in kernels]
+    counts: dict[Kernel, int] = {}
+    before: Kernel | None = None
+    ahead: set[str] = set()  # arrays that an earlier kernel has fetched
+    for each, times in kernels:
+      if used := {name for name, _ in each.far} & ahead:
+        each, ahead = _near(each, used), ahead - used
+      ahead |= each.fetched
+      if before is not None and before.triggers:
+        each = _early(each)
+      counts[each] = counts.get(each, 0) + times
+      before = each
+    turn = self._turn(found, graphs.is_captured)
+    return Round(list(counts.items()), graphs, turn, is_counted)
+
+  def _trips(self, name: str) -> int | None:
+    """Returns the known turns of a loop; None where they depend on data."""
+    each = self._where.get(name, ("", None))[1]
+    if each is None or "known_trip_count" not in each.line:
+      return None
+    return each.trips
+
+  def _turn(self, loop: Thunk, is_captured: bool) -> float:
+    """Returns the seconds of a turn of each loop that depends on data."""
+    total = 0.0
+    for each in loop.inside():
+      name = self._dump.named.get(each.number, "")
+      if each.kind == thunks.LOOP and self._trips(name) is None:
+        inside = [*each.parts.get("condition", []), *each.body]
+        kernels = self._kernels(inside, is_captured)
+        total += 0.0 if is_captured else costs.HOST
+        total += sum(kernel.cost.total * num for kernel, num in kernels)
+    return total
+
+  def _kernels(
+    self, part: list[Thunk], is_captured: bool, times: int = 1
+  ) -> Iterator[tuple[Kernel, int]]:
+    """Yields the launches of some thunks, with how often each is."""
+    for each in part:
+      captured = is_captured or each.kind == thunks.GRAPH
+      if each.kind == thunks.LOOP:
+        turns = self._trips(self._dump.named.get(each.number, "")) or 1
+        for inner in each.parts.values():
+          yield from self._kernels(inner, captured, times * turns)
+      elif each.kind == thunks.BRANCHES:
+        parts = each.parts.values()
+        ways = [list(self._kernels(x, captured, times)) for x in parts]
+        price = lambda way: sum(x.cost.total * num for x, num in way)
+        yield from max(ways, key=price, default=[])
+      elif each.parts:
+        for inner in each.parts.values():
+          yield from self._kernels(inner, captured, times)
+      elif each.is_launch:
+        yield self._kernel(each, captured), times
+
+  def _kernel(self, thunk: Thunk, is_captured: bool) -> Kernel:
+    """Returns what a launch reads and takes."""
+    name = self._dump.named.get(thunk.number, thunk.kernel or thunk.kind)
+    where, each = self._where.get(name, ("", None))
+    code = self._ptx.get(thunk.kernel) or (each and _given_ptx(each))
+    sizes = self._program.reads(where, each) if each else {}
+    num_bytes = sum(sizes.values())
+    num_bytes += self._program.written(each) if each else 0
+    tuned = each is not None and bool(_TUNED.search(each.line))
+    operands = each.operands if each else ()
+    far: dict[int, tuple[str, int]] = {}
+    for number, operand in enumerate(operands):
+      given = self._given(where, operand)
+      is_large = sizes.get(operand, 0) >= costs.LARGE
+      if given and is_large and operand not in operands[:number]:
+        far[number] = given, sizes[operand]
+    fetched = code.fetched - code.whole - set(code.asked) if code else set()
+    fetched &= set(far)
+    near = [0, 0]  # phases apart from large arrays, and beside them
+    work = [0, 0]
+    asked: int | None = None
+    if code is not None and not tuned:
+      asked = sum(code.asked.get(number, 0) for number in far)
+      if whole := code.whole & set(far):
+        # All that a program needs, as far as its shared memory goes.
+        size = sum(far[number][1] for number in whole)
+        size = -(-size // max(thunk.programs, 1))
+        asked += min(size, max(thunk.shared, costs.LARGE))
+      for phase in code.phases:
+        if not phase.params & set(far):
+          near[bool(phase.beside & set(far))] += phase.turns
+      for some in code.work:
+        work[bool(some.beside & set(far))] += some.statements
+    elif not far:
+      near[0] = 1
+    load = Load(
+      programs=max(thunk.programs, 1),
+      threads=max(thunk.threads, 1),
+      shared=thunk.shared,
+      num_bytes=num_bytes,
+      far_bytes=sum(size for _, size in far.values()),
+      fetched_bytes=sum(far[number][1] for number in fetched),
+      asked=asked or None,
+      near=near[0],
+      work=work[0],
+      near_beside=near[1],
+      work_beside=work[1],
+      meetings=code.meetings if code else 0,
+    )
+    return Kernel(
+      name=_plain(thunk.kernel or name),
+      step=rounds.step_of(each) if each else "rest",
+      kind=rounds.kind_of(each) if each else "other",
+      load=load,
+      stages=code.stages if code else 0,
+      is_tuned=tuned,
+      waits=bool(code and code.waits),
+      triggers=bool(code and code.triggers),
+      asked_before=code.asked_before if code else 0,
+      open_loops=code.open_loops if code else 0,
+      cost=costs.cost(
+        load, costs.LAUNCH if is_captured else costs.LAUNCH_ALONE
+      ),
+      far=tuple(far.values()),
+      fetched=frozenset(far[number][0] for number in fetched),
+    )
+
+  def _given(self, where: str, operand: str) -> str:
+    """Returns the array of what the round was given that an operand is.
+
+    An array that a kernel of the round made gives "".
+    """
+    computation = self._program.computations[where]
+    each = computation.get(operand)
+    name = f"{where} {operand}"
+    while each is not None and each.operands:
+      if each.opcode not in ("bitcast", "get-tuple-element", "copy"):
+        return ""
+      if each.opcode == "get-tuple-element":
+        name = f"{where} {each.name}"
+      each = computation.get(each.operands[0])
+    return name if each is not None else ""
+
+
+def _near(each: Kernel, arrays: Set[str] | None = None) -> Kernel:
+  """Returns a kernel that has large arrays, or all, in the second cache."""
+  load = each.load
+  moved = sum(x for name, x in each.far if arrays is None or name in arrays)
+  far_bytes = load.far_bytes - moved
+  near = load.near + (far_bytes == load.fetched_bytes and moved > 0)
+  load = dataclasses.replace(load, far_bytes=far_bytes, near=near)
+  found = costs.cost(load, each.cost.launch)
+  return dataclasses.replace(each, load=load, cost=found)
+
+
+def _early(each: Kernel) -> Kernel:
+  """Returns a kernel behind one that lets it start early."""
+  cost = dataclasses.replace(each.cost, launch=costs.LAUNCH_EARLY)
+  if each.asked_before and each.load.far_bytes:
+    # Its first bytes come while the kernel before it ends.
+    cost = dataclasses.replace(cost, waits=cost.waits - costs.FAR)
+  return dataclasses.replace(each, cost=cost)
+
+
+def _plain(name: str) -> str:
+  """Returns a kernel's name without the number that makes it unique."""
+  return re.sub(r"(_{1,2}\d+|\.\d+)+$", "", name)
+
+
+def _given_ptx(each: Instruction) -> in_flight.Kernel | None:
+  """Returns the kernel of a custom call that holds its PTX."""
+  if _PTX_CALL not in each.line:
+    return None
+  found = re.search(r'kernel_data = "((?:[^"\\]|\\.)*)"', each.line)
+  if not found:
+    return None
+  text = re.sub(
+    r"\\([0-9A-F]{2}|.)",
+    lambda x: chr(int(x[1], 16)) if len(x[1]) == 2 else x[1],
+    found[1],
+  )
+  return next(iter(in_flight.kernels(text).values()), None)
+
+
+def table(found: Round) -> str:
+  """Returns the kernels of a round as a table, those that take most first."""
+  lines = [
+    "| kernel | step | number | programs | of 132 | threads | stages | MB"
+    " | in flight, MB | phases | statements | us each | launch | waits | reads"
+    " | capped | ms in all |",
+    "| --- | --- |" + " ---: |" * 15,
+  ]
+  merged: dict[tuple, list] = {}
+  for each, num in found.kernels:
+    key = (each.name, each.step, each.load, each.cost)
+    entry = merged.setdefault(key, [each, 0])
+    entry[1] += num
+  rows = sorted(merged.values(), key=lambda x: -x[0].cost.total * x[1])
+  for each, num in rows:
+    load, cost = each.load, each.cost
+    flight = load.in_flight
+    shown = f"{flight / 1e6:.2f}" if flight else ""
+    if each.is_tuned:
+      shown = "tuned"
+    cells = [
+      f"{each.name}{' *' if each.open_loops else ''}",
+      each.step,
+      num,
+      load.programs,
+      f"{min(1, load.programs / costs.MULTIPROCESSORS):.0%}",
+      load.threads,
+      each.stages or "",
+      f"{load.num_bytes / 1e6:.3f}",
+      shown,
+      load.near + load.near_beside,
+      load.work + load.work_beside,
+      f"{1e6 * cost.total:.2f}",
+      f"{1e6 * cost.launch:.2f}",
+      f"{1e6 * cost.waits:.2f}",
+      f"{1e6 * cost.reads:.2f}",
+      f"{1e6 * cost.capped:.2f}",
+      f"{1e3 * cost.total * num:.4f}",
+    ]
+    lines.append("| " + " | ".join(map(str, cells)) + " |")
+  return "\n".join(lines)
+
+
+def steps(found: Round) -> dict[str, float]:
+  """Returns the microseconds of each step of a round."""
+  total: dict[str, float] = {}
+  for each, num in found.kernels:
+    total[each.step] = total.get(each.step, 0.0) + 1e6 * each.cost.total * num
+  return total
+
+
+def report(found: Round) -> str:
+  """Returns the prediction in words, and the table of kernels."""
+  numbers, cost, graphs = found.numbers(), found.cost, found.graphs
+  parts = {
+    "launches": cost.launch,
+    "waits": cost.waits,
+    "reads": cost.reads,
+    "capped": cost.capped,
+    "host": found.host,
+  }
+  words = ", ".join(f"{key} {1e3 * x:.3f}" for key, x in parts.items())
+  lines = [
+    f"Predicted: {1e3 * found.seconds:.3f} ms a round: {words}. Without what"
+    f" statements are estimated to take: {1e3 * found.least:.3f}."
+  ]
+  words = ", ".join(f"{key} {x / 1e3:.3f}" for key, x in steps(found).items())
+  lines.append(f"By step, ms: {words}.")
+  if graphs.is_captured:
+    lines.append("The loop over rounds is in a graph: no wait for the host.")
+  else:
+    cut = ", ".join(f"{num} {kind}" for kind, num in graphs.outside.items())
+    lines.append(
+      f"CUDA graphs of a round: {graphs.graphs}, of {graphs.captured} launches;"
+      f" outside of them: {cut or 'nothing'}. Waits for the host:"
+      f" {1 - found.is_counted + graphs.waits}."
+    )
+  if found.turn:
+    lines.append(
+      "Loops whose turns depend on data count one turn; a further turn of each"
+      f" takes {1e3 * found.turn:.3f} ms."
+    )
+  lines.append(
+    f"Launches: {numbers['kernels']}. Programmatic launches:"
+    f" {numbers['waiting']} wait for the kernel before them,"
+    f" {numbers['triggering']} let the next start early. Chosen by the device,"
+    f" so that no cap is known: {numbers['tuned']}."
+  )
+  return "\n".join([*lines, "", table(found)])
