@@ -98,6 +98,15 @@ def test_turns_of_a_loop_are_read_or_one(bound, turns, open_loops):
   assert kernel.asked_before == 0
 
 
+def test_a_loop_of_two_turns_has_a_flag_in_place_of_a_counter():
+  text = LOOP.replace("BEFORE", "mov.pred %p2, -1;")
+  text = text.replace("$L__BB0_1:\n", "$L__BB0_1:\n  mov.pred %p1, %p2;\n")
+  text = text.replace("setp.lt.u32 %p1, %r1, BOUND", "mov.pred %p2, 0")
+  kernel = in_flight.kernels(text)["f"]
+  assert [phase.turns for phase in kernel.phases] == [1, 2]
+  assert kernel.open_loops == 0
+
+
 def test_what_is_asked_for_before_the_wait_is_counted():
   asked = "ld.global.v4.b32 {%r4, %r5, %r6, %r7}, [%rd2];"
   text = LOOP.replace("BOUND", "96").replace("BEFORE", asked)
@@ -375,6 +384,7 @@ def test_a_prediction_stands_beside_what_was_measured():
   assert "| spec_decode, triton | 1 | 2.680 |  |  | 2.500 | 0.100 |" in text
 
 
+@pytest.mark.slow
 def test_an_h100s_compiler_writes_what_is_read_here(tmp_path):
   python = ROOT / ".venv-gpu-compiler/bin/python"
   if not python.exists():

@@ -173,6 +173,8 @@ class Code:
     """
     inside = range(first, last + 1)
     for guard in self.blocks[last].statements[-1].used:
+      if self._is_once_more(guard, inside):
+        return 2
       for place, compared in self.definitions.get(guard, []):
         if not compared.op.startswith("setp") or place not in inside:
           continue
@@ -184,6 +186,22 @@ class Code:
         start, step = found
         return max(1, math.ceil((bound - start) / step))
     return None
+
+  def _is_once_more(self, guard: str, inside: range) -> bool:
+    """Whether a loop turns twice: what it asks is true before it, and is then
+    made false.
+    """
+    for place, each in self.definitions.get(guard, []):
+      if place in inside and each.op == "mov.pred" and each.used:
+        found = self.definitions.get(each.used[0], [])
+        within = {
+          _number(x.text.split(",")[-1]) for p, x in found if p in inside
+        }
+        before = {
+          _number(x.text.split(",")[-1]) for p, x in found if p not in inside
+        }
+        return within == {0} and before == {-1}
+    return False
 
   def _counted(
     self, register: str, inside: range, at: int
