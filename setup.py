@@ -59,6 +59,8 @@ setuptools.setup(
   package_dir={"": "."} if IS_EDITABLE else {"speccascade.configs": "configs"},
   package_data={
     "": ["*.cc", "*.h", "*.gin", "*.txt", "*.tsv", "*.json", "*.model"],
+    # Sources of kernels, which are compiled where they are wanted.
+    "speccascade.native.gpu": ["cuda/*"],
     # The report's templates, its style and its script.
     "speccascade.generate": ["*.html", "*.css"],
     "speccascade.study.report": ["*.html", "*.md", "*.css", "*.js"],

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # Makes an environment that compiles for an H100 without one (Linux, x86-64).
 #
-#   bash launch/gpu_compiler.sh              makes .venv-gpu-compiler, 1.5 GB
+#   bash launch/gpu_compiler.sh              makes .venv-gpu-compiler, 1.7 GB
 #   .venv-gpu-compiler/bin/python -m benchmarks.compiled --targets h100
 #
 # It has jax of constraints.txt, the plugin that compiles for CUDA, and NVIDIA's
-# assembler; no CUDA libraries, with which it could run. VENV names another folder.
+# compiler and assembler; no CUDA libraries, with which it could run. VENV names
+# another folder.
 set -euo pipefail
 VENV="${VENV:-.venv-gpu-compiler}"
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
@@ -23,5 +24,5 @@ install() {
 say "installing jax $jax and its compiler for GPUs into $VENV"
 install --constraint constraints.txt jax flax numpy
 install --no-deps "jax-cuda12-plugin==$jax" "jax-cuda12-pjrt==$jax" \
-  nvidia-cuda-nvcc-cu12
+  nvidia-cuda-nvcc-cu12 nvidia-cuda-nvrtc-cu12
 say "installed; $PYTHON -m benchmarks.compiled --help shows what it does"

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 import re
 
+from speccascade.native.gpu import launches
 from speccascade.tools.planning import hlo
 from speccascade.tools.planning.chips import Chip
 from speccascade.tools.planning.hlo import Instruction
@@ -10,8 +11,8 @@ from speccascade.tools.planning.hlo import Instruction
 STEPS = ("draft", "score", "verify", "commit", "count", "record")
 # What an instruction does, by its name or the end of its path, first match.
 _KINDS = (
-  ("product", r"few_rows"),
-  ("attention", r"block_attention"),
+  ("product", r"few_rows|/gated/"),
+  ("attention", r"block_attention|/attend_(self|source)/"),
   ("copy", r"^copy|^wrapped_copy|^transpose"),
   ("product", r"gemm|dot|convolution|cublas|/dot_general$"),
   ("cache write", r"dynamic[_-]update[_-]slice|scatter"),
@@ -136,7 +137,11 @@ class Program(hlo.Program):
     """
     computation, found = self.computations[name], {}
     inner = each.called("calls")
-    for number, operand in enumerate(each.operands):
+    operands = each.operands
+    if launches.TARGET in each.line:
+      # The last ones are asked for ahead, and counted where they are used.
+      operands = operands[: -launches.NUM_NEXT]
+    for number, operand in enumerate(operands):
       given = computation.get(operand)
       if given is None or operand in found:
         continue

@@ -7,6 +7,7 @@ keys reads neighbours.
 Axes: B rows, N fed tokens, L slots, H heads, D head width, K nodes of a path.
 """
 
+from collections.abc import Sequence
 import functools
 from typing import Any
 
@@ -18,6 +19,7 @@ import numpy as np
 from speccascade.models import tree_windows
 from speccascade.models.attention import MASKED
 from speccascade.models.sharding import partitioning
+from speccascade.native.gpu import kept_path
 
 KEY_AXES = ("batch", "heads", "kv", "length")
 VALUE_AXES = ("batch", "heads", "length", "kv")
@@ -366,24 +368,34 @@ def _tree_bias(
 
 
 def keep_path(
-  cache: LayerCache, start: jax.Array, path: jax.Array, count: jax.Array
-) -> LayerCache:
-  """Returns one layer's cache with a fed tree's path moved to its front.
+  caches: Sequence[LayerCache],
+  start: jax.Array,
+  path: jax.Array,
+  count: jax.Array,
+) -> tuple[LayerCache, ...]:
+  """Returns the caches of layers with a fed tree's path moved to its front.
 
   Args:
-    cache: keys [B, H, D, L] and values [B, H, L, D].
+    caches: keys [B, H, D, L] and values [B, H, L, D] of each layer.
     start: [B] int32, the slot of each row's first node.
     path: [B, K] int32 nodes, in order of depth.
     count: [B] int32, how many of the K nodes are kept.
   """
-  num_slots = cache[0].shape[3]
+  num_slots = caches[0][0].shape[3]
   # More nodes than slots are never kept.
   path = path[:, :num_slots]
   if not path.shape[1]:
-    return cache
+    return tuple(caches)
   slots, first = tree_windows.kept_slots(num_slots, start, path, count)
-  kept = (
-    read_slots(cache[0], slots, axis=3),
-    read_slots(cache[1], slots, axis=2),
-  )
-  return write(cache, kept, first)
+  kernel = kept_path.choose(None, caches)
+  if kernel != "xla" and not partitioning.is_cut():
+    return kept_path(caches, slots, first, implementation=kernel)
+
+  def keep(cache: LayerCache) -> LayerCache:
+    kept = (
+      read_slots(cache[0], slots, axis=3),
+      read_slots(cache[1], slots, axis=2),
+    )
+    return write(cache, kept, first)
+
+  return tuple(map(keep, caches))

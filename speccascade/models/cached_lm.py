@@ -427,7 +427,5 @@ class CachedLM(cut_head.Cuttable):
     if self._is_native:
       caches = native.keep_path(state.caches, first, path, count)
     else:
-      caches = tuple(
-        keep_path(cache, first, path, count) for cache in state.caches
-      )
+      caches = keep_path(state.caches, first, path, count)
     return state.replace(caches=caches, length=start + count)

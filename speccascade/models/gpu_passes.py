@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 
 from speccascade import native
-from speccascade.models import cache, layers
+from speccascade.models import cache, cut_head, gpu_launches, layers
 from speccascade.models.block import Block
 from speccascade.models.llama import rotary
 from speccascade.models.llama.config import LlamaConfig
@@ -33,6 +33,8 @@ from speccascade.native.gpu.row_products import ACTIVATIONS
 # longer bound by memory, and one program reads all slots of a head.
 MOST_ROWS = 64
 MOST_SLOTS = 1024
+# Implementations with three launches a layer, where these take a block.
+_IN_LAUNCHES = ("cuda", "emulated")
 # Fields of `LlamaConfig` that the kernels do not compute.
 _XLA_ONLY = (
   "norm_offset",
@@ -72,12 +74,29 @@ def takes(
     tokens: [B, N] int32, the block.
   """
   name = _implementation(config)
-  if name == "xla" or (name != "interpreted" and native.platform() != "gpu"):
+  if name == "xla":
     return False
+  if name not in choice.ANYWHERE and native.platform() != "gpu":
+    return False
+  if _has_launches(name, config, params, state, tokens):
+    return True
   if reason := _reason_against(name, config, params, state, tokens):
     _say(reason)
     return False
   return True
+
+
+def _has_launches(name, config, params, state, tokens) -> bool:
+  """Whether a layer is the three launches of `gpu_launches`."""
+  if name not in _IN_LAUNCHES:
+    return False
+  reason = "the model is on a mesh" if partitioning.is_cut() else None
+  reason = reason or gpu_launches.reason_against(
+    name, config, params, state, tokens
+  )
+  if reason is not None:
+    _say(reason, "three launches a layer are")
+  return reason is None
 
 
 def _implementation(config) -> str:
@@ -115,10 +134,11 @@ def _reason_against(name, config, params, state, tokens) -> str | None:
 
 
 @functools.cache
-def _say(reason: str):
-  """Says once why XLA's kernels are taken although others were asked for."""
+def _say(reason: str, what: str = "the GPU's own kernels are"):
+  """Says once why the next best kernels are taken in place of others."""
+  best = "XLA's" if what.startswith("the GPU") else "the next best"
   logging.getLogger("speccascade").info(
-    "the GPU's own kernels are left out where %s; XLA's compute it", reason
+    "%s left out where %s; %s compute it", what, reason, best
   )
 
 
@@ -152,23 +172,49 @@ def extend(
       embedder.get("lookahead"),
     )
   feed = _t5_layers if isinstance(config, T5Config) else _llama_layers
-  with native.gpu_kernels(_implementation(config)):
+  name = _implementation(config)
+  if _has_launches(name, config, params, state, block.tokens):
+    feed = gpu_launches.t5_layers
+  with native.gpu_kernels(name):
     x, caches, inputs = feed(config, decoder, x, block, state, context)
   if block.read is not None and block.reads_fewer:
     x = jnp.take_along_axis(x, block.read[..., None], axis=1)
   epsilon = getattr(config, "norm_epsilon", 1e-6)
-  x = layers.norm(x, decoder["decoder_norm"]["scale"], epsilon)
+  scale = decoder["decoder_norm"]["scale"]
+  kernel = _head_kernel(config, params, x.dtype)
 
-  def head(x):
+  def project_rows(x):
+    """Returns logits of hidden states, with a single row among empty ones."""
     if x.size > x.shape[-1]:
       return project(x)
-    # A single row among empty ones: see `products.num_spare`.
     return project(jnp.pad(x, ((0, 0), (0, LEAST_ROWS - 1), (0, 0))))[:, :1]
 
-  logits, hidden = block.outputs(x, head, config.vocab_size)
+  def normed_product(x):
+    """Returns logits of what the last layer returns, in one launch."""
+    with native.gpu_kernels(_implementation(config)):
+      [logits] = row_products(
+        x, (kernel,), norm=scale.astype(x.dtype), epsilon=epsilon, is_wide=True
+      )
+    return logits
+
+  if kernel is None:
+    x = layers.norm(x, scale, epsilon)
+    logits, hidden = block.outputs(x, project_rows, config.vocab_size)
+  else:
+    logits, x = block.outputs(x, normed_product, config.vocab_size)
+    hidden = layers.norm(x, scale, epsilon)
   if state_layers:
     hidden = block.states([inputs[layer] for layer in state_layers])
   return caches, logits, hidden
+
+
+def _head_kernel(config, params: dict, dtype) -> jax.Array | None:
+  """Returns the kernel [E, V] of an untied head; None where it is not one."""
+  if config.logits_via_embedding or getattr(config, "logit_cap", None):
+    return None
+  head = params.get(cut_head.NAME, params["decoder"].get("logits_dense", {}))
+  kernel = head.get("kernel")
+  return kernel if getattr(kernel, "dtype", None) == dtype else None
 
 
 def _products(x, *dense: dict, **options) -> list[jax.Array]:

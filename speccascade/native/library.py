@@ -104,9 +104,9 @@ def compile_source(compiler: str, flags: tuple[str, ...]) -> bytes:
         [compiler, *flags, include, "-c", str(source), "-o", objects[-1]]
       )
     with futures.ThreadPoolExecutor(NUM_UNITS) as pool:
-      list(pool.map(_run, commands))
+      list(pool.map(run_compiler, commands))
     out = folder / "rows.so"
-    _run([compiler, *flags, "-shared", *objects, "-o", str(out)])
+    run_compiler([compiler, *flags, "-shared", *objects, "-o", str(out)])
     return out.read_bytes()
 
 
@@ -123,8 +123,12 @@ def _units() -> list[list[pathlib.Path]]:
   return units
 
 
-def _run(command: list[str]) -> None:
-  """Runs a compiler, whose last argument is the file that it writes."""
+def run_compiler(command: list[str]) -> None:
+  """Runs a compiler, whose last argument is the file that it writes.
+
+  Raises:
+    NativeError: the compiler fails, or writes no file.
+  """
   process = subprocess.run(command, capture_output=True, text=True)
   if process.returncode or not os.path.isfile(command[-1]):
     errors = [x for x in process.stderr.splitlines() if "error" in x]

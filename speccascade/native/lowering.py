@@ -45,6 +45,20 @@ def device_kind() -> str:
   return (jax.devices()[0] if device is None else device).device_kind
 
 
+def capability() -> float | None:
+  """Returns the compute capability of NVIDIA's GPU, such as 9.0.
+
+  None where a platform alone is named, or the device has none.
+  """
+  config: Any = jax.config
+  device = config.jax_default_device
+  if isinstance(device, str):
+    return None
+  device = jax.devices()[0] if device is None else device
+  found = getattr(device, "compute_capability", None)
+  return None if found is None else float(found)
+
+
 def tracing_for(tree: Any) -> contextlib.AbstractContextManager[Any]:
   """Returns a context in which `platform` is that of a program's arguments.
 

@@ -124,7 +124,7 @@ def test_caches_keep_the_path_of_the_definition(build):
     jnp.int32,
   )
   count = jnp.asarray([3, 3, 2, 1, 3, 0], jnp.int32)
-  want = [cache.keep_path(layer, start, path, count) for layer in layers]
+  want = cache.keep_path(layers, start, path, count)
   actual = native.keep_path(layers, start, path, count)
-  jax.tree.map(np.testing.assert_array_equal, list(actual), want)
+  jax.tree.map(np.testing.assert_array_equal, actual, want)
   assert np.any(actual[1][0] != layers[1][0])

@@ -63,6 +63,12 @@ def divergences(p: Array, q: Array) -> Divergences:
   )
 
 
+def is_of_p(target: Target) -> bool:
+  """Returns whether a rule of p alone accepts tokens besides p's arg-max."""
+  rule = target.rule
+  return rule is not None and rule.per_token and not rule.needs_confidence
+
+
 def accepted_drafts(
   target: Target, p: Array, alpha: Array | float | FittedAlpha
 ) -> Array:
@@ -80,7 +86,7 @@ def accepted_drafts(
   best = numerics.first_argmax(p)[..., None]
   is_best = jax.lax.broadcasted_iota(jnp.int32, p.shape, p.ndim - 1) == best
   rule = target.rule
-  if rule is None or not rule.per_token or rule.needs_confidence:
+  if rule is None or not is_of_p(target):
     return is_best
   left, right = rule(p, p, alpha=alpha)
   return is_best | ~defers(left, right)

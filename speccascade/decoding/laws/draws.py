@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 
 from speccascade import native
+from speccascade.native.gpu import row_draws
 
 Array = jax.Array
 
@@ -27,7 +28,7 @@ DRAFT_TAG, ACCEPT_TAG, DRAW_TAG = range(3)
 _BLOCK = 128  # probabilities that are summed before one sum is chosen
 
 
-def draw(weights: Array, u: Array) -> Array:
+def draw(weights: Array, u: Array, otherwise: Array | None = None) -> Array:
   """Returns a token by inverting the cumulative sum; [...] int32.
 
   The token is the first index whose cumulative sum exceeds u * total. With
@@ -41,12 +42,24 @@ def draw(weights: Array, u: Array) -> Array:
   Args:
     weights: [..., V], none negative, some positive; they need not sum to 1.
     u: [...] uniforms in [0, 1).
+    otherwise: [..., V], the weights where those of a row are all 0; None where
+      no row has such weights.
   """
+  *lead, size = weights.shape
+  kernel = row_draws.choose(None, weights)
+  if kernel != "xla":
+    rest = None if otherwise is None else otherwise.reshape(-1, size)
+    rows = weights.reshape(-1, size), u.reshape(-1).astype(weights.dtype)
+    drawn = row_draws(*rows, otherwise=rest, implementation=kernel)
+    return drawn.reshape(u.shape)
+  if otherwise is not None:
+    empty = jnp.max(weights, axis=-1, keepdims=True) <= 0
+    weights = jnp.where(empty, otherwise, weights)
   if native.takes(weights, u):
     return native.draw(weights, u)
-  *lead, size = weights.shape
   if size <= 2 * _BLOCK:
-    return _first_above(weights, u * jnp.sum(weights, axis=-1))
+    goal = u * jnp.sum(weights, axis=-1)
+    return _first_above(weights, _cumulative(weights), goal)
   # A cumulative sum over a whole vocabulary takes several passes over memory.
   # Two levels take one: sums of blocks of 128, a cumulative sum of those to
   # choose a block, and a cumulative sum inside the chosen block alone.
@@ -54,23 +67,40 @@ def draw(weights: Array, u: Array) -> Array:
   pad = [(0, 0)] * len(lead) + [(0, blocks * _BLOCK - size)]
   padded = jnp.pad(weights, pad).reshape(*lead, blocks, _BLOCK)
   sums = jnp.sum(padded, axis=-1)
-  goal = u * jnp.sum(sums, axis=-1)
-  block = _first_above(sums, goal)
+  totals = _cumulative(sums)
+  goal = u * totals[..., -1]
+  block = _first_above(sums, totals, goal)[..., None]
   # The goal inside the chosen block is what the blocks before it leave of it.
-  index = jax.lax.broadcasted_iota(jnp.int32, sums.shape, len(lead))
-  before = jnp.sum(jnp.where(index < block[..., None], sums, 0), axis=-1)
-  inside = jnp.take_along_axis(padded, block[..., None, None], axis=-2)
-  offset = _first_above(jnp.squeeze(inside, -2), goal - before)
-  return block * _BLOCK + offset
+  before = jnp.take_along_axis(totals, jnp.maximum(block - 1, 0), axis=-1)
+  before = jnp.where(block > 0, before, 0)[..., 0]
+  inside = jnp.take_along_axis(padded, block[..., None], axis=-2)[..., 0, :]
+  offset = _first_above(inside, _cumulative(inside), goal - before)
+  return block[..., 0] * _BLOCK + offset
 
 
-def _first_above(weights: Array, goal: Array) -> Array:
+def _cumulative(weights: Array) -> Array:
+  """Returns the cumulative sums of weights [..., N], none of which falls."""
+
+  def as_sums(weights: Array) -> Array:
+    # XLA's own is several kernels on a GPU. Sums of zeros and of more and more
+    # weights are one, and in the order of each such sum nothing falls.
+    index = jnp.arange(weights.shape[-1], dtype=jnp.int32)
+    is_inside = index[None, :] <= index[:, None]
+    return jnp.sum(jnp.where(is_inside, weights[..., None, :], 0), axis=-1)
+
+  return jax.lax.platform_dependent(
+    weights, cpu=lambda x: jnp.cumsum(x, axis=-1), default=as_sums
+  )
+
+
+def _first_above(weights: Array, totals: Array, goal: Array) -> Array:
   """Returns the first index with mass whose cumulative sum exceeds `goal`.
 
   Where no sum exceeds the goal, the last index with mass is returned.
 
   Args:
     weights: [..., N], none negative.
+    totals: [..., N], their cumulative sums.
     goal: [...], a share of the sum of the weights.
   """
   size = weights.shape[-1]
@@ -79,7 +109,7 @@ def _first_above(weights: Array, goal: Array) -> Array:
   # can lead there: `goal - before` in `draw` may come out below 0, and then the
   # sum of a block's leading zeros exceeds it.
   mass = weights > 0
-  above = mass & (jnp.cumsum(weights, axis=-1) > goal[..., None])
+  above = mass & (totals > goal[..., None])
   first = jnp.min(jnp.where(above, index, size), axis=-1)
   last = jnp.max(jnp.where(mass, index, 0), axis=-1)
   return jnp.where(first < size, first, last)

@@ -43,17 +43,23 @@ def max_prob(p: Array) -> Array:
   return jnp.max(p, axis=-1)
 
 
-def first_argmax(x: Array) -> Array:
+def first_argmax(x: Array, largest: Array | None = None) -> Array:
   """Returns the lowest index of the largest entry, [...] int32.
 
   A row with NaN gives V - 1; callers check for NaN on their own.
+
+  Args:
+    x: [..., V].
+    largest: [...], the largest entries; None computes them.
   """
   # A maximum, and then the least index that equals it. XLA vectorises both on a
   # CPU, where `jnp.argmax` carries (value, index) pairs through one slow
   # reduction. It also makes the choice at ties explicit.
   size = x.shape[-1]
   index = jax.lax.broadcasted_iota(jnp.int32, x.shape, x.ndim - 1)
-  is_max = x == jnp.max(x, axis=-1, keepdims=True)
+  if largest is None:
+    largest = jnp.max(x, axis=-1)
+  is_max = x == largest[..., None]
   return jnp.min(jnp.where(is_max, index, size - 1), axis=-1)
 
 
@@ -153,24 +159,38 @@ def residual(pi: Array, q: Array) -> Array:
   return normalise(jnp.maximum(pi - q, 0), pi)
 
 
-def bisect(holds: Callable[[Array], Array], low: Array, high: Array) -> Array:
+def bits_of(p: Array) -> tuple[Array, int]:
+  """Returns probabilities as integers that order as they do, and a bound.
+
+  The bound is an integer that is above all of them, those of the numbers up to
+  2.
+  """
+  size = jnp.finfo(p.dtype).bits
+  dtype = jnp.int64 if size == 64 else jnp.int32
+  return jax.lax.bitcast_convert_type(p, dtype), 1 << (size - 2)
+
+
+def bisect(
+  holds: Callable[[Array], Array], low: Array, high: Array, most: int
+) -> Array:
   """Returns the largest integer in [low, high) at which `holds` is true.
 
   Args:
-    holds: true up to some integer and false after it. It must be true at `low`,
-      where it is not asked.
+    holds: true up to some integer and false after it. It must be true at `low`.
     low: int, any shape.
     high: int, the shape of `low`.
+    most: static, no less than high - low. The number of halvings follows from
+      it: a loop whose end is not known before makes a GPU wait for its host at
+      each turn.
   """
 
-  def narrow(bounds: tuple[Array, Array]) -> tuple[Array, Array]:
+  def narrow(_: Array, bounds: tuple[Array, Array]) -> tuple[Array, Array]:
     low, high = bounds
     middle = low + (high - low) // 2
     yes = holds(middle)
     return jnp.where(yes, middle, low), jnp.where(yes, high, middle)
 
-  is_open = lambda bounds: jnp.any(bounds[1] - bounds[0] > 1)
-  return jax.lax.while_loop(is_open, narrow, (low, high))[0]
+  return jax.lax.fori_loop(0, most.bit_length(), narrow, (low, high))[0]
 
 
 def check_shape(name: str, array: Array, wanted: tuple[int, ...]) -> None:

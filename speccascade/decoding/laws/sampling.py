@@ -22,6 +22,7 @@ import jax.numpy as jnp
 
 from speccascade import native
 from speccascade.decoding.laws import draws, numerics
+from speccascade.native.gpu import row_laws
 from speccascade.settings import fields
 from speccascade.settings.fields import values_of
 
@@ -181,7 +182,8 @@ class Sampling:
   def confidence(self, logits: Array) -> Array:
     """Returns the distribution at temperature 1, unfiltered, [..., V]."""
     logits = numerics.at_least_float32(logits)
-    return _law(logits, jnp.ones((), jnp.float32), None, 0)[0]
+    unit = jnp.ones((), jnp.float32)
+    return _law(logits, largest(logits), unit, None, 0)[0]
 
   @overload
   def step(
@@ -202,10 +204,15 @@ class Sampling:
       column: static, which of the N uniforms draws the token.
     """
     logits = numerics.at_least_float32(logits)
+    kernel = row_laws.choose(None, logits)
+    if kernel != "xla" and not self._filters(logits.shape[-1]):
+      return self._step_by_kernel(logits, u, column, kernel)
     unit = jnp.ones((), jnp.float32)
+    # No filter drops the largest logit, so one maximum serves all.
+    top = largest(logits)
     if self.greedy:
-      plain, _, _ = _law(logits, unit, None, 0)
-      return Step(plain, *_law(logits, unit, u, column, greedy=True))
+      plain, _, _ = _law(logits, top, unit, None, 0)
+      return Step(plain, *_law(logits, top, unit, u, column, greedy=True))
     kept, ids = logits, None
     if self.top_k is not None and self.top_k < logits.shape[-1]:
       scaled = logits / self.temperature.astype(logits.dtype)
@@ -213,12 +220,12 @@ class Sampling:
       kept = jnp.where(is_kept, logits, -jnp.inf)
     is_filtered = self.top_p is not None or self.min_p is not None
     whole = None if is_filtered else u  # else drawn once filtered
-    law, token, is_law = _law(kept, self.temperature, whole, column)
+    law, token, is_law = _law(kept, top, self.temperature, whole, column)
     if kept is logits and native.takes(logits):
       # At temperature 1 this is a copy.
       plain, is_whole = native.plain_laws(logits, law, self.temperature), is_law
     else:
-      plain, _, is_whole = _law(logits, unit, None, 0)
+      plain, _, is_whole = _law(logits, top, unit, None, 0)
     if self.top_p is not None:
       law = _nucleus(law, self.top_p, ids)
     if self.min_p is not None:
@@ -228,9 +235,44 @@ class Sampling:
     # What was filtered away may have been no number.
     return Step(plain, law, token, is_law if kept is logits else is_whole)
 
+  def _filters(self, size: int) -> bool:
+    """Returns whether tokens of a vocabulary of `size` are filtered away."""
+    has_top_k = self.top_k is not None and self.top_k < size
+    is_filtered = has_top_k or self.top_p is not None or self.min_p is not None
+    return is_filtered and not self.greedy
+
+  def _step_by_kernel(
+    self, logits: Array, u: Array | None, column: int, kernel: str
+  ) -> Step[Array | None]:
+    """Does the work of `step` without filters, by one kernel for a GPU."""
+    *lead, size = logits.shape
+    found = row_laws(
+      logits.reshape(-1, size),
+      self.temperature.astype(logits.dtype),
+      None if u is None else u.reshape(-1, u.shape[-1]),
+      column=column,
+      greedy=self.greedy,
+      implementation=kernel,
+    )
+    top, total, plain_total = (
+      x.reshape(*lead, 1) for x in (found.top, found.total, found.plain_total)
+    )
+    token = None if found.token is None else found.token.reshape(lead)
+    plain = jnp.exp(logits - top) / plain_total
+    if self.greedy:
+      first = token
+      if first is None:
+        first = numerics.first_argmax(logits, top[..., 0])
+      law = jax.nn.one_hot(first, size, dtype=logits.dtype)
+    else:
+      temperature = self.temperature.astype(logits.dtype)
+      law = jnp.exp(logits / temperature - top / temperature) / total
+    return Step(plain, law, token, jnp.isfinite(top[..., 0]))
+
 
 def _law(
   logits: Array,
+  top: Array,
   temperature: Array,
   u: Array | None,
   column: int,
@@ -244,12 +286,15 @@ def _law(
   if native.takes(logits, *([] if u is None else [u])):
     return native.laws(logits, temperature, u, column=column, greedy=greedy)
   if greedy:
-    token = numerics.first_argmax(logits)
+    token = numerics.first_argmax(logits, top)
     law = jax.nn.one_hot(token, logits.shape[-1], dtype=logits.dtype)
   else:
-    law = jax.nn.softmax(logits / temperature.astype(logits.dtype), axis=-1)
+    temperature = temperature.astype(logits.dtype)
+    # A quotient of the largest is the largest quotient.
+    weights = jnp.exp(logits / temperature - top[..., None] / temperature)
+    law = weights / jnp.sum(weights, axis=-1, keepdims=True)
     token = _draw(law, u, column)
-  return law, token, is_law(logits)
+  return law, token, jnp.isfinite(top)
 
 
 def _nucleus(law: Array, top_p: Array, ids: Array | None) -> Array:
@@ -312,14 +357,15 @@ def top_p_mask(p: Array, top_p: Array, ids: Array | None = None) -> Array:
   """
   tiny = jnp.finfo(jnp.float32).tiny
   top_p = jnp.maximum(top_p, jnp.asarray(tiny, top_p.dtype)).astype(p.dtype)
-  int_type = jnp.int64 if p.dtype == jnp.float64 else jnp.int32
+  all_bits, most = numerics.bits_of(p)
+  int_type = all_bits.dtype
   all_ids = jax.lax.broadcasted_iota(int_type, p.shape, p.ndim - 1)
   if ids is None:
-    searched, ids = p, all_ids
+    searched, bits, ids = p, all_bits, all_ids
   else:
     searched, ids = jnp.take_along_axis(p, ids, -1), ids.astype(int_type)
+    bits, _ = numerics.bits_of(searched)
   top_p = jnp.minimum(top_p, jnp.sum(searched, axis=-1, keepdims=True))
-  bits = jax.lax.bitcast_convert_type(searched, int_type)
 
   def mass(keep: Array) -> Array:
     return jnp.sum(jnp.where(keep, searched, 0), axis=-1, keepdims=True)
@@ -331,6 +377,7 @@ def top_p_mask(p: Array, top_p: Array, ids: Array | None = None) -> Array:
     lambda t: mass(bits >= t) >= top_p,
     jnp.zeros_like(top_p, int_type),
     jnp.max(bits, axis=-1, keepdims=True) + 1,
+    most,
   )
   above = mass(bits > low)
   # Of several tokens at the threshold only the lowest ids that suffice are
@@ -343,9 +390,17 @@ def top_p_mask(p: Array, top_p: Array, ids: Array | None = None) -> Array:
     lambda i: above + mass(tied & (ids < i)) < top_p,
     jnp.zeros_like(low),
     jnp.full_like(low, p.shape[-1]),
+    p.shape[-1],
   )
-  all_bits = jax.lax.bitcast_convert_type(p, int_type)
   return (all_bits > low) | ((all_bits == low) & (all_ids <= last))
+
+
+def largest(logits: Array) -> Array:
+  """Returns the largest logit, [...]; +inf where one is NaN."""
+  # A maximum over NaN is NaN, but a maximum that XLA computes in vector lanes
+  # may drop it. So NaN becomes +inf, which no maximum drops.
+  logits = jnp.where(jnp.isnan(logits), jnp.inf, logits)
+  return jax.lax.stop_gradient(jnp.max(logits, axis=-1))
 
 
 def is_law(logits: Array) -> Array:
@@ -353,7 +408,4 @@ def is_law(logits: Array) -> Array:
 
   They do if there is no NaN and no +inf, and at least one finite number.
   """
-  # A maximum over NaN is NaN, but a maximum that XLA computes in vector lanes
-  # may drop it. So NaN becomes +inf, which no maximum drops.
-  logits = jnp.where(jnp.isnan(logits), jnp.inf, logits)
-  return jnp.isfinite(jnp.max(logits, axis=-1))
+  return jnp.isfinite(largest(logits))

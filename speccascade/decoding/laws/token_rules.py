@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from speccascade.decoding.laws.interval import LOG
 from speccascade.decoding.laws.numerics import (
   bisect,
+  bits_of,
   entropy,
   first_argmax,
   max_prob,
@@ -150,9 +151,7 @@ def top_k(
   replaces a rejected draft from norm(max(0, [v is kept] - q)), in which p has
   no part; here it is replaced from p, as in all token rules.
   """
-  bits = jax.lax.bitcast_convert_type(
-    p, jnp.int64 if p.dtype == jnp.float64 else jnp.int32
-  )
+  bits, most = bits_of(p)
 
   def holds(threshold: Array) -> Array:
     """Whether alpha tokens or more are as likely as a threshold."""
@@ -162,7 +161,7 @@ def top_k(
   # Probabilities order as their bit patterns do, and the threshold is one of
   # them.
   last = jnp.max(bits, axis=-1, keepdims=True) + 1
-  threshold = bisect(holds, jnp.zeros_like(last), last)
+  threshold = bisect(holds, jnp.zeros_like(last), last, most)
   bound = jax.lax.bitcast_convert_type(threshold, p.dtype)
   return p, jnp.broadcast_to(bound, p.shape)
 

@@ -166,5 +166,4 @@ def replacement(
   scaled = pi_n if scale is None else scale[:, None] * pi_n
   is_bonus = (num_accepted == count)[:, None]
   left = jnp.where(is_bonus, pi_n, jnp.maximum(scaled - q_n, 0))
-  empty = jnp.max(left, axis=-1, keepdims=True) <= 0
-  return draws.draw(jnp.where(empty, pi_n, left), u_draw)
+  return draws.draw(left, u_draw, otherwise=pi_n)

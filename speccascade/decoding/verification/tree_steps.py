@@ -5,9 +5,11 @@ given the tokens before it, however the drafts were drawn. As in a chain, `pi`
 has to be the target's own distribution at every node, even where no draft
 follows.
 
-All steps go down the tree from node to node. The drafts that follow a node are
+A walk goes down the tree from node to node. The drafts that follow a node are
 tried in the order in which they were drawn, which was fixed before any of them
-was looked at. An order that looks at the tokens would bias the output.
+was looked at. An order that looks at the tokens would bias the output. What a
+step decides at a node does not depend on the way to it, so all nodes decide at
+once, and the walk follows.
 
 On a CPU one native call (`native/trees.cc`) does what a step does in many small
 operations. The code here says what that call does, and runs wherever the call
@@ -38,12 +40,15 @@ from speccascade.decoding.records.draft_tree import (
   WITHOUT_REPLACEMENT,
 )
 from speccascade.decoding.verification.tree_walk import (
-  Node,
+  Nodes,
   TreeDrafts,
-  choose_rows,
+  choose,
   drop_token,
+  follow,
   law_at,
+  most_children,
   path_verdict,
+  repeat_trials,
   walk,
 )
 
@@ -134,29 +139,36 @@ def tree_token_verify(
   for certain children next to a drawn one.
   """
   drafts = TreeDrafts(tokens, branches, q, pi)
+  is_drawn, num = drafts.is_drawn, drafts.num
+  rank = drafts.rank(is_drawn)
 
-  def arrive(node: Array) -> Node:
-    return {"residual": law_at(pi, node), "law": drafts.drawn_law(node)}
-
-  def law_of(here: Node, child: Array) -> Array:
-    if branches.laws is None:
-      return here["law"]
-    return law_at(branches.laws, jnp.minimum(child, drafts.num - 1))
-
-  def accepts(here: Node, child: Array, u: Array) -> Array:
-    x, law = drafts.token(child), law_of(here, child)
-    return u * of_token(law, x) < of_token(here["residual"], x)
-
-  def missed(here: Node, child: Array) -> Node:
-    residual, law = here["residual"], law_of(here, child)
+  def trial(number: Array | int, here: Nodes) -> Nodes:
+    """Tries the next drawn child of every inner node."""
+    child = drafts.child(is_drawn & (rank == number))
+    has_trial, x = child < num, drafts.token(child)
+    law, residual = here["law"], here["residual"]
+    if branches.laws is not None:
+      tried = jnp.minimum(child, num - 1)[..., None]
+      law = jnp.take_along_axis(branches.laws, tried, axis=1)
+    u = drafts.of_draft(u_accept, child)
+    passes = has_trial & (u * of_token(law, x) < of_token(residual, x))
+    is_first = passes & (here["accepted"] == num)
+    missed = normalise(jnp.maximum(residual - law, 0), residual)
     return {
-      "residual": normalise(jnp.maximum(residual - law, 0), residual),
-      "law": drafts.without(here["law"], drafts.token(child)),
+      "accepted": jnp.where(is_first, child, here["accepted"]),
+      "residual": choose(has_trial, missed, residual),
+      "law": drafts.without(here["law"], x),
     }
 
-  return walk(
-    drafts, u_accept, u_draw, arrive=arrive, accepts=accepts, missed=missed
-  )
+  begin = {
+    "accepted": jnp.full((len(tokens), drafts.num_inner), num, jnp.int32),
+    "residual": pi[:, : drafts.num_inner],
+    "law": drafts.drawn_laws(),
+  }
+  most = drafts.most_drawn()
+  num_trials = jnp.max(jnp.where(is_drawn, rank + 1, 0))
+  here = repeat_trials(trial, begin, most, num_trials)
+  return walk(drafts, here["accepted"], here["residual"], u_draw)
 
 
 def k_seq_factor(
@@ -218,37 +230,29 @@ def tree_k_seq_verify(
   Source: Sun et al., "SpecTr" (arXiv 2310.15141), K-SEQ.
   """
   drafts = TreeDrafts(tokens, branches, q, pi)
+  is_drawn = drafts.is_drawn
+  target, law = pi[:, : drafts.num_inner], q[:, : drafts.num_inner]
+  nodes = jnp.arange(drafts.num_inner, dtype=jnp.int32)[None, :, None]
+  follows = (branches.parents[:, None] == nodes) & is_drawn[:, None]
+  count = jnp.sum(follows, axis=2).astype(pi.dtype)
+  factor, common, b, any_of = k_seq_factor(law, target, count)
+  left = jnp.maximum(target - common * ratio(any_of, b)[..., None], 0)
+  # The residual of a token is exactly 0 where the trials alone give the token
+  # all of its probability in the target.
+  left = jnp.where(target <= factor[..., None] * law, 0, left)
+  left = jnp.where(count[..., None] > 0, left, target)
+  # All drafts are tried; of the accepted children of a node the first counts.
+  at = jnp.clip(branches.parents, 0, drafts.num_inner - 1)
+  place = at * q.shape[2] + tokens
 
-  def arrive(node: Array) -> Node:
-    law, target = law_at(q, node), law_at(pi, node)
-    of_node = (branches.parents == node[:, None]) & drafts.is_drawn
-    count = jnp.sum(of_node, axis=1).astype(law.dtype)
+  def at_drafts(laws: Array) -> Array:
+    """Returns [B, N] of `laws` [B, M, V]: of each draft at its node."""
+    flat = laws.reshape(len(laws), -1)
+    return jnp.take_along_axis(flat, place, axis=1)
 
-    factor, common, b, any_of = k_seq_factor(law, target, count)
-    left = jnp.maximum(target - common * ratio(any_of, b)[:, None], 0)
-    # The residual of a token is exactly 0 where the trials alone give the token
-    # all of its probability in the target.
-    left = jnp.where(target <= factor[:, None] * law, 0, left)
-    return {
-      "factor": factor,
-      "law": law,
-      "target": target,
-      "residual": normalise(
-        jnp.where(count[:, None] > 0, left, target), target
-      ),
-    }
-
-  def accepts(here: Node, child: Array, u: Array) -> Array:
-    x = drafts.token(child)
-    scaled = here["factor"] * of_token(here["law"], x)
-    return u * scaled < of_token(here["target"], x)
-
-  def missed(here: Node, child: Array) -> Node:
-    return {}
-
-  return walk(
-    drafts, u_accept, u_draw, arrive=arrive, accepts=accepts, missed=missed
-  )
+  scaled = jnp.take_along_axis(factor, at, axis=1) * at_drafts(law)
+  passes = is_drawn & (u_accept * scaled < at_drafts(target))
+  return walk(drafts, drafts.child(passes), normalise(left, target), u_draw)
 
 
 @_natively("traversal")
@@ -282,92 +286,95 @@ def tree_traversal_verify(
   (arXiv 2505.12398).
   """
   drafts = TreeDrafts(tokens, branches, q, pi)
-  depth, num = branches.tree.depth, drafts.num
+  tree, parents, num = branches.tree, branches.parents, drafts.num
   # Children are visited in the order of this key: first those that were drawn,
   # then those that are certain.
   key = drafts.index + jnp.where(branches.is_certain, num, 0)
-  repeats = branches.parents[:, :, None] == branches.parents[:, None, :]
+  repeats = parents[:, :, None] == parents[:, None, :]
   repeats &= tokens[:, :, None] == tokens[:, None, :]
   repeats &= jnp.tri(num, k=-1, dtype=bool)[None]
   is_visited = ~jnp.any(repeats, axis=2)
-  levels = jnp.arange(depth + 1, dtype=jnp.int32)[None]
+  # What a node is after all of its children were dropped does not depend on
+  # chance, only on the weight with which the node was reached.
+  weights, ends, targets = jnp.ones_like(q[:, :1, 0]), [], []
+  for level, members in enumerate(tree.levels):
+    here = _without_children(drafts, is_visited, key, level, weights)
+    weights = here["reach"][:, members[0] : members[-1] + 1]
+    ends.append(here["weight"])
+    targets.append(here["target"])
+  # A node is asked after all that follow it, and the first that passes is
+  # accepted. So the way goes on where a node passes further down.
+  u = jnp.pad(u_accept, ((0, 0), (1, 0)), constant_values=-1)
+  passes = u < jnp.concatenate([*ends, weights], axis=1)
+  no_leaves = (0, len(tree.levels[-1]))
+  for _ in tree.levels:
+    follows = drafts.child(is_visited & passes[:, 1:]) < num
+    passes |= jnp.pad(follows, ((0, 0), no_leaves))
+  leads = is_visited & passes[:, 1:]
+  earliest = drafts.child(leads & (drafts.rank(leads, key) == 0))
+  node, path = follow(drafts, earliest)
+  laws = jnp.concatenate([*targets, pi[:, drafts.num_inner :]], axis=1)
+  token = draws.draw(law_at(laws, node), of_token(u_draw, node))
+  return path_verdict(drafts, node, path, token, reads_all=True)
 
-  def put(values: Array, level: Array, new: Array) -> Array:
-    """Returns `values` [B, G+1, ...] with `new` at `level` [B]."""
-    here = levels == level[:, None]
-    here = here.reshape(*here.shape, *[1] * (values.ndim - 2))
-    return jnp.where(here, new[:, None], values)
 
-  def is_open(carry: dict[str, Array]) -> Array:
-    return jnp.any(~carry["done"])
+def _without_children(
+  drafts: TreeDrafts, is_visited: Array, key: Array, level: int, weights: Array
+) -> Nodes:
+  """Returns what the nodes of a level are after all children were dropped.
 
-  def step(carry: dict[str, Array]) -> dict[str, Array]:
-    node, level = carry["node"], carry["level"]
-    weight = of_token(carry["weight"], level)
-    fits = (branches.parents == node[:, None]) & is_visited
-    fits &= key >= carry["next"][:, None]
-    next_key = jnp.min(jnp.where(fits, key, 2 * num), axis=1)
-    has_child = next_key < 2 * num
-    # Down to the next child.
-    child = jnp.where(has_child, next_key % num, 0)
-    y, certain = drafts.token(child), of_token(branches.is_certain, child)
-    target, law = law_at(carry["target"], level), law_at(carry["law"], level)
-    q_y = jnp.where(certain, 1, of_token(law, y))
+  Args:
+    drafts: the drafts.
+    is_visited: [B, N] bool, without drafts that repeat a sibling.
+    key: [B, N] int32, the order of siblings.
+    level: static, the depth of the nodes.
+    weights: [B, W], of the W nodes of the level before.
+
+  Returns:
+    "weight" [B, W] and "target" [B, W, V] of the nodes, and "reach" [B, N], the
+    weights of their children before they are visited; 0 of other drafts.
+  """
+  certain, num = drafts.branches.is_certain, drafts.num
+  # The nodes are the places after the drafts of the level before.
+  end = drafts.branches.tree.levels[level][0] + 1
+  first = end - weights.shape[1]
+  rank = drafts.rank(is_visited, key)
+
+  def visit(number: Array | int, here: Nodes) -> Nodes:
+    """Weighs the next child of every node, and drops it."""
+    child = drafts.child(is_visited & (rank == number), first, end)
+    has_child, y = child < num, drafts.token(child)
+    is_certain = drafts.of_draft(certain, child)
+    weight, target, law = here["weight"], here["target"], here["law"]
+    q_y = jnp.where(is_certain, 1, of_token(law, y))
     reach = jnp.minimum(1, weight * ratio(of_token(target, y), q_y))
-    deeper = jnp.minimum(level + 1, depth)
-    down = {
-      "node": child + 1,
-      "level": deeper,
-      "next": jnp.zeros_like(node),
-      "weight": put(carry["weight"], deeper, reach),
-      "target": put(carry["target"], deeper, law_at(pi, child + 1)),
-      "law": put(carry["law"], deeper, drafts.drawn_law(child + 1)),
-    }
-    # Or a leaf, which is accepted or dropped from its parent.
-    draft = jnp.maximum(node - 1, 0)
-    is_accepted = (node == 0) | (of_token(u_accept, draft) < weight)
-    token = draws.draw(target, of_token(u_draw, node))
-    higher = jnp.maximum(level - 1, 0)
-    x, certain = drafts.token(draft), of_token(branches.is_certain, draft)
-    weight = of_token(carry["weight"], higher)
-    target, law = law_at(carry["target"], higher), law_at(carry["law"], higher)
-    ids = jax.lax.broadcasted_iota(jnp.int32, law.shape, 1)
-    one_hot = (ids == x[:, None]).astype(law.dtype)
-    tried = jnp.where(certain[:, None], one_hot, law)
-    gain = jnp.maximum(weight[:, None] * target - tried, 0)
-    mass = jnp.sum(gain, axis=1)
+    is_child = drafts.index[:, None] == child[:, :, None]
+    ids = jax.lax.broadcasted_iota(jnp.int32, law.shape, 2)
+    one_hot = (ids == y[..., None]).astype(law.dtype)
+    tried = jnp.where(is_certain[..., None], one_hot, law)
+    gain = jnp.maximum(weight[..., None] * target - tried, 0)
+    mass = jnp.sum(gain, axis=2)
     renewed = ratio(mass, mass + (1 - weight))
-    rest = normalise(drop_token(law, x), law)
-    up = {
-      "node": of_token(branches.parents, draft),
-      "level": higher,
-      "next": of_token(key, draft) + 1,
-      "weight": put(carry["weight"], higher, renewed),
-      "target": put(carry["target"], higher, normalise(gain, target)),
-      "law": put(carry["law"], higher, jnp.where(certain[:, None], law, rest)),
+    rest = normalise(drop_token(law, y), law)
+    after = {
+      "weight": renewed,
+      "target": normalise(gain, target),
+      "law": jnp.where(is_certain[..., None], law, rest),
     }
-    ended = carry["done"] | (~has_child & is_accepted)
-    place = {name: carry[name] for name in down}
-    moved = choose_rows(ended, place, choose_rows(has_child, down, up))
-    return moved | {
-      "token": jnp.where(carry["done"], carry["token"], token),
-      "done": ended,
-    }
+    at_child = jnp.sum(jnp.where(is_child, reach[:, :, None], 0), axis=1)
+    return {
+      name: choose(has_child, new, here[name]) for name, new in after.items()
+    } | {"reach": here["reach"] + at_child}
 
-  root = jnp.zeros_like(tokens[:, 0])
-  shape = (tokens.shape[0], depth + 1, q.shape[2])
-  start = {
-    "node": root,
-    "level": root,
-    "next": root,
-    "weight": jnp.ones(shape[:2], q.dtype),
-    "target": jnp.broadcast_to(pi[:, :1], shape),
-    "law": jnp.broadcast_to(drafts.drawn_law(root)[:, None], shape),
-    "token": root,
-    "done": root > 0,
+  begin = {
+    "reach": jnp.zeros(certain.shape, weights.dtype),
+    "weight": weights,
+    "target": drafts.pi[:, first:end],
+    "law": drafts.drawn_laws(first, end),
   }
-  end = jax.lax.while_loop(is_open, step, start)
-  return path_verdict(drafts, end["node"], end["token"], reads_all=True)
+  most = most_children(drafts.branches.tree, drafts.branches.drawing, level)
+  num_visits = jnp.max(jnp.where(is_visited, rank + 1, 0))
+  return repeat_trials(visit, begin, most, num_visits)
 
 
 TREE_VERIFY = {

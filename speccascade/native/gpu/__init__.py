@@ -2,13 +2,22 @@
 
 from speccascade.native.gpu.block_attention import block_attention
 from speccascade.native.gpu.choice import gpu_kernels
+from speccascade.native.gpu.kept_path import kept_path
+from speccascade.native.gpu.layer_launches import attention_launch, mlp_launch
 from speccascade.native.gpu.operation import Operation, UnavailableError
+from speccascade.native.gpu.row_draws import row_draws
+from speccascade.native.gpu.row_laws import row_laws
 from speccascade.native.gpu.row_products import row_products
 
 __all__ = [
   "Operation",
   "UnavailableError",
+  "attention_launch",
   "block_attention",
   "gpu_kernels",
+  "kept_path",
+  "mlp_launch",
+  "row_draws",
+  "row_laws",
   "row_products",
 ]

@@ -20,7 +20,10 @@ FALLBACKS = {
   "triton": ("triton", "xla"),
   "cuda": ("cuda", "triton", "xla"),
   "interpreted": ("interpreted", "xla"),
+  "emulated": ("emulated", "xla"),
 }
+# Kernels that are computed on any platform, slowly, and their language.
+ANYWHERE = {"interpreted": "triton", "emulated": "cuda"}
 _asked = jax.make_user_context(None)
 
 
@@ -49,8 +52,8 @@ def gpu_kernels(
   Args:
     implementation: "xla" takes no kernel of this package; "triton" and "cuda"
       take those of that language where a program is for a GPU; "interpreted"
-      computes what "triton" says on any platform, slowly; None leaves the
-      choice to `defaults.json`.
+      and "emulated" compute what "triton" and "cuda" say on any platform,
+      slowly; None leaves the choice to `defaults.json`.
 
   Raises:
     ValueError: the name is unknown.

@@ -31,7 +31,8 @@ class Operation:
   A call takes the arrays and options of `reference`, and two more:
 
     implementation: "xla" is the reference, "triton" or "cuda" a kernel in this
-      language, "interpreted" the Triton kernel computed with JAX's operations.
+      language, "interpreted" the Triton kernel computed with JAX's operations,
+      "emulated" the CUDA kernel run on a CPU, thread by thread.
       None takes what `gpu_kernels` asks for, else what `defaults.json` says,
       and falls back to the next best where that cannot run.
     configuration: of the kernel; None takes the best one known.
@@ -68,7 +69,7 @@ class Operation:
     language = _language(implementation)
     if language not in self.modules:
       return f"there is no kernel in {language}"
-    if implementation != "interpreted" and platform() != "gpu":
+    if implementation not in choice.ANYWHERE and platform() != "gpu":
       return f"the program is for a {platform().upper()}"
     try:
       importlib.import_module(self.modules[language])
@@ -118,11 +119,11 @@ class Operation:
     return module.run(
       *arrays,
       configuration=configuration,
-      interpret=name == "interpreted",
+      interpret=name in choice.ANYWHERE,
       **options,
     )
 
 
 def _language(implementation: str) -> str:
   """Returns the language of an implementation's kernel."""
-  return "triton" if implementation == "interpreted" else implementation
+  return choice.ANYWHERE.get(implementation, implementation)

@@ -36,6 +36,7 @@ class RowProducts(Operation):
     epsilon: float = 1e-6,
     activations: tuple[str, ...] = (),
     residual: jax.Array | None = None,
+    is_wide: bool = False,
   ) -> list[jax.Array]:
     """Returns the products of rows with one kernel or several.
 
@@ -49,17 +50,20 @@ class RowProducts(Operation):
         results, as of a gated unit, takes the place of all. None are applied
         where there is none.
       residual: [..., F], is added to the one product; None adds nothing.
+      is_wide: whether the products are float32, as logits are.
 
     Returns:
-      [..., F] for each product, in the dtype of `x`.
+      [..., F] for each product, in the dtype of `x`, or float32.
     """
-    dtype = x.dtype
+    dtype = jnp.dtype(jnp.float32) if is_wide else x.dtype
     if norm is not None:
       wide = x.astype(jnp.float32)
       square = jnp.mean(wide * wide, axis=-1, keepdims=True)
-      x = (wide * jax.lax.rsqrt(square + epsilon)).astype(dtype)
+      x = (wide * jax.lax.rsqrt(square + epsilon)).astype(x.dtype)
       x = x * jnp.broadcast_to(norm, x.shape)
-    results = [jnp.dot(x, kernel) for kernel in kernels]
+    results = [
+      jnp.dot(x, kernel, preferred_element_type=dtype) for kernel in kernels
+    ]
     if activations:
       gates = [
         ACTIVATIONS[name](y.astype(jnp.float32))
@@ -77,6 +81,7 @@ class RowProducts(Operation):
     *,
     norm: jax.Array | None = None,
     activations: tuple[str, ...] = (),
+    is_wide: bool = False,
     **options: object,
   ) -> str:
     """Returns such as "1024 to 2816+2816, normed, gated, bfloat16"."""
@@ -87,6 +92,8 @@ class RowProducts(Operation):
       words.append("normed")
     if activations:
       words.append("gated")
+    if is_wide:
+      words.append("wide")
     return ", ".join([*words, x.dtype.name])
 
 

@@ -1,17 +1,31 @@
 """Products of few rows with a kernel, as one launch for a GPU, in Pallas.
 
 A decoder's pass over a few tokens reads each kernel once and multiplies it with
-a handful of rows, so what counts is how many launches a layer has. XLA launches
-one for the norm before a product, one for the product, one for the sum of its
-split parts, one for the activation or the residual after it. Here the norm is
-computed by each program that needs it, from rows which all programs read from
-the same cache, and the rest is done by the program that has the numbers.
+a handful of rows, so what counts is how many launches a layer has, and how many
+bytes each launch keeps on their way. XLA launches one kernel for the norm
+before a product, one for the product, one for the sum of its split parts, one
+for the activation or the residual after it. Here one program computes some
+columns of all of it.
+
+- Rows are walked over once. The factor of a norm is the same for all inputs of
+  a row, so it is applied after the product; the squares are summed on the way.
+- `configuration` asks for enough parts of a kernel ahead.
+- Tensor cores multiply 16 lines at a time, of which a single row would fill
+  one, and add up inputs one step after another. So inputs are cut into splits,
+  and a line holds one split of one row. Lines and columns of different splits
+  are multiplied as well, and thrown away. With 4 inputs in 2 splits, a row
+  (a b c d) is the lines (a b) and (c d), and a column (p q r s) is the columns
+  (p q) and (r s). Of their four products, ap + bq and cr + ds are added.
+
+The order in which a sum is added up depends on the sizes and on the number of
+rows, and on nothing else: the same call returns the same numbers.
 
 Axes: M rows, E inputs, F outputs.
 """
 
 import dataclasses
 import functools
+import math
 import operator
 from typing import Any
 
@@ -22,11 +36,17 @@ import jax.numpy as jnp
 
 from speccascade.native.gpu.row_products import ACTIVATIONS
 
-_LEAST_ROWS = 16  # of a product of tensor cores
-_INPUTS = 128  # that are multiplied at a time
-# Programs that keep a GPU's multiprocessors reading, and the fewest columns of
-# one: memory is read in lines of 32 bytes.
+_LINES, _DEPTH = 16, 16  # the least of a product of tensor cores
+# Programs that keep a GPU's multiprocessors reading, and the columns of one:
+# memory is read in lines of 32 bytes.
 _PROGRAMS, _LEAST_COLUMNS, _MOST_COLUMNS = 128, 16, 64
+# Columns of all kernels and splits, whose sums are in registers.
+_MOST_SUMS = 512
+_INPUTS = 256  # that one stage holds of all splits, of a single row
+# Bytes on their way in all programs, from which on an H100's memory is busy
+# (bandwidth times latency is 1.75 MB), its multiprocessors, and the bytes of
+# shared memory that their programs share.
+_IN_FLIGHT, _MULTIPROCESSORS, _SHARED = 2.5e6, 132, 227 * 1024
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,25 +55,54 @@ class Configuration:
 
   Attributes:
     columns: outputs of each kernel that one program computes.
-    stages: parts of a kernel that are fetched ahead, and one.
+    splits: parts that the inputs are cut into, which are multiplied side by
+      side.
+    inputs: of each split that are multiplied at a time.
+    stages: times that many inputs, fetched ahead, and one.
     warps: of a program.
   """
 
   columns: int
-  stages: int = 3
+  splits: int
+  inputs: int
+  stages: int
   warps: int = 4
 
 
 def configuration(
-  x: jax.Array, kernels: tuple[jax.Array, ...], **options: Any
+  x: jax.Array,
+  kernels: tuple[jax.Array, ...],
+  *,
+  norm: jax.Array | None = None,
+  **options: Any,
 ) -> Configuration:
-  """Returns the configuration of a product, by its sizes."""
-  del x, options
+  """Returns the configuration of a product, by arithmetic."""
+  del options
+  num_in, num_kernels = x.shape[-1], len(kernels)
   num_out = max(kernel.shape[1] for kernel in kernels)
   columns = _LEAST_COLUMNS
   while columns < _MOST_COLUMNS and num_out // (2 * columns) >= _PROGRAMS:
     columns *= 2
-  return Configuration(columns)
+  rows = pl.next_power_of_2(x.size // num_in)
+  splits = max(1, _LINES // rows)
+  while splits > 1 and (
+    num_in % (_DEPTH * splits) or columns * splits * num_kernels > _MOST_SUMS
+  ):
+    splits //= 2
+  lines = max(_LINES, rows)
+  inputs = max(_DEPTH, _INPUTS // max(splits, lines // 8))
+  num_parts = pl.cdiv(pl.cdiv(num_in, splits), inputs)
+  # A stage holds a part of the kernels, of the rows, and of the norm's scale.
+  of_kernels = num_kernels * inputs * splits * columns * x.dtype.itemsize
+  of_rows = lines * inputs * x.dtype.itemsize * (1 if norm is None else 2)
+  programs = pl.cdiv(num_out, columns)
+  together = min(pl.cdiv(programs, _MULTIPROCESSORS), 4)
+  reading = min(programs, together * _MULTIPROCESSORS)
+  ahead = max(2, math.ceil(_IN_FLIGHT / reading / of_kernels))
+  room = _SHARED // together // (of_kernels + of_rows) - 1
+  return Configuration(
+    columns, splits, inputs, 1 + max(1, min(ahead, num_parts, room))
+  )
 
 
 def _kernel(
@@ -63,7 +112,7 @@ def _kernel(
   has_residual: bool,
   activations: tuple[str, ...],
   epsilon: float,
-  columns: int,
+  configuration: Configuration,
 ) -> None:
   """Computes some columns of each product; see `run`."""
   given = iter(refs)
@@ -73,58 +122,70 @@ def _kernel(
   residual_ref = next(given) if has_residual else None
   out_refs = [*given]
   num_rows, num_in = x_ref.shape
-  row = jnp.arange(max(_LEAST_ROWS, pl.next_power_of_2(num_rows)))
-  is_row = row < num_rows
-  num_parts = pl.cdiv(num_in, _INPUTS)
-
-  def part(number: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Returns a part of the rows, [M, _INPUTS], and its inputs."""
-    inputs = number * _INPUTS + jnp.arange(_INPUTS)
-    is_input = inputs < num_in
-    x = triton.load(
-      x_ref.at[row[:, None], inputs[None, :]],
-      mask=is_row[:, None] & is_input[None, :],
-      other=0.0,
-    )
-    return x, inputs, is_input
-
-  factor = None
-  if has_norm:
-
-    def square(number: jax.Array, total: jax.Array) -> jax.Array:
-      x = part(number)[0].astype(jnp.float32)
-      return total + jnp.sum(x * x, axis=1)
-
-    total = jnp.zeros(row.shape, jnp.float32)
-    total = jax.lax.fori_loop(0, num_parts, square, total)
-    factor = jax.lax.rsqrt(total / num_in + epsilon)
-
-  column = pl.program_id(0) * columns + jnp.arange(columns)
+  columns, splits = configuration.columns, configuration.splits
+  inputs = configuration.inputs
+  rows = max(_LINES // splits, pl.next_power_of_2(num_rows))
+  depth = pl.cdiv(num_in, splits)  # inputs of a split
+  # (`lax.div` and `lax.rem`, whose results Triton knows to be consecutive.)
+  line, place = jnp.arange(splits * rows), jnp.arange(splits * columns)
+  row, split = (f(line, jnp.int32(rows)) for f in (jax.lax.rem, jax.lax.div))
+  is_row = (row < num_rows)[:, None]
+  first = pl.program_id(0) * columns
+  column = first + jax.lax.rem(place, jnp.int32(columns))
+  split_of_column = jax.lax.div(place, jnp.int32(columns))
 
   def multiply(
-    number: jax.Array, sums: tuple[jax.Array, ...]
+    number: jax.Array, carry: tuple[jax.Array, ...]
   ) -> tuple[jax.Array, ...]:
-    x, inputs, is_input = part(number)
-    if scale_ref is not None and factor is not None:
-      # Cast before the scale, as `layers.LayerNorm` does.
-      x = (x.astype(jnp.float32) * factor[:, None]).astype(x.dtype)
-      scale = triton.load(scale_ref.at[inputs], mask=is_input, other=0.0)
-      x = x * scale[None, :]
-    new = []
+    squares, *sums = carry
+    within = number * inputs + jnp.arange(inputs)
+    is_within = within < depth
+    at = within[None, :]
+    if splits > 1:
+      at = split[:, None] * depth + at
+    is_input = is_within[None, :] & (at < num_in)
+    x = triton.load(
+      x_ref.at[row[:, None], at], mask=is_row & is_input, other=0.0
+    )
+    if scale_ref is not None:
+      wide = x.astype(jnp.float32)
+      squares = squares + wide * wide
+      x = x * triton.load(scale_ref.at[at], mask=is_input, other=0.0)
+    at = split_of_column[None, :] * depth + within[:, None]
+    is_input = is_within[:, None] & (at < num_in)
+    results = [squares]
     for ref, before in zip(kernel_refs, sums):
-      is_column = column < ref.shape[1]
+      is_column = (column < ref.shape[1])[None, :]
       kernel = triton.load(
-        ref.at[inputs[:, None], column[None, :]],
-        mask=is_input[:, None] & is_column[None, :],
-        other=0.0,
+        ref.at[at, column[None, :]], mask=is_input & is_column, other=0.0
       )
-      new.append(before + triton.dot(x, kernel, allow_tf32=False))
-    return tuple(new)
+      results.append(before + triton.dot(x, kernel, allow_tf32=False))
+    return tuple(results)
 
-  zero = jnp.zeros((*row.shape, columns), jnp.float32)
-  sums = (zero,) * num_kernels
-  sums = jax.lax.fori_loop(0, num_parts, multiply, sums)
-  dtype = x_ref.dtype
+  # Without a norm nothing is squared.
+  squares = jnp.zeros((line.size, inputs if has_norm else 1), jnp.float32)
+  zero = jnp.zeros((line.size, place.size), jnp.float32)
+  squares, *sums = jax.lax.fori_loop(
+    0, pl.cdiv(depth, inputs), multiply, (squares, *[zero] * num_kernels)
+  )
+  if splits > 1:
+    is_own = split[:, None] == split_of_column[None, :]
+    # [splits, rows, splits, columns], of which two are the same.
+    sums = [
+      jnp.where(is_own, x, 0.0)
+      .reshape(splits, rows, splits * columns)
+      .sum(axis=0)
+      .reshape(rows, splits, columns)
+      .sum(axis=1)
+      for x in sums
+    ]
+  if has_norm:
+    square = squares.sum(axis=1)
+    if splits > 1:
+      square = square.reshape(splits, rows).sum(axis=0)
+    factor = jax.lax.rsqrt(square / num_in + epsilon)
+    sums = [x * factor[:, None] for x in sums]
+  dtype = out_refs[0].dtype
   results = [x.astype(dtype) for x in sums]
   if activations:
     gates = [
@@ -132,8 +193,9 @@ def _kernel(
       for name, x in zip(activations, results)
     ]
     results = [functools.reduce(operator.mul, gates).astype(dtype)]
+  row, column = jnp.arange(rows), first + jnp.arange(columns)
   for ref, result in zip(out_refs, results):
-    mask = is_row[:, None] & (column < ref.shape[1])[None, :]
+    mask = (row < num_rows)[:, None] & (column < ref.shape[1])[None, :]
     at = (row[:, None], column[None, :])
     if residual_ref is not None:
       result = result + triton.load(residual_ref.at[at], mask=mask, other=0.0)
@@ -142,7 +204,9 @@ def _kernel(
 
 @functools.partial(
   jax.jit,
-  static_argnames=("configuration", "interpret", "epsilon", "activations"),
+  static_argnames=(
+    *("configuration", "interpret", "epsilon", "activations", "is_wide"),
+  ),
 )
 def run(
   x: jax.Array,
@@ -154,6 +218,7 @@ def run(
   epsilon: float = 1e-6,
   activations: tuple[str, ...] = (),
   residual: jax.Array | None = None,
+  is_wide: bool = False,
 ) -> list[jax.Array]:
   """Returns what `RowProducts.reference` does."""
   *shape, num_in = x.shape
@@ -162,6 +227,7 @@ def run(
   num_programs = pl.cdiv(max(widths), configuration.columns)
   if activations:
     widths = widths[:1]
+  dtype = jnp.float32 if is_wide else x.dtype
   arrays = [rows, *([] if norm is None else [norm]), *kernels]
   if residual is not None:
     arrays.append(residual.reshape(-1, widths[0]))
@@ -173,10 +239,10 @@ def run(
       has_residual=residual is not None,
       activations=activations,
       epsilon=epsilon,
-      columns=configuration.columns,
+      configuration=configuration,
     ),
     out_shape=[
-      jax.ShapeDtypeStruct((rows.shape[0], width), x.dtype) for width in widths
+      jax.ShapeDtypeStruct((rows.shape[0], width), dtype) for width in widths
     ],
     grid=(num_programs,),
     interpret=interpret,

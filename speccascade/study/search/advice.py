@@ -68,6 +68,8 @@ class Advice:
     draftings: the drafters and what they cost.
     tried_exits: the early exits that were tried, with what they promise.
     tried: the draft vocabularies of the drafters, with what they promise.
+    certified: the share of positions whose first draft is certainly accepted,
+      by the key of a candidate, as far as it has certificates; see `certified`.
     warnings: why the answer may be wrong and what to do; often empty.
   """
 
@@ -83,6 +85,7 @@ class Advice:
   draftings: list[Drafting] = dataclasses.field(default_factory=list)
   tried_exits: list[TriedExit] = dataclasses.field(default_factory=list)
   tried: list[TriedCut] = dataclasses.field(default_factory=list)
+  certified: dict[tuple, float] = dataclasses.field(default_factory=dict)
   warnings: list[str] = dataclasses.field(default_factory=list)
 
   @property

@@ -50,7 +50,7 @@ def answer(advice: Advice, argv: Sequence[str] = ()) -> WrittenAdvice:
   shown = _offers_of_interest(advice)
   # Later ones take the place of earlier ones: a timed offer knows most.
   offers = {
-    (*offer.method, offer.point.alpha): offer
+    offer.key: offer
     for offer in (*advice.offers, *advice.decoded, *advice.timed)
   }
   return WrittenAdvice(
@@ -66,15 +66,15 @@ def answer(advice: Advice, argv: Sequence[str] = ()) -> WrittenAdvice:
       "split": settings.split,
       "num_examples": settings.num_examples,
       "max_loss": advice.wanted.max_loss,
-      "choice": advice.choice and _offer(advice.choice),
-      "lossless": advice.lossless and _offer(advice.lossless),
+      "choice": advice.choice and _offer(advice, advice.choice),
+      "lossless": advice.lossless and _offer(advice, advice.lossless),
       "costs": {
         drafting.study.pair.drafter_name: dataclasses.asdict(drafting.costs)
         for drafting in advice.draftings
       },
       "verifier": advice.alone and _scores(advice.alone),
       **_tried(advice),
-      "offers": [_offer(offer) for offer in offers.values()],
+      "offers": [_offer(advice, offer) for offer in offers.values()],
     },
     command=_command(advice, argv) if argv else "",
   )
@@ -183,6 +183,7 @@ def _columns(advice: Advice) -> list[Column]:
     Column("alpha", lambda offer: offer.study.settings(offer.point).alpha),
     Column("gamma", lambda offer: offer.here.gamma or None),
     Column("accepted, by position", accepted),
+    Column("certified", lambda offer: advice.certified.get(offer.key), 2),
     Column("tokens/block", "here.tokens", 2),
     Column("steps/block", "here.steps", 2),
     Column("predicted", lambda offer: tables.speedup(offer.here.latency), 2),
@@ -223,7 +224,7 @@ def _bindings(advice: Advice, offer: Candidate) -> dict[str, object]:
   return values
 
 
-def _offer(offer: Candidate) -> dict:
+def _offer(advice: Advice, offer: Candidate) -> dict:
   """Returns an offer as JSON values."""
   settings = offer.study.settings(offer.point)
   return {
@@ -231,6 +232,7 @@ def _offer(offer: Candidate) -> dict:
     "method": settings.method,
     "alpha": settings.alpha,
     "gamma": settings.gamma,
+    "certified": advice.certified.get(offer.key),
     "expected": _expected(offer.here),
     "block_is_one_step": _expected(offer.one_step),
     "measured": offer.measured and tables.speedup(offer.measured)._asdict(),

@@ -22,7 +22,12 @@ from speccascade.study.measuring import point_timing, scoring
 from speccascade.study.measuring.study import Measuring, Study
 from speccascade.study.rows.results import ResultRow
 from speccascade.study.rows.run_folder import RunFolder
-from speccascade.study.search import advice_plan, early_exits, scatter
+from speccascade.study.search import (
+  advice_plan,
+  certified,
+  early_exits,
+  scatter,
+)
 from speccascade.study.search.advice import Advice, TriedCut, TriedExit
 from speccascade.study.search.candidates import (
   DRAFTER,
@@ -173,6 +178,9 @@ class Searcher:
     # The budget knows what was left out.
     with contextlib.suppress(TimeIsUp):
       self._search_all()
+    if not self.budget.is_over():
+      with self.steps.uncounted("certified positions"):
+        advice.certified = certified.shares(advice)
     advice.warnings += [
       f"{drafting.study.pair.drafter_name}: {drafting.costs.doubt}"
       for drafting in advice.draftings
@@ -362,13 +370,13 @@ class Searcher:
         return []
       least = _MARGIN * max(self._best_fitting().here.speedup, 1)
       given_up = {x.method for x in decoded if not self._fits(x)}
-      done = {(*x.method, x.point.alpha) for x in decoded}
+      done = {x.key for x in decoded}
       promising = [
         x
         for x in lossy
         if x.here.speedup > least
         and x.method not in given_up
-        and (*x.method, x.point.alpha) not in done
+        and x.key not in done
       ]
       return promising[:1]
 

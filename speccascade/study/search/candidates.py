@@ -144,6 +144,11 @@ class Candidate:
     return self.study.pair.drafter_name, self.point.method
 
   @property
+  def key(self) -> tuple[str, str, object]:
+    """The drafter, the method and its alpha, whatever the block."""
+    return *self.method, self.point.alpha
+
+  @property
   def relative_length(self) -> IntervalEstimate | None:
     """How long its answers are relative to the verifier's; None if not known.
 

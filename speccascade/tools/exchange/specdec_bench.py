@@ -25,10 +25,12 @@ from speccascade.generate.batches import padding
 from speccascade.generate.batches.batching import Batches
 from speccascade.generate.batches.sources import Source, Sources
 from speccascade.generate.pair.prompt_lookup import PromptLookup
+from speccascade.generate.points.alpha_phases import PhaseSettings
 from speccascade.generate.points.point import Point
 from speccascade.generate.run import Run
 from speccascade.generate.session import Session
 from speccascade.generate.turns.text_stream import TokenStream
+from speccascade.settings.fields import values_of
 from speccascade.text.prompting import eos_ids
 
 # Names of --speculative_algorithm that this class knows.
@@ -234,15 +236,17 @@ class SpeccascadeModel:
 
   def get_serving_config(self) -> dict[str, Any]:
     """Returns the settings, for the harness's record of a run."""
-    models = self._pair.models
+    models, point = self._pair.models, self._point
+    phases = values_of(point, PhaseSettings) if point.has_phases else {}
     return {
       "engine": "speccascade",
       "verifier": models.verifier_name,
       "drafter": models.drafter_name,
-      "method": self._point.method,
-      "alpha": self._point.alpha,
-      "gamma": self._point.gamma,
-      **self._point.sampled,
+      "method": point.method,
+      "alpha": point.alpha,
+      **phases,
+      "gamma": point.gamma,
+      **point.sampled,
       "max_input_len": self._max_input_len,
       "room": self._room,
     }

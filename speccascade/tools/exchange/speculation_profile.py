@@ -10,6 +10,7 @@ github.com/NVIDIA/Model-Optimizer, at 095124e and edf879d.
 """
 
 from collections.abc import Sequence
+import dataclasses
 import itertools
 import json
 import statistics
@@ -74,6 +75,7 @@ def text(folder: DecodeFolder) -> str:
       "max_decode_len": settings.max_decode_len,
       "concurrency": 1 if folder.is_timed else None,
       "alpha": settings.alpha,
+      **(dataclasses.asdict(settings.phases) if settings.phases else {}),
       "temperature": settings.temperature,
       "dtype": settings.dtype,
       "environment": row.environment,

@@ -197,7 +197,7 @@ a NaN that top-k drops goes unseen <- test_a_nan_that_top_k_drops_is_seen
 - is_law if kept is logits else is_whole
 + is_law
 a maximum over NaN is trusted <- test_a_nan_is_seen_wherever_it_is
-@ is_law
+@ largest
 -   logits = jnp.where(jnp.isnan(logits), jnp.inf, logits)
 
 === native/draws.h models/test_large_vocabularies.py
@@ -238,8 +238,8 @@ trials share the randomness of the next seed <- test_a_rows_key_is_that_of_its
 + _row_keys(jax.random.key(seed + trial, impl="threefry2x32"), 0, jnp
 a draw forgets the blocks before its own <- test_draw_inverts_the_cumulative_sum
 @ draw
-- index < block[..., None]
-+ index < block[..., None] - 1
+- jnp.where(block > 0, before, 0)
++ jnp.where(block > 1, before, 0)
 
 === decoding/verification/steps.py
 missing max(0, .) <-

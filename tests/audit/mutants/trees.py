@@ -6,8 +6,8 @@ MUTANTS = records("""
 === decoding/verification/tree_walk.py decoding/verification/test_tree_steps.py
 certain children stay in the distribution of the drawn one <-
   test_steps_have_the_law_of_the_target[greedy_and_random-token]
-@ TreeDrafts.drawn_law
-- return normalise(q.at[row, index].set(0, mode="drop"), q)
+@ TreeDrafts.drawn_laws
+- return normalise(rest, q)
 + return q
 draws without replacement all have the first distribution <-
   test_steps_have_the_law_of_the_target[without_replacement-token]
@@ -16,33 +16,21 @@ draws without replacement all have the first distribution <-
 + True
 a drawn token that is a child ends the block <-
   test_steps_have_the_law_of_the_target[top_k-token]
-@ walk.step
-- jnp.where(has_trial, is_accepted, landed < drafts.num)
-+ jnp.where(has_trial, is_accepted, False)
-siblings share a uniform <- test_steps_have_the_law_of_the_target[iid-token]
-@ walk.step
-- u = of_token(u_accept, jnp.minimum(child, drafts.num - 1))
-+ u = u_accept[:, 0]
+@ walk
+- is_accepted[:, :, None] | drafts.branches.is_certain[:, None]
++ is_accepted[:, :, None] & (drafts.index[:, None] >= 0)
 the draws at all nodes share a uniform <-
   test_steps_have_the_law_of_the_target[top_k-token]
-@ walk.step
-- token = draws.draw(here["residual"], of_token(u_draw, node))
-+ token = draws.draw(here["residual"], u_draw[:, 0])
+@ walk
+- token = draws.draw(laws, u_draw)
++ token = draws.draw(laws, jnp.broadcast_to(u_draw[:, :1], u_draw.shape))
 a path is reversed <-
   ../../models/test_native_walks.py::test_walks_decide_as_the_steps_do
-@ path_verdict
-- jnp.take_along_axis(backwards, jnp.maximum(place, 0), axis=1)
-+ backwards
-equal draws are tried once <-
-  test_steps_have_the_law_of_the_target[iid-token]
-@ walk.step
-- child = drafts.next_child(node, here["next"], drafts.is_drawn)
-+ same = drafts.branches.parents[:, :, None] == drafts.branches.parents[:, None]
-+ same &= drafts.tokens[:, :, None] == drafts.tokens[:, None]
-+ is_first = jnp.argmax(same, axis=2) == drafts.index
-+ child = drafts.next_child(node, here["next"], drafts.is_drawn & is_first)
+@ follow
+- jnp.stack(path, axis=1)
++ jnp.stack(path[::-1], axis=1)
 certain children are tried with the drafter's distribution <-
-  test_steps_have_the_law_of_the_target[top_k-token]
+  test_steps_have_the_law_of_the_target[greedy_and_random-token]
 @ TreeDrafts.is_drawn
 - return ~self.branches.is_certain
 + return jnp.ones_like(self.branches.is_certain)
@@ -51,15 +39,36 @@ the distribution without earlier siblings is not normalised <-
 @ TreeDrafts.without
 - return normalise(drop_token(law, token), law)
 + return drop_token(law, token)
+siblings change places <-
+  test_steps_have_the_law_of_the_target[iid-token]
+@ TreeDrafts.rank
+- key = self.index if key is None else key
++ key = self.tokens * self.num + self.index if key is None else key
 
 === decoding/verification/tree_steps.py
+siblings share a uniform <- test_steps_have_the_law_of_the_target[iid-token]
+@ tree_token_verify.trial
+- u = drafts.of_draft(u_accept, child)
++ u = u_accept[:, :1]
+equal draws are tried once <-
+  test_steps_have_the_law_of_the_target[iid-token]
+@ tree_token_verify
+- is_drawn, num = drafts.is_drawn, drafts.num
++ is_drawn, num = drafts.is_drawn, drafts.num
++ same = branches.parents[:, :, None] == branches.parents[:, None]
++ same &= tokens[:, :, None] == tokens[:, None]
++ is_drawn &= jnp.argmax(same, axis=2) == drafts.index
 a miss leaves the target as it was <-
   test_steps_have_the_law_of_the_target[iid-token]
-- "residual": normalise(jnp.maximum(residual - law, 0), residual)
-+ "residual": residual
+- missed = normalise(jnp.maximum(residual - law, 0), residual)
++ missed = residual
 an empty residual gives token 0 <- test_an_empty_residual_is_the_target
-- "residual": normalise(jnp.maximum(residual - law, 0), residual)
-+ "residual": jnp.maximum(residual - law, 0)
+- missed = normalise(jnp.maximum(residual - law, 0), residual)
++ missed = jnp.maximum(residual - law, 0)
+the last child that passes is accepted, not the first <-
+  test_steps_have_the_law_of_the_target[iid-token]
+- is_first = passes & (here["accepted"] == num)
++ is_first = passes
 K-SEQ accepts as plain trials do <-
   test_steps_have_the_law_of_the_target[iid-k_seq]
 @ k_seq_factor
@@ -67,27 +76,27 @@ K-SEQ accepts as plain trials do <-
 + factor = one
 K-SEQ leaves the residual of one draft <-
   test_steps_have_the_law_of_the_target[iid-k_seq]
-@ tree_k_seq_verify.arrive
-- target - common * ratio(any_of, b)[:, None]
+@ tree_k_seq_verify
+- target - common * ratio(any_of, b)[..., None]
 + target - common
 a traversal takes P in place of a P <-
   test_steps_have_the_law_of_the_target[without_replacement-traversal]
-@ tree_traversal_verify.step
-- weight[:, None] * target - tried
+@ _without_children.visit
+- weight[..., None] * target - tried
 + target - tried
 a traversal does not renew the weight <-
   test_steps_have_the_law_of_the_target[without_replacement-traversal]
-- "weight": put(carry["weight"], higher, renewed)
-+ "weight": carry["weight"]
+- "weight": renewed
++ "weight": weight
 a traversal draws from the first target of a node <-
   test_steps_have_the_law_of_the_target[without_replacement-traversal]
-@ tree_traversal_verify.step
-- token = draws.draw(target, of_token(u_draw, node))
-+ token = draws.draw(law_at(pi, node), of_token(u_draw, node))
+@ tree_traversal_verify
+- draws.draw(law_at(laws, node), of_token(u_draw, node))
++ draws.draw(law_at(pi, node), of_token(u_draw, node))
 a traversal does not take a dropped child from the distribution <-
   test_steps_have_the_law_of_the_target[without_replacement-traversal]
-@ tree_traversal_verify.step
-- rest = normalise(drop_token(law, x), law)
+@ _without_children.visit
+- rest = normalise(drop_token(law, y), law)
 + rest = law
 a traversal visits equal siblings twice <-
   test_steps_have_the_law_of_the_target[iid-traversal]
@@ -96,20 +105,25 @@ a traversal visits equal siblings twice <-
 + is_visited = jnp.ones(tokens.shape, bool)
 a traversal does not normalise the distribution without a dropped child <-
   test_steps_have_the_law_of_the_target[without_replacement-traversal]
-@ tree_traversal_verify.step
-- rest = normalise(drop_token(law, x), law)
-+ rest = drop_token(law, x)
+@ _without_children.visit
+- rest = normalise(drop_token(law, y), law)
++ rest = drop_token(law, y)
 a traversal weighs later children by the first target <-
   test_steps_have_the_law_of_the_target[without_replacement-traversal]
-@ tree_traversal_verify.step
+@ _without_children.visit
 - reach = jnp.minimum(1, weight * ratio(of_token(target, y), q_y))
-+ first = of_token(law_at(pi, node), y)
-+ reach = jnp.minimum(1, weight * ratio(first, q_y))
++ own = of_token(drafts.pi[:, first:end], y)
++ reach = jnp.minimum(1, weight * ratio(own, q_y))
 a traversal weighs a child without what is above it <-
   test_steps_have_the_law_of_the_target[without_replacement-traversal]
-@ tree_traversal_verify.step
+@ _without_children.visit
 - reach = jnp.minimum(1, weight * ratio(of_token(target, y), q_y))
 + reach = jnp.minimum(1, ratio(of_token(target, y), q_y))
+a traversal asks a node before what follows it <-
+  test_steps_have_the_law_of_the_target[without_replacement-traversal]
+@ tree_traversal_verify
+- passes |= jnp.pad(follows, ((0, 0), no_leaves))
++ passes |= False & jnp.pad(follows, ((0, 0), no_leaves))
 a traversal visits the likeliest leaf first <-
   test_steps_have_the_law_of_the_target[without_replacement-traversal]
 @ tree_traversal_verify

@@ -208,7 +208,16 @@ def answer(name, folder):
   """Returns what a search answers on the recorded measurements."""
   drafters = {"cascades": {"with_twin": True}, "sweep": {}}
   drafters |= {name: each[0] for name, each in (ADVICE | TREES).items()}
-  models = pair(**drafters[name])
+  of_rows = measured if name == "cascades" else measure.measure
+  with mock.patch.object(measure, "measure", of_rows):
+    return on_recorded_measurements(
+      lambda: ANSWERS[name](folder), **drafters[name]
+    )
+
+
+def on_recorded_measurements(ask, **drafters):
+  """Returns what `ask()` returns where models and clock are recorded."""
+  models = pair(**drafters)
   read = mock.patch.multiple(
     PairSpec,
     load=lambda self, vocabulary, **_: models,
@@ -224,11 +233,8 @@ def answer(name, folder):
     check_costs=lambda study, point, costs, **_: costs,
     time_points=time_points,
   )
-  rows = mock.patch.object(
-    measure, "measure", measured if name == "cascades" else measure.measure
-  )
-  with read, inputs, clock, rows:
-    return ANSWERS[name](folder)
+  with read, inputs, clock:
+    return ask()
 
 
 if __name__ == "__main__":

@@ -246,6 +246,16 @@ def test_speculation_profile(written):
     assert profile["accept_length_model"] == "measured_per_k"
 
 
+def test_a_profile_has_both_alphas(written):
+  [profile], _ = written("speculation_profile")
+  assert "marker" not in profile["measurement_conditions"]
+  phases = {"alpha_phase": "after", "other_alpha": "exact", "marker": ("A", 7)}
+  [profile], _ = written("speculation_profile", alpha=0.3, **phases)
+  conditions = profile["measurement_conditions"]
+  wanted = {"alpha": 0.3, **phases, "marker": ["A", 7]}
+  assert {name: conditions[name] for name in wanted} == wanted
+
+
 def test_a_conversation(written):
   """Its own answers come before the one that was decoded."""
   record, other = records()

@@ -113,6 +113,19 @@ def test_the_harness_names_algorithms(folder, greedy, settings):
     assert {len(chunk) for chunk in answer.output_ids[0]} == {1}
 
 
+def test_alpha_may_change_at_a_marker(folder, greedy):
+  """It is exact up to the marker, a token of the answer; a config says so."""
+  phases = {"marker": [greedy[3]], "alpha_phase": "after"}
+  settings = {"method": "spec_cascade_token_v1", "alpha": 1.0, **phases}
+  asked = Harness(folder, **settings)
+  config = json.loads(json.dumps(asked.model.get_serving_config()))
+  assert config.items() >= (settings | {"other_alpha": "exact"}).items()
+  [answer] = asked.ask(["the cat"])
+  num = greedy.index(greedy[3]) + 1
+  assert answer.tokens[:num] == greedy[:num]
+  assert answer.tokens != greedy
+
+
 @pytest.mark.parametrize(
   ("settings", "message"),
   [

@@ -1,0 +1,141 @@
+"""Norm, attention and its output as one launch, in CUDA C++.
+
+See `attend_self` and `attend_source` in `cuda/layers.cu`. Arguments are as of
+`layer_launches.AttentionLaunch`.
+"""
+
+from collections.abc import Sequence
+import dataclasses
+from typing import Any
+
+import jax
+
+from speccascade.native.gpu import launches
+from speccascade.native.gpu.launches import CLUSTER, pitch
+
+
+@dataclasses.dataclass(frozen=True)
+class Configuration:
+  """How a launch helps the next one.
+
+  Attributes:
+    ahead: whether it asks for what the next launch reads.
+  """
+
+  ahead: bool = True
+
+
+def configuration(*arrays: Any, **options: Any) -> Configuration:
+  """Returns the configuration of a launch."""
+  del arrays, options
+  return Configuration()
+
+
+def num_bytes(
+  rows: int, fed: int, emb: int, width: int, slots: int, is_self: bool
+) -> int:
+  """Returns bytes of shared memory of a block; arguments as of a reason."""
+  padded, outputs = 8 * launches.num_tiles(rows * fed), emb // CLUSTER
+  columns, share = (3 if is_self else 1) * width, -(-slots // CLUSTER)
+  return launches.shared_bytes(
+    emb,
+    padded,
+    outputs * pitch(columns * 2),
+    width * pitch(outputs * 2),
+    padded * columns * 4,
+    padded * width * 4,
+    rows * width * share * 2,
+    rows * share * (width + 8) * 2,
+    rows * fed * share * 4,
+    padded * 8,
+    padded * width * 4,
+    padded * pitch(width * 2),
+    rows * 4,
+  )
+
+
+def reason_against(
+  rows: int, fed: int, emb: int, width: int, slots: int, is_self: bool
+) -> str | None:
+  """Returns why no kernel attends, or None if one does.
+
+  Args:
+    rows: B.
+    fed: N.
+    emb: E.
+    width: D.
+    slots: L.
+    is_self: whether the block is written to a cache.
+  """
+  if width % 16 or 3 * width > launches.MOST_OUTPUTS:
+    return f"the head width {width} is not a multiple of 16 up to 160"
+  if num_bytes(rows, fed, emb, width, slots, is_self) > launches.MOST_SHARED:
+    return f"{rows} rows of {slots} slots do not fit the blocks of a cluster"
+  return None
+
+
+def run(
+  x: jax.Array,
+  parts: jax.Array | None,
+  norm: jax.Array,
+  kernels: tuple[jax.Array, ...],
+  bias: jax.Array,
+  keys: jax.Array,
+  values: jax.Array,
+  *,
+  configuration: Configuration,
+  interpret: bool,
+  start: jax.Array | None = None,
+  upcoming: Sequence[jax.Array] = (),
+) -> tuple[jax.Array, ...]:
+  """Returns what `AttentionLaunch.reference` does, with a part a head."""
+  launch, arrays = built(
+    x,
+    parts,
+    norm,
+    kernels,
+    bias,
+    keys,
+    values,
+    start,
+    upcoming if configuration.ahead else (),
+  )
+  return tuple(launches.call(launch, arrays, interpret))
+
+
+def built(
+  x: jax.Array,
+  parts: jax.Array | None,
+  norm: jax.Array,
+  kernels: tuple[jax.Array, ...],
+  bias: jax.Array,
+  keys: jax.Array,
+  values: jax.Array,
+  start: jax.Array | None,
+  upcoming: Sequence[jax.Array],
+) -> tuple[launches.Launch, list[jax.Array]]:
+  """Returns the launch and its operands."""
+  heads, width, slots = keys.shape[1:]
+  rows, fed, emb = x.shape
+  rows_of_bias, heads_of_bias, tokens_of_bias, _ = bias.shape
+  is_self = start is not None
+  given = [norm, *kernels, bias, keys, values]
+  launch = launches.make(
+    "attend_self" if is_self else "attend_source",
+    x,
+    parts,
+    heads,
+    (keys, values) if is_self else (),
+    len(given),  # x and the parts are before, keys and values the last
+    upcoming,
+    HEADS=heads,
+    WIDTH=width,
+    SLOTS=slots,
+    BIAS_ROW=heads_of_bias * tokens_of_bias * slots * (rows_of_bias > 1),
+    BIAS_HEAD=tokens_of_bias * slots * (heads_of_bias > 1),
+    BIAS_TOKEN=slots * (tokens_of_bias > 1),
+    SHARED=num_bytes(rows, fed, emb, width, slots, is_self),
+  )
+  if start is not None:
+    given.append(start)
+  return launch, launches.operands(x, parts, given, upcoming)

@@ -1,0 +1,113 @@
+// What `layers.cu` asks of a GPU with clusters of blocks (compute capability 9).
+// `emulated.h` has the same functions for a CPU.
+//
+// NVRTC compiles it for one shape, without any header of CUDA's.
+#pragma once
+
+#define DEVICE __device__ __forceinline__
+#define ENTRY(name, parameters, body)                                        \
+  extern "C" __global__ void __cluster_dims__(kCluster, 1, 1)                \
+      __launch_bounds__(kThreads, 1) name parameters {                       \
+    body;                                                                    \
+  }
+// A size is a macro that the compiler is given.
+#define DEFINE_SIZE(name) \
+  DEVICE constexpr int size_##name() { return SIZE_OF_##name; }
+
+constexpr int kThreads = 256, kCluster = 8;
+
+struct bf16 {
+  unsigned short bits;
+};
+
+DEVICE float to_float(bf16 x) { return __uint_as_float(unsigned(x.bits) << 16); }
+
+DEVICE bf16 rounded(float x) {
+  bf16 y;
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(y.bits) : "f"(x));
+  return y;
+}
+
+DEVICE int thread() { return threadIdx.x; }
+DEVICE int block() { return blockIdx.x; }
+DEVICE int num_blocks() { return gridDim.x; }
+
+DEVICE char* shared_memory() {
+  extern __shared__ __align__(16) char bytes[];
+  return bytes;
+}
+// Says where the layout of shared memory ends; checked on a CPU.
+DEVICE void ends_at(const char*, int) {}
+
+DEVICE unsigned address(const void* shared) {
+  return unsigned(__cvta_generic_to_shared(shared));
+}
+
+// Returns where another block of the cluster has what this block has at `p`.
+template <class T>
+DEVICE T* remote(T* p, int rank) {
+  unsigned long long there;
+  asm("mapa.u64 %0, %1, %2;" : "=l"(there) : "l"(p), "r"(rank));
+  return reinterpret_cast<T*>(there);
+}
+
+DEVICE void block_sync() { __syncthreads(); }
+DEVICE void warp_sync() { __syncwarp(); }
+DEVICE void cluster_arrive() {
+  asm volatile("barrier.cluster.arrive.release;" ::: "memory");
+}
+DEVICE void cluster_wait() {
+  asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
+}
+
+// Starts a copy of 16 bytes to shared memory.
+DEVICE void copy16(void* to, const void* from) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(address(to)),
+               "l"(from)
+               : "memory");
+}
+// The copies started since the last call are one group.
+DEVICE void end_group() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+// Waits for this thread's groups but the newest ones.
+DEVICE void wait_groups(int newest) {
+  if (newest >= 4) asm volatile("cp.async.wait_group 4;" ::: "memory");
+  if (newest == 3) asm volatile("cp.async.wait_group 3;" ::: "memory");
+  if (newest == 2) asm volatile("cp.async.wait_group 2;" ::: "memory");
+  if (newest == 1) asm volatile("cp.async.wait_group 1;" ::: "memory");
+  if (newest == 0) asm volatile("cp.async.wait_group 0;" ::: "memory");
+}
+
+// Asks for memory to be in the second-level cache; a multiple of 16 bytes.
+DEVICE void prefetch(const void* from, int num_bytes) {
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from),
+               "r"(num_bytes)
+               : "memory");
+}
+// Waits for the launches before this one, where XLA let it start earlier.
+DEVICE void wait_for_inputs() {
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+}
+
+DEVICE float from_lane(float x, int mask) {
+  return __shfl_xor_sync(~0u, x, mask);
+}
+
+// Loads a tile of 16 by 16 whose rows are inputs, as rows of outputs. Each lane
+// gives the start of 8 numbers: lane i those of row i % 8 of the matrix i / 8.
+DEVICE void load_turned(unsigned (&a)[4], const bf16* row) {
+  asm volatile(
+      "ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+      : "=r"(a[0]), "=r"(a[1]), "=r"(a[2]), "=r"(a[3])
+      : "r"(address(row))
+      : "memory");
+}
+
+// Adds to 16 outputs of 8 tokens the products with 16 inputs.
+DEVICE void multiply_add(float (&c)[4], const unsigned (&a)[4],
+                         const unsigned (&b)[2]) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}

@@ -1,0 +1,658 @@
+// A layer of a T5's decoder in three launches, for blocks of a few tokens.
+//
+//   attend_self    norm, queries, keys, values, attention with the writes to the
+//                  cache, and the output's products
+//   attend_source  the same for the source, whose keys and values are given
+//   gated          norm, gate and up, activation, and the way back
+//
+// A cluster of 8 blocks has one head, or one slice of the MLP's width. Block r
+// of a cluster has the r-th part of the inputs of the first products and the
+// r-th part of the outputs of the second ones, so that each weight is read by
+// one block, once. All copies of weights to shared memory are started before
+// anything else, since nothing on the way to them has to be computed. What the
+// blocks of a cluster need of one another they read from each other's shared
+// memory.
+//
+// Clusters do not wait for one another. Each writes its part of the sum over
+// heads, or over slices, and the next launch adds the parts to the residual
+// before its norm, in one order: the numbers of a token depend neither on the
+// run nor on the other tokens of its block. The norm's factor multiplies the
+// products, after they are added over the cluster.
+//
+// Axes: M tokens of all rows, E model width, C outputs of the first products,
+// D head width, L slots, S the slots of one block.
+#ifdef ON_CPU
+#include "emulated.h"
+#else
+#include "device.h"
+#endif
+
+DEFINE_SIZE(ROWS)      // of the batch
+DEFINE_SIZE(FED)       // tokens of a row
+DEFINE_SIZE(EMB)       // E
+DEFINE_SIZE(HEADS)     // heads
+DEFINE_SIZE(WIDTH)     // D
+DEFINE_SIZE(SLOTS)     // L
+DEFINE_SIZE(PARTS)     // sums that are added to the residual first
+DEFINE_SIZE(BIAS_ROW)  // strides of the bias; 0 where it is the same for all
+DEFINE_SIZE(BIAS_HEAD)
+DEFINE_SIZE(BIAS_TOKEN)
+DEFINE_SIZE(INNER)  // width of the MLP
+DEFINE_SIZE(SLICE)  // of one cluster
+DEFINE_SIZE(GATES)  // kernels before the activation: 1 or 2
+DEFINE_SIZE(ACTIVATION_0)
+DEFINE_SIZE(ACTIVATION_1)
+DEFINE_SIZE(NEXT_0)  // bytes of the next launch's kernels
+DEFINE_SIZE(NEXT_1)
+DEFINE_SIZE(NEXT_2)
+DEFINE_SIZE(NEXT_3)
+DEFINE_SIZE(SHARED)  // bytes of shared memory
+
+constexpr int kLanes = 32, kWarps = kThreads / kLanes;
+constexpr int kGroups = 4;    // of the first products' weights
+constexpr int kMostTiles = 4;  // of 16 outputs that a warp adds up
+constexpr int kPrefetched = 4096;  // bytes of one request
+constexpr float kNone = -1e30f;    // the score of a slot that does not exist
+constexpr float kEpsilon = 1e-6f;
+
+DEVICE int lane() { return thread() % kLanes; }
+DEVICE int warp() { return thread() / kLanes; }
+DEVICE int rank() { return block() % kCluster; }
+DEVICE int num_tokens() { return size_ROWS() * size_FED(); }
+
+// Returns bytes from row to row, an odd number of 16 bytes: 8 rows that are read
+// at once then lie in different banks.
+DEVICE int pitch(int num_bytes) { return (num_bytes / 16 | 1) * 16; }
+
+struct Arena {
+  char* at;
+
+  DEVICE char* take(int num_bytes) {
+    char* taken = at;
+    at += (num_bytes + 15) / 16 * 16;
+    return taken;
+  }
+  DEVICE float* floats(int count) {
+    return reinterpret_cast<float*>(take(count * 4));
+  }
+  DEVICE bf16* halves(int count) {
+    return reinterpret_cast<bf16*>(take(count * 2));
+  }
+};
+
+// Starts copies of rows; `stride` and `to_stride` are numbers of bfloat16.
+DEVICE void fetch(bf16* to, int to_stride, const bf16* from, int stride,
+                  int num_rows, int num_columns) {
+  const int chunks = num_columns / 8;
+  int row = thread() / chunks, chunk = thread() % chunks;
+  const int rows = kThreads / chunks, rest = kThreads % chunks;
+#pragma unroll 1
+  while (row < num_rows) {
+    copy16(to + row * to_stride + chunk * 8,
+           from + static_cast<long long>(row) * stride + chunk * 8);
+    row += rows;
+    chunk += rest;
+    if (chunk >= chunks) {
+      chunk -= chunks;
+      ++row;
+    }
+  }
+}
+
+// Asks for this block's part of an array that the next launch reads.
+DEVICE void ask_for(const bf16* next, int num_bytes) {
+  const int part = (num_bytes / 16 + num_blocks() - 1) / num_blocks() * 16;
+  const int first = block() * part;
+  const int end = first + part < num_bytes ? first + part : num_bytes;
+  const char* bytes = reinterpret_cast<const char*>(next);
+#pragma unroll 1
+  for (int at = first + thread() * kPrefetched; at < end;
+       at += kThreads * kPrefetched) {
+    prefetch(bytes + at, end - at < kPrefetched ? end - at : kPrefetched);
+  }
+}
+
+DEVICE void ask_for_next(const bf16* next_0, const bf16* next_1,
+                         const bf16* next_2, const bf16* next_3) {
+  ask_for(next_0, size_NEXT_0());
+  ask_for(next_1, size_NEXT_1());
+  ask_for(next_2, size_NEXT_2());
+  ask_for(next_3, size_NEXT_3());
+}
+
+// The rows that all blocks read, as this block needs them.
+struct Rows {
+  bf16* scaled;    // [M, E / 8], times the norm's scale
+  int stride;      // of `scaled`
+  float* squares;  // [M, E / 8]
+  float* energy;   // [M], sums of the squares: the cluster reads them
+
+  DEVICE void place(Arena& arena, int padded) {
+    const int inputs = size_EMB() / kCluster;
+    stride = pitch(inputs * 2) / 2;
+    scaled = arena.halves(padded * stride);
+    squares = arena.floats(padded * inputs);
+    energy = arena.floats(padded);
+  }
+
+  // Adds the parts to the residual. Cluster 0 writes the sums.
+  DEVICE void read(const bf16* x, const float* parts, const bf16* scale,
+                   bf16* new_x, int padded) const {
+    const int emb = size_EMB(), inputs = emb / kCluster;
+    const int first = rank() * inputs, num_parts = size_PARTS();
+    const int stride_of_part = num_tokens() * emb;
+#pragma unroll 1
+    for (int i = thread(); i < padded * inputs; i += kThreads) {
+      const int token = i / inputs, column = i % inputs;
+      bf16 product = {0};
+      float square = 0;
+      if (token < num_tokens()) {
+        const int at = token * emb + first + column;
+        float sum = to_float(x[at]);
+#pragma unroll 16
+        for (int part = 0; part < num_parts; ++part) {
+          sum += parts[part * stride_of_part + at];
+        }
+        const bf16 total = rounded(sum);
+        const float number = to_float(total);
+        square = number * number;
+        product = rounded(number * to_float(scale[first + column]));
+        if (block() < kCluster) new_x[at] = total;
+      }
+      squares[i] = square;
+      scaled[token * stride + column] = product;
+    }
+  }
+
+  // Adds the squares, in one order for any number of tokens.
+  DEVICE void add_squares() const {
+    const int inputs = size_EMB() / kCluster;
+#pragma unroll 1
+    for (int token = warp(); token < num_tokens(); token += kWarps) {
+      float sum = 0;
+#pragma unroll 1
+      for (int i = lane(); i < inputs; i += kLanes) {
+        sum += squares[token * inputs + i];
+      }
+      warp_sync();
+#pragma unroll
+      for (int far = kLanes / 2; far; far /= 2) sum += from_lane(sum, far);
+      if (lane() == 0) energy[token] = sum;
+    }
+  }
+
+  // Returns the factor of the norm, after the cluster met.
+  DEVICE float factor(int token) const {
+    float sum = 0;
+#pragma unroll
+    for (int other = 0; other < kCluster; ++other) {
+      sum += remote(energy, other)[token];
+    }
+    return rsqrtf(sum / size_EMB() + kEpsilon);
+  }
+};
+
+// Products of all tokens with tiles of 16 outputs: a warp has each eighth tile.
+template <int kTiles>
+struct Products {
+  float sums[kMostTiles][kTiles][4];
+
+  DEVICE void clear() {
+#pragma unroll
+    for (int i = 0; i < kMostTiles; ++i) {
+#pragma unroll
+      for (int t = 0; t < kTiles; ++t) {
+#pragma unroll
+        for (int j = 0; j < 4; ++j) sums[i][t][j] = 0;
+      }
+    }
+  }
+
+  // Adds the inputs from 16 `from` to 16 `to`. A lane has two neighbouring
+  // inputs of a token at four places, as the instruction wants it.
+  DEVICE void add(const bf16* kernel, int stride, const bf16* rows,
+                  int row_stride, int num_outputs, int from, int to) {
+    const int mine = lane();
+    const bf16* row = rows + mine / 4 * row_stride + mine % 4 * 2;
+    const bf16* tile =
+        kernel + (mine % 8 + mine / 16 * 8) * stride + mine / 8 % 2 * 8;
+#pragma unroll 2
+    for (int k = from; k < to; ++k) {
+      unsigned b[kTiles][2];
+#pragma unroll
+      for (int t = 0; t < kTiles; ++t) {
+        const bf16* at = row + t * 8 * row_stride + k * 16;
+        b[t][0] = *reinterpret_cast<const unsigned*>(at);
+        b[t][1] = *reinterpret_cast<const unsigned*>(at + 8);
+      }
+#pragma unroll
+      for (int i = 0; i < kMostTiles; ++i) {
+        const int output = (warp() + i * kWarps) * 16;
+        if (output < num_outputs) {
+          unsigned a[4];
+          load_turned(a, tile + k * 16 * stride + output);
+#pragma unroll
+          for (int t = 0; t < kTiles; ++t) multiply_add(sums[i][t], a, b[t]);
+        }
+      }
+    }
+  }
+
+  // Writes [M, `stride`], of the first `tokens` tokens.
+  DEVICE void write(float* to, int stride, int num_outputs, int tokens) const {
+#pragma unroll
+    for (int i = 0; i < kMostTiles; ++i) {
+      const int output = (warp() + i * kWarps) * 16 + lane() / 4;
+#pragma unroll
+      for (int t = 0; t < kTiles; ++t) {
+#pragma unroll
+        for (int j = 0; j < 4; ++j) {
+          const int token = t * 8 + lane() % 4 * 2 + j % 2;
+          const int at = output + j / 2 * 8;
+          if (at < num_outputs && token < tokens) {
+            to[token * stride + at] = sums[i][t][j];
+          }
+        }
+      }
+    }
+  }
+};
+
+// Returns a sum over the cluster, after the cluster met.
+DEVICE float over_cluster(float* p) {
+  float sum = 0;
+#pragma unroll
+  for (int other = 0; other < kCluster; ++other) sum += *remote(p, other);
+  return sum;
+}
+
+// The first products, for as many inputs as this block has.
+template <int kTiles>
+DEVICE void first_products(const bf16* kernels, int stride, const Rows& rows,
+                           float* sums, int columns, int padded) {
+  const int tiles = size_EMB() / kCluster / 16;
+  Products<kTiles> products;
+  products.clear();
+#pragma unroll 1
+  for (int group = 0; group < kGroups; ++group) {
+    // (The group of what comes later is the newest.)
+    wait_groups(kGroups - group);
+    block_sync();
+    if (group == 0) rows.add_squares();
+    warp_sync();
+    products.add(kernels, stride, rows.scaled, rows.stride, columns,
+                 group * tiles / kGroups, (group + 1) * tiles / kGroups);
+  }
+  products.write(sums, columns, columns, padded);
+  wait_groups(0);
+}
+
+// Starts the copies of the first products' weights, in groups of inputs.
+template <int kKernels>
+DEVICE void fetch_groups(bf16* to, int to_stride,
+                         const bf16* const (&kernels)[kKernels], int used,
+                         int stride, int first_column, int num_columns) {
+  const int inputs = size_EMB() / kCluster, tiles = inputs / 16;
+#pragma unroll 1
+  for (int group = 0; group < kGroups; ++group) {
+    const int from = group * tiles / kGroups * 16;
+    const int to_row = (group + 1) * tiles / kGroups * 16;
+#pragma unroll
+    for (int i = 0; i < kKernels; ++i) {
+      if (i < used) {
+        const long long row = rank() * inputs + from;
+        fetch(to + from * to_stride + i * num_columns, to_stride,
+              kernels[i] + row * stride + first_column, stride, to_row - from,
+              num_columns);
+      }
+    }
+    end_group();
+  }
+}
+
+// Returns the number, or 0 in place of NaN and infinities.
+DEVICE bf16 finite(bf16 x) {
+  return (x.bits & 0x7f80) == 0x7f80 ? bf16{0} : x;
+}
+
+template <bool kSelf, int kTiles>
+DEVICE void attention(const bf16* x, const float* parts, const bf16* scale,
+                      const bf16* query_kernel, const bf16* key_kernel,
+                      const bf16* value_kernel, const bf16* out_kernel,
+                      const bf16* bias, const bf16* keys, const bf16* values,
+                      const int* start, const bf16* next_0, const bf16* next_1,
+                      const bf16* next_2, const bf16* next_3, bf16* new_x,
+                      float* new_parts, bf16* new_keys, bf16* new_values) {
+  constexpr int kKernels = kSelf ? 3 : 1, kPadded = kTiles * 8;
+  const int head = block() / kCluster, width = size_WIDTH();
+  const int columns = kKernels * width, joined = size_HEADS() * width;
+  const int outputs = size_EMB() / kCluster, first_output = rank() * outputs;
+  const int num_slots = size_SLOTS();
+  const int share = (num_slots + kCluster - 1) / kCluster;
+  const int first = rank() * share, num_rows = size_ROWS();
+  const int stride = pitch(columns * 2) / 2, out_stride = pitch(outputs * 2) / 2;
+  const int value_stride = width + 8, mixed_stride = pitch(width * 2) / 2;
+
+  Arena arena{shared_memory()};
+  bf16* kernels = arena.halves(outputs * stride);
+  bf16* out = arena.halves(width * out_stride);
+  Rows rows;
+  rows.place(arena, kPadded);
+  float* sums = arena.floats(kPadded * columns);  // the cluster reads them
+  float* queries = arena.floats(kPadded * width);
+  bf16* my_keys = arena.halves(num_rows * width * share);  // [B, D, S]
+  bf16* my_values = arena.halves(num_rows * share * value_stride);
+  float* weights = arena.floats(num_tokens() * share);
+  float* limits = arena.floats(kPadded * 2);     // the cluster reads them
+  float* mixtures = arena.floats(kPadded * width);  // the cluster reads them
+  bf16* mixed = arena.halves(kPadded * mixed_stride);
+  int* starts = reinterpret_cast<int*>(arena.take(num_rows * 4));
+  ends_at(arena.at, size_SHARED());
+
+  const bf16* const first_kernels[3] = {query_kernel, key_kernel, value_kernel};
+  fetch_groups(kernels, stride, first_kernels, kKernels, joined, head * width,
+               width);
+  fetch(out, out_stride,
+        out_kernel + static_cast<long long>(head) * width * size_EMB() +
+            first_output,
+        size_EMB(), width, outputs);
+  wait_for_inputs();
+  const int held = num_slots - first < share ? num_slots - first : share;
+#pragma unroll 1
+  for (int row = 0; row < num_rows; ++row) {
+    const long long at = (row * size_HEADS() + head) * width *
+                         static_cast<long long>(num_slots);
+    fetch(my_values + row * share * value_stride, value_stride,
+          values + at + static_cast<long long>(first) * width, width, held,
+          width);
+  }
+  end_group();
+  ask_for_next(next_0, next_1, next_2, next_3);
+  rows.read(x, parts, scale, new_x, kPadded);
+  // A cache's rows of keys have any alignment, so they are copied one by one.
+#pragma unroll 4
+  for (int i = thread(); i < num_rows * width * share; i += kThreads) {
+    const int line = i / share, slot = i % share;
+    const long long at = (line / width * size_HEADS() + head) * width +
+                         line % width;
+    my_keys[i] = slot < held ? keys[at * num_slots + first + slot] : bf16{0};
+  }
+#pragma unroll 1
+  for (int i = thread(); i < num_tokens() * share; i += kThreads) {
+    const int token = i / share, slot = i % share;
+    const int at = token / size_FED() * size_BIAS_ROW() +
+                   head * size_BIAS_HEAD() +
+                   token % size_FED() * size_BIAS_TOKEN() + first + slot;
+    weights[i] = slot < held ? to_float(bias[at]) : kNone;
+  }
+#pragma unroll 1
+  for (int i = thread(); i < num_rows * share * width; i += kThreads) {
+    const int line = i / width, column = i % width;
+    if (line % share >= held) my_values[line * value_stride + column] = {0};
+  }
+#pragma unroll 1
+  for (int i = thread(); i < kPadded * width; i += kThreads) {
+    mixed[i / width * mixed_stride + i % width] = {0};
+  }
+  if (kSelf) {
+#pragma unroll 1
+    for (int i = thread(); i < num_rows; i += kThreads) starts[i] = start[i];
+  }
+
+  first_products<kTiles>(kernels, stride, rows, sums, columns, kPadded);
+  cluster_arrive();
+  cluster_wait();
+#pragma unroll 1
+  for (int i = thread(); i < num_tokens() * columns; i += kThreads) {
+    const int token = i / columns, column = i % columns;
+    const int row = token / size_FED();
+    int slot = 0;
+    if (kSelf && column >= width) {
+      slot = starts[row] + token % size_FED() - first;
+      if (slot < 0 || slot >= held) continue;
+    }
+    const bf16 y = rounded(over_cluster(sums + i) * rows.factor(token));
+    if (column < width) {
+      queries[token * width + column] = to_float(y);
+    } else if (kSelf) {
+      const int place = column % width;
+      const long long line = row * size_HEADS() + head;
+      if (column < 2 * width) {
+        my_keys[(row * width + place) * share + slot] = finite(y);
+        new_keys[(line * width + place) * num_slots + first + slot] = finite(y);
+      } else {
+        my_values[(row * share + slot) * value_stride + place] = finite(y);
+        new_values[(line * num_slots + first + slot) * width + place] =
+            finite(y);
+      }
+    }
+  }
+  block_sync();
+
+  // Four lanes add up a score, so that few slots keep many lanes busy.
+#pragma unroll 1
+  for (int i = thread(); i - lane() < num_tokens() * share * 4; i += kThreads) {
+    const int item = i / 4, token = item / share, slot = item % share;
+    const bool is_item = token < num_tokens();
+    float sum = 0;
+    if (is_item) {
+      const bf16* key = my_keys + token / size_FED() * width * share + slot;
+#pragma unroll 4
+      for (int at = i % 4; at < width; at += 4) {
+        sum += queries[token * width + at] * to_float(key[at * share]);
+      }
+    }
+    warp_sync();
+    sum += from_lane(sum, 1);
+    sum += from_lane(sum, 2);
+    if (is_item && i % 4 == 0) weights[item] += sum;
+  }
+  block_sync();
+#pragma unroll 1
+  for (int token = warp(); token < num_tokens(); token += kWarps) {
+    float* mine = weights + token * share;
+    float most = kNone, total = 0;
+#pragma unroll 1
+    for (int slot = lane(); slot < held; slot += kLanes) {
+      most = fmaxf(most, mine[slot]);
+    }
+    warp_sync();
+#pragma unroll
+    for (int far = kLanes / 2; far; far /= 2) {
+      most = fmaxf(most, from_lane(most, far));
+    }
+#pragma unroll 1
+    for (int slot = lane(); slot < share; slot += kLanes) {
+      const float weight = slot < held ? expf(mine[slot] - most) : 0;
+      mine[slot] = weight;
+      total += weight;
+    }
+    warp_sync();
+#pragma unroll
+    for (int far = kLanes / 2; far; far /= 2) total += from_lane(total, far);
+    if (lane() == 0) {
+      limits[token * 2] = most;
+      limits[token * 2 + 1] = total;
+    }
+  }
+  block_sync();
+#pragma unroll 1
+  for (int i = thread(); i - lane() < num_tokens() * width * 4; i += kThreads) {
+    const int item = i / 4, token = item / width, column = item % width;
+    const bool is_item = token < num_tokens();
+    float sum = 0;
+    if (is_item) {
+      const bf16* value =
+          my_values + token / size_FED() * share * value_stride + column;
+#pragma unroll 1
+      for (int slot = i % 4; slot < share; slot += 4) {
+        sum += weights[token * share + slot] *
+               to_float(value[slot * value_stride]);
+      }
+    }
+    warp_sync();
+    sum += from_lane(sum, 1);
+    sum += from_lane(sum, 2);
+    if (is_item && i % 4 == 0) mixtures[item] = sum;
+  }
+  cluster_arrive();
+  cluster_wait();
+#pragma unroll 1
+  for (int i = thread(); i < num_tokens() * width; i += kThreads) {
+    const int token = i / width;
+    float top = kNone, total = 0, sum = 0;
+#pragma unroll
+    for (int other = 0; other < kCluster; ++other) {
+      top = fmaxf(top, remote(limits, other)[token * 2]);
+    }
+#pragma unroll
+    for (int other = 0; other < kCluster; ++other) {
+      const float* limit = remote(limits, other) + token * 2;
+      const float part = expf(limit[0] - top);
+      total += limit[1] * part;
+      sum += remote(mixtures, other)[i] * part;
+    }
+    mixed[token * mixed_stride + i % width] = rounded(sum / total);
+  }
+  // A block stays until the others have read from it.
+  cluster_arrive();
+  block_sync();
+  Products<kTiles> products;
+  products.clear();
+  products.add(out, out_stride, mixed, mixed_stride, outputs, 0, width / 16);
+  const long long part = static_cast<long long>(head) * num_tokens();
+  products.write(new_parts + part * size_EMB() + first_output, size_EMB(),
+                 outputs, num_tokens());
+  cluster_wait();
+}
+
+DEVICE float activated(float x, int activation) {
+  if (activation == 0) {  // gelu, by tanh
+    const float inner = .7978845608028654f * (x + .044715f * x * x * x);
+    return .5f * x * (1 + tanhf(inner));
+  }
+  if (activation == 1) return fmaxf(x, 0.f);         // relu
+  if (activation == 2) return x / (1 + expf(-x));  // silu
+  return x;
+}
+
+template <int kTiles>
+DEVICE void gated_mlp(const bf16* x, const float* parts, const bf16* scale,
+                      const bf16* gate_kernel, const bf16* up_kernel,
+                      const bf16* down_kernel, const bf16* next_0,
+                      const bf16* next_1, const bf16* next_2,
+                      const bf16* next_3, bf16* new_x, float* new_parts) {
+  constexpr int kPadded = kTiles * 8;
+  const int slice = size_SLICE(), columns = size_GATES() * slice;
+  const int first = block() / kCluster * slice;
+  const int outputs = size_EMB() / kCluster, first_output = rank() * outputs;
+  const int stride = pitch(columns * 2) / 2, down_stride = pitch(outputs * 2) / 2;
+  const int inner_stride = pitch(slice * 2) / 2;
+
+  Arena arena{shared_memory()};
+  bf16* kernels = arena.halves(outputs * stride);
+  bf16* down = arena.halves(slice * down_stride);
+  Rows rows;
+  rows.place(arena, kPadded);
+  float* sums = arena.floats(kPadded * columns);      // the cluster reads them
+  bf16* inner = arena.halves(kPadded * inner_stride);  // the cluster writes it
+  ends_at(arena.at, size_SHARED());
+
+  const bf16* const first_kernels[2] = {gate_kernel, up_kernel};
+  fetch_groups(kernels, stride, first_kernels, size_GATES(), size_INNER(),
+               first, slice);
+  fetch(down, down_stride,
+        down_kernel + static_cast<long long>(first) * size_EMB() + first_output,
+        size_EMB(), slice, outputs);
+  end_group();
+  ask_for_next(next_0, next_1, next_2, next_3);
+  wait_for_inputs();
+  rows.read(x, parts, scale, new_x, kPadded);
+  first_products<kTiles>(kernels, stride, rows, sums, columns, kPadded);
+  cluster_arrive();
+  cluster_wait();
+  // Each block adds up an eighth of the slice and gives it to all.
+  const int share = (slice + kCluster - 1) / kCluster, mine = rank() * share;
+#pragma unroll 1
+  for (int i = thread(); i < kPadded * share; i += kThreads) {
+    const int token = i / share, column = mine + i % share;
+    if (column >= slice) continue;
+    bf16 result = {0};
+    if (token < num_tokens()) {
+      const float factor = rows.factor(token);
+      float* sum = sums + token * columns + column;
+      float product =
+          activated(to_float(rounded(over_cluster(sum) * factor)),
+                    size_ACTIVATION_0());
+      if (size_GATES() == 2) {
+        product *=
+            activated(to_float(rounded(over_cluster(sum + slice) * factor)),
+                      size_ACTIVATION_1());
+      }
+      result = rounded(product);
+    }
+#pragma unroll
+    for (int other = 0; other < kCluster; ++other) {
+      remote(inner, other)[token * inner_stride + column] = result;
+    }
+  }
+  cluster_arrive();
+  cluster_wait();
+  Products<kTiles> products;
+  products.clear();
+  products.add(down, down_stride, inner, inner_stride, outputs, 0, slice / 16);
+  const long long part =
+      static_cast<long long>(block() / kCluster) * num_tokens();
+  products.write(new_parts + part * size_EMB() + first_output, size_EMB(),
+                 outputs, num_tokens());
+}
+
+#define SELF_PARAMETERS                                                       \
+  (const bf16* x, const float* parts, const bf16* scale, const bf16* query,   \
+   const bf16* key, const bf16* value, const bf16* out, const bf16* bias,     \
+   const bf16* keys, const bf16* values, const int* start,                    \
+   const bf16* next_0, const bf16* next_1, const bf16* next_2,                \
+   const bf16* next_3, bf16* new_x, float* new_parts, bf16* new_keys,         \
+   bf16* new_values)
+#define SOURCE_PARAMETERS                                                     \
+  (const bf16* x, const float* parts, const bf16* scale, const bf16* query,   \
+   const bf16* out, const bf16* bias, const bf16* keys, const bf16* values,   \
+   const bf16* next_0, const bf16* next_1, const bf16* next_2,                \
+   const bf16* next_3, bf16* new_x, float* new_parts)
+#define GATED_PARAMETERS                                                      \
+  (const bf16* x, const float* parts, const bf16* scale, const bf16* gate,    \
+   const bf16* up, const bf16* down, const bf16* next_0, const bf16* next_1,  \
+   const bf16* next_2, const bf16* next_3, bf16* new_x, float* new_parts)
+// For blocks of up to 8 `tiles` tokens.
+#define ATTEND_SELF(tiles)                                                    \
+  ENTRY(attend_self_##tiles, SELF_PARAMETERS,                                 \
+        (attention<true, tiles>(x, parts, scale, query, key, value, out,      \
+                                bias, keys, values, start, next_0, next_1,    \
+                                next_2, next_3, new_x, new_parts, new_keys,   \
+                                new_values)))
+#define ATTEND_SOURCE(tiles)                                                  \
+  ENTRY(attend_source_##tiles, SOURCE_PARAMETERS,                             \
+        (attention<false, tiles>(x, parts, scale, query, nullptr, nullptr,    \
+                                 out, bias, keys, values, nullptr, next_0,    \
+                                 next_1, next_2, next_3, new_x, new_parts,    \
+                                 nullptr, nullptr)))
+#define GATED(tiles)                                                          \
+  ENTRY(gated_##tiles, GATED_PARAMETERS,                                      \
+        (gated_mlp<tiles>(x, parts, scale, gate, up, down, next_0, next_1,    \
+                          next_2, next_3, new_x, new_parts)))
+
+#ifdef ON_CPU
+ATTEND_SELF(1)
+ATTEND_SELF(2)
+ATTEND_SELF(4)
+ATTEND_SOURCE(1)
+ATTEND_SOURCE(2)
+ATTEND_SOURCE(4)
+GATED(1)
+GATED(2)
+GATED(4)
+#else
+// The compiler is given which one, and its tiles.
+#define ENTER(tiles) ENTERED(tiles)
+ENTER(TILES)
+#endif

@@ -1,0 +1,151 @@
+"""Norm and MLP as one launch, in CUDA C++.
+
+See `gated` in `cuda/layers.cu`. Arguments are as of `layer_launches.MlpLaunch`.
+"""
+
+from collections.abc import Sequence
+import dataclasses
+from typing import Any
+
+import jax
+
+from speccascade.native.gpu import launches
+from speccascade.native.gpu.launches import CLUSTER, pitch
+
+_SLICES = 16  # with clusters of 8, one block for all but 4 multiprocessors
+
+
+@dataclasses.dataclass(frozen=True)
+class Configuration:
+  """How the MLP is cut, and how a launch helps the next one.
+
+  Attributes:
+    slices: of its width, one for each cluster.
+    ahead: whether it asks for what the next launch reads.
+  """
+
+  slices: int
+  ahead: bool = True
+
+
+def configuration(
+  x: jax.Array,
+  parts: jax.Array | None,
+  norm: jax.Array,
+  kernels: tuple[jax.Array, ...],
+  **options: Any,
+) -> Configuration:
+  """Returns the configuration of a launch, by its sizes."""
+  del parts, norm, options
+  rows, fed, emb = x.shape
+  inner, gates = kernels[-1].shape[0], len(kernels) - 1
+  slices = num_slices(rows, fed, emb, inner, gates)
+  assert slices is not None  # see `reason_against`
+  return Configuration(slices)
+
+
+def num_bytes(num_tokens: int, emb: int, width: int, gates: int) -> int:
+  """Returns bytes of shared memory of a block with a slice of some width."""
+  padded, outputs = 8 * launches.num_tiles(num_tokens), emb // CLUSTER
+  return launches.shared_bytes(
+    emb,
+    padded,
+    outputs * pitch(gates * width * 2),
+    width * pitch(outputs * 2),
+    padded * gates * width * 4,
+    padded * pitch(width * 2),
+  )
+
+
+def num_slices(
+  rows: int, fed: int, emb: int, inner: int, gates: int
+) -> int | None:
+  """Returns into how many slices an MLP is cut, or None where none fits."""
+  numbers = [i for i in range(1, inner // 16 + 1) if not inner // 16 % i]
+  # The most that are not over 16; beyond, as few as fit.
+  few = [i for i in numbers if i <= _SLICES][-1:]
+  for number in (*few, *(i for i in numbers if i > _SLICES)):
+    width = inner // number
+    size = num_bytes(rows * fed, emb, width, gates)
+    if gates * width <= launches.MOST_OUTPUTS and size <= launches.MOST_SHARED:
+      return number
+  return None
+
+
+def reason_against(
+  rows: int, fed: int, emb: int, inner: int, activations: Sequence[str]
+) -> str | None:
+  """Returns why no kernel computes an MLP, or None if one does.
+
+  Args:
+    rows: B.
+    fed: N.
+    emb: E.
+    inner: F.
+    activations: of the kernels but the last.
+  """
+  unknown = {*activations} - {*launches.ACTIVATIONS}
+  if unknown or len(activations) > 2:
+    return f"the MLP's activations are {', '.join(activations)}"
+  if inner % 16:
+    return f"the MLP's width {inner} is not a multiple of 16"
+  if num_slices(rows, fed, emb, inner, len(activations)) is None:
+    return f"a slice of an MLP of {emb} by {inner} does not fit a cluster"
+  return None
+
+
+def run(
+  x: jax.Array,
+  parts: jax.Array | None,
+  norm: jax.Array,
+  kernels: tuple[jax.Array, ...],
+  *,
+  configuration: Configuration,
+  interpret: bool,
+  activations: tuple[str, ...],
+  upcoming: Sequence[jax.Array] = (),
+) -> tuple[jax.Array, ...]:
+  """Returns what `MlpLaunch.reference` does, with a part a slice."""
+  launch, arrays = built(
+    x,
+    parts,
+    norm,
+    kernels,
+    activations,
+    configuration.slices,
+    upcoming if configuration.ahead else (),
+  )
+  return tuple(launches.call(launch, arrays, interpret))
+
+
+def built(
+  x: jax.Array,
+  parts: jax.Array | None,
+  norm: jax.Array,
+  kernels: tuple[jax.Array, ...],
+  activations: Sequence[str],
+  slices: int,
+  upcoming: Sequence[jax.Array],
+) -> tuple[launches.Launch, list[jax.Array]]:
+  """Returns the launch and its operands."""
+  rows, fed, emb = x.shape
+  *first, down = kernels
+  inner, gates = down.shape[0], len(first)
+  numbers = [launches.ACTIVATIONS.index(each) for each in activations]
+  launch = launches.make(
+    "gated",
+    x,
+    parts,
+    slices,
+    (),
+    0,
+    upcoming,
+    INNER=inner,
+    SLICE=inner // slices,
+    GATES=gates,
+    ACTIVATION_0=numbers[0],
+    ACTIVATION_1=numbers[-1],
+    SHARED=num_bytes(rows * fed, emb, inner // slices, gates),
+  )
+  given = [norm, first[0], first[-1], down]
+  return launch, launches.operands(x, parts, given, upcoming)

@@ -1,0 +1,166 @@
+"""The GPU's kernels of draws and of kept paths, computed on a CPU."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from speccascade import native
+from speccascade.decoding import Sampling, decoder, row_keys
+from speccascade.decoding.laws import draws
+from speccascade.models import cache
+from speccascade.models.markov_lm import MarkovLM
+from speccascade.native.gpu import kept_path, row_draws, row_laws
+from speccascade.native.gpu.row_draws_triton import Configuration
+
+# A vocabulary in one part, and in several of which the last is not full.
+PARTS = [(300, None), (1100, Configuration(tokens=512, warps=4))]
+EXTREMES = (0.0, 0.5, 1 - 2**-24)
+
+
+@pytest.fixture(autouse=True)
+def _plainly(monkeypatch):
+  monkeypatch.setenv("SPECCASCADE_NATIVE", "0")
+
+
+def logits(size: int) -> np.ndarray:
+  """Returns rows with ties, without most tokens, with one, far apart."""
+  rng = np.random.default_rng(size)
+  x = rng.normal(0, 2, (24, size)).astype(np.float32)
+  x[:4] = np.round(x[:4])
+  x[4:8, : size // 2] = -np.inf
+  x[8:12, size // 3 :] = -np.inf
+  x[12:16] = np.where(np.arange(size) == size - 2, 0, -np.inf)
+  x[16:20] *= 40
+  return x
+
+
+@pytest.mark.parametrize(("size", "parts"), PARTS)
+@pytest.mark.parametrize("temperature", [0.0, 0.7])
+def test_rows_have_the_laws_and_the_draws_of_plain_steps(
+  size, parts, temperature
+):
+  x, sampling = jnp.asarray(logits(size)), Sampling.create(temperature)
+  u = np.random.default_rng(0).random((len(x), 3)).astype(np.float32)
+  u[:3, 1] = EXTREMES
+  found = row_laws(
+    x,
+    sampling.temperature,
+    jnp.asarray(u),
+    column=1,
+    greedy=sampling.greedy,
+    implementation="interpreted",
+    configuration=parts,
+  )
+  want = sampling.step(x, jnp.asarray(u), 1)
+  np.testing.assert_array_equal(found.top, x.max(axis=1))
+  np.testing.assert_array_equal(found.token, want.token)
+  plain = np.exp(x - found.top[:, None]) / found.plain_total[:, None]
+  np.testing.assert_allclose(plain, want.plain, rtol=2e-6, atol=1e-30)
+  with native.gpu_kernels("interpreted"):
+    step = sampling.step(x, jnp.asarray(u), 1)
+  for got, plain in zip(step, want):
+    np.testing.assert_allclose(got, plain, rtol=2e-6, atol=1e-7)
+
+
+def test_rows_without_a_distribution_are_seen_and_do_not_spoil_others():
+  x = logits(300)
+  x[0, 7], x[1, 299], x[2] = np.nan, np.inf, -np.inf
+  with native.gpu_kernels("interpreted"):
+    step = Sampling.create(1.0).step(jnp.asarray(x), jnp.full((24, 1), 0.3))
+  assert step.is_law.tolist() == [False] * 3 + [True] * 21
+  assert np.isfinite(step.law[3:]).all()
+  assert ((np.asarray(step.token) >= 0) & (np.asarray(step.token) < 300)).all()
+
+
+@pytest.mark.parametrize(("size", "parts"), PARTS)
+def test_draws_invert_the_cumulative_sum(size, parts):
+  rng = np.random.default_rng(1)
+  weights = rng.gamma(0.3, size=(64, size)).astype(np.float32)
+  weights *= rng.random(weights.shape) < 0.2
+  weights[:6] = np.eye(size)[[0, 1, 127, 128, size - 2, size - 1]]
+  weights[-8:] = 0  # as rounding leaves a residual
+  rest = rng.random(weights.shape).astype(np.float32)
+  u = rng.random(64).astype(np.float32)
+  u[::3] = np.resize(EXTREMES, 22)
+  got = row_draws(
+    jnp.asarray(weights),
+    jnp.asarray(u),
+    otherwise=jnp.asarray(rest),
+    implementation="interpreted",
+    configuration=parts,
+  )
+  want = draws.draw(
+    jnp.asarray(weights), jnp.asarray(u), otherwise=jnp.asarray(rest)
+  )
+  np.testing.assert_array_equal(got, want)
+  drawn = np.take_along_axis(weights, np.asarray(got)[:, None], axis=1)
+  assert (drawn[:-8] > 0).all()
+
+
+def test_every_token_has_its_share_of_the_uniforms():
+  """By bisection: tokens are drawn from u * total = 0 on, in their order."""
+  weights = np.array([0.2, 0.0, 0.45, 0.05, 0.3], np.float32)
+  x = jnp.log(jnp.asarray(weights))[None]
+  low, high = np.zeros(5), np.ones(5)
+  with native.gpu_kernels("interpreted"):
+    step = jax.jit(
+      lambda u: (
+        Sampling.create(1.0).step(jnp.broadcast_to(x, (5, 5)), u[:, None]).token
+      )
+    )
+    for _ in range(26):
+      middle = (low + high) / 2
+      is_below = np.asarray(step(middle.astype(np.float32))) <= np.arange(5)
+      low, high = (
+        np.where(is_below, middle, low),
+        np.where(is_below, high, middle),
+      )
+  np.testing.assert_allclose(high, np.cumsum(weights), atol=1e-6)
+
+
+def test_a_path_is_kept_to_the_bit_and_nothing_else_moves():
+  slots, rng = 9, np.random.default_rng(2)
+  layers = [
+    tuple(
+      jnp.asarray(rng.normal(size=(6, 2, *shape)), jnp.bfloat16)
+      for shape in ((24, slots), (slots, 24))
+    )
+    for _ in range(3)
+  ]
+  start = jnp.asarray([0, 2, 3, 6, 0, 5], jnp.int32)
+  path = jnp.asarray(
+    [[0, 1, 2], [0, 2, 5], [1, 4, 5], [2, 0, 0], [3, 4, 8], [0, 0, 0]],
+    jnp.int32,
+  )
+  count = jnp.asarray([3, 3, 2, 1, 3, 0], jnp.int32)
+  want = cache.keep_path(layers, start, path, count)
+  with native.gpu_kernels("interpreted"):
+    got = cache.keep_path(layers, start, path, count)
+  jax.tree.map(np.testing.assert_array_equal, got, want)
+  moved = np.asarray(start)[:, None] + np.asarray(path)
+  got = kept_path(layers, jnp.asarray(moved), start, implementation="xla")
+  assert got[0][0].dtype == jnp.bfloat16
+
+
+@pytest.mark.parametrize(
+  ("method", "options"),
+  [
+    ("spec_decode", {"gamma": 3}),
+    ("spec_cascade_opt", {"gamma": 2, "tree": (2, 2)}),
+  ],
+)
+def test_whole_decodes_draw_the_same_tokens(method, options):
+  rng, size, rows = np.random.default_rng(3), 300, 48
+  pair = [
+    MarkovLM(jnp.asarray(rng.normal(0, scale, (1, size, size)), jnp.float32))
+    for scale in (1.0, 1.5)
+  ]
+  inputs, keys = jnp.ones((rows, 1), jnp.int32), row_keys(0, 0, np.arange(rows))
+  run = decoder(method, max_decode_len=7, eos_id=-1, **options)
+  tokens = []
+  for kernels in ("xla", "interpreted"):
+    with native.gpu_kernels(kernels):
+      out = run(*pair, inputs, keys, 0.2, Sampling.create(0.8))
+    tokens.append(np.asarray(out.tokens))
+  np.testing.assert_array_equal(*tokens)
