@@ -295,11 +295,13 @@ def test_few_bytes_in_flight_cap_what_a_kernel_reads():
   assert half.in_flight == few.in_flight // 2
 
 
-def test_bytes_that_are_fetched_for_later_take_bandwidth_and_no_latency():
-  size = 4 << 20
+def test_bytes_that_are_fetched_for_later_come_beside_all_else():
+  size = 16 << 20
   given = {"num_bytes": size, "far_bytes": size, "asked": 1}
-  found = costs.cost(load(**given, fetched_bytes=size))
-  assert math.isclose(found.total, costs.LAUNCH + size / costs.BANDWIDTH)
+  found = costs.cost(load(**given, fetched_bytes=size, near=2))
+  assert math.isclose(found.total, size / costs.BANDWIDTH)
+  few = load(num_bytes=64, far_bytes=64, fetched_bytes=64, near=2)
+  assert math.isclose(costs.cost(few).total, costs.LAUNCH + 2 * costs.NEAR)
 
 
 def test_what_was_fetched_is_near_for_the_next_kernel():
