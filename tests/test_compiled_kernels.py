@@ -21,6 +21,7 @@ from benchmarks.compiled import (
   in_flight,
   kernels,
   measured,
+  reports,
   rounds,
   tables,
   thunks,
@@ -249,7 +250,7 @@ def test_a_round_is_the_sum_of_its_kernels(found):
   assert few.load.asked == 8192
   assert few.load.in_flight == 64 * 8192
   assert few.load.far_bytes == 1024 * 1024 * 2
-  text = kernels.report(whole)
+  text = reports.report(whole)
   assert "3 kWhile" in text
   assert "| few_rows | rest | 1 | 64 | 48% | 128 | 2 | 2.101 | 0.52 |" in text
   steps = kernels.steps(whole)

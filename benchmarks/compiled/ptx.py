@@ -98,7 +98,7 @@ class Code:
     threads: of a program.
     blocks: its statements.
     loops: the first and the last block of each loop.
-    open_loops: loops whose number of turns depends on data.
+    unknown: those of them whose number of turns depends on data.
   """
 
   def __init__(self, text: str):
@@ -117,7 +117,7 @@ class Code:
     self.order = {id(each): at for at, each in enumerate(flat)}
     self._known: dict[str, tuple[frozenset[int], frozenset[int]]] = {}
     self.loops: list[tuple[int, int]] = []
-    self.open_loops = 0
+    self.unknown: set[tuple[int, int]] = set()
     self._link()
 
   def _split(self, body: str) -> None:
@@ -160,7 +160,7 @@ class Code:
     for first, last in self.loops:
       turns = self._turns(first, last)
       if turns is None:
-        self.open_loops += 1
+        self.unknown.add((first, last))
         continue
       for block in self.blocks[first : last + 1]:
         block.turns *= turns
