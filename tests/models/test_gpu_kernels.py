@@ -10,12 +10,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from speccascade.models import attention, cache
+from speccascade.models import attention, cache, layers
 from speccascade.native.gpu import (
   block_attention,
   row_products,
   row_products_triton,
 )
+from speccascade.native.gpu.block_attention import Offsets
+from speccascade.native.gpu.row_products import Gathered
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -61,9 +63,8 @@ def test_a_block_attends_as_in_separate_steps(block):
   values = numbers(rng, rows, key_heads, num_slots, width)
   # What a slot holds past the row's length must not be seen, whatever it is.
   start = jnp.asarray(rng.integers(0, num_slots - num_new + 1, rows), jnp.int32)
-  bias = cache.block_bias(
-    numbers(rng, heads, 2 * num_slots - 1), start, num_new
-  )
+  by_offset = numbers(rng, heads, 2 * num_slots - 1)
+  bias = cache.block_bias(by_offset, start, num_new)
   spare = (0, 0), (0, 0), (0, num_fed - num_new), (0, 0)
   bias = jnp.pad(bias, spare, mode="edge")
   turned = new[0].transpose(0, 2, 3, 1), new[1].transpose(0, 2, 1, 3)
@@ -71,7 +72,12 @@ def test_a_block_attends_as_in_separate_steps(block):
   want = attention.attend(
     query, *(jnp.repeat(x, heads // key_heads, axis=1) for x in written), bias
   )
-  for name in ("interpreted", "xla"):
+  ways = [("interpreted", bias), ("xla", bias)]
+  if num_fed == num_new:
+    place = jnp.asarray(rng.permutation(2 * num_slots - 1), jnp.int32)
+    shuffled = jnp.zeros_like(by_offset).at[:, place].set(by_offset)
+    ways = [(name, Offsets(shuffled, place)) for name, _ in ways]
+  for name, bias in ways:
     got = block_attention(
       query,
       keys,
@@ -263,3 +269,20 @@ def test_products_stream_their_weights_when_compiled_for_an_h100(tmp_path):
     assert each["waits"]
     assert each["triggers"]
     assert each["spilled"] == 0
+
+
+@pytest.mark.parametrize("name", ["interpreted", "xla"])
+def test_rows_of_a_table_are_looked_up_and_logits_are_wide(name):
+  rng = np.random.default_rng(5)
+  table, out = (numbers(rng, 40, width, dtype="bfloat16") for width in (64, 96))
+  index = jnp.asarray([[3, 39, 0], [7, 41, 3]], jnp.int32)  # 41 is clipped
+  kernel = 0.1 * numbers(rng, 64, 96, dtype="bfloat16")
+  norm = 1 + 0.1 * numbers(rng, 64, dtype="bfloat16")
+  x, residual = (each.at[index].get(mode="clip") for each in (table, out))
+  run = functools.partial(row_products, implementation=name)
+  [got] = run(Gathered(table, index), (kernel,), residual=Gathered(out, index))
+  close(got, run(x, (kernel,), residual=residual)[0], 0)
+  [logits] = run(Gathered(table, index), (kernel,), norm=norm, is_wide=True)
+  assert logits.dtype == jnp.float32
+  wide = layers.norm(x, norm, 1e-6).astype(jnp.float32)
+  close(logits, wide @ kernel.astype(jnp.float32), 0.01)

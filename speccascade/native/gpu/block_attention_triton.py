@@ -25,7 +25,7 @@ from jax.experimental.pallas import triton
 import jax.numpy as jnp
 
 from speccascade.native.gpu import early_launch
-from speccascade.native.gpu.block_attention import NO_SCORE
+from speccascade.native.gpu.block_attention import NO_SCORE, Offsets
 
 # A reference to an array in the device's memory.
 Ref = Any
@@ -68,16 +68,18 @@ def _kernel(
   bias_ref: Ref,
   keys_ref: Ref,
   values_ref: Ref,
-  out_ref: Ref,
-  *written_refs: Ref,
+  *refs: Ref,
+  by_distance: bool,
   scale: float,
   slots: int,
   interpret: bool,
 ) -> None:
   """Attends for one row and one key head, and writes the row's new tokens.
 
-  Without `written_refs` no token is new, and all slots are seen.
+  Without written caches no token is new, and all slots are seen.
   """
+  index_ref = refs[0] if by_distance else None
+  out_ref, *written_refs = refs[by_distance:]
   row, head = pl.program_id(0), pl.program_id(1)
   num_queries, num_heads, width = query_ref.shape[1:]
   num_key_heads, num_slots = keys_ref.shape[1], keys_ref.shape[3]
@@ -96,16 +98,25 @@ def _kernel(
     other=0.0,
   )
   queries = (queries.astype(jnp.float32) * scale).astype(queries.dtype)
-  bias_row = jnp.minimum(row, bias_ref.shape[0] - 1)
-  bias_head = jnp.minimum(head_of, bias_ref.shape[1] - 1)
-  bias_query = jnp.minimum(query_of, bias_ref.shape[2] - 1)
+  first_slot = start_ref[row]
 
   def biases(slot: jax.Array, is_slot: jax.Array) -> jax.Array:
+    mask = is_line[:, None] & is_slot[None, :]
+    if index_ref is not None:
+      distance = slot[None, :] - (first_slot + query_of)[:, None]
+      entry = jnp.clip(distance + num_slots - 1, 0, 2 * num_slots - 2)
+      index = triton.load(index_ref.at[entry], mask=mask, other=0)
+      bias_head = jnp.minimum(head_of, bias_ref.shape[0] - 1)[:, None]
+      bias = triton.load(bias_ref.at[bias_head, index], mask=mask, other=0.0)
+      return jnp.where(distance > 0, NO_SCORE, bias.astype(jnp.float32))
+    bias_row = jnp.minimum(row, bias_ref.shape[0] - 1)
+    bias_head = jnp.minimum(head_of, bias_ref.shape[1] - 1)
+    bias_query = jnp.minimum(query_of, bias_ref.shape[2] - 1)
     return triton.load(
       bias_ref.at[
         bias_row, bias_head[:, None], bias_query[:, None], slot[None, :]
       ],
-      mask=is_line[:, None] & is_slot[None, :],
+      mask=mask,
       other=0.0,
     ).astype(jnp.float32)
 
@@ -130,7 +141,7 @@ def _kernel(
     )
     return new_most, total, mixed
 
-  num_seen = start_ref[row] if written_refs else num_slots
+  num_seen = first_slot if written_refs else num_slots
   new = None
   if written_refs:
     # Read before the loop, whose products would be waited for.
@@ -202,7 +213,7 @@ def run(
   query: jax.Array,
   keys: jax.Array,
   values: jax.Array,
-  bias: jax.Array,
+  bias: jax.Array | Offsets,
   *,
   configuration: Configuration,
   interpret: bool,
@@ -212,6 +223,9 @@ def run(
 ) -> tuple[jax.Array, ...]:
   """Returns what `BlockAttention.reference` does."""
   outputs, aliases = [query], {}
+  index = []
+  if isinstance(bias, Offsets):
+    bias, index = bias.values, [bias.index]
   if new is None or start is None:
     new, start = (query, query), jnp.zeros(query.shape[:1], jnp.int32)
   else:
@@ -219,7 +233,11 @@ def run(
     aliases = {5: 1, 6: 2}
   return pl.pallas_call(
     functools.partial(
-      _kernel, scale=scale, slots=configuration.slots, interpret=interpret
+      _kernel,
+      by_distance=bool(index),
+      scale=scale,
+      slots=configuration.slots,
+      interpret=interpret,
     ),
     out_shape=tuple(jax.ShapeDtypeStruct(x.shape, x.dtype) for x in outputs),
     grid=(query.shape[0], keys.shape[1]),
@@ -229,4 +247,4 @@ def run(
       num_warps=configuration.warps, num_stages=configuration.stages
     ),
     name="block_attention",
-  )(start, query, *new, bias, keys, values)
+  )(start, query, *new, bias, keys, values, *index)

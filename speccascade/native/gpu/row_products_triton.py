@@ -35,7 +35,7 @@ from jax.experimental.pallas import triton
 import jax.numpy as jnp
 
 from speccascade.native.gpu import early_launch
-from speccascade.native.gpu.row_products import ACTIVATIONS
+from speccascade.native.gpu.row_products import ACTIVATIONS, Gathered
 
 _LINES, _DEPTH = 16, 16  # of one product of tensor cores
 # Programs that keep a GPU's multiprocessors reading, and the columns of one:
@@ -69,7 +69,7 @@ class Configuration:
 
 
 def configuration(
-  x: jax.Array,
+  x: jax.Array | Gathered,
   kernels: tuple[jax.Array, ...],
   *,
   norm: jax.Array | None = None,
@@ -105,6 +105,7 @@ def _kernel(
   num_kernels: int,
   has_norm: bool,
   has_residual: bool,
+  gathers: tuple[bool, bool],
   activations: tuple[str, ...],
   epsilon: float,
   configuration: Configuration,
@@ -113,11 +114,13 @@ def _kernel(
   """Computes some columns of each product; see `run`."""
   given = iter(refs)
   x_ref = next(given)
+  index_ref = next(given) if gathers[0] else None
   scale_ref = next(given) if has_norm else None
   kernel_refs = [next(given) for _ in range(num_kernels)]
   residual_ref = next(given) if has_residual else None
+  residual_index_ref = next(given) if gathers[1] else None
   out_refs = [*given]
-  num_rows, num_in = x_ref.shape
+  num_rows, num_in = out_refs[0].shape[0], x_ref.shape[1]
   columns, splits = configuration.columns, configuration.splits
   inputs = configuration.inputs
   rows = max(_LINES // splits, pl.next_power_of_2(num_rows))
@@ -126,6 +129,7 @@ def _kernel(
   line, place = jnp.arange(splits * rows), jnp.arange(splits * columns)
   row, split = (f(line, jnp.int32(rows)) for f in (jax.lax.rem, jax.lax.div))
   is_row = (row < num_rows)[:, None]
+  source = _sources(x_ref, index_ref, row, num_rows)
   first = early_launch.program_id(0, interpret) * columns
   column = first + jax.lax.rem(place, jnp.int32(columns))
   split_of_column = jax.lax.div(place, jnp.int32(columns))
@@ -141,7 +145,7 @@ def _kernel(
       at = split[:, None] * depth + at
     is_input = is_within[None, :] & (at < num_in)
     x = triton.load(
-      x_ref.at[row[:, None], at], mask=is_row & is_input, other=0.0
+      x_ref.at[source[:, None], at], mask=is_row & is_input, other=0.0
     )
     if scale_ref is not None:
       wide = x.astype(jnp.float32)
@@ -192,10 +196,21 @@ def _kernel(
   row, column = jnp.arange(rows), first + jnp.arange(columns)
   for ref, result in zip(out_refs, results):
     mask = (row < num_rows)[:, None] & (column < ref.shape[1])[None, :]
-    at = (row[:, None], column[None, :])
     if residual_ref is not None:
+      source = _sources(residual_ref, residual_index_ref, row, num_rows)
+      at = (source[:, None], column[None, :])
       result = result + triton.load(residual_ref.at[at], mask=mask, other=0.0)
-    triton.store(ref.at[at], result, mask=mask)
+    triton.store(ref.at[row[:, None], column[None, :]], result, mask=mask)
+
+
+def _sources(
+  ref: Any, index_ref: Any | None, row: jax.Array, num_rows: int
+) -> jax.Array:
+  """Returns the rows of an array, or of a table, that stand for some rows."""
+  if index_ref is None:
+    return row
+  index = triton.load(index_ref.at[row], mask=row < num_rows, other=0)
+  return jnp.clip(index, 0, ref.shape[0] - 1)
 
 
 @functools.partial(
@@ -205,7 +220,7 @@ def _kernel(
   ),
 )
 def run(
-  x: jax.Array,
+  x: jax.Array | Gathered,
   kernels: tuple[jax.Array, ...],
   *,
   configuration: Configuration,
@@ -213,33 +228,33 @@ def run(
   norm: jax.Array | None = None,
   epsilon: float = 1e-6,
   activations: tuple[str, ...] = (),
-  residual: jax.Array | None = None,
+  residual: jax.Array | Gathered | None = None,
   is_wide: bool = False,
 ) -> list[jax.Array]:
   """Returns what `RowProducts.reference` does."""
-  *shape, num_in = x.shape
-  rows = x.reshape(-1, num_in)
+  shape = x.shape[:-1]
   widths = [kernel.shape[1] for kernel in kernels]
   num_programs = pl.cdiv(max(widths), configuration.columns)
   if activations:
     widths = widths[:1]
   dtype = jnp.float32 if is_wide else x.dtype
-  arrays = [rows, *([] if norm is None else [norm]), *kernels]
+  arrays = [*_flat(x), *([] if norm is None else [norm]), *kernels]
   if residual is not None:
-    arrays.append(residual.reshape(-1, widths[0]))
+    arrays += _flat(residual)
   results = pl.pallas_call(
     functools.partial(
       _kernel,
       num_kernels=len(kernels),
       has_norm=norm is not None,
       has_residual=residual is not None,
+      gathers=(isinstance(x, Gathered), isinstance(residual, Gathered)),
       activations=activations,
       epsilon=epsilon,
       configuration=configuration,
       interpret=interpret,
     ),
     out_shape=[
-      jax.ShapeDtypeStruct((rows.shape[0], width), dtype) for width in widths
+      jax.ShapeDtypeStruct((math.prod(shape), width), dtype) for width in widths
     ],
     grid=(num_programs,),
     interpret=interpret,
@@ -249,3 +264,10 @@ def run(
     name="few_rows",
   )(*arrays)
   return [y.reshape(*shape, y.shape[1]) for y in results]
+
+
+def _flat(x: jax.Array | Gathered) -> list[jax.Array]:
+  """Returns rows as the kernel takes them: [M, E], or a table and [M]."""
+  if isinstance(x, Gathered):
+    return [x.table, x.index.reshape(-1)]
+  return [x.reshape(-1, x.shape[-1])]
