@@ -168,7 +168,7 @@ def extend(
     state_layers: whose inputs are the hidden states; see `CachedLM`.
   """
   embedder, decoder = params["token_embedder"], params["decoder"]
-  x = block.vectors
+  x: Any = block.vectors
   if x is None:
     x = _vectors(config, embedder, block.tokens)
   feed = _t5_layers if isinstance(config, T5Config) else _llama_layers

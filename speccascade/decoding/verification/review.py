@@ -320,8 +320,12 @@ def _mix(
   """Returns what both models say, and the sides of the rule at the drafts."""
   target, law = settings.target, None
   if found is not None:
-    numbers = (found.top, found.total, found.plain_total)
-    law = RowLaw(*(x.reshape(-1) for x in numbers), token=None)
+    law = RowLaw(
+      top=found.top.reshape(-1),
+      total=found.total.reshape(-1),
+      plain_total=found.plain_total.reshape(-1),
+      token=None,
+    )
   p1, p, _, is_law = settings.sampling.step(logits, found=law)
   pi, *sides = target.at(
     proposal.q1,

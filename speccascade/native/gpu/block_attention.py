@@ -22,20 +22,20 @@ class Offsets(NamedTuple):
 
   Attributes:
     values: [H or 1, N].
-    index: [2 L - 1] int32; entry j is the place in `values` of the distance
+    places: [2 L - 1] int32; entry j is the place in `values` of the distance
       j - (L - 1).
   """
 
   values: jax.Array
-  index: jax.Array
+  places: jax.Array
 
   def bias(self, start: jax.Array, num_queries: int) -> jax.Array:
     """Returns the bias [B, H or 1, N, L] float32, mask included."""
-    num_slots = (self.index.size + 1) // 2
+    num_slots = (self.places.size + 1) // 2
     query = start[:, None] + jnp.arange(num_queries)[None]
     distance = jnp.arange(num_slots)[None, None] - query[:, :, None]
     entry = jnp.clip(distance + num_slots - 1, 0, 2 * num_slots - 2)
-    values = self.values[:, self.index[entry]]
+    values = self.values[:, self.places[entry]]
     bias = jnp.moveaxis(values, 0, 1).astype(jnp.float32)
     is_later = jnp.broadcast_to((distance > 0)[:, None], bias.shape)
     return jnp.where(is_later, NO_SCORE, bias)

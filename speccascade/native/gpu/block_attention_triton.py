@@ -78,7 +78,7 @@ def _kernel(
 
   Without written caches no token is new, and all slots are seen.
   """
-  index_ref = refs[0] if by_distance else None
+  places_ref = refs[0] if by_distance else None
   out_ref, *written_refs = refs[by_distance:]
   row, head = pl.program_id(0), pl.program_id(1)
   num_queries, num_heads, width = query_ref.shape[1:]
@@ -102,10 +102,10 @@ def _kernel(
 
   def biases(slot: jax.Array, is_slot: jax.Array) -> jax.Array:
     mask = is_line[:, None] & is_slot[None, :]
-    if index_ref is not None:
+    if places_ref is not None:
       distance = slot[None, :] - (first_slot + query_of)[:, None]
       entry = jnp.clip(distance + num_slots - 1, 0, 2 * num_slots - 2)
-      index = triton.load(index_ref.at[entry], mask=mask, other=0)
+      index = triton.load(places_ref.at[entry], mask=mask, other=0)
       bias_head = jnp.minimum(head_of, bias_ref.shape[0] - 1)[:, None]
       bias = triton.load(bias_ref.at[bias_head, index], mask=mask, other=0.0)
       return jnp.where(distance > 0, NO_SCORE, bias.astype(jnp.float32))
@@ -223,9 +223,9 @@ def run(
 ) -> tuple[jax.Array, ...]:
   """Returns what `BlockAttention.reference` does."""
   outputs, aliases = [query], {}
-  index = []
+  places: list[jax.Array] = []
   if isinstance(bias, Offsets):
-    bias, index = bias.values, [bias.index]
+    places, bias = [bias.places], bias.values
   if new is None or start is None:
     new, start = (query, query), jnp.zeros(query.shape[:1], jnp.int32)
   else:
@@ -234,7 +234,7 @@ def run(
   return pl.pallas_call(
     functools.partial(
       _kernel,
-      by_distance=bool(index),
+      by_distance=bool(places),
       scale=scale,
       slots=configuration.slots,
       interpret=interpret,
@@ -247,4 +247,4 @@ def run(
       num_warps=configuration.warps, num_stages=configuration.stages
     ),
     name="block_attention",
-  )(start, query, *new, bias, keys, values, *index)
+  )(start, query, *new, bias, keys, values, *places)

@@ -26,21 +26,21 @@ class Gathered(NamedTuple):
 
   Attributes:
     table: [T, E].
-    index: [...] int32, the row that stands at each place; clipped.
+    rows: [...] int32, the row that stands at each place; clipped.
   """
 
   table: jax.Array
-  index: jax.Array
+  rows: jax.Array
 
   @property
   def shape(self) -> tuple[int, ...]:
     """(..., E)."""
-    return (*self.index.shape, self.table.shape[1])
+    return (*self.rows.shape, self.table.shape[1])
 
   @property
   def size(self) -> int:
     """The numbers of all rows."""
-    return self.index.size * self.table.shape[1]
+    return self.rows.size * self.table.shape[1]
 
   @property
   def dtype(self) -> jnp.dtype:
@@ -51,7 +51,7 @@ class Gathered(NamedTuple):
 def whole(x: jax.Array | Gathered) -> jax.Array:
   """Returns rows as an array [..., E]."""
   if isinstance(x, Gathered):
-    return x.table.at[x.index].get(mode="clip")
+    return x.table.at[x.rows].get(mode="clip")
   return x
 
 

@@ -269,5 +269,5 @@ def run(
 def _flat(x: jax.Array | Gathered) -> list[jax.Array]:
   """Returns rows as the kernel takes them: [M, E], or a table and [M]."""
   if isinstance(x, Gathered):
-    return [x.table, x.index.reshape(-1)]
+    return [x.table, x.rows.reshape(-1)]
   return [x.reshape(-1, x.shape[-1])]
