@@ -3,7 +3,7 @@
 from collections.abc import Callable
 import re
 
-from speccascade.native.gpu import launches
+from speccascade.native.gpu import cuda_launches
 from speccascade.tools.planning import hlo
 from speccascade.tools.planning.chips import Chip
 from speccascade.tools.planning.hlo import Instruction
@@ -138,9 +138,9 @@ class Program(hlo.Program):
     computation, found = self.computations[name], {}
     inner = each.called("calls")
     operands = each.operands
-    if launches.TARGET in each.line:
+    if cuda_launches.TARGET in each.line:
       # The last ones are asked for ahead, and counted where they are used.
-      operands = operands[: -launches.NUM_NEXT]
+      operands = operands[: -cuda_launches.NUM_NEXT]
     for number, operand in enumerate(operands):
       given = computation.get(operand)
       if given is None or operand in found:

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from speccascade.models import cache
 from speccascade.models.block import Block
 from speccascade.models.t5.config import T5Config
-from speccascade.native.gpu import attention_launch, launches, mlp_launch
+from speccascade.native.gpu import attention_launch, cuda_launches, mlp_launch
 
 OPERATIONS = (attention_launch, mlp_launch)
 
@@ -115,7 +115,7 @@ def t5_layers(
       activations=tuple(config.mlp_activations),
       upcoming=weights[i + 1][0] if i + 1 < number else (),
     )
-  return launches.total(x, parts), tuple(caches), inputs
+  return cuda_launches.total(x, parts), tuple(caches), inputs
 
 
 def _weights(layer: dict) -> tuple[tuple, tuple, tuple]:
