@@ -6,7 +6,7 @@ import math
 import re
 from types import MappingProxyType
 
-from speccascade.native.gpu import launches
+from speccascade.native.gpu import cuda_launches
 from speccascade.tools.planning import hlo
 from speccascade.tools.planning.chips import Chip
 from speccascade.tools.planning.hlo import Instruction
@@ -200,10 +200,10 @@ class Program(hlo.Program):
       sizes = [array.num_bytes for array in hlo.arrays(each.type)]
       return min(sizes[:2], default=0) if _large_bytes(each.type) else 0
     found = self.reads(name, each)
-    if launches.TARGET in each.line and _LAUNCH.search(each.path):
+    if cuda_launches.TARGET in each.line and _LAUNCH.search(each.path):
       # The last ones are asked for ahead, and counted where they are used.
-      ahead = each.operands[-launches.NUM_NEXT :]
-      kept = set(each.operands[: -launches.NUM_NEXT])
+      ahead = each.operands[-cuda_launches.NUM_NEXT :]
+      kept = set(each.operands[: -cuda_launches.NUM_NEXT])
       found = {x: num for x, num in found.items() if x in kept - {*ahead}}
     return sum(found.values())
 

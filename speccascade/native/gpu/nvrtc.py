@@ -16,7 +16,7 @@ import tempfile
 from typing import Any
 
 from speccascade.native import library
-from speccascade.native.gpu.launches import CLUSTER, Launch, text
+from speccascade.native.gpu.cuda_launches import CLUSTER, Launch, text
 
 # The oldest version with all that the kernels use, for old drivers: NVRTC names
 # its own version, whatever a kernel uses.

@@ -192,7 +192,8 @@ struct Turns {
 };
 
 // Orders 0 and 1 let all threads go on from one wait to the next, forward and
-// backward. In the others a warp runs as far as it can before the next one does.
+// backward. In 2 and 3 a warp runs as far as it can before the next one does, and
+// in 4 and 5 a block, which may end while others still need its shared memory.
 inline Turns turns_of(int order) {
   switch (order) {
     case 0:
@@ -203,8 +204,10 @@ inline Turns turns_of(int order) {
       return {kLanesOfWarp, kLanesOfWarp};
     case 3:
       return {kLanesOfWarp, kFibers - kLanesOfWarp};
+    case 4:
+      return {kThreads, kThreads};
     default:
-      return {kLanesOfWarp, kLanesOfWarp * (2 * order + 3)};
+      return {kThreads, kFibers - kThreads};
   }
 }
 
