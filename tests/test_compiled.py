@@ -8,7 +8,7 @@ import jax
 import pytest
 
 from benchmarks.compiled import __main__ as command
-from benchmarks.compiled import programs, rounds, tables
+from benchmarks.compiled import case, programs, rounds, tables
 from benchmarks.gpu_battery import passes
 from speccascade.models import T5Config
 from speccascade.tools.planning import chips
@@ -86,6 +86,51 @@ def test_a_round_is_read_from_a_programs_text():
   lookup = 3 * 8 * 4 + 3 * 4 + 3 * 8 * 4
   index = 4 + 4 * (4 + 4) + 4 * (4 + 4 + 1)
   assert program.num_bytes == update + lookup + 2 * slots + index
+
+
+KERNELS = """
+HloModule jit_f
+
+%body (state: (s32[], bf16[8,500])) -> (s32[], bf16[8,500]) {
+  %state = (s32[], bf16[8,500]{1,0}) parameter(0)
+  %index = s32[] get-tuple-element(%state), index=0
+  %x = bf16[8,500]{1,0} get-tuple-element(%state), index=1
+  %small = bf16[8,500]{1,0:T(8,128)S(1)} fusion(%x), kind=kLoop, calls=%make, backend_config={"estimated_cycles":"1800"}
+  %large = bf16[8,500]{1,0:T(8,128)S(1)} fusion(%x), kind=kLoop, calls=%make, backend_config={"estimated_cycles":"2500"}
+  %first = bf16[8,500]{1,0:T(8,128)S(1)} custom-call(%small), custom_call_target="tpu_custom_call", backend_config={"custom_call_config":{"body":"SAME"}}
+  %second = bf16[8,500]{1,0} custom-call(%first), custom_call_target="tpu_custom_call", backend_config={"custom_call_config":{"body":"SAME"}}
+  %third = bf16[8,500]{1,0:T(8,128)S(1)} custom-call(%second), custom_call_target="tpu_custom_call", backend_config={"custom_call_config":{"body":"OTHER"}}
+  ROOT %out = (s32[], bf16[8,500]{1,0}) tuple(%index, %third)
+}
+
+%condition (state: (s32[], bf16[8,500])) -> pred[] {
+  %state = (s32[], bf16[8,500]{1,0}) parameter(0)
+  ROOT %on = pred[] constant(true)
+}
+
+ENTRY %main (given: (s32[], bf16[8,500])) -> (s32[], bf16[8,500]) {
+  %given = (s32[], bf16[8,500]{1,0}) parameter(0)
+  ROOT %loop = (s32[], bf16[8,500]{1,0}) while(%given), condition=%condition, body=%body
+}
+"""
+
+
+def test_kernels_have_cycles_of_their_own():
+  program = rounds.Program(KERNELS, {"first": 700, "third": 90}, 500)
+  # Three launches; the second kernel writes 8 kB, and the third reads them.
+  assert program.kernel_cycles == 3 * 1800 + 2 * 700 + 90 + 2 * 8000 / 500
+  assert program.cycles == 1800 + 2500 + program.kernel_cycles
+  chip = chips.Chip(memory=1, bandwidth=500, flops=1, clock=1)
+  assert program.seconds(chip) == {"rest": program.cycles}
+  assert rounds.Program(TEXT).kernel_cycles == 0
+
+
+def test_the_instructions_of_kernels_are_read_from_a_dump(tmp_path):
+  name = "12-block_attention.7-00-schedule-analysis_final_bundles.txt"
+  said = "Schedule analysis:\n\ttotal scheduled bundles:    836\n"
+  (tmp_path / name).write_text(said)
+  (tmp_path / name.replace("schedule-analysis_", "")).write_text("0x0: x")
+  assert case.instructions(tmp_path) == {"block_attention.7": 836}
 
 
 def test_a_tpu_takes_cycles_or_bytes_of_each_instruction():

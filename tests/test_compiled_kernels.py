@@ -342,7 +342,7 @@ def test_measured_rounds_are_passes_and_differences_of_decodes():
     {"model": "large", "variant": "xla", "tokens": 1, "ms_a_pass": [1.1, 1, 2]},
     {
       "model": "large",
-      "variant": "triton",
+      "variant": "kernels",
       "tokens": 1,
       "ms_a_pass": [9, 9, 9],
     },

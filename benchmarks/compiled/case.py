@@ -7,11 +7,20 @@
 import argparse
 import contextlib
 import json
+import math
 import os
 import pathlib
+import re
 import sys
 import tempfile
 import time
+
+# What makes libtpu write down how many instructions each operation has.
+_BUNDLES = "schedule-analysis_final_bundles"
+_DUMP = (
+  "--xla_jf_dump_to={} --xla_jf_dump_llo_text=true"
+  " --xla_jf_dump_llo_pass_label_regex=.*final_bundles.*"
+)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -45,31 +54,40 @@ def parser() -> argparse.ArgumentParser:
   return flags
 
 
+def instructions(folder: pathlib.Path) -> dict[str, int]:
+  """Returns the instructions of each operation that a TPU's compiler dumped."""
+  found = {}
+  for path in folder.glob(f"*-{_BUNDLES}.txt"):
+    name = re.fullmatch(rf"\d+-(.*)-\d+-{_BUNDLES}", path.stem)
+    said = re.search(r"total scheduled bundles:\s+(\d+)", path.read_text())
+    if name and said:
+      found[name[1]] = int(said[1])
+  return found
+
+
 def main(argv: list[str] | None = None) -> int:
   flags = parser().parse_args(argv)
   if flags.kernels and flags.target != "h100":
     parser().error(f"--kernels is for --target h100, not {flags.target}")
   with contextlib.ExitStack() as stack:
-    folder = None
-    if flags.kernels:
-      folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
+    folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
     return _compile(flags, folder, stack)
 
 
 def _compile(
   flags: argparse.Namespace,
-  folder: pathlib.Path | None,
+  folder: pathlib.Path,
   stack: contextlib.ExitStack,
 ) -> int:
   """Compiles a program, and prints its line.
 
   Args:
     flags: as `parser` reads them.
-    folder: for what XLA writes of a GPU's program; None asks for nothing.
+    folder: for what a compiler writes of a program.
     stack: is left when the program is compiled.
   """
   # What a compiler reads from the environment is set before jax is used.
-  if folder is not None:
+  if flags.kernels:
     asked = f" --xla_dump_to={folder} --xla_dump_hlo_as_text"
     os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + asked
     # A program that is read from a cache is not written.
@@ -79,6 +97,9 @@ def _compile(
   from speccascade.tools.planning import chips, hlo
 
   chips.prepare(flags.target)
+  if not chips.is_gpu(flags.target):
+    given = os.environ.get("LIBTPU_INIT_ARGS", "")
+    os.environ["LIBTPU_INIT_ARGS"] = f"{given} {_DUMP.format(folder)}"
   if flags.variant:
     stack.enter_context(native.gpu_kernels(flags.variant))
   place = programs.Place(tuple(chips.devices(flags.target)))
@@ -105,7 +126,9 @@ def _compile(
   if flags.text:
     flags.text.parent.mkdir(parents=True, exist_ok=True)
     flags.text.write_text(text, encoding="utf-8")
-  program = rounds.Program(text)
+  chip = chips.chip(flags.target)
+  speed = chip.bandwidth / chip.clock if chip.clock else math.inf
+  program = rounds.Program(text, instructions(folder), speed)
   if memory := compiled.memory_analysis():
     row["arguments_bytes"] = memory.argument_size_in_bytes
     row["temporary_bytes"] = memory.temp_size_in_bytes
@@ -126,14 +149,15 @@ def _compile(
     "cache_copies": program.copies(caches),
     "loops": program.num_loops,
     "cycles": program.cycles,
+    "kernel_cycles": program.kernel_cycles,
     "collectives": sent.total(),
     "sent_bytes": hlo.sent_bytes(sent),
     "flops": programs.num_flops(lowered) / len(place.devices),
   }
   if not chips.is_gpu(flags.target):
-    took = program.seconds(chips.chip(flags.target))
+    took = program.seconds(chip)
     row["predicted_steps"] = {step: 1e6 * x for step, x in took.items()}
-  if folder is not None:
+  if flags.kernels:
     module = text.partition(",")[0].split()[-1]
     reader = kernels.Reader(program, thunks.read(folder, module))
     # The battery's passes are of a number that is known when they are compiled.

@@ -1,9 +1,12 @@
 """What a round of a compiled program launches, copies, reads and writes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+import functools
+import math
 import re
+from types import MappingProxyType
 
-from speccascade.native.gpu import launches
+from speccascade.native.gpu import cuda_launches
 from speccascade.tools.planning import hlo
 from speccascade.tools.planning.chips import Chip
 from speccascade.tools.planning.hlo import Instruction
@@ -43,8 +46,77 @@ def kind_of(each: Instruction) -> str:
   return "other"
 
 
+def _is_kernel(each: Instruction) -> bool:
+  """Whether an instruction is a kernel for a TPU, not one of the compiler's."""
+  return '"tpu_custom_call"' in each.line
+
+
+def _body(kernel: Instruction) -> str:
+  """Returns the text of a kernel, the same for kernels that do the same."""
+  found = re.search(r'"body":"([^"]*)"', kernel.line)
+  return found[1] if found else kernel.name
+
+
 class Program(hlo.Program):
-  """A compiled program, and what a round of it does besides sending."""
+  """A compiled program, and what a round of it does besides sending.
+
+  The compiler estimates no cycles of this package's kernels for a TPU. A kernel
+  takes what the compiler says of the round's smallest operation, which is the
+  price of a launch; its instructions, each a cycle; and the time of what it
+  reads from the large memory and writes to it, while it does nothing else.
+
+  Args:
+    text: as `jax.stages.Compiled.as_text` gives it.
+    instructions: how many each kernel has, by its name. Of kernels that do the
+      same in the same memories a compiler names one.
+    bytes_per_cycle: that the large memory reads or writes.
+  """
+
+  def __init__(
+    self,
+    text: str,
+    instructions: Mapping[str, int] = MappingProxyType({}),
+    bytes_per_cycle: float = math.inf,
+  ):
+    super().__init__(text)
+    self._bytes_per_cycle = bytes_per_cycle
+    self._instructions: dict[str, int] = {}
+    for _, each, _ in self.launches:
+      if _is_kernel(each) and each.name in instructions:
+        self._instructions[_body(each)] = instructions[each.name]
+
+  @property
+  def cycles(self) -> int:
+    """Cycles of a round: the compiler's, and those of kernels."""
+    return super().cycles + self.kernel_cycles
+
+  @property
+  def kernel_cycles(self) -> int:
+    """Cycles of a round's kernels for a TPU."""
+    return round(
+      sum(
+        times * self._cycles(name, each)
+        for name, each, times in self.launches
+        if _is_kernel(each)
+      )
+    )
+
+  def _cycles(self, name: str, each: Instruction) -> float:
+    """Returns the cycles of an instruction of a computation."""
+    if not _is_kernel(each):
+      return each.cycles
+    size = self._read(name, each) + self.written(each)
+    work = self._instructions[_body(each)] + size / self._bytes_per_cycle
+    return self._launch_cycles + work
+
+  @functools.cached_property
+  def _launch_cycles(self) -> int:
+    """The cycles of the smallest operation."""
+    return min(
+      each.cycles
+      for _, each, _ in self.launches
+      if each.opcode == "fusion" and each.cycles
+    )
 
   def count(
     self, by: Callable[[Instruction], str] | None = None
@@ -107,7 +179,7 @@ class Program(hlo.Program):
       if each.opcode.endswith("-start"):
         continue
       size = self._read(name, each) + self.written(each)
-      cycles_s = each.cycles / chip.clock if chip.clock else 0.0
+      cycles_s = self._cycles(name, each) / chip.clock if chip.clock else 0.0
       took = times * max(cycles_s, size / chip.bandwidth)
       step = step_of(each)
       found[step] = found.get(step, 0.0) + took
@@ -128,10 +200,10 @@ class Program(hlo.Program):
       sizes = [array.num_bytes for array in hlo.arrays(each.type)]
       return min(sizes[:2], default=0) if _large_bytes(each.type) else 0
     found = self.reads(name, each)
-    if launches.TARGET in each.line and _LAUNCH.search(each.path):
+    if cuda_launches.TARGET in each.line and _LAUNCH.search(each.path):
       # The last ones are asked for ahead, and counted where they are used.
-      ahead = each.operands[-launches.NUM_NEXT :]
-      kept = set(each.operands[: -launches.NUM_NEXT])
+      ahead = each.operands[-cuda_launches.NUM_NEXT :]
+      kept = set(each.operands[: -cuda_launches.NUM_NEXT])
       found = {x: num for x, num in found.items() if x in kept - {*ahead}}
     return sum(found.values())
 

@@ -25,6 +25,7 @@ from speccascade.models import (
   early_exit,
   gpu_passes,
   native_passes,
+  tpu_passes,
   tree_windows,
 )
 from speccascade.models.block import Block
@@ -286,11 +287,12 @@ class CachedLM(cut_head.Cuttable):
     if self._is_native:
       return native_passes.extend(config, params, state, block, count, layers)
     context = self._context(state)
-    if gpu_passes.takes(config, params, state, block.tokens):
-      project = functools.partial(self._apply, "logits")
-      return gpu_passes.extend(
-        config, params, state, block, context, project, layers
-      )
+    for passes in (gpu_passes, tpu_passes):
+      if passes.takes(config, params, state, block.tokens):
+        project = functools.partial(self._apply, "logits")
+        return passes.extend(
+          config, params, state, block, context, project, layers
+        )
     if not layers:
       return self._apply("extend", block, state.caches, *context)
     (caches, logits, _), read = with_layer_inputs(

@@ -49,7 +49,7 @@ def run(
   return nn.remat(call, policy=REMAT[remat])(layer, *arrays)
 
 
-def _activation(name: str) -> Callable:
+def activation(name: str) -> Callable:
   """Returns the function that a config's `mlp_activations` names."""
   return (lambda x: x) if name == "linear" else getattr(nn, name)
 
@@ -290,8 +290,8 @@ class Mlp(nn.Module):
       for name in names
     ]
     gates = [
-      _activation(activation)(inner)
-      for activation, inner in zip(cfg.mlp_activations, project(x, *inputs))
+      activation(kind)(inner)
+      for kind, inner in zip(cfg.mlp_activations, project(x, *inputs))
     ]
     inner = functools.reduce(operator.mul, gates)
     inner = nn.Dropout(self.dropout_rate, broadcast_dims=(-2,))(

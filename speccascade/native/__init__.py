@@ -39,6 +39,7 @@ from speccascade.native.sublayers import (
   SourceKernels,
   Sublayer,
 )
+from speccascade.native.tpu import preferred_on_tpu, tpu_kernels
 from speccascade.native.tree_calls import (
   keep_path,
   tree_children,
@@ -82,10 +83,12 @@ __all__ = [
   "packed_shape",
   "plain_laws",
   "platform",
+  "preferred_on_tpu",
   "products",
   "quantise",
   "replacement",
   "takes",
+  "tpu_kernels",
   "tracing_for",
   "tree_children",
   "tree_walk",
