@@ -211,8 +211,8 @@ def _kernel(
   for ref, result, mask in zip(out_refs, results, masks):
     if residual is not None:
       result = result + residual
-    at = (row_out[:, None], column_out[None, :])
-    triton.store(ref.at[at], result, mask=mask)
+    place_out = (row_out[:, None], column_out[None, :])
+    triton.store(ref.at[place_out], result, mask=mask)
 
 
 def _sources(
