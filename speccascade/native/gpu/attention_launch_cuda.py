@@ -1,7 +1,7 @@
 """Norm, attention and its output as one launch, in CUDA C++.
 
-The kernels are `attend_self` and `attend_source` of `cuda/layers.cu`. Arguments are as of
-`layer_launches.AttentionLaunch`.
+The kernels are `attend_self` and `attend_source` of `cuda/layers.cu`. Arguments
+are as of `layer_launches.AttentionLaunch`.
 """
 
 from collections.abc import Sequence

@@ -64,9 +64,9 @@ def run(
   Args:
     launch: the kernel and its sizes.
     operands: as of the custom call. None of them is changed.
-    order: in which threads take turns (`turns_of` of `cuda/emulated.h`). Copies to
-      shared memory land as late as they may in even orders, and at once in odd
-      ones.
+    order: in which threads take turns (`turns_of` of `cuda/emulated.h`). Copies
+      to shared memory land as late as they may in even orders, and at once in
+      odd ones.
 
   Raises:
     EmulationError: a GPU would refuse the launch, or hang.
