@@ -26,7 +26,7 @@ import jax.numpy as jnp
 from benchmarks import shapes
 from speccascade.native.gpu import (
   attention_launch_cuda,
-  launches,
+  cuda_launches,
   mlp_launch_cuda,
   nvrtc,
 )
@@ -66,7 +66,7 @@ class Assembled:
   seconds: float
 
 
-def of_layer(config: Any, rows: int, fed: int) -> list[launches.Launch]:
+def of_layer(config: Any, rows: int, fed: int) -> list[cuda_launches.Launch]:
   """Returns the launches of one layer, made of shapes alone."""
 
   def of(*shape: int, dtype: Any = jnp.bfloat16) -> Any:
@@ -119,7 +119,7 @@ def assembler() -> str:
   raise SystemExit("no ptxas: bash launch/gpu_compiler.sh installs it")
 
 
-def assemble(launch: launches.Launch) -> dict[str, Any]:
+def assemble(launch: cuda_launches.Launch) -> dict[str, Any]:
   """Returns the fields of `Assembled` that a launch has."""
   began = time.monotonic()
   ptx = nvrtc.ptx(launch)
@@ -139,7 +139,7 @@ def assemble(launch: launches.Launch) -> dict[str, Any]:
 
   return {
     "kernel": launch.entry,
-    "blocks": launch.clusters * launches.CLUSTER,
+    "blocks": launch.clusters * cuda_launches.CLUSTER,
     "registers": number(r"Used (\d+) registers"),
     "spilled": number(r"(\d+) bytes spill"),
     "shared": launch.shared_bytes,

@@ -7,13 +7,16 @@
 #   say_done                       says how to activate it
 #
 # VENV names another folder than .venv. An install is done once: a stamp in the
-# environment holds the hash of setup.py and constraints.txt. SPECCASCADE_JAX
-# (tpu, cuda12, cuda13) installs jax for that accelerator; an environment that
-# has a jax before anything was installed by these scripts keeps it as it is.
+# environment holds the hash of setup.py and of the constraints.
+# SPECCASCADE_CONSTRAINTS names another tested set of versions than that of
+# constraints.txt: constraints-newest.txt. SPECCASCADE_JAX (tpu, cuda12, cuda13)
+# installs jax for that accelerator; an environment that has a jax before
+# anything was installed by these scripts keeps it as it is.
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 VENV="${VENV:-.venv}"
 PYTHON="$VENV/bin/python"
+CONSTRAINTS="${SPECCASCADE_CONSTRAINTS:-constraints.txt}"
 SECONDS=0
 script_arguments=("$@")  # those of the script that sources this
 
@@ -101,11 +104,18 @@ check_jax() {
   esac
 }
 
+# Minor version of the oldest Python 3 that has all versions of the constraints.
+least_python() {
+  local least
+  least="$(sed -n 's/^# .*Python 3\.\([0-9]*\) or newer.*/\1/p' "$CONSTRAINTS")"
+  echo "${least:-11}"
+}
+
 # The first interpreter that runs and is new enough; 3.11 and 3.12 are tested.
 find_python() {
   local name
   for name in python3.11 python3.12 python3.13 python3 python; do
-    if "$name" -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+    if "$name" -c "import sys; sys.exit(sys.version_info < (3, $(least_python)))" \
       >/dev/null 2>&1; then
       command -v "$name"
       return
@@ -116,7 +126,7 @@ find_python() {
 
 make_venv() {
   local python
-  python="$(find_python)" || fail "no Python 3.11 or newer among" \
+  python="$(find_python)" || fail "no Python 3.$(least_python) or newer among" \
     "python3.11, python3.12, python3.13, python3: install one and run again"
   say "making $VENV with $("$python" --version)"
   "$python" -m venv --clear "$VENV" || fail "$python -m venv failed:" \
@@ -144,7 +154,7 @@ hint_at_accelerator() {
 }
 
 environment() {
-  local extras="$1" target="." stamp hash jax_for constraints=constraints.txt
+  local extras="$1" target="." stamp hash jax_for constraints="$CONSTRAINTS"
   # Python compiles a module when it is first imported, and keeps that if it
   # may. To compile all of them takes half of an install.
   local compile=--no-compile
@@ -153,7 +163,12 @@ environment() {
     lab | dev) target=".[$extras]" ;;
     t5x) target=".[dev,t5x]" ;;
   esac
+  [ -f "$CONSTRAINTS" ] || fail "SPECCASCADE_CONSTRAINTS=$CONSTRAINTS is not" \
+    "a file: give constraints.txt or constraints-newest.txt"
   if ! "$PYTHON" -c '' >/dev/null 2>&1; then make_venv; fi
+  "$PYTHON" -c "import sys; sys.exit(sys.version_info < (3, $(least_python)))" ||
+    fail "$CONSTRAINTS needs Python 3.$(least_python) or newer, and $VENV has an" \
+      "older one: name another folder, as in VENV=.venv-newest"
   "$PYTHON" -m pip --version >/dev/null 2>&1 ||
     "$PYTHON" -m ensurepip >/dev/null 2>&1 ||
     fail "$VENV has no pip: remove the folder $VENV and run again"
@@ -165,7 +180,7 @@ environment() {
   if [ -e "$VENV/own-jax" ]; then
     say "keeping the jax that $VENV had"
     constraints="$VENV/constraints.txt" jax_for=""
-    grep -Ev "$_jax_lines" constraints.txt >"$constraints"
+    grep -Ev "$_jax_lines" "$CONSTRAINTS" >"$constraints"
   fi
   stamp="$VENV/installed-$extras"
   hash="$({ cat setup.py "$constraints" && echo "$jax_for"; } |
@@ -175,7 +190,7 @@ print(hashlib.sha256(sys.stdin.buffer.read()).hexdigest())')"
     say "$VENV is up to date"
     return
   fi
-  say "installing $target${jax_for:+ and jax[$jax_for]} with constraints.txt" \
+  say "installing $target${jax_for:+ and jax[$jax_for]} with $CONSTRAINTS" \
     "into $VENV (1 to 2 minutes)"
   "$PYTHON" -m pip install --quiet --disable-pip-version-check --use-pep517 \
     "$compile" --constraint "$constraints" ${jax_for:+"jax[$jax_for]"} \

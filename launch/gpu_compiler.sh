@@ -16,13 +16,13 @@ if [ $# -gt 0 ]; then
   exit
 fi
 "$PYTHON" -c '' 2>/dev/null || make_venv
-jax="$(sed -n 's/^jax==//p' constraints.txt)"
+jax="$(sed -n 's/^jax==//p' "$CONSTRAINTS")"
 install() {
   "$PYTHON" -m pip install --quiet --disable-pip-version-check --no-compile "$@" \
     </dev/null || fail "the install failed, see above: run again to try once more"
 }
 say "installing jax $jax and its compiler for GPUs into $VENV"
-install --constraint constraints.txt jax flax numpy
+install --constraint "$CONSTRAINTS" jax flax numpy
 install --no-deps "jax-cuda12-plugin==$jax" "jax-cuda12-pjrt==$jax" \
   nvidia-cuda-nvcc-cu12 nvidia-cuda-nvrtc-cu12
 say "installed; $PYTHON -m benchmarks.compiled --help shows what it does"

@@ -38,6 +38,7 @@ _PUBLIC = {
   "built_in_examples": "speccascade.tasks.generated",
   "built_in_pair": "speccascade.generate.api",
   "decoder": "speccascade.decoding",
+  "gpu_kernels": "speccascade.native",
   "load_pair": "speccascade.generate.api",
   "row_keys": "speccascade.decoding",
 }

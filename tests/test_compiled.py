@@ -9,6 +9,7 @@ import pytest
 
 from benchmarks.compiled import __main__ as command
 from benchmarks.compiled import case, programs, rounds, tables
+from benchmarks.gpu_battery import passes
 from speccascade.models import T5Config
 from speccascade.tools.planning import chips
 
@@ -178,6 +179,17 @@ def test_the_operations_of_a_round_are_those_of_its_products(tiny):
 
   lowered = programs.lower(place, "verifier", tiny, 1, 4, 6)
   assert programs.num_flops(lowered) == 2 * layer(1) + 2 * 16 * 40
+
+
+def test_a_pass_is_a_round_of_the_battery(tiny):
+  place = programs.Place((jax.devices()[0],))
+  lowered = programs.lower(place, "pass", tiny, 1, 4, 6)
+  slots = passes.CAPACITY + passes.SOURCE_LEN
+  products = 6 * 16 * 16 + 3 * 16 * 24 + 2 * 16 * slots
+  # Two layers and the vocabulary; no draw is part of a pass.
+  assert programs.num_flops(lowered) == 2 * 2 * products + 2 * 16 * 40
+  program = rounds.Program(lowered.compile().as_text())
+  assert program.loop is not None
 
 
 def test_a_program_of_a_cpu_has_the_steps_of_a_round(tiny):

@@ -21,6 +21,7 @@ from benchmarks.compiled import (
   in_flight,
   kernels,
   measured,
+  reports,
   rounds,
   tables,
   thunks,
@@ -96,6 +97,15 @@ def test_turns_of_a_loop_are_read_or_one(bound, turns, open_loops):
   assert kernel.asked == {0: 8 * 32, 1: 4 * 32}
   assert kernel.triggers
   assert kernel.asked_before == 0
+
+
+def test_a_loop_of_two_turns_has_a_flag_in_place_of_a_counter():
+  text = LOOP.replace("BEFORE", "mov.pred %p2, -1;")
+  text = text.replace("$L__BB0_1:\n", "$L__BB0_1:\n  mov.pred %p1, %p2;\n")
+  text = text.replace("setp.lt.u32 %p1, %r1, BOUND", "mov.pred %p2, 0")
+  kernel = in_flight.kernels(text)["f"]
+  assert [phase.turns for phase in kernel.phases] == [1, 2]
+  assert kernel.open_loops == 0
 
 
 def test_what_is_asked_for_before_the_wait_is_counted():
@@ -240,7 +250,7 @@ def test_a_round_is_the_sum_of_its_kernels(found):
   assert few.load.asked == 8192
   assert few.load.in_flight == 64 * 8192
   assert few.load.far_bytes == 1024 * 1024 * 2
-  text = kernels.report(whole)
+  text = reports.report(whole)
   assert "3 kWhile" in text
   assert "| few_rows | rest | 1 | 64 | 48% | 128 | 2 | 2.101 | 0.52 |" in text
   steps = kernels.steps(whole)
@@ -286,11 +296,13 @@ def test_few_bytes_in_flight_cap_what_a_kernel_reads():
   assert half.in_flight == few.in_flight // 2
 
 
-def test_bytes_that_are_fetched_for_later_take_bandwidth_and_no_latency():
-  size = 4 << 20
+def test_bytes_that_are_fetched_for_later_come_beside_all_else():
+  size = 16 << 20
   given = {"num_bytes": size, "far_bytes": size, "asked": 1}
-  found = costs.cost(load(**given, fetched_bytes=size))
-  assert math.isclose(found.total, costs.LAUNCH + size / costs.BANDWIDTH)
+  found = costs.cost(load(**given, fetched_bytes=size, near=2))
+  assert math.isclose(found.total, size / costs.BANDWIDTH)
+  few = load(num_bytes=64, far_bytes=64, fetched_bytes=64, near=2)
+  assert math.isclose(costs.cost(few).total, costs.LAUNCH + 2 * costs.NEAR)
 
 
 def test_what_was_fetched_is_near_for_the_next_kernel():
@@ -330,7 +342,7 @@ def test_measured_rounds_are_passes_and_differences_of_decodes():
     {"model": "large", "variant": "xla", "tokens": 1, "ms_a_pass": [1.1, 1, 2]},
     {
       "model": "large",
-      "variant": "triton",
+      "variant": "kernels",
       "tokens": 1,
       "ms_a_pass": [9, 9, 9],
     },
@@ -375,6 +387,7 @@ def test_a_prediction_stands_beside_what_was_measured():
   assert "| spec_decode, triton | 1 | 2.680 |  |  | 2.500 | 0.100 |" in text
 
 
+@pytest.mark.slow
 def test_an_h100s_compiler_writes_what_is_read_here(tmp_path):
   python = ROOT / ".venv-gpu-compiler/bin/python"
   if not python.exists():

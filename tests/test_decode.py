@@ -50,9 +50,11 @@ def without_cost(lines: list[str]) -> list[str]:
 
 
 def test_a_run(run, tmp_path):
-  code, out, _ = run()
+  code, out, err = run()
   assert code == 0
   assert "Large model" in out
+  assert "compiling 1 of" in err
+  assert not re.search("[12] of 2.*compiling", err)  # it decodes by then
   folder = tmp_path / "out"
   names = ["metrics.json", "predictions.jsonl", "run.json"]
   assert {path.name for path in folder.iterdir()} == {"config.gin", *names}
@@ -63,7 +65,7 @@ def test_a_run(run, tmp_path):
   lines = out.splitlines()
   assert lines[-1].endswith(f" are in {folder}")
   assert re.fullmatch(
-    r"  [\d.e+]+ tokens/s, compiling included \(batches of 2\)", lines[-2]
+    r"  [\d.e+]+ tokens/s, compiling left out \(batches of 2\)", lines[-2]
   )
   lines[-2] = "  decoded before (batches of 2)"
   code, again, _ = run(ALPHA=None)  # as if it were not given

@@ -11,6 +11,7 @@ import pytest
 
 from benchmarks.gpu_battery import __main__ as battery
 from benchmarks.gpu_battery import (
+  configurations,
   figure,
   models,
   programs,
@@ -55,6 +56,30 @@ def test_parts_are_written_and_a_second_run_leaves_them(tmp_path, capsys):
   assert not second.records.of("large")
   assert len(second.records.rows) == len(rows)
   assert "nothing to do" in capsys.readouterr().out
+
+
+def test_configurations_are_timed_and_written(tmp_path, monkeypatch):
+  # With any time a configuration is better, but for the worked out one.
+  monkeypatch.setattr(configurations, "WORTH", 1e9)
+  monkeypatch.setattr(configurations, "_BYTES", 1 << 15)
+  only = {"{}": None, '{"warps": 2}': None}
+  plain = configurations.candidates
+
+  def few(product):
+    return {name: how for name, how in plain(product).items() if name in only}
+
+  monkeypatch.setattr(configurations, "candidates", few)
+  run = measure(tmp_path, "--only", "kernels")
+  assert run.left_out == []
+  rows = run.records.of("kernels")
+  sizes = {row["sizes"] for row in rows}
+  assert "64 to 64+64+64, normed, 16 rows, bfloat16" in sizes
+  assert len(rows) == 3 * len(sizes)
+  table = json.loads((tmp_path / "configurations.json").read_text())
+  [kernels] = [table[device] for device in table if device.startswith("cpu")]
+  written = kernels["row_products triton"]
+  assert written.keys() == sizes
+  assert all(each in ({}, {"warps": 2}) for each in written.values())
 
 
 def test_no_part_begins_when_the_time_is_up(tmp_path):

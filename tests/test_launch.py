@@ -217,6 +217,56 @@ def test_a_jax_that_is_there_stays(install, checkout):
   assert "up to date" in install(HAS_JAX="yes")[0]
 
 
+def test_another_set_of_versions(install, checkout):
+  newest = checkout.folder / "newest.txt"
+  newest.write_text("# Python 3.11 or newer.\njax==0.12.0\n")
+  install()
+  said, call = install(SPECCASCADE_CONSTRAINTS="newest.txt")
+  assert "installing . with newest.txt" in said
+  assert call.endswith("--constraint newest.txt --editable .")
+  assert "up to date" in install(SPECCASCADE_CONSTRAINTS="newest.txt")[0]
+
+
+@pytest.mark.parametrize(
+  ("name", "said"),
+  [
+    ("newest.txt", "newest.txt needs Python 3.99 or newer, and "),
+    ("absent.txt", "SPECCASCADE_CONSTRAINTS=absent.txt is not a file: give "),
+  ],
+)
+def test_a_set_of_versions_that_cannot_be_is_one_line(checkout, name, said):
+  newest = checkout.folder / "newest.txt"
+  newest.write_text("# Python 3.99 or newer.\njax==9.0\n")
+  command = "source launch/environment.sh && environment base"
+  done = checkout.run("-c", command, SPECCASCADE_CONSTRAINTS=name)
+  assert done.returncode == 1
+  assert said in done.stderr
+  assert done.stderr.count("\n") == 1
+
+
+def test_the_tested_sets_have_the_packages_and_ranges_of_setup():
+  requirements = pytest.importorskip("packaging.requirements")
+  utils = pytest.importorskip("packaging.utils")
+  sets = []
+  for path in sorted(ROOT.glob("constraints*.txt")):
+    pins = [
+      line.split("==")
+      for line in path.read_text().splitlines()
+      if not line.startswith("#")
+    ]
+    sets.append({utils.canonicalize_name(name): pin for name, pin in pins})
+  newest, first = sets
+  assert newest.keys() == first.keys()
+  assert newest["jax"] == newest["jaxlib"] != first["jax"] == first["jaxlib"]
+  ranges = re.findall(
+    r'^ +"([\w-]+(?:\[\w+\])?>=[\d.]+)', (ROOT / "setup.py").read_text(), re.M
+  )
+  assert len(ranges) > 20
+  for each in map(requirements.Requirement, ranges):
+    for pins in sets:
+      assert each.specifier.contains(pins[utils.canonicalize_name(each.name)])
+
+
 def parsed(lines):
   """Returns the words of each line that calls a fake."""
   calls = [shlex.split(line, comments=True) for line in lines]

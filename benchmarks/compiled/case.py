@@ -92,7 +92,7 @@ def _compile(
     os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + asked
     # A program that is read from a cache is not written.
     os.environ["JAX_ENABLE_COMPILATION_CACHE"] = "false"
-  from benchmarks.compiled import kernels, programs, rounds, thunks
+  from benchmarks.compiled import kernels, programs, reports, rounds, thunks
   from speccascade import native
   from speccascade.tools.planning import chips, hlo
 
@@ -165,7 +165,7 @@ def _compile(
     row["predicted"] = found.numbers()
     row["predicted_steps"] = kernels.steps(found)
     flags.kernels.parent.mkdir(parents=True, exist_ok=True)
-    flags.kernels.write_text(kernels.report(found) + "\n", encoding="utf-8")
+    flags.kernels.write_text(reports.report(found) + "\n", encoding="utf-8")
   print(json.dumps(row))
   return 0
 

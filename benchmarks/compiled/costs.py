@@ -153,12 +153,15 @@ def cost(load: Load, launch: float = LAUNCH) -> Cost:
     launch: seconds from the kernel before it.
   """
   waits = load.waits(load.near, load.work) + load.meetings * MEETING
-  stream = load.far_bytes / BANDWIDTH
+  needed = load.far_bytes - load.fetched_bytes
+  stream = needed / BANDWIDTH
   capped = load.waits(load.near_beside, load.work_beside)
-  if load.far_bytes > load.fetched_bytes:
+  if needed:
     waits += FAR
     if load.in_flight:
-      needed = load.far_bytes - load.fetched_bytes
       capped = max(capped, FAR * (needed / load.in_flight - 1))
   near = (load.num_bytes - load.far_bytes) / NEAR_BANDWIDTH
-  return Cost(launch, waits, stream + near, max(0.0, capped - stream))
+  found = Cost(launch, waits, stream + near, max(0.0, capped - stream))
+  # What is fetched for later comes beside all else, from the launch on.
+  longer = max(0.0, load.far_bytes / BANDWIDTH - found.total)
+  return dataclasses.replace(found, reads=found.reads + longer)

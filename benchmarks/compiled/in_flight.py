@@ -65,6 +65,8 @@ class Kernel:
     threads: of a program.
     asked: {parameter: bytes that a program asks for before it must wait}, of
       parameters by number.
+    most: {parameter: bytes that a program reads of it at most}; what is read in
+      a loop whose turns depend on data is left out.
     whole: parameters of which a program copies all that it needs, before it
       waits.
     fetched: parameters that it fetches into the second cache, for a later
@@ -82,6 +84,7 @@ class Kernel:
   name: str
   threads: int
   asked: dict[int, int]
+  most: dict[int, int]
   whole: frozenset[int]
   fetched: frozenset[int]
   phases: tuple[Phase, ...]
@@ -207,6 +210,7 @@ class _Reader:
       name=self.name,
       threads=threads,
       asked={param: size * threads for param, size in asked.items()},
+      most=self._most(threads),
       whole=whole,
       fetched=frozenset(fetched),
       phases=tuple(found),
@@ -216,8 +220,22 @@ class _Reader:
       waits=waits,
       triggers=any(op.startswith("griddepcontrol.launch") for op in ops),
       asked_before=before * threads if waits else 0,
-      open_loops=self.code.open_loops,
+      open_loops=len(self.code.unknown),
     )
+
+  def _most(self, threads: int) -> dict[int, int]:
+    """Returns the bytes that a program reads of each parameter at most."""
+    total: Counter = Counter()
+    unknown: set[int] = set()
+    for number, block in enumerate(self.code.blocks):
+      is_open = any(x[0] <= number <= x[1] for x in self.code.unknown)
+      for each in block.statements:
+        if each.is_load or each.is_copy:
+          for param in self.code.address(each)[0]:
+            total[param] += each.num_bytes * block.turns * threads
+            if is_open or not each.num_bytes:
+              unknown.add(param)
+    return {x: size for x, size in total.items() if x not in unknown}
 
   def _copies(self, statements: list[Statement]) -> Counter:
     """Returns the bytes that a thread copies, by parameter."""

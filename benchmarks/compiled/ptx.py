@@ -98,7 +98,7 @@ class Code:
     threads: of a program.
     blocks: its statements.
     loops: the first and the last block of each loop.
-    open_loops: loops whose number of turns depends on data.
+    unknown: those of them whose number of turns depends on data.
   """
 
   def __init__(self, text: str):
@@ -117,7 +117,7 @@ class Code:
     self.order = {id(each): at for at, each in enumerate(flat)}
     self._known: dict[str, tuple[frozenset[int], frozenset[int]]] = {}
     self.loops: list[tuple[int, int]] = []
-    self.open_loops = 0
+    self.unknown: set[tuple[int, int]] = set()
     self._link()
 
   def _split(self, body: str) -> None:
@@ -160,7 +160,7 @@ class Code:
     for first, last in self.loops:
       turns = self._turns(first, last)
       if turns is None:
-        self.open_loops += 1
+        self.unknown.add((first, last))
         continue
       for block in self.blocks[first : last + 1]:
         block.turns *= turns
@@ -173,6 +173,8 @@ class Code:
     """
     inside = range(first, last + 1)
     for guard in self.blocks[last].statements[-1].used:
+      if self._is_once_more(guard, inside):
+        return 2
       for place, compared in self.definitions.get(guard, []):
         if not compared.op.startswith("setp") or place not in inside:
           continue
@@ -184,6 +186,22 @@ class Code:
         start, step = found
         return max(1, math.ceil((bound - start) / step))
     return None
+
+  def _is_once_more(self, guard: str, inside: range) -> bool:
+    """Whether a loop turns twice: what it asks is true before it, and is then
+    made false.
+    """
+    for place, each in self.definitions.get(guard, []):
+      if place in inside and each.op == "mov.pred" and each.used:
+        found = self.definitions.get(each.used[0], [])
+        within = {
+          _number(x.text.split(",")[-1]) for p, x in found if p in inside
+        }
+        before = {
+          _number(x.text.split(",")[-1]) for p, x in found if p not in inside
+        }
+        return within == {0} and before == {-1}
+    return False
 
   def _counted(
     self, register: str, inside: range, at: int

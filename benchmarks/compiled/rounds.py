@@ -6,12 +6,13 @@ import math
 import re
 from types import MappingProxyType
 
-from speccascade.native.gpu import launches
+from speccascade.native.gpu import cuda_launches
 from speccascade.tools.planning import hlo
 from speccascade.tools.planning.chips import Chip
 from speccascade.tools.planning.hlo import Instruction
 
 STEPS = ("draft", "score", "verify", "commit", "count", "record")
+_LAUNCH = re.compile(r"/(attend_self|attend_source|gated)/")
 # What an instruction does, by its name or the end of its path, first match.
 _KINDS = (
   ("product", r"few_rows|/gated/"),
@@ -198,7 +199,13 @@ class Program(hlo.Program):
       # It names the array that is read, the array that is written, a context.
       sizes = [array.num_bytes for array in hlo.arrays(each.type)]
       return min(sizes[:2], default=0) if _large_bytes(each.type) else 0
-    return sum(self.reads(name, each).values())
+    found = self.reads(name, each)
+    if cuda_launches.TARGET in each.line and _LAUNCH.search(each.path):
+      # The last ones are asked for ahead, and counted where they are used.
+      ahead = each.operands[-cuda_launches.NUM_NEXT :]
+      kept = set(each.operands[: -cuda_launches.NUM_NEXT])
+      found = {x: num for x, num in found.items() if x in kept - {*ahead}}
+    return sum(found.values())
 
   def reads(self, name: str, each: Instruction) -> dict[str, int]:
     """Returns the bytes that an instruction reads of each operand.
@@ -209,11 +216,7 @@ class Program(hlo.Program):
     """
     computation, found = self.computations[name], {}
     inner = each.called("calls")
-    operands = each.operands
-    if launches.TARGET in each.line:
-      # The last ones are asked for ahead, and counted where they are used.
-      operands = operands[: -launches.NUM_NEXT]
-    for number, operand in enumerate(operands):
+    for number, operand in enumerate(each.operands):
       given = computation.get(operand)
       if given is None or operand in found:
         continue

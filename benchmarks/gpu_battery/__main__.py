@@ -12,6 +12,8 @@ compiled side by side, and the parts are measured one after the other:
   forced  T5-small drafts for T5-large, at forced acceptance
   llamas  passes of Llamas of one and of eight billion weights
   memory  seconds and bytes of each program
+  kernels configurations of the kernels of a T5's layer, and configurations.json
+          with the best; only where --only asks for it
 
 Parts begin when everything is compiled, or after --compile_s: XLA tries
 kernels on the GPU while it compiles, and what is timed beside that is wrong.
@@ -37,6 +39,7 @@ import jax
 
 from benchmarks.gpu_battery import (
   card,
+  configurations,
   figure,
   forced,
   models,
@@ -48,6 +51,7 @@ from benchmarks.gpu_battery.records import Clock, Records
 from benchmarks.gpu_battery.sizes import FULL, TINY, Sizes
 
 PARTS = ("large", "pair", "forced", "llamas", "memory")
+ALL_PARTS = (*PARTS, configurations.PART)
 LLAMA_WIDTHS = (1, 6)
 # Seconds that the parts after the pair may need, which its decodes leave them.
 AFTER_PAIR = 80.0
@@ -67,7 +71,9 @@ class Battery:
     self.sizes: Sizes = TINY if args.tiny else FULL
     self.left_out: list[str] = []
     self.wanted = [
-      part for part in PARTS if part in args.only and not records.is_whole(part)
+      part
+      for part in ALL_PARTS
+      if part in args.only and not records.is_whole(part)
     ]
     self.ahead = Ahead(args.variants[-1])
     self.described = {
@@ -155,6 +161,9 @@ class Battery:
         self.args.variants,
         forced.TREES,
       )
+    if configurations.PART in self.wanted:
+      t5s = list(self.sizes.t5s.values())
+      self.tuning = configurations.Tuning(self.ahead, t5s)
     if "pair" in self.wanted:
       self.pair.add(self.ahead)
     if "forced" in self.wanted:
@@ -246,6 +255,12 @@ class Battery:
       self._record_passes("llamas", name, self._time_passes(name, LLAMA_WIDTHS))
       self.held.clear()
 
+  def _kernels(self):
+    better = self.tuning.measure(self.records, self.sizes.rounds)
+    device = jax.devices()[0].device_kind
+    configurations.write(self.records.folder, device, better)
+    self.clock.say(f"{len(better)} configurations are better than worked out")
+
   def _memory(self):
     for row in sorted(self.ahead.rows, key=lambda row: -row["compiled_s"]):
       self.records.add("memory", "Programs", **row)
@@ -300,7 +315,7 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     default=5.0,
     help="no part begins when fewer seconds are left",
   )
-  add("--only", nargs="+", choices=PARTS, default=PARTS, metavar="PART")
+  add("--only", nargs="+", choices=ALL_PARTS, default=PARTS, metavar="PART")
   add(
     "--variants",
     nargs="+",

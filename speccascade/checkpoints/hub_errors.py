@@ -49,7 +49,8 @@ def explained(name: Name) -> Iterator[Any]:
   except CheckpointError:
     raise
   except Exception as error:  # of its own, of httpx, and of the disk
-    raise _explain(name, error, huggingface_hub) from error
+    # The line says it all; the chain of causes would take a hundred lines.
+    raise _explain(name, error, huggingface_hub) from None
 
 
 def _explain(name: Name, error: Exception, hub: Any) -> CheckpointError:
@@ -67,7 +68,7 @@ def _explain(name: Name, error: Exception, hub: Any) -> CheckpointError:
   )
   if isinstance(error, errors.GatedRepoError):
     return CheckpointError(
-      f"{name} is gated: accept its conditions at {page}, and {log_in}"
+      f"{name.repo} is gated: accept its conditions at {page}, and {log_in}"
     )
   if status == 401 and "Invalid" in response.headers.get("X-Error-Message", ""):
     return CheckpointError(

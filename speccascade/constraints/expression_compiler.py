@@ -12,12 +12,9 @@ import numpy as np
 from speccascade.constraints import expression_sandbox
 from speccascade.constraints.automaton_tables import ConstraintError, leading_to
 from speccascade.constraints.token_walks import ByteAutomaton
+from speccascade.runtime import extras
 from speccascade.runtime.worker_process import Worker, WorkerError
 
-MISSING = (
-  "a grammar needs outlines-core, which is not installed: pip install"
-  " 'speccascade[grammar]'"
-)
 _LOCK = threading.Lock()
 _running: Worker | None = None
 # Escapes, classes and what looks around, in the syntax of Rust's regex.
@@ -76,7 +73,8 @@ def compiled(pattern: str) -> tuple[ByteAutomaton, np.ndarray]:
   """
   global _running
   if importlib.util.find_spec("outlines_core") is None:
-    raise ConstraintError(MISSING)
+    missing = extras.line(ModuleNotFoundError(name="outlines_core"))
+    raise ConstraintError(f"a grammar needs a package: {missing}")
   if reason := unsupported(pattern):
     raise ConstraintError(f"the grammar {pattern!r:.80}: {reason}")
   with _LOCK:

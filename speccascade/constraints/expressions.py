@@ -7,10 +7,9 @@ on the host cannot run inside of one.
 """
 
 from speccascade.constraints import json_schema
-from speccascade.constraints.expression_compiler import MISSING
 from speccascade.constraints.grammars import automaton
 
-__all__ = ["MISSING", "automaton", "of_schema"]
+__all__ = ["automaton", "of_schema"]
 
 
 def of_schema(schema: str) -> str:

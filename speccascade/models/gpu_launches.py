@@ -16,7 +16,8 @@ import jax.numpy as jnp
 from speccascade.models import cache
 from speccascade.models.block import Block
 from speccascade.models.t5.config import T5Config
-from speccascade.native.gpu import attention_launch, launches, mlp_launch
+from speccascade.native.gpu import attention_launch, cuda_launches, mlp_launch
+from speccascade.native.gpu.row_products import Gathered, whole
 
 OPERATIONS = (attention_launch, mlp_launch)
 
@@ -58,7 +59,7 @@ def reason_against(
 def t5_layers(
   config: T5Config,
   decoder: dict,
-  x: jax.Array,
+  x: jax.Array | Gathered,
   block: Block,
   state: Any,
   context: tuple,
@@ -77,7 +78,7 @@ def t5_layers(
   bias = block.bias(by_offset)
   number = len(state.caches)
   weights = [_weights(decoder[f"layers_{i}"]) for i in range(number)]
-  parts = None
+  x, parts = whole(x), None
   caches, inputs = [], []
   for i, (keys, values) in enumerate(state.caches):
     norms = [
@@ -115,7 +116,7 @@ def t5_layers(
       activations=tuple(config.mlp_activations),
       upcoming=weights[i + 1][0] if i + 1 < number else (),
     )
-  return launches.total(x, parts), tuple(caches), inputs
+  return cuda_launches.total(x, parts), tuple(caches), inputs
 
 
 def _weights(layer: dict) -> tuple[tuple, tuple, tuple]:

@@ -17,6 +17,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from speccascade import native
 from speccascade.models import cache, cut_head, gpu_launches, layers
@@ -26,8 +27,10 @@ from speccascade.models.llama.config import LlamaConfig
 from speccascade.models.products import LEAST_ROWS
 from speccascade.models.sharding import partitioning
 from speccascade.models.t5.config import T5Config
+from speccascade.models.t5.multi_head import relative_position_bucket
 from speccascade.native.gpu import block_attention, choice, row_products
-from speccascade.native.gpu.row_products import ACTIVATIONS
+from speccascade.native.gpu.block_attention import Offsets
+from speccascade.native.gpu.row_products import ACTIVATIONS, Gathered, whole
 
 # Beyond these XLA's kernels are the better ones: products of many rows are no
 # longer bound by memory, and one program reads all slots of a head.
@@ -46,15 +49,17 @@ _XLA_ONLY = (
 )
 
 
-def key(config: T5Config | LlamaConfig) -> str:
-  """Returns the sizes by which `defaults.json` knows a layer of a decoder.
+def key(config: T5Config | LlamaConfig, tokens: jax.Array) -> str:
+  """Returns the sizes by which `defaults.json` knows a pass of a decoder.
 
-  >>> key(T5Config(emb_dim=512, num_heads=6, head_dim=64, mlp_dim=1024))
-  '512 wide, 6 heads of 64, MLP of 1024, 2 gates, bfloat16'
+  Such as "512 wide, 6 heads of 64, MLP of 1024, 2 gates, 8 tokens, bfloat16".
+  Up to 8 tokens of all rows count as 8, and others as a power of two.
   """
+  heads = f"{config.num_heads} heads of {config.head_dim}"
+  mlp = f"MLP of {config.mlp_dim}, {len(config.mlp_activations)} gates"
+  num_tokens = max(8, 1 << (tokens.size - 1).bit_length())
   return (
-    f"{config.emb_dim} wide, {config.num_heads} heads of {config.head_dim},"
-    f" MLP of {config.mlp_dim}, {len(config.mlp_activations)} gates,"
+    f"{config.emb_dim} wide, {heads}, {mlp}, {num_tokens} tokens,"
     f" {config.dtype}"
   )
 
@@ -73,7 +78,7 @@ def takes(
     state: `T5State` or `LlamaState`.
     tokens: [B, N] int32, the block.
   """
-  name = _implementation(config)
+  name = _implementation(config, tokens)
   if name == "xla":
     return False
   if name not in choice.ANYWHERE and native.platform() != "gpu":
@@ -99,9 +104,9 @@ def _has_launches(name, config, params, state, tokens) -> bool:
   return reason is None
 
 
-def _implementation(config) -> str:
+def _implementation(config, tokens: jax.Array) -> str:
   """Returns the implementation that a pass should be made of."""
-  return choice.preferred("decoder_pass", key(config))
+  return choice.preferred("decoder_pass", key(config, tokens))
 
 
 def _reason_against(name, config, params, state, tokens) -> str | None:
@@ -163,22 +168,17 @@ def extend(
     state_layers: whose inputs are the hidden states; see `CachedLM`.
   """
   embedder, decoder = params["token_embedder"], params["decoder"]
-  x = block.vectors
+  x: Any = block.vectors
   if x is None:
-    x = layers.look_up(
-      embedder["embedding"],
-      block.tokens,
-      config.dtype,
-      embedder.get("lookahead"),
-    )
+    x = _vectors(config, embedder, block.tokens)
   feed = _t5_layers if isinstance(config, T5Config) else _llama_layers
-  name = _implementation(config)
+  name = _implementation(config, block.tokens)
   if _has_launches(name, config, params, state, block.tokens):
     feed = gpu_launches.t5_layers
   with native.gpu_kernels(name):
     x, caches, inputs = feed(config, decoder, x, block, state, context)
   if block.read is not None and block.reads_fewer:
-    x = jnp.take_along_axis(x, block.read[..., None], axis=1)
+    x = _at(x, block.read)
   epsilon = getattr(config, "norm_epsilon", 1e-6)
   scale = decoder["decoder_norm"]["scale"]
   kernel = _head_kernel(config, params, x.dtype)
@@ -191,21 +191,40 @@ def extend(
 
   def normed_product(x):
     """Returns logits of what the last layer returns, in one launch."""
-    with native.gpu_kernels(_implementation(config)):
+    with native.gpu_kernels(name):
       [logits] = row_products(
         x, (kernel,), norm=scale.astype(x.dtype), epsilon=epsilon, is_wide=True
       )
     return logits
 
   if kernel is None:
-    x = layers.norm(x, scale, epsilon)
+    x = layers.norm(whole(x), scale, epsilon)
     logits, hidden = block.outputs(x, project_rows, config.vocab_size)
+  elif isinstance(x, Gathered) and x.size and block.has_logits:
+    logits, hidden = normed_product(x), layers.norm(whole(x), scale, epsilon)
   else:
-    logits, x = block.outputs(x, normed_product, config.vocab_size)
+    logits, x = block.outputs(whole(x), normed_product, config.vocab_size)
     hidden = layers.norm(x, scale, epsilon)
   if state_layers:
-    hidden = block.states([inputs[layer] for layer in state_layers])
+    hidden = block.states([whole(inputs[layer]) for layer in state_layers])
   return caches, logits, hidden
+
+
+def _vectors(config, embedder: dict, tokens: jax.Array) -> jax.Array | Gathered:
+  """Returns the vectors of tokens; the first layer looks them up if it can."""
+  table, ahead = embedder["embedding"], embedder.get("lookahead")
+  if ahead is None and getattr(table, "dtype", None) == config.dtype:
+    return Gathered(table, tokens)
+  return layers.look_up(table, tokens, config.dtype, ahead)
+
+
+def _at(x: jax.Array, read: jax.Array) -> Gathered:
+  """Returns x [B, N, E] at the read positions [B, R]."""
+  num_rows, num_fed, width = x.shape
+  if num_rows > 1:
+    first = jnp.arange(num_rows, dtype=jnp.int32) * num_fed
+    read = read + first[:, None]
+  return Gathered(x.reshape(-1, width), read)
 
 
 def _head_kernel(config, params: dict, dtype) -> jax.Array | None:
@@ -242,10 +261,21 @@ def _mlp(config, layer: dict, x: jax.Array, epsilon: float) -> jax.Array:
   return _products(inner, mlp["wo"], residual=x)[0]
 
 
+def _by_bucket(config, decoder, capacity: int) -> Offsets:
+  """Returns the position bias of a T5's decoder, for caches of L slots."""
+  distances = np.arange(1 - capacity, capacity)
+  buckets = relative_position_bucket(distances, bidirectional=False)
+  table = decoder["relpos_bias"]["rel_embedding"].astype(config.dtype)
+  return Offsets(table, jnp.asarray(buckets, jnp.int32))
+
+
 def _t5_layers(config, decoder, x, block, state, context):
   """Returns (x [B, N, E] after a T5's layers, caches, what each layer read)."""
   sources, source_bias, by_offset = context
-  bias = block.bias(by_offset)
+  if block.depth is None:
+    bias = _by_bucket(config, decoder, state.caches[0][0].shape[3])
+  else:
+    bias = block.bias(by_offset)
   split = lambda y: y.reshape(*y.shape[:2], config.num_heads, -1)
   caches, inputs = [], []
   for number, (keys, values) in enumerate(state.caches):
@@ -291,6 +321,9 @@ def _llama_layers(config, decoder, x, block, state, context):
     if window not in biases:
       mask = cache.window_by_offset(window, capacity)
       biases[window] = block.bias(mask)
+      if block.depth is None:
+        every = jnp.arange(mask.shape[1], dtype=jnp.int32)
+        biases[window] = Offsets(jnp.asarray(mask), every)
     attention = layer["self_attention"]
     dense = [attention[name] for name in ("query", "key", "value")]
     scale = layer["pre_self_attention_layer_norm"]["scale"].astype(x.dtype)
@@ -313,7 +346,7 @@ def _llama_layers(config, decoder, x, block, state, context):
     caches.append(tuple(written))
     out = attention["out"]
     if config.out_bias:
-      x = _add(x, out["bias"])
+      x = _add(whole(x), out["bias"])
     [x] = _products(_joined(mixed), out, residual=x)
     x = _mlp(config, layer, x, epsilon)
   return x, tuple(caches), inputs

@@ -180,7 +180,9 @@ def library_file(extra_flags: tuple[str, ...] = ()) -> pathlib.Path:
   if not _is_whole(path):
     # A line for a wait of ten seconds and more. (Warnings are for trouble.)
     print(
-      "compiling native code, once on this machine", file=sys.stderr, flush=True
+      "compiling native code, once on this machine (ten seconds and more)",
+      file=sys.stderr,
+      flush=True,
     )
     library = compile_source(compiler, tuple(flags))
     # Written to a temporary file and renamed, so readers see no partial file.

@@ -1,5 +1,6 @@
 """Shows progress: a bar on a terminal, a line now and then in a log."""
 
+import contextlib
 import math
 import re
 import sys
@@ -169,6 +170,9 @@ class _Lines:
     is_due = time.monotonic() - self._shown_at_s >= LINE_S
     is_due = is_due or text.endswith("\n")
     if is_due and self._last_state != self._shown_state:
+      # In a log, what was printed before this line comes before it.
+      with contextlib.suppress(OSError, ValueError):  # said when it ends
+        sys.stdout.flush()
       self._file.write(f"{self._last_state}\n")
       self._shown_state = self._last_state
       self._shown_at_s = time.monotonic()

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+import traceback
 
 import numpy as np
 import pytest
@@ -203,9 +204,11 @@ def test_gated_private_and_missing(served, client, folder, monkeypatch):
   served.add("org/gated", folder, gated=True)
   served.add("org/private", folder, private=True)
   with pytest.raises(
-    CheckpointError, match=r"gated: accept its .*hf auth login"
-  ):
+    CheckpointError, match=r"^org/gated is gated: accept its .*hf auth login"
+  ) as error:
     load("org/gated")
+  shown = "".join(traceback.format_exception(error.value))
+  assert "Client Error" not in shown  # of the package that downloads
   for name in ("org/private", "org/tinny"):
     with pytest.raises(CheckpointNotFoundError, match="HF_TOKEN") as error:
       load(name)

@@ -1,5 +1,6 @@
 """Grammars hold texts to those that end, in any syntax, and are bounded."""
 
+import importlib.util
 import itertools
 import random
 import re
@@ -290,6 +291,13 @@ def test_the_process_that_compiles_holds_little():
     names = file.read()
   assert "outlines_core" in names
   assert not any(name in names for name in ("jaxlib", "tensorflow", "numpy"))
+
+
+def test_a_missing_package_is_named_with_its_install(monkeypatch):
+  monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+  install = re.escape("pip install -c constraints.txt -e '.[grammar]'")
+  with pytest.raises(ConstraintError, match=f"a grammar needs .*{install}"):
+    expression_compiler.compiled("not [0-9]+ compiled before")
 
 
 def test_dead_ends_are_dropped_and_loops_stay():

@@ -10,7 +10,13 @@ from speccascade.decoding import Sampling, decoder, row_keys
 from speccascade.decoding.laws import draws
 from speccascade.models import cache
 from speccascade.models.markov_lm import MarkovLM
-from speccascade.native.gpu import kept_path, row_draws, row_laws
+from speccascade.native.gpu import (
+  chain_review,
+  kept_path,
+  row_draws,
+  row_laws,
+)
+from speccascade.native.gpu.chain_review import DraftScores
 from speccascade.native.gpu.row_draws_triton import Configuration
 
 # A vocabulary in one part, and in several of which the last is not full.
@@ -117,6 +123,46 @@ def test_every_token_has_its_share_of_the_uniforms():
         np.where(is_below, high, middle),
       )
   np.testing.assert_allclose(high, np.cumsum(weights), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+  ("size", "parts"),
+  [(300, None), (1100, Configuration(tokens=256, warps=4))],
+)
+def test_places_of_a_chain_are_reviewed_as_in_separate_steps(size, parts):
+  rng = np.random.default_rng(4)
+  rows, num = 5, 3
+  x = [jnp.asarray(logits(size)[i : i + rows]) for i in range(num)]
+  p = jnp.asarray(logits(size)[: rows * (num + 1)].reshape(rows, num + 1, -1))
+  p = p.at[:, 1].set(jnp.where(p[:, 1] > -9, x[1], -jnp.inf))  # as the drafter
+  sampling = Sampling.create(0.8)
+  u = jnp.asarray(rng.random((rows, num)), jnp.float32)
+  found = [
+    row_laws(each, sampling.temperature, u, column=i, implementation="xla")
+    for i, each in enumerate(x)
+  ]
+  drafts = DraftScores(
+    tuple(x), *(tuple(each[i] for each in found) for i in (0, 1, 3))
+  )
+  arguments = p, drafts, sampling.temperature, u[:, 0]
+  got = chain_review(
+    *arguments, implementation="interpreted", configuration=parts
+  )
+  want = chain_review(*arguments, implementation="xla")
+  # Of equal distributions rounding alone is left, whatever it draws.
+  is_same = got.overlap > 0.999
+  assert is_same.any()
+  assert not is_same.all()
+  for name, mine in got._asdict().items():
+    plain = getattr(want, name)
+    if name == "token":
+      mine, plain = (jnp.where(is_same, 0, token) for token in (mine, plain))
+    np.testing.assert_allclose(mine, plain, rtol=1e-5, atol=1e-6, err_msg=name)
+  with native.gpu_kernels("xla"):
+    law, q = sampling.step(p).law, sampling.step(x[0]).law
+  np.testing.assert_allclose(
+    got.overlap[:, 0], jnp.minimum(law[:, 0], q).sum(1), rtol=1e-5
+  )
 
 
 def test_a_path_is_kept_to_the_bit_and_nothing_else_moves():

@@ -1,18 +1,25 @@
 """Operations with kernels for a GPU: their numbers, computed on a CPU."""
 
 import functools
+import json
+import pathlib
+import subprocess
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from speccascade.models import attention, cache
+from speccascade.models import attention, cache, layers
 from speccascade.native.gpu import (
   block_attention,
   row_products,
   row_products_triton,
 )
+from speccascade.native.gpu.block_attention import Offsets
+from speccascade.native.gpu.row_products import Gathered
+
+ROOT = pathlib.Path(__file__).parents[2]
 
 
 def numbers(rng, *shape, dtype="float32"):
@@ -56,9 +63,8 @@ def test_a_block_attends_as_in_separate_steps(block):
   values = numbers(rng, rows, key_heads, num_slots, width)
   # What a slot holds past the row's length must not be seen, whatever it is.
   start = jnp.asarray(rng.integers(0, num_slots - num_new + 1, rows), jnp.int32)
-  bias = cache.block_bias(
-    numbers(rng, heads, 2 * num_slots - 1), start, num_new
-  )
+  by_offset = numbers(rng, heads, 2 * num_slots - 1)
+  bias = cache.block_bias(by_offset, start, num_new)
   spare = (0, 0), (0, 0), (0, num_fed - num_new), (0, 0)
   bias = jnp.pad(bias, spare, mode="edge")
   turned = new[0].transpose(0, 2, 3, 1), new[1].transpose(0, 2, 1, 3)
@@ -66,7 +72,12 @@ def test_a_block_attends_as_in_separate_steps(block):
   want = attention.attend(
     query, *(jnp.repeat(x, heads // key_heads, axis=1) for x in written), bias
   )
-  for name in ("interpreted", "xla"):
+  ways = [("interpreted", bias), ("xla", bias)]
+  if num_fed == num_new:
+    place = jnp.asarray(rng.permutation(2 * num_slots - 1), jnp.int32)
+    shuffled = jnp.zeros_like(by_offset).at[:, place].set(by_offset)
+    ways = [(name, Offsets(shuffled, place)) for name, _ in ways]
+  for name, bias in ways:
     got = block_attention(
       query,
       keys,
@@ -131,8 +142,9 @@ def gelu(x):
   return np.asarray(jax.nn.gelu(jnp.asarray(x, jnp.float32)), np.float64)
 
 
-# Rows and inputs: 16 splits a row, 2, and 1 of inputs that fill no part.
-@pytest.mark.parametrize(("rows", "num_in"), [(1, 256), (6, 96), (3, 200)])
+# Rows and inputs: in two splits that are whole parts, in two that are not, and
+# in one that is not.
+@pytest.mark.parametrize(("rows", "num_in"), [(1, 256), (6, 96), (9, 200)])
 @pytest.mark.parametrize("dtype", BOUNDS)
 def test_products_with_what_is_around_them(rows, num_in, dtype):
   rng = np.random.default_rng(rows)
@@ -218,3 +230,59 @@ def test_a_given_configuration_gives_the_same_numbers():
       columns=columns, splits=splits, inputs=16, stages=2
     )
     close(run(configuration=configuration)[0], want)
+
+
+def test_rows_do_not_change_one_another():
+  rng = np.random.default_rng(6)
+  x, kernel, scale = (
+    numbers(rng, *each, dtype="bfloat16") for each in ((8, 96), (96, 40), (96,))
+  )
+  run = functools.partial(
+    row_products, kernels=(kernel,), norm=scale, implementation="interpreted"
+  )
+  [all_rows] = run(x)
+  for rows in (slice(0, 1), slice(2, 8)):
+    np.testing.assert_array_equal(run(x[rows])[0], all_rows[rows])
+
+
+def test_products_stream_their_weights_when_compiled_for_an_h100(tmp_path):
+  python = ROOT / ".venv-gpu-compiler/bin/python"
+  if not python.exists():
+    pytest.skip("no compiler for GPUs: bash launch/gpu_compiler.sh")
+  done = subprocess.run(
+    [python, "-m", "tests.gpu_products", tmp_path],
+    capture_output=True,
+    text=True,
+    cwd=ROOT,
+    env={"PATH": "/usr/bin:/bin"},
+  )
+  assert done.returncode == 0, done.stderr[-2000:]
+  found = [json.loads(line) for line in done.stdout.splitlines()]
+  assert len(found) == 4
+  for each in found:
+    how = each["asked"]
+    part = how["inputs"] * how["splits"] * how["columns"] * each["kernels"] * 2
+    # What all stages but one hold was asked for before the first product, and
+    # no other load is waited for between products.
+    assert each["bytes"] == (how["stages"] - 1) * part
+    assert each["waits_beside"] == 0
+    assert each["waits"]
+    assert each["triggers"]
+    assert each["spilled"] == 0
+
+
+@pytest.mark.parametrize("name", ["interpreted", "xla"])
+def test_rows_of_a_table_are_looked_up_and_logits_are_wide(name):
+  rng = np.random.default_rng(5)
+  table, out = (numbers(rng, 40, width, dtype="bfloat16") for width in (64, 96))
+  index = jnp.asarray([[3, 39, 0], [7, 41, 3]], jnp.int32)  # 41 is clipped
+  kernel = 0.1 * numbers(rng, 64, 96, dtype="bfloat16")
+  norm = 1 + 0.1 * numbers(rng, 64, dtype="bfloat16")
+  x, residual = (each.at[index].get(mode="clip") for each in (table, out))
+  run = functools.partial(row_products, implementation=name)
+  [got] = run(Gathered(table, index), (kernel,), residual=Gathered(out, index))
+  close(got, run(x, (kernel,), residual=residual)[0], 0)
+  [logits] = run(Gathered(table, index), (kernel,), norm=norm, is_wide=True)
+  assert logits.dtype == jnp.float32
+  wide = layers.norm(x, norm, 1e-6).astype(jnp.float32)
+  close(logits, wide @ kernel.astype(jnp.float32), 0.01)

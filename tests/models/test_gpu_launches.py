@@ -22,8 +22,8 @@ from speccascade.native.gpu import (
   UnavailableError,
   attention_launch,
   attention_launch_cuda,
+  cuda_launches,
   emulated,
-  launches,
   layer_launches,
   mlp_launch,
   mlp_launch_cuda,
@@ -274,8 +274,8 @@ MUTANTS = {
 
 @pytest.mark.slow
 def test_a_barrier_that_is_left_out_is_noticed(tmp_path, monkeypatch):
-  source = launches.text("layers.cu")
-  shutil.copy(launches.FOLDER / "emulated.h", tmp_path)
+  source = cuda_launches.text("layers.cu")
+  shutil.copy(cuda_launches.FOLDER / "emulated.h", tmp_path)
   cases = [*built()]
   whole = [next(in_each_order(*case)) for case in cases]
   for text, (other, count) in MUTANTS.items():
@@ -316,10 +316,10 @@ def test_what_a_gpu_would_refuse_is_said():
 
 
 def test_every_size_of_the_source_is_given():
-  source = launches.text("layers.cu")
+  source = cuda_launches.text("layers.cu")
   named = [line for line in source.splitlines() if "DEFINE_SIZE(" in line]
   found = [line.split("(")[1].split(")")[0] for line in named]
-  assert sorted(found) == sorted(launches.SIZES)
+  assert sorted(found) == sorted(cuda_launches.SIZES)
 
 
 CONFIG = T5Config(
@@ -421,6 +421,14 @@ def test_what_the_kernels_do_not_take_is_refused_by_name(shape, reason):
     attention_launch(*arrays, implementation="emulated")
 
 
+def test_weights_in_eight_bits_are_left_to_others():
+  arrays, options = mlp_case(SHAPES[0], 64, ("relu",))
+  *others, kernels = arrays
+  packed = native.quantise(np.ones((128, 64), np.float32))
+  reason = mlp_launch.unfit(*others, (packed, kernels[1]), **options)
+  assert reason == "numbers are int8 and not bfloat16"
+
+
 def test_the_kernels_need_a_gpu_with_clusters_and_a_compiler(monkeypatch):
   assert attention_launch.missing("cuda") == "the program is for a CPU"
   with jax.default_device("gpu"):
@@ -456,8 +464,8 @@ def test_kernels_are_assembled_for_an_h100_and_nothing_is_spilled():
   assert len(rows) == 2 * 3 * 3
   for row in rows:
     assert row["spilled"] == 0, row
-    assert row["registers"] <= 65536 // launches.THREADS
-    assert row["shared"] <= launches.MOST_SHARED
+    assert row["registers"] <= 65536 // cuda_launches.THREADS
+    assert row["shared"] <= cuda_launches.MOST_SHARED
 
 
 @pytest.mark.slow
@@ -467,7 +475,7 @@ def test_a_layer_is_three_launches_when_compiled_for_an_h100():
     [row] = by_compiler(
       *("benchmarks.compiled.case", "--target", "h100", "--method", "verifier"),
       *("--pair", "t5-small:t5-large", "--layers", "1", str(layers)),
-      *("--implementation", "cuda"),
+      *("--variant", "cuda"),
     )
     assert row["cache_copies"] == 0
     counts[layers] = row["launches"]

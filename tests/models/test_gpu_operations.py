@@ -18,7 +18,7 @@ from speccascade.native.gpu import (
 
 OPERATIONS = {each.name: each for each in (block_attention, row_products)}
 X, KERNELS = jnp.ones((2, 32)), (jnp.ones((32, 16)),)
-KEY = "32 to 16, float32"
+KEY = "32 to 16, 16 rows, float32"
 
 
 def chosen(implementation=None):

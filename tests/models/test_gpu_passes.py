@@ -162,7 +162,7 @@ def test_the_table_says_which_passes_have_kernels_unasked(monkeypatch):
   tokens = jnp.ones((1, 5), jnp.int32)
   state = jax.eval_shape(lambda: lm.prefill(tokens, capacity=20))
   row = {"implementation": "triton", "gain": 1.2, "because": "a test"}
-  table = {"": {"decoder_pass": {gpu_passes.key(config): row}}}
+  table = {"": {"decoder_pass": {gpu_passes.key(config, tokens): row}}}
   monkeypatch.setattr(kernel_tables, "read", lambda name: table)
 
   def takes():

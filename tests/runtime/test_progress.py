@@ -2,6 +2,7 @@
 
 import io
 import re
+import subprocess
 import sys
 import types
 
@@ -107,6 +108,21 @@ def test_a_bar_that_is_not_shown_writes_nothing(capfd):
   for _ in progress.ProgressBar(range(3), disable=True):
     pass
   assert capfd.readouterr() == ("", "")
+
+
+def test_a_log_has_what_was_printed_before_a_line_before_it(tmp_path):
+  path = tmp_path / "log"
+  code = (
+    "from speccascade.runtime import progress\n"
+    "print('2 training examples')\n"
+    "for _ in progress.ProgressBar(range(3), desc='train'): pass\n"
+    "print('finished')"
+  )
+  with path.open("w") as log:
+    command = [sys.executable, "-c", code]
+    subprocess.run(command, stdout=log, stderr=log, check=True)
+  first, *_, last = path.read_text().splitlines()
+  assert (first, last) == ("2 training examples", "finished")
 
 
 def test_a_note_is_said_at_once(monkeypatch):

@@ -44,3 +44,21 @@ def test_a_reader_of_stderr_that_is_gone_ends_nothing(tmp_path):
   os.close(writer)
   assert done.returncode == 0
   assert path.read_text() == "whole"
+
+
+def test_xla_does_not_complain_of_the_program_of_keys():
+  # Only the commands hide XLA's errors; a program with the API shows them.
+  code = (
+    "from speccascade.decoding.laws import draws\n"
+    "draws.row_keys(0, 0, [0, 1]).block_until_ready()"
+  )
+  settings = {"TF_CPP_MIN_LOG_LEVEL": "0", "JAX_PLATFORMS": "cpu"}
+  settings["JAX_ENABLE_COMPILATION_CACHE"] = "false"
+  done = subprocess.run(
+    [sys.executable, "-c", code],
+    env=os.environ | settings,
+    capture_output=True,
+    text=True,
+    check=True,
+  )
+  assert "simplifier" not in done.stderr

@@ -17,6 +17,7 @@ from speccascade.decoding.laws import draws, numerics
 from speccascade.decoding.laws.sampling import Sampling
 from speccascade.decoding.records import feeding
 from speccascade.decoding.records.block_records import Proposal
+from speccascade.decoding.records.block_scores import BlockScores
 from speccascade.decoding.records.drafter import Drafter
 from speccascade.decoding.records.language_model import (
   LanguageModel,
@@ -24,6 +25,7 @@ from speccascade.decoding.records.language_model import (
   is_chain_model,
 )
 from speccascade.decoding.records.token_buffers import Prefix
+from speccascade.native.gpu.chain_review import DraftScores
 
 Array = jax.Array
 
@@ -64,6 +66,7 @@ class _Block(struct.PyTreeNode):
   drafts: _Drafts  # of all positions
   count: Array  # [B] int32
   calls: Array  # [B] int32
+  scores: DraftScores | None = None
 
 
 class AutoregressiveDrafter(Drafter, struct.PyTreeNode):
@@ -116,14 +119,20 @@ class AutoregressiveDrafter(Drafter, struct.PyTreeNode):
     else:
       held, block = self._in_steps(held, prefix, u, sampling, needs_bonus_law)
     drafts = block.drafts
+    tokens, scores = drafts.token[:, : self.width], None
+    if block.scores is not None:
+      scores = BlockScores(
+        drafts=block.scores, tokens=tokens, count=block.count, q=drafts.q
+      )
     return (held,), Proposal(
-      tokens=drafts.token[:, : self.width],
+      tokens=tokens,
       count=block.count,
       q=drafts.q,
       q1=drafts.q1,
       copied=jnp.zeros_like(drafts.bad),
       calls=block.calls[:, None],
       bad=drafts.bad,
+      scores=scores,
     )
 
   def _in_one_call(
@@ -193,10 +202,13 @@ class AutoregressiveDrafter(Drafter, struct.PyTreeNode):
     # be fused with its neighbours, and each reads its column of `u` by a static
     # index.
     fed = active.astype(jnp.int32)
-    steps, calls = [], jnp.zeros_like(fed)
+    steps, scores, calls = [], [], jnp.zeros_like(fed)
     for step in range(self.width):
-      q1, q, column, is_law = sampling.step(logits, u, step)
+      found = sampling.row_law(logits, u, step)
+      q1, q, column, is_law = sampling.step(logits, u, step, found)
       token = reader.token(column)
+      if found is not None:
+        scores.append((logits, found.top, found.total, token))
       steps.append(_Drafts(token=token, q=q, q1=q1, bad=~is_law))
       if needs_bonus_law or step + 1 < self.width:
         state, logits = feeding.feed(reader.model, state, token, fed)
@@ -207,7 +219,10 @@ class AutoregressiveDrafter(Drafter, struct.PyTreeNode):
       bonus = _Drafts(token=bonus.token, q=q, q1=q1, bad=~is_law)
     drafts = jax.tree.map(lambda *x: jnp.stack(x, axis=1), *steps, bonus)
     count = jnp.full_like(calls, self.width)
-    return state, _Block(drafts=drafts, count=count, calls=calls)
+    block = _Block(drafts=drafts, count=count, calls=calls)
+    if scores and reader.kept is None and not sampling.greedy:
+      block = block.replace(scores=DraftScores(*zip(*scores)))
+    return state, block
 
   def _until_stop(
     self,

@@ -193,5 +193,7 @@ def _row_keys(key: Array, trial: Array, index: Array) -> Array:
   As one program it is compiled once; two calls of `jax.random.fold_in` are two
   programs, which take half a second before the first token.
   """
-  keys = fold_in(jnp.broadcast_to(key, index.shape), trial)
-  return fold_in(keys, index)
+  # Broadcast before the first of them, the key makes XLA's simplifier go round
+  # in a circle and report an error.
+  keys = fold_in(key[None], trial)
+  return fold_in(jnp.broadcast_to(keys, index.shape), index)

@@ -23,6 +23,7 @@ import jax.numpy as jnp
 from speccascade import native
 from speccascade.decoding.laws import draws, numerics
 from speccascade.native.gpu import row_laws
+from speccascade.native.gpu.row_laws import RowLaw
 from speccascade.settings import fields
 from speccascade.settings.fields import values_of
 
@@ -187,14 +188,28 @@ class Sampling:
 
   @overload
   def step(
-    self, logits: Array, u: None = None, column: int = 0
+    self,
+    logits: Array,
+    u: None = None,
+    column: int = 0,
+    found: RowLaw | None = None,
   ) -> Step[None]: ...
 
   @overload
-  def step(self, logits: Array, u: Array, column: int = 0) -> Step[Array]: ...
+  def step(
+    self,
+    logits: Array,
+    u: Array,
+    column: int = 0,
+    found: RowLaw | None = None,
+  ) -> Step[Array]: ...
 
   def step(
-    self, logits: Array, u: Array | None = None, column: int = 0
+    self,
+    logits: Array,
+    u: Array | None = None,
+    column: int = 0,
+    found: RowLaw | None = None,
   ) -> Step[Array | None]:
     """Returns both distributions of logits, and a token.
 
@@ -202,11 +217,13 @@ class Sampling:
       logits: [..., V].
       u: [..., N] uniforms in [0, 1); None where no token is wanted.
       column: static, which of the N uniforms draws the token.
+      found: what `row_law` returned of the same arguments, where it was asked
+        before.
     """
     logits = numerics.at_least_float32(logits)
-    kernel = row_laws.choose(None, logits)
-    if kernel != "xla" and not self._filters(logits.shape[-1]):
-      return self._step_by_kernel(logits, u, column, kernel)
+    found = self.row_law(logits, u, column) if found is None else found
+    if found is not None:
+      return self._step_of(logits, found)
     unit = jnp.ones((), jnp.float32)
     # No filter drops the largest logit, so one maximum serves all.
     top = largest(logits)
@@ -235,18 +252,32 @@ class Sampling:
     # What was filtered away may have been no number.
     return Step(plain, law, token, is_law if kept is logits else is_whole)
 
-  def _filters(self, size: int) -> bool:
+  def filters(self, size: int) -> bool:
     """Returns whether tokens of a vocabulary of `size` are filtered away."""
     has_top_k = self.top_k is not None and self.top_k < size
     is_filtered = has_top_k or self.top_p is not None or self.min_p is not None
     return is_filtered and not self.greedy
 
-  def _step_by_kernel(
-    self, logits: Array, u: Array | None, column: int, kernel: str
-  ) -> Step[Array | None]:
-    """Does the work of `step` without filters, by one kernel for a GPU."""
-    *lead, size = logits.shape
-    found = row_laws(
+  def row_law(
+    self, logits: Array, u: Array | None = None, column: int = 0
+  ) -> RowLaw | None:
+    """Returns what a kernel for a GPU knows of logits; None without one.
+
+    There is none that filters tokens.
+
+    Args:
+      logits: [..., V].
+      u: as in `step`.
+      column: as in `step`.
+
+    Returns:
+      `RowLaw` of [R] numbers, R the product of [...].
+    """
+    size = logits.shape[-1]
+    kernel = row_laws.choose(None, logits)
+    if kernel == "xla" or self.filters(size):
+      return None
+    return row_laws(
       logits.reshape(-1, size),
       self.temperature.astype(logits.dtype),
       None if u is None else u.reshape(-1, u.shape[-1]),
@@ -254,6 +285,10 @@ class Sampling:
       greedy=self.greedy,
       implementation=kernel,
     )
+
+  def _step_of(self, logits: Array, found: RowLaw) -> Step[Array | None]:
+    """Returns a `Step` without filters, of what a kernel found."""
+    *lead, size = logits.shape
     top, total, plain_total = (
       x.reshape(*lead, 1) for x in (found.top, found.total, found.plain_total)
     )

@@ -41,7 +41,10 @@ def counts(
   step = jnp.arange(block.new.shape[1])[None]
   is_accepted = (step < accepted[:, None])[:, :-1]
   is_examined = (step < examined[:, None])[:, :-1]
-  chance = numerics.overlap(block.block.q, block.pi)[:, :-1]
+  chance = block.overlap
+  if chance is None:
+    chance = numerics.overlap(block.block.q, block.pi)
+  chance = chance[:, :-1]
   drafted = _num_drafts(proposal)
   if (forced := proposal.extra.get(FORCED_PLACES)) is not None:
     # Forced tokens are neither drafted nor rejectable, so they are left out of

@@ -16,6 +16,7 @@ from flax import struct
 import jax
 import jax.numpy as jnp
 
+from speccascade.decoding.records.block_scores import BlockScores
 from speccascade.decoding.records.draft_tree import DraftTree
 
 Array = jax.Array
@@ -128,6 +129,8 @@ class Proposal(struct.PyTreeNode):
     branches: the tree of the drafts; None for a chain.
     extra: what only some drafters say of a block, [B, ...] by name: what their
       `own_counts` are counted from; see `loops.observers`.
+    scores: what a kernel for a GPU reviews a chain by, in place of q; None
+      where there is no such kernel, or the drafts are not the model's own.
   """
 
   tokens: Array
@@ -142,6 +145,7 @@ class Proposal(struct.PyTreeNode):
   # The verifier's pass and step depend on the shape of each block.
   branches: Branches | None = None
   extra: dict[str, Array] = struct.field(default_factory=dict)
+  scores: BlockScores | None = None
 
   def writers(self, first: int = 0) -> Array:
     """Returns `writer` as [B, N+1] int32, with models counted from `first`.

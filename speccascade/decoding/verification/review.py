@@ -24,12 +24,15 @@ from speccascade.decoding.records.drafter import Drafter
 from speccascade.decoding.records.language_model import LanguageModel, State
 from speccascade.decoding.records.phased_alpha import alpha_at
 from speccascade.decoding.records.token_buffers import Prefix
-from speccascade.decoding.verification import tree_steps
+from speccascade.decoding.verification import steps, tree_steps
 from speccascade.decoding.verification.review_records import (
   BlockSettings,
   Review,
   ScoredBlock,
 )
+from speccascade.native.gpu import chain_review
+from speccascade.native.gpu.chain_review import PlaceReviews
+from speccascade.native.gpu.row_laws import RowLaw
 
 Array = jax.Array
 
@@ -191,6 +194,7 @@ def verify(
     )
   u_draw = draws.uniforms(draw_rngs, 1)[:, 0]
   step = _places(proposal)
+  found = _by_kernel(proposal, logits, u_draw, settings)
   scored, sides = _mix(
     proposal,
     logits,
@@ -199,17 +203,50 @@ def verify(
     phase,
     settings,
     exact_copies=exact_copies,
+    found=found,
   )
-  verdict = settings.verifier_step(
-    proposal.tokens, proposal.count, proposal.q, scored.pi, u_accept, u_draw
-  )
+  if found is None:
+    verdict = settings.verifier_step(
+      proposal.tokens, proposal.count, proposal.q, scored.pi, u_accept, u_draw
+    )
+  else:
+    verdict = steps.verdict_of_places(found, proposal.count, u_accept)
   # A fault at or before the end spoils the token at its own index. One after it
   # was read only by a step that weighs whole blocks: it spoils the last token.
   bad = scored.bad & (step < verdict.read[:, None])
   end = verdict.num_accepted[:, None]
   place = jnp.where(bad, jnp.minimum(step, end), step.shape[1])
   fault = jnp.min(place, axis=1)
-  return _review(verdict, proposal, scored, sides, fault, settings)
+  review = _review(verdict, proposal, scored, sides, fault, settings)
+  return review if found is None else review.replace(overlap=found.overlap)
+
+
+def _by_kernel(
+  proposal: Proposal, logits: Array, u_draw: Array, settings: BlockSettings
+) -> PlaceReviews | None:
+  """Returns what one kernel for a GPU finds at all places of a chain.
+
+  None where it is not asked, or the review is not the one that it does: drafts
+  of one model, verified one by one against a verifier that is the target.
+  """
+  scores, sampling = proposal.scores, settings.sampling
+  kernel = chain_review.choose(None, logits)
+  if kernel == "xla" or scores is None or not scores.are_of(proposal):
+    return None
+  is_plain = not sampling.greedy and not sampling.filters(logits.shape[-1])
+  is_lossless = getattr(settings.target, "is_lossless", False)
+  is_lossless &= settings.phased is None
+  if not (is_plain and is_lossless):
+    return None
+  if settings.verifier_step is not steps.token_verify:
+    return None
+  return chain_review(
+    logits,
+    scores.drafts,
+    sampling.temperature.astype(logits.dtype),
+    u_draw,
+    implementation=kernel,
+  )
 
 
 def _verify_tree(
@@ -278,10 +315,18 @@ def _mix(
   settings: BlockSettings,
   *,
   exact_copies: bool = False,
+  found: PlaceReviews | None = None,
 ) -> tuple[ScoredBlock, tuple[Array, Array]]:
   """Returns what both models say, and the sides of the rule at the drafts."""
-  target = settings.target
-  p1, p, _, is_law = settings.sampling.step(logits)
+  target, law = settings.target, None
+  if found is not None:
+    law = RowLaw(
+      top=found.top.reshape(-1),
+      total=found.total.reshape(-1),
+      plain_total=found.plain_total.reshape(-1),
+      token=None,
+    )
+  p1, p, _, is_law = settings.sampling.step(logits, found=law)
   pi, *sides = target.at(
     proposal.q1,
     p1,

@@ -105,6 +105,8 @@ class Review(ScoredBlock):
     fault: [B] int32, the first token of `new` that rests on a position at which
       a model gave no distribution; G+1 where none does. A fault at a position
       that the verifier step did not read does not count.
+    overlap: [B, G+1], sum_v min(q, pi) at the drafts, where a kernel for a GPU
+      found it; None where it is to be computed.
   """
 
   verdict: Verdict
@@ -113,3 +115,4 @@ class Review(ScoredBlock):
   left: Array
   right: Array
   fault: Array
+  overlap: Array | None = None

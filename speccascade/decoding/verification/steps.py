@@ -13,6 +13,7 @@ from speccascade import native
 from speccascade.decoding.laws import draws
 from speccascade.decoding.laws.numerics import of_token, ratio
 from speccascade.decoding.records.block_records import Verdict
+from speccascade.native.gpu.chain_review import PlaceReviews
 
 Array = jax.Array
 
@@ -44,18 +45,42 @@ def token_verify(
 
   Source: Narasimhan et al. (arXiv 2405.19261), Algorithm 4 (GenSpecSample).
   """
-  position = jnp.arange(tokens.shape[1], dtype=jnp.int32)
   q_x, pi_x = _at_drafts(q, tokens), _at_drafts(pi, tokens)
+  num_accepted = _num_accepted(q_x, pi_x, count, u_accept)
+  token = replacement(num_accepted, count, q, pi, u_draw)
+  examined = jnp.minimum(num_accepted + 1, count)
+  return Verdict(num_accepted, token, examined, read=num_accepted + 1)
+
+
+def verdict_of_places(
+  places: PlaceReviews, count: Array, u_accept: Array
+) -> Verdict:
+  """Returns what `token_verify` does, from what is known of each place.
+
+  Args:
+    places: of a chain of G drafts, whose target is the verifier.
+    count: [B] int32, how many drafts there are, all G of them.
+    u_accept: [B, G] as in `token_verify`.
+  """
+  q_x, p_x = places.draft_q[:, :-1], places.draft_p[:, :-1]
+  num_accepted = _num_accepted(q_x, p_x, count, u_accept)
+  examined = jnp.minimum(num_accepted + 1, count)
+  token = of_token(places.token, num_accepted)
+  return Verdict(num_accepted, token, examined, read=num_accepted + 1)
+
+
+def _num_accepted(
+  q_x: Array, pi_x: Array, count: Array, u_accept: Array
+) -> Array:
+  """Returns the drafts before the first that is rejected, [B] int32."""
+  position = jnp.arange(q_x.shape[1], dtype=jnp.int32)
   accept = (u_accept * q_x < pi_x) & (position[None] < count[:, None])
   # The index of the first rejected draft is the number accepted. With answers
   # yes, yes, no, yes the minimum of (G, G, 2, G) is 2. A block that is
   # shorter than G answers no at index `count`.
-  first_no = jnp.where(accept, tokens.shape[1], position[None])
+  first_no = jnp.where(accept, q_x.shape[1], position[None])
   # (A block without drafts has nothing to take the minimum of.)
-  num_accepted = jnp.min(first_no, axis=1, initial=tokens.shape[1])
-  token = replacement(num_accepted, count, q, pi, u_draw)
-  examined = jnp.minimum(num_accepted + 1, count)
-  return Verdict(num_accepted, token, examined, read=num_accepted + 1)
+  return jnp.min(first_no, axis=1, initial=q_x.shape[1])
 
 
 def block_verify(

@@ -33,7 +33,7 @@ class _Absent(NamedTuple):
   advice: str
 
 
-_BEAMS = "there is no beam search, for no model; temperature=0 is greedy"
+_BEAMS = "there is no beam search for any model; temperature=0 is greedy"
 _SAMPLING = (
   "the distribution is set by temperature, top_k, top_p and min_p alone"
 )

@@ -292,11 +292,15 @@ class Batches:
     missing = [key for key in keys if key not in self.programs]
     parts = []
     for batch in batches:
-      key, start_s = self.program_key(batch), time.monotonic()
-      is_first = key not in self.programs
-      if is_first:
+      key = self.program_key(batch)
+      if is_new := key not in self.programs:
         number = f"{missing.index(key) + 1} of {len(missing)}"
         note(f"compiling {number}", leave_out=True)
+        self.compile(batch)
+      # Rows that are refilled compile their programs where they first run.
+      start_s, is_first = time.monotonic(), key not in self.programs
+      if is_new and not is_first:
+        note("")
       if len(batch) > self.num_rows:
         decoded = self._decode_continuously(batch, trial, tick)
       else:

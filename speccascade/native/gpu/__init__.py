@@ -1,6 +1,7 @@
 """Operations of few tokens, with kernels for a GPU; see `operation`."""
 
 from speccascade.native.gpu.block_attention import block_attention
+from speccascade.native.gpu.chain_review import chain_review
 from speccascade.native.gpu.choice import gpu_kernels
 from speccascade.native.gpu.kept_path import kept_path
 from speccascade.native.gpu.layer_launches import attention_launch, mlp_launch
@@ -14,6 +15,7 @@ __all__ = [
   "UnavailableError",
   "attention_launch",
   "block_attention",
+  "chain_review",
   "gpu_kernels",
   "kept_path",
   "mlp_launch",

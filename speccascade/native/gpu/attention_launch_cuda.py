@@ -10,8 +10,8 @@ from typing import Any
 
 import jax
 
-from speccascade.native.gpu import launches
-from speccascade.native.gpu.launches import CLUSTER, pitch
+from speccascade.native.gpu import cuda_launches
+from speccascade.native.gpu.cuda_launches import CLUSTER, pitch
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,9 +35,9 @@ def num_bytes(
   rows: int, fed: int, emb: int, width: int, slots: int, is_self: bool
 ) -> int:
   """Returns bytes of shared memory of a block; arguments as of a reason."""
-  padded, outputs = 8 * launches.num_tiles(rows * fed), emb // CLUSTER
+  padded, outputs = 8 * cuda_launches.num_tiles(rows * fed), emb // CLUSTER
   columns, share = (3 if is_self else 1) * width, -(-slots // CLUSTER)
-  return launches.shared_bytes(
+  return cuda_launches.shared_bytes(
     emb,
     padded,
     outputs * pitch(columns * 2),
@@ -67,9 +67,11 @@ def reason_against(
     slots: L.
     is_self: whether the block is written to a cache.
   """
-  if width % 16 or 3 * width > launches.MOST_OUTPUTS:
+  if width % 16 or 3 * width > cuda_launches.MOST_OUTPUTS:
     return f"the head width {width} is not a multiple of 16 up to 160"
-  if num_bytes(rows, fed, emb, width, slots, is_self) > launches.MOST_SHARED:
+  if (
+    num_bytes(rows, fed, emb, width, slots, is_self) > cuda_launches.MOST_SHARED
+  ):
     return f"{rows} rows of {slots} slots do not fit the blocks of a cluster"
   return None
 
@@ -100,7 +102,7 @@ def run(
     start,
     upcoming if configuration.ahead else (),
   )
-  return tuple(launches.call(launch, arrays, interpret))
+  return tuple(cuda_launches.call(launch, arrays, interpret))
 
 
 def built(
@@ -113,14 +115,14 @@ def built(
   values: jax.Array,
   start: jax.Array | None,
   upcoming: Sequence[jax.Array],
-) -> tuple[launches.Launch, list[jax.Array]]:
+) -> tuple[cuda_launches.Launch, list[jax.Array]]:
   """Returns the launch and its operands."""
   heads, width, slots = keys.shape[1:]
   rows, fed, emb = x.shape
   rows_of_bias, heads_of_bias, tokens_of_bias, _ = bias.shape
   is_self = start is not None
   given = [norm, *kernels, bias, keys, values]
-  launch = launches.make(
+  launch = cuda_launches.make(
     "attend_self" if is_self else "attend_source",
     x,
     parts,
@@ -138,4 +140,4 @@ def built(
   )
   if start is not None:
     given.append(start)
-  return launch, launches.operands(x, parts, given, upcoming)
+  return launch, cuda_launches.operands(x, parts, given, upcoming)

@@ -4,7 +4,7 @@ Axes: B rows, N queries, F new tokens, L slots, H query heads, K key heads, D
 head width.
 """
 
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +13,32 @@ from speccascade.native.gpu.operation import Operation
 
 # A score that no slot can have; its weight is 0.
 NO_SCORE = -1e30
+
+
+class Offsets(NamedTuple):
+  """The bias of a chain: a slot's depends on its distance to the query.
+
+  Query n of a row is at slot start + n, and no slot after it is seen.
+
+  Attributes:
+    values: [H or 1, N].
+    places: [2 L - 1] int32; entry j is the place in `values` of the distance
+      j - (L - 1).
+  """
+
+  values: jax.Array
+  places: jax.Array
+
+  def bias(self, start: jax.Array, num_queries: int) -> jax.Array:
+    """Returns the bias [B, H or 1, N, L] float32, mask included."""
+    num_slots = (self.places.size + 1) // 2
+    query = start[:, None] + jnp.arange(num_queries)[None]
+    distance = jnp.arange(num_slots)[None, None] - query[:, :, None]
+    entry = jnp.clip(distance + num_slots - 1, 0, 2 * num_slots - 2)
+    values = self.values[:, self.places[entry]]
+    bias = jnp.moveaxis(values, 0, 1).astype(jnp.float32)
+    is_later = jnp.broadcast_to((distance > 0)[:, None], bias.shape)
+    return jnp.where(is_later, NO_SCORE, bias)
 
 
 class BlockAttention(Operation):
@@ -28,7 +54,7 @@ class BlockAttention(Operation):
     query: jax.Array,
     keys: jax.Array,
     values: jax.Array,
-    bias: jax.Array,
+    bias: jax.Array | Offsets,
     *,
     new: tuple[jax.Array, jax.Array] | None = None,
     start: jax.Array | None = None,
@@ -40,7 +66,8 @@ class BlockAttention(Operation):
       query: [B, N, H, D].
       keys: [B, K, D, L].
       values: [B, K, L, D].
-      bias: [B or 1, H or 1, N or 1, L], position bias and mask.
+      bias: [B or 1, H or 1, N or 1, L], position bias and mask; or the
+        `Offsets` of a block that is a chain.
       new: keys and values [B, F, K, D] of the tokens that are written to the
         cache; NaN and infinities are written as 0. None attends to keys and
         values that are whole, such as a source's.
@@ -62,6 +89,9 @@ class BlockAttention(Operation):
       written = (keys, values)
       end = start + new_keys.shape[1]
       seen = jnp.arange(keys.shape[3])[None] < end[:, None]
+    if isinstance(bias, Offsets):
+      assert start is not None, "a whole source has no distances"
+      bias = bias.bias(start, query.shape[1])
     group = query.shape[2] // keys.shape[1]
     each = [jnp.repeat(x, group, axis=1) for x in (keys, values)]
     query = (query.astype(jnp.float32) * scale).astype(query.dtype)

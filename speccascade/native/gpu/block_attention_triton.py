@@ -24,7 +24,8 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
 import jax.numpy as jnp
 
-from speccascade.native.gpu.block_attention import NO_SCORE
+from speccascade.native.gpu import early_launch
+from speccascade.native.gpu.block_attention import NO_SCORE, Offsets
 
 # A reference to an array in the device's memory.
 Ref = Any
@@ -67,15 +68,18 @@ def _kernel(
   bias_ref: Ref,
   keys_ref: Ref,
   values_ref: Ref,
-  out_ref: Ref,
-  *written_refs: Ref,
+  *refs: Ref,
+  by_distance: bool,
   scale: float,
   slots: int,
+  interpret: bool,
 ) -> None:
   """Attends for one row and one key head, and writes the row's new tokens.
 
-  Without `written_refs` no token is new, and all slots are seen.
+  Without written caches no token is new, and all slots are seen.
   """
+  places_ref = refs[0] if by_distance else None
+  out_ref, *written_refs = refs[by_distance:]
   row, head = pl.program_id(0), pl.program_id(1)
   num_queries, num_heads, width = query_ref.shape[1:]
   num_key_heads, num_slots = keys_ref.shape[1], keys_ref.shape[3]
@@ -84,7 +88,7 @@ def _kernel(
   line = jnp.arange(_padded(group * num_queries))
   is_line = line < group * num_queries
   query_of = line // group
-  head_of = head * group + line % group
+  head_of = early_launch.program_id(1, interpret) * group + line % group
   d = jnp.arange(_padded(width))
   is_d = d < width
   where = is_line[:, None] & is_d[None, :]
@@ -94,16 +98,25 @@ def _kernel(
     other=0.0,
   )
   queries = (queries.astype(jnp.float32) * scale).astype(queries.dtype)
-  bias_row = jnp.minimum(row, bias_ref.shape[0] - 1)
-  bias_head = jnp.minimum(head_of, bias_ref.shape[1] - 1)
-  bias_query = jnp.minimum(query_of, bias_ref.shape[2] - 1)
+  first_slot = start_ref[row]
 
   def biases(slot: jax.Array, is_slot: jax.Array) -> jax.Array:
+    mask = is_line[:, None] & is_slot[None, :]
+    if places_ref is not None:
+      distance = slot[None, :] - (first_slot + query_of)[:, None]
+      entry = jnp.clip(distance + num_slots - 1, 0, 2 * num_slots - 2)
+      index = triton.load(places_ref.at[entry], mask=mask, other=0)
+      bias_head = jnp.minimum(head_of, bias_ref.shape[0] - 1)[:, None]
+      bias = triton.load(bias_ref.at[bias_head, index], mask=mask, other=0.0)
+      return jnp.where(distance > 0, NO_SCORE, bias.astype(jnp.float32))
+    bias_row = jnp.minimum(row, bias_ref.shape[0] - 1)
+    bias_head = jnp.minimum(head_of, bias_ref.shape[1] - 1)
+    bias_query = jnp.minimum(query_of, bias_ref.shape[2] - 1)
     return triton.load(
       bias_ref.at[
         bias_row, bias_head[:, None], bias_query[:, None], slot[None, :]
       ],
-      mask=is_line[:, None] & is_slot[None, :],
+      mask=mask,
       other=0.0,
     ).astype(jnp.float32)
 
@@ -111,12 +124,12 @@ def _kernel(
     carry: Softmax,
     keys: jax.Array,
     values: jax.Array,
-    slot: jax.Array,
+    bias: jax.Array,
     is_slot: jax.Array,
   ) -> Softmax:
     """Adds slots to the running softmax: keys [D, S], values [S, D]."""
     most, total, mixed = carry
-    scores = triton.dot(queries, keys, allow_tf32=False) + biases(slot, is_slot)
+    scores = triton.dot(queries, keys, allow_tf32=False) + bias
     scores = jnp.where(is_slot[None, :], scores, NO_SCORE)
     new_most = jnp.maximum(most, jnp.max(scores, axis=1))
     shrink = jnp.exp(most - new_most)
@@ -128,7 +141,36 @@ def _kernel(
     )
     return new_most, total, mixed
 
-  num_seen = start_ref[row] if written_refs else num_slots
+  num_seen = first_slot if written_refs else num_slots
+  new = None
+  if written_refs:
+    # Read before the loop, whose products would be waited for.
+    num_new = new_keys_ref.shape[1]
+    at_new = jnp.arange(_padded(num_new))
+    is_new = at_new < num_new
+    where_new = is_new[:, None] & is_d[None, :]
+    at = (row, at_new[:, None], head, d[None, :])
+    # NaN and infinities are written as 0: see `cache.write`.
+    keys, values = (
+      jnp.where(jnp.isfinite(x), x, 0.0)
+      for x in (
+        triton.load(ref.at[at], mask=where_new, other=0.0)
+        for ref in (new_keys_ref, new_values_ref)
+      )
+    )
+    slot = num_seen + at_new
+    written_keys, written_values = written_refs
+    triton.store(
+      written_keys.at[row, head, d[None, :], slot[:, None]],
+      keys,
+      mask=where_new,
+    )
+    triton.store(
+      written_values.at[row, head, slot[:, None], d[None, :]],
+      values,
+      mask=where_new,
+    )
+    new = keys.T, values, biases(slot, is_new), is_new
   part = min(slots, _padded(num_slots))
 
   def add_part(number: jax.Array, carry: Softmax) -> Softmax:
@@ -144,7 +186,7 @@ def _kernel(
       mask=is_slot[:, None] & is_d[None, :],
       other=0.0,
     )
-    return add(carry, keys, values, slot, is_slot)
+    return add(carry, keys, values, biases(slot, is_slot), is_slot)
 
   lines = line.shape
   carry = (
@@ -153,33 +195,8 @@ def _kernel(
     jnp.zeros((*lines, *d.shape), jnp.float32),
   )
   carry = jax.lax.fori_loop(0, pl.cdiv(num_seen, part), add_part, carry)
-  if written_refs:
-    num_new = new_keys_ref.shape[1]
-    new = jnp.arange(_padded(num_new))
-    is_new = new < num_new
-    where_new = is_new[:, None] & is_d[None, :]
-    at = (row, new[:, None], head, d[None, :])
-    # NaN and infinities are written as 0: see `cache.write`.
-    keys, values = (
-      jnp.where(jnp.isfinite(x), x, 0.0)
-      for x in (
-        triton.load(ref.at[at], mask=where_new, other=0.0)
-        for ref in (new_keys_ref, new_values_ref)
-      )
-    )
-    slot = num_seen + new
-    written_keys, written_values = written_refs
-    triton.store(
-      written_keys.at[row, head, d[None, :], slot[:, None]],
-      keys,
-      mask=where_new,
-    )
-    triton.store(
-      written_values.at[row, head, slot[:, None], d[None, :]],
-      values,
-      mask=where_new,
-    )
-    carry = add(carry, keys.T, values, slot, is_new)
+  if new is not None:
+    carry = add(carry, *new)
   _, total, mixed = carry
   mixed = mixed / jnp.where(is_line, total, 1.0)[:, None]
   triton.store(
@@ -196,7 +213,7 @@ def run(
   query: jax.Array,
   keys: jax.Array,
   values: jax.Array,
-  bias: jax.Array,
+  bias: jax.Array | Offsets,
   *,
   configuration: Configuration,
   interpret: bool,
@@ -206,13 +223,22 @@ def run(
 ) -> tuple[jax.Array, ...]:
   """Returns what `BlockAttention.reference` does."""
   outputs, aliases = [query], {}
+  places: list[jax.Array] = []
+  if isinstance(bias, Offsets):
+    places, bias = [bias.places], bias.values
   if new is None or start is None:
     new, start = (query, query), jnp.zeros(query.shape[:1], jnp.int32)
   else:
     outputs += [keys, values]
     aliases = {5: 1, 6: 2}
   return pl.pallas_call(
-    functools.partial(_kernel, scale=scale, slots=configuration.slots),
+    functools.partial(
+      _kernel,
+      by_distance=bool(places),
+      scale=scale,
+      slots=configuration.slots,
+      interpret=interpret,
+    ),
     out_shape=tuple(jax.ShapeDtypeStruct(x.shape, x.dtype) for x in outputs),
     grid=(query.shape[0], keys.shape[1]),
     input_output_aliases=aliases,
@@ -221,4 +247,4 @@ def run(
       num_warps=configuration.warps, num_stages=configuration.stages
     ),
     name="block_attention",
-  )(start, query, *new, bias, keys, values)
+  )(start, query, *new, bias, keys, values, *places)

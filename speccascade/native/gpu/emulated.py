@@ -18,7 +18,7 @@ import threading
 import numpy as np
 
 from speccascade.native import library
-from speccascade.native.gpu.launches import FOLDER, Launch, text
+from speccascade.native.gpu.cuda_launches import FOLDER, Launch, text
 
 FLAGS = ("-O2", "-std=c++17", "-fPIC", "-Wno-unknown-pragmas", "-DON_CPU")
 _LOCK = threading.Lock()

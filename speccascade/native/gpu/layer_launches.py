@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
-from speccascade.native.gpu import launches
+from speccascade.native.gpu import cuda_launches
 from speccascade.native.gpu.block_attention import block_attention
 from speccascade.native.gpu.operation import Operation
 from speccascade.native.gpu.row_products import ACTIVATIONS
@@ -97,7 +97,7 @@ class AttentionLaunch(_Launch):
       and with a cache its keys and values).
     """
     del upcoming
-    x = launches.total(x, parts)
+    x = cuda_launches.total(x, parts)
     normed = _norm(x, norm)
     sizes = (*x.shape[:2], *keys.shape[1:3])
     query, *new = (
@@ -151,7 +151,7 @@ class AttentionLaunch(_Launch):
     rows, fed, emb = x.shape
     width, slots = keys.shape[2:]
     arrays = (norm, *kernels, bias, keys, values)
-    return launches.reason_against(x, *arrays) or kernel.reason_against(
+    return cuda_launches.reason_against(x, *arrays) or kernel.reason_against(
       rows, fed, emb, width, slots, len(kernels) == 4
     )
 
@@ -187,7 +187,7 @@ class MlpLaunch(_Launch):
       ([B, N, E], [P, M, E] float32).
     """
     del upcoming
-    x = launches.total(x, parts)
+    x = cuda_launches.total(x, parts)
     normed = _norm(x, norm)
     gates = [
       ACTIVATIONS[name](jnp.dot(normed, kernel).astype(jnp.float32))
@@ -226,7 +226,9 @@ class MlpLaunch(_Launch):
     from speccascade.native.gpu import mlp_launch_cuda as kernel
 
     rows, fed, emb = x.shape
-    return launches.reason_against(x, norm, *kernels) or kernel.reason_against(
+    return cuda_launches.reason_against(
+      x, norm, *kernels
+    ) or kernel.reason_against(
       rows, fed, emb, kernels[-1].shape[0], activations
     )
 

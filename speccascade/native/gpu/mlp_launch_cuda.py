@@ -9,8 +9,8 @@ from typing import Any
 
 import jax
 
-from speccascade.native.gpu import launches
-from speccascade.native.gpu.launches import CLUSTER, pitch
+from speccascade.native.gpu import cuda_launches
+from speccascade.native.gpu.cuda_launches import CLUSTER, pitch
 
 _SLICES = 16  # with clusters of 8, one block for all but 4 multiprocessors
 
@@ -46,8 +46,8 @@ def configuration(
 
 def num_bytes(num_tokens: int, emb: int, width: int, gates: int) -> int:
   """Returns bytes of shared memory of a block with a slice of some width."""
-  padded, outputs = 8 * launches.num_tiles(num_tokens), emb // CLUSTER
-  return launches.shared_bytes(
+  padded, outputs = 8 * cuda_launches.num_tiles(num_tokens), emb // CLUSTER
+  return cuda_launches.shared_bytes(
     emb,
     padded,
     outputs * pitch(gates * width * 2),
@@ -67,7 +67,10 @@ def num_slices(
   for number in (*few, *(i for i in numbers if i > _SLICES)):
     width = inner // number
     size = num_bytes(rows * fed, emb, width, gates)
-    if gates * width <= launches.MOST_OUTPUTS and size <= launches.MOST_SHARED:
+    if (
+      gates * width <= cuda_launches.MOST_OUTPUTS
+      and size <= cuda_launches.MOST_SHARED
+    ):
       return number
   return None
 
@@ -84,7 +87,7 @@ def reason_against(
     inner: F.
     activations: of the kernels but the last.
   """
-  unknown = {*activations} - {*launches.ACTIVATIONS}
+  unknown = {*activations} - {*cuda_launches.ACTIVATIONS}
   if unknown or len(activations) > 2:
     return f"the MLP's activations are {', '.join(activations)}"
   if inner % 16:
@@ -115,7 +118,7 @@ def run(
     configuration.slices,
     upcoming if configuration.ahead else (),
   )
-  return tuple(launches.call(launch, arrays, interpret))
+  return tuple(cuda_launches.call(launch, arrays, interpret))
 
 
 def built(
@@ -126,13 +129,13 @@ def built(
   activations: Sequence[str],
   slices: int,
   upcoming: Sequence[jax.Array],
-) -> tuple[launches.Launch, list[jax.Array]]:
+) -> tuple[cuda_launches.Launch, list[jax.Array]]:
   """Returns the launch and its operands."""
   rows, fed, emb = x.shape
   *first, down = kernels
   inner, gates = down.shape[0], len(first)
-  numbers = [launches.ACTIVATIONS.index(each) for each in activations]
-  launch = launches.make(
+  numbers = [cuda_launches.ACTIVATIONS.index(each) for each in activations]
+  launch = cuda_launches.make(
     "gated",
     x,
     parts,
@@ -148,4 +151,4 @@ def built(
     SHARED=num_bytes(rows * fed, emb, inner // slices, gates),
   )
   given = [norm, first[0], first[-1], down]
-  return launch, launches.operands(x, parts, given, upcoming)
+  return launch, cuda_launches.operands(x, parts, given, upcoming)

@@ -16,7 +16,7 @@ import tempfile
 from typing import Any
 
 from speccascade.native import library
-from speccascade.native.gpu.launches import Launch, text
+from speccascade.native.gpu.cuda_launches import CLUSTER, Launch, text
 
 # The oldest version with all that the kernels use, for old drivers: NVRTC names
 # its own version, whatever a kernel uses.
@@ -59,6 +59,7 @@ def _options(launch: Launch) -> list[str]:
     *FLAGS,
     f"-DENTERED={launch.kind.upper()}",
     f"-DTILES={launch.tiles}",
+    f"-DGRID={launch.clusters * CLUSTER}",
     *(f"-DSIZE_OF_{name}={value}" for name, value in launch.sizes),
   ]
 

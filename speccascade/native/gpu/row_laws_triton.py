@@ -135,4 +135,5 @@ def run(
     ),
     name="row_laws",
   )(*arrays)
-  return RowLaw(*results[:3], results[3] if draws else None)
+  top, total, plain_total, *tokens = results
+  return RowLaw(top, total, plain_total, tokens[0] if draws else None)

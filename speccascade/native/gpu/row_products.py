@@ -6,7 +6,7 @@ Axes: M rows, E inputs, F outputs.
 from collections.abc import Callable
 import functools
 import operator
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -21,6 +21,40 @@ ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
 }
 
 
+class Gathered(NamedTuple):
+  """Rows of a table, which are read where they are needed.
+
+  Attributes:
+    table: [T, E].
+    rows: [...] int32, the row that stands at each place; clipped.
+  """
+
+  table: jax.Array
+  rows: jax.Array
+
+  @property
+  def shape(self) -> tuple[int, ...]:
+    """(..., E)."""
+    return (*self.rows.shape, self.table.shape[1])
+
+  @property
+  def size(self) -> int:
+    """The numbers of all rows."""
+    return self.rows.size * self.table.shape[1]
+
+  @property
+  def dtype(self) -> jnp.dtype:
+    """The dtype of the table."""
+    return self.table.dtype
+
+
+def whole(x: jax.Array | Gathered) -> jax.Array:
+  """Returns rows as an array [..., E]."""
+  if isinstance(x, Gathered):
+    return x.table.at[x.rows].get(mode="clip")
+  return x
+
+
 class RowProducts(Operation):
   """Products of rows with one kernel or several; see `reference`."""
 
@@ -29,19 +63,19 @@ class RowProducts(Operation):
 
   def reference(
     self,
-    x: jax.Array,
+    x: jax.Array | Gathered,
     kernels: tuple[jax.Array, ...],
     *,
     norm: jax.Array | None = None,
     epsilon: float = 1e-6,
     activations: tuple[str, ...] = (),
-    residual: jax.Array | None = None,
+    residual: jax.Array | Gathered | None = None,
     is_wide: bool = False,
   ) -> list[jax.Array]:
     """Returns the products of rows with one kernel or several.
 
     Args:
-      x: [..., E].
+      x: [..., E], an array or rows of a table.
       kernels: [E, F] each, in the dtype of `x`; the widths may differ.
       norm: [E], the scale of the root mean square norm that `x` goes through
         first, in the dtype of `x`; None leaves the norm out.
@@ -55,6 +89,7 @@ class RowProducts(Operation):
     Returns:
       [..., F] for each product, in the dtype of `x`, or float32.
     """
+    x = whole(x)
     dtype = jnp.dtype(jnp.float32) if is_wide else x.dtype
     if norm is not None:
       wide = x.astype(jnp.float32)
@@ -71,12 +106,12 @@ class RowProducts(Operation):
       ]
       results = [functools.reduce(operator.mul, gates).astype(dtype)]
     if residual is not None:
-      results = [y + residual for y in results]
+      results = [y + whole(residual) for y in results]
     return results
 
   def key(
     self,
-    x: jax.Array,
+    x: jax.Array | Gathered,
     kernels: tuple[jax.Array, ...],
     *,
     norm: jax.Array | None = None,
@@ -84,7 +119,7 @@ class RowProducts(Operation):
     is_wide: bool = False,
     **options: object,
   ) -> str:
-    """Returns such as "1024 to 2816+2816, normed, gated, bfloat16"."""
+    """Returns such as "1024 to 2816+2816, normed, gated, 16 rows, bfloat16"."""
     del options
     widths = "+".join(str(kernel.shape[1]) for kernel in kernels)
     words = [f"{x.shape[-1]} to {widths}"]
@@ -94,7 +129,8 @@ class RowProducts(Operation):
       words.append("gated")
     if is_wide:
       words.append("wide")
-    return ", ".join([*words, x.dtype.name])
+    rows = max(16, 1 << (x.size // x.shape[-1] - 1).bit_length())
+    return ", ".join([*words, f"{rows} rows", x.dtype.name])
 
 
 row_products = RowProducts()

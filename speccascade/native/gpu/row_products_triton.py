@@ -10,15 +10,15 @@ columns of all of it.
 - Rows are walked over once. The factor of a norm is the same for all inputs of
   a row, so it is applied after the product; the squares are summed on the way.
 - `configuration` asks for enough parts of a kernel ahead.
-- Tensor cores multiply 16 lines at a time, of which a single row would fill
-  one, and add up inputs one step after another. So inputs are cut into splits,
-  and a line holds one split of one row. Lines and columns of different splits
-  are multiplied as well, and thrown away. With 4 inputs in 2 splits, a row
-  (a b c d) is the lines (a b) and (c d), and a column (p q r s) is the columns
-  (p q) and (r s). Of their four products, ap + bq and cr + ds are added.
+- Tensor cores multiply 16 lines at a time, of which 8 rows would fill half, and
+  add up inputs one step after another. So inputs are cut into two splits, and a
+  line holds one split of one row. Lines and columns of different splits are
+  multiplied as well, and thrown away: a row (a b c d) is the lines (a b) and
+  (c d), a column (p q r s) is the columns (p q) and (r s), and of their four
+  products, ap + bq and cr + ds are added.
 
-The order in which a sum is added up depends on the sizes and on the number of
-rows, and on nothing else: the same call returns the same numbers.
+The order in which a sum is added up depends on the configuration alone. So the
+same call returns the same numbers, and up to 8 rows do not change one another.
 
 Axes: M rows, E inputs, F outputs.
 """
@@ -34,15 +34,14 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
 import jax.numpy as jnp
 
-from speccascade.native.gpu.row_products import ACTIVATIONS
+from speccascade.native.gpu import early_launch
+from speccascade.native.gpu.row_products import ACTIVATIONS, Gathered
 
-_LINES, _DEPTH = 16, 16  # the least of a product of tensor cores
+_LINES, _DEPTH = 16, 16  # of one product of tensor cores
 # Programs that keep a GPU's multiprocessors reading, and the columns of one:
 # memory is read in lines of 32 bytes.
 _PROGRAMS, _LEAST_COLUMNS, _MOST_COLUMNS = 128, 16, 64
-# Columns of all kernels and splits, whose sums are in registers.
-_MOST_SUMS = 512
-_INPUTS = 256  # that one stage holds of all splits, of a single row
+_INPUTS = 128  # of a split that one stage holds
 # Bytes on their way in all programs, from which on an H100's memory is busy
 # (bandwidth times latency is 1.75 MB), its multiprocessors, and the bytes of
 # shared memory that their programs share.
@@ -70,7 +69,7 @@ class Configuration:
 
 
 def configuration(
-  x: jax.Array,
+  x: jax.Array | Gathered,
   kernels: tuple[jax.Array, ...],
   *,
   norm: jax.Array | None = None,
@@ -83,14 +82,10 @@ def configuration(
   columns = _LEAST_COLUMNS
   while columns < _MOST_COLUMNS and num_out // (2 * columns) >= _PROGRAMS:
     columns *= 2
-  rows = pl.next_power_of_2(x.size // num_in)
-  splits = max(1, _LINES // rows)
-  while splits > 1 and (
-    num_in % (_DEPTH * splits) or columns * splits * num_kernels > _MOST_SUMS
-  ):
-    splits //= 2
-  lines = max(_LINES, rows)
-  inputs = max(_DEPTH, _INPUTS // max(splits, lines // 8))
+  lines = max(_LINES, pl.next_power_of_2(x.size // num_in))
+  is_half = 2 * (x.size // num_in) <= _LINES
+  splits = 2 if is_half and num_in % (2 * _DEPTH) == 0 else 1
+  inputs = _INPUTS if lines == _LINES else _INPUTS // 2
   num_parts = pl.cdiv(pl.cdiv(num_in, splits), inputs)
   # A stage holds a part of the kernels, of the rows, and of the norm's scale.
   of_kernels = num_kernels * inputs * splits * columns * x.dtype.itemsize
@@ -110,18 +105,22 @@ def _kernel(
   num_kernels: int,
   has_norm: bool,
   has_residual: bool,
+  gathers: tuple[bool, bool],
   activations: tuple[str, ...],
   epsilon: float,
   configuration: Configuration,
+  interpret: bool,
 ) -> None:
   """Computes some columns of each product; see `run`."""
   given = iter(refs)
   x_ref = next(given)
+  index_ref = next(given) if gathers[0] else None
   scale_ref = next(given) if has_norm else None
   kernel_refs = [next(given) for _ in range(num_kernels)]
   residual_ref = next(given) if has_residual else None
+  residual_index_ref = next(given) if gathers[1] else None
   out_refs = [*given]
-  num_rows, num_in = x_ref.shape
+  num_rows, num_in = out_refs[0].shape[0], x_ref.shape[1]
   columns, splits = configuration.columns, configuration.splits
   inputs = configuration.inputs
   rows = max(_LINES // splits, pl.next_power_of_2(num_rows))
@@ -130,7 +129,8 @@ def _kernel(
   line, place = jnp.arange(splits * rows), jnp.arange(splits * columns)
   row, split = (f(line, jnp.int32(rows)) for f in (jax.lax.rem, jax.lax.div))
   is_row = (row < num_rows)[:, None]
-  first = pl.program_id(0) * columns
+  source = _sources(x_ref, index_ref, row, num_rows)
+  first = early_launch.program_id(0, interpret) * columns
   column = first + jax.lax.rem(place, jnp.int32(columns))
   split_of_column = jax.lax.div(place, jnp.int32(columns))
 
@@ -145,7 +145,7 @@ def _kernel(
       at = split[:, None] * depth + at
     is_input = is_within[None, :] & (at < num_in)
     x = triton.load(
-      x_ref.at[row[:, None], at], mask=is_row & is_input, other=0.0
+      x_ref.at[source[:, None], at], mask=is_row & is_input, other=0.0
     )
     if scale_ref is not None:
       wide = x.astype(jnp.float32)
@@ -196,10 +196,21 @@ def _kernel(
   row, column = jnp.arange(rows), first + jnp.arange(columns)
   for ref, result in zip(out_refs, results):
     mask = (row < num_rows)[:, None] & (column < ref.shape[1])[None, :]
-    at = (row[:, None], column[None, :])
     if residual_ref is not None:
+      source = _sources(residual_ref, residual_index_ref, row, num_rows)
+      at = (source[:, None], column[None, :])
       result = result + triton.load(residual_ref.at[at], mask=mask, other=0.0)
-    triton.store(ref.at[at], result, mask=mask)
+    triton.store(ref.at[row[:, None], column[None, :]], result, mask=mask)
+
+
+def _sources(
+  ref: Any, index_ref: Any | None, row: jax.Array, num_rows: int
+) -> jax.Array:
+  """Returns the rows of an array, or of a table, that stand for some rows."""
+  if index_ref is None:
+    return row
+  index = triton.load(index_ref.at[row], mask=row < num_rows, other=0)
+  return jnp.clip(index, 0, ref.shape[0] - 1)
 
 
 @functools.partial(
@@ -209,7 +220,7 @@ def _kernel(
   ),
 )
 def run(
-  x: jax.Array,
+  x: jax.Array | Gathered,
   kernels: tuple[jax.Array, ...],
   *,
   configuration: Configuration,
@@ -217,32 +228,33 @@ def run(
   norm: jax.Array | None = None,
   epsilon: float = 1e-6,
   activations: tuple[str, ...] = (),
-  residual: jax.Array | None = None,
+  residual: jax.Array | Gathered | None = None,
   is_wide: bool = False,
 ) -> list[jax.Array]:
   """Returns what `RowProducts.reference` does."""
-  *shape, num_in = x.shape
-  rows = x.reshape(-1, num_in)
+  shape = x.shape[:-1]
   widths = [kernel.shape[1] for kernel in kernels]
   num_programs = pl.cdiv(max(widths), configuration.columns)
   if activations:
     widths = widths[:1]
   dtype = jnp.float32 if is_wide else x.dtype
-  arrays = [rows, *([] if norm is None else [norm]), *kernels]
+  arrays = [*_flat(x), *([] if norm is None else [norm]), *kernels]
   if residual is not None:
-    arrays.append(residual.reshape(-1, widths[0]))
+    arrays += _flat(residual)
   results = pl.pallas_call(
     functools.partial(
       _kernel,
       num_kernels=len(kernels),
       has_norm=norm is not None,
       has_residual=residual is not None,
+      gathers=(isinstance(x, Gathered), isinstance(residual, Gathered)),
       activations=activations,
       epsilon=epsilon,
       configuration=configuration,
+      interpret=interpret,
     ),
     out_shape=[
-      jax.ShapeDtypeStruct((rows.shape[0], width), dtype) for width in widths
+      jax.ShapeDtypeStruct((math.prod(shape), width), dtype) for width in widths
     ],
     grid=(num_programs,),
     interpret=interpret,
@@ -252,3 +264,10 @@ def run(
     name="few_rows",
   )(*arrays)
   return [y.reshape(*shape, y.shape[1]) for y in results]
+
+
+def _flat(x: jax.Array | Gathered) -> list[jax.Array]:
+  """Returns rows as the kernel takes them: [M, E], or a table and [M]."""
+  if isinstance(x, Gathered):
+    return [x.table, x.rows.reshape(-1)]
+  return [x.reshape(-1, x.shape[-1])]

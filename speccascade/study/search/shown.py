@@ -8,7 +8,7 @@ from typing import Annotated
 from speccascade.decoding.programs.methods import find
 from speccascade.generate import records
 from speccascade.generate.batches.sources import Source
-from speccascade.runtime import files, processes
+from speccascade.runtime import files, processes, progress
 from speccascade.settings import fields
 from speccascade.study.measuring.study import Measuring
 from speccascade.study.search.candidates import Candidate
@@ -97,10 +97,13 @@ def write(
 
   missing = [key for key in traced_points if key not in lines_by_key]
   for keys in _portions(missing, traced_points, examples):
+    if num := sum(_is_new(traced_points[key], examples) for key in keys):
+      progress.note(f"compiling {num} that trace tokens", leave_out=True)
     lines_by_key |= zip(keys, study.session.map_in_threads(decode, keys))
     lines = []
     for key in traced_points:
       lines += lines_by_key.get(key, [])
+    progress.note("")
     if processes.is_first():
       files.write_whole(path, lines)
 
@@ -112,6 +115,12 @@ def _with_trace(point: Candidate, num_examples: int) -> Candidate:
   )
   study = dataclasses.replace(point.study, measuring=Measuring())
   return Candidate(study.with_session(run=run), point.point)
+
+
+def _is_new(traced: Candidate, examples: Sequence[Source]) -> bool:
+  """Returns whether the program of a point is not compiled yet."""
+  batches = traced.study.batches(traced.point)
+  return batches.program_key(examples) not in batches.programs
 
 
 def _portions(

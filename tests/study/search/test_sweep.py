@@ -22,6 +22,7 @@ from speccascade.generate.points.point_settings import (
   settings_of,
 )
 from speccascade.generate.run import Run
+from speccascade.runtime import progress
 from speccascade.study.measuring.study import Measuring
 from speccascade.study.report import groups
 from speccascade.study.rows import results
@@ -197,7 +198,12 @@ def test_a_killed_sweep_ends_as_an_unbroken_one(files, tmp_path, monkeypatch):
     monkeypatch.undo()
   assert not (out / "rows.jsonl").read_bytes().endswith(b"\n")
   run(files, out)
+  notes = []
+  note = lambda text, **_: notes.append(text)
+  monkeypatch.setattr(progress, "note", note)
   run(files, whole)
+  # Two points of one program, which records traces.
+  assert notes == ["compiling 1 that trace tokens", "", ""]
   rows = {
     folder: {
       row.key: (row.settings, row.counts, row.quality, row.efficiency)

@@ -30,7 +30,7 @@ DEVICE bf16 rounded(float x) {
 
 DEVICE int thread() { return threadIdx.x; }
 DEVICE int block() { return blockIdx.x; }
-DEVICE int num_blocks() { return gridDim.x; }
+DEVICE int num_blocks() { return GRID; }  // the compiler is given it
 
 DEVICE char* shared_memory() {
   extern __shared__ __align__(16) char bytes[];
@@ -43,13 +43,35 @@ DEVICE unsigned address(const void* shared) {
   return unsigned(__cvta_generic_to_shared(shared));
 }
 
-// Returns where another block of the cluster has what this block has at `p`.
-template <class T>
-DEVICE T* remote(T* p, int rank) {
-  unsigned long long there;
-  asm("mapa.u64 %0, %1, %2;" : "=l"(there) : "l"(p), "r"(rank));
-  return reinterpret_cast<T*>(there);
-}
+// Where other blocks of the cluster have what this block has in its memory.
+struct Peers {
+  unsigned first[kCluster], mine;
+
+  DEVICE Peers() {
+    mine = address(shared_memory());
+#pragma unroll
+    for (int rank = 0; rank < kCluster; ++rank) {
+      asm("mapa.shared::cluster.u32 %0, %1, %2;"
+          : "=r"(first[rank])
+          : "r"(mine), "r"(rank));
+    }
+  }
+
+  DEVICE float read(const float* p, int rank) const {
+    float x;
+    asm volatile("ld.shared::cluster.f32 %0, [%1];"
+                 : "=f"(x)
+                 : "r"(first[rank] + (address(p) - mine))
+                 : "memory");
+    return x;
+  }
+  DEVICE void write(bf16* p, int rank, bf16 x) const {
+    asm volatile("st.shared::cluster.b16 [%0], %1;" ::"r"(
+                     first[rank] + (address(p) - mine)),
+                 "h"(x.bits)
+                 : "memory");
+  }
+};
 
 DEVICE void block_sync() { __syncthreads(); }
 DEVICE void warp_sync() { __syncwarp(); }
@@ -66,13 +88,17 @@ DEVICE void copy16(void* to, const void* from) {
                "l"(from)
                : "memory");
 }
+// Puts 0 into 16 bytes of shared memory.
+DEVICE void clear16(void* p) {
+  asm volatile("st.shared.v4.b32 [%0], {%1, %1, %1, %1};" ::"r"(address(p)),
+               "r"(0)
+               : "memory");
+}
 // The copies started since the last call are one group.
 DEVICE void end_group() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 // Waits for this thread's groups but the newest ones.
 DEVICE void wait_groups(int newest) {
-  if (newest >= 4) asm volatile("cp.async.wait_group 4;" ::: "memory");
-  if (newest == 3) asm volatile("cp.async.wait_group 3;" ::: "memory");
-  if (newest == 2) asm volatile("cp.async.wait_group 2;" ::: "memory");
+  if (newest >= 2) asm volatile("cp.async.wait_group 2;" ::: "memory");
   if (newest == 1) asm volatile("cp.async.wait_group 1;" ::: "memory");
   if (newest == 0) asm volatile("cp.async.wait_group 0;" ::: "memory");
 }
@@ -86,6 +112,18 @@ DEVICE void prefetch(const void* from, int num_bytes) {
 // Waits for the launches before this one, where XLA let it start earlier.
 DEVICE void wait_for_inputs() {
   asm volatile("griddepcontrol.wait;" ::: "memory");
+}
+
+// To some 22 bits.
+DEVICE float exponential(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x * 1.4426950408889634f));
+  return y;
+}
+DEVICE float quotient(float x, float y) {
+  float z;
+  asm("div.approx.ftz.f32 %0, %1, %2;" : "=f"(z) : "f"(x), "f"(y));
+  return z;
 }
 
 DEVICE float from_lane(float x, int mask) {

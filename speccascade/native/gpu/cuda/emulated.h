@@ -192,7 +192,8 @@ struct Turns {
 };
 
 // Orders 0 and 1 let all threads go on from one wait to the next, forward and
-// backward. In the others a warp runs as far as it can before the next one does.
+// backward. In 2 and 3 a warp runs as far as it can before the next one does, and
+// in 4 and 5 a block, which may end while others still need its shared memory.
 inline Turns turns_of(int order) {
   switch (order) {
     case 0:
@@ -203,8 +204,10 @@ inline Turns turns_of(int order) {
       return {kLanesOfWarp, kLanesOfWarp};
     case 3:
       return {kLanesOfWarp, kFibers - kLanesOfWarp};
+    case 4:
+      return {kThreads, kThreads};
     default:
-      return {kLanesOfWarp, kLanesOfWarp * (2 * order + 3)};
+      return {kThreads, kFibers - kThreads};
   }
 }
 
@@ -323,12 +326,20 @@ DEVICE void ends_at(const char* end, int num_bytes) {
   }
 }
 
-template <class T>
-DEVICE T* remote(T* p, int rank) {
-  char* there = reinterpret_cast<char*>(p) - shared_memory() +
-                emulated::shared_of(rank);
-  return reinterpret_cast<T*>(there);
-}
+struct Peers {
+  template <class T>
+  T& at(T* p, int rank) const {
+    const auto offset = reinterpret_cast<const char*>(p) - shared_memory();
+    if (offset < 0 || offset >= emulated::machine().shared_bytes) {
+      emulated::fail("a peer is asked for what is not in shared memory");
+    }
+    return *reinterpret_cast<T*>(emulated::shared_of(rank) + offset);
+  }
+  float read(const float* p, int rank) const {
+    return at(const_cast<float*>(p), rank);
+  }
+  void write(bf16* p, int rank, bf16 x) const { at(p, rank) = x; }
+};
 
 DEVICE void block_sync() {
   emulated::meet(emulated::machine().blocks[emulated::block_of_self()],
@@ -360,6 +371,10 @@ DEVICE void copy16(void* to, const void* from) {
     std::memcpy(to, from, 16);
   }
 }
+DEVICE void clear16(void* p) {
+  emulated::check_shared(p, 16, "a row");
+  std::memset(p, 0, 16);
+}
 DEVICE void end_group() { emulated::self().groups.push_back({}); }
 DEVICE void wait_groups(int newest) {
   emulated::land(emulated::self().groups, size_t(newest) + 1);
@@ -375,6 +390,9 @@ DEVICE void prefetch(const void* from, int num_bytes) {
   (void)bytes[num_bytes - 1];
 }
 DEVICE void wait_for_inputs() {}
+
+DEVICE float exponential(float x) { return std::exp(x); }
+DEVICE float quotient(float x, float y) { return x / y; }
 
 DEVICE float from_lane(float x, int mask) {
   emulated::Warp& warp = emulated::warp_of_self();

@@ -49,15 +49,16 @@ DEFINE_SIZE(NEXT_3)
 DEFINE_SIZE(SHARED)  // bytes of shared memory
 
 constexpr int kLanes = 32, kWarps = kThreads / kLanes;
-constexpr int kGroups = 4;    // of the first products' weights
+constexpr int kGroups = 2;     // of the first products' weights
 constexpr int kMostTiles = 4;  // of 16 outputs that a warp adds up
 constexpr int kPrefetched = 4096;  // bytes of one request
 constexpr float kNone = -1e30f;    // the score of a slot that does not exist
 constexpr float kEpsilon = 1e-6f;
 
-DEVICE int lane() { return thread() % kLanes; }
-DEVICE int warp() { return thread() / kLanes; }
-DEVICE int rank() { return block() % kCluster; }
+DEVICE int lane() { return unsigned(thread()) % kLanes; }
+DEVICE int warp() { return unsigned(thread()) / kLanes; }
+DEVICE int rank() { return unsigned(block()) % kCluster; }
+DEVICE int turns(int count) { return (count + kThreads - 1) / kThreads; }
 DEVICE int num_tokens() { return size_ROWS() * size_FED(); }
 
 // Returns bytes from row to row, an odd number of 16 bytes: 8 rows that are read
@@ -80,35 +81,54 @@ struct Arena {
   }
 };
 
-// Starts copies of rows; `stride` and `to_stride` are numbers of bfloat16.
-DEVICE void fetch(bf16* to, int to_stride, const bf16* from, int stride,
-                  int num_rows, int num_columns) {
-  const int chunks = num_columns / 8;
-  int row = thread() / chunks, chunk = thread() % chunks;
-  const int rows = kThreads / chunks, rest = kThreads % chunks;
-#pragma unroll 1
-  while (row < num_rows) {
-    copy16(to + row * to_stride + chunk * 8,
-           from + static_cast<long long>(row) * stride + chunk * 8);
-    row += rows;
-    chunk += rest;
-    if (chunk >= chunks) {
-      chunk -= chunks;
-      ++row;
+// Calls f(row, column) for all places of a table, each thread for its column. The
+// compiler knows all sizes, so that no place costs a division.
+template <int kUnrolled, class F>
+DEVICE void each(int num_rows, int num_columns, const F& f) {
+  const int across = num_columns < kThreads ? num_columns : kThreads;
+  const int at_once = kThreads / across;
+  const int row = thread() / across, column = thread() % across;
+  if (row >= at_once) return;
+#pragma unroll kUnrolled
+  for (int turn = 0; turn < (num_rows + at_once - 1) / at_once; ++turn) {
+    const int at = row + turn * at_once;
+#pragma unroll
+    for (int more = 0; more < (num_columns + across - 1) / across; ++more) {
+      const int place = column + more * across;
+      if (at < num_rows && place < num_columns) f(at, place);
     }
   }
+}
+
+// Starts copies of rows, of which `held` exist; `stride` and `to_stride` are
+// numbers of bfloat16.
+DEVICE void fetch(bf16* to, int to_stride, const bf16* from, int stride,
+                  int num_rows, int num_columns, int held) {
+  each<4>(num_rows, num_columns / 8, [=](int row, int chunk) {
+    if (row < held) {
+      copy16(to + row * to_stride + chunk * 8,
+             from + static_cast<long long>(row) * stride + chunk * 8);
+    }
+  });
+}
+
+// Puts 0 into rows from `first` on, whose stride is a multiple of 16 bytes.
+DEVICE void clear_rows(bf16* rows, int stride, int first, int num_rows) {
+  each<1>(num_rows - first, stride / 8, [=](int row, int chunk) {
+    clear16(rows + (first + row) * stride + chunk * 8);
+  });
 }
 
 // Asks for this block's part of an array that the next launch reads.
 DEVICE void ask_for(const bf16* next, int num_bytes) {
   const int part = (num_bytes / 16 + num_blocks() - 1) / num_blocks() * 16;
   const int first = block() * part;
-  const int end = first + part < num_bytes ? first + part : num_bytes;
-  const char* bytes = reinterpret_cast<const char*>(next);
+  const char* bytes = reinterpret_cast<const char*>(next) + first;
+  const int held = num_bytes - first < part ? num_bytes - first : part;
 #pragma unroll 1
-  for (int at = first + thread() * kPrefetched; at < end;
+  for (int at = thread() * kPrefetched; at < held;
        at += kThreads * kPrefetched) {
-    prefetch(bytes + at, end - at < kPrefetched ? end - at : kPrefetched);
+    prefetch(bytes + at, held - at < kPrefetched ? held - at : kPrefetched);
   }
 }
 
@@ -118,6 +138,14 @@ DEVICE void ask_for_next(const bf16* next_0, const bf16* next_1,
   ask_for(next_1, size_NEXT_1());
   ask_for(next_2, size_NEXT_2());
   ask_for(next_3, size_NEXT_3());
+}
+
+// Returns a sum over the cluster, after the cluster met.
+DEVICE float over_cluster(const Peers& peers, const float* p) {
+  float sum = 0;
+#pragma unroll
+  for (int other = 0; other < kCluster; ++other) sum += peers.read(p, other);
+  return sum;
 }
 
 // The rows that all blocks read, as this block needs them.
@@ -137,31 +165,25 @@ struct Rows {
 
   // Adds the parts to the residual. Cluster 0 writes the sums.
   DEVICE void read(const bf16* x, const float* parts, const bf16* scale,
-                   bf16* new_x, int padded) const {
+                   bf16* new_x, int padded) {
     const int emb = size_EMB(), inputs = emb / kCluster;
     const int first = rank() * inputs, num_parts = size_PARTS();
     const int stride_of_part = num_tokens() * emb;
-#pragma unroll 1
-    for (int i = thread(); i < padded * inputs; i += kThreads) {
-      const int token = i / inputs, column = i % inputs;
-      bf16 product = {0};
-      float square = 0;
-      if (token < num_tokens()) {
-        const int at = token * emb + first + column;
-        float sum = to_float(x[at]);
+    each<1>(num_tokens(), inputs, [=](int token, int column) {
+      const int at = token * emb + first + column;
+      float sum = to_float(x[at]);
 #pragma unroll 16
-        for (int part = 0; part < num_parts; ++part) {
-          sum += parts[part * stride_of_part + at];
-        }
-        const bf16 total = rounded(sum);
-        const float number = to_float(total);
-        square = number * number;
-        product = rounded(number * to_float(scale[first + column]));
-        if (block() < kCluster) new_x[at] = total;
+      for (int part = 0; part < num_parts; ++part) {
+        sum += parts[part * stride_of_part + at];
       }
-      squares[i] = square;
-      scaled[token * stride + column] = product;
-    }
+      const bf16 total = rounded(sum);
+      const float number = to_float(total);
+      squares[token * inputs + column] = number * number;
+      scaled[token * stride + column] =
+          rounded(number * to_float(scale[first + column]));
+      if (block() < kCluster) new_x[at] = total;
+    });
+    clear_rows(scaled, stride, num_tokens(), padded);
   }
 
   // Adds the squares, in one order for any number of tokens.
@@ -171,8 +193,9 @@ struct Rows {
     for (int token = warp(); token < num_tokens(); token += kWarps) {
       float sum = 0;
 #pragma unroll 1
-      for (int i = lane(); i < inputs; i += kLanes) {
-        sum += squares[token * inputs + i];
+      for (int turn = 0; turn < (inputs + kLanes - 1) / kLanes; ++turn) {
+        const int i = lane() + turn * kLanes;
+        if (i < inputs) sum += squares[token * inputs + i];
       }
       warp_sync();
 #pragma unroll
@@ -182,12 +205,8 @@ struct Rows {
   }
 
   // Returns the factor of the norm, after the cluster met.
-  DEVICE float factor(int token) const {
-    float sum = 0;
-#pragma unroll
-    for (int other = 0; other < kCluster; ++other) {
-      sum += remote(energy, other)[token];
-    }
+  DEVICE float factor(const Peers& peers, int token) const {
+    const float sum = over_cluster(peers, energy + token);
     return rsqrtf(sum / size_EMB() + kEpsilon);
   }
 };
@@ -208,16 +227,20 @@ struct Products {
     }
   }
 
-  // Adds the inputs from 16 `from` to 16 `to`. A lane has two neighbouring
+  // Adds `count` tiles of 16 inputs from tile `from` on, of which there are
+  // `tiles`. A lane has two neighbouring
   // inputs of a token at four places, as the instruction wants it.
   DEVICE void add(const bf16* kernel, int stride, const bf16* rows,
-                  int row_stride, int num_outputs, int from, int to) {
+                  int row_stride, int num_outputs, int from, int count,
+                  int tiles) {
     const int mine = lane();
     const bf16* row = rows + mine / 4 * row_stride + mine % 4 * 2;
     const bf16* tile =
         kernel + (mine % 8 + mine / 16 * 8) * stride + mine / 8 % 2 * 8;
 #pragma unroll 2
-    for (int k = from; k < to; ++k) {
+    for (int turn = 0; turn < count; ++turn) {
+      const int k = from + turn;
+      if (k >= tiles) break;
       unsigned b[kTiles][2];
 #pragma unroll
       for (int t = 0; t < kTiles; ++t) {
@@ -258,19 +281,12 @@ struct Products {
   }
 };
 
-// Returns a sum over the cluster, after the cluster met.
-DEVICE float over_cluster(float* p) {
-  float sum = 0;
-#pragma unroll
-  for (int other = 0; other < kCluster; ++other) sum += *remote(p, other);
-  return sum;
-}
-
 // The first products, for as many inputs as this block has.
 template <int kTiles>
 DEVICE void first_products(const bf16* kernels, int stride, const Rows& rows,
-                           float* sums, int columns, int padded) {
+                           float* sums, int columns) {
   const int tiles = size_EMB() / kCluster / 16;
+  const int of_group = (tiles + kGroups - 1) / kGroups;
   Products<kTiles> products;
   products.clear();
 #pragma unroll 1
@@ -281,9 +297,9 @@ DEVICE void first_products(const bf16* kernels, int stride, const Rows& rows,
     if (group == 0) rows.add_squares();
     warp_sync();
     products.add(kernels, stride, rows.scaled, rows.stride, columns,
-                 group * tiles / kGroups, (group + 1) * tiles / kGroups);
+                 group * of_group, of_group, tiles);
   }
-  products.write(sums, columns, columns, padded);
+  products.write(sums, columns, columns, num_tokens());
   wait_groups(0);
 }
 
@@ -292,18 +308,18 @@ template <int kKernels>
 DEVICE void fetch_groups(bf16* to, int to_stride,
                          const bf16* const (&kernels)[kKernels], int used,
                          int stride, int first_column, int num_columns) {
-  const int inputs = size_EMB() / kCluster, tiles = inputs / 16;
+  const int inputs = size_EMB() / kCluster;
+  const int of_group = (inputs / 16 + kGroups - 1) / kGroups * 16;
 #pragma unroll 1
   for (int group = 0; group < kGroups; ++group) {
-    const int from = group * tiles / kGroups * 16;
-    const int to_row = (group + 1) * tiles / kGroups * 16;
+    const int from = group * of_group;
 #pragma unroll
     for (int i = 0; i < kKernels; ++i) {
       if (i < used) {
         const long long row = rank() * inputs + from;
         fetch(to + from * to_stride + i * num_columns, to_stride,
-              kernels[i] + row * stride + first_column, stride, to_row - from,
-              num_columns);
+              kernels[i] + row * stride + first_column, stride, of_group,
+              num_columns, inputs - from);
       }
     }
     end_group();
@@ -332,6 +348,7 @@ DEVICE void attention(const bf16* x, const float* parts, const bf16* scale,
   const int first = rank() * share, num_rows = size_ROWS();
   const int stride = pitch(columns * 2) / 2, out_stride = pitch(outputs * 2) / 2;
   const int value_stride = width + 8, mixed_stride = pitch(width * 2) / 2;
+  const Peers peers;
 
   Arena arena{shared_memory()};
   bf16* kernels = arena.halves(outputs * stride);
@@ -355,7 +372,7 @@ DEVICE void attention(const bf16* x, const float* parts, const bf16* scale,
   fetch(out, out_stride,
         out_kernel + static_cast<long long>(head) * width * size_EMB() +
             first_output,
-        size_EMB(), width, outputs);
+        size_EMB(), width, outputs, width);
   wait_for_inputs();
   const int held = num_slots - first < share ? num_slots - first : share;
 #pragma unroll 1
@@ -363,55 +380,49 @@ DEVICE void attention(const bf16* x, const float* parts, const bf16* scale,
     const long long at = (row * size_HEADS() + head) * width *
                          static_cast<long long>(num_slots);
     fetch(my_values + row * share * value_stride, value_stride,
-          values + at + static_cast<long long>(first) * width, width, held,
-          width);
+          values + at + static_cast<long long>(first) * width, width, share,
+          width, held);
   }
   end_group();
   ask_for_next(next_0, next_1, next_2, next_3);
   rows.read(x, parts, scale, new_x, kPadded);
   // A cache's rows of keys have any alignment, so they are copied one by one.
-#pragma unroll 4
-  for (int i = thread(); i < num_rows * width * share; i += kThreads) {
-    const int line = i / share, slot = i % share;
-    const long long at = (line / width * size_HEADS() + head) * width +
-                         line % width;
-    my_keys[i] = slot < held ? keys[at * num_slots + first + slot] : bf16{0};
-  }
-#pragma unroll 1
-  for (int i = thread(); i < num_tokens() * share; i += kThreads) {
-    const int token = i / share, slot = i % share;
+  each<4>(num_rows * width, share, [=](int line, int slot) {
+    const int row = line / width, place = line % width;
+    const long long at = (row * size_HEADS() + head) * width + place;
+    my_keys[line * share + slot] =
+        slot < held ? keys[at * num_slots + first + slot] : bf16{0};
+  });
+  each<1>(num_tokens(), share, [=](int token, int slot) {
     const int at = token / size_FED() * size_BIAS_ROW() +
                    head * size_BIAS_HEAD() +
                    token % size_FED() * size_BIAS_TOKEN() + first + slot;
-    weights[i] = slot < held ? to_float(bias[at]) : kNone;
+    weights[token * share + slot] = slot < held ? to_float(bias[at]) : kNone;
+  });
+  // Slots that do not exist have a weight of 0, and 0 times NaN is NaN.
+  if (share * kCluster > num_slots) {
+    each<1>(num_rows * share, value_stride / 8, [=](int line, int chunk) {
+      if (line % share >= held) clear16(my_values + line * value_stride + chunk * 8);
+    });
   }
-#pragma unroll 1
-  for (int i = thread(); i < num_rows * share * width; i += kThreads) {
-    const int line = i / width, column = i % width;
-    if (line % share >= held) my_values[line * value_stride + column] = {0};
-  }
-#pragma unroll 1
-  for (int i = thread(); i < kPadded * width; i += kThreads) {
-    mixed[i / width * mixed_stride + i % width] = {0};
-  }
+  clear_rows(mixed, mixed_stride, num_tokens(), kPadded);
   if (kSelf) {
 #pragma unroll 1
     for (int i = thread(); i < num_rows; i += kThreads) starts[i] = start[i];
   }
 
-  first_products<kTiles>(kernels, stride, rows, sums, columns, kPadded);
+  first_products<kTiles>(kernels, stride, rows, sums, columns);
   cluster_arrive();
   cluster_wait();
-#pragma unroll 1
-  for (int i = thread(); i < num_tokens() * columns; i += kThreads) {
-    const int token = i / columns, column = i % columns;
+  each<1>(num_tokens(), columns, [=](int token, int column) {
     const int row = token / size_FED();
     int slot = 0;
     if (kSelf && column >= width) {
       slot = starts[row] + token % size_FED() - first;
-      if (slot < 0 || slot >= held) continue;
+      if (slot < 0 || slot >= held) return;
     }
-    const bf16 y = rounded(over_cluster(sums + i) * rows.factor(token));
+    const float sum = over_cluster(peers, sums + token * columns + column);
+    const bf16 y = rounded(sum * rows.factor(peers, token));
     if (column < width) {
       queries[token * width + column] = to_float(y);
     } else if (kSelf) {
@@ -426,26 +437,28 @@ DEVICE void attention(const bf16* x, const float* parts, const bf16* scale,
             finite(y);
       }
     }
-  }
+  });
   block_sync();
 
-  // Four lanes add up a score, so that few slots keep many lanes busy.
+  // Eight lanes add up a score, so that few slots keep many lanes busy.
 #pragma unroll 1
-  for (int i = thread(); i - lane() < num_tokens() * share * 4; i += kThreads) {
-    const int item = i / 4, token = item / share, slot = item % share;
+  for (int turn = 0; turn < turns(num_tokens() * share * 8); ++turn) {
+    const int i = thread() + turn * kThreads, item = i / 8, token = item / share, slot = item % share;
     const bool is_item = token < num_tokens();
     float sum = 0;
     if (is_item) {
       const bf16* key = my_keys + token / size_FED() * width * share + slot;
 #pragma unroll 4
-      for (int at = i % 4; at < width; at += 4) {
+      for (int part = 0; part < width / 8; ++part) {
+        const int at = part * 8 + i % 8;
         sum += queries[token * width + at] * to_float(key[at * share]);
       }
     }
     warp_sync();
     sum += from_lane(sum, 1);
     sum += from_lane(sum, 2);
-    if (is_item && i % 4 == 0) weights[item] += sum;
+    sum += from_lane(sum, 4);
+    if (is_item && i % 8 == 0) weights[item] += sum;
   }
   block_sync();
 #pragma unroll 1
@@ -453,8 +466,9 @@ DEVICE void attention(const bf16* x, const float* parts, const bf16* scale,
     float* mine = weights + token * share;
     float most = kNone, total = 0;
 #pragma unroll 1
-    for (int slot = lane(); slot < held; slot += kLanes) {
-      most = fmaxf(most, mine[slot]);
+    for (int turn = 0; turn < (share + kLanes - 1) / kLanes; ++turn) {
+      const int slot = lane() + turn * kLanes;
+      if (slot < held) most = fmaxf(most, mine[slot]);
     }
     warp_sync();
 #pragma unroll
@@ -462,10 +476,13 @@ DEVICE void attention(const bf16* x, const float* parts, const bf16* scale,
       most = fmaxf(most, from_lane(most, far));
     }
 #pragma unroll 1
-    for (int slot = lane(); slot < share; slot += kLanes) {
-      const float weight = slot < held ? expf(mine[slot] - most) : 0;
-      mine[slot] = weight;
-      total += weight;
+    for (int turn = 0; turn < (share + kLanes - 1) / kLanes; ++turn) {
+      const int slot = lane() + turn * kLanes;
+      if (slot < share) {
+        const float weight = slot < held ? exponential(mine[slot] - most) : 0;
+        mine[slot] = weight;
+        total += weight;
+      }
     }
     warp_sync();
 #pragma unroll
@@ -477,17 +494,20 @@ DEVICE void attention(const bf16* x, const float* parts, const bf16* scale,
   }
   block_sync();
 #pragma unroll 1
-  for (int i = thread(); i - lane() < num_tokens() * width * 4; i += kThreads) {
-    const int item = i / 4, token = item / width, column = item % width;
+  for (int turn = 0; turn < turns(num_tokens() * width * 4); ++turn) {
+    const int i = thread() + turn * kThreads, item = i / 4, token = item / width, column = item % width;
     const bool is_item = token < num_tokens();
     float sum = 0;
     if (is_item) {
       const bf16* value =
           my_values + token / size_FED() * share * value_stride + column;
-#pragma unroll 1
-      for (int slot = i % 4; slot < share; slot += 4) {
-        sum += weights[token * share + slot] *
-               to_float(value[slot * value_stride]);
+#pragma unroll 2
+      for (int part = 0; part < (share + 3) / 4; ++part) {
+        const int slot = part * 4 + i % 4;
+        if (slot < share) {
+          sum += weights[token * share + slot] *
+                 to_float(value[slot * value_stride]);
+        }
       }
     }
     warp_sync();
@@ -497,29 +517,28 @@ DEVICE void attention(const bf16* x, const float* parts, const bf16* scale,
   }
   cluster_arrive();
   cluster_wait();
-#pragma unroll 1
-  for (int i = thread(); i < num_tokens() * width; i += kThreads) {
-    const int token = i / width;
-    float top = kNone, total = 0, sum = 0;
+  each<1>(num_tokens(), width, [=](int token, int column) {
+    float most[kCluster], top = kNone, total = 0, sum = 0;
 #pragma unroll
     for (int other = 0; other < kCluster; ++other) {
-      top = fmaxf(top, remote(limits, other)[token * 2]);
+      most[other] = peers.read(limits + token * 2, other);
+      top = fmaxf(top, most[other]);
     }
 #pragma unroll
     for (int other = 0; other < kCluster; ++other) {
-      const float* limit = remote(limits, other) + token * 2;
-      const float part = expf(limit[0] - top);
-      total += limit[1] * part;
-      sum += remote(mixtures, other)[i] * part;
+      const float part = exponential(most[other] - top);
+      total += peers.read(limits + token * 2 + 1, other) * part;
+      sum += peers.read(mixtures + token * width + column, other) * part;
     }
-    mixed[token * mixed_stride + i % width] = rounded(sum / total);
-  }
+    mixed[token * mixed_stride + column] = rounded(quotient(sum, total));
+  });
   // A block stays until the others have read from it.
   cluster_arrive();
   block_sync();
   Products<kTiles> products;
   products.clear();
-  products.add(out, out_stride, mixed, mixed_stride, outputs, 0, width / 16);
+  products.add(out, out_stride, mixed, mixed_stride, outputs, 0, width / 16,
+               width / 16);
   const long long part = static_cast<long long>(head) * num_tokens();
   products.write(new_parts + part * size_EMB() + first_output, size_EMB(),
                  outputs, num_tokens());
@@ -527,12 +546,12 @@ DEVICE void attention(const bf16* x, const float* parts, const bf16* scale,
 }
 
 DEVICE float activated(float x, int activation) {
-  if (activation == 0) {  // gelu, by tanh
-    const float inner = .7978845608028654f * (x + .044715f * x * x * x);
-    return .5f * x * (1 + tanhf(inner));
+  if (activation == 0) {  // gelu by tanh(u), and (1 + tanh(u)) / 2 is this
+    const float twice = 1.5957691216057308f * (x + .044715f * x * x * x);
+    return quotient(x, 1 + exponential(-twice));
   }
   if (activation == 1) return fmaxf(x, 0.f);         // relu
-  if (activation == 2) return x / (1 + expf(-x));  // silu
+  if (activation == 2) return quotient(x, 1 + exponential(-x));  // silu
   return x;
 }
 
@@ -548,6 +567,7 @@ DEVICE void gated_mlp(const bf16* x, const float* parts, const bf16* scale,
   const int outputs = size_EMB() / kCluster, first_output = rank() * outputs;
   const int stride = pitch(columns * 2) / 2, down_stride = pitch(outputs * 2) / 2;
   const int inner_stride = pitch(slice * 2) / 2;
+  const Peers peers;
 
   Arena arena{shared_memory()};
   bf16* kernels = arena.halves(outputs * stride);
@@ -563,44 +583,40 @@ DEVICE void gated_mlp(const bf16* x, const float* parts, const bf16* scale,
                first, slice);
   fetch(down, down_stride,
         down_kernel + static_cast<long long>(first) * size_EMB() + first_output,
-        size_EMB(), slice, outputs);
+        size_EMB(), slice, outputs, slice);
   end_group();
   ask_for_next(next_0, next_1, next_2, next_3);
   wait_for_inputs();
   rows.read(x, parts, scale, new_x, kPadded);
-  first_products<kTiles>(kernels, stride, rows, sums, columns, kPadded);
+  clear_rows(inner, inner_stride, num_tokens(), kPadded);
+  first_products<kTiles>(kernels, stride, rows, sums, columns);
   cluster_arrive();
   cluster_wait();
   // Each block adds up an eighth of the slice and gives it to all.
   const int share = (slice + kCluster - 1) / kCluster, mine = rank() * share;
-#pragma unroll 1
-  for (int i = thread(); i < kPadded * share; i += kThreads) {
-    const int token = i / share, column = mine + i % share;
-    if (column >= slice) continue;
-    bf16 result = {0};
-    if (token < num_tokens()) {
-      const float factor = rows.factor(token);
-      float* sum = sums + token * columns + column;
-      float product =
-          activated(to_float(rounded(over_cluster(sum) * factor)),
-                    size_ACTIVATION_0());
-      if (size_GATES() == 2) {
-        product *=
-            activated(to_float(rounded(over_cluster(sum + slice) * factor)),
-                      size_ACTIVATION_1());
-      }
-      result = rounded(product);
+  each<1>(num_tokens(), share, [=](int token, int place) {
+    const int column = mine + place;
+    if (column >= slice) return;
+    const float factor = rows.factor(peers, token);
+    const float* sum = sums + token * columns + column;
+    const float gate = over_cluster(peers, sum) * factor;
+    float product = activated(to_float(rounded(gate)), size_ACTIVATION_0());
+    if (size_GATES() == 2) {
+      const float up = over_cluster(peers, sum + slice) * factor;
+      product *= activated(to_float(rounded(up)), size_ACTIVATION_1());
     }
+    const bf16 result = rounded(product);
 #pragma unroll
     for (int other = 0; other < kCluster; ++other) {
-      remote(inner, other)[token * inner_stride + column] = result;
+      peers.write(inner + token * inner_stride + column, other, result);
     }
-  }
+  });
   cluster_arrive();
   cluster_wait();
   Products<kTiles> products;
   products.clear();
-  products.add(down, down_stride, inner, inner_stride, outputs, 0, slice / 16);
+  products.add(down, down_stride, inner, inner_stride, outputs, 0, slice / 16,
+               slice / 16);
   const long long part =
       static_cast<long long>(block() / kCluster) * num_tokens();
   products.write(new_parts + part * size_EMB() + first_output, size_EMB(),

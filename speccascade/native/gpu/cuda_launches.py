@@ -104,9 +104,10 @@ def reason_against(x: jax.Array, *arrays: jax.Array) -> str | None:
     *arrays: all others that have to be of the same dtype.
   """
   rows, fed, emb = x.shape
-  dtypes = {each.dtype.name for each in (x, *arrays)} - {"bfloat16"}
-  if dtypes:
-    return f"numbers are {min(dtypes)} and not bfloat16"
+  # (Weights that are packed may have no dtype.)
+  dtypes = {str(getattr(each, "dtype", "packed")) for each in (x, *arrays)}
+  if others := dtypes - {"bfloat16"}:
+    return f"numbers are {min(others)} and not bfloat16"
   if rows * fed > MOST_TOKENS:
     return f"a block of {rows * fed} tokens is over {MOST_TOKENS}"
   if emb % (16 * CLUSTER) or emb // CLUSTER > MOST_OUTPUTS:

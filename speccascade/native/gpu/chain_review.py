@@ -1,0 +1,130 @@
+"""The review of a chain of drafts by the model that verifies them.
+
+It is one operation where the target is the verifier's own distribution. Of the
+drafter it needs logits, a largest one and a sum, so that no distribution has to
+be written to memory.
+
+Axes: B rows, G drafts, V vocabulary.
+"""
+
+from typing import ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from speccascade.native.gpu.operation import Operation
+from speccascade.native.gpu.row_draws import invert
+
+
+class DraftScores(NamedTuple):
+  """What a drafter knows of the rows from which G drafts were drawn.
+
+  Attributes:
+    logits: [B, V] float32 of each draft.
+    tops: [B] of each, the largest logit.
+    totals: [B] of each, the sum of exp(logit / T - top / T).
+    tokens: [B] int32 of each, the draft.
+  """
+
+  logits: tuple[jax.Array, ...]
+  tops: tuple[jax.Array, ...]
+  totals: tuple[jax.Array, ...]
+  tokens: tuple[jax.Array, ...]
+
+
+class PlaceReviews(NamedTuple):
+  """What is known of the G + 1 places of a chain; all [B, G + 1].
+
+  Attributes:
+    top: as in `RowLaw`, like the next two.
+    total: see `top`.
+    plain_total: see `top`.
+    token: int32, drawn from what is left of the verifier's distribution where
+      the draft at this place is rejected; at the last place, from all of it.
+    draft_p: the verifier's probability of the draft.
+    draft_q: the drafter's; 0 at the last place.
+    overlap: sum_v min(q, p); 0 at the last place.
+  """
+
+  top: jax.Array
+  total: jax.Array
+  plain_total: jax.Array
+  token: jax.Array
+  draft_p: jax.Array
+  draft_q: jax.Array
+  overlap: jax.Array
+
+
+class ChainReview(Operation):
+  """Normalises, compares and draws at all places; see `reference`."""
+
+  name = "chain_review"
+  modules: ClassVar = {"triton": "speccascade.native.gpu.chain_review_triton"}
+
+  def reference(
+    self,
+    logits: jax.Array,
+    drafts: DraftScores,
+    temperature: jax.Array,
+    u: jax.Array,
+  ) -> PlaceReviews:
+    """Returns what is known of each place of a chain.
+
+    Only one of the tokens that are drawn is used, that of the place where the
+    chain ends; which place this is does not depend on `u`.
+
+    Args:
+      logits: [B, G + 1, V] float32 of the verifier.
+      drafts: `DraftScores` of the G drafts.
+      temperature: [] float32.
+      u: [B] float32 uniforms in [0, 1).
+    """
+    logits = jnp.where(jnp.isnan(logits), jnp.inf, logits)
+    top = jnp.max(logits, axis=2)
+    plain = jnp.sum(jnp.exp(logits - top[..., None]), axis=2)
+    p = jnp.exp(logits / temperature - top[..., None] / temperature)
+    total = jnp.sum(p, axis=2)
+    p = p / total[..., None]
+    q = jnp.stack(
+      [
+        jnp.exp(x / temperature - y[:, None] / temperature) / z[:, None]
+        for x, y, z in zip(drafts.logits, drafts.tops, drafts.totals)
+      ]
+      + [jnp.zeros_like(p[:, 0])],
+      axis=1,
+    )
+    left = jnp.maximum(p - q, 0)
+    has_mass = jnp.max(left, axis=2, keepdims=True) > 0
+    left = jnp.where(has_mass, left, p)
+    every = jnp.broadcast_to(u[:, None], top.shape)
+    token = invert(left.reshape(-1, left.shape[2]), every.reshape(-1))
+    x = jnp.stack([*drafts.tokens, jnp.zeros_like(drafts.tokens[0])], axis=1)
+    draft_p, draft_q = (
+      jnp.take_along_axis(law, x[..., None], axis=2)[..., 0] for law in (p, q)
+    )
+    return PlaceReviews(
+      top,
+      total,
+      plain,
+      token.reshape(top.shape),
+      draft_p,
+      draft_q,
+      jnp.sum(jnp.minimum(q, p), axis=2),
+    )
+
+  def key(self, logits: jax.Array, *arrays: object, **options: object) -> str:
+    """Returns such as "5 drafts, 32128 tokens"."""
+    del arrays, options
+    return f"{logits.shape[1] - 1} drafts, {logits.shape[2]} tokens"
+
+  def unfit(
+    self, logits: jax.Array, *arrays: object, **options: object
+  ) -> str | None:
+    """Returns why no kernel takes these logits; None if one does."""
+    del arrays, options
+    if logits.dtype != jnp.float32:
+      return f"the logits are {logits.dtype}"
+    return None
+
+
+chain_review = ChainReview()

@@ -1,0 +1,160 @@
+"""The review of a chain of drafts as one kernel for a GPU, in Pallas.
+
+One program reviews one place: it normalises the verifier's logits, compares
+them with the drafter's, and draws the token that ends the chain there. What the
+chain really does is decided from a few numbers of each place.
+
+Axes: B rows, G drafts, V vocabulary.
+"""
+
+import functools
+from typing import Any
+
+import jax
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import triton
+import jax.numpy as jnp
+
+from speccascade.native.gpu.chain_review import DraftScores, PlaceReviews
+from speccascade.native.gpu.row_draws_triton import (
+  BLOCK,
+  Configuration,
+  draw,
+  places,
+)
+
+_TOKENS = 1 << 13  # of a part
+_MOST_HELD = 4  # parts of a row that stay in registers
+
+
+def configuration(logits: jax.Array, *_: Any, **__: Any) -> Configuration:
+  """Returns the configuration of some logits."""
+  size = max(pl.next_power_of_2(logits.shape[2]), 2 * BLOCK)
+  return Configuration(min(size, _TOKENS), warps=32 if size > _TOKENS else 8)
+
+
+def _kernel(
+  logits_ref: Any, temperature_ref: Any, u_ref: Any, *refs: Any, tokens: int
+) -> None:
+  """Reviews one place of one row."""
+  num = logits_ref.shape[1] - 1
+  q_refs, q_tops, q_totals, drafts = (
+    refs[i * num : (i + 1) * num] for i in range(4)
+  )
+  top_ref, total_ref, plain_ref, token_ref, p_ref, q_ref, overlap_ref = refs[
+    4 * num :
+  ]
+  row, place, size = pl.program_id(0), pl.program_id(1), logits_ref.shape[2]
+  temperature = temperature_ref[0]
+
+  def load_p(index: jax.Array) -> jax.Array:
+    x = triton.load(
+      logits_ref.at[row, place, index], mask=index < size, other=-jnp.inf
+    )
+    return jnp.where(x != x, jnp.inf, x)
+
+  def load_q(index: jax.Array) -> jax.Array:
+    """Returns the logits of this place's draft; -inf at the last place."""
+    found = [
+      triton.load(
+        ref.at[row, index], mask=(index < size) & (place == i), other=-jnp.inf
+      )
+      for i, ref in enumerate(q_refs)
+    ]
+    return functools.reduce(jnp.maximum, found)
+
+  def here(refs: tuple[Any, ...], otherwise: Any) -> jax.Array:
+    """Returns the entry of this place."""
+    value = otherwise
+    for i, ref in enumerate(refs):
+      value = jnp.where(place == i, ref[row], value)
+    return value
+
+  parts = range(pl.cdiv(size, tokens))
+  index = [places(part, tokens) for part in parts]
+  holds = len(parts) <= _MOST_HELD
+  held = [load_p(each) for each in index] if holds else []
+
+  def logits_of(part: int) -> jax.Array:
+    return held[part] if holds else load_p(index[part])
+
+  # The sums at both temperatures, below the largest logit so far.
+  top, total, plain = jnp.float32(-jnp.inf), jnp.float32(0), jnp.float32(0)
+  for part in parts:
+    x = logits_of(part)
+    new = jnp.maximum(top, jnp.max(x))
+    base = jnp.where(new > -jnp.inf, new, 0.0)
+    shrink = jnp.where(top > -jnp.inf, top - base, -jnp.inf)
+    plain = plain * jnp.exp(shrink) + jnp.sum(jnp.exp(x - base))
+    total = total * jnp.exp(shrink / temperature) + jnp.sum(
+      jnp.exp(x / temperature - base / temperature)
+    )
+    top = new
+  base = jnp.where(top > -jnp.inf, top, 0.0)
+  q_top, q_total = here(q_tops, jnp.float32(0)), here(q_totals, jnp.float32(1))
+
+  def law_p(x: jax.Array) -> jax.Array:
+    return jnp.exp(x / temperature - base / temperature) / total
+
+  def law_q(x: jax.Array) -> jax.Array:
+    return jnp.exp(x / temperature - q_top / temperature) / q_total
+
+  sums, whole = [], []
+  overlap, most = jnp.float32(0), jnp.float32(0)
+  for part in parts:
+    p, q = law_p(logits_of(part)), law_q(load_q(index[part]))
+    left = jnp.maximum(p - q, 0.0)
+    overlap += jnp.sum(jnp.minimum(p, q))
+    sums.append(jnp.sum(left, axis=1))
+    whole.append(jnp.sum(p, axis=1))
+    most = jnp.maximum(most, jnp.max(sums[-1]))
+  has_mass = most > 0
+  sums = [jnp.where(has_mass, x, y) for x, y in zip(sums, whole)]
+
+  def weights_at(index: jax.Array) -> jax.Array:
+    p = law_p(load_p(index))
+    left = jnp.maximum(p - law_q(load_q(index)), 0.0)
+    return jnp.where(has_mass, left, p)
+
+  token_ref[row, place], _ = draw(sums, u_ref[row], weights_at)
+  draft = jnp.clip(here(drafts, jnp.int32(0)), 0, size - 1)
+  at_draft = draft + jnp.arange(BLOCK) * 0
+  p_ref[row, place] = jnp.max(law_p(load_p(at_draft)))
+  q_ref[row, place] = jnp.max(law_q(load_q(at_draft)))
+  top_ref[row, place], total_ref[row, place] = top, total
+  plain_ref[row, place], overlap_ref[row, place] = plain, overlap
+
+
+@functools.partial(jax.jit, static_argnames=("configuration", "interpret"))
+def run(
+  logits: jax.Array,
+  drafts: DraftScores,
+  temperature: jax.Array,
+  u: jax.Array,
+  *,
+  configuration: Configuration,
+  interpret: bool,
+) -> PlaceReviews:
+  """Returns what `ChainReview.reference` does."""
+  grid = logits.shape[:2]
+  number = jax.ShapeDtypeStruct(grid, jnp.float32)
+  token = jax.ShapeDtypeStruct(grid, jnp.int32)
+  results = pl.pallas_call(
+    functools.partial(_kernel, tokens=configuration.tokens),
+    out_shape=[*[number] * 3, token, *[number] * 3],
+    grid=grid,
+    interpret=interpret,
+    compiler_params=triton.CompilerParams(
+      num_warps=configuration.warps, num_stages=1
+    ),
+    name="chain_review",
+  )(
+    logits,
+    temperature.reshape(1),
+    u,
+    *drafts.logits,
+    *drafts.tops,
+    *drafts.totals,
+    *drafts.tokens,
+  )
+  return PlaceReviews(*results)
