@@ -227,8 +227,20 @@ class Program(hlo.Program):
         size = min(size, _large_bytes(each.type))
       elif each.opcode == "dynamic-update-slice" and number == 0:
         size = 0
+      elif rows := self._looked_up(name, each, number):
+        [table] = hlo.arrays(given.type)
+        size = min(size, rows * table.num_bytes // table.sizes[0])
       found[operand] = size
     return found
+
+  def _looked_up(self, name: str, each: Instruction, number: int) -> int:
+    """Returns how many rows of an operand a product looks up; 0 reads all."""
+    if "few_rows" not in each.path or number + 1 >= len(each.operands):
+      return 0
+    index = self.computations[name].get(each.operands[number + 1])
+    if index is None or not index.type.startswith("s32["):
+      return 0
+    return sum(array.num_bytes // 4 for array in hlo.arrays(index.type))
 
   def _used(self, inner: str, number: int, size: int) -> int:
     """Returns the bytes of a parameter that a fused computation reads."""

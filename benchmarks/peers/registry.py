@@ -86,7 +86,10 @@ PEERS = {
   "transformers_assisted": _transformers(
     "`generate` with an assistant",
     f"{_GENERATE}assisted",
-    problems=_ALL_SETTINGS,
+    problems=(
+      *("V = 2, one round", "V = 3, one round"),
+      *("one-hot distributions, one round", "top-p 0.8, temperature 0.5"),
+    ),
   ),
   "transformers_prompt_lookup": _transformers(
     "`generate` with prompt lookup",
@@ -125,7 +128,10 @@ PEERS = {
     "benchmarks.peers.verify_peers.sglang",
     ("sglang", "triton", "torch"),
     f"pip install --no-deps sglang && pip install triton torch {_TORCH}",
-    ("V = 2, gamma 1", "V = 2, gamma 2"),
+    (
+      *("V = 2, gamma 1", "V = 3, gamma 1", "one-hot distributions, gamma 1"),
+      *("ties, gamma 1", "tokens of probability 0, gamma 1"),
+    ),
   ),
   "sglang_block": Peer(
     "SGLang: `chain_speculative_sampling_triton`, block verification",
@@ -133,7 +139,7 @@ PEERS = {
     "benchmarks.peers.verify_peers.sglang_block",
     ("sglang", "triton", "torch"),
     f"pip install --no-deps sglang && pip install triton torch {_TORCH}",
-    ("V = 2, gamma 1", "V = 2, gamma 2"),
+    ("V = 2, gamma 1", "V = 2, gamma 2", "V = 3, gamma 1", "ties, gamma 1"),
   ),
   "sglang_jax": Peer(
     "sglang-jax: `tree_speculative_sampling_target_only`",

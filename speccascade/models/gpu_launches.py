@@ -59,7 +59,7 @@ def reason_against(
 def t5_layers(
   config: T5Config,
   decoder: dict,
-  x: jax.Array | Gathered,
+  vectors: jax.Array | Gathered,
   block: Block,
   state: Any,
   context: tuple,
@@ -69,7 +69,7 @@ def t5_layers(
   Args:
     config: the architecture.
     decoder: its decoder's parameters, in bfloat16.
-    x: [B, N, E], vectors of the fed tokens.
+    vectors: [B, N, E], of the fed tokens.
     block: the fed tokens, without spare ones.
     state: `T5State`.
     context: (sources, their bias, bias by offset), as of `DecoderStack.extend`.
@@ -78,7 +78,7 @@ def t5_layers(
   bias = block.bias(by_offset)
   number = len(state.caches)
   weights = [_weights(decoder[f"layers_{i}"]) for i in range(number)]
-  x, parts = whole(x), None
+  x, parts = whole(vectors), None
   caches, inputs = [], []
   for i, (keys, values) in enumerate(state.caches):
     norms = [

@@ -1,6 +1,6 @@
 """Norm, attention and its output as one launch, in CUDA C++.
 
-See `attend_self` and `attend_source` in `cuda/layers.cu`. Arguments are as of
+The kernels are `attend_self` and `attend_source` of `cuda/layers.cu`. Arguments are as of
 `layer_launches.AttentionLaunch`.
 """
 

@@ -64,7 +64,7 @@ def run(
   Args:
     launch: the kernel and its sizes.
     operands: as of the custom call. None of them is changed.
-    order: in which threads take turns, see `turns_of` in the source. Copies to
+    order: in which threads take turns (`turns_of` of `cuda/emulated.h`). Copies to
       shared memory land as late as they may in even orders, and at once in odd
       ones.
 

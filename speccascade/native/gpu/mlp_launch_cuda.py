@@ -1,6 +1,7 @@
 """Norm and MLP as one launch, in CUDA C++.
 
-See `gated` in `cuda/layers.cu`. Arguments are as of `layer_launches.MlpLaunch`.
+The kernel is `gated` of `cuda/layers.cu`. Arguments are as of
+`layer_launches.MlpLaunch`.
 """
 
 from collections.abc import Sequence

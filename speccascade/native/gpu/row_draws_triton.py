@@ -2,7 +2,7 @@
 
 One program goes over a row. It adds the weights of each block of 128 tokens,
 inverts the cumulative sum of the blocks, and reads the one block again in which
-the token is. XLA launches five kernels for that.
+the token is. XLA launches six kernels for that.
 
 Axes: R rows, V vocabulary.
 """

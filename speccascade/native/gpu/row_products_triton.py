@@ -133,6 +133,21 @@ def _kernel(
   first = early_launch.program_id(0, interpret) * columns
   column = first + jax.lax.rem(place, jnp.int32(columns))
   split_of_column = jax.lax.div(place, jnp.int32(columns))
+  # What is written. The residual is read before the loop, whose loads would be
+  # waited for.
+  row_out, column_out = jnp.arange(rows), first + jnp.arange(columns)
+  masks = [
+    (row_out < num_rows)[:, None] & (column_out < ref.shape[1])[None, :]
+    for ref in out_refs
+  ]
+  residual = None
+  if residual_ref is not None:
+    at = _sources(residual_ref, residual_index_ref, row_out, num_rows)
+    residual = triton.load(
+      residual_ref.at[at[:, None], column_out[None, :]],
+      mask=masks[0],
+      other=0.0,
+    )
 
   def multiply(
     number: jax.Array, carry: tuple[jax.Array, ...]
@@ -193,14 +208,11 @@ def _kernel(
       for name, x in zip(activations, results)
     ]
     results = [functools.reduce(operator.mul, gates).astype(dtype)]
-  row, column = jnp.arange(rows), first + jnp.arange(columns)
-  for ref, result in zip(out_refs, results):
-    mask = (row < num_rows)[:, None] & (column < ref.shape[1])[None, :]
-    if residual_ref is not None:
-      source = _sources(residual_ref, residual_index_ref, row, num_rows)
-      at = (source[:, None], column[None, :])
-      result = result + triton.load(residual_ref.at[at], mask=mask, other=0.0)
-    triton.store(ref.at[row[:, None], column[None, :]], result, mask=mask)
+  for ref, result, mask in zip(out_refs, results, masks):
+    if residual is not None:
+      result = result + residual
+    place_out = (row_out[:, None], column_out[None, :])
+    triton.store(ref.at[place_out], result, mask=mask)
 
 
 def _sources(

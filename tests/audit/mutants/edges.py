@@ -109,6 +109,21 @@ the z-loss of every head counts the same <- test_each_head_has
 - z_loss += factor * jnp.sum(z * lesson.weights)
 + z_loss += jnp.sum(z * lesson.weights)
 
+=== native/gpu/row_products_triton.py models/test_gpu_kernels.py
+products of other halves are added to a sum <- test_products_with_what
+@ _kernel
+- jnp.where(is_own, x, 0.0)
++ x
+the norm of a row is that of its first half <- test_products_with_what
+@ _kernel
+- square.reshape(splits, rows).sum(axis=0)
++ square.reshape(splits, rows)[0]
+
+=== native/gpu/kernel_tables.py models/test_gpu_operations.py
+kernels that gain less than a tenth are taken <- test_kernels_are_taken
+- row["gain"] < LEAST_GAIN
++ row["gain"] < 1
+
 === models/gpu_passes.py models/test_gpu_passes.py
 the GPU's kernels take norms with an offset <- test_the_kernels_leave_out
 -   "norm_offset",

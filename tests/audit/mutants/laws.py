@@ -259,11 +259,11 @@ missing bonus: the residual is there <-
 + jnp.maximum(scaled - q_n, 0)
 drafts after a rejected one are accepted <-
   ../test_exact_laws.py::test_output_has_the_law_of[spec_cascade_opt-token]
-@ token_verify
-- num_accepted = jnp.min(first_no, axis=1, initial=tokens.shape[1])
-+ num_accepted = jnp.sum(accept, axis=1, dtype=jnp.int32)
+@ _num_accepted
+- jnp.min(first_no, axis=1, initial=q_x.shape[1])
++ jnp.sum(accept, axis=1, dtype=jnp.int32)
 a draft of target probability 0 is accepted at u = 0 <- test_edges
-@ token_verify
+@ _num_accepted
 - (u_accept * q_x < pi_x)
 + (u_accept * q_x <= pi_x)
 a threshold of 0 is met at u = 0 <- test_edges

@@ -15,8 +15,8 @@ a bonus without a distribution of the drafter's is weighed by one <-
 + settings.needs_bonus_law
 p is one position behind q <- test_speculative_paths[lossless]
 @ _mix
-- settings.sampling.step(logits)
-+ settings.sampling.step(jnp.roll(logits, 1, axis=1))
+- settings.sampling.step(logits, found=law)
++ settings.sampling.step(jnp.roll(logits, 1, axis=1), found=law)
 the draw has the uniform of an acceptance <- test_speculative_paths[lossless]
 @ verify
 - draw_rngs = draws.fold_in(rngs, draws.DRAW_TAG)

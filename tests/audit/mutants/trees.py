@@ -137,6 +137,30 @@ a traversal tries children in the order of their ids <-
 - key = drafts.index + jnp.where(branches.is_certain, num, 0)
 + key = jnp.argsort(jnp.argsort(tokens, axis=1), axis=1).astype(jnp.int32)
 
+=== native/gpu/row_draws_triton.py models/test_gpu_draws.py
+a GPU draws without what is before the block <-
+  test_draws_invert_the_cumulative_sum
+@ draw
+- left = goal - before_block
++ left = goal
+a GPU draws a token without weight <- test_draws_invert_the_cumulative_sum
+@ _first_above
+- above = (weight > 0) & (total > goal)
++ above = total >= goal
+
+=== native/gpu/chain_review_triton.py models/test_gpu_draws.py
+a GPU replaces a rejected draft from the verifier's law <-
+  test_places_of_a_chain_are_reviewed_as_in_separate_steps
+@ _kernel
+- has_mass = most > 0
++ has_mass = most > 2
+
+=== native/gpu/kept_path_triton.py models/test_gpu_draws.py
+a GPU keeps other slots <- test_a_path_is_kept_to_the_bit_and_nothing_else_moves
+@ _kernel
+- new = first_ref[row] + number[None, :]
++ new = first_ref[row] + 1 + number[None, :]
+
 === decoding/drafting/children.py
     decoding/verification/test_tree_steps.py::test_children_are_drawn_by_their_law
 draws without replacement repeat
