@@ -30,6 +30,8 @@ MAX_UNROLLED_ROWS = 16
 # A TPU writes a block to so many slots by a product, which rewrites all
 # slots: docs/slices.md has the cycles of both ways.
 MOST_MULTIPLIED_SLOTS = 512
+# Of one row a TPU reads slots by a product, if there are no more than these.
+MOST_TURNED_SLOTS = 1024
 
 
 def constrain(cache: LayerCache) -> LayerCache:
@@ -157,8 +159,11 @@ def read_slots(slots: jax.Array, index: jax.Array, axis: int) -> jax.Array:
     functools.partial(function, axis=axis)
     for function in (gather_slots, read_products)
   )
-  if slots.shape[0] == 1 and not partitioning.is_cut():
-    return gathered(slots, index)
+  is_one = slots.shape[0] == 1 and not partitioning.is_cut()
+  if is_one:
+    products = functools.partial(read_turned, axis=axis)
+    if slots.shape[axis] > MOST_TURNED_SLOTS:
+      return gathered(slots, index)
   return jax.lax.platform_dependent(
     slots, index, tpu=products, default=gathered
   )
@@ -186,6 +191,16 @@ def read_products(
     is_read,
     precision=jax.lax.Precision.HIGHEST,
   )
+
+
+def read_turned(slots: jax.Array, index: jax.Array, *, axis: int) -> jax.Array:
+  """As `read_products`, with slots last, as the kernel for one row has them.
+
+  In another layout a TPU would copy a cache for it, and back.
+  """
+  turned = jax.lax.optimization_barrier(slots.swapaxes(axis, -1))
+  read = read_products(turned, index, axis=slots.ndim - 1)
+  return read.swapaxes(axis, -1)
 
 
 def write(cache: LayerCache, new: LayerCache, start: jax.Array) -> LayerCache:

@@ -76,7 +76,7 @@ def test_ways_to_read_slots(dtype):
     want = np.stack(
       [row.take(at, axis - 1) for row, at in zip(slots, index, strict=True)]
     )
-    for way in (cache.gather_slots, cache.read_products):
+    for way in (cache.gather_slots, cache.read_products, cache.read_turned):
       read = jax.jit(functools.partial(way, axis=axis))
       actual = read(jnp.asarray(slots), int32(index))
       assert actual.dtype == dtype
