@@ -173,6 +173,10 @@ def test_the_table_says_which_passes_have_kernels_unasked(monkeypatch):
   assert not gpu_passes.takes(config, lm.params, state, tokens)  # on this CPU
   with native.gpu_kernels("xla"):
     assert not takes()
+  monkeypatch.setenv("SPECCASCADE_GPU_KERNELS", "0")
+  assert not takes()
+  monkeypatch.delenv("SPECCASCADE_GPU_KERNELS")
+  assert takes()
   row["gain"] = 1.09
   assert not takes()
 

@@ -3,10 +3,12 @@
 Every operation of this package has a reference in plain JAX, "xla", and kernels
 for a GPU, which are compiled for an H100 and computed on a CPU by tests. Where
 nothing is asked for, `defaults.json` decides: it names the kernels that should
-gain at least a tenth, and the number that says so. All else is XLA's.
+gain at least a tenth, and the number that says so. All else is XLA's, and with
+`SPECCASCADE_GPU_KERNELS=0` in the environment, everything.
 """
 
 import contextlib
+import os
 from typing import Any
 
 import jax
@@ -14,6 +16,7 @@ import jax
 from speccascade.native.gpu import kernel_tables
 from speccascade.native.lowering import device_kind, platform
 
+SWITCH = "SPECCASCADE_GPU_KERNELS"  # 0 leaves all to XLA where nothing is asked
 # By the name that is asked for, what is tried in turn where it cannot run.
 FALLBACKS = {
   "xla": ("xla",),
@@ -72,6 +75,6 @@ def preferred(operation: str, key: str) -> str:
   """
   if _asked.value is not None:
     return _asked.value
-  if platform() != "gpu":
+  if platform() != "gpu" or os.environ.get(SWITCH) == "0":
     return "xla"
   return kernel_tables.default(device_kind(), operation, key)
