@@ -68,6 +68,7 @@ def _folder(out, total, by_row):
     dtype="float32",
     verification="token",
     block_changes={},
+    phases=None,
   )
   row = types.SimpleNamespace(
     counts=total, settings=settings, label="SpecDecode", environment={}
