@@ -43,7 +43,6 @@ class Peer:
 
 
 _LOSSLESS = "lossless"
-_ALL_SETTINGS = ("V = 2, one round", "top-p 0.8, temperature 0.5")
 _TRANSFORMERS = f"pip install transformers && pip install torch {_TORCH}"
 
 
@@ -88,13 +87,17 @@ PEERS = {
     f"{_GENERATE}assisted",
     problems=(
       *("V = 2, one round", "V = 3, one round"),
-      *("one-hot distributions, one round", "top-p 0.8, temperature 0.5"),
+      *("one-hot distributions, one round", "V = 2, two rounds"),
+      "top-p 0.8, temperature 0.5",
     ),
   ),
   "transformers_prompt_lookup": _transformers(
     "`generate` with prompt lookup",
     f"{_GENERATE}prompt_lookup",
-    problems=_ALL_SETTINGS,
+    problems=(
+      *("V = 2, one round", "V = 3, one round", "V = 2, two rounds"),
+      "top-p 0.8, temperature 0.5",
+    ),
   ),
   "transformers_universal": _transformers(
     "`generate` with another tokenizer, listed in another order than its ids",
@@ -104,7 +107,10 @@ PEERS = {
   "transformers_universal_in_order": _transformers(
     "`generate` with another tokenizer, listed in the order of its ids",
     f"{_GENERATE}universal_in_order",
-    problems=("V = 2, one round",),
+    problems=(
+      *("V = 2, one round", "V = 3, one round"),
+      *("one-hot distributions, one round", "temperature 0.6"),
+    ),
   ),
   "vllm": Peer(
     "vLLM: `rejection_sample`, draft probabilities given",
@@ -148,7 +154,7 @@ PEERS = {
     ("sglang-jax", "jax"),
     "pip install jax, with python/ of a clone of sgl-project/sglang-jax on"
     " PYTHONPATH",
-    ("V = 2, gamma 1",),
+    ("V = 2, gamma 1", "V = 3, gamma 1", "one-hot distributions, gamma 1"),
   ),
   "tpu_inference": Peer(
     "tpu-inference: `rejection_sample`, no draft probabilities",
@@ -187,7 +193,10 @@ PEERS = {
     "benchmarks.peers.sampler_peers.mlx_lm",
     ("mlx-lm", "mlx"),
     "pip install mlx-lm 'mlx[cpu]'",
-    ("V = 2, one round", "V = 2, gamma 2, two rounds"),
+    (
+      *("V = 2, one round", "V = 3, one round", "ties, one round"),
+      *("temperature 0.6", "temperature 1.7", "V = 2, gamma 2, two rounds"),
+    ),
   ),
   "gpt_fast": Peer(
     "gpt-fast: `speculative_decode`",
@@ -205,6 +214,9 @@ PEERS = {
     ("gpt-fast", "torch"),
     "pip install torch sentencepiece tiktoken, with commit 61c193d~1 of"
     " pytorch-labs/gpt-fast on PYTHONPATH",
-    ("V = 2, one round",),
+    (
+      *("V = 2, one round", "V = 3, one round", "ties, one round"),
+      *("top-k 2, temperature 1.7", "V = 2, two rounds"),
+    ),
   ),
 }
