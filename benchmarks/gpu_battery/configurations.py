@@ -25,7 +25,7 @@ from speccascade.runtime import files
 PART = "kernels"
 # A configuration is written if it takes at most this share of the time.
 WORTH = 0.98
-# Kernels of one call: no cache holds them all, so that each is read anew.
+# Kernels of one call: no cache holds them all, so memory is read each time.
 _BYTES, _MOST_KERNELS = 128 << 20, 48
 
 

@@ -303,7 +303,7 @@ def tree_traversal_verify(
     ends.append(here["weight"])
     targets.append(here["target"])
   # A node is asked after all that follow it, and the first that passes is
-  # accepted. So the way goes on where a node passes further down.
+  # accepted. So the path continues where a node passes further down.
   u = jnp.pad(u_accept, ((0, 0), (1, 0)), constant_values=-1)
   passes = u < jnp.concatenate([*ends, weights], axis=1)
   no_leaves = (0, len(tree.levels[-1]))

@@ -12,7 +12,7 @@ from typing import ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from speccascade.native.gpu.operation import Operation
+from speccascade.native.gpu.operation import Operation, not_float32
 from speccascade.native.gpu.row_draws import invert
 
 
@@ -122,9 +122,7 @@ class ChainReview(Operation):
   ) -> str | None:
     """Returns why no kernel takes these logits; None if one does."""
     del arrays, options
-    if logits.dtype != jnp.float32:
-      return f"the logits are {logits.dtype}"
-    return None
+    return not_float32(logits)
 
 
 chain_review = ChainReview()

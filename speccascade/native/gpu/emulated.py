@@ -97,9 +97,9 @@ def run(
 def _aligned(array: np.ndarray) -> np.ndarray:
   """Returns a copy that starts where XLA lets arrays start."""
   array = np.asarray(array)
-  room = np.empty(array.nbytes + 256, np.uint8)
-  first = -room.ctypes.data % 256
-  place = room[first : first + array.nbytes].view(array.dtype)
+  buffer = np.empty(array.nbytes + 256, np.uint8)
+  first = -buffer.ctypes.data % 256
+  place = buffer[first : first + array.nbytes].view(array.dtype)
   place = place.reshape(array.shape)
   place[...] = array
   return place

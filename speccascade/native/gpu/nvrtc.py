@@ -137,6 +137,6 @@ def _read(
   """Returns a text that NVRTC holds."""
   size = ctypes.c_size_t()
   size_of(program, ctypes.byref(size))
-  room = ctypes.create_string_buffer(size.value)
-  get(program, room)
-  return room.value.decode()
+  buffer = ctypes.create_string_buffer(size.value)
+  get(program, buffer)
+  return buffer.value.decode()

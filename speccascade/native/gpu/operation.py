@@ -6,6 +6,7 @@ import importlib
 from typing import Any, ClassVar
 
 import jax
+import jax.numpy as jnp
 
 from speccascade.native.gpu import choice, kernel_tables
 from speccascade.native.lowering import device_kind, platform
@@ -122,6 +123,13 @@ class Operation:
       interpret=name in choice.ANYWHERE,
       **options,
     )
+
+
+def not_float32(logits: jax.Array) -> str | None:
+  """Returns why no kernel takes logits of another dtype; None if one does."""
+  if logits.dtype == jnp.float32:
+    return None
+  return f"the logits are {logits.dtype}"
 
 
 def _language(implementation: str) -> str:

@@ -12,7 +12,7 @@ from typing import ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from speccascade.native.gpu.operation import Operation
+from speccascade.native.gpu.operation import Operation, not_float32
 from speccascade.native.gpu.row_draws import invert
 
 
@@ -78,9 +78,7 @@ class RowLaws(Operation):
   ) -> str | None:
     """Returns why no kernel takes these logits; None if one does."""
     del arrays, options
-    if logits.dtype != jnp.float32:
-      return f"the logits are {logits.dtype}"
-    return None
+    return not_float32(logits)
 
 
 row_laws = RowLaws()

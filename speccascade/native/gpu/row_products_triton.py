@@ -94,9 +94,9 @@ def configuration(
   together = min(pl.cdiv(programs, _MULTIPROCESSORS), 4)
   reading = min(programs, together * _MULTIPROCESSORS)
   ahead = max(2, math.ceil(_IN_FLIGHT / reading / of_kernels))
-  room = _SHARED // together // (of_kernels + of_rows) - 1
+  most = _SHARED // together // (of_kernels + of_rows) - 1
   return Configuration(
-    columns, splits, inputs, 1 + max(1, min(ahead, num_parts, room))
+    columns, splits, inputs, 1 + max(1, min(ahead, num_parts, most))
   )
 
 
