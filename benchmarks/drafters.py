@@ -13,6 +13,10 @@ draft_vocabulary=N or a file, and drafter_kernel_dtype=int8. A language model
 also drafts together with prompt lookup (Cascade Speculative Drafting) unless
 --alone is given.
 
+A number in --gammas drafts as many tokens in every block. With "adaptive" each
+row chooses the size of each block (docs/adaptive.md), by costs that are timed
+before the first turn of each file and temperature.
+
 c is the time of a draft over that of a token of the verifier, by hot loops; MB
 are those that a draft reads of the drafter's arrays. The last column says how
 many times as fast as the verifier alone a method is, a token, with the 95%
@@ -20,7 +24,10 @@ interval of a bootstrap over texts.
 """
 
 import argparse
+from collections.abc import Sequence
 import dataclasses
+import functools
+import itertools
 import json
 import pathlib
 from typing import Any
@@ -28,9 +35,13 @@ from typing import Any
 import jax
 
 from speccascade import cli, native
+from speccascade.generate.batches.sources import Sources
 from speccascade.generate.pair.cascades import Cascade
 from speccascade.generate.pair.pairs import ModelPair, PairSpec
+from speccascade.generate.points import advice_files, round_times
+from speccascade.generate.points.draft_costs import DraftCosts
 from speccascade.generate.points.point import Point
+from speccascade.generate.points.point_checks import ADAPTIVE
 from speccascade.generate.run import Run
 from speccascade.generate.session import Session
 from speccascade.models import cut_head
@@ -69,7 +80,7 @@ class Line:
 
   @property
   def block(self) -> str:
-    """The size of a chain, or the children at each depth of a tree."""
+    """The size of a chain or "adaptive", or the children of a tree by depth."""
     settings = self.row.settings
     return str(settings.tree or settings.gamma)
 
@@ -98,6 +109,8 @@ class Line:
       "tree": settings.tree,
       "c": None if costs is None else costs.c,
       "megabytes": self.megabytes,
+      # Of "adaptive" alone: the mean over blocks of what was drafted.
+      "mean_gamma": found.get("mean_gamma"),
       "tokens_per_block": found["mean_acceptance_length"],
       "acceptance_rate": found["acceptance_rate"],
       "speedup": [self.speedup.value, *self.speedup.bounds],
@@ -111,6 +124,7 @@ COLUMNS = (
   Column("drafter", "drafter"),
   Column("method", "row.label"),
   Column("gamma", lambda line: line.block),
+  Column("mean gamma", lambda line: line.row.efficiency.get("mean_gamma"), 2),
   Column("c", "row.costs.c", 3),
   Column("MB", "megabytes", 1),
   Column("tokens/block", "row.efficiency.mean_acceptance_length", 2),
@@ -131,6 +145,22 @@ def method(text: str) -> tuple[str, float | None]:
   """
   name, _, alpha = text.partition(":")
   return name, float(alpha) if alpha else None
+
+
+def gamma(text: str) -> int | str:
+  """Returns the size of each block that a flag names, or "adaptive".
+
+  >>> gamma("3"), gamma("adaptive")
+  (3, 'adaptive')
+  """
+  if text == ADAPTIVE:
+    return text
+  try:
+    return int(text)
+  except ValueError as error:
+    raise argparse.ArgumentTypeError(
+      f"{text!r} is not a gamma; wanted a number or {ADAPTIVE}"
+    ) from error
 
 
 def sizes(text: str) -> tuple[int, ...]:
@@ -182,9 +212,10 @@ def megabytes(pair: ModelPair) -> float:
   """Returns how much of a drafter's arrays a draft reads.
 
   It is all of a head and of the layers. Of a table of tokens a draft reads one
-  row, unless the head is the table.
+  row, unless the head is the table. The model reads as much where copies of the
+  text are drafted, too.
   """
-  drafter: Any = pair.drafter_lm
+  drafter: Any = pair.drafters[0].lm
   fuse: Any = ()
   if isinstance(drafter, StateReader):
     reading = drafter.reading_model(pair.verifier_lm)
@@ -264,6 +295,31 @@ def rivals_at(
   return rivals
 
 
+def study_of(rival: smollm_race.Rival, sources: Sources, args) -> Study:
+  """Returns the study of a rival, which times all examples."""
+  run = Run(max_decode_len=args.max_decode_len, batch_size=1, progress=False)
+  return Study(
+    Session(rival.pair, sources, run),
+    Measuring(num_timed=args.num_examples, repeats=args.repeats),
+  )
+
+
+def check(study: Study, points: Sequence[Point]):
+  """Raises ValueError where the models of a study do not fit a point."""
+  for point in points:
+    point = advice_files.resolve_gamma(point, study.pair)
+    if point.is_adaptive:  # Whether it fits does not depend on its costs.
+      costs = DraftCosts.of_one_size(point.sizes[-1], point.sizes)
+      point = dataclasses.replace(point, draft_costs=costs)
+    study.batches(point, timed=True).check()
+
+
+def priced(study: Study, points: Sequence[Point]) -> list[Point]:
+  """Returns points with the costs by which "adaptive" chooses block sizes."""
+  batches_at = functools.partial(study.batches, timed=True)
+  return [round_times.priced(point, batches_at) for point in points]
+
+
 def main():
   parser = cli.Parser("drafters", __doc__, "benchmarks")
   add = parser.add_argument
@@ -285,7 +341,13 @@ def main():
     metavar="METHOD[:ALPHA]",
     help="of the drafters (spec_decode)",
   )
-  add("--gammas", type=int, nargs="*", default=[1, 2, 3])
+  add(
+    "--gammas",
+    type=gamma,
+    nargs="*",
+    default=[1, 2, 3],
+    help=f"numbers, or {ADAPTIVE} (1 2 3)",
+  )
   add(
     "--trees",
     type=sizes,
@@ -315,9 +377,17 @@ def main():
   }
   vocabulary = next(iter(texts.values())).vocabulary
   alone, drafters = read_pair(args, vocabulary), read_drafters(args, vocabulary)
+  all_rivals = {
+    temperature: rivals_at(temperature, alone, drafters, args)
+    for temperature in args.temperatures
+  }
+  for rival in itertools.chain(*all_rivals.values()):
+    try:
+      check(study_of(rival, next(iter(texts.values())), args), rival.points)
+    except ValueError as error:
+      parser.error(f"{rival.name}: {error}")
   lines = []
-  for temperature in args.temperatures:
-    rivals = rivals_at(temperature, alone, drafters, args)
+  for temperature, rivals in all_rivals.items():
     turns = sum(1 + len(rival.points) for rival in rivals)
     decodes = turns * args.repeats * args.num_examples * len(texts)
     with ProgressBar(
@@ -325,18 +395,13 @@ def main():
     ) as bar:
       for name, sources in texts.items():
         for rival in rivals:
-          run = Run(
-            max_decode_len=args.max_decode_len, batch_size=1, progress=False
-          )
-          study = Study(
-            Session(rival.pair, sources, run),
-            Measuring(num_timed=args.num_examples, repeats=args.repeats),
-          )
+          study = study_of(rival, sources, args)
+          points = priced(study, rival.points)
           costs = size = None
           if rival.pair.drafters:
             size = megabytes(rival.pair)
-            costs = point_timing.measure_costs(study, rival.points)
-          compared = comparison.compare(study, rival.points, tick=bar.update)
+            costs = point_timing.measure_costs(study, points)
+          compared = comparison.compare(study, points, tick=bar.update)
           # The first row is the verifier alone.
           for row in compared.rows[1:]:
             row = dataclasses.replace(row, costs=costs)
