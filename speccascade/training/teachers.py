@@ -119,7 +119,8 @@ def with_hidden(
       shape of the widest bucket.
     folder: holds a folder for each pair of a teacher and a set of texts.
     progress: whether to show a progress bar.
-    prompts: whether the states at prompts are stored too.
+    prompts: whether the states at prompts are stored too. Such files are read
+      where the states of targets alone are wanted.
 
   Returns:
     Batches whose arrays have `TokenArrays.hidden`, mapped from the files.
@@ -129,24 +130,37 @@ def with_hidden(
   """
   arrays, widest = batches.arrays, batches.buckets[-1]
   width, batch_size = widest.widths[-1], widest.batch_size
-  name = _digest(teacher, arrays)[:16] + ("-whole" if prompts else "")
-  folder = pathlib.Path(folder).expanduser() / name
+  folder, name = (
+    pathlib.Path(folder).expanduser(),
+    _digest(teacher, arrays)[:16],
+  )
   size = np.stack(
     [arrays.lengths(name) for name in training_batches.FEATURES], 1
   )
   # A file holds one state for each target token, or for each fed one. A text's
   # row has one token fewer than prompt and output together, because the last
   # token is not fed.
-  lengths, size = size[:, 1], size.sum(1, keepdims=True) - 1
-  if prompts:
-    lengths = size[:, 0]
+  targets, size = size[:, 1], size.sum(1, keepdims=True) - 1
   hidden = []
+
+  def read(path, lengths):
+    shape = (int(lengths.sum()), teacher.module.config.emb_dim)
+    return np.split(_read_states(path, shape), np.cumsum(lengths)[:-1])
+
   with ProgressBar(
     total=len(arrays), unit="text", desc="teacher", disable=not progress
   ) as bar:
     for first in range(0, len(arrays), PART):
       texts = np.arange(first, min(first + PART, len(arrays)))
-      path = folder / f"{first:08d}.npy"
+      file_name, fed = f"{first:08d}.npy", size[texts, 0]
+      whole = folder / f"{name}-whole" / file_name
+      path = whole if prompts else folder / name / file_name
+      if not prompts and processes.agree(whole.is_file):
+        # The states of the targets are the last ones of those of all tokens.
+        pairs = zip(read(whole, fed), targets[texts])
+        hidden += [states[len(states) - num :] for states, num in pairs]
+        bar.update(len(texts))
+        continue
       # The first process of a job looks whether the file is there. All of them
       # must take the same way: parameters on a mesh need every process. The
       # first process writes the file, and the others wait until it is there.
@@ -162,9 +176,7 @@ def with_hidden(
           with files.open_whole(path, "wb") as file:
             np.save(file, states)
         processes.meet()
-      ends = np.cumsum(lengths[texts])[:-1]
-      shape = (int(lengths[texts].sum()), teacher.module.config.emb_dim)
-      hidden += np.split(_read_states(path, shape), ends)
+      hidden += read(path, fed if prompts else targets[texts])
       bar.update(len(texts))
   arrays = dataclasses.replace(arrays, hidden=hidden)
   return dataclasses.replace(batches, arrays=arrays)

@@ -231,6 +231,24 @@ def test_a_damaged_file_of_a_teacher_is_named(learned, tmp_path):
   assert path.read_bytes() == whole
 
 
+def test_states_of_whole_texts_serve_where_those_of_targets_do(
+  tmp_path, monkeypatch
+):
+  teacher = states.Teacher(random_params(2), MODULE)
+  made = training_batches.train_batches(
+    arrays_of(texts(3)), batch_size=1, seed=0, prompted=True
+  )
+  alone = teachers.with_hidden(teacher, made, tmp_path / "alone", False)
+  shared = tmp_path / "shared"
+  whole = teachers.with_hidden(teacher, made, shared, False, prompts=True)
+  monkeypatch.setattr(teachers, "_hidden", None)  # The teacher does not read.
+  read = teachers.with_hidden(teacher, made, shared, False)
+  hidden = (each.arrays.hidden for each in (alone, whole, read))
+  for target, longer, stored in zip(*hidden, strict=True):
+    assert len(longer) >= len(target)
+    np.testing.assert_array_equal(target, stored)
+
+
 def test_a_teacher_that_is_the_student_teaches_nothing(data):
   params = random_params(2)
   teacher = states.Teacher(params, MODULE)
