@@ -77,11 +77,11 @@ static inline Floats multiply_in(const float* x, Floats w, Floats z) {
 // rows of sums COLUMNS, rows of x `in`. With one row weights are read so fast
 // that the processor fetches them ahead by itself, and also with two rows where
 // the tile is as wide as the strip. Else the tile fetches whole rows of a panel
-// from `next` on: one row for each row that it reads where it is as wide as the
-// strip, and one row for each TILES rows where TILES of them are.
+// from `next` on: one row for each `every` rows that it reads where it is as
+// wide as the strip, and for each TILES times as many where TILES of them are.
 template <int M, int N, int COLUMNS, Weights W>
 static inline void tile(const float* x, long in, const float* w, float* sums,
-                        long n, bool adds, const float* next) {
+                        long n, bool adds, const float* next, long every) {
   constexpr int WIDTH = N * LANES, TILES = COLUMNS / WIDTH;
   constexpr long ROW = words(W, PANEL);
   constexpr bool FETCHES = M > (TILES > 1 ? 1 : 2);
@@ -89,11 +89,17 @@ static inline void tile(const float* x, long in, const float* w, float* sums,
   for (int m = 0; adds && m < M; m++)
     for (int v = 0; v < N; v++)
       sum[m][v] = load(sums + m * COLUMNS + v * LANES);
-  for (long k = 0; k < n; k++, w += ROW) {
-    // 16 words are a line of the cache.
-    for (int j = 0; FETCHES && j < words(W, WIDTH); j += 16)
-      __builtin_prefetch(
-          next + k / TILES * ROW + words(W, k % TILES * WIDTH) + j, 0, 2);
+  long fetched = 0;
+  for (long k = 0, left = 1; k < n; k++, w += ROW) {
+    if (FETCHES && --left == 0) {
+      // 16 words are a line of the cache.
+      for (int j = 0; j < words(W, WIDTH); j += 16)
+        __builtin_prefetch(next + fetched / TILES * ROW +
+                               words(W, fetched % TILES * WIDTH) + j,
+                           0, 2);
+      fetched++;
+      left = every;
+    }
 #pragma GCC unroll 2
     for (int i = 0; i < inputs(W); i++) {
       Floats weights[N];
@@ -120,24 +126,32 @@ static inline void tile(const float* x, long in, const float* w, float* sums,
 // group of rows is read by all tiles in turn, the first time from memory and
 // then from the L1 cache. Meanwhile the tiles fetch the next group, each tile a
 // share of its rows. So memory is read once, in order, and waits for nothing.
+//
+// `ahead` is how far the first row that is fetched lies behind w, in words; a
+// row is fetched for each `every` rows that are read.
 template <int M, int COLUMNS, Weights W>
 static void strip(const float* x, long in, const float* w, float* sums, long n,
-                  bool adds) {
+                  bool adds, long ahead, long every) {
   constexpr int N = std::min(vectors(M), COLUMNS / LANES), WIDTH = N * LANES;
   constexpr int TILES = COLUMNS / WIDTH, SHARE = GROUP / TILES;
   constexpr long ROW = words(W, PANEL);
   if (TILES == 1)
-    return tile<M, N, COLUMNS, W>(x, in, w, sums, n, adds, w + AHEAD * PANEL);
+    return tile<M, N, COLUMNS, W>(x, in, w, sums, n, adds, w + ahead, every);
   for (long k = 0; k < n; k += GROUP)
     for (int j = 0; j < TILES; j++)
       tile<M, N, COLUMNS, W>(x + k * inputs(W), in,
                              w + k * ROW + words(W, j * WIDTH),
                              sums + j * WIDTH, std::min<long>(GROUP, n - k),
-                             adds || k > 0, w + (k + GROUP + j * SHARE) * ROW);
+                             adds || k > 0,
+                             w + ahead + (k + j * SHARE) / every * ROW, every);
 }
 
 // Does the work of `strip` for any number of rows, in tiles as even as can be:
 // 8 rows are 4 and 4, 13 are 5, 4 and 4.
+//
+// A single tile walks down a panel and fetches what is a bit ahead. Of several
+// only the first reads from memory, so each fetches a share of the n rows after
+// these: memory is read while all of them compute.
 template <int COLUMNS, Weights W>
 static void strips(const float* x, long rows, long in, const float* w,
                    float* sums, long n, bool adds) {
@@ -145,9 +159,15 @@ static void strips(const float* x, long rows, long in, const float* w,
       strip<1, COLUMNS, W>, strip<2, COLUMNS, W>, strip<3, COLUMNS, W>,
       strip<4, COLUMNS, W>, strip<5, COLUMNS, W>, strip<6, COLUMNS, W>};
   static_assert(std::size(STRIPS) == MOST_ROWS);
-  for (long tiles = (rows + MOST_ROWS - 1) / MOST_ROWS; tiles; tiles--) {
-    const long m = (rows + tiles - 1) / tiles;
-    STRIPS[m - 1](x, in, w, sums, n, adds);
+  constexpr long ROW = words(W, PANEL);
+  const long all = (rows + MOST_ROWS - 1) / MOST_ROWS;
+  for (long left = all; left; left--) {
+    const long m = (rows + left - 1) / left;
+    const bool is_wide = vectors(m) * LANES >= COLUMNS;
+    const long ahead = all > 1   ? (n + (all - left) * n / all) * ROW
+                       : is_wide ? AHEAD * PANEL
+                                 : GROUP * ROW;
+    STRIPS[m - 1](x, in, w, sums, n, adds, ahead, all);
     x += m * in;
     sums += m * COLUMNS;
     rows -= m;
