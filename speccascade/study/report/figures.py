@@ -17,6 +17,7 @@ from speccascade.study.report.groups import (
   MeasuredPanel,
   studies,
 )
+from speccascade.study.report.line_panels import DrawnLine, LinePanel
 from speccascade.study.report.measured import (
   MEASURED,
   REFERENCE,
@@ -25,7 +26,7 @@ from speccascade.study.report.measured import (
   measured_clock,
   modelled_clock,
 )
-from speccascade.study.report.plots import DrawnLine, LinePanel, Plot
+from speccascade.study.report.plots import Plot
 from speccascade.study.rows.results import ResultRow
 
 # The methods that the papers compare. A figure of all methods is crowded.
