@@ -113,14 +113,16 @@ def _baseline_line(curve: MeasuredCurve, panel: MeasuredPanel) -> DrawnLine:
   )
 
 
-def _drafter_arrow(panel: MeasuredPanel) -> list[tuple[str, float]]:
-  """Returns the words and the quality of the small model alone, if timed."""
+def _drafter_arrow(
+  panel: MeasuredPanel,
+) -> list[tuple[str, tuple[float, float]]]:
+  """Returns the words and the place of the small model alone, if timed."""
   small = panel.first(SMALL)
   if small is None or small.speed is None:
     return []
   quality, speed = small.quality.value, small.speed.value
   text = f"drafter: {quality:.1f} {panel.metric}, {speed:.3g} times"
-  return [(text, quality)]
+  return [(text, (speed, quality))]
 
 
 def latency_panel(

@@ -141,7 +141,8 @@ class LinePanel:
     large: the place of the large model, through which dotted lines go: (x, y),
       either of which may be None. What is better in both is shaded.
     corner: words in the corner that is shaded.
-    drafters: (text, y) of what is too fast for the axis: an arrow at its edge.
+    drafters: (text, (x, y)) of small models alone. They stretch no axis: an
+      arrow ends at the point, or at the edge of the axis that it lies beyond.
     background: lines in grey without labels, to compare with.
     ticks: the ticks of the x axis; none lets matplotlib choose.
     right: where the x axis ends, beyond which points are not drawn; None takes
@@ -156,7 +157,7 @@ class LinePanel:
   y_label: str
   large: tuple[float | None, float | None] = (None, None)
   corner: str = ""
-  drafters: Sequence[tuple[str, float]] = ()
+  drafters: Sequence[tuple[str, tuple[float, float]]] = ()
   background: Sequence[DrawnLine] = ()
   ticks: Sequence[int] = ()
   right: float | None = None
@@ -213,6 +214,7 @@ class LinePanel:
     taken = []
     lines = (*self.lines, *self.background)
     places = [(x.value, y.value) for z in lines for x, y in zip(z.xs, z.ys)]
+    places += [place for _, place in self.drafters]
     points = axis.transData.transform(places)
 
     def has_room(text) -> bool:
@@ -227,36 +229,49 @@ class LinePanel:
       is_inside = axis.bbox.y0 < box.y0 and box.y1 < axis.bbox.y1
       return is_inside and has_room(text)
 
-    for text, y in self.drafters:
-      self._write_drafter(axis, text, y, fits)
+    for text, place in self.drafters:
+      _write_drafter(axis, text, place, fits)
     for line in self.lines:
       if line.words:
         line.write_words(axis, fits)
       line.write_marks(axis, has_room)
 
-  def _write_drafter(
-    self, axis, text: str, y: float, fits: Callable[..., bool]
-  ):
-    """Draws an arrow at the edge of the axis, with words that hide no point."""
-    bottom, top = axis.get_ylim()
-    # Inside the axis where the quality is below or above it.
-    place = min(max((y - bottom) / (top - bottom), 0.05), 0.95)
-    arrow = axis.annotate(
-      text,
-      (1.0, place),
-      (-22, 0),
-      xycoords="axes fraction",
-      textcoords="offset points",
-      fontsize=FONT - 1,
-      arrowprops={"arrowstyle": "-|>", "color": "black", "shrinkB": 0},
-    )
-    # The words move up and down from the arrow's head.
-    sides = [
-      ((1.0, place), (-22, shift), "right", "center")
-      for shift in sorted(range(-60, 61, 6), key=abs)
-    ]
-    if not _place(arrow, sides, fits):
-      arrow.set_position((-22, 0))
+
+def _write_drafter(
+  axis, text: str, place: tuple[float, float], fits: Callable[..., bool]
+):
+  """Draws an arrow to a point, or to the edge; its words hide no point."""
+  x, y = axis.transAxes.inverted().transform(axis.transData.transform(place))
+  if is_inside := 0 <= x <= 1 and 0 <= y <= 1:
+    axis.plot(*place, "o", color="black", markersize=3, zorder=3)
+  # Beyond a side the arrow is level, and not in a corner.
+  across = 0.0 <= x <= 1.0
+  least, most = (0.0, 1.0) if across else (0.05, 0.95)
+  head = min(max(x, 0.0), 1.0), min(max(y, least), most)
+  arrow = axis.annotate(
+    text,
+    head,
+    (0, 0),
+    xycoords="axes fraction",
+    textcoords="offset points",
+    fontsize=FONT - 1,
+    arrowprops={
+      "arrowstyle": "-|>",
+      "color": "black",
+      "shrinkB": 3 if is_inside else 0,
+    },
+  )
+  # The words are on the side that has more room, as near as they fit.
+  sign, side = (-1, "right") if x > 0.5 else (1, "left")
+  shifts = range(-60, 61, 6)
+  if across and not is_inside:  # The arrow points up or down.
+    shifts = range(22, 83, 6) if y < 0 else range(-82, -21, 6)
+  sides = [
+    (head, (sign * 22, shift), side, "center")
+    for shift in sorted(shifts, key=abs)
+  ]
+  if not _place(arrow, sides, fits):
+    _place(arrow, sides[:1], lambda words: True)
 
 
 def _place(annotation, sides: Sequence[tuple], fits: Callable) -> bool:
