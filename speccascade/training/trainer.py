@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 import contextlib
 import dataclasses
 import itertools
+import os
 import time
 from typing import Any
 
@@ -138,7 +139,6 @@ class TrainingJob:
     writer: has `write_scalars(step, {name: value})`
       and `flush()`, as clu's metric writers; None writes nothing.
     say: prints a line of text.
-    kept_ids: the draft vocabulary that is learned, or None.
     saved_step: the step of the last checkpoint, or None.
     metrics: the last evaluation's metrics, named "eval/...".
     evaluated_step: the step of the last evaluation, or None.
@@ -156,7 +156,6 @@ class TrainingJob:
   evaluation: Callable[[Config, Any], dict[str, float]] | None = None
   writer: Any = None
   say: Callable[[str], None] = print
-  kept_ids: Sequence[int] | None = None
   # What the run has done so far.
   saved_step: int | None = dataclasses.field(default=None, init=False)
   metrics: dict[str, float] = dataclasses.field(
@@ -167,6 +166,12 @@ class TrainingJob:
   def __post_init__(self):
     self.optimizer = self.optimizer or optimizers.T5_FINE_TUNING
     self.objective = self.objective or objectives.T5_FINE_TUNING
+
+  @property
+  def _name(self) -> str:
+    """What progress is shown of: one terminal may have several trainings."""
+    folder = self.checkpoints and os.path.basename(self.checkpoints.model_dir)
+    return f"train {folder}" if folder else "train"
 
   def run(
     self, on_start: Callable[[], object] = lambda: None
@@ -282,7 +287,7 @@ class TrainingJob:
     with ProgressBar(
       total=steps,
       initial=step,
-      desc="train",
+      desc=self._name,
       unit="step",
       disable=not settings.progress,
       mininterval=1.0,
