@@ -11,7 +11,6 @@ from typing import Any
 import jax
 import numpy as np
 
-from speccascade.models.architectures import drafts_alone, words_of
 from speccascade.models.parameters import Config, check_params, network
 from speccascade.models.sharding import meshes
 from speccascade.models.sharding.partitioning import layout_of
@@ -268,7 +267,7 @@ class TrainingJob:
     step, steps = int(state.step), settings.train_steps
     if step >= steps:
       return state
-    teacher = _teacher_in_use(self.teacher, self.objective, config)
+    teacher = states.teacher_in_use(self.teacher, self.objective, config)
     module, layout = network(config), layout_of(state.params)
     train_step = training_step.programs(
       module, optimizer, self.objective, layout
@@ -433,25 +432,6 @@ def fit(
     written=written,
   )
   return job.take_steps(state, on_log=on_log, callbacks=callbacks, stop=stop)
-
-
-def _teacher_in_use(
-  teacher: Teacher | None, objective: Objective, config: Config
-) -> Teacher | None:
-  """Returns the teacher, or None where a step does not need it."""
-  if not drafts_alone(config):
-    if teacher is None:
-      raise ValueError(f"{words_of(config)} need a teacher: the verifier")
-    return teacher
-  if teacher is None and objective.needs_teacher:
-    raise ValueError(
-      f"the objective's loss is {objective.whole}, and there is no teacher"
-    )
-  # A step that does not read the teacher must not take its parameters: they
-  # would be one more argument to compile for and to hold.
-  if not objective.needs_teacher and not (teacher and teacher.earlier):
-    return None
-  return teacher
 
 
 def _batches_from(batches: Batches, position: int) -> Iterator[Batch]:
