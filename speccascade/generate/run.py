@@ -21,8 +21,8 @@ class Run(Records, TextLimits):
     output_dir: a new folder, or the folder of this run, which then continues;
       None where nothing is written.
     max_decode_len: the most tokens of an output, EOS counted.
-    batch_size: rows decoded at once where nothing is timed. 1 shares its
-      programs with the timed runs.
+    batch_size: rows decoded at once where nothing is timed; a decode of fewer
+      examples has as many rows. 1 shares its programs with the timed runs.
     refill: whether a row that ended makes way for the next example at once,
       before its batch has ended.
     one_at_a_time: whether a decode answers its examples one at a time, all

@@ -46,6 +46,7 @@ from speccascade.generate.points.point_settings import (
   settings_of,
 )
 from speccascade.generate.run import Run
+from speccascade.models.sharding.partitioning import DATA
 from speccascade.runtime import memory, processes
 from speccascade.runtime.progress import note
 from speccascade.settings import fields
@@ -203,11 +204,23 @@ class Session:
       limits=self.run.limits_text,
     )
 
+  @property
+  def own_rows(self) -> int:
+    """BATCH_SIZE, or the number of examples where there are fewer.
+
+    Rows that only pad a batch take time. A mesh gets as many as it divides.
+    """
+    layout = self.pair.layout
+    parts = 1 if layout is None else layout.sizes[DATA]
+    num = -(-len(self.examples) // parts) * parts
+    return min(num, self.run.batch_size)
+
   def batches(
     self,
     point: Point,
     *,
     shared: bool = True,
+    num_rows: int | None = None,
     alike: Sequence[Source] | None = None,
     trials: Sequence[tuple[int, Sequence[Source]]] | None = None,
     room: int | None = None,
@@ -219,15 +232,18 @@ class Session:
       point: the method and its settings.
       shared: whether the methods of a family share programs. They do on a CPU
         only, where a program that branches at the method is as fast.
+      num_rows: the rows of a batch; None takes BATCH_SIZE, so that sessions of
+        other examples share programs.
       alike: examples that are all padded to one length, and decoded one at a
         time, so that one program decodes them. None makes batches of
-        BATCH_SIZE rows, padded to one of `lengths`.
+        `num_rows`, padded to one of `lengths`.
       trials: the trials that the batches decode, each with its number; None
         takes all examples, `num_trials` times.
       room: the most tokens after an example; None takes those of one output.
       **recorded: fields of `Records` in place of the run's.
     """
-    run, num_rows, lengths = self.run, self.run.batch_size, self.lengths
+    run, lengths = self.run, self.lengths
+    num_rows = num_rows or run.batch_size
     if alike is not None:
       all_lengths = padding.buckets(self.sources.max_len)
       num_rows, lengths = 1, [padding.width_of(alike, all_lengths)]

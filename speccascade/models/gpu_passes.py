@@ -212,10 +212,11 @@ def extend(
 
 def _vectors(config, embedder: dict, tokens: jax.Array) -> jax.Array | Gathered:
   """Returns the vectors of tokens; the first layer looks them up if it can."""
-  table, ahead = embedder["embedding"], embedder.get("lookahead")
-  if ahead is None and getattr(table, "dtype", None) == config.dtype:
+  table = embedder["embedding"]
+  is_whole = embedder.get("lookahead") is None
+  if is_whole and getattr(table, "dtype", None) == config.dtype:
     return Gathered(table, tokens)
-  return layers.look_up(table, tokens, config.dtype, ahead)
+  return layers.vectors_of(embedder, tokens, config.dtype)
 
 
 def _at(x: jax.Array, read: jax.Array) -> Gathered:

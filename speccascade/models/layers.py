@@ -8,7 +8,7 @@ Axes: E model width, V vocabulary.
 Source: T5X's `examples/t5`, whose checkpoints must load unchanged.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 import functools
 import operator
 from typing import Any
@@ -178,6 +178,22 @@ def norm(
   # Cast before the scale, as T5X does: in bfloat16 the order shows.
   x = x.astype(result)
   return x * jnp.broadcast_to(scale.astype(result), x.shape)
+
+
+def vectors_of(
+  embedder: Mapping[str, jax.Array], tokens: jax.Array, dtype: str
+) -> jax.Array:
+  """Returns the vectors [..., E] of tokens by an embedder's parameters.
+
+  Args:
+    embedder: "embedding" and, where there are any, "lookahead": the `table` and
+      `ahead` of `look_up`.
+    tokens: as in `look_up`.
+    dtype: name of the dtype.
+  """
+  return look_up(
+    embedder["embedding"], tokens, dtype, embedder.get("lookahead")
+  )
 
 
 def look_up(

@@ -93,12 +93,7 @@ def extend(
   embedder, decoder = params["token_embedder"], params["decoder"]
   x = block.vectors
   if x is None:
-    x = layers.look_up(
-      embedder["embedding"],
-      block.tokens,
-      config.dtype,
-      embedder.get("lookahead"),
-    )
+    x = layers.vectors_of(embedder, block.tokens, config.dtype)
   x, caches, inputs = _layers(config, decoder, x[0], block, state, context)
   if block.read is not None and block.reads_fewer:
     x = x[block.read[0]]

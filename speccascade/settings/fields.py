@@ -18,7 +18,6 @@ A rule is `Bounds`, `Keys`, `NOT_EMPTY`, or a function that raises ValueError.
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 import contextlib
 import dataclasses
-import difflib
 import functools
 import inspect
 import json
@@ -409,26 +408,6 @@ def at_least(least: int, **values: Any) -> None:
   """
   for name, value in values.items():
     fit(name, value, Annotated[int, Bounds(least)])
-
-
-def suggest(name: str, known: Iterable[str], *, otherwise: str = "") -> str:
-  """Returns a hint for a name that is not among the `known`: the near misses.
-
-  Args:
-    name: the name.
-    known: the names that there are.
-    otherwise: the hint where there is no near miss; "" lists all names.
-
-  >>> suggest("gama", ["alpha", "gamma"])
-  'did you mean gamma'
-  >>> suggest("x", ["alpha", "gamma"])
-  'wanted one of alpha, gamma'
-  """
-  known = list(known)
-  near = difflib.get_close_matches(name, known, n=4, cutoff=0.5)
-  if near:
-    return f"did you mean {', '.join(near)}"
-  return otherwise or f"wanted one of {', '.join(known)}"
 
 
 def one_of(

@@ -1,6 +1,7 @@
-"""Describes types and values in words, for messages about settings."""
+"""Types, values and near misses in words, for messages about settings."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+import difflib
 import os
 import types
 import typing
@@ -88,3 +89,23 @@ def format_value(value: object) -> str:
   if len(text) <= _MOST_CHARACTERS:
     return text
   return f"{text[:_MOST_CHARACTERS]}..."
+
+
+def suggest(name: str, known: Iterable[str], *, otherwise: str = "") -> str:
+  """Returns a hint for a name that is not among the `known`: the near misses.
+
+  Args:
+    name: the name.
+    known: the names that there are.
+    otherwise: the hint where there is no near miss; "" lists all names.
+
+  >>> suggest("gama", ["alpha", "gamma"])
+  'did you mean gamma'
+  >>> suggest("x", ["alpha", "gamma"])
+  'wanted one of alpha, gamma'
+  """
+  known = list(known)
+  near = difflib.get_close_matches(name, known, n=4, cutoff=0.5)
+  if near:
+    return f"did you mean {', '.join(near)}"
+  return otherwise or f"wanted one of {', '.join(known)}"

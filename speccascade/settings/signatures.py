@@ -21,7 +21,7 @@ import re
 import typing
 from typing import Any, TypeVar
 
-from speccascade.settings import fields
+from speccascade.settings import fields, in_words
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -81,7 +81,7 @@ def takes(
       for name in kwargs:
         if name not in known:
           listed = f"help({function.__qualname__}) lists what there is"
-          hint = fields.suggest(name, known, otherwise=listed)
+          hint = in_words.suggest(name, known, otherwise=listed)
           fault = f" is not a setting of {function.__name__}; {hint}"
           raise fields.SettingError(name, fault, call)
       return function(*args, **kwargs)

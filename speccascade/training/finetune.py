@@ -122,10 +122,12 @@ def train(
   objective = objective or objectives.T5_FINE_TUNING
   # One job at a time writes to the folder: checkpoints rely on it.
   with folders.sole_writer(model_dir.folder, "MODEL_DIR"):
-    job = prepare(model, data, run, model_dir, optimizer, objective, evaluating)
+    job, kept_ids = prepare(
+      model, data, run, model_dir, optimizer, objective, evaluating
+    )
 
     def write_first_files():
-      _save_vocabulary(data, model_dir.folder, objective, job.kept_ids)
+      _save_vocabulary(data, model_dir.folder, objective, kept_ids)
       on_start(model_dir.folder)
 
     return job.run(write_first_files)
@@ -139,10 +141,14 @@ def prepare(
   optimizer: optimizers.Optimizer,
   objective: Objective,
   evaluating: Evaluating,
-) -> trainer.TrainingJob:
+) -> tuple[trainer.TrainingJob, Sequence[int] | None]:
   """Reads the models and the data of a run, and checks all of its settings.
 
   The arguments are those of `train`. The caller is the folder's only writer.
+
+  Returns:
+    (job, kept_ids): the job, and the ids of the draft vocabulary that it
+    learns, or None.
 
   Raises:
     ValueError: a setting, the task or a checkpoint does not fit.
@@ -213,7 +219,7 @@ def prepare(
     f"{batches.steps_per_epoch} steps an epoch, to {folder}"
   )
   writes_events = model_dir.tensorboard and processes.is_first()
-  return trainer.TrainingJob(
+  job = trainer.TrainingJob(
     model,
     batches.iterator,
     checkpoints,
@@ -223,9 +229,9 @@ def prepare(
     teacher=teacher,
     written=written,
     evaluation=evaluation,
-    kept_ids=kept_ids,
     writer=EventFiles(folder) if writes_events else None,
   )
+  return job, kept_ids
 
 
 def _read_teacher(

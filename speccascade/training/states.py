@@ -26,10 +26,11 @@ import jax
 import jax.numpy as jnp
 
 from speccascade.models import cut_head
+from speccascade.models.architectures import drafts_alone, words_of
 from speccascade.models.cached_stack import with_layer_inputs
 from speccascade.models.draft_heads import HeadsNetwork
 from speccascade.models.llama.network import CausalTransformer
-from speccascade.models.parameters import shardings
+from speccascade.models.parameters import Config, shardings
 from speccascade.models.sharding.partitioning import (
   Layout,
   layout_of,
@@ -308,6 +309,34 @@ class Teacher:
     """Returns the logits [B, T, N] of a draft vocabulary's tokens."""
     variables = {"params": {**self.params, cut_head.NAME: self.cut}}
     return self.module.apply(variables, hidden, method="logits")
+
+
+def teacher_in_use(
+  teacher: Teacher | None, objective: Objective, config: Config
+) -> Teacher | None:
+  """Returns the teacher, or None where a step does not need it.
+
+  Args:
+    teacher: the teacher that was given, or None.
+    objective: what is minimised.
+    config: the architecture that learns.
+
+  Raises:
+    ValueError: the objective or the architecture needs a teacher.
+  """
+  if not drafts_alone(config):
+    if teacher is None:
+      raise ValueError(f"{words_of(config)} need a teacher: the verifier")
+    return teacher
+  if teacher is None and objective.needs_teacher:
+    raise ValueError(
+      f"the objective's loss is {objective.whole}, and there is no teacher"
+    )
+  # A step that does not read the teacher must not take its parameters: they
+  # would be one more argument to compile for and to hold.
+  if not objective.needs_teacher and not (teacher and teacher.earlier):
+    return None
+  return teacher
 
 
 def without_stored(batch: Mapping) -> dict:

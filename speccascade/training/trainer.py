@@ -4,13 +4,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 import contextlib
 import dataclasses
 import itertools
+import os
 import time
 from typing import Any
 
 import jax
 import numpy as np
 
-from speccascade.models.architectures import drafts_alone, words_of
 from speccascade.models.parameters import Config, check_params, network
 from speccascade.models.sharding import meshes
 from speccascade.models.sharding.partitioning import layout_of
@@ -138,7 +138,6 @@ class TrainingJob:
     writer: has `write_scalars(step, {name: value})`
       and `flush()`, as clu's metric writers; None writes nothing.
     say: prints a line of text.
-    kept_ids: the draft vocabulary that is learned, or None.
     saved_step: the step of the last checkpoint, or None.
     metrics: the last evaluation's metrics, named "eval/...".
     evaluated_step: the step of the last evaluation, or None.
@@ -156,7 +155,6 @@ class TrainingJob:
   evaluation: Callable[[Config, Any], dict[str, float]] | None = None
   writer: Any = None
   say: Callable[[str], None] = print
-  kept_ids: Sequence[int] | None = None
   # What the run has done so far.
   saved_step: int | None = dataclasses.field(default=None, init=False)
   metrics: dict[str, float] = dataclasses.field(
@@ -167,6 +165,12 @@ class TrainingJob:
   def __post_init__(self):
     self.optimizer = self.optimizer or optimizers.T5_FINE_TUNING
     self.objective = self.objective or objectives.T5_FINE_TUNING
+
+  @property
+  def _name(self) -> str:
+    """What progress is shown of: one terminal may have several trainings."""
+    folder = self.checkpoints and os.path.basename(self.checkpoints.model_dir)
+    return f"train {folder}" if folder else "train"
 
   def run(
     self, on_start: Callable[[], object] = lambda: None
@@ -263,7 +267,7 @@ class TrainingJob:
     step, steps = int(state.step), settings.train_steps
     if step >= steps:
       return state
-    teacher = _teacher_in_use(self.teacher, self.objective, config)
+    teacher = states.teacher_in_use(self.teacher, self.objective, config)
     module, layout = network(config), layout_of(state.params)
     train_step = training_step.programs(
       module, optimizer, self.objective, layout
@@ -282,7 +286,7 @@ class TrainingJob:
     with ProgressBar(
       total=steps,
       initial=step,
-      desc="train",
+      desc=self._name,
       unit="step",
       disable=not settings.progress,
       mininterval=1.0,
@@ -428,25 +432,6 @@ def fit(
     written=written,
   )
   return job.take_steps(state, on_log=on_log, callbacks=callbacks, stop=stop)
-
-
-def _teacher_in_use(
-  teacher: Teacher | None, objective: Objective, config: Config
-) -> Teacher | None:
-  """Returns the teacher, or None where a step does not need it."""
-  if not drafts_alone(config):
-    if teacher is None:
-      raise ValueError(f"{words_of(config)} need a teacher: the verifier")
-    return teacher
-  if teacher is None and objective.needs_teacher:
-    raise ValueError(
-      f"the objective's loss is {objective.whole}, and there is no teacher"
-    )
-  # A step that does not read the teacher must not take its parameters: they
-  # would be one more argument to compile for and to hold.
-  if not objective.needs_teacher and not (teacher and teacher.earlier):
-    return None
-  return teacher
 
 
 def _batches_from(batches: Batches, position: int) -> Iterator[Batch]:

@@ -44,7 +44,7 @@ def quick(folder, steps=6, say=print, config=BARE, **kwargs):
     config,
     [random_batch(i) for i in range(2)],
     Checkpoints(folder, config, **kwargs),
-    trainer.TrainingRun(steps, progress=False, **settings),
+    trainer.TrainingRun(steps, **{"progress": False} | settings),
     say=say,
     **arguments,
   ).run()
@@ -82,6 +82,13 @@ def final(folder):
   params = load(path).params
   like = jax.eval_shape(ADAFACTOR.transform.init, params)
   return params, orbax_io.read_opt_state(path, like)
+
+
+def test_progress_names_the_folder(tmp_path, capsys):
+  """Two trainings of a script share a log."""
+  for name in ("small", "large"):
+    quick(tmp_path / name, steps=1, progress=True)
+    assert f"\ntrain {name}: 1 of 1" in capsys.readouterr().err
 
 
 def test_a_killed_run_ends_as_the_unbroken_one_does(tmp_path, capsys):

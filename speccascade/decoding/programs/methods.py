@@ -75,7 +75,7 @@ from speccascade.decoding.programs.method import Compose, Method
 from speccascade.decoding.records.decode_settings import block_width
 from speccascade.decoding.records.drafter import Drafter
 from speccascade.decoding.records.language_model import LanguageModel
-from speccascade.settings import fields
+from speccascade.settings import in_words
 
 Array = jax.Array
 
@@ -230,6 +230,6 @@ def find(name: str) -> Method:
   """
   if name not in METHODS:
     raise ValueError(
-      f"unknown method {name!r}; {fields.suggest(name, METHODS)}"
+      f"unknown method {name!r}; {in_words.suggest(name, METHODS)}"
     )
   return METHODS[name]

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from speccascade import built_in
 from speccascade.checkpoints import hub
 from speccascade.generate.api import model_sources
+from speccascade.generate.api.argument_names import names_arguments
 from speccascade.generate.api.model_sources import ModelSource
 from speccascade.generate.api.pair import Pair
 from speccascade.generate.pair import draft_vocabulary as draft_vocabularies
@@ -18,6 +19,7 @@ from speccascade.settings.fields import one_of
 DTYPES = ("float32", "bfloat16")
 
 
+@names_arguments
 def load_pair(
   *unnamed: ModelSource,
   drafter: ModelSource | list[ModelSource] | None = None,
@@ -120,6 +122,7 @@ def load_pair(
   return Pair(models.over(vocabulary, drafter_vocabulary, cut), vocabulary)
 
 
+@names_arguments
 def built_in_pair(
   *,
   drafter: ModelSource | list[ModelSource] | None = None,

@@ -11,6 +11,7 @@ from typing import Any
 import speccascade
 from speccascade.constraints.limits import TextLimits
 from speccascade.generate.api import generation
+from speccascade.generate.api.argument_names import names_arguments
 from speccascade.generate.api.foreign_names import translate
 from speccascade.generate.api.text_settings import TextSettings
 from speccascade.generate.batches.sources import split_references
@@ -36,6 +37,7 @@ SWEPT = ("spec_decode", "spec_decode_lossy", "spec_cascade_token_v3")
 _OF_BLOCKS = ("verifier", "spec_decode", "spec_cascade_token_v3")
 
 
+@names_arguments
 @takes(
   Point,
   TextLimits,
@@ -102,6 +104,7 @@ def compare(
   return speccascade.Comparison.of(session, points, repeats=repeats)
 
 
+@names_arguments
 @takes(Point, TextLimits, TextSettings, without=_PLANNED, translate=translate)
 def sweep(
   self,

@@ -14,6 +14,7 @@ from typing import Any
 from speccascade.constraints.limits import TextLimits
 from speccascade.decoding.records.decode_settings import Records, Tracing
 from speccascade.generate.api import foreign_names, generation, measured
+from speccascade.generate.api.argument_names import names_arguments
 from speccascade.generate.api.foreign_names import translate
 from speccascade.generate.api.generation import Generation
 from speccascade.generate.api.text_settings import TextSettings
@@ -64,6 +65,7 @@ class Pair:
     parts = [f"{role} {name}" for role, name in names.items() if name]
     return f"Pair of {', '.join(parts)}"
 
+  @names_arguments
   @takes(Point, Records, TextLimits, TextSettings, translate=translate)
   def generate(
     self,
@@ -125,6 +127,7 @@ class Pair:
   compare = measured.compare
   sweep = measured.sweep
 
+  @names_arguments
   @takes(
     Point,
     Records,
@@ -167,6 +170,7 @@ class Pair:
     session = self._session(text, point, max_decode_len, seed, settings)
     return _open(session, self._priced(session, point), rounds)
 
+  @names_arguments
   @takes(
     Point,
     Records,

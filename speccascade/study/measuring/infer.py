@@ -20,7 +20,7 @@ import pathlib
 from typing import Any, NamedTuple
 
 from speccascade.generate import records
-from speccascade.generate.batches.batching import Speed
+from speccascade.generate.batches.batching import Batches, Speed
 from speccascade.generate.batches.sources import Source
 from speccascade.generate.pair.pairs import PairSpec
 from speccascade.generate.points import (
@@ -126,7 +126,8 @@ def infer(
         # The row's own JSON is one line: a file of one row is read by people.
         text = json.dumps(json.loads(row.to_json()), indent=2)
         files.write_whole(path, text)
-    return DecodeOutcome(row, shards.folder, run.batch_size, speed)
+    rows = study.session.own_rows
+    return DecodeOutcome(row, shards.folder, rows, speed)
 
 
 def _page_title(study: Study, point: Point) -> str:
@@ -160,19 +161,24 @@ def _make_study(
   # description, and no costs.
   if point.is_adaptive and not processes.agree(costs_file.exists):
     RunFolder(run.folder, _identity(study, point), results.PREDICTIONS).check()
-  batches_at = functools.partial(
-    study.batches, timed=bool(study.timed_examples), shared=False
-  )
+  batches_at = functools.partial(_batches, study, bool(study.timed_examples))
   point = round_times.priced(point, batches_at, costs_file)
-  study.batches(point, shared=False).check()
+  _batches(study, False, point).check()
   return study, point
+
+
+def _batches(study: Study, timed: bool, point: Point) -> Batches:
+  """Returns the batches of a run, which decodes one set of examples."""
+  return study.batches(
+    point, timed=timed, shared=False, num_rows=study.session.own_rows
+  )
 
 
 class _Batched:
   """Decodes examples in batches, as `TimedAnswers` does one at a time."""
 
   def __init__(self, study: Study, point: Point):
-    self._study, self._batches = study, study.batches(point, shared=False)
+    self._study, self._batches = study, _batches(study, False, point)
     self.speed = self._batches.speed
 
   def num_records(self, example: Source) -> int:

@@ -109,6 +109,7 @@ class Study:
     *,
     timed: bool = False,
     shared: bool = True,
+    num_rows: int | None = None,
     room: int | None = None,
   ) -> Batches:
     """Returns the `Batches` that decode the examples at a point.
@@ -118,6 +119,7 @@ class Study:
       timed: whether the batches are timed. They then have one row each, and
         decode the examples under the clock; else all others.
       shared: as in `Session.batches`.
+      num_rows: as in `Session.batches`, of what is not timed.
     """
     num_timed, alike, recorded = len(self.timed_examples), None, {}
     # At batch size 1 all examples have one padded length: the timed programs
@@ -132,6 +134,7 @@ class Study:
     return self.session.batches(
       point,
       shared=shared,
+      num_rows=num_rows,
       alike=alike,
       trials=self._trials(point, timed),
       **recorded,

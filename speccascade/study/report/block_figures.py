@@ -6,8 +6,9 @@ from speccascade.study.report import frontier
 from speccascade.study.report.figures import MAX_LABELS, PAPERS, make_line
 from speccascade.study.report.frontier import IntervalEstimate
 from speccascade.study.report.groups import MeasuredPanel
+from speccascade.study.report.line_panels import LinePanel
 from speccascade.study.report.measured import Clock, Measured
-from speccascade.study.report.plots import LinePanel, Plot, SharePanel
+from speccascade.study.report.plots import Plot, SharePanel
 from speccascade.study.report.point_tables import points_over_gamma
 
 _MIN_EXAMINED = 20  # examined drafts that make a rate worth drawing

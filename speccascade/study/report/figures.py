@@ -17,6 +17,7 @@ from speccascade.study.report.groups import (
   MeasuredPanel,
   studies,
 )
+from speccascade.study.report.line_panels import DrawnLine, LinePanel
 from speccascade.study.report.measured import (
   MEASURED,
   REFERENCE,
@@ -25,7 +26,7 @@ from speccascade.study.report.measured import (
   measured_clock,
   modelled_clock,
 )
-from speccascade.study.report.plots import DrawnLine, LinePanel, Plot
+from speccascade.study.report.plots import Plot
 from speccascade.study.rows.results import ResultRow
 
 # The methods that the papers compare. A figure of all methods is crowded.
@@ -112,14 +113,16 @@ def _baseline_line(curve: MeasuredCurve, panel: MeasuredPanel) -> DrawnLine:
   )
 
 
-def _drafter_arrow(panel: MeasuredPanel) -> list[tuple[str, float]]:
-  """Returns the words and the quality of the small model alone, if timed."""
+def _drafter_arrow(
+  panel: MeasuredPanel,
+) -> list[tuple[str, tuple[float, float]]]:
+  """Returns the words and the place of the small model alone, if timed."""
   small = panel.first(SMALL)
   if small is None or small.speed is None:
     return []
   quality, speed = small.quality.value, small.speed.value
   text = f"drafter: {quality:.1f} {panel.metric}, {speed:.3g} times"
-  return [(text, quality)]
+  return [(text, (speed, quality))]
 
 
 def latency_panel(

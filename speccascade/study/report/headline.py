@@ -23,8 +23,9 @@ from speccascade.study.report.comparisons import PLAIN
 from speccascade.study.report.findings import candidates
 from speccascade.study.report.frontier import IntervalEstimate
 from speccascade.study.report.groups import MeasuredPanel, studies
+from speccascade.study.report.line_panels import DrawnLine, LinePanel
 from speccascade.study.report.measured import SMALL, Measured
-from speccascade.study.report.plots import DrawnLine, LinePanel, Plot
+from speccascade.study.report.plots import Plot
 from speccascade.study.rows import results
 from speccascade.study.rows.results import ResultRow
 

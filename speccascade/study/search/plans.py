@@ -11,7 +11,7 @@ from speccascade.decoding.records.decode_settings import BlockSize
 from speccascade.decoding.records.language_model import LanguageModel
 from speccascade.generate.points import point_checks
 from speccascade.generate.points.point import Point
-from speccascade.settings import fields
+from speccascade.settings import fields, in_words
 from speccascade.settings.fields import names_of
 from speccascade.study.search import grid
 from speccascade.study.search.draft_kinds import KINDS
@@ -192,7 +192,7 @@ def _check_baseline(baseline: Mapping[str, Any]):
   known = [*names_of(SamplingSettings), "method"]
   for name in baseline:
     if name not in known:
-      fault = f" has {name!r}; {fields.suggest(name, known)}"
+      fault = f" has {name!r}; {in_words.suggest(name, known)}"
       raise fields.SettingError("baselines", fault, Plan)
   method = baseline.get("method", _VERIFIER)
   if method not in _LOSSLESS:

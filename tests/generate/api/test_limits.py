@@ -169,5 +169,5 @@ def test_special_tokens_end_rows_streams_and_turns(chatting):
     assert length == min(ends[0, row], ends[1, row])
   refused = {"stop": ["the<|im_start|>"], "banned": ["<|im_start|>x"]}
   for name, given in refused.items():
-    with pytest.raises(ConstraintError, match=f"{name.upper()} has .* no part"):
+    with pytest.raises(ConstraintError, match=f"^{name} has .* no part"):
       chatting.generate(texts, "verifier", **{name: given}, **how)

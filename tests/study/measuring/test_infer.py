@@ -8,6 +8,7 @@ import pytest
 
 from speccascade import report
 from speccascade.decoding.drafting.draft_pace import SIZES
+from speccascade.generate.batches import padding
 from speccascade.generate.batches.batching import NoDistributionError
 from speccascade.generate.batches.sources import InputError
 from speccascade.generate.pair.pairs import PairError
@@ -61,6 +62,36 @@ def test_output(run, tmp_path, lines, monkeypatch):
   monkeypatch.setattr(infer, "LEAST_BATCHES", 3)
   assert run(trials=2, output_dir=tmp_path / "refilled", refill=True) == row
   assert lines("refilled") == written
+
+
+@pytest.mark.parametrize("refill", [False, True])
+def test_rows_do_not_merely_pad_a_small_file(
+  refill, run, files, tmp_path, lines, monkeypatch
+):
+  """Fewer examples than BATCH_SIZE have as many rows; they draw the same."""
+  monkeypatch.setattr(infer, "LEAST_BATCHES", 3)
+  rows, pad_batch = [], padding.pad_batch
+
+  def counted(examples, num, *args, **options):
+    rows.append(num)
+    return pad_batch(examples, num, *args, **options)
+
+  monkeypatch.setattr(padding, "pad_batch", counted)
+  three = tmp_path / "three.jsonl"
+  texts = (files / "in.jsonl").read_text().splitlines(keepends=True)
+  three.write_text("".join(texts[:3]))
+  few = run(input_file=str(three), batch_size=32, trials=2, refill=refill)
+  assert {*rows} == {3}
+  tokens = [record["aux"]["tokens"] for record in lines()]
+  # A folder is of the setting, so that no other one continues it.
+  identity = json.loads((tmp_path / "out" / "run.json").read_text())
+  assert identity["batch_size"] == 32
+  rows.clear()
+  settings = {"output_dir": tmp_path / "other", "batch_size": 2, "trials": 2}
+  many = run(input_file=str(three), refill=refill, **settings)
+  assert {*rows} == ({3} if refill else {2})
+  assert [record["aux"]["tokens"] for record in lines("other")] == tokens
+  assert few == many
 
 
 def test_lines_have_stops_of_their_own(run, files, tmp_path, lines):

@@ -11,6 +11,7 @@ from speccascade.study.report import (
   comparisons,
   figures,
   groups,
+  line_panels,
   plots,
   point_tables,
   styles,
@@ -87,6 +88,42 @@ def test_the_drafter_is_an_arrow_at_the_edge_and_stretches_nothing(plot):
     assert axis.get_xlim()[1] < times
     assert arrow.xy[0] == 1.0
     assert 0 < arrow.xy[1] < 1
+  styles.pyplot().close(figure)
+
+
+@pytest.mark.parametrize(
+  ("times", "quality", "head"),
+  [
+    (2.0, 20.0, (0.75, 0.5)),  # within the axis
+    (2.0, 50.0, (0.75, 1.0)),
+    (2.0, 3.0, (0.75, 0.0)),
+    (9.0, 20.0, (1.0, 0.5)),
+    (9.0, 50.0, (1.0, 0.95)),
+    (0.1, 20.0, (0.0, 0.5)),
+    (0.1, 3.0, (0.0, 0.05)),
+  ],
+)
+def test_the_drafters_arrow_points_at_its_place(times, quality, head):
+  """At the edge only where the place is beyond it, and then at that edge."""
+  figure, axis = styles.pyplot().subplots()
+  axis.set(xlim=(0.5, 2.5), ylim=(10, 30))
+  line = line_panels.DrawnLine("", "spec_decode", (), ())
+  panel = line_panels.LinePanel(
+    "", [line], "", "", drafters=[("drafter", (times, quality))]
+  )
+  panel.write_texts(axis)
+  assert (axis.get_xlim(), axis.get_ylim()) == ((0.5, 2.5), (10, 30))
+  (arrow,) = axis.texts
+  assert arrow.xy == pytest.approx(head)
+  words = line_panels._box(arrow)
+  box = axis.bbox
+  assert box.x0 < words.x0 < words.x1 < box.x1 + 1
+  assert box.y0 < words.y0 < words.y1 < box.y1 + 1
+  is_left = arrow.get_horizontalalignment() == "right"
+  assert is_left == (head[0] > 0.5)
+  points = [line.get_xydata().tolist() for line in axis.lines]
+  is_inside = 0 < head[0] < 1 and 0 < head[1] < 1
+  assert ([[times, quality]] in points) == is_inside
   styles.pyplot().close(figure)
 
 
