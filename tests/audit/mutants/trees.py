@@ -16,14 +16,14 @@ draws without replacement all have the first distribution <-
 + True
 a drawn token that is a child ends the block <-
   test_steps_have_the_law_of_the_target[top_k-token]
-@ walk
+@ walk_of
 - is_accepted[:, :, None] | drafts.branches.is_certain[:, None]
 + is_accepted[:, :, None] & (drafts.index[:, None] >= 0)
 the draws at all nodes share a uniform <-
   test_steps_have_the_law_of_the_target[top_k-token]
 @ walk
-- token = draws.draw(laws, u_draw)
-+ token = draws.draw(laws, jnp.broadcast_to(u_draw[:, :1], u_draw.shape))
+- draws.draw(laws, u_draw)
++ draws.draw(laws, jnp.broadcast_to(u_draw[:, :1], u_draw.shape))
 a path is reversed <-
   ../../models/test_native_walks.py::test_walks_decide_as_the_steps_do
 @ follow
