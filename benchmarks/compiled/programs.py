@@ -53,6 +53,8 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
   # A pass over one token, as the battery times it, without a draw.
   "pass": ("verifier", {"gamma": 1}),
   "spec_decode": ("spec_decode", {"gamma": 5}),
+  "greedy": ("spec_decode", {"gamma": 5}),
+  "filtered": ("spec_decode", {"gamma": 5}),
   "spec_decode_3": ("spec_decode", {"gamma": 3}),
   "opt": ("spec_cascade_opt", {"gamma": 5}),
   "token_v3": ("spec_cascade_token_v3", {"gamma": 5}),
@@ -67,8 +69,10 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
 # Methods whose drafter belongs to the verifier: no second model drafts.
 OF_VERIFIER = {"verifier", "pass", "heads", "reader"}
 KEPT = 8192  # tokens of a state reader's head
-# The filters of methods that do not draw from the whole distribution.
-FILTERS: dict[str, dict[str, Any]] = {
+# The sampling of methods that do not draw from the whole distribution.
+SAMPLING: dict[str, dict[str, Any]] = {
+  "greedy": {"temperature": 0.0},
+  "filtered": {"top_k": 50, "top_p": 0.9},
   "top_k": {"top_k": 50},
   "top_k_top_p": {"top_k": 50, "top_p": 0.9},
 }
@@ -222,7 +226,7 @@ def lower(
     )
   )
   run = decoder(name, max_decode_len=max_decode_len, eos_id=1, **options)
-  sampling = Sampling.create(1.0, **FILTERS.get(method, {}))
+  sampling = Sampling.create(**SAMPLING.get(method, {}))
   return run.lower(drafter, verifier, inputs, keys, 0.0, sampling)
 
 

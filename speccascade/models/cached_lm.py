@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from speccascade import native
+from speccascade.decoding.drafting.kept_tokens import spread
 from speccascade.decoding.laws.sampling import Sampling
 from speccascade.decoding.records.block_records import DraftedChain, Output
 from speccascade.decoding.records.language_model import Array
@@ -347,10 +348,8 @@ class CachedLM(cut_head.Cuttable):
 
   def _widened(self, x: Array, fill: float = -np.inf) -> Array:
     """Returns x [..., columns of the head] as [..., V]; `fill` is added."""
-    if (ids := self.kept_ids) is not None:
-      if self.is_narrow:
-        return x
-      return cut_head.spread(x, ids, self.vocab_size, fill)
+    if self.kept_ids is not None:
+      return x if self.is_narrow else spread(x, self.columns(), fill)
     num_more = self.vocab_size - x.shape[-1]
     if not num_more:
       return x

@@ -23,10 +23,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from speccascade import native
+from speccascade.decoding.drafting import kept_tokens
 from speccascade.models.products import matmul
 from speccascade.models.sharding.partitioning import Layout, place
 
 NAME = "draft_vocabulary"
+# Beside the kernel and the ids, within a program; see `CutModel.with_columns`.
+COLUMNS = "columns"
 
 
 def kept(
@@ -166,28 +169,6 @@ def logits(x: jax.Array, head: Mapping[str, Any]) -> jax.Array:
   return matmul(x, kernel.astype(jnp.float32))
 
 
-def spread(
-  x: jax.Array, ids: jax.Array, vocab_size: int, fill: float
-) -> jax.Array:
-  """Returns x [..., N] of the kept tokens as [..., V].
-
-  Args:
-    x: logits or probabilities of the kept tokens.
-    ids: [N] int32, ascending.
-    vocab_size: V.
-    fill: what the other tokens have.
-  """
-  whole = jnp.full((*x.shape[:-1], vocab_size), fill, x.dtype)
-  if not whole.size:
-    return whole
-  return whole.at[..., ids].set(
-    x,
-    indices_are_sorted=True,
-    unique_indices=True,
-    mode="promise_in_bounds",
-  )
-
-
 class Cuttable:
   """What models and draft heads whose head may be cut share; see `CutModel`.
 
@@ -205,10 +186,20 @@ class Cuttable:
     cut = self.params.get(NAME)
     return None if cut is None else cut["ids"]
 
+  def columns(self) -> jax.Array:
+    """Returns [V] int32, the column of each token. See `CutModel`."""
+    cut = self.params[NAME]
+    if COLUMNS in cut:
+      return cut[COLUMNS]
+    return kept_tokens.columns_of(cut["ids"], self.vocab_size)
+
+  def with_columns(self) -> Self:
+    """Returns the model with `columns` at hand. See `CutModel`."""
+    if self.kept_ids is None:
+      return self
+    cut = {**self.params[NAME], COLUMNS: self.columns()}
+    return self.replace(params={**self.params, NAME: cut})
+
   def over_kept(self) -> Self:
     """Returns the model with the logits [..., N] of the kept tokens alone."""
     return self.replace(is_narrow=True)
-
-  def spread(self, law: jax.Array) -> jax.Array:
-    """Returns a distribution over the kept tokens, [..., N], as [..., V]."""
-    return spread(law, self.params[NAME]["ids"], self.vocab_size, 0)

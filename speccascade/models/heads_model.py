@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from speccascade import native
+from speccascade.decoding.drafting.kept_tokens import spread
 from speccascade.decoding.records.language_model import Array
 from speccascade.models import cut_head, products
 from speccascade.models.cached_lm import CachedLM
@@ -183,12 +184,12 @@ class HeadsModel(TrainedHeads):
         verifier = verifier.replace(params=params, is_narrow=self.is_narrow)
       logits = verifier.project(states)
     elif cut is not None:
-      logits = self._cut_logits(states, cut["ids"])
+      logits = self._cut_logits(states)
     else:
       logits = self.module.apply(variables, states, method="logits")
     return cast(Array, logits[:rows])
 
-  def _cut_logits(self, states: Any, ids: jax.Array) -> jax.Array:
+  def _cut_logits(self, states: Any) -> jax.Array:
     """Returns the logits [B, num, V] of Medusa heads that keep some tokens."""
     by_head = [
       cut_head.logits(states[:, k], self.params[f"logits_dense_{k}"])
@@ -197,7 +198,7 @@ class HeadsModel(TrainedHeads):
     kept = jnp.stack(by_head, axis=1)
     if self.is_narrow:
       return kept
-    return cut_head.spread(kept, ids, self.vocab_size, -np.inf)
+    return spread(kept, self.columns(), -np.inf)
 
 
 class LookaheadModel(TrainedHeads):

@@ -226,6 +226,23 @@ class ReaderLM(struct.PyTreeNode):
     """Whether the verifier is decoder-only."""
     return self.lm.prompted
 
+  @property
+  def kept_ids(self) -> Array | None:
+    """[N] int32, the tokens of a cut head. See `language_model.CutModel`."""
+    return self.lm.kept_ids
+
+  def columns(self) -> Array:
+    """Returns [V] int32, the column of each token. See `CutModel`."""
+    return self.lm.columns()
+
+  def with_columns(self) -> Self:
+    """Returns the model with `columns` at hand. See `CutModel`."""
+    return self.replace(lm=self.lm.with_columns())
+
+  def over_kept(self) -> Self:
+    """Returns the model over the kept tokens alone. See `CutModel`."""
+    return self.replace(lm=self.lm.over_kept())
+
   def _vectors(self, tokens: Array, states: Array) -> Array:
     """Returns what the layer reads [B, N, E] of tokens and states before."""
     vectors = self.lm._apply("embed", tokens)

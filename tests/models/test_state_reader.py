@@ -12,6 +12,7 @@ from speccascade.decoding import (
   Constraints,
   Sampling,
   StateDrafter,
+  decoder,
   row_keys,
 )
 from speccascade.decoding.records import prompts
@@ -473,6 +474,27 @@ def test_a_cut_head_drafts_what_it_keeps(own_head):
     inputs=inputs_of(verifier),
     max_decode_len=9,
   )
+
+
+def test_a_cut_head_is_read_over_what_it_keeps(monkeypatch):
+  """No distribution of a draft has a number for each token."""
+  verifier = tiny_llama(2)
+  cut = StateReader.untrained(verifier).cut_to([1, 2, 4], verifier)
+  widths, step = [], Sampling.step
+
+  def recorded(self, logits, *others, **named):
+    widths.append(logits.shape[-1])
+    return step(self, logits, *others, **named)
+
+  monkeypatch.setattr(Sampling, "step", recorded)
+  inputs = jnp.asarray(inputs_of(verifier))
+  keys = row_keys(0, 0, jnp.arange(len(inputs)))
+  for options in ({"gamma": 3}, {"gamma": 2, "tree": (2, 1)}):
+    widths.clear()
+    run = decoder("spec_decode", max_decode_len=4, eos_id=1, **options)
+    run.lower(cut, verifier, inputs, keys, 0.0, Sampling.create(1.0))
+    assert widths[:-1] == [3] * (len(widths) - 1)
+    assert widths[-1] == verifier.vocab_size
 
 
 def test_a_config_has_one_layer_of_the_verifiers_kind():

@@ -13,7 +13,7 @@ from speccascade.decoding.drafting.kept_tokens import (
   ColumnReader,
   column_reader,
 )
-from speccascade.decoding.laws import draws, numerics
+from speccascade.decoding.laws import draws, kernel_laws, numerics
 from speccascade.decoding.laws.sampling import Sampling
 from speccascade.decoding.records import feeding
 from speccascade.decoding.records.block_records import Proposal
@@ -26,6 +26,7 @@ from speccascade.decoding.records.language_model import (
 )
 from speccascade.decoding.records.token_buffers import Prefix
 from speccascade.native.gpu.chain_review import DraftScores
+from speccascade.native.gpu.filtered_laws import FilteredLaw
 
 Array = jax.Array
 
@@ -67,6 +68,22 @@ class _Block(struct.PyTreeNode):
   count: Array  # [B] int32
   calls: Array  # [B] int32
   scores: DraftScores | None = None
+
+
+def _scores(
+  logits: tuple[Array, ...],
+  found: tuple[kernel_laws.Found, ...],
+  tokens: tuple[Array, ...],
+) -> DraftScores:
+  """Returns what a kernel for a GPU reviews drafts by."""
+
+  def of(name: str) -> tuple[Array, ...]:
+    return tuple(getattr(each, name) for each in found)
+
+  scores = DraftScores(logits, of("top"), of("total"), tokens)
+  if isinstance(found[0], FilteredLaw):
+    scores = scores._replace(least=of("least"), last=of("last"))
+  return scores
 
 
 class AutoregressiveDrafter(Drafter, struct.PyTreeNode):
@@ -204,11 +221,11 @@ class AutoregressiveDrafter(Drafter, struct.PyTreeNode):
     fed = active.astype(jnp.int32)
     steps, scores, calls = [], [], jnp.zeros_like(fed)
     for step in range(self.width):
-      found = sampling.row_law(logits, u, step)
+      found = kernel_laws.find(sampling, logits, u, step)
       q1, q, column, is_law = sampling.step(logits, u, step, found)
       token = reader.token(column)
       if found is not None:
-        scores.append((logits, found.top, found.total, token))
+        scores.append((logits, found, token))
       steps.append(_Drafts(token=token, q=q, q1=q1, bad=~is_law))
       if needs_bonus_law or step + 1 < self.width:
         state, logits = feeding.feed(reader.model, state, token, fed)
@@ -220,8 +237,9 @@ class AutoregressiveDrafter(Drafter, struct.PyTreeNode):
     drafts = jax.tree.map(lambda *x: jnp.stack(x, axis=1), *steps, bonus)
     count = jnp.full_like(calls, self.width)
     block = _Block(drafts=drafts, count=count, calls=calls)
-    if scores and reader.kept is None and not sampling.greedy:
-      block = block.replace(scores=DraftScores(*zip(*scores)))
+    if scores:
+      drawn = _scores(*zip(*scores))._replace(columns=reader.columns)
+      block = block.replace(scores=drawn)
     return state, block
 
   def _until_stop(

@@ -10,6 +10,7 @@ Axes: B rows, P parents, K children of each, V vocabulary, N drafts of a tree.
 """
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -28,6 +29,7 @@ from speccascade.decoding.records.draft_tree import (
   DraftTree,
   Drawing,
 )
+from speccascade.native.gpu import row_children
 
 Array = jax.Array
 
@@ -113,16 +115,24 @@ def draw_children(
     num_drawn = 1
   else:
     num_drawn = num
+  ways: dict[str, Any] = {
+    "num_certain": num - num_drawn,
+    "drops": drawing != IID,
+    "greedy": greedy,
+  }
   if native.takes(q, confidence, u):
     return native.tree_children(
       q,
       # Independent draws read the distribution alone.
       q if num_drawn == num and drawing == IID else confidence,
       u,
-      num_certain=num - num_drawn,
-      drops=drawing != IID,
-      greedy=greedy,
+      **ways,
     )
+  rows = [x.reshape(-1, x.shape[-1]) for x in (q, confidence, u)]
+  kernel = row_children.choose(None, *rows, **ways)
+  if kernel != "xla":
+    children, are_certain = row_children(*rows, **ways, implementation=kernel)
+    return children.reshape(u.shape), are_certain.reshape(u.shape)
   # The order in which certain children are taken: tokens of q first.
   order = confidence if greedy else jnp.where(q > 0, q, confidence - 2)
   ids = jax.lax.broadcasted_iota(jnp.int32, q.shape, q.ndim - 1)

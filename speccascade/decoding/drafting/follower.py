@@ -4,7 +4,7 @@ Axes: B rows, N fed tokens, R read positions, G depth of a block, C states that
 are held, D width of a state.
 """
 
-from typing import Any
+from typing import Any, Self
 
 from flax import struct
 import jax
@@ -14,7 +14,9 @@ from speccascade.decoding.laws.sampling import Sampling
 from speccascade.decoding.records import feeding, token_buffers
 from speccascade.decoding.records.block_records import DraftedChain, Output
 from speccascade.decoding.records.language_model import (
+  CutModel,
   State,
+  is_cut_model,
   prefill_with_states,
 )
 from speccascade.decoding.records.masked_model import begin_text
@@ -86,6 +88,31 @@ class Follower(struct.PyTreeNode):
   def prompted(self) -> bool:
     """Static: whether a row continues from its own prompt."""
     return self.model.prompted
+
+  @property
+  def kept_ids(self) -> Array | None:
+    """[N] int32, the tokens of a cut head. See `CutModel`."""
+    return self.model.kept_ids if is_cut_model(self.model) else None
+
+  def columns(self) -> Array:
+    """Returns [V] int32, the column of each token. See `CutModel`."""
+    return self._cut.columns()
+
+  def with_columns(self) -> Self:
+    """Returns the model with `columns` at hand. See `CutModel`."""
+    if self.kept_ids is None:
+      return self
+    return self.replace(model=self._cut.with_columns())
+
+  def over_kept(self) -> Self:
+    """Returns the model over the kept tokens alone. See `CutModel`."""
+    return self.replace(model=self._cut.over_kept())
+
+  @property
+  def _cut(self) -> CutModel:
+    """The model, some of whose tokens are kept."""
+    model: Any = self.model
+    return model
 
   def begin_with(
     self, verifier: Any, inputs: Array, *, capacity: int, spare_slots: int

@@ -1,8 +1,8 @@
 """Reads a model over the tokens that its cut head keeps: `ColumnReader`.
 
 Laws and draws of drafts then have N columns in place of V. A column that is
-drawn becomes the token that it stands for before it is fed, and the
-distributions of a block are spread over the vocabulary once, at its end.
+drawn becomes the token that it stands for before it is fed. The distributions
+of a block are looked up by the tokens at which they are read.
 
 Axes: N kept tokens, V vocabulary.
 """
@@ -10,8 +10,9 @@ Axes: N kept tokens, V vocabulary.
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 
-from speccascade.decoding.records.language_model import CutModel, is_cut_model
+from speccascade.decoding.records.language_model import is_cut_model
 
 Array = jax.Array
 
@@ -22,12 +23,12 @@ class ColumnReader(NamedTuple):
   Attributes:
     model: what is read, over the kept tokens where some are kept.
     kept: [N] int32, the token of each column; None where column i is token i.
-    cut: the model over all tokens, where some are kept.
+    columns: [V] int32, as `columns_of` returns them, where some are kept.
   """
 
   model: Any
   kept: Array | None = None
-  cut: CutModel | None = None
+  columns: Array | None = None
 
   def token(self, column: Array) -> Array:
     """Returns the tokens of columns of the logits, int32 of any shape."""
@@ -35,7 +36,7 @@ class ColumnReader(NamedTuple):
 
   def spread(self, law: Array) -> Array:
     """Returns a distribution over the columns as one over V tokens."""
-    return law if self.cut is None else self.cut.spread(law)
+    return law if self.columns is None else spread(law, self.columns, 0)
 
 
 def column_reader(model: Any, most_children: int = 1) -> ColumnReader:
@@ -51,4 +52,49 @@ def column_reader(model: Any, most_children: int = 1) -> ColumnReader:
   kept = model.kept_ids
   if kept is None or len(kept) < most_children:
     return ColumnReader(model)
-  return ColumnReader(model.over_kept(), kept, model)
+  return ColumnReader(model.over_kept(), kept, model.columns())
+
+
+def with_columns(part: Any) -> Any:
+  """Returns a drafter whose cut models have their `columns` at hand.
+
+  Args:
+    part: a `Drafter`, or any tree of models.
+  """
+  return jax.tree.map(
+    lambda leaf: leaf.with_columns() if is_cut_model(leaf) else leaf,
+    part,
+    is_leaf=is_cut_model,
+  )
+
+
+def columns_of(ids: Array, vocab_size: int) -> Array:
+  """Returns [V] int32, the column of each token; N of one that is not kept.
+
+  Args:
+    ids: [N] int32, the kept tokens, ascending.
+    vocab_size: V.
+  """
+  none = jnp.full((vocab_size,), len(ids), jnp.int32)
+  return none.at[ids].set(
+    jnp.arange(len(ids), dtype=jnp.int32),
+    indices_are_sorted=True,
+    unique_indices=True,
+    mode="promise_in_bounds",
+  )
+
+
+def spread(x: Array, columns: Array, fill: float) -> Array:
+  """Returns x [..., N] of the kept tokens as [..., V].
+
+  The entries are looked up, not scattered, so that XLA computes them where they
+  are read, and no array of V numbers has to lie in memory.
+
+  Args:
+    x: logits or probabilities of the kept tokens.
+    columns: [V] int32, as `columns_of` returns them.
+    fill: what the other tokens have.
+  """
+  last = x.shape[-1] - 1
+  found = x.at[..., jnp.minimum(columns, last)].get(mode="promise_in_bounds")
+  return jnp.where(columns <= last, found, jnp.asarray(fill, x.dtype))

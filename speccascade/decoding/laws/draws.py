@@ -45,37 +45,89 @@ def draw(weights: Array, u: Array, otherwise: Array | None = None) -> Array:
     otherwise: [..., V], the weights where those of a row are all 0; None where
       no row has such weights.
   """
-  *lead, size = weights.shape
+  size = weights.shape[-1]
   kernel = row_draws.choose(None, weights)
   if kernel != "xla":
     rest = None if otherwise is None else otherwise.reshape(-1, size)
     rows = weights.reshape(-1, size), u.reshape(-1).astype(weights.dtype)
     drawn = row_draws(*rows, otherwise=rest, implementation=kernel)
     return drawn.reshape(u.shape)
-  if otherwise is not None:
-    empty = jnp.max(weights, axis=-1, keepdims=True) <= 0
-    weights = jnp.where(empty, otherwise, weights)
   if native.takes(weights, u):
+    if otherwise is not None:
+      empty = jnp.max(weights, axis=-1, keepdims=True) <= 0
+      weights = jnp.where(empty, otherwise, weights)
     return native.draw(weights, u)
+  return _inverted(weights, u, otherwise)[0]
+
+
+def draw_and_sum(weights: Array, u: Array) -> tuple[Array, Array]:
+  """Returns a token [...] int32, and the sum of the weights [...].
+
+  Args:
+    weights: as of `draw`.
+    u: as of `draw`.
+  """
+  is_plain = row_draws.choose(None, weights) == "xla"
+  if is_plain and not native.takes(weights, u):
+    return _inverted(weights, u)
+  return draw(weights, u), jnp.sum(weights, axis=-1)
+
+
+def _inverted(
+  weights: Array, u: Array, otherwise: Array | None = None
+) -> tuple[Array, Array]:
+  """Returns what `draw` does, by XLA, and the sum of the weights."""
+  *lead, size = weights.shape
   if size <= 2 * _BLOCK:
-    goal = u * jnp.sum(weights, axis=-1)
-    return _first_above(weights, _cumulative(weights), goal)
+    totals = _cumulative(weights)
+    if otherwise is not None:
+      empty = totals[..., -1:] <= 0
+      totals = jnp.where(empty, _cumulative(otherwise), totals)
+      weights = jnp.where(empty, otherwise, weights)
+    total = totals[..., -1]
+    return _first_above(weights, totals, u * total), total
   # A cumulative sum over a whole vocabulary takes several passes over memory.
   # Two levels take one: sums of blocks of 128, a cumulative sum of those to
   # choose a block, and a cumulative sum inside the chosen block alone.
   blocks = -(-size // _BLOCK)
   pad = [(0, 0)] * len(lead) + [(0, blocks * _BLOCK - size)]
-  padded = jnp.pad(weights, pad).reshape(*lead, blocks, _BLOCK)
-  sums = jnp.sum(padded, axis=-1)
-  totals = _cumulative(sums)
-  goal = u * totals[..., -1]
-  block = _first_above(sums, totals, goal)[..., None]
+
+  def in_blocks(weights: Array) -> tuple[Array, Array, Array]:
+    padded = jnp.pad(weights, pad).reshape(*lead, blocks, _BLOCK)
+    sums = jnp.sum(padded, axis=-1)
+    return padded, sums, _cumulative(sums)
+
+  def inside(padded: Array, block: Array) -> Array:
+    # (A block is one of them, and need not be compared with their number.)
+    return jnp.take_along_axis(
+      padded, block[..., None, None], axis=-2, mode="promise_in_bounds"
+    )[..., 0, :]
+
+  padded, sums, totals = in_blocks(weights)
+  rest = None
+  if otherwise is not None:
+    # The sums say whether a row has mass: nothing else goes over the rows.
+    empty = totals[..., -1:] <= 0
+    rest, *others = in_blocks(otherwise)
+    sums, totals = (
+      jnp.where(empty, other, own) for own, other in zip((sums, totals), others)
+    )
+  total = totals[..., -1]
+  goal = u * total
+  block = _first_above(sums, totals, goal)
   # The goal inside the chosen block is what the blocks before it leave of it.
-  before = jnp.take_along_axis(totals, jnp.maximum(block - 1, 0), axis=-1)
-  before = jnp.where(block > 0, before, 0)[..., 0]
-  inside = jnp.take_along_axis(padded, block[..., None], axis=-2)[..., 0, :]
-  offset = _first_above(inside, _cumulative(inside), goal - before)
-  return block[..., 0] * _BLOCK + offset
+  before = jnp.take_along_axis(
+    totals,
+    jnp.maximum(block - 1, 0)[..., None],
+    axis=-1,
+    mode="promise_in_bounds",
+  )
+  before = jnp.where(block > 0, before[..., 0], 0)
+  chosen = inside(padded, block)
+  if rest is not None:
+    chosen = jnp.where(empty, inside(rest, block), chosen)
+  offset = _first_above(chosen, _cumulative(chosen), goal - before)
+  return block * _BLOCK + offset, total
 
 
 def _cumulative(weights: Array) -> Array:

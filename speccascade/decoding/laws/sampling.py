@@ -21,9 +21,7 @@ import jax
 import jax.numpy as jnp
 
 from speccascade import native
-from speccascade.decoding.laws import draws, numerics
-from speccascade.native.gpu import row_laws
-from speccascade.native.gpu.row_laws import RowLaw
+from speccascade.decoding.laws import draws, kernel_laws, numerics
 from speccascade.settings import fields
 from speccascade.settings.fields import values_of
 
@@ -192,7 +190,7 @@ class Sampling:
     logits: Array,
     u: None = None,
     column: int = 0,
-    found: RowLaw | None = None,
+    found: kernel_laws.Found | None = None,
   ) -> Step[None]: ...
 
   @overload
@@ -201,7 +199,7 @@ class Sampling:
     logits: Array,
     u: Array,
     column: int = 0,
-    found: RowLaw | None = None,
+    found: kernel_laws.Found | None = None,
   ) -> Step[Array]: ...
 
   def step(
@@ -209,7 +207,7 @@ class Sampling:
     logits: Array,
     u: Array | None = None,
     column: int = 0,
-    found: RowLaw | None = None,
+    found: kernel_laws.Found | None = None,
   ) -> Step[Array | None]:
     """Returns both distributions of logits, and a token.
 
@@ -217,13 +215,14 @@ class Sampling:
       logits: [..., V].
       u: [..., N] uniforms in [0, 1); None where no token is wanted.
       column: static, which of the N uniforms draws the token.
-      found: what `row_law` returned of the same arguments, where it was asked
-        before.
+      found: what `kernel_laws.find` returned of the same arguments, where it
+        was asked before.
     """
     logits = numerics.at_least_float32(logits)
-    found = self.row_law(logits, u, column) if found is None else found
+    if found is None:
+      found = kernel_laws.find(self, logits, u, column)
     if found is not None:
-      return self._step_of(logits, found)
+      return Step(*kernel_laws.laws_of(self, logits, found))
     unit = jnp.ones((), jnp.float32)
     # No filter drops the largest logit, so one maximum serves all.
     top = largest(logits)
@@ -258,52 +257,6 @@ class Sampling:
     is_filtered = has_top_k or self.top_p is not None or self.min_p is not None
     return is_filtered and not self.greedy
 
-  def row_law(
-    self, logits: Array, u: Array | None = None, column: int = 0
-  ) -> RowLaw | None:
-    """Returns what a kernel for a GPU knows of logits; None without one.
-
-    There is none that filters tokens.
-
-    Args:
-      logits: [..., V].
-      u: as in `step`.
-      column: as in `step`.
-
-    Returns:
-      `RowLaw` of [R] numbers, R the product of [...].
-    """
-    size = logits.shape[-1]
-    kernel = row_laws.choose(None, logits)
-    if kernel == "xla" or self.filters(size):
-      return None
-    return row_laws(
-      logits.reshape(-1, size),
-      self.temperature.astype(logits.dtype),
-      None if u is None else u.reshape(-1, u.shape[-1]),
-      column=column,
-      greedy=self.greedy,
-      implementation=kernel,
-    )
-
-  def _step_of(self, logits: Array, found: RowLaw) -> Step[Array | None]:
-    """Returns a `Step` without filters, of what a kernel found."""
-    *lead, size = logits.shape
-    top, total, plain_total = (
-      x.reshape(*lead, 1) for x in (found.top, found.total, found.plain_total)
-    )
-    token = None if found.token is None else found.token.reshape(lead)
-    plain = jnp.exp(logits - top) / plain_total
-    if self.greedy:
-      first = token
-      if first is None:
-        first = numerics.first_argmax(logits, top[..., 0])
-      law = jax.nn.one_hot(first, size, dtype=logits.dtype)
-    else:
-      temperature = self.temperature.astype(logits.dtype)
-      law = jnp.exp(logits / temperature - top / temperature) / total
-    return Step(plain, law, token, jnp.isfinite(top[..., 0]))
-
 
 def _law(
   logits: Array,
@@ -327,8 +280,12 @@ def _law(
     temperature = temperature.astype(logits.dtype)
     # A quotient of the largest is the largest quotient.
     weights = jnp.exp(logits / temperature - top[..., None] / temperature)
-    law = weights / jnp.sum(weights, axis=-1, keepdims=True)
-    token = _draw(law, u, column)
+    if u is None:
+      token, total = None, jnp.sum(weights, axis=-1)
+    else:
+      uniform = u[..., column].astype(weights.dtype)
+      token, total = draws.draw_and_sum(weights, uniform)
+    law = weights / total[..., None]
   return law, token, jnp.isfinite(top)
 
 

@@ -203,11 +203,20 @@ class CutModel(Protocol):
   def kept_ids(self) -> Array | None:
     """[N] int32, the kept tokens, ascending; None where all are kept."""
 
+  def columns(self) -> Array:
+    """Returns [V] int32, the column of each token; N of one that is not kept.
+
+    Asked only where some tokens are kept.
+    """
+
+  def with_columns(self) -> Any:
+    """Returns the model with `columns` computed, where some tokens are kept.
+
+    Asked before a loop: its rounds then read them.
+    """
+
   def over_kept(self) -> Any:
     """Returns the model with the logits [..., N] of the kept tokens alone."""
-
-  def spread(self, law: Array) -> Array:
-    """Returns a distribution over the kept tokens, [..., N], as [..., V]."""
 
 
 @runtime_checkable

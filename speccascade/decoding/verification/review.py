@@ -11,7 +11,7 @@ from typing import cast
 import jax
 import jax.numpy as jnp
 
-from speccascade.decoding.laws import draws, numerics
+from speccascade.decoding.laws import draws, kernel_laws, numerics
 from speccascade.decoding.laws.numerics import check_shape
 from speccascade.decoding.records import feeding, token_buffers
 from speccascade.decoding.records.block_records import (
@@ -32,7 +32,6 @@ from speccascade.decoding.verification.review_records import (
 )
 from speccascade.native.gpu import chain_review
 from speccascade.native.gpu.chain_review import PlaceReviews
-from speccascade.native.gpu.row_laws import RowLaw
 
 Array = jax.Array
 
@@ -230,13 +229,18 @@ def _by_kernel(
   of one model, verified one by one against a verifier that is the target.
   """
   scores, sampling = proposal.scores, settings.sampling
-  kernel = chain_review.choose(None, logits)
-  if kernel == "xla" or scores is None or not scores.are_of(proposal):
+  if scores is None or not scores.are_of(proposal):
     return None
-  is_plain = not sampling.greedy and not sampling.filters(logits.shape[-1])
+  kernel = chain_review.choose(None, logits, scores.drafts)
+  if kernel == "xla":
+    return None
   is_lossless = getattr(settings.target, "is_lossless", False)
+  if sampling.greedy:
+    is_lossless |= getattr(settings.target, "is_lossless_when_greedy", False)
   is_lossless &= settings.phased is None
-  if not (is_plain and is_lossless):
+  # With few drafted tokens a filter may keep all of the drafter's alone.
+  is_filtered = sampling.filters(logits.shape[-1])
+  if not is_lossless or is_filtered != (scores.drafts.least is not None):
     return None
   if settings.verifier_step is not steps.token_verify:
     return None
@@ -245,6 +249,8 @@ def _by_kernel(
     scores.drafts,
     sampling.temperature.astype(logits.dtype),
     u_draw,
+    **(kernel_laws.filters_of(sampling) if is_filtered else {}),
+    greedy=sampling.greedy,
     implementation=kernel,
   )
 
@@ -318,14 +324,8 @@ def _mix(
   found: PlaceReviews | None = None,
 ) -> tuple[ScoredBlock, tuple[Array, Array]]:
   """Returns what both models say, and the sides of the rule at the drafts."""
-  target, law = settings.target, None
-  if found is not None:
-    law = RowLaw(
-      top=found.top.reshape(-1),
-      total=found.total.reshape(-1),
-      plain_total=found.plain_total.reshape(-1),
-      token=None,
-    )
+  target = settings.target
+  law = None if found is None else kernel_laws.of_places(found)
   p1, p, _, is_law = settings.sampling.step(logits, found=law)
   pi, *sides = target.at(
     proposal.q1,

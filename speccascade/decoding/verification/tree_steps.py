@@ -20,6 +20,7 @@ Axes: B rows, N drafts, V vocabulary, G depth of the tree.
 
 from collections.abc import Callable
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -50,7 +51,10 @@ from speccascade.decoding.verification.tree_walk import (
   path_verdict,
   repeat_trials,
   walk,
+  walk_of,
 )
+from speccascade.native.gpu import tree_review
+from speccascade.native.gpu.tree_review import Trials
 
 Array = jax.Array
 # (tokens, branches, q, pi, u_accept, u_draw) -> Verdict
@@ -141,6 +145,9 @@ def tree_token_verify(
   drafts = TreeDrafts(tokens, branches, q, pi)
   is_drawn, num = drafts.is_drawn, drafts.num
   rank = drafts.rank(is_drawn)
+  by_kernel = _tried_by_kernel(drafts, rank, u_accept, u_draw)
+  if by_kernel is not None:
+    return by_kernel
 
   def trial(number: Array | int, here: Nodes) -> Nodes:
     """Tries the next drawn child of every inner node."""
@@ -169,6 +176,59 @@ def tree_token_verify(
   num_trials = jnp.max(jnp.where(is_drawn, rank + 1, 0))
   here = repeat_trials(trial, begin, most, num_trials)
   return walk(drafts, here["accepted"], here["residual"], u_draw)
+
+
+def _tried_by_kernel(
+  drafts: TreeDrafts, rank: Array, u_accept: Array, u_draw: Array
+) -> Verdict | None:
+  """Returns what one kernel for a GPU finds; None where it is not asked.
+
+  Args:
+    drafts: the drafts.
+    rank: [B, N] int32, of each draft among its drawn siblings.
+    u_accept: as of `tree_token_verify`.
+    u_draw: as of `tree_token_verify`.
+  """
+  branches, num, end = drafts.branches, drafts.num, drafts.num + 1
+  most_drawn = drafts.most_drawn()
+  if branches.laws is not None or not most_drawn:
+    return None
+  shape: Any = jax.ShapeDtypeStruct((len(rank), end, most_drawn), jnp.int32)
+  options = {"drops_drawn": branches.drawing == WITHOUT_REPLACEMENT}
+  kernel = tree_review.choose(
+    None, drafts.pi, drafts.q, Trials(shape, shape, shape), **options
+  )
+  if kernel == "xla":
+    return None
+
+  def ranked(among: Array, rank: Array, most: int) -> Array:
+    """Returns the drafts [B, N+1, most] by rank; N for none."""
+    nodes = [drafts.child(among & (rank == k), 0, end) for k in range(most)]
+    none = jnp.full((len(rank), end, 0), num, jnp.int32)
+    return jnp.stack(nodes, axis=2) if nodes else none
+
+  def tokens_of(draft: Array) -> Array:
+    return jnp.where(draft < num, drafts.token(draft), -1)
+
+  certain, most_certain = branches.is_certain, 0
+  if branches.drawing not in (IID, TOP_K):
+    most_certain = max(branches.tree.num_children)
+  tried = ranked(drafts.is_drawn, rank, most_drawn)
+  found = tree_review(
+    drafts.pi,
+    drafts.q,
+    Trials(
+      tokens=tokens_of(tried),
+      u=drafts.of_draft(u_accept, tried),
+      certain=tokens_of(ranked(certain, drafts.rank(certain), most_certain)),
+    ),
+    u_draw,
+    **options,
+    implementation=kernel,
+  )
+  none = jnp.full((*tried.shape[:2], 1), num, jnp.int32)
+  accepted = of_token(jnp.concatenate([tried, none], axis=2), found.accepted)
+  return walk_of(drafts, accepted[:, : drafts.num_inner], found.token)
 
 
 def k_seq_factor(

@@ -240,7 +240,17 @@ def walk(
   """
   # No draft follows the nodes of the last level.
   laws = jnp.concatenate([residual, drafts.pi[:, drafts.num_inner :]], axis=1)
-  token = draws.draw(laws, u_draw)
+  return walk_of(drafts, accepted, draws.draw(laws, u_draw))
+
+
+def walk_of(drafts: TreeDrafts, accepted: Array, token: Array) -> Verdict:
+  """Goes down from the root, along what was decided and drawn at the nodes.
+
+  Args:
+    drafts: the drafts.
+    accepted: as of `walk`.
+    token: [B, N+1] int32, the token that is drawn at each node.
+  """
   # Where siblings have the same token, the first of them has the children of
   # all. A draw may land on a certain child only: what is left of a rejected
   # child's probability is at most a rounding error.

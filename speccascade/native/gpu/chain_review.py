@@ -4,7 +4,7 @@ It is one operation where the target is the verifier's own distribution. Of the
 drafter it needs logits, a largest one and a sum, so that no distribution has to
 be written to memory.
 
-Axes: B rows, G drafts, V vocabulary.
+Axes: B rows, G drafts, N tokens that may be drafted, V vocabulary.
 """
 
 from typing import ClassVar, NamedTuple
@@ -12,6 +12,12 @@ from typing import ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from speccascade.native.gpu.filtered_laws import (
+  Filters,
+  is_kept,
+  threshold,
+  too_large,
+)
 from speccascade.native.gpu.operation import Operation, not_float32
 from speccascade.native.gpu.row_draws import invert
 
@@ -20,16 +26,23 @@ class DraftScores(NamedTuple):
   """What a drafter knows of the rows from which G drafts were drawn.
 
   Attributes:
-    logits: [B, V] float32 of each draft.
+    logits: [B, N] float32 of each draft.
     tops: [B] of each, the largest logit.
     totals: [B] of each, the sum of exp(logit / T - top / T).
     tokens: [B] int32 of each, the draft.
+    columns: [V] int32, the column of each token in these logits, and N of a
+      token that is not drafted; None where N = V, and column i is token i.
+    least: [B] of each, as in `FilteredLaw`; None where nothing is filtered.
+    last: [B] int32 of each, as in `FilteredLaw`: a column, where some are kept.
   """
 
   logits: tuple[jax.Array, ...]
   tops: tuple[jax.Array, ...]
   totals: tuple[jax.Array, ...]
   tokens: tuple[jax.Array, ...]
+  columns: jax.Array | None = None
+  least: tuple[jax.Array, ...] | None = None
+  last: tuple[jax.Array, ...] | None = None
 
 
 class PlaceReviews(NamedTuple):
@@ -44,6 +57,8 @@ class PlaceReviews(NamedTuple):
     draft_p: the verifier's probability of the draft.
     draft_q: the drafter's; 0 at the last place.
     overlap: sum_v min(q, p); 0 at the last place.
+    least: as in `FilteredLaw`; None where nothing is filtered.
+    last: as in `FilteredLaw`.
   """
 
   top: jax.Array
@@ -53,6 +68,8 @@ class PlaceReviews(NamedTuple):
   draft_p: jax.Array
   draft_q: jax.Array
   overlap: jax.Array
+  least: jax.Array | None = None
+  last: jax.Array | None = None
 
 
 class ChainReview(Operation):
@@ -67,6 +84,11 @@ class ChainReview(Operation):
     drafts: DraftScores,
     temperature: jax.Array,
     u: jax.Array,
+    top_p: jax.Array | None = None,
+    min_p: jax.Array | None = None,
+    *,
+    top_k: int | None = None,
+    greedy: bool = False,
   ) -> PlaceReviews:
     """Returns what is known of each place of a chain.
 
@@ -76,20 +98,34 @@ class ChainReview(Operation):
     Args:
       logits: [B, G + 1, V] float32 of the verifier.
       drafts: `DraftScores` of the G drafts.
-      temperature: [] float32.
-      u: [B] float32 uniforms in [0, 1).
+      temperature: [] float32; not used where greedy.
+      u: [B] float32 uniforms in [0, 1); not used where greedy.
+      top_p: as in `Filters`, like `min_p`. Filters are both models'.
+      min_p: see `top_p`.
+      top_k: as in `Filters`.
+      greedy: whether both models take the first of their largest logits. Each
+        distribution is one-hot then, and `total` is 1.
     """
     logits = jnp.where(jnp.isnan(logits), jnp.inf, logits)
     top = jnp.max(logits, axis=2)
     plain = jnp.sum(jnp.exp(logits - top[..., None]), axis=2)
+    if greedy:
+      token = jnp.argmax(logits, axis=2).astype(jnp.int32)
+      draft_q = jnp.ones_like(top).at[:, -1].set(0)
+      x = jnp.stack([*drafts.tokens, jnp.full_like(token[:, 0], -1)], axis=1)
+      is_same = (token == x).astype(top.dtype)
+      one = jnp.ones_like(top)
+      return PlaceReviews(top, one, plain, token, is_same, draft_q, is_same)
     p = jnp.exp(logits / temperature - top[..., None] / temperature)
+    least = last = None
+    if drafts.least is not None:
+      least, last = threshold(logits, p, Filters(top_k, top_p, min_p))
+      p = jnp.where(is_kept(logits, least, last), p, 0)
     total = jnp.sum(p, axis=2)
     p = p / total[..., None]
+
     q = jnp.stack(
-      [
-        jnp.exp(x / temperature - y[:, None] / temperature) / z[:, None]
-        for x, y, z in zip(drafts.logits, drafts.tops, drafts.totals)
-      ]
+      [self._law(drafts, i, temperature) for i in range(len(drafts.logits))]
       + [jnp.zeros_like(p[:, 0])],
       axis=1,
     )
@@ -110,7 +146,22 @@ class ChainReview(Operation):
       draft_p,
       draft_q,
       jnp.sum(jnp.minimum(q, p), axis=2),
+      least,
+      last,
     )
+
+  @staticmethod
+  def _law(drafts: DraftScores, i: int, temperature: jax.Array) -> jax.Array:
+    """Returns the distribution [B, V] of draft i."""
+    x, top = drafts.logits[i], drafts.tops[i][:, None] / temperature
+    q = jnp.exp(x / temperature - top) / drafts.totals[i][:, None]
+    if drafts.least is not None and drafts.last is not None:
+      q = jnp.where(is_kept(x, drafts.least[i], drafts.last[i]), q, 0)
+    if drafts.columns is None:
+      return q
+    end = q.shape[1] - 1
+    found = q[:, jnp.minimum(drafts.columns, end)]
+    return jnp.where(drafts.columns <= end, found, 0)
 
   def key(self, logits: jax.Array, *arrays: object, **options: object) -> str:
     """Returns such as "5 drafts, 32128 tokens"."""
@@ -118,11 +169,16 @@ class ChainReview(Operation):
     return f"{logits.shape[1] - 1} drafts, {logits.shape[2]} tokens"
 
   def unfit(
-    self, logits: jax.Array, *arrays: object, **options: object
+    self,
+    logits: jax.Array,
+    drafts: DraftScores,
+    *arrays: object,
+    **options: object,
   ) -> str | None:
     """Returns why no kernel takes these logits; None if one does."""
     del arrays, options
-    return not_float32(logits)
+    is_filtered = drafts.least is not None
+    return (too_large(logits) if is_filtered else None) or not_float32(logits)
 
 
 chain_review = ChainReview()

@@ -237,9 +237,9 @@ trials share the randomness of the next seed <- test_a_rows_key_is_that_of_its
 - _row_keys(key, trial, jnp
 + _row_keys(jax.random.key(seed + trial, impl="threefry2x32"), 0, jnp
 a draw forgets the blocks before its own <- test_draw_inverts_the_cumulative_sum
-@ draw
-- jnp.where(block > 0, before, 0)
-+ jnp.where(block > 1, before, 0)
+@ _inverted
+- jnp.where(block > 0, before[..., 0], 0)
++ jnp.where(block > 1, before[..., 0], 0)
 
 === decoding/verification/steps.py
 missing max(0, .) <-

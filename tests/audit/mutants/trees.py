@@ -16,14 +16,14 @@ draws without replacement all have the first distribution <-
 + True
 a drawn token that is a child ends the block <-
   test_steps_have_the_law_of_the_target[top_k-token]
-@ walk
+@ walk_of
 - is_accepted[:, :, None] | drafts.branches.is_certain[:, None]
 + is_accepted[:, :, None] & (drafts.index[:, None] >= 0)
 the draws at all nodes share a uniform <-
   test_steps_have_the_law_of_the_target[top_k-token]
 @ walk
-- token = draws.draw(laws, u_draw)
-+ token = draws.draw(laws, jnp.broadcast_to(u_draw[:, :1], u_draw.shape))
+- draws.draw(laws, u_draw)
++ draws.draw(laws, jnp.broadcast_to(u_draw[:, :1], u_draw.shape))
 a path is reversed <-
   ../../models/test_native_walks.py::test_walks_decide_as_the_steps_do
 @ follow
@@ -154,6 +154,24 @@ a GPU replaces a rejected draft from the verifier's law <-
 @ _kernel
 - has_mass = most > 0
 + has_mass = most > 2
+
+=== native/gpu/filtered_laws_triton.py models/test_gpu_draws.py
+a GPU keeps all of equal logits <-
+  test_filters_keep_and_draw_the_tokens_of_plain_steps
+@ keeps
+- (logits == least) & (index <= last)
++ (logits == least)
+a GPU's top-p counts what top-k dropped <-
+  test_filters_keep_and_draw_the_tokens_of_plain_steps
+@ last_kept
+- jnp.where(is_kept(i), x, 0.0)
++ x
+
+=== native/gpu/row_children_triton.py models/test_gpu_draws.py
+a GPU draws among taken children <- test_children_are_those_of_plain_steps
+@ _kernel
+- weights = jnp.where(index == token, 0.0, weights)
++ weights = jnp.where(index == token, 1.0, weights)
 
 === native/gpu/kept_path_triton.py models/test_gpu_draws.py
 a GPU keeps other slots <- test_a_path_is_kept_to_the_bit_and_nothing_else_moves
