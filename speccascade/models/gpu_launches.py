@@ -2,8 +2,9 @@
 
 See `native.gpu.layer_launches`. The residual is handed from launch to launch
 with parts that are still to be added; the last ones are added here. Each launch
-is given what the next one reads, and asks for it on the way: memory is read
-while blocks wait for one another, and between launches.
+is given what later ones read, and asks for it on the way: memory is read while
+blocks wait for one another, and between launches. The MLP has more than half of
+a layer's weights, so both launches of attention before it ask for some of them.
 
 Axes: B rows, N fed tokens, L slots, H heads, D head width, E model width.
 """
@@ -95,7 +96,7 @@ def t5_layers(
       keys,
       values,
       start=block.start,
-      upcoming=of_source,
+      upcoming=(*of_source, of_mlp[0]),
     )
     caches.append(tuple(written))
     inputs.append(x)
@@ -106,7 +107,7 @@ def t5_layers(
       of_source,
       source_bias,
       *sources[i],
-      upcoming=of_mlp,
+      upcoming=of_mlp[1:],
     )
     x, parts = mlp_launch(
       x,
