@@ -93,9 +93,9 @@ def of_layer(config: Any, rows: int, fed: int) -> list[cuda_launches.Launch]:
   of_mlp = cuda_launches.MlpArrays(x, parts, norm, (*(wide,) * gates, down))
   activations = config.mlp_activations
   built = [
-    attention_launch_cuda.built(of_self, start, (into, out, wide)),
+    attention_launch_cuda.built(of_self, start, (into, out, *source, wide)),
     attention_launch_cuda.built(of_source, None, (wide, down)[2 - gates :]),
-    mlp_launch_cuda.built(of_mlp, activations, slices, all_in),
+    mlp_launch_cuda.built(of_mlp, activations, slices, (*all_in, *cache)),
   ]
   return [launch for launch, _ in built]
 

@@ -28,9 +28,10 @@ ACTIVATIONS = ("gelu", "relu", "silu", "linear")  # by number in the source
 SIZES = (
   *("ROWS", "FED", "EMB", "HEADS", "WIDTH", "SLOTS", "PARTS", "BIAS_ROW"),
   *("BIAS_HEAD", "BIAS_TOKEN", "INNER", "SLICE", "GATES", "ACTIVATION_0"),
-  *("ACTIVATION_1", "NEXT_0", "NEXT_1", "NEXT_2", "NEXT_3", "SHARED"),
+  *("ACTIVATION_1", "NEXT_0", "NEXT_1", "NEXT_2", "NEXT_3", "NEXT_4"),
+  *("NEXT_5", "SHARED"),
 )
-NUM_NEXT = 4  # arrays of later launches
+NUM_NEXT = 6  # arrays of later launches
 # XLA's name of a call of PTX; it is internal, and a test compiles it.
 TARGET = "__gpu$xla.gpu.ptx"
 _TILES = (1, 2, 4)

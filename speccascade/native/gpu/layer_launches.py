@@ -91,7 +91,7 @@ class AttentionLaunch(_Launch):
       values: [B, H, L, D].
       start: [B] int32, the slot of each row's first token, where the block is
         written to a cache: NaN and infinities as 0. None for a source.
-      upcoming: at most 4 arrays that later launches read.
+      upcoming: at most 6 arrays that later launches read.
 
     Returns:
       ([B, N, E], the residual with `parts`; [P, M, E] float32, the output;
@@ -164,7 +164,7 @@ class MlpLaunch(_Launch):
       kernels: one or two [E, F], and the one back [F, E].
       activations: of the products with all kernels but the last, keys of
         `row_products.ACTIVATIONS`; their results are multiplied.
-      upcoming: at most 4 arrays that later launches read.
+      upcoming: at most 6 arrays that later launches read.
 
     Returns:
       ([B, N, E], [P, M, E] float32).

@@ -46,6 +46,8 @@ DEFINE_SIZE(NEXT_0)  // bytes of later launches' kernels
 DEFINE_SIZE(NEXT_1)
 DEFINE_SIZE(NEXT_2)
 DEFINE_SIZE(NEXT_3)
+DEFINE_SIZE(NEXT_4)
+DEFINE_SIZE(NEXT_5)
 DEFINE_SIZE(SHARED)  // bytes of shared memory
 
 constexpr int kLanes = 32, kWarps = kThreads / kLanes;
@@ -185,12 +187,19 @@ DEVICE void ask_for(const bf16* next, int num_bytes) {
   }
 }
 
-DEVICE void ask_for_next(const bf16* next_0, const bf16* next_1,
-                         const bf16* next_2, const bf16* next_3) {
+// What later launches read.
+#define NEXT_PARAMETERS                                                       \
+  const bf16 *next_0, const bf16 *next_1, const bf16 *next_2,                 \
+      const bf16 *next_3, const bf16 *next_4, const bf16 *next_5
+#define NEXT_ARRAYS next_0, next_1, next_2, next_3, next_4, next_5
+
+DEVICE void ask_for_next(NEXT_PARAMETERS) {
   ask_for(next_0, size_NEXT_0());
   ask_for(next_1, size_NEXT_1());
   ask_for(next_2, size_NEXT_2());
   ask_for(next_3, size_NEXT_3());
+  ask_for(next_4, size_NEXT_4());
+  ask_for(next_5, size_NEXT_5());
 }
 
 // Returns a sum over the cluster, after the cluster met.
@@ -457,8 +466,7 @@ DEVICE void attention(const bf16* x, const float* parts, const bf16* scale,
                       const bf16* query_kernel, const bf16* key_kernel,
                       const bf16* value_kernel, const bf16* out_kernel,
                       const bf16* bias, const bf16* keys, const bf16* values,
-                      const int* start, const bf16* next_0, const bf16* next_1,
-                      const bf16* next_2, const bf16* next_3, bf16* new_x,
+                      const int* start, NEXT_PARAMETERS, bf16* new_x,
                       float* new_parts, bf16* new_keys, bf16* new_values) {
   constexpr int kKernels = kSelf ? 3 : 1, kPadded = kTiles * 8;
   const int head = block() / kCluster, width = size_WIDTH();
@@ -529,7 +537,7 @@ DEVICE void attention(const bf16* x, const float* parts, const bf16* scale,
             first_output,
         size_EMB(), width, outputs);
   end_group();
-  ask_for_next(next_0, next_1, next_2, next_3);
+  ask_for_next(NEXT_ARRAYS);
   rows.add(x, parts, scale, new_x);
   asked_keys.take(num_rows * width, share, key_at,
                   [=](int line, int slot, bf16 key) {
@@ -543,7 +551,9 @@ DEVICE void attention(const bf16* x, const float* parts, const bf16* scale,
   // Slots that do not exist have a weight of 0, and 0 times NaN is NaN.
   if (share * kCluster > num_slots) {
     each<4>(num_rows * share, value_stride / 8, [=](int line, int chunk) {
-      if (line % share >= held) clear16(my_values + line * value_stride + chunk * 8);
+      if (line % share >= held) {
+        clear16(my_values + line * value_stride + chunk * 8);
+      }
     });
   }
   if (kSelf && thread() < num_rows) starts[thread()] = asked_start;
@@ -714,9 +724,8 @@ DEVICE float activated(float x, int activation) {
 template <int kTiles>
 DEVICE void gated_mlp(const bf16* x, const float* parts, const bf16* scale,
                       const bf16* gate_kernel, const bf16* up_kernel,
-                      const bf16* down_kernel, const bf16* next_0,
-                      const bf16* next_1, const bf16* next_2,
-                      const bf16* next_3, bf16* new_x, float* new_parts) {
+                      const bf16* down_kernel, NEXT_PARAMETERS, bf16* new_x,
+                      float* new_parts) {
   constexpr int kPadded = kTiles * 8;
   const int slice = size_SLICE(), columns = size_GATES() * slice;
   const int first = block() / kCluster * slice;
@@ -743,7 +752,7 @@ DEVICE void gated_mlp(const bf16* x, const float* parts, const bf16* scale,
         down_kernel + static_cast<long long>(first) * size_EMB() + first_output,
         size_EMB(), slice, outputs);
   end_group();
-  ask_for_next(next_0, next_1, next_2, next_3);
+  ask_for_next(NEXT_ARRAYS);
   rows.add(x, parts, scale, new_x);
   first_products<kTiles, 1>(kernels, stride, rows, sums, columns);
   cluster_arrive();
@@ -782,36 +791,32 @@ DEVICE void gated_mlp(const bf16* x, const float* parts, const bf16* scale,
 #define SELF_PARAMETERS                                                       \
   (const bf16* x, const float* parts, const bf16* scale, const bf16* query,   \
    const bf16* key, const bf16* value, const bf16* out, const bf16* bias,     \
-   const bf16* keys, const bf16* values, const int* start,                    \
-   const bf16* next_0, const bf16* next_1, const bf16* next_2,                \
-   const bf16* next_3, bf16* new_x, float* new_parts, bf16* new_keys,         \
-   bf16* new_values)
+   const bf16* keys, const bf16* values, const int* start, NEXT_PARAMETERS,   \
+   bf16* new_x, float* new_parts, bf16* new_keys, bf16* new_values)
 #define SOURCE_PARAMETERS                                                     \
   (const bf16* x, const float* parts, const bf16* scale, const bf16* query,   \
    const bf16* out, const bf16* bias, const bf16* keys, const bf16* values,   \
-   const bf16* next_0, const bf16* next_1, const bf16* next_2,                \
-   const bf16* next_3, bf16* new_x, float* new_parts)
+   NEXT_PARAMETERS, bf16* new_x, float* new_parts)
 #define GATED_PARAMETERS                                                      \
   (const bf16* x, const float* parts, const bf16* scale, const bf16* gate,    \
-   const bf16* up, const bf16* down, const bf16* next_0, const bf16* next_1,  \
-   const bf16* next_2, const bf16* next_3, bf16* new_x, float* new_parts)
+   const bf16* up, const bf16* down, NEXT_PARAMETERS, bf16* new_x,            \
+   float* new_parts)
 // For blocks of up to 8 `tiles` tokens.
 #define ATTEND_SELF(tiles)                                                    \
   ENTRY(attend_self_##tiles, SELF_PARAMETERS,                                 \
         (attention<true, tiles>(x, parts, scale, query, key, value, out,      \
-                                bias, keys, values, start, next_0, next_1,    \
-                                next_2, next_3, new_x, new_parts, new_keys,   \
-                                new_values)))
+                                bias, keys, values, start, NEXT_ARRAYS,       \
+                                new_x, new_parts, new_keys, new_values)))
 #define ATTEND_SOURCE(tiles)                                                  \
   ENTRY(attend_source_##tiles, SOURCE_PARAMETERS,                             \
         (attention<false, tiles>(x, parts, scale, query, nullptr, nullptr,    \
-                                 out, bias, keys, values, nullptr, next_0,    \
-                                 next_1, next_2, next_3, new_x, new_parts,    \
-                                 nullptr, nullptr)))
+                                 out, bias, keys, values, nullptr,            \
+                                 NEXT_ARRAYS, new_x, new_parts, nullptr,      \
+                                 nullptr)))
 #define GATED(tiles)                                                          \
   ENTRY(gated_##tiles, GATED_PARAMETERS,                                      \
-        (gated_mlp<tiles>(x, parts, scale, gate, up, down, next_0, next_1,    \
-                          next_2, next_3, new_x, new_parts)))
+        (gated_mlp<tiles>(x, parts, scale, gate, up, down, NEXT_ARRAYS,       \
+                          new_x, new_parts)))
 
 #ifdef ON_CPU
 ATTEND_SELF(1)
