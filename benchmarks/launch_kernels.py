@@ -86,22 +86,16 @@ def of_layer(config: Any, rows: int, fed: int) -> list[cuda_launches.Launch]:
   gates = len(config.mlp_activations)
   slices = mlp_launch_cuda.num_slices(rows, fed, emb, inner, gates)
   assert slices is not None
+  of_self = cuda_launches.AttentionArrays(x, parts, norm, all_in, bias, *cache)
+  of_source = cuda_launches.AttentionArrays(
+    x, parts, norm, (into, out), mask, *source
+  )
+  of_mlp = cuda_launches.MlpArrays(x, parts, norm, (*(wide,) * gates, down))
+  activations = config.mlp_activations
   built = [
-    attention_launch_cuda.built(
-      x, parts, norm, all_in, bias, *cache, start, (into, out)
-    ),
-    attention_launch_cuda.built(
-      x, parts, norm, (into, out), mask, *source, None, (wide, wide, down)
-    ),
-    mlp_launch_cuda.built(
-      x,
-      parts,
-      norm,
-      (*(wide,) * gates, down),
-      config.mlp_activations,
-      slices,
-      all_in,
-    ),
+    attention_launch_cuda.built(of_self, start, (into, out, *source, wide)),
+    attention_launch_cuda.built(of_source, None, (wide, down)[2 - gates :]),
+    mlp_launch_cuda.built(of_mlp, activations, slices, (*all_in, *cache)),
   ]
   return [launch for launch, _ in built]
 

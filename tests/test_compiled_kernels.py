@@ -178,6 +178,33 @@ def test_a_loop_that_copies_and_does_not_wait_asks_for_all():
   assert kernel.whole == set()
 
 
+def test_copies_have_steps_up_to_the_code_that_waits_for_them():
+  kernel = in_flight.kernels(AHEAD)["f"]
+  # All turns of the loop are one step; what stands before it is another.
+  before, copies, after, *rest = kernel.steps
+  assert copies.copied == ((0, 8 * 256 * 16),)
+  assert (copies.statements, copies.ends_group) == (8 * 6, False)
+  assert (after.statements, after.ends_group) == (1, True)
+  waits, arrives, meets, last = rest
+  assert (waits.waits, waits.ends_group) == (0, False)
+  assert (arrives.arrives, meets.meets) == (True, True)
+  assert before.copied == after.copied == last.copied == ()
+  total = sum(step.statements for step in kernel.steps)
+  assert total == sum(some.statements for some in kernel.work)
+  # A loop that copies and waits is a pipeline, which `stages` describes.
+  waiting = AHEAD.replace(
+    "add.s32 %r2", "cp.async.wait_group 1;\n  add.s32 %r2"
+  )
+  assert in_flight.kernels(waiting)["f"].steps == ()
+
+
+def test_loads_from_peers_between_two_barriers_are_one_phase():
+  load = "ld.shared::cluster.f32 %f1, [%r9];\n"
+  text = AHEAD.replace("  ret;", f"  {load * 3}  bar.sync 0;\n  {load}  ret;")
+  kernel = in_flight.kernels(text)["f"]
+  assert sum(step.from_peers for step in kernel.steps) == 2
+
+
 def test_of_two_ways_the_one_with_more_phases_counts():
   text = """
 .visible .entry f(.param .u64 f_param_0, .param .u64 f_param_1)
@@ -328,6 +355,121 @@ def test_what_was_fetched_is_near_for_the_next_kernel():
     near.cost.total,
     costs.LAUNCH + costs.NEAR + size / costs.NEAR_BANDWIDTH,
   )
+
+
+def steps(*given, far=(), programs=128):
+  size = sum(size for step in given for _, size in step.copies)
+  far_bytes = sum(
+    size for step in given for name, size in step.copies if name in far
+  )
+  return costs.Load(
+    programs=programs,
+    threads=256,
+    shared=100_000,
+    num_bytes=size,
+    far_bytes=far_bytes,
+    asked=None,
+    steps=given,
+    far=frozenset(far),
+  )
+
+
+def test_copies_come_beside_work_until_the_code_waits_for_them():
+  size, step = 12e6, costs.Step
+  start = step(10, copies=(("w", size),), ends_group=True)
+  issue = costs.ISSUE / costs.CLOCK
+  stream = size / costs.NEAR_BANDWIDTH + costs.NEAR
+  # Less work than the stream takes is not seen where it stands before the wait.
+  for work in (0, 1000):
+    given = steps(start, step(work, waits=0))
+    found = costs.cost(given)
+    assert math.isclose(found.total, costs.LAUNCH + stream)
+    assert math.isclose(found.waits, (10 + work) * issue)
+  # More of it hides the stream.
+  found = costs.cost(steps(start, step(9000, waits=0)))
+  assert math.isclose(found.total, costs.LAUNCH + 9010 * issue)
+  assert found.reads == 0
+  # Behind the wait all of it counts.
+  found = costs.cost(steps(start, step(0, waits=0), step(9000)))
+  assert math.isclose(found.total, costs.LAUNCH + stream + 9000 * issue)
+  # From the device's memory it takes longer.
+  found = costs.cost(steps(start, step(0, waits=0), far={"w"}))
+  assert math.isclose(
+    found.total, costs.LAUNCH + size / costs.BANDWIDTH + costs.FAR
+  )
+  # Eight multiprocessors take no more than 64 bytes a cycle each.
+  found = costs.cost(steps(start, step(0, waits=0), programs=8))
+  assert math.isclose(
+    found.total, costs.LAUNCH + size / (8 * costs.WAY) + costs.NEAR
+  )
+
+
+def test_a_wait_for_older_groups_leaves_newer_ones_under_way():
+  size, step = 5.5e6, costs.Step
+  copy = step(0, copies=(("w", size),), ends_group=True)
+  first = costs.cost(steps(copy, copy, step(0, waits=1)))
+  # The first group's copies: what the second group reads is not waited for.
+  one = size / costs.NEAR_BANDWIDTH + costs.NEAR
+  assert math.isclose(first.total, costs.LAUNCH + one)
+  both = costs.cost(steps(copy, copy, step(0, waits=1), step(0, waits=0)))
+  assert math.isclose(
+    both.total, costs.LAUNCH + one + size / costs.NEAR_BANDWIDTH
+  )
+
+
+def test_work_between_arriving_at_a_barrier_and_its_wait_is_beside_it():
+  step, issue = costs.Step, costs.ISSUE / costs.CLOCK
+  for work, wanted in ((0, costs.MEETING), (900, 901 * issue)):
+    found = costs.cost(
+      steps(step(0, arrives=True), step(work), step(1, meets=True))
+    )
+    assert math.isclose(found.waits, max(wanted, costs.MEETING))
+  found = costs.cost(steps(step(0, from_peers=2)))
+  assert math.isclose(found.waits, 2 * costs.PEER)
+
+
+def reading(name, size, fetches=(), **changes):
+  """Returns a kernel that reads an array, and fetches others."""
+  arrays = ((name, size), *fetches)
+  given = load(
+    num_bytes=sum(x for _, x in arrays),
+    far_bytes=sum(x for _, x in arrays),
+    fetched_bytes=sum(x for _, x in fetches),
+    asked=1 << 16,
+  )
+  return kernels.Kernel(
+    **{
+      **dict(name="f", step="score", kind="product", load=given, stages=0),
+      **dict(is_tuned=False, waits=True, triggers=False, asked_before=0),
+      **dict(open_loops=0, cost=costs.cost(given), far=arrays),
+      **dict(fetched=frozenset(x for x, _ in fetches)),
+      **changes,
+    }
+  )
+
+
+def test_the_second_cache_keeps_what_it_has_room_for():
+  size = int(costs.CACHE / 4)
+  wanted = reading("weights", size)
+  for others, is_near in ((3, True), (4, False)):
+    second = kernels._SecondCache()
+    second.passed(reading("x", 1 << 16, [("weights", size)]))
+    for number in range(others):
+      second.passed(reading(f"other {number}", size))
+    found = second.passed(wanted)
+    assert (found.load.far_bytes == 0) is is_near
+    # It was fetched for one kernel.
+    assert second.passed(wanted).load.far_bytes == size
+
+
+def test_a_call_of_ptx_does_not_start_before_the_kernel_before_it(found):
+  # XLA launches only kernels that it compiles programmatically.
+  [few] = [x for x, _ in found.round().kernels if x.name == "few_rows"]
+  [kernel] = in_flight.kernels(
+    (GOLDEN / "few_rows__2.ptx").read_text()
+  ).values()
+  assert kernel.waits
+  assert not few.waits
 
 
 def test_programs_that_do_not_fit_come_in_waves():

@@ -9,6 +9,9 @@ What follows is read in the PTX, and not in the code that asked for it:
   their address needs it, or as a barrier stands behind its use. A loop has its
   phases once a turn.
 - Statements, in loops once a turn: what a warp has to issue.
+- Copies to shared memory that run beside what follows them, until the code
+  waits for them (`cp.async.wait_group`): steps, in the order of the code. Only
+  where no loop both copies and waits; a pipelined loop is as above.
 - Where a kernel waits for the kernel before it (`griddepcontrol.wait`), what it
   asks for before that, and whether it lets the next start early; what it
   fetches into the second cache; how often the blocks of a cluster meet.
@@ -26,6 +29,10 @@ from benchmarks.compiled.ptx import Code, Statement, body
 
 # Statements that a phase is compared with, where there are two ways.
 _OF_PHASE = 130
+# Turns of a loop with copies or waits that are steps of their own.
+_MOST_TURNS = 64
+# Phases of a run that are numbered.
+_MOST_PHASES = 1000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,6 +64,36 @@ class Work:
 
 
 @dataclasses.dataclass(frozen=True)
+class Step:
+  """Statements up to a wait, or to the end of a group of copies.
+
+  Attributes:
+    statements: how many.
+    phases: the parameters of each phase that a loop asks for and waits for.
+    asks: (number, parameters) of other phases whose loads begin.
+    needs: numbers of phases whose loads have come when it ends.
+    from_peers: phases of loads from the memory of other programs of a cluster.
+    arrives: whether it ends as the program arrives at a barrier of the cluster.
+    meets: whether it ends as the program waits at one.
+    copied: (parameter, bytes of a program) of copies that are started.
+    ends_group: whether these copies are the last of a group.
+    waits: the step ends when no more groups than this, the newest ones, are
+      under way; None where it does not wait.
+  """
+
+  statements: int
+  phases: tuple[frozenset[int], ...] = ()
+  asks: tuple[tuple[int, frozenset[int]], ...] = ()
+  needs: tuple[int, ...] = ()
+  from_peers: int = 0
+  arrives: bool = False
+  meets: bool = False
+  copied: tuple[tuple[int, int], ...] = ()
+  ends_group: bool = False
+  waits: int | None = None
+
+
+@dataclasses.dataclass(frozen=True)
 class Kernel:
   """What a kernel's PTX says.
 
@@ -79,6 +116,8 @@ class Kernel:
     triggers: whether it lets the next kernel start early.
     asked_before: bytes that a program asks for before it waits.
     open_loops: loops whose number of turns depends on data.
+    steps: the way through the code by its copies and waits for them; none where
+      it copies nothing, or where a loop copies and waits.
   """
 
   name: str
@@ -95,6 +134,7 @@ class Kernel:
   triggers: bool
   asked_before: int
   open_loops: int
+  steps: tuple[Step, ...] = ()
 
 
 def kernels(text: str) -> dict[str, Kernel]:
@@ -104,6 +144,21 @@ def kernels(text: str) -> dict[str, Kernel]:
     code = Code(body(text, match.end()))
     found[match[1]] = _Reader(match[1], code).kernel()
   return found
+
+
+@dataclasses.dataclass
+class _Placed:
+  """A phase of a run of statements.
+
+  Attributes:
+    first: the statement that its first load is.
+    last: the one that first needs what comes; None where the run has none.
+    sizes: the bytes of each parameter.
+  """
+
+  first: int
+  last: int | None = None
+  sizes: Counter = dataclasses.field(default_factory=Counter)
 
 
 class _Reader:
@@ -119,22 +174,29 @@ class _Reader:
 
   def _phases(self, statements: list[Statement]) -> list[Counter]:
     """Returns, for each phase of a run, the bytes of each parameter."""
-    phases: list[Counter] = []
+    return [phase.sizes for phase in self._placed_phases(statements)]
+
+  def _placed_phases(self, statements: list[Statement]) -> list[_Placed]:
+    """Returns each phase of a run, and where it begins and is waited for."""
+    phases: list[_Placed] = []
     depth: dict[int, int] = {}  # of the loads of this block
     owner: dict[str, int] = {}  # which load a register is made from
     floor = 0  # phases that a barrier has waited for
     used = 0
-    for each in statements:
+    for place, each in enumerate(statements):
       for register in each.used:
-        used = max(used, owner.get(register, 0))
+        loaded = owner.get(register, 0)
+        used = max(used, loaded)
+        if loaded and phases[loaded - 1].last is None:
+          phases[loaded - 1].last = place
       if each.is_load:
         params, behind = self.code.address(each)
         at = max([floor, *(depth.get(x, 0) for x in behind)])
         depth[id(each)] = at + 1
         while len(phases) <= at:
-          phases.append(Counter())
+          phases.append(_Placed(place))
         for param in params:
-          phases[at][param] += each.num_bytes
+          phases[at].sizes[param] += each.num_bytes
         for register in each.defined:
           owner[register] = at + 1
       elif each.op.startswith(("bar", "barrier")):
@@ -221,7 +283,87 @@ class _Reader:
       triggers=any(op.startswith("griddepcontrol.launch") for op in ops),
       asked_before=before * threads if waits else 0,
       open_loops=len(self.code.unknown),
+      steps=self._steps(runs),
     )
+
+  def _steps(
+    self, runs: list[tuple[list[Statement], int, bool]]
+  ) -> tuple[Step, ...]:
+    """Returns the steps of a way; none where a loop copies and waits."""
+    steps: list[Step] = []
+    any_copies = False
+    for number, (statements, turns, is_loop) in enumerate(runs):
+      copied = self._copies(statements)
+      waits = any("cp.async.wait_" in each.op for each in statements)
+      if is_loop and copied and waits:
+        return ()
+      any_copies = any_copies or bool(copied)
+      if turns > 1 and any(map(_ends_step, statements)):
+        steps += min(turns, _MOST_TURNS) * self._cut(number, statements, 1)
+      else:
+        steps += self._cut(number, statements, turns)
+    return tuple(steps) if any_copies else ()
+
+  def _cut(
+    self, number: int, statements: list[Statement], turns: int
+  ) -> list[Step]:
+    """Returns the steps of a run that is made some times.
+
+    Args:
+      number: of the run.
+      statements: the run.
+      turns: how often.
+    """
+    phases = self._placed_phases(statements)
+    from_peers = _from_peers(statements)
+    end = len(statements)
+    # A phase of a loop is asked for and waited for once a turn.
+    single = dict(enumerate(phases)) if turns == 1 else {}
+    needed: dict[int, list[int]] = {}
+    for at, phase in single.items():
+      place = end if phase.last is None else phase.last
+      needed.setdefault(place, []).append(_MOST_PHASES * number + at)
+    steps, first = [], 0
+    for last, each in enumerate(statements):
+      # What stands before the first copy of a step is a step of its own, but
+      # not in a loop, whose turns follow one another.
+      begins = (
+        turns == 1
+        and any(x.is_copy for x in statements[last + 1 : last + 2])
+        and not any(x.is_copy for x in statements[first : last + 1])
+      )
+      ends = begins or last + 1 == end or last + 1 in needed
+      if not (ends or _ends_step(each)):
+        continue
+      part = range(first, last + 1)
+      copied = self._copies(statements[first : last + 1])
+      steps.append(
+        Step(
+          statements=turns * len(part),
+          phases=()
+          if single
+          else tuple(
+            turns * [frozenset(x.sizes) for x in phases if x.first in part]
+          ),
+          asks=tuple(
+            (_MOST_PHASES * number + at, frozenset(x.sizes))
+            for at, x in single.items()
+            if x.first in part
+          ),
+          needs=tuple(needed.get(last + 1, ())),
+          from_peers=turns * sum(at in part for at in from_peers),
+          arrives=each.op.startswith("barrier.cluster.arrive"),
+          meets=each.op.startswith("barrier.cluster.wait"),
+          copied=tuple(
+            (param, turns * size * self.code.threads)
+            for param, size in copied.items()
+          ),
+          ends_group="cp.async.commit" in each.op,
+          waits=_groups_left(each),
+        )
+      )
+      first = last + 1
+    return steps
 
   def _most(self, threads: int) -> dict[int, int]:
     """Returns the bytes that a program reads of each parameter at most."""
@@ -267,3 +409,33 @@ class _Reader:
           largest[param] = max(largest[param], before)
           stages = max(stages, before // size if size else 0)
     return largest | ahead, stages, frozenset(whole)
+
+
+def _groups_left(each: Statement) -> int | None:
+  """Returns how many groups of copies a wait leaves; None for others."""
+  if each.op.startswith("cp.async.wait_all"):
+    return 0
+  if not each.op.startswith("cp.async.wait_group"):
+    return None
+  return int(each.text.strip() or 0)
+
+
+def _ends_step(each: Statement) -> bool:
+  """Whether a step ends with a statement."""
+  return (
+    "cp.async.commit" in each.op
+    or each.op.startswith("barrier.cluster")
+    or _groups_left(each) is not None
+  )
+
+
+def _from_peers(statements: list[Statement]) -> list[int]:
+  """Returns where loads from peers begin that no barrier is between."""
+  found, is_open = [], False
+  for place, each in enumerate(statements):
+    if each.op.startswith("ld.shared::cluster"):
+      found += [] if is_open else [place]
+      is_open = True
+    elif each.op.startswith(("bar", "barrier")):
+      is_open = False
+  return found

@@ -4,7 +4,7 @@ Joins what XLA writes of a program: the instructions (bytes, steps), the thunks
 (grids, graphs) and the PTX (what is in flight). See `costs` for the sum.
 """
 
-from collections.abc import Iterator, Set
+from collections.abc import Iterator, Sequence, Set
 import dataclasses
 import re
 
@@ -33,8 +33,8 @@ class Kernel:
     load: what it reads and has in flight.
     stages: parts of a loop that are asked for before it; 0 without such a loop.
     is_tuned: whether the device chooses how it is computed.
-    waits: whether it waits for the kernel before it inside (programmatic
-      launches).
+    waits: whether it may start before the kernel before it has ended, and
+      waits for it inside (programmatic launches).
     triggers: whether it lets the next kernel start early.
     asked_before: bytes that a program asks for before it waits.
     open_loops: its loops whose turns depend on data; one turn counts.
@@ -92,8 +92,8 @@ class Round:
     """Seconds where statements took no time: what was not estimated."""
     total = self.host
     for each, num in self.kernels:
-      load = dataclasses.replace(each.load, work=0, work_beside=0)
       saved = each.cost.total - costs.cost(each.load, each.cost.launch).total
+      load = each.load.without_work()
       found = costs.cost(load, each.cost.launch).total + saved
       total += num * found
     return total
@@ -176,12 +176,10 @@ class Reader:
       kernels = [(_near(each), num) for each, num in kernels]
     counts: dict[Kernel, int] = {}
     before: Kernel | None = None
-    ahead: set[str] = set()  # arrays that an earlier kernel has fetched
+    second = _SecondCache()
     for each, times in kernels:
-      if used := {name for name, _ in each.far} & ahead:
-        each, ahead = _near(each, used), ahead - used
-      ahead |= each.fetched
-      if before is not None and before.triggers:
+      each = second.passed(each)
+      if before is not None and before.triggers and each.waits:
         each = _early(each)
       counts[each] = counts.get(each, 0) + times
       before = each
@@ -232,7 +230,10 @@ class Reader:
     """Returns what a launch reads and takes."""
     name = self._dump.named.get(thunk.number, thunk.kernel or thunk.kind)
     where, each = self._where.get(name, ("", None))
-    code = self._ptx.get(thunk.kernel) or (each and _given_ptx(each))
+    code = self._ptx.get(thunk.kernel)
+    is_call = code is None and each is not None and _PTX_CALL in each.line
+    if is_call:
+      code = _given_ptx(each)
     sizes = self._program.reads(where, each) if each else {}
     if each is not None and each.opcode == "custom-call" and code:
       # It may look up some rows of an array.
@@ -253,6 +254,10 @@ class Reader:
         far[number] = given, sizes[operand]
     fetched = code.fetched - code.whole - set(code.asked) if code else set()
     fetched &= set(far)
+    names = {
+      number: far[number][0] if number in far else operand
+      for number, operand in enumerate(operands)
+    }
     near = [0, 0]  # phases apart from large arrays, and beside them
     work = [0, 0]
     asked: int | None = None
@@ -283,6 +288,8 @@ class Reader:
       near_beside=near[1],
       work_beside=work[1],
       meetings=code.meetings if code else 0,
+      steps=_steps(code, operands, sizes, names) if code and not tuned else (),
+      far=frozenset(name for name, _ in far.values()),
     )
     return Kernel(
       name=_plain(thunk.kernel or name),
@@ -291,7 +298,8 @@ class Reader:
       load=load,
       stages=code.stages if code else 0,
       is_tuned=tuned,
-      waits=bool(code and code.waits),
+      # XLA launches no call of PTX programmatically, whatever its code says.
+      waits=bool(code and code.waits) and not is_call,
       triggers=bool(code and code.triggers),
       asked_before=code.asked_before if code else 0,
       open_loops=code.open_loops if code else 0,
@@ -319,13 +327,92 @@ class Reader:
     return name if each is not None else ""
 
 
+def _steps(
+  code: in_flight.Kernel,
+  operands: Sequence[str],
+  sizes: dict[str, int],
+  names: dict[int, str],
+) -> tuple[costs.Step, ...]:
+  """Returns the steps of a kernel.
+
+  Args:
+    code: what its PTX says.
+    operands: the arrays that it is given.
+    sizes: bytes that all programs read of each.
+    names: the array of each operand, by number.
+  """
+
+  def arrays(phase: Set[int]) -> frozenset[str]:
+    return frozenset(names[number] for number in phase if number in names)
+
+  total: dict[int, int] = {}
+  for step in code.steps:
+    for number, size in step.copied:
+      total[number] = total.get(number, 0) + size
+  # A loop whose turns depend on data counts one, so that shares are counted.
+  return tuple(
+    costs.Step(
+      work=step.statements,
+      phases=tuple(map(arrays, step.phases)),
+      asks=tuple((number, arrays(phase)) for number, phase in step.asks),
+      needs=step.needs,
+      from_peers=step.from_peers,
+      arrives=step.arrives,
+      meets=step.meets,
+      copies=tuple(
+        (names[number], sizes.get(operands[number], 0) * size / total[number])
+        for number, size in step.copied
+        if number in names
+      ),
+      ends_group=step.ends_group,
+      waits=step.waits,
+    )
+    for step in code.steps
+  )
+
+
+class _SecondCache:
+  """What kernels have fetched for later ones, as far as the cache holds it.
+
+  Of all that passes through it, the oldest bytes leave first.
+  """
+
+  def __init__(self):
+    self._passed: dict[str, float] = {}  # {array: when its last byte passed}
+    self._bytes = 0.0
+
+  def passed(self, each: Kernel) -> Kernel:
+    """Returns a kernel that has near what was fetched for it."""
+    sizes = dict(each.far)
+    found = {
+      name
+      for name, size in sizes.items()
+      if name in self._passed
+      and self._bytes - self._passed[name] + size <= costs.CACHE
+    }
+    self._bytes += each.load.num_bytes
+    for name in sizes:
+      self._passed.pop(name, None)
+    self._passed |= dict.fromkeys(each.fetched, self._bytes)
+    return _near(each, found) if found else each
+
+
 def _near(each: Kernel, arrays: Set[str] | None = None) -> Kernel:
   """Returns a kernel that has large arrays, or all, in the second cache."""
   load = each.load
-  moved = sum(x for name, x in each.far if arrays is None or name in arrays)
-  far_bytes = load.far_bytes - moved
-  near = load.near + (far_bytes == load.fetched_bytes and moved > 0)
-  load = dataclasses.replace(load, far_bytes=far_bytes, near=near)
+  moved = {
+    name: size for name, size in each.far if arrays is None or name in arrays
+  }
+  far_bytes = load.far_bytes - sum(moved.values())
+  fetched = sum(moved.get(name, 0) for name in each.fetched)
+  fetched_bytes = load.fetched_bytes - fetched
+  load = dataclasses.replace(
+    load,
+    far_bytes=far_bytes,
+    fetched_bytes=fetched_bytes,
+    near=load.near + (far_bytes == fetched_bytes and bool(moved)),
+    far=load.far - {*moved},
+  )
   found = costs.cost(load, each.cost.launch)
   return dataclasses.replace(each, load=load, cost=found)
 

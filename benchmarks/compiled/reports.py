@@ -1,5 +1,7 @@
 """What a round takes on a GPU by arithmetic, in words and as a table."""
 
+import dataclasses
+
 from benchmarks.compiled import costs
 from benchmarks.compiled.kernels import Round, steps
 
@@ -14,7 +16,9 @@ def table(found: Round) -> str:
   ]
   merged: dict[tuple, list] = {}
   for each, num in found.kernels:
-    key = (each.name, each.step, each.load, each.cost)
+    # (Layers differ in the names of their arrays.)
+    load = dataclasses.replace(each.load, steps=(), far=frozenset())
+    key = (each.name, each.step, load, each.cost)
     entry = merged.setdefault(key, [each, 0])
     entry[1] += num
   rows = sorted(merged.values(), key=lambda x: -x[0].cost.total * x[1])

@@ -2,8 +2,10 @@
 
 See `native.gpu.layer_launches`. The residual is handed from launch to launch
 with parts that are still to be added; the last ones are added here. Each launch
-is given what the next one reads, and asks for it on the way: memory is read
-while blocks wait for one another, and between launches.
+is given what later ones read, and asks for it on the way: memory is read while
+blocks wait for one another, and between launches. The MLP has more than half of
+a layer's weights, so both launches of attention before it ask for some of them.
+A cache is asked for before the launch that writes to it.
 
 Axes: B rows, N fed tokens, L slots, H heads, D head width, E model width.
 """
@@ -95,7 +97,7 @@ def t5_layers(
       keys,
       values,
       start=block.start,
-      upcoming=of_source,
+      upcoming=(*of_source, *sources[i], of_mlp[0]),
     )
     caches.append(tuple(written))
     inputs.append(x)
@@ -106,7 +108,7 @@ def t5_layers(
       of_source,
       source_bias,
       *sources[i],
-      upcoming=of_mlp,
+      upcoming=of_mlp[1:],
     )
     x, parts = mlp_launch(
       x,
@@ -114,7 +116,9 @@ def t5_layers(
       norms[2],
       of_mlp,
       activations=tuple(config.mlp_activations),
-      upcoming=weights[i + 1][0] if i + 1 < number else (),
+      upcoming=(*weights[i + 1][0], *state.caches[i + 1])
+      if i + 1 < number
+      else (),
     )
   return cuda_launches.total(x, parts), tuple(caches), inputs
 

@@ -238,11 +238,16 @@ def built():
   for is_self in (True, False):
     arrays, options = attention_case(shape, is_self)
     yield attention_launch_cuda.built(
-      *arrays, options.get("start"), options["upcoming"]
+      cuda_launches.AttentionArrays(*arrays),
+      options.get("start"),
+      options["upcoming"],
     )
   arrays, options = mlp_case(shape, 64, ("gelu", "linear"))
   yield mlp_launch_cuda.built(
-    *arrays, options["activations"], 1, options["upcoming"]
+    cuda_launches.MlpArrays(*arrays),
+    options["activations"],
+    1,
+    options["upcoming"],
   )
 
 
@@ -265,10 +270,14 @@ MUTANTS = {
   "cluster_arrive();\n  cluster_wait();": ("", 4),
   "\n  block_sync();": ("", 4),
   "    block_sync();": ("", 1),
-  "wait_groups(kGroups - group)": ("wait_groups(kGroups - group + 1)", 1),
-  "wait_groups(0);": ("", 1),
+  "wait_groups(kGroups - 1 - group + kLater)": (
+    "wait_groups(kGroups - group + kLater)",
+    1,
+  ),
+  "wait_groups(1);": ("", 1),
+  "wait_groups(0);": ("", 2),
   "  cluster_wait();\n}": ("}", 1),
-  "if (lane() == 0) energy": ("if (lane() == 1) cluster_arrive(); energy", 1),
+  "energy[token] = sum": ("cluster_arrive(); energy[token] = sum", 1),
 }
 
 

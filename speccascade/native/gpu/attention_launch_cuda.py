@@ -11,15 +11,19 @@ from typing import Any
 import jax
 
 from speccascade.native.gpu import cuda_launches
-from speccascade.native.gpu.cuda_launches import CLUSTER, pitch
+from speccascade.native.gpu.cuda_launches import (
+  CLUSTER,
+  AttentionArrays,
+  pitch,
+)
 
 
 @dataclasses.dataclass(frozen=True)
 class Configuration:
-  """How a launch helps the next one.
+  """How a launch helps later ones.
 
   Attributes:
-    ahead: whether it asks for what the next launch reads.
+    ahead: whether it asks for what later launches read.
   """
 
   ahead: bool = True
@@ -77,46 +81,26 @@ def reason_against(
 
 
 def run(
-  x: jax.Array,
-  parts: jax.Array | None,
-  norm: jax.Array,
-  kernels: tuple[jax.Array, ...],
-  bias: jax.Array,
-  keys: jax.Array,
-  values: jax.Array,
-  *,
+  *arrays: Any,
   configuration: Configuration,
   interpret: bool,
   start: jax.Array | None = None,
   upcoming: Sequence[jax.Array] = (),
 ) -> tuple[jax.Array, ...]:
   """Returns what `AttentionLaunch.reference` does, with a part a head."""
-  launch, arrays = built(
-    x,
-    parts,
-    norm,
-    kernels,
-    bias,
-    keys,
-    values,
-    start,
-    upcoming if configuration.ahead else (),
+  launch, operands = built(
+    AttentionArrays(*arrays), start, upcoming if configuration.ahead else ()
   )
-  return tuple(cuda_launches.call(launch, arrays, interpret))
+  return tuple(cuda_launches.call(launch, operands, interpret))
 
 
 def built(
-  x: jax.Array,
-  parts: jax.Array | None,
-  norm: jax.Array,
-  kernels: tuple[jax.Array, ...],
-  bias: jax.Array,
-  keys: jax.Array,
-  values: jax.Array,
+  arrays: AttentionArrays,
   start: jax.Array | None,
   upcoming: Sequence[jax.Array],
 ) -> tuple[cuda_launches.Launch, list[jax.Array]]:
   """Returns the launch and its operands."""
+  x, parts, norm, kernels, bias, keys, values = arrays
   heads, width, slots = keys.shape[1:]
   rows, fed, emb = x.shape
   rows_of_bias, heads_of_bias, tokens_of_bias, _ = bias.shape

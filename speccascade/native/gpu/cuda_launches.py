@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import dataclasses
 import functools
 import pathlib
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -28,13 +28,36 @@ ACTIVATIONS = ("gelu", "relu", "silu", "linear")  # by number in the source
 SIZES = (
   *("ROWS", "FED", "EMB", "HEADS", "WIDTH", "SLOTS", "PARTS", "BIAS_ROW"),
   *("BIAS_HEAD", "BIAS_TOKEN", "INNER", "SLICE", "GATES", "ACTIVATION_0"),
-  *("ACTIVATION_1", "NEXT_0", "NEXT_1", "NEXT_2", "NEXT_3", "SHARED"),
+  *("ACTIVATION_1", "NEXT_0", "NEXT_1", "NEXT_2", "NEXT_3", "NEXT_4"),
+  *("NEXT_5", "SHARED"),
 )
-NUM_NEXT = 4  # arrays of the next launch
+NUM_NEXT = 6  # arrays of later launches
 # XLA's name of a call of PTX; it is internal, and a test compiles it.
 TARGET = "__gpu$xla.gpu.ptx"
 _TILES = (1, 2, 4)
+_LANES = 32  # of a warp
 Kind = Literal["attend_self", "attend_source", "gated"]
+
+
+class AttentionArrays(NamedTuple):
+  """The arrays of `layer_launches.AttentionLaunch`, in their order."""
+
+  x: jax.Array
+  parts: jax.Array | None
+  norm: jax.Array
+  kernels: tuple[jax.Array, ...]
+  bias: jax.Array
+  keys: jax.Array
+  values: jax.Array
+
+
+class MlpArrays(NamedTuple):
+  """The arrays of `layer_launches.MlpLaunch`, in their order."""
+
+  x: jax.Array
+  parts: jax.Array | None
+  norm: jax.Array
+  kernels: tuple[jax.Array, ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,7 +115,8 @@ def shared_bytes(emb: int, padded: int, *sizes: int) -> int:
     *sizes: bytes of each other array.
   """
   inputs = emb // CLUSTER
-  of_rows = (padded * pitch(inputs * 2), padded * inputs * 4, padded * 4)
+  pieces = -(-inputs // _LANES)
+  of_rows = (padded * pitch(inputs * 2), padded * pieces * 4, padded * 4)
   return sum(-(-size // 16) * 16 for size in (*of_rows, *sizes))
 
 
@@ -134,7 +158,7 @@ def make(
     clusters: of 8 blocks; each writes a part.
     written: operands whose place results take.
     first_written: number of the first of them.
-    upcoming: what the next launch reads.
+    upcoming: what later launches read.
     **sizes: of `SIZES`.
   """
   rows, fed, emb = x.shape

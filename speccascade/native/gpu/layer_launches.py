@@ -19,6 +19,7 @@ import jax.numpy as jnp
 
 from speccascade.native.gpu import cuda_launches
 from speccascade.native.gpu.block_attention import block_attention
+from speccascade.native.gpu.cuda_launches import AttentionArrays, MlpArrays
 from speccascade.native.gpu.operation import Operation
 from speccascade.native.gpu.row_products import ACTIVATIONS
 from speccascade.native.lowering import capability
@@ -90,7 +91,7 @@ class AttentionLaunch(_Launch):
       values: [B, H, L, D].
       start: [B] int32, the slot of each row's first token, where the block is
         written to a cache: NaN and infinities as 0. None for a source.
-      upcoming: at most 4 arrays that the next launch reads.
+      upcoming: at most 6 arrays that later launches read.
 
     Returns:
       ([B, N, E], the residual with `parts`; [P, M, E] float32, the output;
@@ -114,45 +115,27 @@ class AttentionLaunch(_Launch):
     joined = mixed.reshape(*x.shape[:2], -1)
     return (x, _parts(jnp.dot(joined, kernels[-1])), *written)
 
-  def key(
-    self,
-    x: jax.Array,
-    parts: jax.Array | None,
-    norm: jax.Array,
-    kernels: tuple[jax.Array, ...],
-    bias: jax.Array,
-    keys: jax.Array,
-    *arrays: jax.Array,
-    **options: Any,
-  ) -> str:
+  def key(self, *arrays: Any, **options: Any) -> str:
     """Returns such as "1024 wide, 16 heads of 64, cached, bfloat16"."""
-    del parts, norm, bias, arrays, options
-    kind = "cached" if len(kernels) == 4 else "whole"
-    heads, width = keys.shape[1:3]
+    del options
+    given = AttentionArrays(*arrays)
+    kind = "cached" if len(given.kernels) == 4 else "whole"
+    heads, width = given.keys.shape[1:3]
+    x = given.x
     return (
       f"{x.shape[-1]} wide, {heads} heads of {width}, {kind}, {x.dtype.name}"
     )
 
-  def unfit(
-    self,
-    x: jax.Array,
-    parts: jax.Array | None,
-    norm: jax.Array,
-    kernels: tuple[jax.Array, ...],
-    bias: jax.Array,
-    keys: jax.Array,
-    values: jax.Array,
-    **options: Any,
-  ) -> str | None:
+  def unfit(self, *arrays: Any, **options: Any) -> str | None:
     """Returns why no kernel computes a call; None where they do."""
-    del parts, options
+    del options
     from speccascade.native.gpu import attention_launch_cuda as kernel
 
-    rows, fed, emb = x.shape
-    width, slots = keys.shape[2:]
-    arrays = (norm, *kernels, bias, keys, values)
-    return cuda_launches.reason_against(x, *arrays) or kernel.reason_against(
-      rows, fed, emb, width, slots, len(kernels) == 4
+    x, _, norm, kernels, *others = given = AttentionArrays(*arrays)
+    return cuda_launches.reason_against(
+      x, norm, *kernels, *others
+    ) or kernel.reason_against(
+      *x.shape, *given.keys.shape[2:], is_self=len(kernels) == 4
     )
 
 
@@ -181,7 +164,7 @@ class MlpLaunch(_Launch):
       kernels: one or two [E, F], and the one back [F, E].
       activations: of the products with all kernels but the last, keys of
         `row_products.ACTIVATIONS`; their results are multiplied.
-      upcoming: at most 4 arrays that the next launch reads.
+      upcoming: at most 6 arrays that later launches read.
 
     Returns:
       ([B, N, E], [P, M, E] float32).
@@ -196,41 +179,26 @@ class MlpLaunch(_Launch):
     inner = functools.reduce(operator.mul, gates).astype(x.dtype)
     return x, _parts(jnp.dot(inner, kernels[-1]))
 
-  def key(
-    self,
-    x: jax.Array,
-    parts: jax.Array | None,
-    norm: jax.Array,
-    kernels: tuple[jax.Array, ...],
-    **options: Any,
-  ) -> str:
+  def key(self, *arrays: Any, **options: Any) -> str:
     """Returns such as "1024 wide, MLP of 2816, 2 gates, bfloat16"."""
-    del parts, norm, options
+    del options
+    x, _, _, kernels = MlpArrays(*arrays)
     return (
       f"{x.shape[-1]} wide, MLP of {kernels[-1].shape[0]},"
       f" {len(kernels) - 1} gates, {x.dtype.name}"
     )
 
   def unfit(
-    self,
-    x: jax.Array,
-    parts: jax.Array | None,
-    norm: jax.Array,
-    kernels: tuple[jax.Array, ...],
-    *,
-    activations: tuple[str, ...],
-    **options: Any,
+    self, *arrays: Any, activations: tuple[str, ...], **options: Any
   ) -> str | None:
     """Returns why no kernel computes a call; None where they do."""
-    del parts, options
+    del options
     from speccascade.native.gpu import mlp_launch_cuda as kernel
 
-    rows, fed, emb = x.shape
+    x, _, norm, kernels = MlpArrays(*arrays)
     return cuda_launches.reason_against(
       x, norm, *kernels
-    ) or kernel.reason_against(
-      rows, fed, emb, kernels[-1].shape[0], activations
-    )
+    ) or kernel.reason_against(*x.shape, kernels[-1].shape[0], activations)
 
 
 attention_launch = AttentionLaunch()

@@ -11,33 +11,28 @@ from typing import Any
 import jax
 
 from speccascade.native.gpu import cuda_launches
-from speccascade.native.gpu.cuda_launches import CLUSTER, pitch
+from speccascade.native.gpu.cuda_launches import CLUSTER, MlpArrays, pitch
 
 _SLICES = 16  # with clusters of 8, one block for all but 4 multiprocessors
 
 
 @dataclasses.dataclass(frozen=True)
 class Configuration:
-  """How the MLP is cut, and how a launch helps the next one.
+  """How the MLP is cut, and how a launch helps later ones.
 
   Attributes:
     slices: of its width, one for each cluster.
-    ahead: whether it asks for what the next launch reads.
+    ahead: whether it asks for what later launches read.
   """
 
   slices: int
   ahead: bool = True
 
 
-def configuration(
-  x: jax.Array,
-  parts: jax.Array | None,
-  norm: jax.Array,
-  kernels: tuple[jax.Array, ...],
-  **options: Any,
-) -> Configuration:
+def configuration(*arrays: Any, **options: Any) -> Configuration:
   """Returns the configuration of a launch, by its sizes."""
-  del parts, norm, options
+  del options
+  x, _, _, kernels = MlpArrays(*arrays)
   rows, fed, emb = x.shape
   inner, gates = kernels[-1].shape[0], len(kernels) - 1
   slices = num_slices(rows, fed, emb, inner, gates)
@@ -99,39 +94,30 @@ def reason_against(
 
 
 def run(
-  x: jax.Array,
-  parts: jax.Array | None,
-  norm: jax.Array,
-  kernels: tuple[jax.Array, ...],
-  *,
+  *arrays: Any,
   configuration: Configuration,
   interpret: bool,
   activations: tuple[str, ...],
   upcoming: Sequence[jax.Array] = (),
 ) -> tuple[jax.Array, ...]:
   """Returns what `MlpLaunch.reference` does, with a part a slice."""
-  launch, arrays = built(
-    x,
-    parts,
-    norm,
-    kernels,
+  launch, operands = built(
+    MlpArrays(*arrays),
     activations,
     configuration.slices,
     upcoming if configuration.ahead else (),
   )
-  return tuple(cuda_launches.call(launch, arrays, interpret))
+  return tuple(cuda_launches.call(launch, operands, interpret))
 
 
 def built(
-  x: jax.Array,
-  parts: jax.Array | None,
-  norm: jax.Array,
-  kernels: tuple[jax.Array, ...],
+  arrays: MlpArrays,
   activations: Sequence[str],
   slices: int,
   upcoming: Sequence[jax.Array],
 ) -> tuple[cuda_launches.Launch, list[jax.Array]]:
   """Returns the launch and its operands."""
+  x, parts, norm, kernels = arrays
   rows, fed, emb = x.shape
   *first, down = kernels
   inner, gates = down.shape[0], len(first)

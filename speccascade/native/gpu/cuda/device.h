@@ -39,7 +39,9 @@ DEVICE char* shared_memory() {
 // Says where the layout of shared memory ends; checked on a CPU.
 DEVICE void ends_at(const char*, int) {}
 
-DEVICE unsigned address(const void* shared) {
+// A place in shared memory; numbers added to it are bytes.
+using Place = unsigned;
+DEVICE Place address(const void* shared) {
   return unsigned(__cvta_generic_to_shared(shared));
 }
 
@@ -83,9 +85,8 @@ DEVICE void cluster_wait() {
 }
 
 // Starts a copy of 16 bytes to shared memory.
-DEVICE void copy16(void* to, const void* from) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(address(to)),
-               "l"(from)
+DEVICE void copy16(Place to, const void* from) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from)
                : "memory");
 }
 // Puts 0 into 16 bytes of shared memory.
@@ -98,7 +99,8 @@ DEVICE void clear16(void* p) {
 DEVICE void end_group() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 // Waits for this thread's groups but the newest ones.
 DEVICE void wait_groups(int newest) {
-  if (newest >= 2) asm volatile("cp.async.wait_group 2;" ::: "memory");
+  if (newest >= 3) asm volatile("cp.async.wait_group 3;" ::: "memory");
+  if (newest == 2) asm volatile("cp.async.wait_group 2;" ::: "memory");
   if (newest == 1) asm volatile("cp.async.wait_group 1;" ::: "memory");
   if (newest == 0) asm volatile("cp.async.wait_group 0;" ::: "memory");
 }
@@ -132,11 +134,11 @@ DEVICE float from_lane(float x, int mask) {
 
 // Loads a tile of 16 by 16 whose rows are inputs, as rows of outputs. Each lane
 // gives the start of 8 numbers: lane i those of row i % 8 of the matrix i / 8.
-DEVICE void load_turned(unsigned (&a)[4], const bf16* row) {
+DEVICE void load_turned(unsigned (&a)[4], Place row) {
   asm volatile(
       "ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
       : "=r"(a[0]), "=r"(a[1]), "=r"(a[2]), "=r"(a[3])
-      : "r"(address(row))
+      : "r"(row)
       : "memory");
 }
 

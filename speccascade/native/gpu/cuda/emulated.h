@@ -362,7 +362,12 @@ DEVICE void cluster_wait() {
   emulated::wait(emulated::machine().cluster, fiber.cluster_turn);
 }
 
-DEVICE void copy16(void* to, const void* from) {
+using Place = char*;
+DEVICE Place address(const void* shared) {
+  return static_cast<char*>(const_cast<void*>(shared));
+}
+
+DEVICE void copy16(Place to, const void* from) {
   emulated::check_shared(to, 16, "a copy");
   if (reinterpret_cast<uintptr_t>(from) % 16) emulated::fail("a copy is unaligned");
   if (emulated::machine().is_late) {
@@ -407,7 +412,7 @@ DEVICE float from_lane(float x, int mask) {
 
 // Matrix i is of the 8 rows that lanes 8 i to 8 i + 7 point at. Lane l gets
 // column l / 4 of it, of rows 2 (l % 4) and the one after.
-DEVICE void load_turned(unsigned (&a)[4], const bf16* row) {
+DEVICE void load_turned(unsigned (&a)[4], Place row) {
   emulated::Warp& warp = emulated::warp_of_self();
   const int lane = emulated::lane_of_self();
   emulated::check_shared(row, 16, "a matrix");

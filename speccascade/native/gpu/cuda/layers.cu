@@ -8,10 +8,10 @@
 // A cluster of 8 blocks has one head, or one slice of the MLP's width. Block r
 // of a cluster has the r-th part of the inputs of the first products and the
 // r-th part of the outputs of the second ones, so that each weight is read by
-// one block, once. All copies of weights to shared memory are started before
-// anything else, since nothing on the way to them has to be computed. What the
-// blocks of a cluster need of one another they read from each other's shared
-// memory.
+// one block, once. A block first asks for what the launch before it computed,
+// then starts all copies of weights to shared memory: they come while it adds up
+// rows, multiplies and waits for its cluster. What the blocks of a cluster need of
+// one another they read from each other's shared memory.
 //
 // Clusters do not wait for one another. Each writes its part of the sum over
 // heads, or over slices, and the next launch adds the parts to the residual
@@ -42,16 +42,21 @@ DEFINE_SIZE(SLICE)  // of one cluster
 DEFINE_SIZE(GATES)  // kernels before the activation: 1 or 2
 DEFINE_SIZE(ACTIVATION_0)
 DEFINE_SIZE(ACTIVATION_1)
-DEFINE_SIZE(NEXT_0)  // bytes of the next launch's kernels
+DEFINE_SIZE(NEXT_0)  // bytes of later launches' kernels
 DEFINE_SIZE(NEXT_1)
 DEFINE_SIZE(NEXT_2)
 DEFINE_SIZE(NEXT_3)
+DEFINE_SIZE(NEXT_4)
+DEFINE_SIZE(NEXT_5)
 DEFINE_SIZE(SHARED)  // bytes of shared memory
 
 constexpr int kLanes = 32, kWarps = kThreads / kLanes;
 constexpr int kGroups = 2;     // of the first products' weights
 constexpr int kMostTiles = 4;  // of 16 outputs that a warp adds up
 constexpr int kPrefetched = 4096;  // bytes of one request
+// What a thread asks for before the copies of weights: loads come behind them.
+constexpr int kAsked = 4, kParts = 16;       // pieces of rows, and their parts
+constexpr int kAskedKeys = 8, kAskedBias = 2;
 constexpr float kNone = -1e30f;    // the score of a slot that does not exist
 constexpr float kEpsilon = 1e-6f;
 
@@ -60,6 +65,11 @@ DEVICE int warp() { return unsigned(thread()) / kLanes; }
 DEVICE int rank() { return unsigned(block()) % kCluster; }
 DEVICE int turns(int count) { return (count + kThreads - 1) / kThreads; }
 DEVICE int num_tokens() { return size_ROWS() * size_FED(); }
+// The row of a token, and its place among the fed tokens.
+DEVICE int row_of(int token) {
+  return size_ROWS() == 1 ? 0 : unsigned(token) / unsigned(size_FED());
+}
+DEVICE int place_of(int token) { return token - row_of(token) * size_FED(); }
 
 // Returns bytes from row to row, an odd number of 16 bytes: 8 rows that are read
 // at once then lie in different banks.
@@ -92,52 +102,104 @@ DEVICE void each(int num_rows, int num_columns, const F& f) {
 #pragma unroll kUnrolled
   for (int turn = 0; turn < (num_rows + at_once - 1) / at_once; ++turn) {
     const int at = row + turn * at_once;
+    // (Of whole turns the compiler knows that all rows exist.)
+    if ((turn + 1) * at_once <= num_rows || at < num_rows) {
 #pragma unroll
-    for (int more = 0; more < (num_columns + across - 1) / across; ++more) {
-      const int place = column + more * across;
-      if (at < num_rows && place < num_columns) f(at, place);
+      for (int more = 0; more < (num_columns + across - 1) / across; ++more) {
+        const int place = column + more * across;
+        if ((more + 1) * across <= num_columns || place < num_columns) {
+          f(at, place);
+        }
+      }
     }
   }
 }
 
-// Starts copies of rows, of which `held` exist; `stride` and `to_stride` are
-// numbers of bfloat16.
-DEVICE void fetch(bf16* to, int to_stride, const bf16* from, int stride,
-                  int num_rows, int num_columns, int held) {
-  each<4>(num_rows, num_columns / 8, [=](int row, int chunk) {
-    if (row < held) {
-      copy16(to + row * to_stride + chunk * 8,
-             from + static_cast<long long>(row) * stride + chunk * 8);
+// What a thread has asked for of a table, until it puts it where it belongs. Of
+// larger tables nothing is asked for.
+template <int kMost>
+struct Asked {
+  bf16 taken[kMost];
+
+  DEVICE static bool holds(int num_rows, int num_columns) {
+    return num_columns <= kThreads &&
+           num_rows <= kThreads / num_columns * kMost;
+  }
+
+  template <class At>
+  DEVICE void ask(int num_rows, int num_columns, const At& at) {
+    if (!holds(num_rows, num_columns)) return;
+    int number = 0;
+    each<kMost>(num_rows, num_columns, [&](int row, int column) {
+      taken[number++] = at(row, column);
+    });
+  }
+
+  // Calls put(row, column, number) for all places of the table.
+  template <class At, class Put>
+  DEVICE void take(int num_rows, int num_columns, const At& at,
+                   const Put& put) const {
+    if (holds(num_rows, num_columns)) {
+      int number = 0;
+      each<kMost>(num_rows, num_columns, [&](int row, int column) {
+        put(row, column, taken[number++]);
+      });
+    } else {
+      each<4>(num_rows, num_columns, [&](int row, int column) {
+        put(row, column, at(row, column));
+      });
     }
-  });
+  }
+};
+
+// Starts copies of rows; `stride` and `to_stride` are numbers of bfloat16.
+DEVICE void fetch(bf16* to, int to_stride, const bf16* from, int stride,
+                  int num_rows, int num_columns) {
+  const int chunks = num_columns / 8, at_once = kThreads / chunks;
+  const int row = thread() / chunks, chunk = thread() % chunks;
+  // (Both grow by a constant from turn to turn.)
+  Place place = address(to) + (row * to_stride + chunk * 8) * 2;
+  const bf16* source = from + static_cast<long long>(row) * stride + chunk * 8;
+  if (row >= at_once) return;
+#pragma unroll 32
+  for (int turn = 0; turn < (num_rows + at_once - 1) / at_once; ++turn) {
+    if ((turn + 1) * at_once <= num_rows || row + turn * at_once < num_rows) {
+      copy16(place, source);
+    }
+    place += at_once * to_stride * 2;
+    source += static_cast<long long>(at_once) * stride;
+  }
 }
 
-// Puts 0 into rows from `first` on, whose stride is a multiple of 16 bytes.
-DEVICE void clear_rows(bf16* rows, int stride, int first, int num_rows) {
-  each<1>(num_rows - first, stride / 8, [=](int row, int chunk) {
-    clear16(rows + (first + row) * stride + chunk * 8);
-  });
-}
-
-// Asks for this block's part of an array that the next launch reads.
+// Asks for this block's part of an array that a later launch reads.
 DEVICE void ask_for(const bf16* next, int num_bytes) {
   const int part = (num_bytes / 16 + num_blocks() - 1) / num_blocks() * 16;
   const int first = block() * part;
   const char* bytes = reinterpret_cast<const char*>(next) + first;
   const int held = num_bytes - first < part ? num_bytes - first : part;
-#pragma unroll 1
-  for (int at = thread() * kPrefetched; at < held;
-       at += kThreads * kPrefetched) {
-    prefetch(bytes + at, held - at < kPrefetched ? held - at : kPrefetched);
+#pragma unroll 4
+  for (int turn = 0; turn < turns((part + kPrefetched - 1) / kPrefetched);
+       ++turn) {
+    const int at = (thread() + turn * kThreads) * kPrefetched;
+    if (at < held) {
+      prefetch(bytes + at, held - at < kPrefetched ? held - at : kPrefetched);
+    }
   }
 }
 
-DEVICE void ask_for_next(const bf16* next_0, const bf16* next_1,
-                         const bf16* next_2, const bf16* next_3) {
+// What later launches read.
+#define NEXT_PARAMETERS                                                       \
+  const bf16 *next_0, const bf16 *next_1, const bf16 *next_2,                 \
+      const bf16 *next_3, const bf16 *next_4, const bf16 *next_5
+#define NEXT_ARRAYS next_0, next_1, next_2, next_3, next_4, next_5
+
+DEVICE void ask_for_next(NEXT_PARAMETERS) {
   ask_for(next_0, size_NEXT_0());
   ask_for(next_1, size_NEXT_1());
   ask_for(next_2, size_NEXT_2());
   ask_for(next_3, size_NEXT_3());
+  ask_for(next_4, size_NEXT_4());
+  ask_for(next_5, size_NEXT_5());
 }
 
 // Returns a sum over the cluster, after the cluster met.
@@ -148,60 +210,125 @@ DEVICE float over_cluster(const Peers& peers, const float* p) {
   return sum;
 }
 
+// Returns a sum over the lanes of a warp.
+DEVICE float over_warp(float x) {
+  warp_sync();
+#pragma unroll
+  for (int far = kLanes / 2; far; far /= 2) x += from_lane(x, far);
+  return x;
+}
+
+// What a thread has asked for, of a piece of a row.
+struct Piece {
+  bf16 x, scale;
+  float parts[kParts];
+};
+
 // The rows that all blocks read, as this block needs them.
 struct Rows {
   bf16* scaled;    // [M, E / 8], times the norm's scale
   int stride;      // of `scaled`
-  float* squares;  // [M, E / 8]
+  int pieces;      // of a row: a lane of a warp has one input
+  float* squares;  // [M, pieces], sums
   float* energy;   // [M], sums of the squares: the cluster reads them
+  Piece asked[kAsked];
 
   DEVICE void place(Arena& arena, int padded) {
     const int inputs = size_EMB() / kCluster;
     stride = pitch(inputs * 2) / 2;
+    pieces = (inputs + kLanes - 1) / kLanes;
     scaled = arena.halves(padded * stride);
-    squares = arena.floats(padded * inputs);
+    squares = arena.floats(padded * pieces);
     energy = arena.floats(padded);
   }
 
-  // Adds the parts to the residual. Cluster 0 writes the sums.
-  DEVICE void read(const bf16* x, const float* parts, const bf16* scale,
-                   bf16* new_x, int padded) {
-    const int emb = size_EMB(), inputs = emb / kCluster;
-    const int first = rank() * inputs, num_parts = size_PARTS();
-    const int stride_of_part = num_tokens() * emb;
-    each<1>(num_tokens(), inputs, [=](int token, int column) {
-      const int at = token * emb + first + column;
-      float sum = to_float(x[at]);
+  DEVICE int count() const { return num_tokens() * pieces; }
+
+  // Asks for the first pieces.
+  DEVICE void ask(const bf16* x, const float* parts, const bf16* scale) {
+#pragma unroll
+    for (int turn = 0; turn < kAsked; ++turn) {
+      if (turn * kWarps < count()) ask(asked[turn], turn, x, parts, scale);
+    }
+  }
+
+  // Adds the parts to the residual, a warp for a piece of a row. Cluster 0 writes
+  // the sums.
+  DEVICE void add(const bf16* x, const float* parts, const bf16* scale,
+                  bf16* new_x) const {
+#pragma unroll
+    for (int turn = 0; turn < kAsked; ++turn) {
+      if (turn * kWarps < count()) add(asked[turn], turn, parts, new_x);
+    }
+#pragma unroll 1
+    for (int turn = kAsked; turn < (count() + kWarps - 1) / kWarps; ++turn) {
+      Piece piece;
+      ask(piece, turn, x, parts, scale);
+      add(piece, turn, parts, new_x);
+    }
+  }
+
+  // Where this thread's number of a piece is in a row, and whether it has one.
+  DEVICE int column(int piece) const { return piece % pieces * kLanes + lane(); }
+  DEVICE bool has(int piece) const {
+    const int inputs = size_EMB() / kCluster;
+    return piece < count() && (inputs % kLanes == 0 || column(piece) < inputs);
+  }
+
+  DEVICE void ask(Piece& asked, int turn, const bf16* x, const float* parts,
+                  const bf16* scale) const {
+    const int emb = size_EMB(), first = rank() * emb / kCluster;
+    const int piece = warp() + turn * kWarps;
+    if (!has(piece)) return;
+    const int at = piece / pieces * emb + first + column(piece);
+    asked.x = x[at];
+    asked.scale = scale[first + column(piece)];
+#pragma unroll
+    for (int part = 0; part < kParts; ++part) {
+      if (part < size_PARTS()) {
+        asked.parts[part] = parts[part * num_tokens() * emb + at];
+      }
+    }
+  }
+
+  DEVICE void add(const Piece& asked, int turn, const float* parts,
+                  bf16* new_x) const {
+    const int emb = size_EMB(), first = rank() * emb / kCluster;
+    const int piece = warp() + turn * kWarps;
+    if (piece >= count()) return;
+    float square = 0;
+    if (has(piece)) {
+      const int token = piece / pieces, at = token * emb + first + column(piece);
+      float sum = to_float(asked.x);
+#pragma unroll
+      for (int part = 0; part < kParts; ++part) {
+        if (part < size_PARTS()) sum += asked.parts[part];
+      }
 #pragma unroll 16
-      for (int part = 0; part < num_parts; ++part) {
-        sum += parts[part * stride_of_part + at];
+      for (int part = kParts; part < size_PARTS(); ++part) {
+        sum += parts[part * num_tokens() * emb + at];
       }
       const bf16 total = rounded(sum);
       const float number = to_float(total);
-      squares[token * inputs + column] = number * number;
-      scaled[token * stride + column] =
-          rounded(number * to_float(scale[first + column]));
+      square = number * number;
+      scaled[token * stride + column(piece)] =
+          rounded(number * to_float(asked.scale));
       if (block() < kCluster) new_x[at] = total;
-    });
-    clear_rows(scaled, stride, num_tokens(), padded);
+    }
+    square = over_warp(square);
+    if (lane() == 0) squares[piece] = square;
   }
 
   // Adds the squares, in one order for any number of tokens.
   DEVICE void add_squares() const {
-    const int inputs = size_EMB() / kCluster;
-#pragma unroll 1
-    for (int token = warp(); token < num_tokens(); token += kWarps) {
-      float sum = 0;
-#pragma unroll 1
-      for (int turn = 0; turn < (inputs + kLanes - 1) / kLanes; ++turn) {
-        const int i = lane() + turn * kLanes;
-        if (i < inputs) sum += squares[token * inputs + i];
-      }
-      warp_sync();
-#pragma unroll
-      for (int far = kLanes / 2; far; far /= 2) sum += from_lane(sum, far);
-      if (lane() == 0) energy[token] = sum;
+    const int token = thread();
+    if (token >= num_tokens()) return;
+    float sum = 0;
+#pragma unroll 16
+    for (int piece = 0; piece < pieces; ++piece) {
+      sum += squares[token * pieces + piece];
     }
+    energy[token] = sum;
   }
 
   // Returns the factor of the norm, after the cluster met.
@@ -212,6 +339,7 @@ struct Rows {
 };
 
 // Products of all tokens with tiles of 16 outputs: a warp has each eighth tile.
+// Rows of tokens that do not exist hold anything: each token has sums of its own.
 template <int kTiles>
 struct Products {
   float sums[kMostTiles][kTiles][4];
@@ -227,20 +355,17 @@ struct Products {
     }
   }
 
-  // Adds `count` tiles of 16 inputs from tile `from` on, of which there are
-  // `tiles`. A lane has two neighbouring
-  // inputs of a token at four places, as the instruction wants it.
+  // Adds `count` tiles of 16 inputs from tile `from` on. A lane has two
+  // neighbouring inputs of a token at four places, as the instruction wants it.
   DEVICE void add(const bf16* kernel, int stride, const bf16* rows,
-                  int row_stride, int num_outputs, int from, int count,
-                  int tiles) {
+                  int row_stride, int num_outputs, int from, int count) {
     const int mine = lane();
     const bf16* row = rows + mine / 4 * row_stride + mine % 4 * 2;
-    const bf16* tile =
-        kernel + (mine % 8 + mine / 16 * 8) * stride + mine / 8 % 2 * 8;
-#pragma unroll 2
+    const Place tile = address(kernel + (mine % 8 + mine / 16 * 8) * stride +
+                               mine / 8 % 2 * 8 + warp() * 16);
+#pragma unroll 16
     for (int turn = 0; turn < count; ++turn) {
       const int k = from + turn;
-      if (k >= tiles) break;
       unsigned b[kTiles][2];
 #pragma unroll
       for (int t = 0; t < kTiles; ++t) {
@@ -250,10 +375,12 @@ struct Products {
       }
 #pragma unroll
       for (int i = 0; i < kMostTiles; ++i) {
-        const int output = (warp() + i * kWarps) * 16;
-        if (output < num_outputs) {
+        const int first = i * kWarps * 16;  // of the first warp
+        if (first >= num_outputs) break;
+        if (first + kWarps * 16 <= num_outputs ||
+            first + warp() * 16 < num_outputs) {
           unsigned a[4];
-          load_turned(a, tile + k * 16 * stride + output);
+          load_turned(a, tile + (k * 16 * stride + first) * 2);
 #pragma unroll
           for (int t = 0; t < kTiles; ++t) multiply_add(sums[i][t], a, b[t]);
         }
@@ -281,26 +408,31 @@ struct Products {
   }
 };
 
-// The first products, for as many inputs as this block has.
-template <int kTiles>
+// Tiles of 16 inputs of a block, and of the first products' groups.
+DEVICE int num_inputs() { return size_EMB() / kCluster / 16; }
+DEVICE int of_group() { return (num_inputs() + kGroups - 1) / kGroups; }
+DEVICE int in_group(int group) {
+  const int left = num_inputs() - group * of_group();
+  return left < of_group() ? left : of_group();
+}
+
+// The first products, for as many inputs as this block has; `kLater` groups of
+// copies were started after theirs.
+template <int kTiles, int kLater>
 DEVICE void first_products(const bf16* kernels, int stride, const Rows& rows,
                            float* sums, int columns) {
-  const int tiles = size_EMB() / kCluster / 16;
-  const int of_group = (tiles + kGroups - 1) / kGroups;
   Products<kTiles> products;
   products.clear();
-#pragma unroll 1
+#pragma unroll
   for (int group = 0; group < kGroups; ++group) {
-    // (The group of what comes later is the newest.)
-    wait_groups(kGroups - group);
+    wait_groups(kGroups - 1 - group + kLater);
     block_sync();
     if (group == 0) rows.add_squares();
     warp_sync();
     products.add(kernels, stride, rows.scaled, rows.stride, columns,
-                 group * of_group, of_group, tiles);
+                 group * of_group(), in_group(group));
   }
   products.write(sums, columns, columns, num_tokens());
-  wait_groups(0);
 }
 
 // Starts the copies of the first products' weights, in groups of inputs.
@@ -308,18 +440,16 @@ template <int kKernels>
 DEVICE void fetch_groups(bf16* to, int to_stride,
                          const bf16* const (&kernels)[kKernels], int used,
                          int stride, int first_column, int num_columns) {
-  const int inputs = size_EMB() / kCluster;
-  const int of_group = (inputs / 16 + kGroups - 1) / kGroups * 16;
-#pragma unroll 1
+#pragma unroll
   for (int group = 0; group < kGroups; ++group) {
-    const int from = group * of_group;
+    const int from = group * of_group() * 16;
 #pragma unroll
     for (int i = 0; i < kKernels; ++i) {
       if (i < used) {
-        const long long row = rank() * inputs + from;
+        const long long row = rank() * num_inputs() * 16 + from;
         fetch(to + from * to_stride + i * num_columns, to_stride,
-              kernels[i] + row * stride + first_column, stride, of_group,
-              num_columns, inputs - from);
+              kernels[i] + row * stride + first_column, stride,
+              in_group(group) * 16, num_columns);
       }
     }
     end_group();
@@ -336,8 +466,7 @@ DEVICE void attention(const bf16* x, const float* parts, const bf16* scale,
                       const bf16* query_kernel, const bf16* key_kernel,
                       const bf16* value_kernel, const bf16* out_kernel,
                       const bf16* bias, const bf16* keys, const bf16* values,
-                      const int* start, const bf16* next_0, const bf16* next_1,
-                      const bf16* next_2, const bf16* next_3, bf16* new_x,
+                      const int* start, NEXT_PARAMETERS, bf16* new_x,
                       float* new_parts, bf16* new_keys, bf16* new_values) {
   constexpr int kKernels = kSelf ? 3 : 1, kPadded = kTiles * 8;
   const int head = block() / kCluster, width = size_WIDTH();
@@ -366,59 +495,78 @@ DEVICE void attention(const bf16* x, const float* parts, const bf16* scale,
   int* starts = reinterpret_cast<int*>(arena.take(num_rows * 4));
   ends_at(arena.at, size_SHARED());
 
+  wait_for_inputs();
+  rows.ask(x, parts, scale);
+  const int held = num_slots - first < share ? num_slots - first : share;
+  // A cache's rows of keys have any alignment, so they are copied one by one.
+  const auto key_at = [=](int line, int slot) {
+    const int row = line / width, place = line % width;
+    const long long at = (row * size_HEADS() + head) * width + place;
+    return slot < held ? keys[at * num_slots + first + slot] : bf16{0};
+  };
+  const auto bias_at = [=](int token, int slot) {
+    const int at = row_of(token) * size_BIAS_ROW() + head * size_BIAS_HEAD() +
+                   place_of(token) * size_BIAS_TOKEN() + first + slot;
+    return slot < held ? bias[at] : bf16{0};
+  };
+  Asked<kAskedKeys> asked_keys;
+  asked_keys.ask(num_rows * width, share, key_at);
+  Asked<kAskedBias> asked_bias;
+  asked_bias.ask(num_tokens(), share, bias_at);
+  const int asked_start = kSelf && thread() < num_rows ? start[thread()] : 0;
+
   const bf16* const first_kernels[3] = {query_kernel, key_kernel, value_kernel};
   fetch_groups(kernels, stride, first_kernels, kKernels, joined, head * width,
                width);
-  fetch(out, out_stride,
-        out_kernel + static_cast<long long>(head) * width * size_EMB() +
-            first_output,
-        size_EMB(), width, outputs, width);
-  wait_for_inputs();
-  const int held = num_slots - first < share ? num_slots - first : share;
 #pragma unroll 1
   for (int row = 0; row < num_rows; ++row) {
     const long long at = (row * size_HEADS() + head) * width *
                          static_cast<long long>(num_slots);
-    fetch(my_values + row * share * value_stride, value_stride,
-          values + at + static_cast<long long>(first) * width, width, share,
-          width, held);
-  }
-  end_group();
-  ask_for_next(next_0, next_1, next_2, next_3);
-  rows.read(x, parts, scale, new_x, kPadded);
-  // A cache's rows of keys have any alignment, so they are copied one by one.
-  each<4>(num_rows * width, share, [=](int line, int slot) {
-    const int row = line / width, place = line % width;
-    const long long at = (row * size_HEADS() + head) * width + place;
-    my_keys[line * share + slot] =
-        slot < held ? keys[at * num_slots + first + slot] : bf16{0};
-  });
-  each<1>(num_tokens(), share, [=](int token, int slot) {
-    const int at = token / size_FED() * size_BIAS_ROW() +
-                   head * size_BIAS_HEAD() +
-                   token % size_FED() * size_BIAS_TOKEN() + first + slot;
-    weights[token * share + slot] = slot < held ? to_float(bias[at]) : kNone;
-  });
-  // Slots that do not exist have a weight of 0, and 0 times NaN is NaN.
-  if (share * kCluster > num_slots) {
-    each<1>(num_rows * share, value_stride / 8, [=](int line, int chunk) {
-      if (line % share >= held) clear16(my_values + line * value_stride + chunk * 8);
+    const bf16* from = values + at + static_cast<long long>(first) * width;
+    bf16* to = my_values + row * share * value_stride;
+    each<4>(share, width / 8, [=](int slot, int chunk) {
+      if (slot < held) {
+        copy16(address(to + slot * value_stride + chunk * 8),
+               from + slot * width + chunk * 8);
+      }
     });
   }
-  clear_rows(mixed, mixed_stride, num_tokens(), kPadded);
-  if (kSelf) {
-#pragma unroll 1
-    for (int i = thread(); i < num_rows; i += kThreads) starts[i] = start[i];
+  end_group();
+  fetch(out, out_stride,
+        out_kernel + static_cast<long long>(head) * width * size_EMB() +
+            first_output,
+        size_EMB(), width, outputs);
+  end_group();
+  ask_for_next(NEXT_ARRAYS);
+  rows.add(x, parts, scale, new_x);
+  asked_keys.take(num_rows * width, share, key_at,
+                  [=](int line, int slot, bf16 key) {
+                    my_keys[line * share + slot] = key;
+                  });
+  asked_bias.take(num_tokens(), share, bias_at,
+                  [=](int token, int slot, bf16 number) {
+                    weights[token * share + slot] =
+                        slot < held ? to_float(number) : kNone;
+                  });
+  // Slots that do not exist have a weight of 0, and 0 times NaN is NaN.
+  if (share * kCluster > num_slots) {
+    each<4>(num_rows * share, value_stride / 8, [=](int line, int chunk) {
+      if (line % share >= held) {
+        clear16(my_values + line * value_stride + chunk * 8);
+      }
+    });
   }
+  if (kSelf && thread() < num_rows) starts[thread()] = asked_start;
 
-  first_products<kTiles>(kernels, stride, rows, sums, columns);
+  first_products<kTiles, 2>(kernels, stride, rows, sums, columns);
+  wait_groups(1);  // for the values
   cluster_arrive();
   cluster_wait();
-  each<1>(num_tokens(), columns, [=](int token, int column) {
-    const int row = token / size_FED();
+  const auto join = [=](int token, int column) {
+    const int row = row_of(token);
     int slot = 0;
     if (kSelf && column >= width) {
-      slot = starts[row] + token % size_FED() - first;
+      slot = starts[row] + place_of(token) - first;
       if (slot < 0 || slot >= held) return;
     }
     const float sum = over_cluster(peers, sums + token * columns + column);
@@ -437,28 +585,41 @@ DEVICE void attention(const bf16* x, const float* parts, const bf16* scale,
             finite(y);
       }
     }
-  });
+  };
+  if (!kSelf || num_tokens() * columns <= kThreads) {
+    each<4>(num_tokens(), columns, join);
+  } else {
+    // Most blocks have no slot of the new keys and values.
+    each<4>(num_tokens(), width, join);
+    each<4>(num_tokens(), 2 * width, [=](int token, int column) {
+      join(token, width + column);
+    });
+  }
   block_sync();
 
   // Eight lanes add up a score, so that few slots keep many lanes busy.
-#pragma unroll 1
+#pragma unroll 2
   for (int turn = 0; turn < turns(num_tokens() * share * 8); ++turn) {
-    const int i = thread() + turn * kThreads, item = i / 8, token = item / share, slot = item % share;
+    const int i = thread() + turn * kThreads, item = unsigned(i) / 8;
+    const int token = unsigned(item) / unsigned(share);
+    const int slot = item - token * share;
     const bool is_item = token < num_tokens();
     float sum = 0;
     if (is_item) {
-      const bf16* key = my_keys + token / size_FED() * width * share + slot;
-#pragma unroll 4
-      for (int part = 0; part < width / 8; ++part) {
-        const int at = part * 8 + i % 8;
-        sum += queries[token * width + at] * to_float(key[at * share]);
+      const int mine = i & 7;
+      const float* query = queries + token * width + mine;
+      const bf16* key =
+          my_keys + row_of(token) * width * share + mine * share + slot;
+#pragma unroll 16
+      for (int at = 0; at < width; at += 8) {
+        sum += query[at] * to_float(key[at * share]);
       }
     }
     warp_sync();
     sum += from_lane(sum, 1);
     sum += from_lane(sum, 2);
     sum += from_lane(sum, 4);
-    if (is_item && i % 8 == 0) weights[item] += sum;
+    if (is_item && (i & 7) == 0) weights[item] += sum;
   }
   block_sync();
 #pragma unroll 1
@@ -493,31 +654,37 @@ DEVICE void attention(const bf16* x, const float* parts, const bf16* scale,
     }
   }
   block_sync();
-#pragma unroll 1
-  for (int turn = 0; turn < turns(num_tokens() * width * 4); ++turn) {
-    const int i = thread() + turn * kThreads, item = i / 4, token = item / width, column = item % width;
+  // Of many slots, each of four lanes adds up a fourth.
+  const int lanes = share > 32 ? 4 : 1;
+#pragma unroll 2
+  for (int turn = 0; turn < turns(num_tokens() * width * lanes); ++turn) {
+    const int i = thread() + turn * kThreads, item = unsigned(i) / lanes;
+    const int token = unsigned(item) / unsigned(width);
     const bool is_item = token < num_tokens();
     float sum = 0;
     if (is_item) {
-      const bf16* value =
-          my_values + token / size_FED() * share * value_stride + column;
-#pragma unroll 2
-      for (int part = 0; part < (share + 3) / 4; ++part) {
-        const int slot = part * 4 + i % 4;
-        if (slot < share) {
-          sum += weights[token * share + slot] *
-                 to_float(value[slot * value_stride]);
+      const int mine = i & (lanes - 1), column = item - token * width;
+      const float* weight = weights + token * share + mine;
+      const bf16* value = my_values + row_of(token) * share * value_stride +
+                          mine * value_stride + column;
+#pragma unroll 16
+      for (int slot = 0; slot < share; slot += lanes) {
+        if (lanes == 1 || slot + mine < share) {
+          sum += weight[slot] * to_float(value[slot * value_stride]);
         }
       }
     }
-    warp_sync();
-    sum += from_lane(sum, 1);
-    sum += from_lane(sum, 2);
-    if (is_item && i % 4 == 0) mixtures[item] = sum;
+    if (lanes > 1) {
+      warp_sync();
+      sum += from_lane(sum, 1);
+      sum += from_lane(sum, 2);
+    }
+    if (is_item && (i & (lanes - 1)) == 0) mixtures[item] = sum;
   }
+  wait_groups(0);
   cluster_arrive();
   cluster_wait();
-  each<1>(num_tokens(), width, [=](int token, int column) {
+  each<4>(num_tokens(), width, [=](int token, int column) {
     float most[kCluster], top = kNone, total = 0, sum = 0;
 #pragma unroll
     for (int other = 0; other < kCluster; ++other) {
@@ -537,8 +704,7 @@ DEVICE void attention(const bf16* x, const float* parts, const bf16* scale,
   block_sync();
   Products<kTiles> products;
   products.clear();
-  products.add(out, out_stride, mixed, mixed_stride, outputs, 0, width / 16,
-               width / 16);
+  products.add(out, out_stride, mixed, mixed_stride, outputs, 0, width / 16);
   const long long part = static_cast<long long>(head) * num_tokens();
   products.write(new_parts + part * size_EMB() + first_output, size_EMB(),
                  outputs, num_tokens());
@@ -558,9 +724,8 @@ DEVICE float activated(float x, int activation) {
 template <int kTiles>
 DEVICE void gated_mlp(const bf16* x, const float* parts, const bf16* scale,
                       const bf16* gate_kernel, const bf16* up_kernel,
-                      const bf16* down_kernel, const bf16* next_0,
-                      const bf16* next_1, const bf16* next_2,
-                      const bf16* next_3, bf16* new_x, float* new_parts) {
+                      const bf16* down_kernel, NEXT_PARAMETERS, bf16* new_x,
+                      float* new_parts) {
   constexpr int kPadded = kTiles * 8;
   const int slice = size_SLICE(), columns = size_GATES() * slice;
   const int first = block() / kCluster * slice;
@@ -578,23 +743,23 @@ DEVICE void gated_mlp(const bf16* x, const float* parts, const bf16* scale,
   bf16* inner = arena.halves(kPadded * inner_stride);  // the cluster writes it
   ends_at(arena.at, size_SHARED());
 
+  wait_for_inputs();
+  rows.ask(x, parts, scale);
   const bf16* const first_kernels[2] = {gate_kernel, up_kernel};
   fetch_groups(kernels, stride, first_kernels, size_GATES(), size_INNER(),
                first, slice);
   fetch(down, down_stride,
         down_kernel + static_cast<long long>(first) * size_EMB() + first_output,
-        size_EMB(), slice, outputs, slice);
+        size_EMB(), slice, outputs);
   end_group();
-  ask_for_next(next_0, next_1, next_2, next_3);
-  wait_for_inputs();
-  rows.read(x, parts, scale, new_x, kPadded);
-  clear_rows(inner, inner_stride, num_tokens(), kPadded);
-  first_products<kTiles>(kernels, stride, rows, sums, columns);
+  ask_for_next(NEXT_ARRAYS);
+  rows.add(x, parts, scale, new_x);
+  first_products<kTiles, 1>(kernels, stride, rows, sums, columns);
   cluster_arrive();
   cluster_wait();
   // Each block adds up an eighth of the slice and gives it to all.
   const int share = (slice + kCluster - 1) / kCluster, mine = rank() * share;
-  each<1>(num_tokens(), share, [=](int token, int place) {
+  each<4>(num_tokens(), share, [=](int token, int place) {
     const int column = mine + place;
     if (column >= slice) return;
     const float factor = rows.factor(peers, token);
@@ -611,12 +776,12 @@ DEVICE void gated_mlp(const bf16* x, const float* parts, const bf16* scale,
       peers.write(inner + token * inner_stride + column, other, result);
     }
   });
+  wait_groups(0);
   cluster_arrive();
   cluster_wait();
   Products<kTiles> products;
   products.clear();
-  products.add(down, down_stride, inner, inner_stride, outputs, 0, slice / 16,
-               slice / 16);
+  products.add(down, down_stride, inner, inner_stride, outputs, 0, slice / 16);
   const long long part =
       static_cast<long long>(block() / kCluster) * num_tokens();
   products.write(new_parts + part * size_EMB() + first_output, size_EMB(),
@@ -626,36 +791,32 @@ DEVICE void gated_mlp(const bf16* x, const float* parts, const bf16* scale,
 #define SELF_PARAMETERS                                                       \
   (const bf16* x, const float* parts, const bf16* scale, const bf16* query,   \
    const bf16* key, const bf16* value, const bf16* out, const bf16* bias,     \
-   const bf16* keys, const bf16* values, const int* start,                    \
-   const bf16* next_0, const bf16* next_1, const bf16* next_2,                \
-   const bf16* next_3, bf16* new_x, float* new_parts, bf16* new_keys,         \
-   bf16* new_values)
+   const bf16* keys, const bf16* values, const int* start, NEXT_PARAMETERS,   \
+   bf16* new_x, float* new_parts, bf16* new_keys, bf16* new_values)
 #define SOURCE_PARAMETERS                                                     \
   (const bf16* x, const float* parts, const bf16* scale, const bf16* query,   \
    const bf16* out, const bf16* bias, const bf16* keys, const bf16* values,   \
-   const bf16* next_0, const bf16* next_1, const bf16* next_2,                \
-   const bf16* next_3, bf16* new_x, float* new_parts)
+   NEXT_PARAMETERS, bf16* new_x, float* new_parts)
 #define GATED_PARAMETERS                                                      \
   (const bf16* x, const float* parts, const bf16* scale, const bf16* gate,    \
-   const bf16* up, const bf16* down, const bf16* next_0, const bf16* next_1,  \
-   const bf16* next_2, const bf16* next_3, bf16* new_x, float* new_parts)
+   const bf16* up, const bf16* down, NEXT_PARAMETERS, bf16* new_x,            \
+   float* new_parts)
 // For blocks of up to 8 `tiles` tokens.
 #define ATTEND_SELF(tiles)                                                    \
   ENTRY(attend_self_##tiles, SELF_PARAMETERS,                                 \
         (attention<true, tiles>(x, parts, scale, query, key, value, out,      \
-                                bias, keys, values, start, next_0, next_1,    \
-                                next_2, next_3, new_x, new_parts, new_keys,   \
-                                new_values)))
+                                bias, keys, values, start, NEXT_ARRAYS,       \
+                                new_x, new_parts, new_keys, new_values)))
 #define ATTEND_SOURCE(tiles)                                                  \
   ENTRY(attend_source_##tiles, SOURCE_PARAMETERS,                             \
         (attention<false, tiles>(x, parts, scale, query, nullptr, nullptr,    \
-                                 out, bias, keys, values, nullptr, next_0,    \
-                                 next_1, next_2, next_3, new_x, new_parts,    \
-                                 nullptr, nullptr)))
+                                 out, bias, keys, values, nullptr,            \
+                                 NEXT_ARRAYS, new_x, new_parts, nullptr,      \
+                                 nullptr)))
 #define GATED(tiles)                                                          \
   ENTRY(gated_##tiles, GATED_PARAMETERS,                                      \
-        (gated_mlp<tiles>(x, parts, scale, gate, up, down, next_0, next_1,    \
-                          next_2, next_3, new_x, new_parts)))
+        (gated_mlp<tiles>(x, parts, scale, gate, up, down, NEXT_ARRAYS,       \
+                          new_x, new_parts)))
 
 #ifdef ON_CPU
 ATTEND_SELF(1)
