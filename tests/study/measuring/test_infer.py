@@ -16,6 +16,7 @@ from speccascade.generate.points import round_times
 from speccascade.generate.points.draft_costs import DraftCosts
 from speccascade.generate.points.point import Point
 from speccascade.generate.points.point_settings import settings_of
+from speccascade.runtime import memory
 from speccascade.study.measuring import infer
 from speccascade.study.rows import results
 from speccascade.study.rows.run_folder import OutputError, Shards
@@ -436,7 +437,6 @@ REFUSED = [
   ({"method": "spec_decod"}, ValueError, "unknown method.*spec_decode"),
   ({"method": "bild"}, ValueError, "temperature 0 only"),
   ({"method": "spec_cascade_chow", "alpha": 1.5}, ValueError, "alpha is 1.5"),
-  ({"batch_size": 65536, "max_decode_len": 65536}, ValueError, "need .* GB or"),
   ({"output_dir": None}, ValueError, "OUTPUT_DIR is None"),
   ({"output_dir": ""}, ValueError, "OUTPUT_DIR is ''; wanted a local folder"),
   ({"output_dir": "gs://a/b"}, ValueError, "OUTPUT_DIR is 'gs://a/b'; wanted"),
@@ -453,6 +453,14 @@ def test_what_is_refused_writes_nothing(run, tmp_path, change, kind, message):
   with pytest.raises(kind, match=message) as caught:
     run(**change)
   assert "\n" not in str(caught.value)
+  assert not (tmp_path / "out").exists()
+
+
+def test_what_no_memory_holds_is_refused(run, tmp_path, monkeypatch):
+  """The rows that count are those that are decoded: six, of six examples."""
+  monkeypatch.setattr(memory, "total", lambda: 1000)
+  with pytest.raises(ValueError, match=r"BATCH_SIZE 6, .* need .* GB or more"):
+    run(batch_size=32)
   assert not (tmp_path / "out").exists()
 
 
