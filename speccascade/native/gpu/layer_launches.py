@@ -132,11 +132,11 @@ class AttentionLaunch(_Launch):
     from speccascade.native.gpu import attention_launch_cuda as kernel
 
     x, _, norm, kernels, *others = given = AttentionArrays(*arrays)
+    rows, fed, emb = x.shape
+    width, slots = given.keys.shape[2:]
     return cuda_launches.reason_against(
       x, norm, *kernels, *others
-    ) or kernel.reason_against(
-      *x.shape, *given.keys.shape[2:], is_self=len(kernels) == 4
-    )
+    ) or kernel.reason_against(rows, fed, emb, width, slots, len(kernels) == 4)
 
 
 class MlpLaunch(_Launch):
@@ -196,9 +196,12 @@ class MlpLaunch(_Launch):
     from speccascade.native.gpu import mlp_launch_cuda as kernel
 
     x, _, norm, kernels = MlpArrays(*arrays)
+    rows, fed, emb = x.shape
     return cuda_launches.reason_against(
       x, norm, *kernels
-    ) or kernel.reason_against(*x.shape, kernels[-1].shape[0], activations)
+    ) or kernel.reason_against(
+      rows, fed, emb, kernels[-1].shape[0], activations
+    )
 
 
 attention_launch = AttentionLaunch()

@@ -49,7 +49,7 @@ def _parts_kernel(
 ) -> None:
   """Writes what is known of one part of one row."""
   row, part = jnp.max(early_launch.program_id(0, interpret)), pl.program_id(1)
-  index = places(part, tokens)
+  index = part * tokens + places(0, tokens)
   x = _load(logits_ref, row, index)
   top = jnp.max(x)
   # Without a finite logit there is nothing to add.
@@ -154,9 +154,11 @@ def run(
   draws, rows = u is not None, logits.shape[0]
   tokens = configuration.tokens
   num = pl.cdiv(logits.shape[1], tokens)
-  of = lambda *shape: jax.ShapeDtypeStruct(shape, jnp.float32)
-  in_int = lambda *shape: jax.ShapeDtypeStruct(shape, jnp.int32)
-  call = functools.partial(
+
+  def of(*sizes: int, dtype: Any = jnp.float32) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(sizes, dtype)
+
+  call: Any = functools.partial(
     pl.pallas_call,
     interpret=interpret,
     compiler_params=triton.CompilerParams(
@@ -164,8 +166,14 @@ def run(
     ),
   )
   arrays = [logits, temperature.reshape(1)]
-  options = {"tokens": tokens, "greedy": greedy, "interpret": interpret}
-  sums = in_int(rows, num) if greedy else of(rows, num * tokens // BLOCK)
+  options: dict[str, Any] = {
+    "tokens": tokens,
+    "greedy": greedy,
+    "interpret": interpret,
+  }
+  sums = of(rows, num * tokens // BLOCK)
+  if greedy:
+    sums = of(rows, num, dtype=jnp.int32)
   arrays += call(
     functools.partial(_parts_kernel, **options),
     out_shape=[of(rows, num), of(rows, num), sums],
@@ -176,7 +184,7 @@ def run(
     arrays.append(u)
   top, total, plain_total, *tokens_drawn = call(
     functools.partial(_kernel, draws=draws, column=column, **options),
-    out_shape=[of(rows)] * 3 + [in_int(rows)] * draws,
+    out_shape=[of(rows)] * 3 + [of(rows, dtype=jnp.int32)] * draws,
     grid=(rows,),
     name="row_laws",
   )(*arrays)
