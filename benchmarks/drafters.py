@@ -225,7 +225,10 @@ def megabytes(pair: ModelPair) -> float:
   has_own = any(
     "logits_dense" in name for name in (*tree, *tree.get("decoder", ()))
   )
-  has_own |= cut_head.NAME in tree
+  if cut_head.NAME in tree:  # A reader shares the verifier's whole head, too.
+    has_own = True
+    tree["decoder"] = {**tree["decoder"]}
+    tree["decoder"].pop("logits_dense", None)
   if isinstance(drafter, CachedLM) and has_own:
     tree.pop("token_embedder")
   if isinstance(drafter, TrainedHeads) and not has_own:
