@@ -87,7 +87,7 @@ def _describe(function: griffe.Function, value: types.FunctionType, agent):
       if name not in inspect.signature(value).parameters
     ]
     others = f", without {', '.join(absent)}" if absent else ""
-    value = value.__wrapped__
+    value = inspect.unwrap(value)
     doc = _SETTINGS.sub(
       rf"\1those of [`generate`][{GENERATE}]{others}.",
       inspect.cleandoc(value.__doc__ or ""),

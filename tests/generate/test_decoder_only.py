@@ -219,7 +219,7 @@ def test_prompts_are_padded_by_no_token(pair):
     ({"prompt": "text", "texts": ""}, InputError, "text 0 is an empty prompt"),
     ({"texts": [TURNS], "prompt": "text"}, InputError, "has messages, which"),
     ({"texts": [[{}]]}, ValueError, "wanted a list of objects"),
-    ({"prompt": "Chat"}, ValueError, "PROMPT is 'Chat'"),
+    ({"prompt": "Chat"}, ValueError, "prompt is 'Chat'"),
   ],
 )
 def test_bad_input_is_refused(pair, settings, error, message):

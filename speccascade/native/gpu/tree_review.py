@@ -65,7 +65,7 @@ class TreeReview(Operation):
     *,
     drops_drawn: bool,
   ) -> NodeReviews:
-    """Returns what is decided at each node; see `tree_steps`.
+    """Returns what is decided at each node.
 
     Args:
       pi: [B, N, V] float32, the target at the nodes.

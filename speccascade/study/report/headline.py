@@ -178,7 +178,7 @@ def plot(shown: Headline) -> Plot:
   if small is not None and small.speed is not None:
     quality, speed = small.quality.value, small.speed.value
     words = f"{quality:.1f} {panel.metric}, {speed:.0f} times as fast"
-    drafters.append((f"small model alone, {when}\n{words}", quality))
+    drafters.append((f"small model alone, {when}\n{words}", (speed, quality)))
   named = (shown.lossless, shown.cascade)
   differ = any(point.has_other_lengths for point in named)
   by_answer = ", by seconds an answer" if differ else ""

@@ -88,7 +88,7 @@ def test_masks_shape_outputs(pair, whole, method):
     ({"stop": [""]}, ValueError, "empty string.*leave it out"),
     ({"include_stop": True}, ValueError, "no stop to include"),
     ({"min_decode_len": 30}, ValueError, "raise that one, or lower"),
-    ({"banned": [10**6]}, ConstraintError, "BANNED has the id"),
+    ({"banned": [10**6]}, ConstraintError, "banned has the id"),
     ({"banned": [-1]}, ValueError, "wanted ids from 0"),
     ({"grammar": "a", "json_schema": "{}"}, ValueError, "one of the two"),
     ({"grammar": "a", "ignore_eos": True}, ValueError, "ends in an EOS"),

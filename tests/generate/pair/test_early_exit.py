@@ -104,7 +104,7 @@ def test_settings_that_do_not_fit(pair):
       sc.EarlyExit(number)
   with pytest.raises(PairError, match="there is no verifier: give one"):
     sc.load_pair(drafter=sc.EarlyExit(2))
-  with pytest.raises(PairError, match="leave DRAFTER_VOCABULARY out"):
+  with pytest.raises(PairError, match="leave drafter_vocabulary out"):
     sc.load_pair(
       drafter=sc.EarlyExit(2), drafter_vocabulary=pair.vocabulary, **LARGE
     )

@@ -286,15 +286,15 @@ def test_drafters_of_the_verifiers_tokens_alone(folder, tmp_path):
   verifier = tiny.save(tmp_path / "t5", 0)
   heads = tiny.save_heads(tmp_path / "heads", verifier, kind="medusa")
   own = dict.fromkeys(("vocabulary", "drafter_vocabulary"), tiny.Vocabulary())
-  with pytest.raises(PairError, match=r"heads-3 has .*; leave DRAFTER_VOC"):
+  with pytest.raises(PairError, match=r"heads-3 has .*; leave drafter_voc"):
     sc.load_pair(drafter=heads, verifier=verifier, **own)
 
 
 def test_pairs_that_share_nothing_or_say_the_wrong_thing(folder, tmp_path):
   small, large = folder / "small", folder / "large"
-  with pytest.raises(PairError, match="or DRAFTER_VOCABULARY name the draft"):
+  with pytest.raises(PairError, match="or drafter_vocabulary name the draft"):
     sc.load_pair(drafter=small, verifier=large)
-  with pytest.raises(PairError, match=r"small was .* DRAFTER_VOCABULARY is"):
+  with pytest.raises(PairError, match=r"small was .* drafter_vocabulary is"):
     sc.load_pair(drafter=small, verifier=large, drafter_vocabulary=large)
   with pytest.raises(FileNotFoundError, match="no vocabulary"):
     sc.load_pair(drafter=small, verifier=large, drafter_vocabulary="nowhere")
