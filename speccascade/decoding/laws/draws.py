@@ -26,8 +26,8 @@ Array = jax.Array
 # and to draw the token after the accepted drafts.
 DRAFT_TAG, ACCEPT_TAG, DRAW_TAG = range(3)
 _BLOCK = 128  # probabilities that are summed before one sum is chosen
-# Most weights whose cumulative sum is exact enough to divide by. A sum of its own
-# has smaller errors, and costs a GPU two kernels.
+# Most weights whose cumulative sum is exact enough to divide by. A sum of its
+# own has smaller errors, and costs a GPU two kernels.
 _MOST = 2**17
 
 
