@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 
 from speccascade import native
+from speccascade.native import lowering
 from speccascade.native.gpu import row_draws
 
 Array = jax.Array
@@ -26,9 +27,6 @@ Array = jax.Array
 # and to draw the token after the accepted drafts.
 DRAFT_TAG, ACCEPT_TAG, DRAW_TAG = range(3)
 _BLOCK = 128  # probabilities that are summed before one sum is chosen
-# Most weights whose cumulative sum is exact enough to divide by. A sum of its
-# own has smaller errors, and costs a GPU two kernels.
-_MOST = 2**17
 
 
 def draw(weights: Array, u: Array, otherwise: Array | None = None) -> Array:
@@ -70,8 +68,10 @@ def draw_and_sum(weights: Array, u: Array) -> tuple[Array, Array]:
     weights: as of `draw`.
     u: as of `draw`.
   """
+  # The last cumulative sum has rounding errors of 1e-6. A sum of its own has
+  # smaller ones, and takes two kernels, which count on an accelerator.
   is_plain = row_draws.choose(None, weights) == "xla"
-  if is_plain and not native.takes(weights, u) and weights.shape[-1] <= _MOST:
+  if is_plain and lowering.platform() != "cpu":
     return _inverted(weights, u)
   return draw(weights, u), jnp.sum(weights, axis=-1)
 
