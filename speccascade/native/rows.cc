@@ -127,7 +127,7 @@ static inline void tile(const float* x, long in, const float* w, float* sums,
 // then from the L1 cache. Meanwhile the tiles fetch the next group, each tile a
 // share of its rows. So memory is read once, in order, and waits for nothing.
 //
-// `ahead` is how far the first row that is fetched lies behind w, in words; a
+// `ahead` is how far the first row that is fetched lies after w, in words; a
 // row is fetched for each `every` rows that are read.
 template <int M, int COLUMNS, Weights W>
 static void strip(const float* x, long in, const float* w, float* sums, long n,

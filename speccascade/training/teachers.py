@@ -142,11 +142,6 @@ def with_hidden(
   # token is not fed.
   targets, size = size[:, 1], size.sum(1, keepdims=True) - 1
   hidden = []
-
-  def read(path, lengths):
-    shape = (int(lengths.sum()), teacher.module.config.emb_dim)
-    return np.split(_read_states(path, shape), np.cumsum(lengths)[:-1])
-
   with ProgressBar(
     total=len(arrays), unit="text", desc="teacher", disable=not progress
   ) as bar:
@@ -155,16 +150,14 @@ def with_hidden(
       file_name, fed = f"{first:08d}.npy", size[texts, 0]
       whole = folder / f"{name}-whole" / file_name
       path = whole if prompts else folder / name / file_name
-      if not prompts and processes.agree(whole.is_file):
-        # The states of the targets are the last ones of those of all tokens.
-        pairs = zip(read(whole, fed), targets[texts])
-        hidden += [states[len(states) - num :] for states, num in pairs]
-        bar.update(len(texts))
-        continue
+      wanted = fed if prompts else targets[texts]
+      lengths = wanted
       # The first process of a job looks whether the file is there. All of them
       # must take the same way: parameters on a mesh need every process. The
       # first process writes the file, and the others wait until it is there.
-      if not processes.agree(path.is_file):
+      if not prompts and processes.agree(whole.is_file):
+        path, lengths = whole, fed
+      elif not processes.agree(path.is_file):
         rows = training_batches.pack_rows(size, texts, (width,), seed=0)
         by_text = _states_of(
           teacher, arrays, rows, (width,), batch_size, prompts
@@ -176,7 +169,10 @@ def with_hidden(
           with files.open_whole(path, "wb") as file:
             np.save(file, states)
         processes.meet()
-      hidden += read(path, fed if prompts else targets[texts])
+      shape = (int(lengths.sum()), teacher.module.config.emb_dim)
+      stored = np.split(_read_states(path, shape), np.cumsum(lengths)[:-1])
+      # The states of the targets are the last ones of those of all tokens.
+      hidden += [each[len(each) - n :] for each, n in zip(stored, wanted)]
       bar.update(len(texts))
   arrays = dataclasses.replace(arrays, hidden=hidden)
   return dataclasses.replace(batches, arrays=arrays)
