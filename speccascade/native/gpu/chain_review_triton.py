@@ -16,9 +16,9 @@ from jax.experimental.pallas import triton
 import jax.numpy as jnp
 
 from speccascade.native.gpu.chain_review import DraftScores, PlaceReviews
-from speccascade.native.gpu.filtered_laws import Filters
 from speccascade.native.gpu.filtered_laws_triton import (
   Held,
+  filters_at,
   given,
   keeps,
   last_kept,
@@ -124,11 +124,7 @@ def _kernel(
 
   if is_filtered:
     whole_row = [Held(i, x, weight(x)) for i, x in zip(index, held)]
-    filters = Filters(
-      top_k,
-      None if top_p_ref is None else top_p_ref[0],
-      None if min_p_ref is None else min_p_ref[0],
-    )
+    filters = filters_at(top_k, top_p_ref, min_p_ref)
     least, last = last_kept(whole_row, size, filters)
     results[7][row, place], results[8][row, place] = least, last
     held = [

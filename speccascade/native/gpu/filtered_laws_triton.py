@@ -195,11 +195,7 @@ def _kernel(
     return jnp.exp(x / temperature - base / temperature)
 
   parts = [Held(i, each, weight(each)) for i, each in zip(index, x)]
-  filters = Filters(
-    top_k,
-    None if top_p_ref is None else top_p_ref[0],
-    None if min_p_ref is None else min_p_ref[0],
-  )
+  filters = filters_at(top_k, top_p_ref, min_p_ref)
   least, last = last_kept(parts, size, filters)
 
   def kept(index: jax.Array, x: jax.Array) -> jax.Array:
@@ -214,6 +210,12 @@ def _kernel(
   token_refs[0][row], total_ref[row] = draw(
     sums, u_ref[row, column], lambda index: kept(index, load(index))
   )
+
+
+def filters_at(top_k: int | None, top_p_ref: Any, min_p_ref: Any) -> Filters:
+  """Returns the filters of a kernel; a reference is None without a filter."""
+  shares = (None if x is None else x[0] for x in (top_p_ref, min_p_ref))
+  return Filters(top_k, *shares)
 
 
 def given(
