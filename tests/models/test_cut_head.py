@@ -4,6 +4,7 @@ import dataclasses
 import functools
 
 import jax
+import jax.extend
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -14,6 +15,8 @@ from speccascade.decoding.drafting import autoregressive, kept_tokens
 from speccascade.decoding.drafting.autoregressive import AutoregressiveDrafter
 from speccascade.decoding.drafting.tree_drafter import TreeDrafter
 from speccascade.decoding.laws import draws
+from speccascade.decoding.programs.decoders import Decoder, decoder
+from speccascade.decoding.records.decode_settings import DraftLength
 from speccascade.decoding.records.draft_tree import DraftTree
 from speccascade.decoding.records.token_buffers import Prefix
 from speccascade.models import cut_head
@@ -267,3 +270,36 @@ def test_a_greedy_lossless_decode_is_the_verifiers(name, kernels):
   np.testing.assert_array_equal(actual.tokens, wanted.tokens)
   assert np.sum(actual.stats.accepted) > 2
   assert not np.isin(actual.tokens, kept).all()
+
+
+def scatters(jaxpr, size, in_loop=False):
+  """Returns how many scatters into [size] run in the loops of a jaxpr."""
+  count = 0
+  for equation in jaxpr.eqns:
+    if equation.primitive.name.startswith("scatter") and in_loop:
+      count += equation.outvars[0].aval.shape == (size,)
+    is_loop = in_loop or equation.primitive.name == "while"
+    for inner in jax.extend.core.jaxprs_in_params(equation.params):
+      count += scatters(inner, size, is_loop)
+  return count
+
+
+@pytest.mark.parametrize(
+  ("method", "alpha", "settings"),
+  [
+    ("spec_decode", 0.0, {}),
+    ("token_cascade_chow", 0.3, {}),
+    ("bild", 0.5, {"draft_length": DraftLength("max_prob", 0.5)}),
+    ("drafter", 0.0, {}),
+  ],
+)
+def test_columns_are_computed_once_before_the_loop(method, alpha, settings):
+  whole, cut = models("llama")
+  decoding = decoder(method, gamma=2, max_decode_len=6, eos_id=1, **settings)
+  keys = draws.row_keys(0, 0, np.arange(2))
+  sampling = Sampling(1.0, greedy=decoding.method.greedy_only)
+  program, arguments = decoding.call(
+    cut, whole, int32([[5, 6], [7, 8]]), keys, alpha, sampling
+  )
+  traced = jax.make_jaxpr(functools.partial(Decoder.run, program))(*arguments)
+  assert scatters(traced.jaxpr, V) == 0

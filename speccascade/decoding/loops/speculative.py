@@ -13,7 +13,6 @@ import jax
 import jax.numpy as jnp
 
 from speccascade.decoding.drafting.adaptive import AdaptiveDrafter
-from speccascade.decoding.drafting.kept_tokens import with_columns
 from speccascade.decoding.laws import draws
 from speccascade.decoding.laws.rules import defers
 from speccascade.decoding.loops import (
@@ -77,8 +76,6 @@ def speculative(
   et al. (arXiv 2211.17192), Algorithm 1.
   """
   observers = observers_of(drafter, settings)
-  # What rounds read of a cut head is computed once, before them.
-  drafter = with_columns(drafter)
 
   def round_of(drafter: Drafter, carry: Carry) -> Carry:
     drafting, verifying = carry.models

@@ -10,6 +10,7 @@ import numpy as np
 from speccascade import native
 from speccascade.decoding.drafting import windowed
 from speccascade.decoding.drafting.autoregressive import StopPolicy
+from speccascade.decoding.drafting.kept_tokens import with_columns
 from speccascade.decoding.laws.fitted import FittedAlpha
 from speccascade.decoding.laws.sampling import Sampling
 from speccascade.decoding.loops.execution import Execution, LoopSettings
@@ -288,6 +289,8 @@ class Decoder(BlockShape, Records):
       drafter = windowed.within(drafter, self.drafter_window)
     verifier = readers.verifier_read(call.drafter, call.verifier)
     verifier = held_to(verifier, mask)
+    # What steps read of a cut head is computed once, before any of them.
+    drafter = with_columns(drafter)
     return method.execution.run(
       drafter, verifier, call.inputs, call.rngs, settings
     )
