@@ -65,7 +65,9 @@ class Panels:
     array, dtype = self.array, self.array.dtype
     if dtype == jnp.bfloat16:
       # XLA's CPU backend would make float32 of the whole kernel, to look up a
-      # few columns of it.
+      # few columns of it. The barrier ties the kernel to the index: XLA would
+      # move the conversion out of a loop, where it is a copy of the kernel.
+      array, index = jax.lax.optimization_barrier((array, index))
       array = jax.lax.bitcast_convert_type(array, jnp.uint16)
     columns = array[self.first + index // WIDTH, :, index % WIDTH]
     if dtype == jnp.bfloat16:
