@@ -125,6 +125,8 @@ def test_a_stream_of_trees_is_the_whole(pair):
 def test_what_chat_refuses(pair, tmp_path):
   with pytest.raises(ValueError, match=r"prompt is 'text'; .* 'chat'"):
     pair.chat(prompt="text")
+  with pytest.raises(ValueError, match=r"^banned has the id 1000000"):
+    next(pair.chat(banned=[10**6], **GREEDY).send("a"))
   llamas.save(tmp_path / "plain", 0, template=None)
   plain = sc.load_pair(verifier=tmp_path / "plain")
   message = "tokenizer of plain.* has no chat template; use stream, or generate"

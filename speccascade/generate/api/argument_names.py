@@ -34,9 +34,16 @@ _PARTS = re.compile(
 )
 
 
-def names_arguments(function: Function) -> Function:
-  """Returns a function whose errors name its arguments in lower case."""
-  known = (*inspect.signature(function).parameters, *_OF_MODELS)
+def names_arguments(
+  function: Function, of: Callable[..., Any] | None = None
+) -> Function:
+  """Returns a function whose errors name arguments in lower case.
+
+  Args:
+    function: the function.
+    of: the function that was called with the arguments; None for this one.
+  """
+  known = (*inspect.signature(of or function).parameters, *_OF_MODELS)
 
   @functools.wraps(function)
   def call(*args: Any, **kwargs: Any) -> Any:

@@ -227,6 +227,7 @@ class Pair:
       most = max(room, session.run.max_decode_len)
       return _open(session, self._priced(session, point), rounds, most, turn)
 
+    start = names_arguments(start, of=type(self).chat)
     widths = padding.buckets(reading.max_input_len)
     messages = [{"role": "system", "content": system}] if system else []
     return Chat(start, prompting, widths, messages)

@@ -134,8 +134,8 @@ def _feed_blocks(model, state, sampling, width, num_blocks):
     state, token = carry
     tokens = jnp.broadcast_to(token[:, None], (rows, width))
     state, out = model.extend(state, tokens, count)
-    # The maximum over the block makes the draw depend on every logit. (A mean of
-    # many tokens is slow on a CPU.)
+    # The maximum over the block makes the draw depend on every logit. (A mean
+    # of many tokens is slow on a CPU.)
     _, probs = sampling.laws(out.logits)
     u = jnp.full((rows,), 0.5, jnp.float32)
     token = draws.draw(jnp.max(probs, axis=1), u)
