@@ -17,10 +17,11 @@ A number in --gammas drafts as many tokens in every block. With "adaptive" each
 row chooses the size of each block (docs/adaptive.md), by costs that are timed
 before the first turn of each file and temperature.
 
-c is the time of a draft over that of a token of the verifier, by hot loops; MB
-are those that a draft reads of the drafter's arrays. The last column says how
-many times as fast as the verifier alone a method is, a token, with the 95%
-interval of a bootstrap over texts.
+c is the time of a draft over that of a token of the verifier, and v the time of
+the verifier's pass over a block over that of a token, by hot loops; MB are
+those that a draft reads of the drafter's arrays. The last column says how many
+times as fast as the verifier alone a method is, a token, with the 95% interval
+of a bootstrap over texts.
 """
 
 import argparse
@@ -96,6 +97,14 @@ class Line:
     )
     return inverse(IntervalEstimate(*(latency.per_token or whole)))
 
+  @property
+  def v(self) -> float | None:
+    """The verifier's pass over a block of fixed size, in tokens."""
+    costs, settings = self.row.costs, self.row.settings
+    if costs is None or settings.tree or settings.gamma == ADAPTIVE:
+      return None
+    return costs.v.get(settings.gamma + 1)
+
   def summary(self) -> dict[str, Any]:
     """Returns what the file of rows says of the line."""
     settings, found = self.row.settings, self.row.efficiency
@@ -108,6 +117,7 @@ class Line:
       "gamma": settings.gamma,
       "tree": settings.tree,
       "c": None if costs is None else costs.c,
+      "v": self.v,
       "megabytes": self.megabytes,
       # Of "adaptive" alone: the mean over blocks of what was drafted.
       "mean_gamma": found.get("mean_gamma"),
@@ -126,6 +136,7 @@ COLUMNS = (
   Column("gamma", lambda line: line.block),
   Column("mean gamma", lambda line: line.row.efficiency.get("mean_gamma"), 2),
   Column("c", "row.costs.c", 3),
+  Column("v", "v", 2),
   Column("MB", "megabytes", 1),
   Column("tokens/block", "row.efficiency.mean_acceptance_length", 2),
   Column("acceptance", "row.efficiency.acceptance_rate", 3),

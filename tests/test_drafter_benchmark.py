@@ -40,7 +40,8 @@ def test_rows_of_chosen_and_fixed_block_sizes(
   assert chosen["c"] == fixed["c"] > 0
   assert chosen["tokens_per_block"] >= 1
   assert 0 < chosen["mean_gamma"] <= 8
-  assert fixed["mean_gamma"] is None
+  assert fixed["mean_gamma"] is chosen["v"] is None
+  assert fixed["v"] > 0
   assert composed["drafter"] == "small and prompt lookup"
   assert composed["megabytes"] == fixed["megabytes"] > 0
   _, head, _, *lines = [
