@@ -23,6 +23,7 @@ from speccascade.native.gpu import (
 )
 from speccascade.native.gpu.chain_review import DraftScores
 from speccascade.native.gpu.row_draws_triton import Configuration
+from tests.models import kept_paths
 
 # A vocabulary in one part, and in several of which the last is not full.
 PARTS = [(300, None), (1100, Configuration(tokens=512, warps=4))]
@@ -326,20 +327,7 @@ def test_places_of_a_greedy_chain_take_the_first_of_the_largest(size, parts):
 
 
 def test_a_path_is_kept_to_the_bit_and_nothing_else_moves():
-  slots, rng = 9, np.random.default_rng(2)
-  layers = [
-    tuple(
-      jnp.asarray(rng.normal(size=(6, 2, *shape)), jnp.bfloat16)
-      for shape in ((24, slots), (slots, 24))
-    )
-    for _ in range(3)
-  ]
-  start = jnp.asarray([0, 2, 3, 6, 0, 5], jnp.int32)
-  path = jnp.asarray(
-    [[0, 1, 2], [0, 2, 5], [1, 4, 5], [2, 0, 0], [3, 4, 8], [0, 0, 0]],
-    jnp.int32,
-  )
-  count = jnp.asarray([3, 3, 2, 1, 3, 0], jnp.int32)
+  layers, start, path, count = kept_paths.case(3, 24, jnp.bfloat16)
   want = cache.keep_path(layers, start, path, count)
   with native.gpu_kernels("interpreted"):
     got = cache.keep_path(layers, start, path, count)

@@ -14,6 +14,7 @@ from speccascade.decoding.records.block_records import Branches
 from speccascade.decoding.records.draft_tree import DraftTree
 from speccascade.decoding.verification import tree_steps
 from speccascade.models import cache
+from tests.models import kept_paths
 from tests.models.feeding import NEEDS_NATIVE
 
 pytestmark = NEEDS_NATIVE
@@ -110,20 +111,7 @@ def test_children_are_those_of_the_definition(
 
 
 def test_caches_keep_the_path_of_the_definition(build):
-  slots, rng = 9, np.random.default_rng(2)
-  layers = [
-    tuple(
-      jnp.asarray(rng.normal(size=(6, 2, *shape)), jnp.float32)
-      for shape in ((3, slots), (slots, 3))
-    )
-    for _ in range(2)
-  ]
-  start = jnp.asarray([0, 2, 3, 6, 0, 5], jnp.int32)
-  path = jnp.asarray(
-    [[0, 1, 2], [0, 2, 5], [1, 4, 5], [2, 0, 0], [3, 4, 8], [0, 0, 0]],
-    jnp.int32,
-  )
-  count = jnp.asarray([3, 3, 2, 1, 3, 0], jnp.int32)
+  layers, start, path, count = kept_paths.case(2, 3, jnp.float32)
   want = cache.keep_path(layers, start, path, count)
   actual = native.keep_path(layers, start, path, count)
   jax.tree.map(np.testing.assert_array_equal, actual, want)
