@@ -238,7 +238,7 @@ def megabytes(pair: ModelPair) -> float:
   )
   if cut_head.NAME in tree:  # A reader shares the verifier's whole head, too.
     has_own = True
-    tree["decoder"] = {**tree["decoder"]}
+    tree["decoder"] = dict(tree.get("decoder", {}))  # Heads have none.
     tree["decoder"].pop("logits_dense", None)
   if isinstance(drafter, CachedLM) and has_own:
     tree.pop("token_embedder")

@@ -62,6 +62,19 @@ def test_rows_of_chosen_and_fixed_block_sizes(
   assert figure.read_text("utf-8").startswith("<?xml")
 
 
+def test_heads_read_the_part_of_a_head_that_is_kept(measure, tmp_path):
+  heads = tiny.save_heads(tmp_path / "heads", built_in.FOLDER / "large")
+  flags = ("--alone", "--temperatures", "0", "--gammas", "1", "--rows")
+  file, ids, sizes = tmp_path / "rows.jsonl", tmp_path / "ids.json", []
+  ids.write_text(json.dumps([*range(100)]))
+  for drafter in (heads, f"{heads},draft_vocabulary={ids}"):
+    measure(drafter, *flags, str(file))
+    row = json.loads(file.read_text("utf-8").splitlines()[0])
+    sizes.append(row["megabytes"])
+  whole, kept = sizes
+  assert 0 < kept < whole / 2
+
+
 def test_what_cannot_choose_is_refused_before_the_first_turn(
   measure, tmp_path, capsys
 ):
