@@ -58,6 +58,7 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
   "spec_decode_3": ("spec_decode", {"gamma": 3}),
   "opt": ("spec_cascade_opt", {"gamma": 5}),
   "token_v3": ("spec_cascade_token_v3", {"gamma": 5}),
+  "block": ("spec_decode", {"gamma": 5, "verification": "block"}),
   "cascade": ("token_cascade_chow", {"gamma": 1}),
   "tree": ("spec_decode", {"gamma": 3, "tree": (3, 2, 1)}),
   "heads": ("spec_decode", {"gamma": 4}),

@@ -121,7 +121,9 @@ def block_verify(
     now = jnp.minimum(1, before * change)
     return now, now
 
-  _, reach = jax.lax.scan(chain, jnp.ones_like(pi[:, 0, 0]), change.T)
+  # A loop of tiny kernels takes longer on a GPU than all the rest.
+  first = jnp.ones_like(pi[:, 0, 0])
+  _, reach = jax.lax.scan(chain, first, change.T, unroll=True)
   scales = jnp.pad(reach.T, ((0, 0), (1, 0)), constant_values=1)  # P_0 .. P_G
   gains = jnp.sum(jnp.maximum(scales[:, :, None] * pi - q, 0), axis=-1)
   reach, gain = scales[:, 1:], gains[:, 1:]
