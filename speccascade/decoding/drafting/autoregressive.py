@@ -25,7 +25,7 @@ from speccascade.decoding.records.language_model import (
   is_chain_model,
 )
 from speccascade.decoding.records.token_buffers import Prefix
-from speccascade.native.gpu.chain_review import DraftScores
+from speccascade.native.gpu.chain_review import BonusScores, DraftScores
 from speccascade.native.gpu.filtered_laws import FilteredLaw
 
 Array = jax.Array
@@ -80,9 +80,23 @@ def _scores(
   def of(name: str) -> tuple[Array, ...]:
     return tuple(getattr(each, name) for each in found)
 
-  scores = DraftScores(logits, of("top"), of("total"), tokens)
+  scores = DraftScores(
+    logits,
+    of("top"),
+    of("total"),
+    tokens,
+    plain_totals=of("plain_total"),
+  )
   if isinstance(found[0], FilteredLaw):
     scores = scores._replace(least=of("least"), last=of("last"))
+  return scores
+
+
+def _of_bonus(logits: Array, found: kernel_laws.Found) -> BonusScores:
+  """Returns what a kernel knows of the rows after the last draft."""
+  scores = BonusScores(logits, found.top, found.total, found.plain_total)
+  if isinstance(found, FilteredLaw):
+    scores = scores._replace(least=found.least, last=found.last)
   return scores
 
 
@@ -139,7 +153,11 @@ class AutoregressiveDrafter(Drafter, struct.PyTreeNode):
     tokens, scores = drafts.token[:, : self.width], None
     if block.scores is not None:
       scores = BlockScores(
-        drafts=block.scores, tokens=tokens, count=block.count, q=drafts.q
+        drafts=block.scores,
+        tokens=tokens,
+        count=block.count,
+        q=drafts.q,
+        q1=drafts.q1,
       )
     return (held,), Proposal(
       tokens=tokens,
@@ -230,15 +248,19 @@ class AutoregressiveDrafter(Drafter, struct.PyTreeNode):
       if needs_bonus_law or step + 1 < self.width:
         state, logits = feeding.feed(reader.model, state, token, fed)
         calls += fed
-    bonus = jax.tree.map(jnp.zeros_like, steps[-1])
+    bonus, of_bonus = jax.tree.map(jnp.zeros_like, steps[-1]), None
     if needs_bonus_law:
-      q1, q, _, is_law = sampling.step(logits)
+      found = kernel_laws.find(sampling, logits)
+      q1, q, _, is_law = sampling.step(logits, found=found)
+      if found is not None:
+        of_bonus = _of_bonus(logits, found)
       bonus = _Drafts(token=bonus.token, q=q, q1=q1, bad=~is_law)
     drafts = jax.tree.map(lambda *x: jnp.stack(x, axis=1), *steps, bonus)
     count = jnp.full_like(calls, self.width)
     block = _Block(drafts=drafts, count=count, calls=calls)
     if scores:
-      drawn = _scores(*zip(*scores))._replace(columns=reader.columns)
+      drawn = _scores(*zip(*scores))
+      drawn = drawn._replace(columns=reader.columns, bonus=of_bonus)
       block = block.replace(scores=drawn)
     return state, block
 

@@ -213,6 +213,7 @@ def lossless(q: Array, p: Array, *, alpha: Array, sampled: Pair) -> Array:
   return sampled[1]
 
 
+@functools.cache
 def defer(rule: Rule) -> Target:
   """Returns the target of a position rule: p where it defers, else q.
 
@@ -228,6 +229,7 @@ def defer(rule: Rule) -> Target:
   return _lift(rule, choose)
 
 
+@functools.cache
 def defer_tokens(rule: Rule) -> Target:
   """Returns the target of a token rule: pi(v) = q(v) [v is kept] + eta p(v).
 

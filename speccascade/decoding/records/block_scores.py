@@ -21,12 +21,14 @@ class BlockScores(struct.PyTreeNode):
     tokens: as in the `Proposal` that was drafted with them.
     count: as in that `Proposal`.
     q: as in that `Proposal`.
+    q1: as in that `Proposal`.
   """
 
   drafts: DraftScores
   tokens: Array
   count: Array
   q: Array
+  q1: Array
 
   def are_of(self, proposal: Any) -> bool:
     """Whether a proposal is the block, in which nothing was changed since."""
@@ -34,4 +36,5 @@ class BlockScores(struct.PyTreeNode):
       self.tokens is proposal.tokens
       and self.count is proposal.count
       and self.q is proposal.q
+      and self.q1 is proposal.q1
     )

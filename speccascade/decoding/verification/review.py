@@ -24,14 +24,12 @@ from speccascade.decoding.records.drafter import Drafter
 from speccascade.decoding.records.language_model import LanguageModel, State
 from speccascade.decoding.records.phased_alpha import alpha_at
 from speccascade.decoding.records.token_buffers import Prefix
-from speccascade.decoding.verification import steps, tree_steps
+from speccascade.decoding.verification import kernel_reviews, tree_steps
 from speccascade.decoding.verification.review_records import (
   BlockSettings,
   Review,
   ScoredBlock,
 )
-from speccascade.native.gpu import chain_review
-from speccascade.native.gpu.chain_review import PlaceReviews
 
 Array = jax.Array
 
@@ -193,7 +191,9 @@ def verify(
     )
   u_draw = draws.uniforms(draw_rngs, 1)[:, 0]
   step = _places(proposal)
-  found = _by_kernel(proposal, logits, u_draw, settings)
+  found = kernel_reviews.find(
+    proposal, logits, u_accept, u_draw, settings, exact_copies=exact_copies
+  )
   scored, sides = _mix(
     proposal,
     logits,
@@ -202,14 +202,15 @@ def verify(
     phase,
     settings,
     exact_copies=exact_copies,
-    found=found,
+    law=None if found is None else found.law,
   )
   if found is None:
     verdict = settings.verifier_step(
       proposal.tokens, proposal.count, proposal.q, scored.pi, u_accept, u_draw
     )
   else:
-    verdict = steps.verdict_of_places(found, proposal.count, u_accept)
+    verdict = found.verdict
+    sides = found.sides or sides
   # A fault at or before the end spoils the token at its own index. One after it
   # was read only by a step that weighs whole blocks: it spoils the last token.
   bad = scored.bad & (step < verdict.read[:, None])
@@ -218,41 +219,6 @@ def verify(
   fault = jnp.min(place, axis=1)
   review = _review(verdict, proposal, scored, sides, fault, settings)
   return review if found is None else review.replace(overlap=found.overlap)
-
-
-def _by_kernel(
-  proposal: Proposal, logits: Array, u_draw: Array, settings: BlockSettings
-) -> PlaceReviews | None:
-  """Returns what one kernel for a GPU finds at all places of a chain.
-
-  None where it is not asked, or the review is not the one that it does: drafts
-  of one model, verified one by one against a verifier that is the target.
-  """
-  scores, sampling = proposal.scores, settings.sampling
-  if scores is None or not scores.are_of(proposal):
-    return None
-  kernel = chain_review.choose(None, logits, scores.drafts)
-  if kernel == "xla":
-    return None
-  is_lossless = getattr(settings.target, "is_lossless", False)
-  if sampling.greedy:
-    is_lossless |= getattr(settings.target, "is_lossless_when_greedy", False)
-  is_lossless &= settings.phased is None
-  # With few drafted tokens a filter may keep all of the drafter's alone.
-  is_filtered = sampling.filters(logits.shape[-1])
-  if not is_lossless or is_filtered != (scores.drafts.least is not None):
-    return None
-  if settings.verifier_step is not steps.token_verify:
-    return None
-  return chain_review(
-    logits,
-    scores.drafts,
-    sampling.temperature.astype(logits.dtype),
-    u_draw,
-    **(kernel_laws.filters_of(sampling) if is_filtered else {}),
-    greedy=sampling.greedy,
-    implementation=kernel,
-  )
 
 
 def _verify_tree(
@@ -321,11 +287,10 @@ def _mix(
   settings: BlockSettings,
   *,
   exact_copies: bool = False,
-  found: PlaceReviews | None = None,
+  law: kernel_laws.Found | None = None,
 ) -> tuple[ScoredBlock, tuple[Array, Array]]:
   """Returns what both models say, and the sides of the rule at the drafts."""
   target = settings.target
-  law = None if found is None else kernel_laws.of_places(found)
   p1, p, _, is_law = settings.sampling.step(logits, found=law)
   pi, *sides = target.at(
     proposal.q1,

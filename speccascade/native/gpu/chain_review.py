@@ -22,6 +22,26 @@ from speccascade.native.gpu.operation import Operation, not_float32
 from speccascade.native.gpu.row_draws import invert
 
 
+class BonusScores(NamedTuple):
+  """What a drafter knows of the rows after its last draft.
+
+  Attributes:
+    logits: [B, N] float32.
+    top: [B], as `tops` of `DraftScores`, like the others.
+    total: see `top`.
+    plain_total: see `top`.
+    least: see `top`.
+    last: see `top`.
+  """
+
+  logits: jax.Array
+  top: jax.Array
+  total: jax.Array
+  plain_total: jax.Array
+  least: jax.Array | None = None
+  last: jax.Array | None = None
+
+
 class DraftScores(NamedTuple):
   """What a drafter knows of the rows from which G drafts were drawn.
 
@@ -34,6 +54,9 @@ class DraftScores(NamedTuple):
       token that is not drafted; None where N = V, and column i is token i.
     least: [B] of each, as in `FilteredLaw`; None where nothing is filtered.
     last: [B] int32 of each, as in `FilteredLaw`: a column, where some are kept.
+    plain_totals: [B] of each, the sum of exp(logit - top); None where no rule
+      reads the drafter's confidence.
+    bonus: of the rows after the last draft; None where they are not asked for.
   """
 
   logits: tuple[jax.Array, ...]
@@ -43,6 +66,8 @@ class DraftScores(NamedTuple):
   columns: jax.Array | None = None
   least: tuple[jax.Array, ...] | None = None
   last: tuple[jax.Array, ...] | None = None
+  plain_totals: tuple[jax.Array, ...] | None = None
+  bonus: BonusScores | None = None
 
 
 class PlaceReviews(NamedTuple):

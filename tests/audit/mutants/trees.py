@@ -155,6 +155,19 @@ a GPU replaces a rejected draft from the verifier's law <-
 - has_mass = most > 0
 + has_mass = most > 2
 
+=== native/gpu/mixed_laws.py models/test_gpu_mixed_review.py
+a GPU mixes p whole <- test_a_chain_is_reviewed_as_in_separate_steps
+@ basis
+- kept + numbers.dropped * p
++ kept + p
+
+=== native/gpu/mixed_review_triton.py models/test_gpu_mixed_review.py
+a GPU draws a bonus from the residual <-
+  test_a_chain_is_reviewed_as_in_separate_steps
+@ _kernel
+- (jnp.max(residual) > 0) & (end < num)
++ jnp.max(residual) > 0
+
 === native/gpu/filtered_laws_triton.py models/test_gpu_draws.py
 a GPU keeps all of equal logits <-
   test_filters_keep_and_draw_the_tokens_of_plain_steps
