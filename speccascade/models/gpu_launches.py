@@ -18,10 +18,15 @@ import jax.numpy as jnp
 from speccascade.models import cache
 from speccascade.models.block import Block
 from speccascade.models.t5.config import T5Config
-from speccascade.native.gpu import attention_launch, cuda_launches, mlp_launch
+from speccascade.native.gpu import (
+  attention_launch,
+  cuda_launches,
+  layer_launch,
+  mlp_launch,
+)
 from speccascade.native.gpu.row_products import Gathered, whole
 
-OPERATIONS = (attention_launch, mlp_launch)
+OPERATIONS = (attention_launch, mlp_launch, layer_launch)
 
 
 def reason_against(
@@ -80,6 +85,7 @@ def t5_layers(
   bias = block.bias(by_offset)
   number = len(state.caches)
   weights = [_weights(decoder[f"layers_{i}"]) for i in range(number)]
+  activations = tuple(config.mlp_activations)
   x, parts = whole(vectors), None
   caches, inputs = [], []
   for i, (keys, values) in enumerate(state.caches):
@@ -88,6 +94,23 @@ def t5_layers(
       for name in ("self_attention", "cross_attention", "mlp")
     ]
     of_self, of_source, of_mlp = weights[i]
+    following = (
+      (*weights[i + 1][0], *state.caches[i + 1]) if i + 1 < number else ()
+    )
+    biases = bias, source_bias
+    arrays = (norms, *weights[i], biases, (keys, values), sources[i])
+    if layer_launch.unfit(x, parts, *arrays, activations=activations) is None:
+      x, parts, given, *written = layer_launch(
+        x,
+        parts,
+        *arrays,
+        start=block.start,
+        activations=activations,
+        upcoming=following,
+      )
+      caches.append(tuple(written))
+      inputs.append(given)
+      continue
     x, parts, *written = attention_launch(
       x,
       parts,
@@ -115,10 +138,8 @@ def t5_layers(
       parts,
       norms[2],
       of_mlp,
-      activations=tuple(config.mlp_activations),
-      upcoming=(*weights[i + 1][0], *state.caches[i + 1])
-      if i + 1 < number
-      else (),
+      activations=activations,
+      upcoming=following,
     )
   return cuda_launches.total(x, parts), tuple(caches), inputs
 

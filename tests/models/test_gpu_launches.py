@@ -24,6 +24,7 @@ from speccascade.native.gpu import (
   attention_launch_cuda,
   cuda_launches,
   emulated,
+  layer_launch_cuda,
   layer_launches,
   mlp_launch,
   mlp_launch_cuda,
@@ -491,3 +492,60 @@ def test_a_layer_is_three_launches_when_compiled_for_an_h100():
     counts[layers] = row["launches"]
     assert row["by_kind"]["attention"] == 2 * layers
   assert counts[4] - counts[1] == 3 * 3
+
+
+def layer_case(shape, inner, slots_of_source):
+  """Returns the arrays and options of a call of `layer_launch`."""
+  (x, parts, norm, of_self, bias, *cached), options = attention_case(
+    shape, True
+  )
+  source = dataclasses.replace(shape, slots=slots_of_source)
+  others, _ = attention_case(source, False)
+  activations = ("gelu", "linear")
+  of_mlp = mlp_case(shape, inner, activations)[0][3]
+  arrays = (
+    x,
+    parts,
+    (norm, others[2], 1 + norm / 8),
+    of_self,
+    others[3],
+    of_mlp,
+    (bias, others[4]),
+    tuple(cached),
+    tuple(others[5:]),
+  )
+  return arrays, {**options, "activations": activations}
+
+
+LAYER_SHAPES = [
+  (Shape(1, 1, 128, 2, 16, 19, parts=0), 32, 5),
+  (Shape(2, 6, 128, 1, 32, 30), 32, 21),
+  pytest.param(Shape(1, 1, 512, 6, 64, 71, 8), 1024, 16, marks=[]),
+]
+
+
+@pytest.mark.parametrize(("shape", "inner", "source"), LAYER_SHAPES, ids=str)
+def test_a_layer_in_one_launch_has_the_bits_of_three(shape, inner, source):
+  arrays, options = layer_case(shape, inner, source)
+  split = cuda_launches.LayerArrays(*arrays).split()
+  launch, operands = layer_launch_cuda.built(
+    cuda_launches.LayerArrays(*arrays),
+    options["start"],
+    options["activations"],
+    layer_launch_cuda.num_slices(cuda_launches.LayerArrays(*arrays)),
+    options["upcoming"],
+  )
+  got = emulated.run(launch, tuple(map(np.asarray, operands)))
+  run = functools.partial(attention_launch, implementation="emulated")
+  given, parts, *written = run(*split[0], start=options["start"])
+  x, parts = run(given, parts, *split[1][2:])
+  x, parts = mlp_launch(
+    x,
+    parts,
+    *split[2][2:],
+    activations=options["activations"],
+    implementation="emulated",
+    configuration=mlp_launch_cuda.Configuration(launch.clusters),
+  )
+  for mine, other in zip(got, (x, parts, given, *written), strict=True):
+    np.testing.assert_array_equal(mine, other)
