@@ -294,7 +294,7 @@ def _last(load: Load, copies: bool = True) -> float:
     if step.sends:
       sent = now + EXCHANGE
     if step.receives:
-      now = max(now, sent)
+      now = max(now + NEAR, sent)
     if step.ends_group:
       groups.append(newest)
     if copies and step.waits is not None:

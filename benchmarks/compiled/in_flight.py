@@ -320,6 +320,8 @@ class _Reader:
     """
     phases = self._placed_phases(statements)
     from_peers = _from_peers(statements)
+    places = (at for at, each in enumerate(statements) if each.receives)
+    received = next(places, None)
     end = len(statements)
     # A phase of a loop is asked for and waited for once a turn.
     single = dict(enumerate(phases)) if turns == 1 else {}
@@ -359,7 +361,8 @@ class _Reader:
           arrives=each.op.startswith("barrier.cluster.arrive"),
           meets=each.op.startswith("barrier.cluster.wait"),
           sends=each.sends,
-          receives=each.receives,
+          # (Others of the same run are asked for together with the first.)
+          receives=each.receives and last == received,
           copied=tuple(
             (param, turns * size * self.code.threads)
             for param, size in copied.items()

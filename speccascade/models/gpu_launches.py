@@ -94,53 +94,65 @@ def t5_layers(
       for name in ("self_attention", "cross_attention", "mlp")
     ]
     of_self, of_source, of_mlp = weights[i]
-    following = (
-      (*weights[i + 1][0], *state.caches[i + 1]) if i + 1 < number else ()
-    )
+    following: tuple = ()
+    if i + 1 < number:
+      following = (*weights[i + 1][0], *state.caches[i + 1], *weights[i + 1][1])
     biases = bias, source_bias
-    arrays = (norms, *weights[i], biases, (keys, values), sources[i])
-    if layer_launch.unfit(x, parts, *arrays, activations=activations) is None:
+    others = biases, (keys, values), sources[i]
+    at_once = (norms, of_self, of_source, of_mlp, *others)
+    joined = (norms, of_self, of_source, (), *others)
+    if layer_launch.unfit(x, parts, *at_once, activations=activations) is None:
       x, parts, given, *written = layer_launch(
         x,
         parts,
-        *arrays,
+        *at_once,
         start=block.start,
         activations=activations,
         upcoming=following,
       )
-      caches.append(tuple(written))
-      inputs.append(given)
-      continue
-    x, parts, *written = attention_launch(
-      x,
-      parts,
-      norms[0],
-      of_self,
-      bias,
-      keys,
-      values,
-      start=block.start,
-      upcoming=(*of_source, *sources[i], of_mlp[0]),
-    )
+    elif layer_launch.unfit(x, parts, *joined) is None:
+      x, parts, given, *written = layer_launch(
+        x, parts, *joined, start=block.start, upcoming=of_mlp
+      )
+      x, parts = mlp_launch(
+        x,
+        parts,
+        norms[2],
+        of_mlp,
+        activations=activations,
+        upcoming=following,
+      )
+    else:
+      given, parts, *written = attention_launch(
+        x,
+        parts,
+        norms[0],
+        of_self,
+        bias,
+        keys,
+        values,
+        start=block.start,
+        upcoming=(*of_source, *sources[i], of_mlp[0]),
+      )
+      x, parts = attention_launch(
+        given,
+        parts,
+        norms[1],
+        of_source,
+        source_bias,
+        *sources[i],
+        upcoming=of_mlp[1:],
+      )
+      x, parts = mlp_launch(
+        x,
+        parts,
+        norms[2],
+        of_mlp,
+        activations=activations,
+        upcoming=following,
+      )
     caches.append(tuple(written))
-    inputs.append(x)
-    x, parts = attention_launch(
-      x,
-      parts,
-      norms[1],
-      of_source,
-      source_bias,
-      *sources[i],
-      upcoming=of_mlp[1:],
-    )
-    x, parts = mlp_launch(
-      x,
-      parts,
-      norms[2],
-      of_mlp,
-      activations=activations,
-      upcoming=following,
-    )
+    inputs.append(given)
   return cuda_launches.total(x, parts), tuple(caches), inputs
 
 

@@ -30,14 +30,14 @@ SIZES = (
   *("BIAS_HEAD", "BIAS_TOKEN", "SOURCE_SLOTS", "SOURCE_BIAS_ROW"),
   *("SOURCE_BIAS_HEAD", "SOURCE_BIAS_TOKEN", "INNER", "SLICE", "GATES"),
   *("ACTIVATION_0", "ACTIVATION_1", "NEXT_0", "NEXT_1", "NEXT_2", "NEXT_3"),
-  *("NEXT_4", "NEXT_5", "PACKETS", "SHARED"),
+  *("NEXT_4", "NEXT_5", "NEXT_6", "NEXT_7", "PACKETS", "SHARED"),
 )
-NUM_NEXT = 6  # arrays of later launches
+NUM_NEXT = 8  # arrays of later launches
 # XLA's name of a call of PTX; it is internal, and a test compiles it.
 TARGET = "__gpu$xla.gpu.ptx"
 _TILES = (1, 2, 4)
 _LANES = 32  # of a warp
-Kind = Literal["attend_self", "attend_source", "gated", "layer"]
+Kind = Literal["attend_self", "attend_source", "gated", "attend_both", "layer"]
 
 
 class AttentionArrays(NamedTuple):
@@ -74,8 +74,11 @@ class LayerArrays(NamedTuple):
   cache: tuple[jax.Array, ...]
   source: tuple[jax.Array, ...]
 
-  def split(self) -> tuple[AttentionArrays, AttentionArrays, MlpArrays]:
-    """Returns the arrays of the three launches, each with the first's x."""
+  def split(self) -> tuple[AttentionArrays, AttentionArrays, MlpArrays | None]:
+    """Returns the arrays of the three launches, each with the first's x.
+
+    Without the MLP's kernels there are two.
+    """
     start = self.x, self.parts
     return (
       AttentionArrays(
@@ -84,7 +87,7 @@ class LayerArrays(NamedTuple):
       AttentionArrays(
         *start, self.norms[1], self.of_source, self.biases[1], *self.source
       ),
-      MlpArrays(*start, self.norms[2], self.of_mlp),
+      MlpArrays(*start, self.norms[2], self.of_mlp) if self.of_mlp else None,
     )
 
 

@@ -1,8 +1,8 @@
-"""A whole layer of a small T5's decoder as one launch, in CUDA C++.
+"""Both attentions of a T5's decoder, or a whole layer, in CUDA C++.
 
-The kernel is `layer` of `cuda/layers.cu`. Arguments are as of
-`layer_launches.LayerLaunch`. Its clusters wait for one another, so that all of
-them have to be on the GPU at once: at most `MOST_CLUSTERS`.
+The kernels are `attend_both` and `layer` of `cuda/layers.cu`. Arguments are as of
+`layer_launches.LayerLaunch`. Their clusters wait for one another, so that all of
+them have to be on the GPU at once; see `reason_against`.
 """
 
 from collections.abc import Sequence
@@ -18,9 +18,12 @@ from speccascade.native.gpu import (
 )
 from speccascade.native.gpu.cuda_launches import CLUSTER, LayerArrays
 
-# Each group of an H100's multiprocessors has room for a cluster of 8 blocks, and
-# there are 8 groups, or 7 where parts are switched off that take two.
-MOST_CLUSTERS = 8
+# A group of an H100's multiprocessors, of which there are 7 or 8, has room for at
+# least one cluster of 8 blocks, one on each multiprocessor.
+MOST_ALONE = 8
+# And for three where two blocks share a multiprocessor, with 227 KB and what the
+# driver takes of each. The source has at most 16 parts of a sum.
+MOST_CLUSTERS, MOST_OF_TWO = 16, 233472 // 2 - 1024
 _KEYS = 8  # number of the operand
 
 
@@ -29,7 +32,7 @@ class Configuration:
   """How a layer is cut, and how a launch helps later ones.
 
   Attributes:
-    slices: of the MLP's width, one for each cluster.
+    slices: of the MLP's width, one for each cluster; heads where there is none.
     ahead: whether it asks for what later launches read.
   """
 
@@ -40,40 +43,56 @@ class Configuration:
 def configuration(*arrays: Any, **options: Any) -> Configuration:
   """Returns the configuration of a launch, by its sizes."""
   del options
-  slices = num_slices(LayerArrays(*arrays))
+  slices = num_clusters(LayerArrays(*arrays))
   assert slices is not None  # see `reason_against`
   return Configuration(slices)
 
 
-def num_bytes(arrays: LayerArrays, slices: int) -> int:
+def num_bytes(arrays: LayerArrays, clusters: int) -> int:
   """Returns bytes of shared memory of a block."""
   rows, fed, emb = arrays.x.shape
   padded = 8 * cuda_launches.num_tiles(rows * fed)
-  inner, gates = arrays.of_mlp[-1].shape[0], len(arrays.of_mlp) - 1
-  sizes = list(
-    mlp_launch_cuda.sizes_of_arrays(rows * fed, emb, inner // slices, gates)
-  )
-  for keys, is_self in ((arrays.cache[0], True), (arrays.source[0], False)):
-    sizes += attention_launch_cuda.sizes_of_arrays(
-      rows, fed, emb, *keys.shape[2:], is_self
+  sizes = [padded * (emb // CLUSTER) * 2]  # of the residual
+  if arrays.of_mlp:
+    inner, gates = arrays.of_mlp[-1].shape[0], len(arrays.of_mlp) - 1
+    sizes += mlp_launch_cuda.sizes_of_arrays(
+      rows * fed, emb, inner // clusters, gates
     )
-  residual = padded * (emb // CLUSTER) * 2
-  return cuda_launches.shared_bytes(emb, padded, *sizes, residual)
+  # The source's weights take the place of those of the first products.
+  sizes += _of_attention(arrays, True) + _of_attention(arrays, False)[2:]
+  return cuda_launches.shared_bytes(emb, padded, *sizes)
 
 
-def num_slices(arrays: LayerArrays) -> int | None:
-  """Returns the most slices that an MLP is cut into, or None if none fits.
+def _of_attention(arrays: LayerArrays, is_self: bool) -> tuple[int, ...]:
+  """Returns bytes of the arrays of one attention, its weights first."""
+  keys = (arrays.cache if is_self else arrays.source)[0]
+  return attention_launch_cuda.sizes_of_arrays(
+    *arrays.x.shape, *keys.shape[2:], is_self
+  )
 
-  They are no fewer than heads: each cluster has a slice, and the first ones have
-  a head.
+
+def num_clusters(arrays: LayerArrays) -> int | None:
+  """Returns the clusters of a launch, or None where not all run at once.
+
+  Each has a head; with an MLP each has a slice of it, and the first ones have a
+  head.
   """
-  heads, inner = arrays.cache[0].shape[1], arrays.of_mlp[-1].shape[0]
-  for number in range(MOST_CLUSTERS, heads - 1, -1):
-    width = inner // number
+  heads, inner = arrays.cache[0].shape[1], 0
+  numbers = [heads]
+  if sum(_of_attention(arrays, False)[:2]) > _of_attention(arrays, True)[0]:
+    return None
+  if arrays.of_mlp:
+    inner = arrays.of_mlp[-1].shape[0]
+    numbers = list(range(MOST_CLUSTERS // 2, heads - 1, -1))
+  for number in numbers:
+    size = num_bytes(arrays, number) if inner % number == 0 else None
     if (
-      inner % (16 * number) == 0
-      and (len(arrays.of_mlp) - 1) * width <= cuda_launches.MOST_OUTPUTS
-      and num_bytes(arrays, number) <= cuda_launches.MOST_SHARED
+      size is not None
+      and inner % (16 * number) == 0
+      and (len(arrays.of_mlp) - 1) * inner // number
+      <= cuda_launches.MOST_OUTPUTS
+      and number <= (MOST_CLUSTERS if size <= MOST_OF_TWO else MOST_ALONE)
+      and size <= cuda_launches.MOST_SHARED
     ):
       return number
   return None
@@ -81,11 +100,9 @@ def num_slices(arrays: LayerArrays) -> int | None:
 
 def reason_against(arrays: LayerArrays) -> str | None:
   """Returns why no kernel computes a layer at once, or None if one does."""
-  heads = arrays.cache[0].shape[1]
-  if heads > MOST_CLUSTERS:
-    return f"{heads} heads are over {MOST_CLUSTERS} clusters"
-  if num_slices(arrays) is None:
-    return f"no {heads} to {MOST_CLUSTERS} slices of the MLP fit"
+  if num_clusters(arrays) is None:
+    heads = arrays.cache[0].shape[1]
+    return f"not all clusters of {heads} heads would run at once"
   return None
 
 
@@ -94,10 +111,10 @@ def run(
   configuration: Configuration,
   interpret: bool,
   start: jax.Array,
-  activations: tuple[str, ...],
+  activations: tuple[str, ...] = (),
   upcoming: Sequence[jax.Array] = (),
 ) -> tuple[jax.Array, ...]:
-  """Returns what `LayerLaunch.reference` does, with a part a slice."""
+  """Returns what `LayerLaunch.reference` does, with a part a cluster."""
   launch, operands = built(
     LayerArrays(*arrays),
     start,
@@ -112,20 +129,32 @@ def built(
   arrays: LayerArrays,
   start: jax.Array,
   activations: Sequence[str],
-  slices: int,
+  clusters: int,
   upcoming: Sequence[jax.Array],
 ) -> tuple[cuda_launches.Launch, list[jax.Array]]:
   """Returns the launch and its operands."""
   x, parts, norms, of_self, of_source, of_mlp, biases, cache, source = arrays
   rows, fed, emb = x.shape
   heads, width, slots = cache[0].shape[1:]
-  *first, down = of_mlp
-  numbers = [cuda_launches.ACTIVATIONS.index(each) for each in activations]
+  given = [norms[0], *of_self, biases[0], *cache, start]
+  given += [norms[1], *of_source, biases[1], *source]
+  more = {}
+  if of_mlp:
+    *first, down = of_mlp
+    numbers = [cuda_launches.ACTIVATIONS.index(each) for each in activations]
+    given += [norms[2], first[0], first[-1], down]
+    more = {
+      "INNER": down.shape[0],
+      "SLICE": down.shape[0] // clusters,
+      "GATES": len(first),
+      "ACTIVATION_0": numbers[0],
+      "ACTIVATION_1": numbers[-1],
+    }
   launch = cuda_launches.make(
-    "layer",
+    "layer" if of_mlp else "attend_both",
     x,
     parts,
-    slices,
+    clusters,
     cache,
     _KEYS,
     upcoming,
@@ -136,16 +165,9 @@ def built(
     SOURCE_SLOTS=source[0].shape[3],
     **attention_launch_cuda.strides_of(biases[0]),
     **attention_launch_cuda.strides_of(biases[1], "SOURCE_"),
-    INNER=down.shape[0],
-    SLICE=down.shape[0] // slices,
-    GATES=len(first),
-    ACTIVATION_0=numbers[0],
-    ACTIVATION_1=numbers[-1],
-    # Of two exchanges.
-    PACKETS=2 * heads * rows * fed * emb,
-    SHARED=num_bytes(arrays, slices),
+    **more,
+    # Of an exchange, or two.
+    PACKETS=(2 if of_mlp else 1) * heads * rows * fed * emb,
+    SHARED=num_bytes(arrays, clusters),
   )
-  given = [norms[0], *of_self, biases[0], *cache, start]
-  given += [norms[1], *of_source, biases[1], *source]
-  given += [norms[2], first[0], first[-1], down]
   return launch, cuda_launches.operands(x, parts, given, upcoming)

@@ -10,8 +10,13 @@
       __launch_bounds__(kThreads, 1) name parameters {                       \
     body;                                                                    \
   }
-// All blocks of a launch have to be on the GPU at a time.
-#define ENTRY_AT_ONCE ENTRY
+// All blocks of a launch have to be on the GPU at a time: two to a multiprocessor,
+// if their shared memory lets them.
+#define ENTRY_AT_ONCE(name, parameters, body)                                \
+  extern "C" __global__ void __cluster_dims__(kCluster, 1, 1)                \
+      __launch_bounds__(kThreads, 2) name parameters {                       \
+    body;                                                                    \
+  }
 // A size is a macro that the compiler is given.
 #define DEFINE_SIZE(name) \
   DEVICE constexpr int size_##name() { return SIZE_OF_##name; }

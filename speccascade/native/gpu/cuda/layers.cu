@@ -13,15 +13,17 @@
 // rows, multiplies and waits for its cluster. What the blocks of a cluster need of
 // one another they read from each other's shared memory.
 //
-// Clusters do not wait for one another, but in `layer`. Each writes its part of the sum over
-// heads, or over slices, and the next launch adds the parts to the residual
+// In these, clusters do not wait for one another. Each writes its part of the sum
+// over heads, or over slices, and the next launch adds the parts to the residual
 // before its norm, in one order: the numbers of a token depend neither on the
 // run nor on the other tokens of its block. The norm's factor multiplies the
 // products, after they are added over the cluster.
 //
-// For small models a layer is one launch:
+// A layer is fewer launches where clusters do wait for one another; its numbers
+// are the same, bit for bit:
 //
-//   layer          all three, in clusters that wait for one another
+//   attend_both    both attentions
+//   layer          all three, for small models
 //
 // Axes: M tokens of all rows, E model width, C outputs of the first products,
 // D head width, L slots, S the slots of one block.
@@ -56,6 +58,8 @@ DEFINE_SIZE(NEXT_2)
 DEFINE_SIZE(NEXT_3)
 DEFINE_SIZE(NEXT_4)
 DEFINE_SIZE(NEXT_5)
+DEFINE_SIZE(NEXT_6)
+DEFINE_SIZE(NEXT_7)
 DEFINE_SIZE(PACKETS)  // that a launch exchanges
 DEFINE_SIZE(SHARED)  // bytes of shared memory
 
@@ -199,8 +203,10 @@ DEVICE void ask_for(const bf16* next, int num_bytes) {
 // What later launches read.
 #define NEXT_PARAMETERS                                                       \
   const bf16 *next_0, const bf16 *next_1, const bf16 *next_2,                 \
-      const bf16 *next_3, const bf16 *next_4, const bf16 *next_5
-#define NEXT_ARRAYS next_0, next_1, next_2, next_3, next_4, next_5
+      const bf16 *next_3, const bf16 *next_4, const bf16 *next_5,             \
+      const bf16 *next_6, const bf16 *next_7
+#define NEXT_ARRAYS \
+  next_0, next_1, next_2, next_3, next_4, next_5, next_6, next_7
 
 DEVICE void ask_for_next(NEXT_PARAMETERS) {
   ask_for(next_0, size_NEXT_0());
@@ -209,6 +215,8 @@ DEVICE void ask_for_next(NEXT_PARAMETERS) {
   ask_for(next_3, size_NEXT_3());
   ask_for(next_4, size_NEXT_4());
   ask_for(next_5, size_NEXT_5());
+  ask_for(next_6, size_NEXT_6());
+  ask_for(next_7, size_NEXT_7());
 }
 
 // Returns a sum over the cluster, after the cluster met.
@@ -545,10 +553,9 @@ DEVICE auto at_part(float* new_parts) {
   };
 }
 
-// Attention of one head in a cluster. After its own `kMore` groups of copies are
-// started before it runs, and `kBeside` while it does; `kOfLayer`: the other
-// attention and the MLP are in the same launch.
-template <bool kSelf, int kTiles, int kMore, int kBeside, bool kOfLayer>
+// Attention of one head in a cluster. `kMore` groups of copies are started after
+// its own before it runs; `kOfLayer`: the other attention is in the same launch.
+template <bool kSelf, int kTiles, int kMore, bool kOfLayer>
 struct Attention {
   static constexpr int kKernels = kSelf ? 3 : 1, kPadded = kTiles * 8;
   const bf16 *query_kernel, *key_kernel, *value_kernel, *out_kernel, *bias, *keys,
@@ -583,10 +590,12 @@ struct Attention {
   DEVICE static int out_stride() { return pitch(outputs() * 2) / 2; }
   DEVICE static int value_stride() { return size_WIDTH() + 8; }
 
+  DEVICE void place_weights(Arena& arena) {
+    kernels = arena.halves(outputs() * stride());
+    out = arena.halves(size_WIDTH() * out_stride());
+  }
   DEVICE void place(Arena& arena) {
     const int num_rows = size_ROWS(), width = size_WIDTH();
-    kernels = arena.halves(outputs() * stride());
-    out = arena.halves(width * out_stride());
     sums = arena.floats(kPadded * columns());
     queries = arena.floats(kPadded * width);
     my_keys = arena.halves(num_rows * width * share());
@@ -827,7 +836,7 @@ struct Attention {
       }
       if (is_item && (i & (lanes - 1)) == 0) mixtures[item] = sum;
     }
-    wait_groups(kMore + kBeside);
+    wait_groups(kMore);
     cluster_arrive();
     in_second();
     cluster_wait();
@@ -865,10 +874,11 @@ DEVICE void attention(const bf16* x, const float* parts, const bf16* scale,
                       const int* start, NEXT_PARAMETERS, bf16* new_x,
                       float* new_parts, bf16* new_keys, bf16* new_values) {
   const Peers peers;
-  Attention<kSelf, kTiles, 0, 0, false> one{
+  Attention<kSelf, kTiles, 0, false> one{
       query_kernel, key_kernel, value_kernel, out_kernel, bias,
       keys,         values,     start,        new_keys,   new_values};
   Arena arena{shared_memory()};
+  one.place_weights(arena);
   one.place(arena);
   Rows rows;
   rows.place(arena, kTiles * 8, false);
@@ -991,10 +1001,11 @@ DEVICE void gated_mlp(const bf16* x, const float* parts, const bf16* scale,
   mlp.run(rows, peers, at_part(new_parts));
 }
 
-// A layer of a small model. Copies of weights that come later are started while a
-// cluster meets, and a head's output goes to all clusters by an exchange.
-template <int kTiles>
-DEVICE void whole_layer(
+// Both attentions of a layer, and in small models the MLP. Copies of weights that
+// come later are started while a cluster meets, and a head's output goes to all
+// clusters by an exchange.
+template <bool kHasMlp, int kTiles>
+DEVICE void joined_layer(
     const bf16* x, const float* parts, const bf16* self_scale,
     const bf16* query, const bf16* key, const bf16* value, const bf16* out,
     const bf16* bias, const bf16* keys, const bf16* values, const int* start,
@@ -1003,25 +1014,30 @@ DEVICE void whole_layer(
     const bf16* mlp_scale, const bf16* gate, const bf16* up, const bf16* down,
     NEXT_PARAMETERS, bf16* new_x, float* new_parts, bf16* read_x, bf16* new_keys,
     bf16* new_values) {
-  // (Groups of copies that are started after those of each.)
-  constexpr int kOfMlp = kGroups + 1, kOfSource = kGroups + 2;
+  // (Groups of copies of the MLP.)
+  constexpr int kOfMlp = kHasMlp ? kGroups + 1 : 0;
   const Peers peers;
-  Attention<true, kTiles, 0, kOfSource, true> to_block{
+  Attention<true, kTiles, 0, true> to_block{
       query, key, value, out, bias, keys, values, start, new_keys, new_values};
-  Attention<false, kTiles, kOfMlp, 0, true> to_source{
+  Attention<false, kTiles, kOfMlp, true> to_source{
       source_query, nullptr,       nullptr, source_out, source_bias,
       source_keys,  source_values, nullptr, nullptr,    nullptr};
   Mlp<kTiles> mlp{gate, up, down};
   Arena arena{shared_memory()};
+  to_block.place_weights(arena);
   to_block.place(arena);
+  // When the first products are made, the source's weights take their place.
+  Arena free{reinterpret_cast<char*>(to_block.kernels)};
+  to_source.place_weights(free);
   to_source.place(arena);
-  mlp.place(arena);
+  if constexpr (kHasMlp) mlp.place(arena);
   Rows rows;
   rows.place(arena, kTiles * 8, true);
   ends_at(arena.at, size_SHARED());
 
   wait_for_inputs();
-  const bool has_head = block() / kCluster < size_HEADS();
+  // (With an MLP there may be more clusters than heads.)
+  const bool has_head = !kHasMlp || block() / kCluster < size_HEADS();
   const int head = block() / kCluster;
   const int first_output = rank() * (size_EMB() / kCluster);
   rows.ask(x, parts, self_scale);
@@ -1033,26 +1049,39 @@ DEVICE void whole_layer(
   if (has_head) {
     to_block.ask();
     to_block.copy();
-  } else {
+  } else if constexpr (kHasMlp) {
     mlp.copy();
+    ask_for_next(NEXT_ARRAYS);
   }
   rows.add(x, parts, self_scale, read_x);
   if (has_head) {
     to_block.take();
     to_block.run(
-        rows, peers, send, [&] { to_source.copy(); }, [&] { mlp.copy(); });
-  }
-  // What is done here is done while the heads' numbers come.
-  ask_for_next(NEXT_ARRAYS);
-  if (has_head) {
-    to_source.ask();
+        rows, peers, send,
+        [&] {
+          if constexpr (!kHasMlp) ask_for_next(NEXT_ARRAYS);
+        },
+        [&] {
+          // (Loads come behind the copies that were started before them.)
+          to_source.ask();
+          to_source.copy();
+        });
+    // What is done here is done while the heads' numbers come.
     to_source.take();
+    if constexpr (kHasMlp) {
+      mlp.copy();
+      ask_for_next(NEXT_ARRAYS);
+    }
   }
-  rows.add_sent(exchange, source_scale, nullptr);
+  rows.add_sent(exchange, source_scale, kHasMlp ? nullptr : new_x);
   exchange.phase = 1;
-  if (has_head) to_source.run(rows, peers, send, [] {}, [] {});
-  rows.add_sent(exchange, mlp_scale, new_x);
-  mlp.run(rows, peers, at_part(new_parts));
+  if constexpr (!kHasMlp) {
+    to_source.run(rows, peers, at_part(new_parts), [] {}, [] {});
+  } else {
+    if (has_head) to_source.run(rows, peers, send, [] {}, [] {});
+    rows.add_sent(exchange, mlp_scale, new_x);
+    mlp.run(rows, peers, at_part(new_parts));
+  }
   if (thread() == 0) end_launch(exchange.launch);
 }
 
@@ -1069,6 +1098,14 @@ DEVICE void whole_layer(
   (const bf16* x, const float* parts, const bf16* scale, const bf16* gate,    \
    const bf16* up, const bf16* down, NEXT_PARAMETERS, bf16* new_x,            \
    float* new_parts)
+#define BOTH_PARAMETERS                                                       \
+  (const bf16* x, const float* parts, const bf16* scale_0, const bf16* query,   \
+   const bf16* key, const bf16* value, const bf16* out, const bf16* bias,     \
+   const bf16* keys, const bf16* values, const int* start,                    \
+   const bf16* scale_1, const bf16* query_1, const bf16* out_1,               \
+   const bf16* bias_1, const bf16* keys_1, const bf16* values_1,              \
+   NEXT_PARAMETERS, bf16* new_x, float* new_parts, bf16* read_x,              \
+   bf16* new_keys, bf16* new_values)
 #define LAYER_PARAMETERS                                                      \
   (const bf16* x, const float* parts, const bf16* scale_0, const bf16* query,   \
    const bf16* key, const bf16* value, const bf16* out, const bf16* bias,     \
@@ -1097,11 +1134,18 @@ DEVICE void whole_layer(
 
 #define LAYER(tiles)                                                          \
   ENTRY_AT_ONCE(layer_##tiles, LAYER_PARAMETERS,                              \
-        (whole_layer<tiles>(x, parts, scale_0, query, key, value, out, bias,  \
-                            keys, values, start, scale_1, query_1, out_1,     \
-                            bias_1, keys_1, values_1, scale_2, gate, up,      \
-                            down, NEXT_ARRAYS, new_x, new_parts, read_x,      \
-                            new_keys, new_values)))
+        (joined_layer<true, tiles>(                                           \
+            x, parts, scale_0, query, key, value, out, bias, keys, values,    \
+            start, scale_1, query_1, out_1, bias_1, keys_1, values_1,         \
+            scale_2, gate, up, down, NEXT_ARRAYS, new_x, new_parts, read_x,   \
+            new_keys, new_values)))
+#define ATTEND_BOTH(tiles)                                                    \
+  ENTRY_AT_ONCE(attend_both_##tiles, BOTH_PARAMETERS,                         \
+        (joined_layer<false, tiles>(                                          \
+            x, parts, scale_0, query, key, value, out, bias, keys, values,    \
+            start, scale_1, query_1, out_1, bias_1, keys_1, values_1,         \
+            nullptr, nullptr, nullptr, nullptr, NEXT_ARRAYS, new_x,           \
+            new_parts, read_x, new_keys, new_values)))
 
 #ifdef ON_CPU
 ATTEND_SELF(1)
@@ -1113,6 +1157,9 @@ ATTEND_SOURCE(4)
 GATED(1)
 GATED(2)
 GATED(4)
+ATTEND_BOTH(1)
+ATTEND_BOTH(2)
+ATTEND_BOTH(4)
 LAYER(1)
 LAYER(2)
 LAYER(4)
