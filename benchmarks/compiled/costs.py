@@ -50,10 +50,10 @@ MEETING = 0.2e-6
 # Seconds until bytes of another multiprocessor's shared memory come: 180 cycles
 # (arXiv 2402.13499).
 PEER = 180 / CLOCK
-# Seconds from a write until another multiprocessor, which reads again and again,
-# has what was written. An estimate: four times what a load from the second cache
-# takes, one for the write, one for a read that just misses it, one for the read
-# that sees it, and one as a half of the cache may be the far one.
+# Seconds from a write until another multiprocessor, which reads again and
+# again, has what was written. An estimate: four times what a load from the
+# second cache takes, for the write, a read that just misses it, the read that
+# sees it, and as a half of the cache may be the far one.
 EXCHANGE = 4 * NEAR
 # Seconds from one kernel of a graph to the next, measured on an H100 by
 # hazyresearch.stanford.edu/blog/2025-05-27-no-bubbles; without a graph, an

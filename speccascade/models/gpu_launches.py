@@ -1,6 +1,8 @@
-"""A pass of a T5's decoder in three launches a layer, for a GPU with clusters.
+"""A pass of a T5's decoder in one to three launches a layer, for a GPU.
 
-See `native.gpu.layer_launches`. The residual is handed from launch to launch
+See `native.gpu.layer_launches`: the GPU needs clusters. A layer is one launch
+where all of it fits, else one of both attentions and one of the MLP, else
+three; its numbers are the same. The residual is handed from launch to launch
 with parts that are still to be added; the last ones are added here. Each launch
 is given what later ones read, and asks for it on the way: memory is read while
 blocks wait for one another, and between launches. The MLP has more than half of

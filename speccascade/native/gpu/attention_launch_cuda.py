@@ -120,6 +120,7 @@ def built(
     (keys, values) if is_self else (),
     len(given),  # x and the parts are before, keys and values the last
     upcoming,
+    (),
     HEADS=heads,
     WIDTH=width,
     SLOTS=slots,

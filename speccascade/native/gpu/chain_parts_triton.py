@@ -1,9 +1,9 @@
-"""The review of a chain of drafts without filters, in Pallas: many programs a row.
+"""The review of a chain of drafts without filters, in Pallas.
 
-Three kernels for a GPU. Programs of the first one have a part of a place each: its
-largest logit and the sums of its blocks, as of `row_laws_triton`. Those of the
-second one join what all parts of the place have, and compare their part with the
-drafter's distribution. A program of the third one has a place: it joins the
+Three kernels for a GPU. A program of the first one has a part of a place: its
+largest logit, and the sums below that at both temperatures. A program of the
+second one joins what all parts of the place have, and compares its part with
+the drafter's distribution. A program of the third one has a place: it joins the
 parts, and draws the token that ends the chain there.
 
 Axes: B rows, G drafts, N tokens that may be drafted, V vocabulary, P parts.

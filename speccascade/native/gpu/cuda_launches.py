@@ -178,7 +178,7 @@ def make(
   written: Sequence[jax.Array],
   first_written: int,
   upcoming: Sequence[jax.Array],
-  more: Sequence[jax.Array] = (),
+  more: Sequence[jax.Array],
   **sizes: int,
 ) -> Launch:
   """Returns a launch.

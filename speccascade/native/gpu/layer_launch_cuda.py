@@ -1,8 +1,8 @@
 """Both attentions of a T5's decoder, or a whole layer, in CUDA C++.
 
-The kernels are `attend_both` and `layer` of `cuda/layers.cu`. Arguments are as of
-`layer_launches.LayerLaunch`. Their clusters wait for one another, so that all of
-them have to be on the GPU at once; see `reason_against`.
+The kernels are `attend_both` and `layer` of `cuda/layers.cu`. Arguments are as
+of `layer_launches.LayerLaunch`. Their clusters wait for one another, so that
+all of them have to be on the GPU at once: no launch has more than that.
 """
 
 from collections.abc import Sequence
@@ -18,11 +18,12 @@ from speccascade.native.gpu import (
 )
 from speccascade.native.gpu.cuda_launches import CLUSTER, LayerArrays
 
-# A group of an H100's multiprocessors, of which there are 7 or 8, has room for at
-# least one cluster of 8 blocks, one on each multiprocessor.
+# A cluster of 8 blocks is in one group of multiprocessors. An H100 has 114 or
+# 132 of them in groups of at most 18, which hold 8 clusters however they are
+# split, with a block on each.
 MOST_ALONE = 8
-# And for three where two blocks share a multiprocessor, with 227 KB and what the
-# driver takes of each. The source has at most 16 parts of a sum.
+# And 16 where two blocks may share a multiprocessor: each has half of its
+# shared memory, less a KB of the driver's. (The source adds up 16 parts.)
 MOST_CLUSTERS, MOST_OF_TWO = 16, 233472 // 2 - 1024
 _KEYS = 8  # number of the operand
 
@@ -65,9 +66,10 @@ def num_bytes(arrays: LayerArrays, clusters: int) -> int:
 
 def _of_attention(arrays: LayerArrays, is_self: bool) -> tuple[int, ...]:
   """Returns bytes of the arrays of one attention, its weights first."""
-  keys = (arrays.cache if is_self else arrays.source)[0]
+  rows, fed, emb = arrays.x.shape
+  width, slots = (arrays.cache if is_self else arrays.source)[0].shape[2:]
   return attention_launch_cuda.sizes_of_arrays(
-    *arrays.x.shape, *keys.shape[2:], is_self
+    rows, fed, emb, width, slots, is_self
   )
 
 
@@ -158,7 +160,7 @@ def built(
     cache,
     _KEYS,
     upcoming,
-    more=(x,),
+    (x,),
     HEADS=heads,
     WIDTH=width,
     SLOTS=slots,

@@ -225,13 +225,13 @@ class LayerLaunch(_Launch):
     activations: tuple[str, ...] = (),
     upcoming: Sequence[jax.Array] = (),
   ) -> tuple[jax.Array, ...]:
-    """Computes a layer, or all but its MLP; arguments as of the three launches.
+    """Computes a layer, or all but its MLP; arguments as of its launches.
 
     Args:
-      *arrays: `cuda_launches.LayerArrays`: x and its parts; the norms, [E] each;
-        the kernels of attention to the block, of that to the source, and of the
-        MLP, () without it; the two biases; keys and values of the cache, and of
-        the source.
+      *arrays: `cuda_launches.LayerArrays`: x and its parts; the norms, [E]
+        each; the kernels of attention to the block, of that to the source, and
+        of the MLP, () without it; the two biases; keys and values of the cache,
+        and of the source.
       start: [B] int32.
       activations: as of `MlpLaunch.reference`.
       upcoming: at most 8 arrays that later launches read.

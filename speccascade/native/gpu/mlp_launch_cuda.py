@@ -137,6 +137,7 @@ def built(
     (),
     0,
     upcoming,
+    (),
     INNER=inner,
     SLICE=inner // slices,
     GATES=gates,
