@@ -149,12 +149,14 @@ DEVICE void write_packet(int place, float number, unsigned launch) {
                : "memory");
 }
 DEVICE Packet read_packet(int place) {
-  unsigned long long both;
-  asm volatile("ld.relaxed.gpu.global.b64 %0, [%1];"
-               : "=l"(both)
-               : "l"(packet_at(place))
-               : "memory");
-  return {__uint_as_float(unsigned(both)), unsigned(both >> 32)};
+  unsigned number, launch;
+  asm volatile(
+      "{\n\t.reg .b64 both;\n\tld.relaxed.gpu.global.b64 both, [%2];\n\t"
+      "mov.b64 {%0, %1}, both;\n\t}"
+      : "=r"(number), "=r"(launch)
+      : "l"(packet_at(place))
+      : "memory");
+  return {__uint_as_float(number), launch};
 }
 // Ends a launch that waits for seconds: some of its blocks are not on the GPU.
 DEVICE void wait_for_packets(int turn) {
