@@ -583,4 +583,4 @@ def test_joined_launches_have_the_bits_of_three(shape, inner, source):
   for mine, other in zip(
     (*sums(*got[:2]), *got[2:]), (*sums(*plain[:2]), *plain[2:])
   ):
-    close(mine, other)
+    close(mine, other, 2 * BOUND)  # (Of three steps.)

@@ -295,8 +295,9 @@ inline const char* run(const std::function<void()>& kernel, int num_clusters,
   }
   all.fibers.resize(all.num_fibers);
   all.warps.resize(all.num_fibers / kLanesOfWarp);
-  // What an earlier launch of the same kernel left is there.
+  // What earlier launches left is there, and is not to be taken.
   all.packets.resize(num_packets, {0, 0});
+  for (Packet& each : all.packets) each.number = NAN;
   ++all.launches;
   all.kernel = kernel;
   all.num_clusters = num_clusters;
