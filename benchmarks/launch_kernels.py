@@ -27,6 +27,7 @@ from benchmarks import shapes
 from speccascade.native.gpu import (
   attention_launch_cuda,
   cuda_launches,
+  layer_launch_cuda,
   mlp_launch_cuda,
   nvrtc,
 )
@@ -92,12 +93,28 @@ def of_layer(config: Any, rows: int, fed: int) -> list[cuda_launches.Launch]:
   )
   of_mlp = cuda_launches.MlpArrays(x, parts, norm, (*(wide,) * gates, down))
   activations = config.mlp_activations
+  norms, biases = (norm,) * 3, (bias, mask)
+  kernels = all_in, (into, out)
+  of_mlps = (*(wide,) * gates, down)
+  joined = []
+  for each in (of_mlps, ()):
+    arrays = cuda_launches.LayerArrays(
+      x, parts, norms, *kernels, each, biases, cache, source
+    )
+    clusters = layer_launch_cuda.num_clusters(arrays)
+    if clusters is not None:
+      upcoming = (*all_in, *cache, into, out) if each else of_mlps
+      joined.append(
+        layer_launch_cuda.built(
+          arrays, start, config.mlp_activations, clusters, upcoming
+        )
+      )
   built = [
     attention_launch_cuda.built(of_self, start, (into, out, *source, wide)),
     attention_launch_cuda.built(of_source, None, (wide, down)[2 - gates :]),
     mlp_launch_cuda.built(of_mlp, activations, slices, (*all_in, *cache)),
   ]
-  return [launch for launch, _ in built]
+  return [launch for launch, _ in (*built, *joined)]
 
 
 def assembler() -> str:

@@ -11,6 +11,7 @@ from benchmarks.compiled import __main__ as command
 from benchmarks.compiled import case, programs, rounds, tables
 from benchmarks.gpu_battery import passes
 from speccascade.models import T5Config
+from speccascade.native.gpu import nvrtc
 from speccascade.tools.planning import chips
 
 # ruff: noqa: E501 (XLA writes long lines)
@@ -302,3 +303,13 @@ def test_it_says_what_it_is(capsys):
     command.main(["--help"])
   assert end.value.code == 0
   assert "--targets" in capsys.readouterr().out
+
+
+def test_cuda_without_its_compiler_is_refused(monkeypatch, capsys):
+  monkeypatch.setattr(nvrtc, "is_available", lambda: False)
+  flags = "--target h100 --method verifier --pair t5-small:t5-large"
+  with pytest.raises(SystemExit):
+    case.main([*flags.split(), "--variant", "cuda"])
+  last = capsys.readouterr().err.splitlines()[-1]
+  assert "--variant cuda needs NVRTC" in last
+  assert "pip install nvidia-cuda-nvrtc-cu12" in last

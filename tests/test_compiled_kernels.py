@@ -428,6 +428,28 @@ def test_work_between_arriving_at_a_barrier_and_its_wait_is_beside_it():
   assert math.isclose(found.waits, 2 * costs.PEER)
 
 
+def test_what_one_program_waits_for_of_another_is_an_exchange():
+  send = "st.relaxed.gpu.global.b64 [%rd9], %rd8;\n"
+  read = "ld.relaxed.gpu.global.b64 %rd7, [%rd9];\n"
+  loop = f"$L__BB0_2:\n{read * 2}  setp.ne.s64 %p2, %rd7, 1;\n"
+  text = AHEAD.replace("  ret;", f"  {send}{loop}  @%p2 bra $L__BB0_2;\n  ret;")
+  kernel = in_flight.kernels(text)["f"]
+  # A read that is asked for again is one, with others of the same turn.
+  assert [each.sends for each in kernel.steps].count(True) == 1
+  assert [each.receives for each in kernel.steps].count(True) == 1
+  assert kernel.open_loops == 1
+  assert len(kernel.phases) == len(in_flight.kernels(AHEAD)["f"].phases)
+
+  step, issue = costs.Step, costs.ISSUE / costs.CLOCK
+  for work, wanted in (
+    (0, costs.EXCHANGE),
+    # Written long ago, a number is read once.
+    (9000, 9000 * issue + costs.NEAR),
+  ):
+    given = steps(step(0, sends=True), step(work), step(0, receives=True))
+    assert math.isclose(costs.cost(given).waits, wanted)
+
+
 def reading(name, size, fetches=(), **changes):
   """Returns a kernel that reads an array, and fetches others."""
   arrays = ((name, size), *fetches)

@@ -15,6 +15,8 @@ import sys
 import tempfile
 import time
 
+from speccascade.native.gpu import nvrtc
+
 # What makes libtpu write down how many instructions each operation has.
 _BUNDLES = "schedule-analysis_final_bundles"
 _DUMP = (
@@ -69,6 +71,11 @@ def main(argv: list[str] | None = None) -> int:
   flags = parser().parse_args(argv)
   if flags.kernels and flags.target != "h100":
     parser().error(f"--kernels is for --target h100, not {flags.target}")
+  if flags.variant == "cuda" and not nvrtc.is_available():
+    parser().error(
+      "--variant cuda needs NVRTC, or Triton's kernels would be compiled: pip"
+      " install nvidia-cuda-nvrtc-cu12 into this environment"
+    )
   with contextlib.ExitStack() as stack:
     folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
     return _compile(flags, folder, stack)

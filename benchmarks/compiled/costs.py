@@ -50,6 +50,11 @@ MEETING = 0.2e-6
 # Seconds until bytes of another multiprocessor's shared memory come: 180 cycles
 # (arXiv 2402.13499).
 PEER = 180 / CLOCK
+# Seconds from a write until another multiprocessor, which reads again and
+# again, has what was written. An estimate: four times what a load from the
+# second cache takes, for the write, a read that just misses it, the read that
+# sees it, and as a half of the cache may be the far one.
+EXCHANGE = 4 * NEAR
 # Seconds from one kernel of a graph to the next, measured on an H100 by
 # hazyresearch.stanford.edu/blog/2025-05-27-no-bubbles; without a graph, an
 # estimate.
@@ -76,6 +81,8 @@ class Step:
     from_peers: phases of loads from other programs of a cluster.
     arrives: whether it ends as the program arrives at a barrier of the cluster.
     meets: whether it ends as the program waits at one.
+    sends: whether it ends with a number for all programs of the launch.
+    receives: whether it ends as such a number has come, of another program.
     copies: (array, bytes that all programs copy of it).
     ends_group: whether these copies are the last of a group.
     waits: groups, the newest ones, that may be under way after it; None where
@@ -89,6 +96,8 @@ class Step:
   from_peers: int = 0
   arrives: bool = False
   meets: bool = False
+  sends: bool = False
+  receives: bool = False
   copies: tuple[tuple[str, float], ...] = ()
   ends_group: bool = False
   waits: int | None = None
@@ -260,6 +269,7 @@ def _last(load: Load, copies: bool = True) -> float:
   now = free = 0.0  # of the program; of the way to its multiprocessor
   newest = 0.0  # when the copies of the open group have come
   met = 0.0  # when all others have arrived at the last barrier
+  sent = 0.0  # when others have what was written last
   groups: list[float] = []
   come: dict[int, float] = {}  # when loads of a phase have come
   for step in load.steps:
@@ -281,6 +291,10 @@ def _last(load: Load, copies: bool = True) -> float:
       met = now + MEETING
     if step.meets:
       now = max(now, met)
+    if step.sends:
+      sent = now + EXCHANGE
+    if step.receives:
+      now = max(now + NEAR, sent)
     if step.ends_group:
       groups.append(newest)
     if copies and step.waits is not None:

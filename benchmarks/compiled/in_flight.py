@@ -75,6 +75,8 @@ class Step:
     from_peers: phases of loads from the memory of other programs of a cluster.
     arrives: whether it ends as the program arrives at a barrier of the cluster.
     meets: whether it ends as the program waits at one.
+    sends: whether it ends with a number for all programs of the launch.
+    receives: whether it ends as such a number has come, of another program.
     copied: (parameter, bytes of a program) of copies that are started.
     ends_group: whether these copies are the last of a group.
     waits: the step ends when no more groups than this, the newest ones, are
@@ -88,6 +90,8 @@ class Step:
   from_peers: int = 0
   arrives: bool = False
   meets: bool = False
+  sends: bool = False
+  receives: bool = False
   copied: tuple[tuple[int, int], ...] = ()
   ends_group: bool = False
   waits: int | None = None
@@ -316,6 +320,8 @@ class _Reader:
     """
     phases = self._placed_phases(statements)
     from_peers = _from_peers(statements)
+    places = (at for at, each in enumerate(statements) if each.receives)
+    received = next(places, None)
     end = len(statements)
     # A phase of a loop is asked for and waited for once a turn.
     single = dict(enumerate(phases)) if turns == 1 else {}
@@ -354,6 +360,9 @@ class _Reader:
           from_peers=turns * sum(at in part for at in from_peers),
           arrives=each.op.startswith("barrier.cluster.arrive"),
           meets=each.op.startswith("barrier.cluster.wait"),
+          sends=each.sends,
+          # (Others of the same run are asked for together with the first.)
+          receives=each.receives and last == received,
           copied=tuple(
             (param, turns * size * self.code.threads)
             for param, size in copied.items()
@@ -425,6 +434,8 @@ def _ends_step(each: Statement) -> bool:
   return (
     "cp.async.commit" in each.op
     or each.op.startswith("barrier.cluster")
+    or each.sends
+    or each.receives
     or _groups_left(each) is not None
   )
 

@@ -359,6 +359,8 @@ def _steps(
       from_peers=step.from_peers,
       arrives=step.arrives,
       meets=step.meets,
+      sends=step.sends,
+      receives=step.receives,
       copies=tuple(
         (names[number], sizes.get(operands[number], 0) * size / total[number])
         for number, size in step.copied

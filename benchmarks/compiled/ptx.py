@@ -34,7 +34,18 @@ class Statement:
   @property
   def is_load(self) -> bool:
     """Whether a thread reads the large memory and keeps what comes."""
-    return self.op.startswith("ld.") and ".global" in self.op
+    is_load = self.op.startswith("ld.") and ".global" in self.op
+    return is_load and not self.receives
+
+  @property
+  def sends(self) -> bool:
+    """Whether it writes what another program of the same launch waits for."""
+    return self.op.startswith("st.relaxed.gpu")
+
+  @property
+  def receives(self) -> bool:
+    """Whether it reads what another program of the same launch writes."""
+    return self.op.startswith("ld.relaxed.gpu")
 
   @property
   def is_copy(self) -> bool:

@@ -12,11 +12,11 @@ from speccascade.tools.planning.chips import Chip
 from speccascade.tools.planning.hlo import Instruction
 
 STEPS = ("draft", "score", "verify", "commit", "count", "record")
-_LAUNCH = re.compile(r"/(attend_self|attend_source|gated)/")
+_LAUNCH = re.compile(r"/(attend_(?:self|source|both)|gated|layer)/")
 # What an instruction does, by its name or the end of its path, first match.
 _KINDS = (
-  ("product", r"few_rows|/gated/"),
-  ("attention", r"block_attention|/attend_(self|source)/"),
+  ("product", r"few_rows|/gated/|/layer/"),
+  ("attention", r"block_attention|/attend_(self|source|both)/"),
   ("copy", r"^copy|^wrapped_copy|^transpose"),
   ("product", r"gemm|dot|convolution|cublas|/dot_general$"),
   ("cache write", r"dynamic[_-]update[_-]slice|scatter"),

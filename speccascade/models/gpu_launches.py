@@ -1,6 +1,8 @@
-"""A pass of a T5's decoder in three launches a layer, for a GPU with clusters.
+"""A pass of a T5's decoder in one to three launches a layer, for a GPU.
 
-See `native.gpu.layer_launches`. The residual is handed from launch to launch
+See `native.gpu.layer_launches`: the GPU needs clusters. A layer is one launch
+where all of it fits, else one of both attentions and one of the MLP, else
+three; its numbers are the same. The residual is handed from launch to launch
 with parts that are still to be added; the last ones are added here. Each launch
 is given what later ones read, and asks for it on the way: memory is read while
 blocks wait for one another, and between launches. The MLP has more than half of
@@ -18,10 +20,15 @@ import jax.numpy as jnp
 from speccascade.models import cache
 from speccascade.models.block import Block
 from speccascade.models.t5.config import T5Config
-from speccascade.native.gpu import attention_launch, cuda_launches, mlp_launch
+from speccascade.native.gpu import (
+  attention_launch,
+  cuda_launches,
+  layer_launch,
+  mlp_launch,
+)
 from speccascade.native.gpu.row_products import Gathered, whole
 
-OPERATIONS = (attention_launch, mlp_launch)
+OPERATIONS = (attention_launch, mlp_launch, layer_launch)
 
 
 def reason_against(
@@ -80,6 +87,7 @@ def t5_layers(
   bias = block.bias(by_offset)
   number = len(state.caches)
   weights = [_weights(decoder[f"layers_{i}"]) for i in range(number)]
+  activations = tuple(config.mlp_activations)
   x, parts = whole(vectors), None
   caches, inputs = [], []
   for i, (keys, values) in enumerate(state.caches):
@@ -88,38 +96,65 @@ def t5_layers(
       for name in ("self_attention", "cross_attention", "mlp")
     ]
     of_self, of_source, of_mlp = weights[i]
-    x, parts, *written = attention_launch(
-      x,
-      parts,
-      norms[0],
-      of_self,
-      bias,
-      keys,
-      values,
-      start=block.start,
-      upcoming=(*of_source, *sources[i], of_mlp[0]),
-    )
+    following: tuple = ()
+    if i + 1 < number:
+      following = (*weights[i + 1][0], *state.caches[i + 1], *weights[i + 1][1])
+    biases = bias, source_bias
+    others = biases, (keys, values), sources[i]
+    at_once = (norms, of_self, of_source, of_mlp, *others)
+    joined = (norms, of_self, of_source, (), *others)
+    if layer_launch.unfit(x, parts, *at_once, activations=activations) is None:
+      x, parts, given, *written = layer_launch(
+        x,
+        parts,
+        *at_once,
+        start=block.start,
+        activations=activations,
+        upcoming=following,
+      )
+    elif layer_launch.unfit(x, parts, *joined) is None:
+      x, parts, given, *written = layer_launch(
+        x, parts, *joined, start=block.start, upcoming=of_mlp
+      )
+      x, parts = mlp_launch(
+        x,
+        parts,
+        norms[2],
+        of_mlp,
+        activations=activations,
+        upcoming=following,
+      )
+    else:
+      given, parts, *written = attention_launch(
+        x,
+        parts,
+        norms[0],
+        of_self,
+        bias,
+        keys,
+        values,
+        start=block.start,
+        upcoming=(*of_source, *sources[i], of_mlp[0]),
+      )
+      x, parts = attention_launch(
+        given,
+        parts,
+        norms[1],
+        of_source,
+        source_bias,
+        *sources[i],
+        upcoming=of_mlp[1:],
+      )
+      x, parts = mlp_launch(
+        x,
+        parts,
+        norms[2],
+        of_mlp,
+        activations=activations,
+        upcoming=following,
+      )
     caches.append(tuple(written))
-    inputs.append(x)
-    x, parts = attention_launch(
-      x,
-      parts,
-      norms[1],
-      of_source,
-      source_bias,
-      *sources[i],
-      upcoming=of_mlp[1:],
-    )
-    x, parts = mlp_launch(
-      x,
-      parts,
-      norms[2],
-      of_mlp,
-      activations=tuple(config.mlp_activations),
-      upcoming=(*weights[i + 1][0], *state.caches[i + 1])
-      if i + 1 < number
-      else (),
-    )
+    inputs.append(given)
   return cuda_launches.total(x, parts), tuple(caches), inputs
 
 

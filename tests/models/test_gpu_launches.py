@@ -24,6 +24,8 @@ from speccascade.native.gpu import (
   attention_launch_cuda,
   cuda_launches,
   emulated,
+  layer_launch,
+  layer_launch_cuda,
   layer_launches,
   mlp_launch,
   mlp_launch_cuda,
@@ -250,6 +252,7 @@ def built():
     1,
     options["upcoming"],
   )
+  yield built_layer(*layer_case(Shape(1, 2, 128, 1, 16, 11), 32, 9))
 
 
 def in_each_order(launch, operands):
@@ -268,16 +271,27 @@ def test_the_order_of_threads_and_copies_does_not_matter():
 # What is left out of the source, or put in its place, and how often it stands
 # there. Every barrier and every wait for copies is one.
 MUTANTS = {
-  "cluster_arrive();\n  cluster_wait();": ("", 4),
-  "\n  block_sync();": ("", 4),
-  "    block_sync();": ("", 1),
+  "cluster_arrive();\n    cluster_wait();": ("", 2),
+  "cluster_arrive();\n    in_first();\n    cluster_wait();": ("in_first();", 1),
+  "cluster_arrive();\n    in_second();\n    cluster_wait();": (
+    "in_second();",
+    1,
+  ),
+  "\n    block_sync();": ("", 5),
   "wait_groups(kGroups - 1 - group + kLater)": (
     "wait_groups(kGroups - group + kLater)",
     1,
   ),
-  "wait_groups(1);": ("", 1),
-  "wait_groups(0);": ("", 2),
-  "  cluster_wait();\n}": ("}", 1),
+  "wait_groups(1 + kMore);": ("", 1),
+  "wait_groups(kMore);": ("", 1),
+  "wait_groups(0);": ("", 1),
+  "    cluster_wait();\n  }": ("  }", 1),
+  "packet.launch == launch": ("true", 1),
+  "exchange.phase = 1;": ("", 1),
+  "Attention<false, kTiles, kOfMlp, true>": (
+    "Attention<false, kTiles, kOfMlp + 1, true>",
+    1,
+  ),
   "energy[token] = sum": ("cluster_arrive(); energy[token] = sum", 1),
 }
 
@@ -354,9 +368,20 @@ def model(config):
   )
 
 
-def test_a_pass_is_the_plain_pass(monkeypatch):
+@pytest.mark.parametrize(
+  ("mlp_dim", "is_joined", "kinds"),
+  [
+    (32, True, ("layer",)),
+    # (An MLP of one slice, and two heads.)
+    (16, True, ("attend_both", "gated")),
+    (32, False, ("attend_self", "attend_source", "gated")),
+  ],
+)
+def test_a_pass_is_the_plain_pass(monkeypatch, mlp_dim, is_joined, kinds):
   monkeypatch.setenv("SPECCASCADE_NATIVE", "0")
-  lm = model(CONFIG)
+  if not is_joined:
+    monkeypatch.setattr(layer_launch_cuda, "num_clusters", lambda _: None)
+  lm = model(dataclasses.replace(CONFIG, mlp_dim=mlp_dim))
   prompt = jnp.asarray(np.random.default_rng(4).integers(3, 40, (2, 6)))
   ran = []
   run = emulated.run
@@ -371,8 +396,8 @@ def test_a_pass_is_the_plain_pass(monkeypatch):
   ):
     close(got, want, 0.03)
   # A chain, a tree, and the tokens after it; in two layers.
-  kinds = collections.Counter(launch.kind for launch in ran)
-  assert kinds == {"attend_self": 6, "attend_source": 6, "gated": 6}
+  found = collections.Counter(launch.kind for launch in ran)
+  assert found == dict.fromkeys(kinds, 6)
 
 
 def takes(config, name, tokens, platform="cpu"):
@@ -479,7 +504,7 @@ def test_kernels_are_assembled_for_an_h100_and_nothing_is_spilled():
 
 
 @pytest.mark.slow
-def test_a_layer_is_three_launches_when_compiled_for_an_h100():
+def test_a_layer_is_two_launches_when_compiled_for_an_h100():
   counts = {}
   for layers in (1, 4):
     [row] = by_compiler(
@@ -489,5 +514,73 @@ def test_a_layer_is_three_launches_when_compiled_for_an_h100():
     )
     assert row["cache_copies"] == 0
     counts[layers] = row["launches"]
-    assert row["by_kind"]["attention"] == 2 * layers
-  assert counts[4] - counts[1] == 3 * 3
+    assert row["by_kind"]["attention"] == layers
+  assert counts[4] - counts[1] == 2 * 3
+
+
+def layer_case(shape, inner, slots_of_source):
+  """Returns the arrays and options of a call of `layer_launch`."""
+  (x, parts, norm, of_self, bias, *cached), options = attention_case(
+    shape, True
+  )
+  source = dataclasses.replace(shape, slots=slots_of_source)
+  (_, _, other_norm, of_source, source_bias, *stored), _ = attention_case(
+    source, False
+  )
+  activations = ("gelu", "linear") if inner else ()
+  of_mlp = mlp_case(shape, inner, activations)[0][3] if inner else ()
+  norms, biases = (norm, other_norm, 1 + norm / 8), (bias, source_bias)
+  arrays = cuda_launches.LayerArrays(
+    *(x, parts, norms, of_self, of_source, of_mlp, biases),
+    *(tuple(cached), tuple(stored)),
+  )
+  return arrays, {**options, "activations": activations}
+
+
+def built_layer(arrays, options):
+  """Returns the launch of a layer and its operands."""
+  return layer_launch_cuda.built(
+    arrays,
+    options["start"],
+    options["activations"],
+    layer_launch_cuda.num_clusters(arrays),
+    options["upcoming"],
+  )
+
+
+@pytest.mark.parametrize(
+  ("shape", "inner", "source"),
+  [
+    (Shape(1, 1, 128, 2, 16, 19, parts=0), 0, 5),
+    (Shape(1, 1, 128, 2, 16, 19, parts=0), 32, 5),
+    # A cluster without a head, and tokens of two tiles.
+    (Shape(2, 6, 128, 1, 32, 30), 32, 21),
+    pytest.param(
+      Shape(1, 6, 512, 6, 64, 71, parts=8), 1024, 16, marks=pytest.mark.slow
+    ),
+  ],
+  ids=str,
+)
+def test_joined_launches_have_the_bits_of_three(shape, inner, source):
+  arrays, options = layer_case(shape, inner, source)
+  launch, operands = built_layer(arrays, options)
+  got = emulated.run(launch, tuple(map(np.asarray, operands)))
+  of_self, of_source, of_mlp = arrays.split()
+  run = functools.partial(attention_launch, implementation="emulated")
+  given, parts, *written = run(*of_self, start=options["start"])
+  x, parts = run(given, parts, *of_source[2:])
+  if inner:
+    x, parts = mlp_launch(
+      *(x, parts, *of_mlp[2:]),
+      activations=options["activations"],
+      implementation="emulated",
+      configuration=mlp_launch_cuda.Configuration(launch.clusters),
+    )
+  wanted = (x, parts, given, *written)
+  for mine, other in zip(got, wanted, strict=True):
+    np.testing.assert_array_equal(mine, other)
+  plain = layer_launch(*arrays, implementation="xla", **options)
+  for mine, other in zip(
+    (*sums(*got[:2]), *got[2:]), (*sums(*plain[:2]), *plain[2:])
+  ):
+    close(mine, other, 2 * BOUND)  # (Of three steps.)

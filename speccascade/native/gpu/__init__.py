@@ -5,7 +5,11 @@ from speccascade.native.gpu.chain_review import chain_review
 from speccascade.native.gpu.choice import gpu_kernels
 from speccascade.native.gpu.filtered_laws import filtered_laws
 from speccascade.native.gpu.kept_path import kept_path
-from speccascade.native.gpu.layer_launches import attention_launch, mlp_launch
+from speccascade.native.gpu.layer_launches import (
+  attention_launch,
+  layer_launch,
+  mlp_launch,
+)
 from speccascade.native.gpu.mixed_review import mixed_review
 from speccascade.native.gpu.operation import Operation, UnavailableError
 from speccascade.native.gpu.row_children import row_children
@@ -23,6 +27,7 @@ __all__ = [
   "filtered_laws",
   "gpu_kernels",
   "kept_path",
+  "layer_launch",
   "mixed_review",
   "mlp_launch",
   "row_children",

@@ -39,11 +39,18 @@ def num_bytes(
   rows: int, fed: int, emb: int, width: int, slots: int, is_self: bool
 ) -> int:
   """Returns bytes of shared memory of a block; arguments as of a reason."""
+  padded = 8 * cuda_launches.num_tiles(rows * fed)
+  sizes = sizes_of_arrays(rows, fed, emb, width, slots, is_self)
+  return cuda_launches.shared_bytes(emb, padded, *sizes)
+
+
+def sizes_of_arrays(
+  rows: int, fed: int, emb: int, width: int, slots: int, is_self: bool
+) -> tuple[int, ...]:
+  """Returns bytes of each array of `Attention` in the source."""
   padded, outputs = 8 * cuda_launches.num_tiles(rows * fed), emb // CLUSTER
   columns, share = (3 if is_self else 1) * width, -(-slots // CLUSTER)
-  return cuda_launches.shared_bytes(
-    emb,
-    padded,
+  return (
     outputs * pitch(columns * 2),
     width * pitch(outputs * 2),
     padded * columns * 4,
@@ -103,7 +110,6 @@ def built(
   x, parts, norm, kernels, bias, keys, values = arrays
   heads, width, slots = keys.shape[1:]
   rows, fed, emb = x.shape
-  rows_of_bias, heads_of_bias, tokens_of_bias, _ = bias.shape
   is_self = start is not None
   given = [norm, *kernels, bias, keys, values]
   launch = cuda_launches.make(
@@ -114,14 +120,28 @@ def built(
     (keys, values) if is_self else (),
     len(given),  # x and the parts are before, keys and values the last
     upcoming,
+    (),
     HEADS=heads,
     WIDTH=width,
     SLOTS=slots,
-    BIAS_ROW=heads_of_bias * tokens_of_bias * slots * (rows_of_bias > 1),
-    BIAS_HEAD=tokens_of_bias * slots * (heads_of_bias > 1),
-    BIAS_TOKEN=slots * (tokens_of_bias > 1),
+    **strides_of(bias),
     SHARED=num_bytes(rows, fed, emb, width, slots, is_self),
   )
   if start is not None:
     given.append(start)
   return launch, cuda_launches.operands(x, parts, given, upcoming)
+
+
+def strides_of(bias: jax.Array, of: str = "") -> dict[str, int]:
+  """Returns sizes of the source: a bias' strides, 0 along what is shared.
+
+  Args:
+    bias: [B or 1, H or 1, N or 1, L].
+    of: what their names begin with.
+  """
+  rows, heads, tokens, slots = bias.shape
+  return {
+    f"{of}BIAS_ROW": heads * tokens * slots * (rows > 1),
+    f"{of}BIAS_HEAD": tokens * slots * (heads > 1),
+    f"{of}BIAS_TOKEN": slots * (tokens > 1),
+  }

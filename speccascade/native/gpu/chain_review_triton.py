@@ -1,8 +1,9 @@
-"""The review of a chain of drafts as one kernel for a GPU, in Pallas.
+"""The review of a chain of drafts by kernels for a GPU, in Pallas.
 
-One program reviews one place: it normalises the verifier's logits, compares
-them with the drafter's, and draws the token that ends the chain there. What the
-chain really does is decided from a few numbers of each place.
+With filters one program reviews one place: it normalises the verifier's logits,
+compares them with the drafter's, and draws the token that ends the chain there.
+What the chain really does is decided from a few numbers of each place. Without
+filters see `chain_parts_triton`.
 
 Axes: B rows, G drafts, N tokens that may be drafted, V vocabulary.
 """
@@ -15,6 +16,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
 import jax.numpy as jnp
 
+from speccascade.native.gpu import chain_parts_triton
 from speccascade.native.gpu.chain_review import DraftScores, PlaceReviews
 from speccascade.native.gpu.filtered_laws_triton import (
   Held,
@@ -31,11 +33,18 @@ from speccascade.native.gpu.row_draws_triton import (
 )
 
 _TOKENS = 1 << 13  # of a part
-_MOST_HELD = 4  # parts of a row that stay in registers
 
 
-def configuration(logits: jax.Array, *_: Any, **__: Any) -> Configuration:
+def configuration(
+  logits: jax.Array,
+  drafts: DraftScores,
+  *_: Any,
+  greedy: bool = False,
+  **__: Any,
+) -> Configuration:
   """Returns the configuration of some logits."""
+  if drafts.least is None and not greedy:
+    return chain_parts_triton.configuration(logits)
   size = max(pl.next_power_of_2(logits.shape[2]), 2 * BLOCK)
   return Configuration(min(size, _TOKENS), warps=32 if size > _TOKENS else 8)
 
@@ -47,17 +56,15 @@ def _kernel(
   *refs: Any,
   tokens: int,
   has: tuple[bool, ...],
-  is_filtered: bool,
   top_k: int | None,
 ) -> None:
   """Reviews one place of one row."""
   num = logits_ref.shape[1] - 1
   columns_ref, top_p_ref, min_p_ref, rest = given(refs, has)
-  kinds = 6 if is_filtered else 4
-  q_refs, q_tops, q_totals, drafts, *q_last = (
-    rest[i * num : (i + 1) * num] for i in range(kinds)
+  q_refs, q_tops, q_totals, drafts, q_least, q_last = (
+    rest[i * num : (i + 1) * num] for i in range(6)
   )
-  results = rest[kinds * num :]
+  results = rest[6 * num :]
   top_ref, total_ref, plain_ref, token_ref, p_ref, q_ref, overlap_ref = results[
     :7
   ]
@@ -82,13 +89,10 @@ def _kernel(
       for i, ref in enumerate(q_refs)
     ]
     x = functools.reduce(jnp.maximum, found)
-    if is_filtered:
-      least, last = q_last
-      is_kept = keeps(
-        index, x, here(least, jnp.float32(0)), here(last, jnp.int32(0))
-      )
-      x = jnp.where(is_kept, x, -jnp.inf)
-    return x
+    is_kept = keeps(
+      index, x, here(q_least, jnp.float32(0)), here(q_last, jnp.int32(0))
+    )
+    return jnp.where(is_kept, x, -jnp.inf)
 
   def here(refs: tuple[Any, ...], otherwise: Any) -> jax.Array:
     """Returns the entry of this place."""
@@ -99,39 +103,29 @@ def _kernel(
 
   parts = range(pl.cdiv(size, tokens))
   index = [places(part, tokens) for part in parts]
-  holds = is_filtered or len(parts) <= _MOST_HELD
-  held = [load_p(each) for each in index] if holds else []
-
-  def logits_of(part: int) -> jax.Array:
-    return held[part] if holds else load_p(index[part])
-
-  # The sums at both temperatures, below the largest logit so far.
-  top, total, plain = jnp.float32(-jnp.inf), jnp.float32(0), jnp.float32(0)
-  for part in parts:
-    x = logits_of(part)
+  held = [load_p(each) for each in index]
+  # The sum at temperature 1, below the largest logit so far.
+  top, plain = jnp.float32(-jnp.inf), jnp.float32(0)
+  for x in held:
     new = jnp.maximum(top, jnp.max(x))
     base = jnp.where(new > -jnp.inf, new, 0.0)
     shrink = jnp.where(top > -jnp.inf, top - base, -jnp.inf)
     plain = plain * jnp.exp(shrink) + jnp.sum(jnp.exp(x - base))
-    total = total * jnp.exp(shrink / temperature) + jnp.sum(
-      jnp.exp(x / temperature - base / temperature)
-    )
     top = new
   base = jnp.where(top > -jnp.inf, top, 0.0)
 
   def weight(x: jax.Array) -> jax.Array:
     return jnp.exp(x / temperature - base / temperature)
 
-  if is_filtered:
-    whole_row = [Held(i, x, weight(x)) for i, x in zip(index, held)]
-    filters = filters_at(top_k, top_p_ref, min_p_ref)
-    least, last = last_kept(whole_row, size, filters)
-    results[7][row, place], results[8][row, place] = least, last
-    held = [
-      jnp.where(keeps(i, x, least, last), x, -jnp.inf)
-      for i, x in zip(index, held)
-    ]
-    total = functools.reduce(jnp.add, [jnp.sum(weight(x)) for x in held])
+  whole_row = [Held(i, x, weight(x)) for i, x in zip(index, held)]
+  filters = filters_at(top_k, top_p_ref, min_p_ref)
+  least, last = last_kept(whole_row, size, filters)
+  results[7][row, place], results[8][row, place] = least, last
+  held = [
+    jnp.where(keeps(i, x, least, last), x, -jnp.inf)
+    for i, x in zip(index, held)
+  ]
+  total = functools.reduce(jnp.add, [jnp.sum(weight(x)) for x in held])
   q_top, q_total = here(q_tops, jnp.float32(0)), here(q_totals, jnp.float32(1))
 
   def law_p(x: jax.Array) -> jax.Array:
@@ -139,8 +133,6 @@ def _kernel(
 
   def load_kept_p(index: jax.Array) -> jax.Array:
     x = load_p(index)
-    if not is_filtered:
-      return x
     return jnp.where(keeps(index, x, least, last), x, -jnp.inf)
 
   def law_q(x: jax.Array) -> jax.Array:
@@ -149,7 +141,7 @@ def _kernel(
   sums, whole = [], []
   overlap, most = jnp.float32(0), jnp.float32(0)
   for part in parts:
-    p, q = law_p(logits_of(part)), law_q(load_q(index[part]))
+    p, q = law_p(held[part]), law_q(load_q(index[part]))
     left = jnp.maximum(p - q, 0.0)
     overlap += jnp.sum(jnp.minimum(p, q))
     sums.append(jnp.sum(left, axis=1))
@@ -224,10 +216,18 @@ def run(
   greedy: bool = False,
 ) -> PlaceReviews:
   """Returns what `ChainReview.reference` does."""
+  if drafts.least is None and not greedy:
+    return chain_parts_triton.run(
+      logits,
+      drafts,
+      temperature,
+      u,
+      configuration=configuration,
+      interpret=interpret,
+    )
   grid = logits.shape[:2]
   number = jax.ShapeDtypeStruct(grid, jnp.float32)
   token = jax.ShapeDtypeStruct(grid, jnp.int32)
-  is_filtered = drafts.least is not None
   if greedy:
     kernel: Any = functools.partial(_greedy_kernel, tokens=configuration.tokens)
     arrays = (logits, *drafts.tokens)
@@ -240,7 +240,6 @@ def run(
       _kernel,
       tokens=configuration.tokens,
       has=tuple(x is not None for x in optional),
-      is_filtered=is_filtered,
       top_k=top_k,
     )
     arrays = (
@@ -261,7 +260,7 @@ def run(
       *[number] * 3,
       token,
       *[number] * 3,
-      *([number, token] if is_filtered else []),
+      *([] if greedy else [number, token]),
     ],
     grid=grid,
     interpret=interpret,

@@ -27,16 +27,17 @@ ACTIVATIONS = ("gelu", "relu", "silu", "linear")  # by number in the source
 # What the source has a number for; those that a kernel does not use are 0.
 SIZES = (
   *("ROWS", "FED", "EMB", "HEADS", "WIDTH", "SLOTS", "PARTS", "BIAS_ROW"),
-  *("BIAS_HEAD", "BIAS_TOKEN", "INNER", "SLICE", "GATES", "ACTIVATION_0"),
-  *("ACTIVATION_1", "NEXT_0", "NEXT_1", "NEXT_2", "NEXT_3", "NEXT_4"),
-  *("NEXT_5", "SHARED"),
+  *("BIAS_HEAD", "BIAS_TOKEN", "SOURCE_SLOTS", "SOURCE_BIAS_ROW"),
+  *("SOURCE_BIAS_HEAD", "SOURCE_BIAS_TOKEN", "INNER", "SLICE", "GATES"),
+  *("ACTIVATION_0", "ACTIVATION_1", "NEXT_0", "NEXT_1", "NEXT_2", "NEXT_3"),
+  *("NEXT_4", "NEXT_5", "NEXT_6", "NEXT_7", "PACKETS", "SHARED"),
 )
-NUM_NEXT = 6  # arrays of later launches
+NUM_NEXT = 8  # arrays of later launches
 # XLA's name of a call of PTX; it is internal, and a test compiles it.
 TARGET = "__gpu$xla.gpu.ptx"
 _TILES = (1, 2, 4)
 _LANES = 32  # of a warp
-Kind = Literal["attend_self", "attend_source", "gated"]
+Kind = Literal["attend_self", "attend_source", "gated", "attend_both", "layer"]
 
 
 class AttentionArrays(NamedTuple):
@@ -58,6 +59,36 @@ class MlpArrays(NamedTuple):
   parts: jax.Array | None
   norm: jax.Array
   kernels: tuple[jax.Array, ...]
+
+
+class LayerArrays(NamedTuple):
+  """The arrays of `layer_launches.LayerLaunch`, in their order."""
+
+  x: jax.Array
+  parts: jax.Array | None
+  norms: tuple[jax.Array, ...]
+  of_self: tuple[jax.Array, ...]
+  of_source: tuple[jax.Array, ...]
+  of_mlp: tuple[jax.Array, ...]
+  biases: tuple[jax.Array, ...]
+  cache: tuple[jax.Array, ...]
+  source: tuple[jax.Array, ...]
+
+  def split(self) -> tuple[AttentionArrays, AttentionArrays, MlpArrays | None]:
+    """Returns the arrays of the three launches, each with the first's x.
+
+    Without the MLP's kernels there are two.
+    """
+    start = self.x, self.parts
+    return (
+      AttentionArrays(
+        *start, self.norms[0], self.of_self, self.biases[0], *self.cache
+      ),
+      AttentionArrays(
+        *start, self.norms[1], self.of_source, self.biases[1], *self.source
+      ),
+      MlpArrays(*start, self.norms[2], self.of_mlp) if self.of_mlp else None,
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -147,6 +178,7 @@ def make(
   written: Sequence[jax.Array],
   first_written: int,
   upcoming: Sequence[jax.Array],
+  more: Sequence[jax.Array],
   **sizes: int,
 ) -> Launch:
   """Returns a launch.
@@ -159,6 +191,7 @@ def make(
     written: operands whose place results take.
     first_written: number of the first of them.
     upcoming: what later launches read.
+    more: arrays like results that are between the parts and what is written.
     **sizes: of `SIZES`.
   """
   rows, fed, emb = x.shape
@@ -170,9 +203,10 @@ def make(
   results = [
     (x.shape, np.dtype(x.dtype)),
     ((clusters, rows * fed, emb), np.dtype(np.float32)),
-    *((each.shape, np.dtype(each.dtype)) for each in written),
+    *((each.shape, np.dtype(each.dtype)) for each in (*more, *written)),
   ]
-  aliases = [(2 + i, first_written + i) for i in range(len(written))]
+  first = len(results) - len(written)
+  aliases = [(first + i, first_written + i) for i in range(len(written))]
   return Launch(
     kind,
     num_tiles(rows * fed),

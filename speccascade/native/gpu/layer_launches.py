@@ -1,4 +1,4 @@
-"""The three launches of a T5's decoder layer: twice attention, and the MLP.
+"""The launches of a T5's decoder layer: twice attention, the MLP, or joined.
 
 Each adds what the launch before it computed, norms the rows, and returns the
 sums in parts that the next launch adds: XLA's reference returns one part, the
@@ -19,7 +19,11 @@ import jax.numpy as jnp
 
 from speccascade.native.gpu import cuda_launches
 from speccascade.native.gpu.block_attention import block_attention
-from speccascade.native.gpu.cuda_launches import AttentionArrays, MlpArrays
+from speccascade.native.gpu.cuda_launches import (
+  AttentionArrays,
+  LayerArrays,
+  MlpArrays,
+)
 from speccascade.native.gpu.operation import Operation
 from speccascade.native.gpu.row_products import ACTIVATIONS
 from speccascade.native.lowering import capability
@@ -91,7 +95,7 @@ class AttentionLaunch(_Launch):
       values: [B, H, L, D].
       start: [B] int32, the slot of each row's first token, where the block is
         written to a cache: NaN and infinities as 0. None for a source.
-      upcoming: at most 6 arrays that later launches read.
+      upcoming: at most 8 arrays that later launches read.
 
     Returns:
       ([B, N, E], the residual with `parts`; [P, M, E] float32, the output;
@@ -164,7 +168,7 @@ class MlpLaunch(_Launch):
       kernels: one or two [E, F], and the one back [F, E].
       activations: of the products with all kernels but the last, keys of
         `row_products.ACTIVATIONS`; their results are multiplied.
-      upcoming: at most 6 arrays that later launches read.
+      upcoming: at most 8 arrays that later launches read.
 
     Returns:
       ([B, N, E], [P, M, E] float32).
@@ -206,3 +210,72 @@ class MlpLaunch(_Launch):
 
 attention_launch = AttentionLaunch()
 mlp_launch = MlpLaunch()
+
+
+class LayerLaunch(_Launch):
+  """Both attentions, or a whole layer of a small model."""
+
+  name = "layer_launch"
+  modules: ClassVar = {"cuda": "speccascade.native.gpu.layer_launch_cuda"}
+
+  def reference(
+    self,
+    *arrays: Any,
+    start: jax.Array,
+    activations: tuple[str, ...] = (),
+    upcoming: Sequence[jax.Array] = (),
+  ) -> tuple[jax.Array, ...]:
+    """Computes a layer, or all but its MLP; arguments as of its launches.
+
+    Args:
+      *arrays: `cuda_launches.LayerArrays`: x and its parts; the norms, [E]
+        each; the kernels of attention to the block, of that to the source, and
+        of the MLP, () without it; the two biases; keys and values of the cache,
+        and of the source.
+      start: [B] int32.
+      activations: as of `MlpLaunch.reference`.
+      upcoming: at most 8 arrays that later launches read.
+
+    Returns:
+      ([B, N, E], the residual; [P, M, E] float32, the last step's output;
+      [B, N, E], what the layer was given, with `parts`; and the cache's keys
+      and values).
+    """
+    del upcoming
+    of_self, of_source, of_mlp = LayerArrays(*arrays).split()
+    given, parts, *written = attention_launch.reference(*of_self, start=start)
+    x, parts, *_ = attention_launch.reference(given, parts, *of_source[2:])
+    if of_mlp is not None:
+      x, parts = mlp_launch.reference(
+        x, parts, *of_mlp[2:], activations=activations
+      )
+    return x, parts, given, *written
+
+  def key(self, *arrays: Any, **options: Any) -> str:
+    """Returns such as "512 wide, 6 heads of 64, MLP of 1024, bfloat16"."""
+    del options
+    given = LayerArrays(*arrays)
+    heads, width = given.cache[0].shape[1:3]
+    inner = given.of_mlp[-1].shape[0] if given.of_mlp else 0
+    return (
+      f"{given.x.shape[-1]} wide, {heads} heads of {width},"
+      f" MLP of {inner}, {given.x.dtype.name}"
+    )
+
+  def unfit(
+    self, *arrays: Any, activations: tuple[str, ...] = (), **options: Any
+  ) -> str | None:
+    """Returns why no kernel computes a call; None where they do."""
+    del options
+    from speccascade.native.gpu import layer_launch_cuda as kernel
+
+    given = LayerArrays(*arrays)
+    of_self, of_source, of_mlp = given.split()
+    reason = attention_launch.unfit(*of_self)
+    reason = reason or attention_launch.unfit(*of_source)
+    if of_mlp is not None:
+      reason = reason or mlp_launch.unfit(*of_mlp, activations=activations)
+    return reason or kernel.reason_against(given)
+
+
+layer_launch = LayerLaunch()

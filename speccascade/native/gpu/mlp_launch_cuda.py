@@ -42,10 +42,17 @@ def configuration(*arrays: Any, **options: Any) -> Configuration:
 
 def num_bytes(num_tokens: int, emb: int, width: int, gates: int) -> int:
   """Returns bytes of shared memory of a block with a slice of some width."""
+  padded = 8 * cuda_launches.num_tiles(num_tokens)
+  sizes = sizes_of_arrays(num_tokens, emb, width, gates)
+  return cuda_launches.shared_bytes(emb, padded, *sizes)
+
+
+def sizes_of_arrays(
+  num_tokens: int, emb: int, width: int, gates: int
+) -> tuple[int, ...]:
+  """Returns bytes of each array of `Mlp` in the source."""
   padded, outputs = 8 * cuda_launches.num_tiles(num_tokens), emb // CLUSTER
-  return cuda_launches.shared_bytes(
-    emb,
-    padded,
+  return (
     outputs * pitch(gates * width * 2),
     width * pitch(outputs * 2),
     padded * gates * width * 4,
@@ -130,6 +137,7 @@ def built(
     (),
     0,
     upcoming,
+    (),
     INNER=inner,
     SLICE=inner // slices,
     GATES=gates,

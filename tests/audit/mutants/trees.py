@@ -148,8 +148,15 @@ a GPU draws a token without weight <- test_draws_invert_the_cumulative_sum
 - above = (weight > 0) & (total > goal)
 + above = total >= goal
 
-=== native/gpu/chain_review_triton.py models/test_gpu_draws.py
+=== native/gpu/chain_parts_triton.py models/test_gpu_draws.py
 a GPU replaces a rejected draft from the verifier's law <-
+  test_places_of_a_chain_are_reviewed_as_in_separate_steps
+@ _draw_kernel
+- has_mass = jnp.max(left) > 0
++ has_mass = jnp.max(left) > 2
+
+=== native/gpu/chain_review_triton.py models/test_gpu_draws.py
+a GPU replaces a rejected draft from the verifier's filtered law <-
   test_places_of_a_chain_are_reviewed_as_in_separate_steps
 @ _kernel
 - has_mass = most > 0

@@ -10,6 +10,13 @@
       __launch_bounds__(kThreads, 1) name parameters {                       \
     body;                                                                    \
   }
+// All blocks of a launch have to be on the GPU at a time: two to a multiprocessor,
+// if their shared memory lets them.
+#define ENTRY_AT_ONCE(name, parameters, body)                                \
+  extern "C" __global__ void __cluster_dims__(kCluster, 1, 1)                \
+      __launch_bounds__(kThreads, 2) name parameters {                       \
+    body;                                                                    \
+  }
 // A size is a macro that the compiler is given.
 #define DEFINE_SIZE(name) \
   DEVICE constexpr int size_##name() { return SIZE_OF_##name; }
@@ -97,12 +104,18 @@ DEVICE void clear16(void* p) {
 }
 // The copies started since the last call are one group.
 DEVICE void end_group() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-// Waits for this thread's groups but the newest ones.
+// Waits for this thread's groups but the newest ones, at most 6.
 DEVICE void wait_groups(int newest) {
-  if (newest >= 3) asm volatile("cp.async.wait_group 3;" ::: "memory");
-  if (newest == 2) asm volatile("cp.async.wait_group 2;" ::: "memory");
-  if (newest == 1) asm volatile("cp.async.wait_group 1;" ::: "memory");
-  if (newest == 0) asm volatile("cp.async.wait_group 0;" ::: "memory");
+#define WAIT_GROUPS(n) \
+  if (newest == n) asm volatile("cp.async.wait_group " #n ";" ::: "memory")
+  WAIT_GROUPS(0);
+  WAIT_GROUPS(1);
+  WAIT_GROUPS(2);
+  WAIT_GROUPS(3);
+  WAIT_GROUPS(4);
+  WAIT_GROUPS(5);
+  WAIT_GROUPS(6);
+#undef WAIT_GROUPS
 }
 
 // Asks for memory to be in the second-level cache; a multiple of 16 bytes.
@@ -115,6 +128,47 @@ DEVICE void prefetch(const void* from, int num_bytes) {
 DEVICE void wait_for_inputs() {
   asm volatile("griddepcontrol.wait;" ::: "memory");
 }
+
+// A number, and the launch that wrote it.
+struct Packet {
+  float number;
+  unsigned launch;
+};
+
+// Packets are in the memory of the kernel's module, 0 when it is loaded. One is
+// written and read as 8 bytes at once, past the first-level cache.
+DEVICE unsigned long long* packet_at(int place) {
+  static __device__ unsigned long long packets[SIZE_OF_PACKETS + 1];
+  return packets + place;
+}
+DEVICE void write_packet(int place, float number, unsigned launch) {
+  const unsigned long long both =
+      static_cast<unsigned long long>(launch) << 32 | __float_as_uint(number);
+  asm volatile("st.relaxed.gpu.global.b64 [%0], %1;" ::"l"(packet_at(place)),
+               "l"(both)
+               : "memory");
+}
+DEVICE Packet read_packet(int place) {
+  unsigned number, launch;
+  asm volatile(
+      "{\n\t.reg .b64 both;\n\tld.relaxed.gpu.global.b64 both, [%2];\n\t"
+      "mov.b64 {%0, %1}, both;\n\t}"
+      : "=r"(number), "=r"(launch)
+      : "l"(packet_at(place))
+      : "memory");
+  return {__uint_as_float(number), launch};
+}
+// Ends a launch that waits for seconds: some of its blocks are not on the GPU.
+DEVICE void wait_for_packets(int turn) {
+  if (turn >> 24) __trap();
+}
+// Each block counts launches for itself; launches of a module never overlap.
+DEVICE unsigned* launches_of_block() {
+  static __device__ unsigned launches[GRID];
+  return launches + block();
+}
+DEVICE unsigned launch_number() { return *launches_of_block() + 1; }
+DEVICE void end_launch(unsigned number) { *launches_of_block() = number; }
 
 // To some 22 bits.
 DEVICE float exponential(float x) {

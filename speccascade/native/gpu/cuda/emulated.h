@@ -5,7 +5,8 @@
 // copies that are still under way are those of the source. The order of turns is
 // chosen, and copies land at once or as late as they may: a missing barrier or
 // wait gives other numbers in one of the orders. Clusters run one after another,
-// as they may not wait for one another. Shared memory is NaN before it is
+// as they may not wait for one another, but for kernels that are said to have all
+// of theirs at once. Shared memory is NaN before it is
 // written, and again when its block has ended. What a GPU would refuse or hang
 // on is said in one line.
 #pragma once
@@ -51,7 +52,7 @@ DEVICE bf16 rounded(float x) {
 namespace emulated {
 
 constexpr int kLanesOfWarp = 32, kWarpsOfBlock = kThreads / kLanesOfWarp;
-constexpr int kFibers = kThreads * kCluster;
+constexpr int kFibers = kThreads * kCluster;  // of a cluster
 constexpr size_t kStack = 64 << 10;
 
 // Counts who is there; a turn ends when all are.
@@ -89,15 +90,25 @@ struct Warp {
   float c[kLanesOfWarp][4];
 };
 
+struct Packet {
+  float number;
+  unsigned launch;
+};
+
 struct Machine {
   std::mutex lock;
-  std::vector<Fiber> fibers{kFibers};
+  int num_fibers = 0;  // of the clusters that run at once, the first is `number`
+  std::vector<Fiber> fibers;
   char* stacks = nullptr;
-  std::vector<Warp> warps{kWarpsOfBlock * kCluster};
-  Meeting blocks[kCluster], cluster;
-  int running_of_block[kCluster];
+  int num_stacks = 0;
+  std::vector<Warp> warps;
+  std::vector<Meeting> blocks, clusters;
+  std::vector<int> running_of_block;
   std::vector<char> shared;
   int shared_bytes = 0, num_clusters = 0, number = 0;
+  std::vector<Packet> packets;
+  Meeting sent;  // a turn for each packet that is written
+  unsigned launches = 0;
   bool is_late = false;
   int current = 0;
   jmp_buf scheduler;
@@ -115,7 +126,11 @@ inline Warp& warp_of_self() {
   return machine().warps[machine().current / kLanesOfWarp];
 }
 inline int lane_of_self() { return machine().current % kLanesOfWarp; }
+// Among those that run.
 inline int block_of_self() { return machine().current / kThreads; }
+inline Meeting& cluster_of_self() {
+  return machine().clusters[machine().current / kFibers];
+}
 
 // Goes back to the scheduler, which ends the launch.
 [[noreturn]] inline void fail(const std::string& fault) {
@@ -195,33 +210,33 @@ struct Turns {
 // backward. In 2 and 3 a warp runs as far as it can before the next one does, and
 // in 4 and 5 a block, which may end while others still need its shared memory.
 inline Turns turns_of(int order) {
+  const int all = machine().num_fibers;
   switch (order) {
     case 0:
       return {1, 1};
     case 1:
-      return {1, kFibers - 1};
+      return {1, all - 1};
     case 2:
       return {kLanesOfWarp, kLanesOfWarp};
     case 3:
-      return {kLanesOfWarp, kFibers - kLanesOfWarp};
+      return {kLanesOfWarp, all - kLanesOfWarp};
     case 4:
       return {kThreads, kThreads};
     default:
-      return {kThreads, kFibers - kThreads};
+      return {kThreads, all - kThreads};
   }
 }
 
-inline void run_cluster(int number, int order) {
+// Runs some clusters at once.
+inline void run_clusters(int number, int order) {
   Machine& all = machine();
   all.number = number;
-  all.cluster = {};
+  all.clusters.assign(all.num_fibers / kFibers, {});
   std::memset(all.shared.data(), 0xff, all.shared.size());
   for (Warp& warp : all.warps) warp.meeting = {};
-  for (int block = 0; block < kCluster; ++block) {
-    all.blocks[block] = {};
-    all.running_of_block[block] = kThreads;
-  }
-  for (int i = 0; i < kFibers; ++i) {
+  all.blocks.assign(all.num_fibers / kThreads, {});
+  all.running_of_block.assign(all.num_fibers / kThreads, kThreads);
+  for (int i = 0; i < all.num_fibers; ++i) {
     Fiber& fiber = all.fibers[i];
     fiber.has_begun = fiber.has_ended = fiber.has_arrived = false;
     fiber.waits_for = nullptr;
@@ -237,8 +252,8 @@ inline void run_cluster(int number, int order) {
   while (is_running && all.fault.empty()) {
     is_running = false;
     bool has_moved = false;
-    for (int i = 0; i < kFibers / turns.together && all.fault.empty(); ++i) {
-      const int first = int(int64_t(i) * turns.stride % kFibers) /
+    for (int i = 0; i < all.num_fibers / turns.together && all.fault.empty(); ++i) {
+      const int first = int(int64_t(i) * turns.stride % all.num_fibers) /
                         turns.together * turns.together;
       bool moves = true;
       while (moves && all.fault.empty()) {
@@ -256,31 +271,42 @@ inline void run_cluster(int number, int order) {
       }
     }
     if (is_running && !has_moved) {
-      all.fault = "some threads wait for ever at a barrier";
+      all.fault = "some threads wait for ever at a barrier, or for a packet";
     }
   }
 }
 
 // Returns what was wrong, or an empty text.
 inline const char* run(const std::function<void()>& kernel, int num_clusters,
-                       int shared_bytes, int order) {
+                       int at_once, int num_packets, int shared_bytes,
+                       int order) {
   Machine& all = machine();
   std::lock_guard<std::mutex> guard(all.lock);
-  if (!all.stacks) {
+  all.num_fibers = at_once * kFibers;
+  if (all.num_stacks < all.num_fibers) {
+    if (all.stacks) munmap(all.stacks, kStack * all.num_stacks);
+    all.stacks = nullptr, all.num_stacks = 0;
     void* stacks =
-        mmap(nullptr, kStack * kFibers, PROT_READ | PROT_WRITE,
+        mmap(nullptr, kStack * all.num_fibers, PROT_READ | PROT_WRITE,
              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (stacks == MAP_FAILED) return "no memory for the threads' stacks";
     all.stacks = static_cast<char*>(stacks);
+    all.num_stacks = all.num_fibers;
   }
+  all.fibers.resize(all.num_fibers);
+  all.warps.resize(all.num_fibers / kLanesOfWarp);
+  // What earlier launches left is there, and is not to be taken.
+  all.packets.resize(num_packets, {0, 0});
+  for (Packet& each : all.packets) each.number = NAN;
+  ++all.launches;
   all.kernel = kernel;
   all.num_clusters = num_clusters;
   all.shared_bytes = shared_bytes;
-  all.shared.assign(size_t(shared_bytes) * kCluster, 0);
+  all.shared.assign(size_t(shared_bytes) * kCluster * at_once, 0);
   all.is_late = order % 2 == 0;
   all.fault.clear();
-  for (int i = 0; i < num_clusters && all.fault.empty(); ++i) {
-    run_cluster(i, order);
+  for (int i = 0; i < num_clusters && all.fault.empty(); i += at_once) {
+    run_clusters(i, order);
   }
   return all.fault.c_str();
 }
@@ -303,13 +329,16 @@ void call(void (*kernel)(A...), void* const* arrays) {
   DEVICE int size_##name() { return SIZE_OF_##name; }
 
 // The arguments are those of XLA's custom call: operands, then results.
-#define ENTRY(name, parameters, body)                                          \
+#define ENTRY_OF(name, parameters, body, at_once)                              \
   static void name parameters { body; }                                        \
   extern "C" const char* run_##name(void* const* arrays, int clusters,         \
                                     int order) {                               \
     return emulated::run([=] { emulated::call(name, arrays); }, clusters,      \
-                         SIZE_OF_SHARED, order);                                  \
+                         at_once, SIZE_OF_PACKETS, SIZE_OF_SHARED, order);     \
   }
+#define ENTRY(name, parameters, body) ENTRY_OF(name, parameters, body, 1)
+#define ENTRY_AT_ONCE(name, parameters, body) \
+  ENTRY_OF(name, parameters, body, clusters)
 
 DEVICE int thread() { return emulated::machine().current % kThreads; }
 DEVICE int block() {
@@ -333,7 +362,8 @@ struct Peers {
     if (offset < 0 || offset >= emulated::machine().shared_bytes) {
       emulated::fail("a peer is asked for what is not in shared memory");
     }
-    return *reinterpret_cast<T*>(emulated::shared_of(rank) + offset);
+    const int first = emulated::block_of_self() / kCluster * kCluster;
+    return *reinterpret_cast<T*>(emulated::shared_of(first + rank) + offset);
   }
   float read(const float* p, int rank) const {
     return at(const_cast<float*>(p), rank);
@@ -352,14 +382,14 @@ DEVICE void cluster_arrive() {
   emulated::Fiber& fiber = emulated::self();
   if (fiber.has_arrived) emulated::fail("a thread arrives twice at a cluster");
   fiber.has_arrived = true;
-  fiber.cluster_turn = emulated::machine().cluster.turn;
-  emulated::machine().cluster.arrive(emulated::kFibers);
+  fiber.cluster_turn = emulated::cluster_of_self().turn;
+  emulated::cluster_of_self().arrive(emulated::kFibers);
 }
 DEVICE void cluster_wait() {
   emulated::Fiber& fiber = emulated::self();
   if (!fiber.has_arrived) emulated::fail("a thread waits before it arrives");
   fiber.has_arrived = false;
-  emulated::wait(emulated::machine().cluster, fiber.cluster_turn);
+  emulated::wait(emulated::cluster_of_self(), fiber.cluster_turn);
 }
 
 using Place = char*;
@@ -395,6 +425,25 @@ DEVICE void prefetch(const void* from, int num_bytes) {
   (void)bytes[num_bytes - 1];
 }
 DEVICE void wait_for_inputs() {}
+
+using emulated::Packet;
+DEVICE Packet& packet_at(int place) {
+  if (place < 0 || place >= int(emulated::machine().packets.size())) {
+    emulated::fail("a packet has no place");
+  }
+  return emulated::machine().packets[place];
+}
+DEVICE void write_packet(int place, float number, unsigned launch) {
+  packet_at(place) = {number, launch};
+  ++emulated::machine().sent.turn;
+}
+DEVICE Packet read_packet(int place) { return packet_at(place); }
+// Until another packet is written.
+DEVICE void wait_for_packets(int) {
+  emulated::wait(emulated::machine().sent, emulated::machine().sent.turn);
+}
+DEVICE unsigned launch_number() { return emulated::machine().launches; }
+DEVICE void end_launch(unsigned) {}
 
 DEVICE float exponential(float x) { return std::exp(x); }
 DEVICE float quotient(float x, float y) { return x / y; }

@@ -13,11 +13,17 @@
 // rows, multiplies and waits for its cluster. What the blocks of a cluster need of
 // one another they read from each other's shared memory.
 //
-// Clusters do not wait for one another. Each writes its part of the sum over
-// heads, or over slices, and the next launch adds the parts to the residual
+// In these, clusters do not wait for one another. Each writes its part of the sum
+// over heads, or over slices, and the next launch adds the parts to the residual
 // before its norm, in one order: the numbers of a token depend neither on the
 // run nor on the other tokens of its block. The norm's factor multiplies the
 // products, after they are added over the cluster.
+//
+// A layer is fewer launches where clusters do wait for one another; its numbers
+// are the same, bit for bit:
+//
+//   attend_both    both attentions
+//   layer          all three, for small models
 //
 // Axes: M tokens of all rows, E model width, C outputs of the first products,
 // D head width, L slots, S the slots of one block.
@@ -37,6 +43,10 @@ DEFINE_SIZE(PARTS)     // sums that are added to the residual first
 DEFINE_SIZE(BIAS_ROW)  // strides of the bias; 0 where it is the same for all
 DEFINE_SIZE(BIAS_HEAD)
 DEFINE_SIZE(BIAS_TOKEN)
+DEFINE_SIZE(SOURCE_SLOTS)  // of the source, where a layer is one launch
+DEFINE_SIZE(SOURCE_BIAS_ROW)
+DEFINE_SIZE(SOURCE_BIAS_HEAD)
+DEFINE_SIZE(SOURCE_BIAS_TOKEN)
 DEFINE_SIZE(INNER)  // width of the MLP
 DEFINE_SIZE(SLICE)  // of one cluster
 DEFINE_SIZE(GATES)  // kernels before the activation: 1 or 2
@@ -48,6 +58,9 @@ DEFINE_SIZE(NEXT_2)
 DEFINE_SIZE(NEXT_3)
 DEFINE_SIZE(NEXT_4)
 DEFINE_SIZE(NEXT_5)
+DEFINE_SIZE(NEXT_6)
+DEFINE_SIZE(NEXT_7)
+DEFINE_SIZE(PACKETS)  // that a launch exchanges
 DEFINE_SIZE(SHARED)  // bytes of shared memory
 
 constexpr int kLanes = 32, kWarps = kThreads / kLanes;
@@ -190,8 +203,10 @@ DEVICE void ask_for(const bf16* next, int num_bytes) {
 // What later launches read.
 #define NEXT_PARAMETERS                                                       \
   const bf16 *next_0, const bf16 *next_1, const bf16 *next_2,                 \
-      const bf16 *next_3, const bf16 *next_4, const bf16 *next_5
-#define NEXT_ARRAYS next_0, next_1, next_2, next_3, next_4, next_5
+      const bf16 *next_3, const bf16 *next_4, const bf16 *next_5,             \
+      const bf16 *next_6, const bf16 *next_7
+#define NEXT_ARRAYS \
+  next_0, next_1, next_2, next_3, next_4, next_5, next_6, next_7
 
 DEVICE void ask_for_next(NEXT_PARAMETERS) {
   ask_for(next_0, size_NEXT_0());
@@ -200,6 +215,8 @@ DEVICE void ask_for_next(NEXT_PARAMETERS) {
   ask_for(next_3, size_NEXT_3());
   ask_for(next_4, size_NEXT_4());
   ask_for(next_5, size_NEXT_5());
+  ask_for(next_6, size_NEXT_6());
+  ask_for(next_7, size_NEXT_7());
 }
 
 // Returns a sum over the cluster, after the cluster met.
@@ -218,6 +235,39 @@ DEVICE float over_warp(float x) {
   return x;
 }
 
+// Where the heads of a launch leave their sums for all clusters of it: numbered
+// by phase, head, token and output. A packet has the launch's number beside its
+// own, and is written and read as one, so that it needs no barrier, and what an
+// earlier launch left there is not taken for it. Blocks wait for one another: all
+// of a launch must fit the GPU at once.
+struct Exchange {
+  int phase;
+  unsigned launch;
+
+  DEVICE int place(int head, int token, int output) const {
+    return ((phase * size_HEADS() + head) * num_tokens() + token) * size_EMB() +
+           output;
+  }
+
+  // Takes a number of each head, after it has come.
+  DEVICE void receive(float (&parts)[kParts], int token, int output) const {
+    bool has_come = false;
+#pragma unroll 1
+    for (int turn = 0; !has_come; ++turn) {
+      if (turn) wait_for_packets(turn);
+      has_come = true;
+#pragma unroll
+      for (int head = 0; head < kParts; ++head) {
+        if (head < size_HEADS()) {
+          const Packet packet = read_packet(place(head, token, output));
+          parts[head] = packet.number;
+          has_come = has_come && packet.launch == launch;
+        }
+      }
+    }
+  }
+};
+
 // What a thread has asked for, of a piece of a row.
 struct Piece {
   bf16 x, scale;
@@ -231,15 +281,17 @@ struct Rows {
   int pieces;      // of a row: a lane of a warp has one input
   float* squares;  // [M, pieces], sums
   float* energy;   // [M], sums of the squares: the cluster reads them
+  bf16* totals;    // [M, E / 8], the residual; null where one sum is all
   Piece asked[kAsked];
 
-  DEVICE void place(Arena& arena, int padded) {
+  DEVICE void place(Arena& arena, int padded, bool keeps) {
     const int inputs = size_EMB() / kCluster;
     stride = pitch(inputs * 2) / 2;
     pieces = (inputs + kLanes - 1) / kLanes;
     scaled = arena.halves(padded * stride);
     squares = arena.floats(padded * pieces);
     energy = arena.floats(padded);
+    totals = keeps ? arena.halves(padded * inputs) : nullptr;
   }
 
   DEVICE int count() const { return num_tokens() * pieces; }
@@ -258,13 +310,33 @@ struct Rows {
                   bf16* new_x) const {
 #pragma unroll
     for (int turn = 0; turn < kAsked; ++turn) {
-      if (turn * kWarps < count()) add(asked[turn], turn, parts, new_x);
+      if (turn * kWarps < count()) {
+        add(asked[turn], turn, size_PARTS(), parts, new_x);
+      }
     }
 #pragma unroll 1
     for (int turn = kAsked; turn < (count() + kWarps - 1) / kWarps; ++turn) {
       Piece piece;
       ask(piece, turn, x, parts, scale);
-      add(piece, turn, parts, new_x);
+      add(piece, turn, size_PARTS(), parts, new_x);
+    }
+  }
+
+  // Adds what the heads of this launch have sent to the residual that `add` kept.
+  DEVICE void add_sent(const Exchange& exchange, const bf16* scale,
+                       bf16* new_x) const {
+    const int emb = size_EMB(), first = rank() * emb / kCluster;
+#pragma unroll 1
+    for (int turn = 0; turn < (count() + kWarps - 1) / kWarps; ++turn) {
+      const int number = warp() + turn * kWarps;
+      Piece piece;
+      if (has(number)) {
+        const int token = number / pieces;
+        piece.x = totals[token * (emb / kCluster) + column(number)];
+        piece.scale = scale[first + column(number)];
+        exchange.receive(piece.parts, token, first + column(number));
+      }
+      add(piece, turn, size_HEADS(), nullptr, new_x);
     }
   }
 
@@ -291,8 +363,8 @@ struct Rows {
     }
   }
 
-  DEVICE void add(const Piece& asked, int turn, const float* parts,
-                  bf16* new_x) const {
+  DEVICE void add(const Piece& asked, int turn, int num_parts,
+                  const float* parts, bf16* new_x) const {
     const int emb = size_EMB(), first = rank() * emb / kCluster;
     const int piece = warp() + turn * kWarps;
     if (piece >= count()) return;
@@ -302,10 +374,10 @@ struct Rows {
       float sum = to_float(asked.x);
 #pragma unroll
       for (int part = 0; part < kParts; ++part) {
-        if (part < size_PARTS()) sum += asked.parts[part];
+        if (part < num_parts) sum += asked.parts[part];
       }
 #pragma unroll 16
-      for (int part = kParts; part < size_PARTS(); ++part) {
+      for (int part = kParts; part < num_parts; ++part) {
         sum += parts[part * num_tokens() * emb + at];
       }
       const bf16 total = rounded(sum);
@@ -313,7 +385,8 @@ struct Rows {
       square = number * number;
       scaled[token * stride + column(piece)] =
           rounded(number * to_float(asked.scale));
-      if (block() < kCluster) new_x[at] = total;
+      if (totals) totals[token * (emb / kCluster) + column(piece)] = total;
+      if (new_x && block() < kCluster) new_x[at] = total;
     }
     square = over_warp(square);
     if (lane() == 0) squares[piece] = square;
@@ -388,19 +461,25 @@ struct Products {
     }
   }
 
-  // Writes [M, `stride`], of the first `tokens` tokens.
-  DEVICE void write(float* to, int stride, int num_outputs, int tokens) const {
+  // Calls put(token, output, sum) for all of the first `tokens` tokens.
+  template <class Put>
+  DEVICE void put(int num_outputs, int tokens, const Put& put) const {
 #pragma unroll
     for (int i = 0; i < kMostTiles; ++i) {
-      const int output = (warp() + i * kWarps) * 16 + lane() / 4;
+      const int first = i * kWarps * 16;  // of the first warp
+      if (first >= num_outputs) break;
+      if (first + kWarps * 16 > num_outputs && first + warp() * 16 >= num_outputs)
+        break;
+      const int output = first + warp() * 16 + lane() / 4;
 #pragma unroll
       for (int t = 0; t < kTiles; ++t) {
+        const int token = t * 8 + lane() % 4 * 2;
 #pragma unroll
-        for (int j = 0; j < 4; ++j) {
-          const int token = t * 8 + lane() % 4 * 2 + j % 2;
-          const int at = output + j / 2 * 8;
-          if (at < num_outputs && token < tokens) {
-            to[token * stride + at] = sums[i][t][j];
+        for (int more = 0; more < 2; ++more) {
+          // (The compiler knows that a single token is never the second of two.)
+          if (t * 8 + more < tokens && token + more < tokens) {
+            put(token + more, output, sums[i][t][more]);
+            put(token + more, output + 8, sums[i][t][more + 2]);
           }
         }
       }
@@ -432,7 +511,9 @@ DEVICE void first_products(const bf16* kernels, int stride, const Rows& rows,
     products.add(kernels, stride, rows.scaled, rows.stride, columns,
                  group * of_group(), in_group(group));
   }
-  products.write(sums, columns, columns, num_tokens());
+  products.put(columns, num_tokens(), [=](int token, int at, float sum) {
+    sums[token * columns + at] = sum;
+  });
 }
 
 // Starts the copies of the first products' weights, in groups of inputs.
@@ -461,6 +542,330 @@ DEVICE bf16 finite(bf16 x) {
   return (x.bits & 0x7f80) == 0x7f80 ? bf16{0} : x;
 }
 
+// Where a product's sums go: this cluster's part of the residual.
+DEVICE auto at_part(float* new_parts) {
+  const long long part =
+      static_cast<long long>(block() / kCluster) * num_tokens();
+  float* const to =
+      new_parts + part * size_EMB() + rank() * (size_EMB() / kCluster);
+  return [=](int token, int output, float sum) {
+    to[token * size_EMB() + output] = sum;
+  };
+}
+
+// Attention of one head in a cluster. `kMore` groups of copies are started after
+// its own before it runs; `kOfLayer`: the other attention is in the same launch.
+template <bool kSelf, int kTiles, int kMore, bool kOfLayer>
+struct Attention {
+  static constexpr int kKernels = kSelf ? 3 : 1, kPadded = kTiles * 8;
+  const bf16 *query_kernel, *key_kernel, *value_kernel, *out_kernel, *bias, *keys,
+      *values;
+  const int* start;
+  bf16 *new_keys, *new_values;
+
+  bf16 *kernels, *out;
+  float *sums, *queries;  // the cluster reads the sums
+  bf16 *my_keys, *my_values;  // [B, D, S], [B, S, D and padding]
+  float *weights, *limits, *mixtures;  // the cluster reads limits and mixtures
+  bf16* mixed;
+  int* starts;
+  Asked<kAskedKeys> asked_keys;
+  Asked<kAskedBias> asked_bias;
+  int asked_start;
+
+  DEVICE static bool is_second() { return kOfLayer && !kSelf; }
+  DEVICE static int num_slots() {
+    return is_second() ? size_SOURCE_SLOTS() : size_SLOTS();
+  }
+  DEVICE static int share() { return (num_slots() + kCluster - 1) / kCluster; }
+  DEVICE static int first() { return rank() * share(); }
+  DEVICE static int held() {
+    const int left = num_slots() - first();
+    return left < share() ? left : share();
+  }
+  DEVICE static int head() { return block() / kCluster; }
+  DEVICE static int columns() { return kKernels * size_WIDTH(); }
+  DEVICE static int outputs() { return size_EMB() / kCluster; }
+  DEVICE static int stride() { return pitch(columns() * 2) / 2; }
+  DEVICE static int out_stride() { return pitch(outputs() * 2) / 2; }
+  DEVICE static int value_stride() { return size_WIDTH() + 8; }
+
+  DEVICE void place_weights(Arena& arena) {
+    kernels = arena.halves(outputs() * stride());
+    out = arena.halves(size_WIDTH() * out_stride());
+  }
+  DEVICE void place(Arena& arena) {
+    const int num_rows = size_ROWS(), width = size_WIDTH();
+    sums = arena.floats(kPadded * columns());
+    queries = arena.floats(kPadded * width);
+    my_keys = arena.halves(num_rows * width * share());
+    my_values = arena.halves(num_rows * share() * value_stride());
+    weights = arena.floats(num_tokens() * share());
+    limits = arena.floats(kPadded * 2);
+    mixtures = arena.floats(kPadded * width);
+    mixed = arena.halves(kPadded * (pitch(width * 2) / 2));
+    starts = reinterpret_cast<int*>(arena.take(num_rows * 4));
+  }
+
+  // A cache's rows of keys have any alignment, so they are copied one by one.
+  DEVICE bf16 key_at(int line, int slot) const {
+    const int width = size_WIDTH(), row = line / width, place = line % width;
+    const long long at = (row * size_HEADS() + head()) * width + place;
+    return slot < held() ? keys[at * num_slots() + first() + slot] : bf16{0};
+  }
+  DEVICE bf16 bias_at(int token, int slot) const {
+    const int of_row = is_second() ? size_SOURCE_BIAS_ROW() : size_BIAS_ROW();
+    const int of_head = is_second() ? size_SOURCE_BIAS_HEAD() : size_BIAS_HEAD();
+    const int of_token =
+        is_second() ? size_SOURCE_BIAS_TOKEN() : size_BIAS_TOKEN();
+    const int at = row_of(token) * of_row + head() * of_head +
+                   place_of(token) * of_token + first() + slot;
+    return slot < held() ? bias[at] : bf16{0};
+  }
+
+  // Asks for the slots' keys and bias.
+  DEVICE void ask() {
+    asked_keys.ask(size_ROWS() * size_WIDTH(), share(),
+                   [&](int line, int slot) { return key_at(line, slot); });
+    asked_bias.ask(num_tokens(), share(),
+                   [&](int token, int slot) { return bias_at(token, slot); });
+    asked_start = kSelf && thread() < size_ROWS() ? start[thread()] : 0;
+  }
+
+  // Starts the copies: groups of weights, the values, the output's weights.
+  DEVICE void copy() const {
+    const int width = size_WIDTH();
+    const bf16* const first_kernels[3] = {query_kernel, key_kernel, value_kernel};
+    fetch_groups(kernels, stride(), first_kernels, kKernels,
+                 size_HEADS() * width, head() * width, width);
+    const int within = held();
+#pragma unroll 1
+    for (int row = 0; row < size_ROWS(); ++row) {
+      const long long at = (row * size_HEADS() + head()) * width *
+                           static_cast<long long>(num_slots());
+      const bf16* from = values + at + static_cast<long long>(first()) * width;
+      bf16* to = my_values + row * share() * value_stride();
+      each<4>(share(), width / 8, [=](int slot, int chunk) {
+        if (slot < within) {
+          copy16(address(to + slot * value_stride() + chunk * 8),
+                 from + slot * width + chunk * 8);
+        }
+      });
+    }
+    end_group();
+    const int first_output = rank() * outputs();
+    fetch(out, out_stride(),
+          out_kernel + static_cast<long long>(head()) * width * size_EMB() +
+              first_output,
+          size_EMB(), width, outputs());
+    end_group();
+  }
+
+  // Puts where it belongs what was asked for.
+  DEVICE void take() const {
+    const int num_rows = size_ROWS(), within = held();
+    bf16* const to_keys = my_keys;
+    float* const to_weights = weights;
+    asked_keys.take(
+        num_rows * size_WIDTH(), share(),
+        [&](int line, int slot) { return key_at(line, slot); },
+        [=](int line, int slot, bf16 key) { to_keys[line * share() + slot] = key; });
+    asked_bias.take(
+        num_tokens(), share(),
+        [&](int token, int slot) { return bias_at(token, slot); },
+        [=](int token, int slot, bf16 number) {
+          to_weights[token * share() + slot] =
+              slot < within ? to_float(number) : kNone;
+        });
+    // Slots that do not exist have a weight of 0, and 0 times NaN is NaN.
+    if (share() * kCluster > num_slots()) {
+      bf16* const lines = my_values;
+      each<4>(num_rows * share(), value_stride() / 8, [=](int line, int chunk) {
+        if (line % share() >= within) {
+          clear16(lines + line * value_stride() + chunk * 8);
+        }
+      });
+    }
+    if (kSelf && thread() < num_rows) starts[thread()] = asked_start;
+  }
+
+  // Calls put(token, output, sum) for this head's part of the output, and two
+  // functions while the cluster's first and second meetings take place.
+  template <class Put, class First, class Second>
+  DEVICE void run(const Rows& rows, const Peers& peers, const Put& put,
+                  const First& in_first, const Second& in_second) const {
+    const int width = size_WIDTH(), columns = this->columns();
+    const int outputs = this->outputs(), num_slots = this->num_slots();
+    const int share = this->share(), first = this->first(), held = this->held();
+    const int stride = this->stride(), out_stride = this->out_stride();
+    const int value_stride = this->value_stride(), head = this->head();
+    const int mixed_stride = pitch(width * 2) / 2;
+    // (A lambda copies what it uses of these, and not the whole structure.)
+    float* const sums = this->sums;
+    float* const queries = this->queries;
+    bf16* const my_keys = this->my_keys;
+    bf16* const my_values = this->my_values;
+    float* const weights = this->weights;
+    float* const limits = this->limits;
+    float* const mixtures = this->mixtures;
+    bf16* const mixed = this->mixed;
+    int* const starts = this->starts;
+    bf16* const new_keys = this->new_keys;
+    bf16* const new_values = this->new_values;
+    first_products<kTiles, 2 + kMore>(kernels, stride, rows, sums, columns);
+    wait_groups(1 + kMore);  // for the values
+    cluster_arrive();
+    in_first();
+    cluster_wait();
+    const auto join = [=](int token, int column) {
+      const int row = row_of(token);
+      int slot = 0;
+      if (kSelf && column >= width) {
+        slot = starts[row] + place_of(token) - first;
+        if (slot < 0 || slot >= held) return;
+      }
+      const float sum = over_cluster(peers, sums + token * columns + column);
+      const bf16 y = rounded(sum * rows.factor(peers, token));
+      if (column < width) {
+        queries[token * width + column] = to_float(y);
+      } else if (kSelf) {
+        const int place = column % width;
+        const long long line = row * size_HEADS() + head;
+        if (column < 2 * width) {
+          my_keys[(row * width + place) * share + slot] = finite(y);
+          new_keys[(line * width + place) * num_slots + first + slot] = finite(y);
+        } else {
+          my_values[(row * share + slot) * value_stride + place] = finite(y);
+          new_values[(line * num_slots + first + slot) * width + place] =
+              finite(y);
+        }
+      }
+    };
+    if (!kSelf || num_tokens() * columns <= kThreads) {
+      each<4>(num_tokens(), columns, join);
+    } else {
+      // Most blocks have no slot of the new keys and values.
+      each<4>(num_tokens(), width, join);
+      each<4>(num_tokens(), 2 * width, [=](int token, int column) {
+        join(token, width + column);
+      });
+    }
+    block_sync();
+
+    // Eight lanes add up a score, so that few slots keep many lanes busy.
+#pragma unroll 2
+    for (int turn = 0; turn < turns(num_tokens() * share * 8); ++turn) {
+      const int i = thread() + turn * kThreads, item = unsigned(i) / 8;
+      const int token = unsigned(item) / unsigned(share);
+      const int slot = item - token * share;
+      const bool is_item = token < num_tokens();
+      float sum = 0;
+      if (is_item) {
+        const int mine = i & 7;
+        const float* query = queries + token * width + mine;
+        const bf16* key =
+            my_keys + row_of(token) * width * share + mine * share + slot;
+#pragma unroll 16
+        for (int at = 0; at < width; at += 8) {
+          sum += query[at] * to_float(key[at * share]);
+        }
+      }
+      warp_sync();
+      sum += from_lane(sum, 1);
+      sum += from_lane(sum, 2);
+      sum += from_lane(sum, 4);
+      if (is_item && (i & 7) == 0) weights[item] += sum;
+    }
+    block_sync();
+#pragma unroll 1
+    for (int token = warp(); token < num_tokens(); token += kWarps) {
+      float* mine = weights + token * share;
+      float most = kNone, total = 0;
+#pragma unroll 1
+      for (int turn = 0; turn < (share + kLanes - 1) / kLanes; ++turn) {
+        const int slot = lane() + turn * kLanes;
+        if (slot < held) most = fmaxf(most, mine[slot]);
+      }
+      warp_sync();
+#pragma unroll
+      for (int far = kLanes / 2; far; far /= 2) {
+        most = fmaxf(most, from_lane(most, far));
+      }
+#pragma unroll 1
+      for (int turn = 0; turn < (share + kLanes - 1) / kLanes; ++turn) {
+        const int slot = lane() + turn * kLanes;
+        if (slot < share) {
+          const float weight = slot < held ? exponential(mine[slot] - most) : 0;
+          mine[slot] = weight;
+          total += weight;
+        }
+      }
+      warp_sync();
+#pragma unroll
+      for (int far = kLanes / 2; far; far /= 2) total += from_lane(total, far);
+      if (lane() == 0) {
+        limits[token * 2] = most;
+        limits[token * 2 + 1] = total;
+      }
+    }
+    block_sync();
+    // Of many slots, each of four lanes adds up a fourth.
+    const int lanes = share > 32 ? 4 : 1;
+#pragma unroll 2
+    for (int turn = 0; turn < turns(num_tokens() * width * lanes); ++turn) {
+      const int i = thread() + turn * kThreads, item = unsigned(i) / lanes;
+      const int token = unsigned(item) / unsigned(width);
+      const bool is_item = token < num_tokens();
+      float sum = 0;
+      if (is_item) {
+        const int mine = i & (lanes - 1), column = item - token * width;
+        const float* weight = weights + token * share + mine;
+        const bf16* value = my_values + row_of(token) * share * value_stride +
+                            mine * value_stride + column;
+#pragma unroll 16
+        for (int slot = 0; slot < share; slot += lanes) {
+          if (lanes == 1 || slot + mine < share) {
+            sum += weight[slot] * to_float(value[slot * value_stride]);
+          }
+        }
+      }
+      if (lanes > 1) {
+        warp_sync();
+        sum += from_lane(sum, 1);
+        sum += from_lane(sum, 2);
+      }
+      if (is_item && (i & (lanes - 1)) == 0) mixtures[item] = sum;
+    }
+    wait_groups(kMore);
+    cluster_arrive();
+    in_second();
+    cluster_wait();
+    each<4>(num_tokens(), width, [=](int token, int column) {
+      float most[kCluster], top = kNone, total = 0, sum = 0;
+#pragma unroll
+      for (int other = 0; other < kCluster; ++other) {
+        most[other] = peers.read(limits + token * 2, other);
+        top = fmaxf(top, most[other]);
+      }
+#pragma unroll
+      for (int other = 0; other < kCluster; ++other) {
+        const float part = exponential(most[other] - top);
+        total += peers.read(limits + token * 2 + 1, other) * part;
+        sum += peers.read(mixtures + token * width + column, other) * part;
+      }
+      mixed[token * mixed_stride + column] = rounded(quotient(sum, total));
+    });
+    // A block stays until the others have read from it.
+    cluster_arrive();
+    block_sync();
+    Products<kTiles> products;
+    products.clear();
+    products.add(out, out_stride, mixed, mixed_stride, outputs, 0, width / 16);
+    products.put(outputs, num_tokens(), put);
+    cluster_wait();
+  }
+};
+
 template <bool kSelf, int kTiles>
 DEVICE void attention(const bf16* x, const float* parts, const bf16* scale,
                       const bf16* query_kernel, const bf16* key_kernel,
@@ -468,247 +873,25 @@ DEVICE void attention(const bf16* x, const float* parts, const bf16* scale,
                       const bf16* bias, const bf16* keys, const bf16* values,
                       const int* start, NEXT_PARAMETERS, bf16* new_x,
                       float* new_parts, bf16* new_keys, bf16* new_values) {
-  constexpr int kKernels = kSelf ? 3 : 1, kPadded = kTiles * 8;
-  const int head = block() / kCluster, width = size_WIDTH();
-  const int columns = kKernels * width, joined = size_HEADS() * width;
-  const int outputs = size_EMB() / kCluster, first_output = rank() * outputs;
-  const int num_slots = size_SLOTS();
-  const int share = (num_slots + kCluster - 1) / kCluster;
-  const int first = rank() * share, num_rows = size_ROWS();
-  const int stride = pitch(columns * 2) / 2, out_stride = pitch(outputs * 2) / 2;
-  const int value_stride = width + 8, mixed_stride = pitch(width * 2) / 2;
   const Peers peers;
-
+  Attention<kSelf, kTiles, 0, false> one{
+      query_kernel, key_kernel, value_kernel, out_kernel, bias,
+      keys,         values,     start,        new_keys,   new_values};
   Arena arena{shared_memory()};
-  bf16* kernels = arena.halves(outputs * stride);
-  bf16* out = arena.halves(width * out_stride);
+  one.place_weights(arena);
+  one.place(arena);
   Rows rows;
-  rows.place(arena, kPadded);
-  float* sums = arena.floats(kPadded * columns);  // the cluster reads them
-  float* queries = arena.floats(kPadded * width);
-  bf16* my_keys = arena.halves(num_rows * width * share);  // [B, D, S]
-  bf16* my_values = arena.halves(num_rows * share * value_stride);
-  float* weights = arena.floats(num_tokens() * share);
-  float* limits = arena.floats(kPadded * 2);     // the cluster reads them
-  float* mixtures = arena.floats(kPadded * width);  // the cluster reads them
-  bf16* mixed = arena.halves(kPadded * mixed_stride);
-  int* starts = reinterpret_cast<int*>(arena.take(num_rows * 4));
+  rows.place(arena, kTiles * 8, false);
   ends_at(arena.at, size_SHARED());
 
   wait_for_inputs();
   rows.ask(x, parts, scale);
-  const int held = num_slots - first < share ? num_slots - first : share;
-  // A cache's rows of keys have any alignment, so they are copied one by one.
-  const auto key_at = [=](int line, int slot) {
-    const int row = line / width, place = line % width;
-    const long long at = (row * size_HEADS() + head) * width + place;
-    return slot < held ? keys[at * num_slots + first + slot] : bf16{0};
-  };
-  const auto bias_at = [=](int token, int slot) {
-    const int at = row_of(token) * size_BIAS_ROW() + head * size_BIAS_HEAD() +
-                   place_of(token) * size_BIAS_TOKEN() + first + slot;
-    return slot < held ? bias[at] : bf16{0};
-  };
-  Asked<kAskedKeys> asked_keys;
-  asked_keys.ask(num_rows * width, share, key_at);
-  Asked<kAskedBias> asked_bias;
-  asked_bias.ask(num_tokens(), share, bias_at);
-  const int asked_start = kSelf && thread() < num_rows ? start[thread()] : 0;
-
-  const bf16* const first_kernels[3] = {query_kernel, key_kernel, value_kernel};
-  fetch_groups(kernels, stride, first_kernels, kKernels, joined, head * width,
-               width);
-#pragma unroll 1
-  for (int row = 0; row < num_rows; ++row) {
-    const long long at = (row * size_HEADS() + head) * width *
-                         static_cast<long long>(num_slots);
-    const bf16* from = values + at + static_cast<long long>(first) * width;
-    bf16* to = my_values + row * share * value_stride;
-    each<4>(share, width / 8, [=](int slot, int chunk) {
-      if (slot < held) {
-        copy16(address(to + slot * value_stride + chunk * 8),
-               from + slot * width + chunk * 8);
-      }
-    });
-  }
-  end_group();
-  fetch(out, out_stride,
-        out_kernel + static_cast<long long>(head) * width * size_EMB() +
-            first_output,
-        size_EMB(), width, outputs);
-  end_group();
+  one.ask();
+  one.copy();
   ask_for_next(NEXT_ARRAYS);
   rows.add(x, parts, scale, new_x);
-  asked_keys.take(num_rows * width, share, key_at,
-                  [=](int line, int slot, bf16 key) {
-                    my_keys[line * share + slot] = key;
-                  });
-  asked_bias.take(num_tokens(), share, bias_at,
-                  [=](int token, int slot, bf16 number) {
-                    weights[token * share + slot] =
-                        slot < held ? to_float(number) : kNone;
-                  });
-  // Slots that do not exist have a weight of 0, and 0 times NaN is NaN.
-  if (share * kCluster > num_slots) {
-    each<4>(num_rows * share, value_stride / 8, [=](int line, int chunk) {
-      if (line % share >= held) {
-        clear16(my_values + line * value_stride + chunk * 8);
-      }
-    });
-  }
-  if (kSelf && thread() < num_rows) starts[thread()] = asked_start;
-
-  first_products<kTiles, 2>(kernels, stride, rows, sums, columns);
-  wait_groups(1);  // for the values
-  cluster_arrive();
-  cluster_wait();
-  const auto join = [=](int token, int column) {
-    const int row = row_of(token);
-    int slot = 0;
-    if (kSelf && column >= width) {
-      slot = starts[row] + place_of(token) - first;
-      if (slot < 0 || slot >= held) return;
-    }
-    const float sum = over_cluster(peers, sums + token * columns + column);
-    const bf16 y = rounded(sum * rows.factor(peers, token));
-    if (column < width) {
-      queries[token * width + column] = to_float(y);
-    } else if (kSelf) {
-      const int place = column % width;
-      const long long line = row * size_HEADS() + head;
-      if (column < 2 * width) {
-        my_keys[(row * width + place) * share + slot] = finite(y);
-        new_keys[(line * width + place) * num_slots + first + slot] = finite(y);
-      } else {
-        my_values[(row * share + slot) * value_stride + place] = finite(y);
-        new_values[(line * num_slots + first + slot) * width + place] =
-            finite(y);
-      }
-    }
-  };
-  if (!kSelf || num_tokens() * columns <= kThreads) {
-    each<4>(num_tokens(), columns, join);
-  } else {
-    // Most blocks have no slot of the new keys and values.
-    each<4>(num_tokens(), width, join);
-    each<4>(num_tokens(), 2 * width, [=](int token, int column) {
-      join(token, width + column);
-    });
-  }
-  block_sync();
-
-  // Eight lanes add up a score, so that few slots keep many lanes busy.
-#pragma unroll 2
-  for (int turn = 0; turn < turns(num_tokens() * share * 8); ++turn) {
-    const int i = thread() + turn * kThreads, item = unsigned(i) / 8;
-    const int token = unsigned(item) / unsigned(share);
-    const int slot = item - token * share;
-    const bool is_item = token < num_tokens();
-    float sum = 0;
-    if (is_item) {
-      const int mine = i & 7;
-      const float* query = queries + token * width + mine;
-      const bf16* key =
-          my_keys + row_of(token) * width * share + mine * share + slot;
-#pragma unroll 16
-      for (int at = 0; at < width; at += 8) {
-        sum += query[at] * to_float(key[at * share]);
-      }
-    }
-    warp_sync();
-    sum += from_lane(sum, 1);
-    sum += from_lane(sum, 2);
-    sum += from_lane(sum, 4);
-    if (is_item && (i & 7) == 0) weights[item] += sum;
-  }
-  block_sync();
-#pragma unroll 1
-  for (int token = warp(); token < num_tokens(); token += kWarps) {
-    float* mine = weights + token * share;
-    float most = kNone, total = 0;
-#pragma unroll 1
-    for (int turn = 0; turn < (share + kLanes - 1) / kLanes; ++turn) {
-      const int slot = lane() + turn * kLanes;
-      if (slot < held) most = fmaxf(most, mine[slot]);
-    }
-    warp_sync();
-#pragma unroll
-    for (int far = kLanes / 2; far; far /= 2) {
-      most = fmaxf(most, from_lane(most, far));
-    }
-#pragma unroll 1
-    for (int turn = 0; turn < (share + kLanes - 1) / kLanes; ++turn) {
-      const int slot = lane() + turn * kLanes;
-      if (slot < share) {
-        const float weight = slot < held ? exponential(mine[slot] - most) : 0;
-        mine[slot] = weight;
-        total += weight;
-      }
-    }
-    warp_sync();
-#pragma unroll
-    for (int far = kLanes / 2; far; far /= 2) total += from_lane(total, far);
-    if (lane() == 0) {
-      limits[token * 2] = most;
-      limits[token * 2 + 1] = total;
-    }
-  }
-  block_sync();
-  // Of many slots, each of four lanes adds up a fourth.
-  const int lanes = share > 32 ? 4 : 1;
-#pragma unroll 2
-  for (int turn = 0; turn < turns(num_tokens() * width * lanes); ++turn) {
-    const int i = thread() + turn * kThreads, item = unsigned(i) / lanes;
-    const int token = unsigned(item) / unsigned(width);
-    const bool is_item = token < num_tokens();
-    float sum = 0;
-    if (is_item) {
-      const int mine = i & (lanes - 1), column = item - token * width;
-      const float* weight = weights + token * share + mine;
-      const bf16* value = my_values + row_of(token) * share * value_stride +
-                          mine * value_stride + column;
-#pragma unroll 16
-      for (int slot = 0; slot < share; slot += lanes) {
-        if (lanes == 1 || slot + mine < share) {
-          sum += weight[slot] * to_float(value[slot * value_stride]);
-        }
-      }
-    }
-    if (lanes > 1) {
-      warp_sync();
-      sum += from_lane(sum, 1);
-      sum += from_lane(sum, 2);
-    }
-    if (is_item && (i & (lanes - 1)) == 0) mixtures[item] = sum;
-  }
-  wait_groups(0);
-  cluster_arrive();
-  cluster_wait();
-  each<4>(num_tokens(), width, [=](int token, int column) {
-    float most[kCluster], top = kNone, total = 0, sum = 0;
-#pragma unroll
-    for (int other = 0; other < kCluster; ++other) {
-      most[other] = peers.read(limits + token * 2, other);
-      top = fmaxf(top, most[other]);
-    }
-#pragma unroll
-    for (int other = 0; other < kCluster; ++other) {
-      const float part = exponential(most[other] - top);
-      total += peers.read(limits + token * 2 + 1, other) * part;
-      sum += peers.read(mixtures + token * width + column, other) * part;
-    }
-    mixed[token * mixed_stride + column] = rounded(quotient(sum, total));
-  });
-  // A block stays until the others have read from it.
-  cluster_arrive();
-  block_sync();
-  Products<kTiles> products;
-  products.clear();
-  products.add(out, out_stride, mixed, mixed_stride, outputs, 0, width / 16);
-  const long long part = static_cast<long long>(head) * num_tokens();
-  products.write(new_parts + part * size_EMB() + first_output, size_EMB(),
-                 outputs, num_tokens());
-  cluster_wait();
+  one.take();
+  one.run(rows, peers, at_part(new_parts), [] {}, [] {});
 }
 
 DEVICE float activated(float x, int activation) {
@@ -721,71 +904,185 @@ DEVICE float activated(float x, int activation) {
   return x;
 }
 
+// A slice of an MLP in a cluster.
+template <int kTiles>
+struct Mlp {
+  static constexpr int kPadded = kTiles * 8;
+  const bf16 *gate_kernel, *up_kernel, *down_kernel;
+
+  bf16 *kernels, *down;
+  float* sums;  // the cluster reads them
+  bf16* inner;  // the cluster writes it
+
+  DEVICE static int columns() { return size_GATES() * size_SLICE(); }
+  DEVICE static int outputs() { return size_EMB() / kCluster; }
+  DEVICE static int stride() { return pitch(columns() * 2) / 2; }
+  DEVICE static int down_stride() { return pitch(outputs() * 2) / 2; }
+  DEVICE static int inner_stride() { return pitch(size_SLICE() * 2) / 2; }
+
+  DEVICE void place(Arena& arena) {
+    kernels = arena.halves(outputs() * stride());
+    down = arena.halves(size_SLICE() * down_stride());
+    sums = arena.floats(kPadded * columns());
+    inner = arena.halves(kPadded * inner_stride());
+  }
+
+  // Starts the copies: groups of weights, and those of the way back.
+  DEVICE void copy() const {
+    const int slice = size_SLICE(), first = block() / kCluster * slice;
+    const bf16* const first_kernels[2] = {gate_kernel, up_kernel};
+    fetch_groups(kernels, stride(), first_kernels, size_GATES(), size_INNER(),
+                 first, slice);
+    fetch(down, down_stride(),
+          down_kernel + static_cast<long long>(first) * size_EMB() +
+              rank() * outputs(),
+          size_EMB(), slice, outputs());
+    end_group();
+  }
+
+  // Calls put(token, output, sum) for this slice's part of the output.
+  template <class Put>
+  DEVICE void run(const Rows& rows, const Peers& peers, const Put& put) const {
+    const int slice = size_SLICE(), columns = this->columns();
+    const int outputs = this->outputs(), down_stride = this->down_stride();
+    const int inner_stride = this->inner_stride();
+    float* const sums = this->sums;
+    bf16* const inner = this->inner;
+    first_products<kTiles, 1>(kernels, stride(), rows, sums, columns);
+    cluster_arrive();
+    cluster_wait();
+    // Each block adds up an eighth of the slice and gives it to all.
+    const int share = (slice + kCluster - 1) / kCluster, mine = rank() * share;
+    each<4>(num_tokens(), share, [=](int token, int place) {
+      const int column = mine + place;
+      if (column >= slice) return;
+      const float factor = rows.factor(peers, token);
+      const float* sum = sums + token * columns + column;
+      const float gate = over_cluster(peers, sum) * factor;
+      float product = activated(to_float(rounded(gate)), size_ACTIVATION_0());
+      if (size_GATES() == 2) {
+        const float up = over_cluster(peers, sum + slice) * factor;
+        product *= activated(to_float(rounded(up)), size_ACTIVATION_1());
+      }
+      const bf16 result = rounded(product);
+#pragma unroll
+      for (int other = 0; other < kCluster; ++other) {
+        peers.write(inner + token * inner_stride + column, other, result);
+      }
+    });
+    wait_groups(0);
+    cluster_arrive();
+    cluster_wait();
+    Products<kTiles> products;
+    products.clear();
+    products.add(down, down_stride, inner, inner_stride, outputs, 0, slice / 16);
+    products.put(outputs, num_tokens(), put);
+  }
+};
+
 template <int kTiles>
 DEVICE void gated_mlp(const bf16* x, const float* parts, const bf16* scale,
                       const bf16* gate_kernel, const bf16* up_kernel,
                       const bf16* down_kernel, NEXT_PARAMETERS, bf16* new_x,
                       float* new_parts) {
-  constexpr int kPadded = kTiles * 8;
-  const int slice = size_SLICE(), columns = size_GATES() * slice;
-  const int first = block() / kCluster * slice;
-  const int outputs = size_EMB() / kCluster, first_output = rank() * outputs;
-  const int stride = pitch(columns * 2) / 2, down_stride = pitch(outputs * 2) / 2;
-  const int inner_stride = pitch(slice * 2) / 2;
   const Peers peers;
-
+  Mlp<kTiles> mlp{gate_kernel, up_kernel, down_kernel};
   Arena arena{shared_memory()};
-  bf16* kernels = arena.halves(outputs * stride);
-  bf16* down = arena.halves(slice * down_stride);
+  mlp.place(arena);
   Rows rows;
-  rows.place(arena, kPadded);
-  float* sums = arena.floats(kPadded * columns);      // the cluster reads them
-  bf16* inner = arena.halves(kPadded * inner_stride);  // the cluster writes it
+  rows.place(arena, kTiles * 8, false);
   ends_at(arena.at, size_SHARED());
 
   wait_for_inputs();
   rows.ask(x, parts, scale);
-  const bf16* const first_kernels[2] = {gate_kernel, up_kernel};
-  fetch_groups(kernels, stride, first_kernels, size_GATES(), size_INNER(),
-               first, slice);
-  fetch(down, down_stride,
-        down_kernel + static_cast<long long>(first) * size_EMB() + first_output,
-        size_EMB(), slice, outputs);
-  end_group();
+  mlp.copy();
   ask_for_next(NEXT_ARRAYS);
   rows.add(x, parts, scale, new_x);
-  first_products<kTiles, 1>(kernels, stride, rows, sums, columns);
-  cluster_arrive();
-  cluster_wait();
-  // Each block adds up an eighth of the slice and gives it to all.
-  const int share = (slice + kCluster - 1) / kCluster, mine = rank() * share;
-  each<4>(num_tokens(), share, [=](int token, int place) {
-    const int column = mine + place;
-    if (column >= slice) return;
-    const float factor = rows.factor(peers, token);
-    const float* sum = sums + token * columns + column;
-    const float gate = over_cluster(peers, sum) * factor;
-    float product = activated(to_float(rounded(gate)), size_ACTIVATION_0());
-    if (size_GATES() == 2) {
-      const float up = over_cluster(peers, sum + slice) * factor;
-      product *= activated(to_float(rounded(up)), size_ACTIVATION_1());
+  mlp.run(rows, peers, at_part(new_parts));
+}
+
+// Both attentions of a layer, and in small models the MLP. Copies of weights that
+// come later are started while a cluster meets, and a head's output goes to all
+// clusters by an exchange.
+template <bool kHasMlp, int kTiles>
+DEVICE void joined_layer(
+    const bf16* x, const float* parts, const bf16* self_scale,
+    const bf16* query, const bf16* key, const bf16* value, const bf16* out,
+    const bf16* bias, const bf16* keys, const bf16* values, const int* start,
+    const bf16* source_scale, const bf16* source_query, const bf16* source_out,
+    const bf16* source_bias, const bf16* source_keys, const bf16* source_values,
+    const bf16* mlp_scale, const bf16* gate, const bf16* up, const bf16* down,
+    NEXT_PARAMETERS, bf16* new_x, float* new_parts, bf16* read_x, bf16* new_keys,
+    bf16* new_values) {
+  // (Groups of copies of the MLP.)
+  constexpr int kOfMlp = kHasMlp ? kGroups + 1 : 0;
+  const Peers peers;
+  Attention<true, kTiles, 0, true> to_block{
+      query, key, value, out, bias, keys, values, start, new_keys, new_values};
+  Attention<false, kTiles, kOfMlp, true> to_source{
+      source_query, nullptr,       nullptr, source_out, source_bias,
+      source_keys,  source_values, nullptr, nullptr,    nullptr};
+  Mlp<kTiles> mlp{gate, up, down};
+  Arena arena{shared_memory()};
+  to_block.place_weights(arena);
+  to_block.place(arena);
+  // When the first products are made, the source's weights take their place.
+  Arena free{reinterpret_cast<char*>(to_block.kernels)};
+  to_source.place_weights(free);
+  to_source.place(arena);
+  if constexpr (kHasMlp) mlp.place(arena);
+  Rows rows;
+  rows.place(arena, kTiles * 8, true);
+  ends_at(arena.at, size_SHARED());
+
+  wait_for_inputs();
+  // (With an MLP there may be more clusters than heads.)
+  const bool has_head = !kHasMlp || block() / kCluster < size_HEADS();
+  const int head = block() / kCluster;
+  const int first_output = rank() * (size_EMB() / kCluster);
+  rows.ask(x, parts, self_scale);
+  Exchange exchange{0, launch_number()};
+  const auto send = [&](int token, int output, float sum) {
+    write_packet(exchange.place(head, token, first_output + output), sum,
+                 exchange.launch);
+  };
+  if (has_head) {
+    to_block.ask();
+    to_block.copy();
+  } else if constexpr (kHasMlp) {
+    mlp.copy();
+    ask_for_next(NEXT_ARRAYS);
+  }
+  rows.add(x, parts, self_scale, read_x);
+  if (has_head) {
+    to_block.take();
+    to_block.run(
+        rows, peers, send,
+        [&] {
+          if constexpr (!kHasMlp) ask_for_next(NEXT_ARRAYS);
+        },
+        [&] {
+          // (Loads come behind the copies that were started before them.)
+          to_source.ask();
+          to_source.copy();
+        });
+    // What is done here is done while the heads' numbers come.
+    to_source.take();
+    if constexpr (kHasMlp) {
+      mlp.copy();
+      ask_for_next(NEXT_ARRAYS);
     }
-    const bf16 result = rounded(product);
-#pragma unroll
-    for (int other = 0; other < kCluster; ++other) {
-      peers.write(inner + token * inner_stride + column, other, result);
-    }
-  });
-  wait_groups(0);
-  cluster_arrive();
-  cluster_wait();
-  Products<kTiles> products;
-  products.clear();
-  products.add(down, down_stride, inner, inner_stride, outputs, 0, slice / 16);
-  const long long part =
-      static_cast<long long>(block() / kCluster) * num_tokens();
-  products.write(new_parts + part * size_EMB() + first_output, size_EMB(),
-                 outputs, num_tokens());
+  }
+  rows.add_sent(exchange, source_scale, kHasMlp ? nullptr : new_x);
+  exchange.phase = 1;
+  if constexpr (!kHasMlp) {
+    to_source.run(rows, peers, at_part(new_parts), [] {}, [] {});
+  } else {
+    if (has_head) to_source.run(rows, peers, send, [] {}, [] {});
+    rows.add_sent(exchange, mlp_scale, new_x);
+    mlp.run(rows, peers, at_part(new_parts));
+  }
+  if (thread() == 0) end_launch(exchange.launch);
 }
 
 #define SELF_PARAMETERS                                                       \
@@ -801,6 +1098,23 @@ DEVICE void gated_mlp(const bf16* x, const float* parts, const bf16* scale,
   (const bf16* x, const float* parts, const bf16* scale, const bf16* gate,    \
    const bf16* up, const bf16* down, NEXT_PARAMETERS, bf16* new_x,            \
    float* new_parts)
+#define BOTH_PARAMETERS                                                       \
+  (const bf16* x, const float* parts, const bf16* scale_0, const bf16* query,   \
+   const bf16* key, const bf16* value, const bf16* out, const bf16* bias,     \
+   const bf16* keys, const bf16* values, const int* start,                    \
+   const bf16* scale_1, const bf16* query_1, const bf16* out_1,               \
+   const bf16* bias_1, const bf16* keys_1, const bf16* values_1,              \
+   NEXT_PARAMETERS, bf16* new_x, float* new_parts, bf16* read_x,              \
+   bf16* new_keys, bf16* new_values)
+#define LAYER_PARAMETERS                                                      \
+  (const bf16* x, const float* parts, const bf16* scale_0, const bf16* query,   \
+   const bf16* key, const bf16* value, const bf16* out, const bf16* bias,     \
+   const bf16* keys, const bf16* values, const int* start,                    \
+   const bf16* scale_1, const bf16* query_1, const bf16* out_1,               \
+   const bf16* bias_1, const bf16* keys_1, const bf16* values_1,              \
+   const bf16* scale_2, const bf16* gate, const bf16* up, const bf16* down,   \
+   NEXT_PARAMETERS, bf16* new_x, float* new_parts, bf16* read_x,              \
+   bf16* new_keys, bf16* new_values)
 // For blocks of up to 8 `tiles` tokens.
 #define ATTEND_SELF(tiles)                                                    \
   ENTRY(attend_self_##tiles, SELF_PARAMETERS,                                 \
@@ -818,6 +1132,21 @@ DEVICE void gated_mlp(const bf16* x, const float* parts, const bf16* scale,
         (gated_mlp<tiles>(x, parts, scale, gate, up, down, NEXT_ARRAYS,       \
                           new_x, new_parts)))
 
+#define LAYER(tiles)                                                          \
+  ENTRY_AT_ONCE(layer_##tiles, LAYER_PARAMETERS,                              \
+        (joined_layer<true, tiles>(                                           \
+            x, parts, scale_0, query, key, value, out, bias, keys, values,    \
+            start, scale_1, query_1, out_1, bias_1, keys_1, values_1,         \
+            scale_2, gate, up, down, NEXT_ARRAYS, new_x, new_parts, read_x,   \
+            new_keys, new_values)))
+#define ATTEND_BOTH(tiles)                                                    \
+  ENTRY_AT_ONCE(attend_both_##tiles, BOTH_PARAMETERS,                         \
+        (joined_layer<false, tiles>(                                          \
+            x, parts, scale_0, query, key, value, out, bias, keys, values,    \
+            start, scale_1, query_1, out_1, bias_1, keys_1, values_1,         \
+            nullptr, nullptr, nullptr, nullptr, NEXT_ARRAYS, new_x,           \
+            new_parts, read_x, new_keys, new_values)))
+
 #ifdef ON_CPU
 ATTEND_SELF(1)
 ATTEND_SELF(2)
@@ -828,6 +1157,12 @@ ATTEND_SOURCE(4)
 GATED(1)
 GATED(2)
 GATED(4)
+ATTEND_BOTH(1)
+ATTEND_BOTH(2)
+ATTEND_BOTH(4)
+LAYER(1)
+LAYER(2)
+LAYER(4)
 #else
 // The compiler is given which one, and its tiles.
 #define ENTER(tiles) ENTERED(tiles)
