@@ -112,39 +112,32 @@ def t5_layers(
         activations=activations,
         upcoming=following,
       )
-    elif layer_launch.unfit(x, parts, *joined) is None:
-      x, parts, given, *written = layer_launch(
-        x, parts, *joined, start=block.start, upcoming=of_mlp
-      )
-      x, parts = mlp_launch(
-        x,
-        parts,
-        norms[2],
-        of_mlp,
-        activations=activations,
-        upcoming=following,
-      )
     else:
-      given, parts, *written = attention_launch(
-        x,
-        parts,
-        norms[0],
-        of_self,
-        bias,
-        keys,
-        values,
-        start=block.start,
-        upcoming=(*of_source, *sources[i], of_mlp[0]),
-      )
-      x, parts = attention_launch(
-        given,
-        parts,
-        norms[1],
-        of_source,
-        source_bias,
-        *sources[i],
-        upcoming=of_mlp[1:],
-      )
+      if layer_launch.unfit(x, parts, *joined) is None:
+        x, parts, given, *written = layer_launch(
+          x, parts, *joined, start=block.start, upcoming=of_mlp
+        )
+      else:
+        given, parts, *written = attention_launch(
+          x,
+          parts,
+          norms[0],
+          of_self,
+          bias,
+          keys,
+          values,
+          start=block.start,
+          upcoming=(*of_source, *sources[i], of_mlp[0]),
+        )
+        x, parts = attention_launch(
+          given,
+          parts,
+          norms[1],
+          of_source,
+          source_bias,
+          *sources[i],
+          upcoming=of_mlp[1:],
+        )
       x, parts = mlp_launch(
         x,
         parts,
