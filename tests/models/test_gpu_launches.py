@@ -496,7 +496,10 @@ def test_kernels_are_assembled_for_an_h100_and_nothing_is_spilled():
   rows = by_compiler(
     *("benchmarks.launch_kernels", "--json", "--models", "t5-small", "t5-large")
   )
-  assert len(rows) == 2 * 3 * 3
+  # Not every block fits fewer launches.
+  names = collections.Counter(row["kernel"].rpartition("_")[0] for row in rows)
+  of_parts = dict.fromkeys(("attend_self", "attend_source", "gated"), 2 * 3)
+  assert names == of_parts | {"attend_both": 5, "layer": 2}
   for row in rows:
     assert row["spilled"] == 0, row
     assert row["registers"] <= 65536 // cuda_launches.THREADS
