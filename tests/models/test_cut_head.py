@@ -214,7 +214,9 @@ def test_steps_over_kept_tokens_draw_what_steps_over_all_draw(
   monkeypatch.setattr(
     Sampling,
     "step",
-    lambda self, x, *u: widths.append(x.shape[-1]) or step(self, x, *u),
+    lambda self, x, *u, **found: (
+      widths.append(x.shape[-1]) or step(self, x, *u, **found)
+    ),
   )
   actual = jax.jit(propose)(*arguments)
   assert {*widths} == {len(IDS)}
