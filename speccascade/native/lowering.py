@@ -50,13 +50,22 @@ def capability() -> float | None:
 
   None where a platform alone is named, or the device has none.
   """
+  found = getattr(_default_device(), "compute_capability", None)
+  return None if found is None else float(found)
+
+
+def multiprocessors() -> int | None:
+  """Returns the multiprocessors of NVIDIA's GPU; None as of `capability`."""
+  if capability() is None:
+    return None
+  return getattr(_default_device(), "core_count", None)
+
+
+def _default_device() -> Any:
+  """Returns the device that programs run on, or the name of its platform."""
   config: Any = jax.config
   device = config.jax_default_device
-  if isinstance(device, str):
-    return None
-  device = jax.devices()[0] if device is None else device
-  found = getattr(device, "compute_capability", None)
-  return None if found is None else float(found)
+  return jax.devices()[0] if device is None else device
 
 
 def tracing_for(tree: Any) -> contextlib.AbstractContextManager[Any]:

@@ -21,7 +21,7 @@ from speccascade.native.gpu.cuda_launches import CLUSTER, LayerArrays
 # A cluster of 8 blocks is in one group of multiprocessors. An H100 has 114 or
 # 132 of them in groups of at most 18, which hold 8 clusters however they are
 # split, with a block on each.
-MOST_ALONE = 8
+LEAST_MULTIPROCESSORS, MOST_ALONE = 114, 8
 # And 16 where two blocks may share a multiprocessor: each has half of its
 # shared memory, less a KB of the driver's. (The source adds up 16 parts.)
 MOST_CLUSTERS, MOST_OF_TWO = 16, 233472 // 2 - 1024

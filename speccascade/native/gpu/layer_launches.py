@@ -26,7 +26,7 @@ from speccascade.native.gpu.cuda_launches import (
 )
 from speccascade.native.gpu.operation import Operation
 from speccascade.native.gpu.row_products import ACTIVATIONS
-from speccascade.native.lowering import capability
+from speccascade.native.lowering import capability, multiprocessors
 
 # Of the first GPUs with clusters. Later ones assemble the PTX for themselves.
 LEAST_CAPABILITY = 9.0
@@ -269,6 +269,12 @@ class LayerLaunch(_Launch):
     del options
     from speccascade.native.gpu import layer_launch_cuda as kernel
 
+    cores = multiprocessors()
+    if cores is not None and cores < kernel.LEAST_MULTIPROCESSORS:
+      return (
+        f"the GPU has {cores} multiprocessors, and at least"
+        f" {kernel.LEAST_MULTIPROCESSORS} hold all clusters at once"
+      )
     given = LayerArrays(*arrays)
     of_self, of_source, of_mlp = given.split()
     reason = attention_launch.unfit(*of_self)
