@@ -288,6 +288,8 @@ MUTANTS = {
   "    cluster_wait();\n  }": ("  }", 1),
   "packet.launch == launch": ("true", 1),
   "exchange.phase = 1;": ("", 1),
+  "if (thread() == 0) end_launch(exchange.launch);": ("", 1),
+  "end_launch(exchange.launch)": ("end_launch(exchange.launch - 1)", 1),
   "Attention<false, kTiles, kOfMlp, true>": (
     "Attention<false, kTiles, kOfMlp + 1, true>",
     1,
@@ -473,6 +475,16 @@ def test_the_kernels_need_a_gpu_with_clusters_and_a_compiler(monkeypatch):
     assert mlp_launch.missing("cuda") is None
     monkeypatch.setattr(layer_launches, "capability", lambda: 8.0)
     assert "the GPU has no clusters" in str(mlp_launch.missing("cuda"))
+
+
+def test_clusters_that_wait_for_one_another_need_a_large_gpu(monkeypatch):
+  arrays, options = layer_case(Shape(1, 2, 128, 1, 16, 11), 32, 9)
+  options.pop("upcoming")
+  assert layer_launch.unfit(*arrays, **options) is None
+  monkeypatch.setattr(layer_launches, "multiprocessors", lambda: 78)
+  reason = layer_launch.unfit(*arrays, **options)
+  assert "the GPU has 78 multiprocessors, and at least 114 hold" in str(reason)
+  assert attention_launch.unfit(*arrays.split()[0]) is None
 
 
 def by_compiler(*words):

@@ -167,7 +167,14 @@ DEVICE unsigned* launches_of_block() {
   static __device__ unsigned launches[GRID];
   return launches + block();
 }
-DEVICE unsigned launch_number() { return *launches_of_block() + 1; }
+DEVICE unsigned launch_number() {
+  unsigned before;
+  asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];"
+               : "=r"(before)
+               : "l"(__cvta_generic_to_global(launches_of_block()))
+               : "memory");
+  return before + 1;
+}
 DEVICE void end_launch(unsigned number) { *launches_of_block() = number; }
 
 // To some 22 bits.

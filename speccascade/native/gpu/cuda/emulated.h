@@ -109,6 +109,8 @@ struct Machine {
   std::vector<Packet> packets;
   Meeting sent;  // a turn for each packet that is written
   unsigned launches = 0;
+  bool is_counted = false;  // whether a block asked for the launch's number
+  std::vector<int> ends;    // how often each block ended the launch
   bool is_late = false;
   int current = 0;
   jmp_buf scheduler;
@@ -302,11 +304,18 @@ inline const char* run(const std::function<void()>& kernel, int num_clusters,
   all.kernel = kernel;
   all.num_clusters = num_clusters;
   all.shared_bytes = shared_bytes;
+  all.is_counted = false;
+  all.ends.assign(num_clusters * kCluster, 0);
   all.shared.assign(size_t(shared_bytes) * kCluster * at_once, 0);
   all.is_late = order % 2 == 0;
   all.fault.clear();
   for (int i = 0; i < num_clusters && all.fault.empty(); i += at_once) {
     run_clusters(i, order);
+  }
+  for (int ends : all.ends) {
+    if (all.is_counted && ends != 1 && all.fault.empty()) {
+      all.fault = "a block ends a launch " + std::to_string(ends) + " times";
+    }
   }
   return all.fault.c_str();
 }
@@ -442,8 +451,16 @@ DEVICE Packet read_packet(int place) { return packet_at(place); }
 DEVICE void wait_for_packets(int) {
   emulated::wait(emulated::machine().sent, emulated::machine().sent.turn);
 }
-DEVICE unsigned launch_number() { return emulated::machine().launches; }
-DEVICE void end_launch(unsigned) {}
+DEVICE unsigned launch_number() {
+  emulated::machine().is_counted = true;
+  return emulated::machine().launches;
+}
+DEVICE void end_launch(unsigned number) {
+  if (number != emulated::machine().launches) {
+    emulated::fail("a block ends another launch");
+  }
+  ++emulated::machine().ends[block()];
+}
 
 DEVICE float exponential(float x) { return std::exp(x); }
 DEVICE float quotient(float x, float y) { return x / y; }
