@@ -127,7 +127,11 @@ class MixedReview(Operation):
         scale = scale.at[:, i + 1].set(after)
     most = 1 / law.plain_total
     numbers = Numbers(
-      alpha, known[..., None], most[..., None], alpha, scale[..., None]
+      alpha,
+      known[..., None],
+      most[..., None],
+      jnp.zeros_like(alpha),
+      scale[..., None],
     )
     left = right = jnp.zeros_like(most)
     if rule in OF_TOKEN:
