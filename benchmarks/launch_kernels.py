@@ -1,4 +1,4 @@
-"""What the assembler makes of the kernels of three launches a layer.
+"""What the assembler makes of the kernels of one to three launches a layer.
 
   bash launch/gpu_compiler.sh
   .venv-gpu-compiler/bin/python -m benchmarks.launch_kernels

@@ -36,7 +36,7 @@ from speccascade.native.gpu.row_products import ACTIVATIONS, Gathered, whole
 # longer bound by memory, and one program reads all slots of a head.
 MOST_ROWS = 64
 MOST_SLOTS = 1024
-# Implementations with three launches a layer, where these take a block.
+# Implementations with one to three launches a layer, where these take a block.
 _IN_LAUNCHES = ("cuda", "emulated")
 # Fields of `LlamaConfig` that the kernels do not compute.
 _XLA_ONLY = (
@@ -92,7 +92,7 @@ def takes(
 
 
 def _has_launches(name, config, params, state, tokens) -> bool:
-  """Whether a layer is the three launches of `gpu_launches`."""
+  """Whether a layer is the launches of `gpu_launches`."""
   if name not in _IN_LAUNCHES:
     return False
   reason = "the model is on a mesh" if partitioning.is_cut() else None
@@ -100,7 +100,7 @@ def _has_launches(name, config, params, state, tokens) -> bool:
     name, config, params, state, tokens
   )
   if reason is not None:
-    _say(reason, "three launches a layer are")
+    _say(reason, "one to three launches a layer are")
   return reason is None
 
 

@@ -75,8 +75,8 @@ def find(
 ) -> KernelReview | None:
   """Returns what kernels find of a chain of drafts.
 
-  None where they are not asked for, or do not do this review: drafts of one
-  model, and a target that they know.
+  They review drafts of one model against a target that they know. Otherwise,
+  and where they are not asked for, None.
 
   Args:
     proposal: the block.

@@ -1,4 +1,4 @@
-// A layer of a T5's decoder in three launches, for blocks of a few tokens.
+// A layer of a T5's decoder in one to three launches, for blocks of a few tokens.
 //
 //   attend_self    norm, queries, keys, values, attention with the writes to the
 //                  cache, and the output's products
