@@ -135,8 +135,7 @@ class AdaptiveDrafter(Drafter, struct.PyTreeNode):
     # Counts are those of the row alone, whatever the other rows draft.
     count = jnp.minimum(pace.gamma, self.width)
     num_passes = count + int(needs_bonus_law)
-    first = count + 1 if self._chain.rereads else self._first_width
-    calls = pace.passes(prefix.length, first) + num_passes
+    calls = pace.passes(prefix.length, self._first_width) + num_passes
     place = jnp.arange(self.width + 1, dtype=jnp.int32)[None]
     is_read = place < num_passes[:, None]
     num_kept = 0 if self._chain.rereads else num_passes - 1

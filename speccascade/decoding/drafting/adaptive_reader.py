@@ -33,10 +33,9 @@ class AdaptiveReader(AdaptiveDrafter):
   """An `AdaptiveDrafter` whose model reads states; make one with `of`.
 
   Its `model` is a `Follower`. After a block all drafts are forgotten, so that a
-  chain's first pass reads as many tokens as a block of its size may write. A
-  row that lacks more, since its last block was wider, reads them before. What a
-  row lacks beyond the widest block is read before its gamma is chosen, whether
-  it drafts or not. None of this is a part of what drafting costs.
+  chain's first pass may read as many tokens as the widest block writes. What a
+  row lacks beyond these is read before its gamma is chosen, whether it drafts
+  or not, and is not a part of what drafting costs.
   """
 
   @classmethod
@@ -50,7 +49,7 @@ class AdaptiveReader(AdaptiveDrafter):
   @property
   def _chain(self) -> AutoregressiveDrafter:
     return AutoregressiveDrafter(
-      self.model, self.width, behind=0, rereads=self.width + 1
+      self.model, self.width, behind=0, rereads=self.sizes[-1] + 1
     )
 
   @property
@@ -121,13 +120,11 @@ class AdaptiveReader(AdaptiveDrafter):
     return super().choose((self._read_along(held, prefix), pace), prefix)
 
   def _read_missed(self, model: State, prefix: Prefix, drafts: Array) -> State:
-    """See `AdaptiveDrafter`. At the widest size, `choose` has read it."""
-    if self.width == self.sizes[-1]:
-      return model
-    return super()._read_missed(model, prefix, drafts)
+    """Returns the model: `choose` has read what rows lack."""
+    return model
 
   def _read_along(self, held: State, prefix: Prefix) -> State:
-    """Feeds rows what they lack beyond what the widest block writes."""
+    """Feeds rows what they lack beyond what a chain's first pass reads."""
 
     def late(held: State) -> Array:
       return prefix.active & (prefix.length - held.length > self._first_width)

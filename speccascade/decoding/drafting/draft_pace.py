@@ -86,13 +86,12 @@ class Pace(struct.PyTreeNode):
       held=jnp.maximum(self.held, held), length=jnp.zeros_like(self.length)
     )
 
-  def passes(self, length: Array, first: int | Array = 2) -> Array:
+  def passes(self, length: Array, first: int = 2) -> Array:
     """Returns [B] int32, passes that a drafter needs to read what it missed.
 
     Args:
       length: [B] int32, tokens now.
-      first: how many tokens a chain's own first pass reads; [B] int32, or one
-        number.
+      first: static, how many tokens a chain's own first pass reads.
     """
     lacks = length - self.held
     passes = -(-(lacks - 1) // CATCH_UP_WIDTH)
