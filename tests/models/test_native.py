@@ -478,3 +478,34 @@ def test_the_sources_are_installed_beside_the_package():
   for path in library.SOURCES:
     assert max(map(len, path.read_text(encoding="utf-8").splitlines())) <= 80
     assert f'"*{path.suffix}"' in setup.read_text(encoding="utf-8")
+
+
+COPIES = """
+import jax, jax.numpy as jnp
+from speccascade.native import panels
+kernel = panels.pack(jnp.zeros((64, 4096)), jnp.bfloat16)
+def look_up(kernel, index):
+  def outer(state):
+    def inner(state):
+      step, index, total = state
+      return step + 1, index, total + kernel.columns(index).sum()
+    _, index, total = jax.lax.while_loop(
+      lambda state: state[0] < state[1][0] % 2, inner, (0, *state[1:]))
+    return state[0] + 1, index + 1, total
+  return jax.lax.while_loop(
+    lambda state: state[0] < 9, outer, (0, index, jnp.zeros((), jnp.bfloat16)))
+found = jax.jit(look_up).lower(kernel, jnp.arange(3)).compile()
+print(found.memory_analysis().temp_size_in_bytes / kernel.array.nbytes)
+"""
+
+
+def test_a_loop_looks_columns_up_without_a_copy_of_the_kernel():
+  """By the emitters that users have, and that this suite leaves out."""
+  done = subprocess.run(
+    [sys.executable, "-c", COPIES],
+    capture_output=True,
+    text=True,
+    check=True,
+    env=os.environ | {"XLA_FLAGS": "", "JAX_DISABLE_MOST_OPTIMIZATIONS": "0"},
+  )
+  assert float(done.stdout) < 0.1
